@@ -1,0 +1,56 @@
+"""Every exception a user can meet, and its exit code.
+
+    SeqfitError            2   what was given is wrong, and the message says what to change
+    ├── RecipeError            a recipe, an override or an option
+    ├── DataError              a file, a column, a row
+    ├── ModelError             a model or tokenizer that does not load or does not fit the recipe
+    ├── RunError               a run directory: missing, already there, damaged
+    └── TrainingFailed     3   training started and could not go on (the loss is not a number, ...)
+
+A message has three parts: where and what was given; which rule it breaks; what to change. `complain`
+joins them, so that none is forgotten. The command line prints the message without a traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SeqfitError(Exception):
+    """Anything the user can put right."""
+
+    exit_code = 2
+
+
+class RecipeError(SeqfitError):
+    """A recipe, an override or a command-line option."""
+
+
+class DataError(SeqfitError):
+    """A data file, a column, a row."""
+
+
+class ModelError(SeqfitError):
+    """A model or tokenizer that does not load or does not fit the recipe."""
+
+
+class RunError(SeqfitError):
+    """A run directory that is missing, already there or damaged."""
+
+
+class TrainingFailed(SeqfitError):
+    """Training started and could not go on."""
+
+    exit_code = 3
+
+
+def complain(given: str, rule: str, change: str) -> str:
+    """The three parts of a message, as sentences."""
+    return " ".join(f"{part.rstrip('.')}." if part[-1] not in ":?!" else part for part in (given, rule, change))
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """' Did you mean 'x'?' with a leading space, or '' where nothing known is close."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f" Did you mean '{close[0]}'?" if close else ""

@@ -1,0 +1,75 @@
+"""Bytes, seconds, counts: the only code that parses or prints a quantity.
+
+Everything else holds plain numbers in base units: bytes and tokens as int, seconds as float.
+
+    format_bytes(3_435_973_837) == "3.2 GiB"      parse_bytes("3.2GiB") == 3_435_973_836
+    format_seconds(3_725) == "1 h 02 min"         format_count(1_250_000) == "1.25M"
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+_BINARY = ["B", "KiB", "MiB", "GiB", "TiB"]
+_BYTES_PER = {unit.lower(): 1024**power for power, unit in enumerate(_BINARY)} | {
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "k": 1024,
+    "m": 1024**2,
+    "g": 1024**3,
+}
+
+
+def format_bytes(size_bytes: float) -> str:
+    """With one decimal from KiB on: '512 B', '3.2 GiB'."""
+    power = 0
+    while abs(size_bytes) >= (1023.5 if power == 0 else 1023.95) and power < len(_BINARY) - 1:  # prints as 1024
+        size_bytes /= 1024
+        power += 1
+    return f"{size_bytes:.0f} B" if power == 0 else f"{size_bytes:.1f} {_BINARY[power]}"
+
+
+def parse_bytes(text: str) -> int:
+    """'16GiB', '24 GB', '512' (bytes). Raises ValueError otherwise."""
+    match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*([a-zA-Z]*)\s*", text)
+    unit = (match.group(2) or "B").lower() if match else ""
+    if match is None or unit not in _BYTES_PER:
+        raise ValueError(f"'{text}' is not a size; write it as 16GiB, 24GB or a number of bytes")
+    return int(float(match.group(1)) * _BYTES_PER[unit])
+
+
+def format_seconds(seconds: float) -> str:
+    """'420 ms', '3.2 s', '2 min 05 s', '1 h 02 min', '3 d 04 h'."""
+    if not math.isfinite(seconds):
+        return "?"
+    if seconds < 0.9995:  # what rounds to the next unit is printed in it
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
+
+
+def format_count(count: float) -> str:
+    """Three significant digits with K from 10,000 on, M, B: '950', '2.5', '3200', '12.5K', '1.25M'."""
+    for limit, unit, suffix in ((999.5e6, 1e9, "B"), (999.5e3, 1e6, "M"), (9999.5, 1e3, "K")):
+        if abs(count) >= limit:
+            return f"{_three_digits(count / unit)}{suffix}"
+    return _three_digits(count)
+
+
+def _three_digits(number: float) -> str:
+    """As %g has it, but never with an exponent for what is large."""
+    return f"{number:.0f}" if abs(number) >= 99.95 else f"{number:.3g}"
+
+
+def format_share(share: float) -> str:
+    """A part of one as per cent: 0.125 -> '12.5%'."""
+    return f"{100 * share:.1f}%"
