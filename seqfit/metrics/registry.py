@@ -1,0 +1,118 @@
+"""Every metric by name: references and predictions come in, the scores of all metrics asked for go out.
+
+    score(["squad"], references=[["Ada", "Ada L."]], predictions=["ada"]).values == {"em": 100.0, "f1": 100.0}
+
+A metric (squad) has one or more scores (em, f1, ...). After scoring, each of them is in `values`, or in `absent` with
+the reason. Libraries are imported by the metric that needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from seqfit.errors import DataError, RecipeError, complain, did_you_mean
+from seqfit.metrics import rouge, squad
+from seqfit.metrics.classification import score_accuracy, score_macro_f1
+from seqfit.metrics.numeric import score_numeric
+from seqfit.metrics.scores import Pairs, Scores
+from seqfit.metrics.translation import score_bleu, score_chrf
+
+
+@dataclass(frozen=True, slots=True)
+class _Metric:
+    compute: Callable[[Pairs], Scores]
+    scores: tuple[str, ...]
+
+
+_METRICS = {
+    "squad": _Metric(squad.score_squad, squad.SCORES),
+    "rouge": _Metric(rouge.score_rouge, rouge.SCORES),
+    "bleu": _Metric(score_bleu, ("bleu",)),
+    "chrf": _Metric(score_chrf, ("chrf",)),
+    "accuracy": _Metric(score_accuracy, ("accuracy",)),
+    "macro_f1": _Metric(score_macro_f1, ("macro_f1",)),
+    "numeric": _Metric(score_numeric, ("numeric_em",)),
+}
+_METRIC_OF_SCORE = {score_name: name for name, metric in _METRICS.items() for score_name in metric.scores}
+_LOWER_IS_BETTER = ("loss",)
+
+
+def score(
+    metrics: Sequence[str],
+    references: Sequence[Sequence[str]],
+    predictions: Sequence[str],
+    *,
+    language: str = "en",
+    labels: Sequence[str] | None = None,
+) -> Scores:
+    """All scores of these metrics. `labels` are the words that macro-F1 takes the mean over."""
+    chosen = {name: _metric(name) for name in metrics}
+    if not predictions and not references:
+        names = [score_name for metric in chosen.values() for score_name in metric.scores]
+        return Scores(absent=dict.fromkeys(names, "there are no rows to score"))
+    _check_rows(references, predictions)
+    pairs = Pairs(references, predictions, language, labels)
+    return reduce(Scores.joined, (metric.compute(pairs) for metric in chosen.values()), Scores())
+
+
+def known_metrics() -> tuple[str, ...]:
+    """The names that `eval.metrics` may list."""
+    return tuple(_METRICS)
+
+
+def scores_of(metric: str) -> tuple[str, ...]:
+    """The names of a metric's scores: squad -> em, f1, ..."""
+    return _metric(metric).scores
+
+
+def higher_is_better(score_name: str) -> bool:
+    """False for the loss, True for every score of a metric; any other name is a RecipeError."""
+    if score_name in _LOWER_IS_BETTER:
+        return False
+    if score_name in _METRIC_OF_SCORE:
+        return True
+    known = (*_METRIC_OF_SCORE, *_LOWER_IS_BETTER)
+    raise RecipeError(
+        complain(
+            f"'{score_name}' is not a score",
+            f"Scores are {', '.join(known)}",
+            f"Name one of them.{did_you_mean(score_name, known)}",
+        )
+    )
+
+
+def _metric(name: str) -> _Metric:
+    if name in _METRICS:
+        return _METRICS[name]
+    hint = did_you_mean(name, _METRICS)
+    if name in _METRIC_OF_SCORE:
+        hint = f" '{name}' is a score of '{_METRIC_OF_SCORE[name]}'."
+    raise RecipeError(
+        complain(
+            f"eval.metrics names '{name}'",
+            f"Metrics are {', '.join(_METRICS)}",
+            f"Name one of them.{hint}",
+        )
+    )
+
+
+def _check_rows(references: Sequence[Sequence[str]], predictions: Sequence[str]) -> None:
+    if len(references) != len(predictions):
+        raise DataError(
+            complain(
+                f"There are {len(references)} rows of references and {len(predictions)} predictions",
+                "Each row needs its prediction",
+                "Score predictions with the data set that they were made for",
+            )
+        )
+    for index, texts in enumerate(references):
+        if not texts:
+            raise DataError(
+                complain(
+                    f"Row {index} has no reference",
+                    "A row is scored against one reference or more ('' for a question without an answer)",
+                    "Give it one, or leave the row out",
+                )
+            )

@@ -1,0 +1,48 @@
+"""What every metric takes and gives: pairs of references and prediction come in, scores go out.
+
+    Pairs(references=(("Ada", "Ada L."), ("",)), predictions=("ada", "Bob"), language="en", labels=None)
+    Scores(values={"em": 50.0, "f1": 50.0}, signatures={"squad": "..."}, absent={})
+
+All scores run from 0 to 100. A score that can't be computed is absent with its reason, never 0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """The answers to be scored: one prediction and at least one reference a row."""
+
+    references: Sequence[Sequence[str]]
+    predictions: Sequence[str]
+    language: str = "en"
+    labels: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Every score of a metric is either in `values` or in `absent`."""
+
+    values: dict[str, float] = field(default_factory=dict)
+    signatures: dict[str, str] = field(default_factory=dict)
+    """Metric -> the settings that another must use to get comparable figures."""
+    absent: dict[str, str] = field(default_factory=dict)
+    """Score -> why it could not be computed."""
+
+    def joined(self, other: Scores) -> Scores:
+        """The scores of both."""
+        return Scores(self.values | other.values, self.signatures | other.signatures, self.absent | other.absent)
+
+
+def base_language(language: str) -> str:
+    """'es_MX' and 'es-419' are scored as 'es'."""
+    return re.split(r"[-_]", language.lower(), maxsplit=1)[0]
+
+
+def mean_percent(shares: Sequence[float]) -> float:
+    """The mean of shares between 0 and 1, in per cent."""
+    return 100.0 * sum(shares) / len(shares)

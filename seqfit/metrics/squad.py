@@ -1,0 +1,96 @@
+"""SQuAD's exact match and F1: the best over a row's references, after normalisation.
+
+English is normalised exactly as by SQuAD's evaluate-v2.0: lower case, no ASCII punctuation, no a/an/the, single
+spaces. A question without an answer has the reference '' and is right where nothing is left of the prediction.
+
+    normalize_answer("The Eiffel Tower!", "en") == "eiffel tower"
+    normalize_answer("¿El Niño?", "es")         == "niño"       normalize_answer("Él", "es") == "el"
+
+Spanish follows MLQA: all Unicode punctuation goes, and the articles el la los las un una unos unas. `al` and `del`
+stay, for they hold a preposition too; `lo` stays, for it is mostly a pronoun. Beyond MLQA, accents are folded
+(á -> a, ü -> u), since models and annotators drop them alike; ñ stays, for año and ano are different words. Articles
+go first, or else él (he) would be taken for el. Other languages lose Unicode punctuation and no articles (German 'an'
+is none); their words are what stands between spaces, so that F1 says little for Chinese, Japanese or Thai.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+
+from seqfit.metrics.scores import Pairs, Scores, base_language, mean_percent
+
+SCORES = ("em", "f1", "em_answerable", "f1_answerable", "em_unanswerable")
+
+_ARTICLES = {
+    "en": re.compile(r"\b(a|an|the)\b"),
+    "es": re.compile(r"\b(el|la|los|las|un|una|unos|unas)\b"),
+}
+_ASCII_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_TILDE = "\N{COMBINING TILDE}"
+
+
+def score_squad(pairs: Pairs) -> Scores:
+    """em and f1 over all rows, and apart for questions with and without an answer where there are both."""
+    language = base_language(pairs.language)
+    rows = zip(pairs.references, pairs.predictions, strict=True)
+    per_row = [_score_row(references, prediction, language) for references, prediction in rows]
+    answerable = [row for row, references in zip(per_row, pairs.references, strict=True) if any(references)]
+    unanswerable = [row for row, references in zip(per_row, pairs.references, strict=True) if not any(references)]
+    values = _means(per_row)
+    absent = {}
+    if answerable and unanswerable:
+        values |= {f"{name}_answerable": value for name, value in _means(answerable).items()}
+        values["em_unanswerable"] = _means(unanswerable)["em"]
+    else:
+        reason = f"all questions are {'answerable' if answerable else 'unanswerable'}: em and f1 say it all"
+        absent = dict.fromkeys(("em_answerable", "f1_answerable", "em_unanswerable"), reason)
+    return Scores(values, {"squad": _signature(language)}, absent)
+
+
+def normalize_answer(text: str, language: str) -> str:
+    """The text as it is compared."""
+    text = text.lower() if language == "en" else unicodedata.normalize("NFC", text).lower()
+    text = text.translate(_ASCII_PUNCTUATION)
+    if language != "en":
+        text = "".join(char for char in text if not unicodedata.category(char).startswith("P"))
+    if language in _ARTICLES:
+        text = _ARTICLES[language].sub(" ", text)
+    if language == "es":
+        text = _fold_accents(text)
+    return " ".join(text.split())
+
+
+def _score_row(references: Sequence[str], prediction: str, language: str) -> tuple[float, float]:
+    predicted = normalize_answer(prediction, language)
+    # As in evaluate-v2.0: a reference of which nothing is left counts only where no other is there.
+    wanted = [text for text in (normalize_answer(reference, language) for reference in references) if text] or [""]
+    return float(predicted in wanted), max(_f1(text.split(), predicted.split()) for text in wanted)
+
+
+def _f1(wanted: list[str], predicted: list[str]) -> float:
+    if not wanted or not predicted:
+        return float(wanted == predicted)
+    shared = (Counter(wanted) & Counter(predicted)).total()
+    return 2 * shared / (len(wanted) + len(predicted))
+
+
+def _means(rows: Sequence[tuple[float, float]]) -> dict[str, float]:
+    return {"em": mean_percent([em for em, _ in rows]), "f1": mean_percent([f1 for _, f1 in rows])}
+
+
+def _fold_accents(text: str) -> str:
+    letters = unicodedata.normalize("NFD", text)
+    kept = (char for char in letters if char == _TILDE or not unicodedata.combining(char))
+    return unicodedata.normalize("NFC", "".join(kept))
+
+
+def _signature(language: str) -> str:
+    if language == "en":
+        return "squad|lang:en|norm:evaluate-v2.0"
+    articles = "mlqa" if language in _ARTICLES else "kept"
+    accents = "folded" if language == "es" else "kept"
+    return f"squad|lang:{language}|punct:unicode|articles:{articles}|accents:{accents}"

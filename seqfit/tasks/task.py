@@ -1,0 +1,292 @@
+"""Tasks: a row comes in, an Example goes out; generated text comes in, the answer to be scored goes out.
+
+    task = build_task(TaskRecipe(name="qa", source="{question} {context}", target="{answers.text}"))
+    task.render({"question": "Who?", "context": "Ada did.", "answers": {"text": ["Ada", "Ada L."]}}, "q7")
+        == Example("q7", source="Who? Ada did.", target="Ada", references=("Ada", "Ada L."), group="Ada did.")
+    task.extract(" unanswerable") == ""
+
+The one idea: references and predictions meet in the same form, that of `extract`, so that a metric only compares. The
+five kinds differ in four places at most: the target, the references, `extract`, and their default metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import ClassVar
+
+from seqfit.errors import DataError, RecipeError, complain, did_you_mean
+from seqfit.recipe.schema import TaskRecipe
+from seqfit.tasks.example import Example
+from seqfit.tasks.number import find_final_number
+from seqfit.tasks.template import (
+    Row,
+    choose_template,
+    column_text,
+    columns_of,
+    has_columns,
+    render_list,
+    render_template,
+)
+
+
+class Task:
+    """What all tasks share; by itself it renders the target template and takes generated text as the answer."""
+
+    default_metrics: ClassVar[tuple[str, ...]]
+    main_score: ClassVar[str]
+
+    def __init__(self, recipe: TaskRecipe) -> None:
+        self.recipe = recipe
+        for template in self._all_templates():
+            columns_of(template)  # a mistake in the grammar shows before the first row
+
+    def render(self, row: Row, row_id: str) -> Example:
+        """The row as an example. An empty source or target is a DataError."""
+        source = self.render_source(row, row_id)
+        target = self._target(row, row_id)
+        if not target.strip():
+            raise _empty("target", self.recipe.target, row_id)
+        return Example(row_id, source, target, self._references(row, row_id, target), self.group_of(row))
+
+    def render_source(self, row: Row, row_id: str = "?") -> str:
+        """The source text alone, for rows without a target."""
+        text = render_template(choose_template(self.recipe.source, row), row)
+        if not text.strip():
+            raise _empty("source", self.recipe.source, row_id)
+        return self.recipe.prefix + text
+
+    def source_columns(self) -> tuple[str, ...]:
+        """Every column that a source template names, optional ones included."""
+        return tuple(dict.fromkeys(path for template in _listed(self.recipe.source) for path in columns_of(template)))
+
+    def check_columns(self, columns: Collection[str]) -> None:
+        """Raise DataError where an optional column is in no row: `[[ ]]` would leave it out without a word.
+
+        A template with a required column that is not there is passed over: another one may be meant for this data.
+        """
+        for template in self._all_templates():
+            if all(_is_known(path, columns) for path in columns_of(template, required_only=True)):
+                for path in columns_of(template):
+                    if not _is_known(path, columns):
+                        raise _unknown_optional(template, path, columns)
+
+    def group_of(self, row: Row) -> str:
+        """What keeps rows together when splits are cut: the context that several questions share, or the source.
+
+        The context is any column of the template whose name starts with 'context': CONTEXTS, context_processed.
+        """
+        template = choose_template(self.recipe.source, row)
+        contexts = [path for path in columns_of(template) if path.lower().startswith("context")]
+        text = " ".join(filter(None, (column_text(path, row) for path in contexts)))
+        return text or render_template(template, row)
+
+    def extract(self, generated: str) -> str:
+        """The answer in a generated text."""
+        return generated.strip()
+
+    def _target(self, row: Row, row_id: str) -> str:
+        return render_template(choose_template(self.recipe.target, row), row)
+
+    def _references(self, row: Row, row_id: str, target: str) -> tuple[str, ...]:
+        if self.recipe.references is None:
+            return (self.extract(target),)
+        return tuple(self.extract(text) for text in self._reference_texts(row, self.recipe.references, row_id))
+
+    def _reference_texts(self, row: Row, templates: list[str], row_id: str) -> list[str]:
+        """The filled references of all templates that fit: {summary} in training, {summary1} to {summary3} in test."""
+        fitting = [template for template in templates if has_columns(template, row)]
+        texts = [text for template in fitting for text in render_list(template, row) if text.strip()]
+        if not texts:
+            raise _empty("references", templates, row_id)
+        return texts
+
+    def _all_templates(self) -> list[str]:
+        return [*_listed(self.recipe.source), *_listed(self.recipe.target), *(self.recipe.references or [])]
+
+
+class QaTask(Task):
+    """Questions. A list column holds several right answers: the first is learnt, each one is a reference.
+
+    An empty list (SQuAD 2.0) is a question without an answer: its target is the recipe's `no_answer` word, its
+    reference ''.
+    """
+
+    default_metrics = ("squad",)
+    main_score = "f1"
+
+    def extract(self, generated: str) -> str:
+        """The generated text, '' where it says that there is no answer."""
+        answer = generated.strip()
+        return "" if _folded(answer) == _folded(self.recipe.no_answer) else answer
+
+    def _target(self, row: Row, row_id: str) -> str:
+        answers = render_list(choose_template(self.recipe.target, row), row)
+        return answers[0] if answers else self.recipe.no_answer
+
+    def _references(self, row: Row, row_id: str, target: str) -> tuple[str, ...]:
+        if self.extract(target) == "":
+            return ("",)
+        if self.recipe.references is not None:
+            return super()._references(row, row_id, target)
+        return tuple(map(self.extract, render_list(choose_template(self.recipe.target, row), row)))
+
+
+class SummarizeTask(Task):
+    """Summaries, scored by what they share with the references."""
+
+    default_metrics = ("rouge",)
+    main_score = "rougeL_f1"
+
+
+class TranslateTask(Task):
+    """Translations."""
+
+    default_metrics = ("bleu", "chrf")
+    main_score = "bleu"
+
+
+class ClassifyTask(Task):
+    """Classes, each named by a label word that is the target text; a head gives the word's index instead."""
+
+    default_metrics = ("accuracy", "macro_f1")
+    main_score = "accuracy"
+
+    def __init__(self, recipe: TaskRecipe) -> None:
+        super().__init__(recipe)
+        self.label_words = list(recipe.label_values)
+        self._check_recipe()
+        self._index_of_value: dict[str, int] = {}
+        for index, (word, values) in enumerate(recipe.label_values.items()):
+            for value in values:
+                self._add_value(value, index, word)
+        self._word_of_text = {_folded(word): word for word in self.label_words}
+
+    def label_of(self, row: Row, row_id: str = "?") -> int:
+        """The index of the row's label among the label words."""
+        value = super()._target(row, row_id)
+        if not value.strip():
+            raise _empty("target", self.recipe.target, row_id)
+        index = self._index_of_value.get(_folded(value))
+        if index is None:
+            raise DataError(
+                complain(
+                    f"Row {row_id} has the label '{value}', but task.labels has {', '.join(self.label_words)}",
+                    "A label must be one of these words or of the values listed for them",
+                    f"Add it, such as task.labels={{{self.label_words[0]}: ['{value}'], ...}}, or correct the row."
+                    f"{did_you_mean(value, self.label_words)}",
+                )
+            )
+        return index
+
+    def extract(self, generated: str) -> str:
+        """The label word that the text is, in whatever case; any other text stays, and so counts as wrong."""
+        return self._word_of_text.get(_folded(generated), generated.strip())
+
+    def _target(self, row: Row, row_id: str) -> str:
+        return self.label_words[self.label_of(row, row_id)]
+
+    def _references(self, row: Row, row_id: str, target: str) -> tuple[str, ...]:
+        return (target,)
+
+    def _check_recipe(self) -> None:
+        if not self.label_words:
+            raise RecipeError(
+                complain(
+                    "task.name is classify but task.labels is empty",
+                    "A class is named by a word",
+                    "List the words, such as task.labels=[positive, negative]",
+                )
+            )
+        if self.recipe.references is not None:
+            raise RecipeError(
+                complain(
+                    f"task.name is classify and task.references is {self.recipe.references}",
+                    "A class is scored against its label word, which task.target gives",
+                    "Remove task.references",
+                )
+            )
+
+    def _add_value(self, value: str, index: int, word: str) -> None:
+        taken = self._index_of_value.setdefault(_folded(value), index)
+        if taken != index:
+            raise RecipeError(
+                complain(
+                    f"task.labels gives '{value}' to both '{self.label_words[taken]}' and '{word}'",
+                    "A value in the data stands for one label; upper and lower case are the same",
+                    f"Remove '{value}' from one of the two",
+                )
+            )
+
+
+class MathTask(Task):
+    """Word problems: the whole solution is learnt, its final number is scored."""
+
+    default_metrics = ("numeric",)
+    main_score = "numeric_em"
+
+    def extract(self, generated: str) -> str:
+        """The final number, or the text where it has none."""
+        return find_final_number(generated) or generated.strip()
+
+    def _references(self, row: Row, row_id: str, target: str) -> tuple[str, ...]:
+        texts = [target]
+        if self.recipe.references is not None:
+            texts = self._reference_texts(row, self.recipe.references, row_id)
+        for text in texts:
+            if find_final_number(text) is None:
+                raise DataError(
+                    complain(
+                        f"Row {row_id} has the solution '{text[-60:]}' without a number",
+                        "A solution of the math task ends in its number, as in '#### 42'",
+                        "Correct the row, or take task.name=qa for answers that are words",
+                    )
+                )
+        return tuple(self.extract(text) for text in texts)
+
+
+_TASKS: dict[str, type[Task]] = {
+    "qa": QaTask,
+    "summarize": SummarizeTask,
+    "translate": TranslateTask,
+    "classify": ClassifyTask,
+    "math": MathTask,
+}
+
+
+def build_task(recipe: TaskRecipe) -> Task:
+    """The task that the recipe names."""
+    return _TASKS[recipe.name](recipe)
+
+
+def _folded(text: str) -> str:
+    """For comparing words: case, white space and closing full stop don't count."""
+    return " ".join(text.casefold().split()).rstrip(".")
+
+
+def _listed(templates: str | list[str]) -> list[str]:
+    return [templates] if isinstance(templates, str) else templates
+
+
+def _is_known(path: str, columns: Collection[str]) -> bool:
+    return path in columns or path.split(".")[0] in columns
+
+
+def _empty(field: str, templates: str | list[str], row_id: str) -> DataError:
+    shown = " or ".join(f"'{template}'" for template in _listed(templates))
+    return DataError(
+        complain(
+            f"Row {row_id} has an empty {field} (task.{field} is {shown})",
+            "Every row needs a text here",
+            f"Fill in or remove the row, or correct task.{field}",
+        )
+    )
+
+
+def _unknown_optional(template: str, path: str, columns: Collection[str]) -> DataError:
+    return DataError(
+        complain(
+            f"The template '{template}' names the column '{path}', but the data has {', '.join(columns)}",
+            "A column inside [[ ]] may be empty in some rows, but must exist",
+            f"Correct the name, or remove this part of the template.{did_you_mean(path, columns)}",
+        )
+    )

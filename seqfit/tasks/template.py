@@ -1,0 +1,246 @@
+r"""Templates: a row of columns comes in, a text goes out.
+
+The grammar, which is data and never code (no `str.format`, no attribute access):
+
+    {column}     the column's text; a list is joined by spaces, a number is written out, None is empty
+    {a.b}        column b inside column a; through a list it reaches into every item
+    [[ ... ]]    left out where a column inside is empty or missing
+    {{ and }}    literal braces
+
+    render_template("{q}[[ in {c}]]", {"q": "Why?", "c": ["x", "y"]}) == "Why? in x y"
+    render_template("{q}[[ in {c}]]", {"q": "Why?", "c": None})       == "Why?"
+
+Everything else stands for itself, so ` \n ` in a single-quoted YAML string is a space, a backslash, an n and a space.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from seqfit.errors import DataError, RecipeError, complain, did_you_mean
+
+Row: TypeAlias = Mapping[str, Any]
+
+_TOKEN = re.compile(r"\{\{|\}\}|\[\[|\]\]|\{[^{}]*\}|[^{}\[\]]+|.", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Optional:
+    parts: tuple[str | _Column, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(part.path for part in self.parts if isinstance(part, _Column))
+
+
+_Part: TypeAlias = str | _Column | _Optional
+
+
+def columns_of(template: str, *, required_only: bool = False) -> tuple[str, ...]:
+    """The columns that the template names, each once, in order; on request without those inside `[[ ]]`."""
+    paths: list[str] = []
+    for part in _parse(template):
+        if isinstance(part, _Column):
+            paths.append(part.path)
+        elif isinstance(part, _Optional) and not required_only:
+            paths.extend(part.columns)
+    return tuple(dict.fromkeys(paths))
+
+
+def render_template(template: str, row: Row) -> str:
+    """The template with the row's values put in. A column that the row lacks is a DataError."""
+    return "".join(_render_part(part, row, template) for part in _parse(template))
+
+
+def render_list(template: str, row: Row) -> list[str]:
+    """One text per filled item where the template is exactly one column holding a list, else the one text.
+
+    '{answers.text}' with ["Ada", "Lovelace"] gives two texts, with [] none; '{name}' with "" gives [""].
+    """
+    parts = _parse(template)
+    if len(parts) == 1 and isinstance(parts[0], _Column):
+        value = _value(parts[0].path, row, template)
+        if isinstance(value, (list, tuple)):
+            texts = [_text(item, parts[0].path) for item in value]
+            return [text for text in texts if text.strip()]
+    return [render_template(template, row)]
+
+
+def has_columns(template: str, row: Row) -> bool:
+    """Whether the row has every column outside `[[ ]]`.
+
+    None counts as lacking: where files with different columns are read into one table, Arrow fills in None.
+    """
+    for path in columns_of(template, required_only=True):
+        try:
+            if _look_up(path, row) is None:
+                return False
+        except KeyError:
+            return False
+    return True
+
+
+def choose_template(templates: str | Sequence[str], row: Row) -> str:
+    """The first template whose columns the row has; a single template is taken as it is."""
+    if isinstance(templates, str):
+        return templates
+    if len(templates) == 1:
+        return templates[0]
+    for template in templates:
+        if has_columns(template, row):
+            return template
+    raise DataError(
+        complain(
+            f"None of the templates {', '.join(map(repr, templates))} fits a row with the columns {_listed(row)}",
+            "One of them must name only columns that the row has and that are not null",
+            "Add a template for such rows, or correct the column names",
+        )
+    )
+
+
+def column_text(path: str, row: Row) -> str:
+    """One column's text, '' where it is empty or missing."""
+    try:
+        return _text(_look_up(path, row), path)
+    except KeyError:
+        return ""
+
+
+def known_columns(row: Row) -> list[str]:
+    """The names a template may use for this row, nested ones one level deep: ['id', 'answers', 'answers.text']."""
+    names: list[str] = []
+    for name, value in row.items():
+        names.append(name)
+        inner = value[0] if isinstance(value, list) and value else value
+        if isinstance(inner, Mapping):
+            names.extend(f"{name}.{key}" for key in inner)
+    return names
+
+
+def _render_part(part: _Part, row: Row, template: str) -> str:
+    if isinstance(part, str):
+        return part
+    if isinstance(part, _Column):
+        return _text(_value(part.path, row, template), part.path)
+    if not all(column_text(path, row).strip() for path in part.columns):
+        return ""
+    return "".join(_render_part(inner, row, template) for inner in part.parts)
+
+
+def _value(path: str, row: Row, template: str) -> object:
+    try:
+        return _look_up(path, row)
+    except KeyError:
+        raise DataError(
+            complain(
+                f"The template '{template}' names the column '{path}', but the row has {_listed(row)}",
+                "A column outside [[ ]] must be there in every row",
+                f"Correct the template, or put the part that may be missing into [[ ]]."
+                f"{did_you_mean(path, known_columns(row))}",
+            )
+        ) from None
+
+
+def _look_up(path: str, row: Row) -> object:
+    """The value at 'a.b', or KeyError. A column that is itself called 'a.b' comes first."""
+    if path in row:
+        return row[path]
+    value: object = row
+    for key in path.split("."):
+        value = _step_into(value, key)
+    return value
+
+
+def _step_into(value: object, key: str) -> object:
+    if value is None:
+        return None
+    if isinstance(value, (list, tuple)):
+        return [_step_into(item, key) for item in value]
+    if isinstance(value, Mapping):
+        return value[key]
+    raise KeyError(key)
+
+
+def _text(value: object, path: str) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""  # NaN is how table readers write a missing number
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return " ".join(text for text in (_text(item, path) for item in value) if text)
+    if isinstance(value, Mapping):
+        keys = ", ".join(map(str, value))
+        raise DataError(
+            complain(
+                f"The column '{path}' holds a mapping with the keys {keys}",
+                "A template needs a text, a number or a list",
+                f"Name the key as well, such as {{{path}.{next(iter(value), 'key')}}}",
+            )
+        )
+    return str(value)
+
+
+def _listed(row: Row) -> str:
+    return ", ".join(known_columns(row)) or "no columns"
+
+
+@lru_cache(maxsize=256)
+def _parse(template: str) -> tuple[_Part, ...]:
+    """Cached, for the same few templates meet every row."""
+    tokens = iter(_TOKEN.findall(template))
+    parts: list[_Part] = []
+    for token in tokens:
+        if token == "[[":
+            parts.append(_parse_optional(tokens, template))
+        elif token == "]]":
+            raise _grammar_mistake(template, "']]' without '[['", "Each [[ needs its ]]")
+        else:
+            parts.append(_parse_plain(token, template))
+    return tuple(parts)
+
+
+def _parse_optional(tokens: Iterator[str], template: str) -> _Optional:
+    parts: list[str | _Column] = []
+    for token in tokens:
+        if token == "]]":
+            break
+        if token == "[[":
+            raise _grammar_mistake(template, "'[[' inside [[ ]]", "Optional parts don't nest")
+        parts.append(_parse_plain(token, template))
+    else:
+        raise _grammar_mistake(template, "'[[' without ']]'", "Each [[ needs its ]]")
+    optional = _Optional(tuple(parts))
+    if not optional.columns:
+        raise _grammar_mistake(template, "[[ ]] without a column", "Its columns decide whether it is left out")
+    return optional
+
+
+def _parse_plain(token: str, template: str) -> str | _Column:
+    if token in ("{{", "}}"):
+        return token[0]
+    if token in ("{", "}"):
+        raise _grammar_mistake(template, f"a single '{token}'", "A literal brace is written twice")
+    if token.startswith("{"):
+        path = token[1:-1].strip()
+        if not path:
+            raise _grammar_mistake(template, "empty braces", "Braces hold the name of a column")
+        return _Column(path)
+    return token
+
+
+def _grammar_mistake(template: str, found: str, rule: str) -> RecipeError:
+    return RecipeError(
+        complain(f"The template '{template}' has {found}", rule, "Write it like '{question}[[ context: {context}]]'")
+    )
