@@ -1,0 +1,25 @@
+"""The names of the files in a run directory. Nobody else spells one.
+
+runs/demo-20260102-030405/
+  recipe.yaml  strategy.yaml  manifest.json
+  steps.jsonl  evaluations.jsonl  events.jsonl     one record a line, appended while training
+  checkpoint/                                      the best model, Hugging Face layout
+  evaluation-test.json  predictions-test.jsonl     written by `seqfit evaluate`
+  summary.html
+"""
+
+from __future__ import annotations
+
+RECIPE = "recipe.yaml"
+STRATEGY = "strategy.yaml"
+MANIFEST = "manifest.json"
+STEPS = "steps.jsonl"
+EVALUATIONS = "evaluations.jsonl"
+EVENTS = "events.jsonl"
+CHECKPOINT = "checkpoint"
+SUMMARY = "summary.html"
+
+
+def evaluation(split: str, *, before: bool = False) -> str:
+    """Scores and predictions of one split, after fine-tuning or before it."""
+    return f"evaluation-{split}{'-before' if before else ''}.json"

@@ -1,0 +1,135 @@
+"""Reads a run directory, tolerantly: a torn last line is ignored, a missing optional file is None.
+
+run = Run("runs/demo-20260102-030405")
+run.status            'finished'
+run.steps()[-1]       {'step': 500, 'loss': 0.31, ...}
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from seqfit.errors import RunError, complain
+from seqfit.recipe.load import load_recipe
+from seqfit.recipe.schema import SPLITS, Recipe
+from seqfit.rundir import files
+
+
+class Run:
+    """A run on disk. Holds no live objects: every answer is read from a file."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not (self.path / files.MANIFEST).is_file():
+            raise RunError(
+                complain(
+                    f"'{self.path}' has no {files.MANIFEST}",
+                    "a run directory is one that `seqfit train` has written",
+                    f"Give one of: {', '.join(nearby_runs(self.path)) or 'none found here; train one first'}",
+                )
+            )
+
+    def __repr__(self) -> str:
+        return f"Run('{self.path}', {self.status})"
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """What was to be learnt, as resolved when training started."""
+        return load_recipe(self.path / files.RECIPE)
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """Versions, hardware, commit, data fingerprint, status."""
+        manifest = self._read_json(files.MANIFEST)
+        assert manifest is not None
+        return manifest
+
+    @property
+    def status(self) -> str:
+        """running, finished, failed or interrupted."""
+        return str(self.manifest.get("status", "running"))
+
+    @property
+    def checkpoint(self) -> Path:
+        """The best model, in Hugging Face layout."""
+        folder = self.path / files.CHECKPOINT
+        if not folder.is_dir():
+            raise RunError(
+                complain(
+                    f"'{self.path}' has no {files.CHECKPOINT} folder (status: {self.status})",
+                    "a run saves one at its first evaluation",
+                    "Train until then",
+                )
+            )
+        return folder
+
+    def steps(self) -> list[dict[str, Any]]:
+        """The logged steps."""
+        return read_records(self.path / files.STEPS)
+
+    def evaluations(self) -> list[dict[str, Any]]:
+        """The evaluations, step 0 being the model before fine-tuning."""
+        return read_records(self.path / files.EVALUATIONS)
+
+    def events(self) -> list[dict[str, Any]]:
+        """What happened besides steps and evaluations."""
+        return read_records(self.path / files.EVENTS)
+
+    def evaluation(self, split: str, *, before: bool = False) -> dict[str, Any] | None:
+        """What `seqfit evaluate` wrote for a split: metrics and predictions, after fine-tuning or before it."""
+        return self._read_json(files.evaluation(split, before=before))
+
+    def evaluated_splits(self) -> list[str]:
+        """The splits that `seqfit evaluate` has scored after fine-tuning."""
+        return [split for split in SPLITS if (self.path / files.evaluation(split)).is_file()]
+
+    def _read_json(self, name: str) -> dict[str, Any] | None:
+        path = self.path / name
+        if not path.is_file():
+            return None
+        try:
+            value = json.loads(path.read_bytes())
+            if not isinstance(value, dict):
+                raise ValueError("it holds no object")
+        except ValueError as error:  # not JSON, not UTF-8, or not an object
+            raise RunError(
+                complain(
+                    f"{path} is damaged ({error})",
+                    "a run's JSON files are objects that are written whole",
+                    "It was edited or damaged: restore it, or write it anew with seqfit evaluate",
+                )
+            ) from error
+        return value
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """The complete lines of a record file; a torn last one (a killed run) is left out."""
+    if not path.is_file():
+        return []
+    lines = path.read_bytes().split(b"\n")  # bytes: a line may be torn inside a character
+    records = []
+    for number, line in enumerate(lines, 1):
+        try:
+            records += [json.loads(line)] if line else []
+        except ValueError as error:  # not JSON, or not UTF-8
+            if number == len(lines):
+                break
+            raise RunError(
+                complain(
+                    f"{path}, line {number} is not JSON ({error})",
+                    "only the last line of a record file may be torn",
+                    "The file was edited or damaged: remove that line",
+                )
+            ) from error
+    return records
+
+
+def nearby_runs(path: Path) -> list[str]:
+    """Run directories below the path or beside it, the newest first, at most five."""
+    folders = [path, path.parent, Path("runs")]
+    manifests = {found.parent for folder in folders for found in folder.glob(f"*/{files.MANIFEST}")}
+    newest = sorted(manifests, key=lambda folder: (folder / files.MANIFEST).stat().st_mtime, reverse=True)
+    return [str(folder) for folder in newest[:5]]
