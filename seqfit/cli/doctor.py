@@ -1,0 +1,40 @@
+"""`seqfit doctor`: what this machine has and lacks."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import textwrap
+from typing import Annotated
+
+import typer
+
+from seqfit.doctor import Finding, examine
+
+_WIDTH = 110
+
+
+def command(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    network: Annotated[bool, typer.Option("--network", help="Also try to reach the Hub (3 seconds at most).")] = False,
+) -> None:
+    """Say what this machine has and lacks, and how to fix it. Exit code 1 if something needed is missing."""
+    findings = examine(network=network)
+    if as_json:
+        print(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2, ensure_ascii=False))
+    else:
+        _print_table(findings)
+    if any(finding.state == "missing" for finding in findings):
+        raise typer.Exit(1)
+
+
+def _print_table(findings: list[Finding]) -> None:
+    width = max(len(finding.name) for finding in findings)
+    indent = " " * (width + 11)
+    for finding in findings:
+        head = f"{finding.state:<8} {finding.name:<{width}}  "
+        print(textwrap.fill(finding.detail, _WIDTH, initial_indent=head, subsequent_indent=indent))
+        if finding.fix:
+            print(textwrap.fill(f"fix: {finding.fix}", _WIDTH, initial_indent=indent, subsequent_indent=indent))
+    worst = [finding for finding in findings if finding.state != "ok"]
+    print(f"\n{len(worst)} of {len(findings)} need a look." if worst else "\nAll in order.")

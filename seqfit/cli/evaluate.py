@@ -1,0 +1,63 @@
+"""`seqfit evaluate RUN`: score the run's best checkpoint and write metrics and predictions."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+
+def command(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    split: Annotated[Literal["train", "validation", "test"], typer.Option(help="What to score it on.")] = "test",
+    before: Annotated[bool, typer.Option("--before", help="Score the model before fine-tuning as well.")] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many rows.")] = None,
+    examples: Annotated[int, typer.Option(min=0, help="Predictions to print.")] = 3,
+) -> None:
+    """Score a run's model on a split; writes evaluation-SPLIT.json with metrics and predictions."""
+    from seqfit.cli.progress import progress_bar
+    from seqfit.evaluate.run import evaluate
+    from seqfit.report.page import report
+    from seqfit.rundir import files
+
+    results: dict[str, dict[str, Any]] = {}
+    for column in ["before", "after"] if before else ["after"]:
+        with progress_bar() as show:
+            results[column] = evaluate(
+                run, split, before=column == "before", limit=limit, progress=partial(show, f"evaluating {split}")
+            )
+    _print_scores(results)
+    _print_examples(results["after"]["predictions"][:examples])
+    print(f"written: {run / files.evaluation(split)}")
+    print(f"summary: {report(run)}")
+
+
+def _print_scores(results: dict[str, dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    after = results["after"]
+    table = Table(title=f"{after['split']}: {after['rows']} rows, checkpoint of step {after['step']}", min_width=40)
+    table.add_column("score")
+    for column in results:
+        table.add_column(f"{column} fine-tuning" if len(results) > 1 else "value", justify="right")
+    parts = {"": {column: result["metrics"] for column, result in results.items()}}
+    for title in after["by_source"]:
+        parts[f"{title}: "] = {column: result["by_source"][title] for column, result in results.items()}
+    for title, metrics in parts.items():
+        for name in metrics["after"]:
+            values = [metrics[column].get(name) for column in results]
+            table.add_row(f"{title}{name}", *("-" if value is None else f"{value:.2f}" for value in values))
+    for name, reason in after["absent"].items():
+        table.add_row(name, *["-"] * (len(results) - 1), f"absent: {reason}")
+    Console().print(table)
+
+
+def _print_examples(predictions: list[dict[str, Any]]) -> None:
+    for prediction in predictions:
+        source = prediction["source"]
+        print(f"source:     {source if len(source) <= 300 else source[:297] + '...'}")
+        print(f"prediction: {prediction['prediction']}")
+        print(f"reference:  {' | '.join(prediction['references'])}\n")

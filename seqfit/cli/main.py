@@ -1,0 +1,111 @@
+"""`seqfit COMMAND ...`: finds the command, runs it, turns errors into exit codes.
+
+The one idea: a command's module is imported when that command is called, and not before. The list below holds the
+names and helps, so `seqfit --help` imports neither typer nor torch and answers in a few hundredths of a second.
+
+A command is a module `seqfit/cli/NAME.py` with a function `command` whose parameters are annotated for typer:
+
+    def command(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None: ...
+
+Exit codes: 0 done, 1 a check failed, 2 what was given is wrong, 3 training failed, 130 interrupted. Any other
+exception is a bug of seqfit's and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from seqfit import __version__
+from seqfit.errors import SeqfitError, complain, did_you_mean
+
+INTERRUPTED = 130  # 128 + SIGINT, as shells count
+
+GROUPS: dict[str, dict[str, str]] = {
+    "Train and judge": {
+        "data": "Show the data as the model sees it: examples, lengths, truncation, overlap.",
+        "train": "Fine-tune a model; writes a run directory.",
+        "evaluate": "Score a run's model; writes metrics and predictions.",
+        "predict": "Answer lines from a file or standard input with a run's model.",
+        "report": "Write one HTML page about one or more runs.",
+    },
+    "Recipes": {
+        "ls": "List the recipes that come with seqfit.",
+        "cp": "Copy one of them to a file of your own.",
+        "show": "Print a recipe as it will be used, with defaults and overrides.",
+        "validate": "Check a recipe and report every mistake.",
+        "schema": "Print the JSON schema of recipes, for editors.",
+    },
+    "This machine": {
+        "doctor": "Say what this machine has and lacks, and the command that fixes it.",
+    },
+}
+COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; `arguments` defaults to the command line's."""
+    try:
+        return _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+    except SeqfitError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments:
+        print(help_text(), file=sys.stderr)
+        return SeqfitError.exit_code
+    name, *rest = arguments
+    if name in ("--help", "-h"):
+        print(help_text())
+        return 0
+    if name == "--version":
+        print(f"seqfit {__version__}")
+        return 0
+    if name not in COMMANDS:
+        raise SeqfitError(
+            complain(
+                f"'{name}' is not a command of seqfit",
+                f"The commands are {', '.join(COMMANDS)}",
+                did_you_mean(name, COMMANDS).strip() or "Try 'seqfit --help'",
+            )
+        )
+    return _run(name, rest)
+
+
+def _run(name: str, arguments: list[str]) -> int:
+    import typer
+    import typer.main
+
+    module = importlib.import_module(f"seqfit.cli.{name}")
+    # Plain help: with rich markup, '[[ ... ]]' of a template would vanish from the texts.
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    app.command(help=getattr(module.command, "__doc__", None) or COMMANDS[name])(module.command)
+    try:
+        # Arguments are handed over, for typer would expand '~key' as a home directory on Windows.
+        typer.main.get_command(app).main(args=arguments, prog_name=f"seqfit {name}")
+    except SystemExit as end:  # typer ends every command this way, the successful ones too
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0
+
+
+def help_text() -> str:
+    """What `seqfit --help` prints."""
+    width = max(map(len, COMMANDS))
+    lines = [
+        "Usage: seqfit COMMAND ...",
+        "",
+        "Fine-tunes text-to-text models (T5, mT5, ByT5, BERT-type classifiers) on the hardware you have.",
+    ]
+    for title, commands in GROUPS.items():
+        lines += ["", f"{title}:", *(f"  {name:<{width}}  {text}" for name, text in commands.items())]
+    lines += [
+        "",
+        "'seqfit COMMAND --help' says more about one of them; 'seqfit --version' prints the version.",
+        "Start with 'seqfit ls', or 'seqfit train demo'.",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,267 @@
+"""What this machine has and lacks for training: nothing comes in, a list of `Finding` goes out.
+
+    Finding("torch", "warn", "2.13.0+cpu, but there is an NVIDIA GPU", "pip install --force-reinstall torch")
+
+States: `ok`; `warn`, training works but not as well as it could; `missing`, it cannot work. Each that is not ok
+comes with the command that fixes it. Nothing here waits for the network unless asked to.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from seqfit import __version__
+from seqfit.data.cache import cache_root
+from seqfit.units import format_bytes
+
+# The dependencies in pyproject.toml apart from torch, which has a finding of its own.
+LIBRARIES = (
+    "transformers",
+    "datasets",
+    "tokenizers",
+    "safetensors",
+    "pyarrow",
+    "numpy",
+    "pydantic",
+    "pyyaml",
+    "typer",
+    "rich",
+    "sacrebleu",
+    "rouge-score",
+    "nvidia-ml-py",
+    "psutil",
+    "plotly",
+)
+TOKENIZER_LIBRARIES = ("sentencepiece", "protobuf")
+EXTRAS = ("peft", "bitsandbytes", "torchao", "ctranslate2", "deepspeed", "tensorboard", "wandb", "mlflow", "trackio")
+_NEEDED_PYTHON = (3, 11)
+_LOW_DISK_BYTES = 10 * 1024**3  # a t5-base run with its snapshots takes about 6 GiB
+_NETWORK_SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at; `fix` is a command or a sentence, '' where there is nothing to do."""
+
+    name: str
+    state: Literal["ok", "warn", "missing"]
+    detail: str
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class _Nvml:
+    """What NVIDIA's driver says: its version, the newest CUDA it runs, the names of the cards."""
+
+    driver: str = ""
+    cuda: tuple[int, int] = (0, 0)
+    cards: tuple[str, ...] = ()
+    problem: str = ""
+
+
+def examine(network: bool = False) -> list[Finding]:
+    """Look at everything; `network` also tries to reach the Hub, for three seconds at most."""
+    nvml = _read_nvml()
+    return [
+        _examine_python(),
+        Finding("seqfit", "ok", f"{__version__} in {Path(__file__).parent}"),
+        _examine_torch(nvml),
+        *_examine_devices(),
+        _examine_nvml(nvml),
+        _examine_processor(),
+        *_examine_disks(),
+        _examine_hub(network),
+        _examine_libraries("libraries", LIBRARIES),
+        _examine_libraries("tokenizer libraries", TOKENIZER_LIBRARIES),
+        _examine_extras(),
+    ]
+
+
+def _examine_python() -> Finding:
+    detail = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    if sys.version_info < _NEEDED_PYTHON:
+        return Finding("Python", "missing", f"{detail}; 3.11 or newer is needed", "Install Python 3.11 or newer")
+    return Finding("Python", "ok", detail)
+
+
+def _read_nvml() -> _Nvml:
+    if importlib.util.find_spec("pynvml") is None:
+        return _Nvml(problem="nvidia-ml-py is not installed")
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return _Nvml(problem=str(error))
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        version = pynvml.nvmlSystemGetCudaDriverVersion_v2()  # 13020 is 13.2
+        return _Nvml(
+            driver=str(pynvml.nvmlSystemGetDriverVersion()),
+            cuda=(version // 1000, version % 1000 // 10),
+            cards=tuple(str(pynvml.nvmlDeviceGetName(handle)) for handle in handles),
+        )
+    except pynvml.NVMLError as error:
+        return _Nvml(problem=str(error))
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _examine_nvml(nvml: _Nvml) -> Finding:
+    if nvml.cards:
+        cuda = ".".join(map(str, nvml.cuda))
+        return Finding("NVML", "ok", f"driver {nvml.driver} for CUDA {cuda} or older, {', '.join(nvml.cards)}")
+    reason = nvml.problem or "no card found"
+    return Finding("NVML", "ok", f"{reason}: no GPU telemetry, which is fine where there is no NVIDIA GPU")
+
+
+def _examine_torch(nvml: _Nvml) -> Finding:
+    if importlib.util.find_spec("torch") is None:
+        return Finding("torch", "missing", "not installed", 'pip install "torch>=2.13,<3"')
+    import torch
+
+    built_for = _torch_build(torch.version.cuda, torch.version.hip)
+    return judge_torch(f"{torch.__version__} ({built_for})", torch.version.cuda, nvml.cuda if nvml.cards else None)
+
+
+def _torch_build(cuda: str | None, hip: str | None) -> str:
+    if cuda is not None:
+        return f"built for CUDA {cuda}"
+    return f"built for ROCm {hip}" if hip is not None else "built for the CPU alone"
+
+
+def judge_torch(detail: str, built_for_cuda: str | None, driver_cuda: tuple[int, int] | None) -> Finding:
+    """Whether the build of torch and the driver fit; `driver_cuda` is None where there is no NVIDIA card."""
+    if driver_cuda is None:
+        return Finding("torch", "ok", detail)
+    if built_for_cuda is None:
+        fix = 'pip install --force-reinstall "torch>=2.13,<3" (Linux; for others see pytorch.org/get-started/locally)'
+        return Finding("torch", "warn", f"{detail}, but there is an NVIDIA GPU: it stays unused", fix)
+    # Within a major version a newer CUDA runs on an older driver; across major versions it does not.
+    if int(built_for_cuda.split(".")[0]) > driver_cuda[0]:
+        fix = f"Update the NVIDIA driver to one for CUDA {built_for_cuda}"
+        newest = ".".join(map(str, driver_cuda))
+        return Finding(
+            "torch", "warn", f"{detail}, but the driver runs CUDA {newest} at most: the GPU stays unused", fix
+        )
+    return Finding("torch", "ok", detail)
+
+
+def _examine_devices() -> list[Finding]:
+    if importlib.util.find_spec("torch") is None:
+        return []
+    import torch
+
+    if not torch.cuda.is_available():
+        return [Finding("devices", "ok", "no GPU that torch can use: training runs on the CPU")]
+    findings = []
+    for index in range(torch.cuda.device_count()):
+        card = torch.cuda.get_device_properties(index)
+        with torch.cuda.device(index):
+            has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)  # emulated, it is slower than fp32
+        bf16 = "bf16" if has_bf16 else "no bf16: fp32 is used"
+        findings.append(Finding(f"device {index}", "ok", f"{card.name}, {format_bytes(card.total_memory)}, {bf16}"))
+    return findings
+
+
+def _examine_processor() -> Finding:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return judge_threads(cores, f"{cores} cores{_memory()}", os.environ.get("OMP_NUM_THREADS"))
+
+
+def _memory() -> str:
+    if importlib.util.find_spec("psutil") is None:
+        return ""
+    import psutil
+
+    memory = psutil.virtual_memory()
+    return f", {format_bytes(memory.total)} of memory, {format_bytes(memory.available)} free"
+
+
+def judge_threads(cores: int, detail: str, omp_num_threads: str | None) -> Finding:
+    """Whether OMP_NUM_THREADS suits the cores; unset, torch takes them all."""
+    if omp_num_threads is None:
+        return Finding("processor", "ok", detail)
+    detail += f", OMP_NUM_THREADS={omp_num_threads}"
+    if omp_num_threads.isdecimal() and int(omp_num_threads) == cores:
+        return Finding("processor", "ok", detail)
+    return Finding("processor", "warn", f"{detail}: torch uses that many of {cores} cores", "unset OMP_NUM_THREADS")
+
+
+def _examine_disks() -> list[Finding]:
+    places = {"runs": Path("runs"), "data cache": cache_root(), "Hugging Face cache": _hub_cache()}
+    return [judge_disk(name, folder) for name, folder in places.items()]
+
+
+def judge_disk(name: str, folder: Path) -> Finding:
+    """The free space where a folder is or will be."""
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    free_bytes = shutil.disk_usage(place).free
+    detail = f"{folder.absolute()}, {format_bytes(free_bytes)} free"
+    if not os.access(place, os.W_OK):
+        return Finding(f"disk: {name}", "warn", f"{detail}, but not writable", f"Make {place} writable or use another")
+    if free_bytes < _LOW_DISK_BYTES:
+        return Finding(f"disk: {name}", "warn", detail, "Free some: a model and its snapshots take several GiB")
+    return Finding(f"disk: {name}", "ok", detail)
+
+
+def _hub_cache() -> Path:
+    """Where `huggingface_hub` puts models; read here, for importing it takes a second."""
+    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    return Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub").expanduser()
+
+
+def _examine_hub(network: bool) -> Finding:
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
+        return Finding("Hub", "ok", "offline by HF_HUB_OFFLINE: models and data come from the cache or local folders")
+    if not network:
+        return Finding("Hub", "ok", "not tried; 'seqfit doctor --network' tries to reach it")
+    return _reach(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
+
+
+def _reach(address: str) -> Finding:
+    import urllib.error
+    import urllib.request
+
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=_NETWORK_SECONDS):
+            return Finding("Hub", "ok", f"{address} answers")
+    except urllib.error.HTTPError as error:
+        return Finding("Hub", "ok", f"{address} answers (status {error.code})")
+    except (OSError, ValueError) as error:
+        fix = "Give local folders (model.path=... data.path=...) and set HF_HUB_OFFLINE=1, or check the proxy settings"
+        return Finding("Hub", "warn", f"{address} does not answer: {error}", fix)
+
+
+def _versions(names: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Those installed, with their versions, and those absent."""
+    present, absent = [], []
+    for name in names:
+        try:
+            present.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            absent.append(name)
+    return present, absent
+
+
+def _examine_libraries(title: str, names: tuple[str, ...]) -> Finding:
+    present, absent = _versions(names)
+    if absent:
+        return Finding(title, "missing", f"not installed: {', '.join(absent)}", f"pip install {' '.join(absent)}")
+    return Finding(title, "ok", ", ".join(present))
+
+
+def _examine_extras() -> Finding:
+    present, absent = _versions(EXTRAS)
+    has, lacks = ", ".join(present) or "none", ", ".join(absent) or "none"
+    return Finding("optional extras", "ok", f"installed: {has}; not installed: {lacks}")

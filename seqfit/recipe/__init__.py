@@ -1,0 +1,5 @@
+"""WHAT to learn: the schema of a recipe, reading one from YAML with overrides, the recipes that ship."""
+
+from seqfit.recipe.schema import EvalRecipe, ModelRecipe, Recipe, SourceRecipe, TaskRecipe, TrainRecipe
+
+__all__ = ["EvalRecipe", "ModelRecipe", "Recipe", "SourceRecipe", "TaskRecipe", "TrainRecipe"]

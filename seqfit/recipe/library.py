@@ -1,0 +1,72 @@
+"""The recipes that come with seqfit: their names, what each learns, and a copy to change.
+
+A recipe is the file `library/NAME.yaml`; its reasons stand in it as comments, which a copy keeps.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from seqfit.errors import RecipeError, complain, did_you_mean
+from seqfit.recipe.yaml_text import read_yaml
+
+LIBRARY = Path(__file__).parent / "library"
+
+
+@dataclass(frozen=True)
+class LibraryEntry:
+    """One recipe of the library."""
+
+    name: str
+    description: str
+    path: Path
+
+
+def library_names() -> list[str]:
+    """The names, sorted."""
+    return sorted(file.stem for file in LIBRARY.glob("*.yaml"))
+
+
+def list_library() -> list[LibraryEntry]:
+    """Every recipe of the library, sorted by name."""
+    return [_entry(LIBRARY / f"{name}.yaml") for name in library_names()]
+
+
+def copy_recipe(name: str, target: str | Path) -> Path:
+    """Copy a recipe with its comments to a file, or into a folder; never over a file that is there."""
+    if name not in library_names():
+        known = f"The library has {', '.join(library_names())}"
+        change = did_you_mean(name, library_names()).strip() or "See 'seqfit ls'"
+        raise RecipeError(complain(f"There is no recipe '{name}'", known, change))
+    file = Path(target).expanduser()
+    file = file / f"{name}.yaml" if file.is_dir() else file
+    text = _with_absolute_paths((LIBRARY / f"{name}.yaml").read_text(encoding="utf-8"))
+    try:
+        with file.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError as error:
+        rule = "A copy never overwrites"
+        raise RecipeError(
+            complain(f"{file} is already there", rule, "Choose another name or remove it first")
+        ) from error
+    except OSError as error:
+        rule = "The copy needs a folder it may write to"
+        raise RecipeError(complain(f"{file}: {error.strerror}", rule, "Create the folder or choose another")) from error
+    return file
+
+
+def _entry(path: Path) -> LibraryEntry:
+    values, _ = read_yaml(path.read_text(encoding="utf-8"))
+    return LibraryEntry(path.stem, values["description"], path)
+
+
+def _with_absolute_paths(text: str) -> str:
+    """Paths beside the library's file written out: the copy lies elsewhere and still means them."""
+
+    def absolute(found: re.Match[str]) -> str:
+        place = LIBRARY / found["path"]
+        return f"{found['key']}{place}" if place.exists() else found[0]
+
+    return re.sub(r"^(?P<key>\s+path: )(?P<path>[^\s#]+)", absolute, text, flags=re.MULTILINE)

@@ -1,0 +1,243 @@
+"""Recipes from a library name, a YAML file, a run directory or a mapping: where -> a checked, frozen `Recipe`.
+
+The layers are merged in order, later ones win, lists are replaced whole:
+
+    base.yaml      {train: {steps: 100, batch_examples: 8}}
+    mine.yaml      {extends: base.yaml, train: {steps: 50}}
+    overrides      train.learning_rate=1e-4
+                   -> {train: {steps: 50, batch_examples: 8, learning_rate: 0.0001}}
+
+All mistakes are collected and reported in one `RecipeError`. A relative path in a file means the place beside that
+file if there is such a place, else the working directory; from an override it always means the working directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from seqfit.errors import RecipeError, complain, did_you_mean
+from seqfit.recipe.fields import Key, join_path
+from seqfit.recipe.library import LIBRARY, library_names
+from seqfit.recipe.mistakes import Mistake, explain
+from seqfit.recipe.overrides import apply_overrides, overridden_paths
+from seqfit.recipe.schema import Part, Recipe
+from seqfit.recipe.yaml_text import read_yaml, write_yaml
+
+RUN_RECIPE = "recipe.yaml"  # what a run directory calls its recipe
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """One file or mapping, as written: its name for messages, its folder for relative paths."""
+
+    name: str
+    folder: Path | None
+    values: dict[str, Any]
+    mistakes: list[str]
+
+
+def load_recipe(where: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
+    """The recipe at `where` with `overrides` such as 'train.steps=100' or '~eval.early_stopping' applied.
+
+    A plain word is first looked up in the library; write ./demo for a file or run directory of that name.
+    """
+    layers = _load_layers(where)
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        merged = _merge(merged, _with_paths_beside(layer))
+    values, wrong_overrides = apply_overrides(merged, overrides)
+    complaints = [f"{layer.name}: {mistake}" for layer in layers for mistake in layer.mistakes] + wrong_overrides
+    try:
+        recipe = Recipe.model_validate(values)
+    except ValidationError as error:
+        complaints += [_locate(mistake, layers, overrides) for mistake in explain(error, values)]
+    if complaints:
+        raise RecipeError(_report(layers[-1].name, complaints))
+    return recipe
+
+
+def anchor_paths(recipe: Recipe) -> Recipe:
+    """The recipe with its relative paths made absolute, so that it means the same from any working directory.
+
+    A word that names a place on the Hub stays as it is; so does a path that is not there, for the error to show it.
+    """
+    model = recipe.model.model_copy(
+        update={name: _anchor(getattr(recipe.model, name)) for name in ("path", "tokenizer")}
+    )
+    sources = [source.model_copy(update={"path": _anchor(source.path)}) for source in recipe.sources]
+    return recipe.model_copy(update={"model": model, "data": sources if isinstance(recipe.data, list) else sources[0]})
+
+
+def _anchor(path: str | None) -> str | None:
+    if path is None or not Path(path).expanduser().exists():
+        return path
+    return str(Path(path).expanduser().resolve())
+
+
+def dump_recipe(recipe: Recipe) -> str:
+    """YAML with every default filled in; `load_recipe` of it gives an equal recipe."""
+    return write_yaml(_plain(recipe))
+
+
+def explain_mistakes(error: ValidationError, schema: type[Part], where: str, values: Any = None) -> str:
+    """pydantic's error about one part of a recipe, which stands at `where`, as a message of ours."""
+    mistakes = explain(error, values, schema)
+    return _report(where, [join_path((where, *path)) + f": {sentence}" for path, sentence in mistakes])
+
+
+def to_json_schema() -> dict[str, Any]:
+    """JSON schema of a recipe file, for editors. Nothing is required in it, for `extends` may supply it."""
+    schema = Recipe.model_json_schema()
+    for part in (schema, *schema["$defs"].values()):
+        part.pop("required", None)
+    extends = {"type": "string", "description": "Name or file of the recipe that this one changes."}
+    return schema | {"properties": {"extends": extends, **schema["properties"]}}
+
+
+def _load_layers(where: str | Path | Mapping[str, Any]) -> list[_Layer]:
+    """The recipe and all it extends, the most basic first."""
+    chain: list[Path] = []
+    folder = Path()
+    layers: list[_Layer] = []
+    while True:
+        if isinstance(where, Mapping):
+            layer = _Layer("the recipe", None, dict(where), [])
+        else:
+            chain.append(_find(where, folder))
+            _check_no_circle(chain)
+            layer = _read_file(chain[-1])
+        parent = layer.values.pop("extends", None)
+        layers.insert(0, layer)
+        if parent is None:
+            return layers
+        if not isinstance(parent, str):
+            rule = "It takes one library name or file"
+            raise RecipeError(complain(f"{layer.name}: extends is {parent!r}", rule, "Write extends: base.yaml"))
+        where, folder = parent, layer.folder or Path()
+
+
+def _check_no_circle(chain: Sequence[Path]) -> None:
+    *before, last = chain
+    if last in before:
+        circle = " -> ".join(file.name for file in chain[before.index(last) :])
+        raise RecipeError(complain(circle, "A recipe cannot extend itself", "Remove extends: from one of them"))
+
+
+def _find(where: str | Path, folder: Path) -> Path:
+    if isinstance(where, str) and where in library_names():
+        return LIBRARY / f"{where}.yaml"
+    path = folder / Path(where).expanduser()
+    if path.is_file():
+        return path.resolve()
+    if (path / RUN_RECIPE).is_file():
+        return (path / RUN_RECIPE).resolve()
+    if path.is_dir():
+        given, change = f"{path} is a folder without a {RUN_RECIPE}", "Give a YAML file or a finished run's directory"
+    else:
+        given, change = f"There is no recipe '{where}'", did_you_mean(str(where), library_names()).strip()
+    known = f"A recipe is a YAML file, a run directory, or one of {', '.join(library_names())}"
+    raise RecipeError(complain(given, known, change or "Check the path, or see 'seqfit ls'"))
+
+
+def _read_file(file: Path) -> _Layer:
+    try:
+        values, mistakes = read_yaml(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RecipeError(
+            complain(f"{file}: {error.strerror}", "It cannot be read", "Check its permissions")
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        rule = "A recipe is YAML text in UTF-8"
+        raise RecipeError(complain(f"{file}: {_one_line(error)}", rule, "Correct the file there")) from error
+    if not isinstance(values, dict):
+        what = "empty" if values is None else f"a {type(values).__name__}"
+        rule = "A recipe is a mapping of fields"
+        raise RecipeError(complain(f"{file} is {what}", rule, "Start with 'seqfit cp demo mine.yaml' and change that"))
+    return _Layer(_short(file), file.parent, values, mistakes)
+
+
+def _one_line(error: yaml.YAMLError | UnicodeDecodeError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}: {error.problem}"
+    return " ".join(str(error).split())
+
+
+def _short(file: Path) -> str:
+    """As the user would write it: relative to the working directory where it lies below."""
+    here = Path.cwd()
+    return str(file.relative_to(here)) if file.is_relative_to(here) else str(file)
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        merged[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _with_paths_beside(layer: _Layer) -> dict[str, Any]:
+    """The layer's values, with the paths that exist beside its file made absolute."""
+    if layer.folder is None:
+        return layer.values
+    values = dict(layer.values)
+    model, data = values.get("model"), values.get("data")
+    if isinstance(model, dict):
+        values["model"] = _resolve_keys(_resolve_keys(model, "path", layer.folder), "tokenizer", layer.folder)
+    if isinstance(data, dict):
+        values["data"] = _resolve_keys(data, "path", layer.folder)
+    elif isinstance(data, list):
+        values["data"] = [
+            _resolve_keys(item, "path", layer.folder) if isinstance(item, dict) else item for item in data
+        ]
+    return values
+
+
+def _resolve_keys(part: dict[str, Any], key: str, folder: Path) -> dict[str, Any]:
+    path = part.get(key)
+    if isinstance(path, str) and path and (folder / path).exists():
+        return part | {key: str((folder / path).resolve())}
+    return part
+
+
+def _locate(mistake: Mistake, layers: Sequence[_Layer], overrides: Sequence[str]) -> str:
+    """The mistake as a line; where it does not come from the recipe's own file, it says from where."""
+    path, sentence = mistake
+    line = f"{join_path(path)}: {sentence}" if path else sentence
+    if any(f"{join_path(path)}.".startswith(f"{dotted}.") for dotted in overridden_paths(overrides)):
+        return line
+    for layer in reversed(layers):
+        if _has(layer.values, path):
+            return line if layer is layers[-1] else f"{line} (in {layer.name})"
+    return line
+
+
+def _has(values: Any, path: Sequence[Key]) -> bool:
+    try:
+        for key in path:
+            values = values[key]
+    except (KeyError, IndexError, TypeError):
+        return False
+    return True
+
+
+def _report(name: str, complaints: Sequence[str]) -> str:
+    count = "1 mistake" if len(complaints) == 1 else f"{len(complaints)} mistakes"
+    return "\n".join([f"{name} has {count}:", *(f"  {complaint}" for complaint in complaints)])
+
+
+def _plain(value: Any) -> Any:
+    """Parts as mappings. A None is left out only where the default is None too: clip_norm: null must stay."""
+    if isinstance(value, Part):
+        fields = type(value).model_fields
+        given = {name: getattr(value, name) for name in fields}
+        return {name: _plain(v) for name, v in given.items() if v is not None or fields[name].default is not None}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return {key: _plain(item) for key, item in value.items()} if isinstance(value, dict) else value

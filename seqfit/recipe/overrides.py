@@ -1,0 +1,117 @@
+"""Changes from the command line, applied to a recipe's values before they are checked.
+
+    {"train": {"epochs": 3}}  +  ["train.learning_rate=3e-4", "~train.epochs"]  ->  {"train": {"learning_rate": 0.0003}}
+
+A value is read as YAML where the field accepts that, and as the text it is where the field accepts text: so
+`task.prefix=summarize: ` needs no second quoting, although YAML would read a mapping.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from seqfit.errors import RecipeError, complain, did_you_mean
+from seqfit.recipe.fields import annotation_at, is_part, join_path, names_at, union_members
+from seqfit.recipe.yaml_text import read_yaml
+
+
+def apply_overrides(values: dict[str, Any], overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """The changed values, and a sentence for each override that could not be applied."""
+    values, mistakes = copy.deepcopy(values), []
+    for override in overrides:
+        try:
+            _apply(values, override)
+        except RecipeError as error:
+            mistakes.append(str(error))
+    return values, mistakes
+
+
+def overridden_paths(overrides: Sequence[str]) -> list[str]:
+    """The dotted paths that overrides set: ['train.steps=3', '~seed'] -> ['train.steps']."""
+    return [override.partition("=")[0] for override in overrides if not override.startswith("~")]
+
+
+def _apply(values: dict[str, Any], override: str) -> None:
+    if override.startswith("~"):
+        _remove(values, override[1:].split("."), override)
+        return
+    dotted, equals, text = override.partition("=")
+    if not equals or not dotted:
+        rule = "An override sets a field or removes it"
+        raise RecipeError(
+            complain(f"'{override}' is given", rule, "Write field=value, such as train.steps=3, or ~field")
+        )
+    path = dotted.split(".")
+    holder: Any = values
+    for depth, key in enumerate(path[:-1]):
+        place = _place(holder, key, path[:depth], override)
+        inner = holder[place] if isinstance(holder, list) else holder.get(place)
+        holder[place] = {} if inner is None else inner
+        holder = holder[place]
+    holder[_place(holder, path[-1], path[:-1], override)] = _parse(path, text)
+
+
+def _remove(values: dict[str, Any], path: list[str], override: str) -> None:
+    for depth, key in enumerate(path):
+        if annotation_at(path[: depth + 1]) is None:
+            known = names_at(path[:depth])
+            rule = f"{join_path(path[:depth]) or 'A recipe'} has {', '.join(known) or 'no fields'}"
+            change = did_you_mean(key, known).strip() or "Remove one of these"
+            raise RecipeError(complain(f"{override}: there is no field '{key}'", rule, change))
+    holder: Any = values
+    for depth, key in enumerate(path[:-1]):
+        place = _place(holder, key, path[:depth], override)
+        holder = holder[place] if isinstance(holder, list) else holder.get(place)
+        if holder is None:
+            return  # a field that was not given is already as wished
+    place = _place(holder, path[-1], path[:-1], override)
+    if isinstance(holder, list):
+        holder.pop(place)
+    else:
+        holder.pop(place, None)
+
+
+def _place(holder: Any, key: str, above: list[str], override: str) -> Any:
+    """The key as `holder` wants it: a number for a list, a name for a mapping."""
+    where = join_path(above)
+    if isinstance(holder, list):
+        if key.isdecimal() and int(key) < len(holder):
+            return int(key)
+        rule = f"Its items are numbered from 0 to {len(holder) - 1}"
+        raise RecipeError(
+            complain(f"{override}: {where} is a list of {len(holder)}", rule, f"Write {where}.0 for the first")
+        )
+    if not isinstance(holder, dict):
+        rule = "It has no fields to set or remove"
+        raise RecipeError(complain(f"{override}: {where} is {holder!r}", rule, f"Set it whole: {where}=..."))
+    if key.isdecimal() and any(is_part(member) for member in union_members(annotation_at(above))):
+        rule = "Only items of a list have numbers"
+        raise RecipeError(
+            complain(f"{override}: {where} is not a list here", rule, f"Write the field without '{key}.'")
+        )
+    return key
+
+
+def _parse(path: list[str], text: str) -> Any:
+    try:
+        value, _ = read_yaml(text)
+    except yaml.YAMLError:
+        return text
+    if isinstance(value, str):
+        return value if text.strip().startswith(("'", '"')) else text  # YAML would cut spaces and comments
+    annotation = annotation_at(path)
+    accepts: TypeAdapter[Any] = TypeAdapter(Any if annotation is None else annotation)
+    return text if not _is_valid(accepts, value) and _is_valid(accepts, text) else value
+
+
+def _is_valid(accepts: TypeAdapter[Any], value: Any) -> bool:
+    try:
+        accepts.validate_python(value)
+    except ValidationError:
+        return False
+    return True

@@ -1,0 +1,272 @@
+"""The schema of a recipe: what is to be learnt, and nothing about how.
+
+A recipe is frozen: what is derived from it (a schedule, the splits, the strategy) is a new object with a name of
+its own. Every field has a sentence, which is its help. `None` means "not given".
+
+`strategy` stays as the user wrote it here; `seqfit.strategy` gives it its meaning, for HOW builds on WHAT.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+SPLITS = ("train", "validation", "test")
+
+
+class Part(BaseModel):
+    """Frozen, and unknown keys are mistakes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class ModelRecipe(Part):
+    """The model to fine-tune."""
+
+    name: str | None = Field(None, description="Name on the Hub, such as google/mt5-small.")
+    path: str | None = Field(None, description="A local folder in Hugging Face layout; taken instead of the name.")
+    tokenizer: str | None = Field(None, description="Folder or Hub name of the tokenizer; default: the model's own.")
+    kind: Literal["text-to-text", "classifier"] = Field(
+        "text-to-text",
+        description="text-to-text generates the answer; classifier puts a head on an encoder (BERT).",
+    )
+    weights: Literal["pretrained", "random"] = Field(
+        "pretrained", description="random starts from the model's config alone, without its weights."
+    )
+    dropout: Annotated[float, Field(ge=0, lt=1)] | None = Field(
+        None, description="Dropout rate; default: what the model's config says."
+    )
+
+    @model_validator(mode="after")
+    def _named(self) -> ModelRecipe:
+        if self.name is None and self.path is None:
+            raise ValueError("neither name nor path is given; set model.name to a Hub name or model.path to a folder")
+        return self
+
+    @property
+    def location(self) -> str:
+        """The folder, or else the Hub name."""
+        return self.path or self.name or ""
+
+
+class TaskRecipe(Part):
+    """How a row becomes source and target text, and generated text an answer.
+
+    Templates name columns in braces; `{a.b}` reaches into a nested column; a list is joined by spaces;
+    `[[ ... ]]` is left out where a column inside is empty. Of several templates the first whose columns
+    the row has is taken.
+    """
+
+    name: Literal["qa", "summarize", "translate", "classify", "math"] = Field(description="The kind of task.")
+    prefix: str = Field("", description="Put before every source text, such as 'summarize: '.")
+    source: str | list[str] = Field(description="Template of the source text, or several to choose from.")
+    target: str | list[str] = Field(description="Template of the target text, or several to choose from.")
+    references: list[str] | None = Field(
+        None,
+        description="Templates of the reference answers for scoring (a list column gives several); default: target.",
+    )
+    labels: list[str] | dict[str, list[str]] | None = Field(
+        None,
+        description="classify: the label words, each with the values that stand for it in the data if they differ.",
+    )
+    no_answer: str = Field("unanswerable", description="qa: the target where a question has no answer.")
+    language: str = Field("en", description="Language of the answers; decides normalisation (en, es) in scoring.")
+    max_source_tokens: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Longer sources are cut; default: not cut (T5 has no fixed positions)."
+    )
+    max_target_tokens: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Longer targets are cut in training; default: not cut."
+    )
+
+    @property
+    def label_values(self) -> dict[str, list[str]]:
+        """Label word -> the values that stand for it in the data, itself included."""
+        if self.labels is None:
+            return {}
+        if isinstance(self.labels, list):
+            return {word: [word] for word in self.labels}
+        return {word: list(dict.fromkeys([word, *values])) for word, values in self.labels.items()}
+
+
+class SourceRecipe(Part):
+    """Where rows come from: a Hub data set, or a file or folder."""
+
+    label: str | None = Field(None, description="Name in reports; default: the file's or data set's name.")
+    hub: str | None = Field(None, description="Data set on the Hub, such as knkarthick/dialogsum.")
+    hub_config: str | None = Field(None, description="Configuration of the Hub data set, such as v1.1.0.")
+    path: str | None = Field(None, description="A file or folder; taken instead of the Hub data set.")
+    format: Literal["auto", "json", "jsonl", "csv", "tsv", "psv", "parquet", "squad", "parallel"] = Field(
+        "auto", description="File format; auto looks at name and content. psv is separated by |."
+    )
+    columns: list[str] | None = Field(None, description="Column names of a file that has no header line.")
+    splits: dict[Literal["train", "validation", "test"], str] = Field(
+        default_factory=dict,
+        description="Split -> file in the folder, or split of the Hub data set; default: found by name.",
+    )
+    ids: dict[Literal["train", "validation", "test"], str] = Field(
+        default_factory=dict, description="Split -> file in the folder that lists the ids of its rows."
+    )
+    languages: tuple[str, str] | None = Field(
+        None, description="parallel: file endings of the two languages, [en, de]."
+    )
+    group: str | None = Field(
+        None, description="Column whose equal values stay in one split; default: the task's context."
+    )
+    cut: dict[Literal["validation", "test"], Share] = Field(
+        default={"validation": 0.1, "test": 0.1},
+        description="Shares to cut off for splits that the data lacks.",
+    )
+    limit: dict[Literal["train", "validation", "test"], Annotated[int, Field(ge=1)]] = Field(
+        default_factory=dict, description="At most so many rows of a split, chosen by seed."
+    )
+    balance: str | None = Field(None, description="With limit: take equally many rows of each value of this column.")
+    weight: Annotated[float, Field(gt=0)] = Field(
+        1.0, description="How often an epoch takes each of its rows: 2 is twice, 0.5 is every other epoch."
+    )
+
+    @model_validator(mode="after")
+    def _located(self) -> SourceRecipe:
+        if self.hub is None and self.path is None:
+            raise ValueError(
+                "neither hub nor path is given; set data.path to a file or folder, or data.hub to a data set"
+            )
+        return self
+
+    @property
+    def title(self) -> str:
+        """How reports name this source."""
+        return self.label or (self.path or self.hub or "").rstrip("/").split("/")[-1]
+
+
+class ScheduleRecipe(Part):
+    """How the learning rate moves."""
+
+    name: Literal["constant", "linear", "cosine", "inverse_sqrt", "plateau"] = Field(
+        "linear",
+        description="Shape after warm-up; plateau halves the rate when the evaluation stops improving.",
+    )
+    warmup_steps: Annotated[int, Field(ge=0)] = Field(0, description="Steps over which the rate rises from zero.")
+    floor: Share = Field(0.0, description="linear, cosine: the rate at the end, as a share of the peak.")
+    patience: Annotated[int, Field(ge=1)] = Field(
+        2, description="plateau: evaluations without improvement before a cut."
+    )
+    factor: Annotated[float, Field(gt=0, lt=1)] = Field(0.5, description="plateau: what the rate is multiplied by.")
+
+
+class OptimizerRecipe(Part):
+    """Which update rule, with its constants."""
+
+    name: Literal["adamw", "adafactor"] = Field("adamw", description="The update rule.")
+    weight_decay: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="Decoupled weight decay (not on norms, biases)."
+    )
+    beta1: Share = Field(0.9, description="adamw: decay of the first moment.")
+    beta2: Share = Field(0.999, description="adamw: decay of the second moment.")
+    epsilon: Annotated[float, Field(gt=0)] = Field(1e-8, description="adamw: added to the denominator.")
+    relative_step: bool = Field(
+        False,
+        description="adafactor: false is T5's fine-tuning setting (a constant rate such as 1e-3); true lets the rate "
+        "fall as 1/sqrt(step) relative to each weight's size, as in T5's pre-training.",
+    )
+
+
+class TrainRecipe(Part):
+    """The budget, the global batch and the update rule."""
+
+    epochs: Annotated[float, Field(gt=0)] | None = Field(None, description="Passes over the training data.")
+    steps: Annotated[int, Field(ge=1)] | None = Field(None, description="Optimizer steps; wins over epochs.")
+    batch_examples: Annotated[int, Field(ge=1)] | None = Field(None, description="Examples of one step (global batch).")
+    batch_tokens: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Instead of batch_examples: source plus target tokens of one step, at most."
+    )
+    learning_rate: Annotated[float, Field(gt=0)] = Field(3e-4, description="Peak learning rate.")
+    optimizer: OptimizerRecipe = Field(default_factory=OptimizerRecipe, description="The update rule.")
+    schedule: ScheduleRecipe = Field(default_factory=ScheduleRecipe, description="How the rate moves.")
+    log_every: Annotated[int, Field(ge=1)] = Field(10, description="Steps between two records of loss and speed.")
+    clip_norm: Annotated[float, Field(gt=0)] | None = Field(
+        1.0, description="Gradient norm is clipped to this; null: not."
+    )
+
+    @model_validator(mode="after")
+    def _one_batch_size(self) -> TrainRecipe:
+        if self.batch_examples is not None and self.batch_tokens is not None:
+            raise ValueError("batch_examples and batch_tokens are both given; keep one (remove the other with ~)")
+        return self
+
+    @property
+    def examples_per_step(self) -> int | None:
+        """Global batch in examples (32 where nothing is said), or None where it is counted in tokens."""
+        return None if self.batch_tokens is not None else self.batch_examples or 32
+
+
+class EarlyStopping(Part):
+    """When to stop before the budget is used."""
+
+    patience: Annotated[int, Field(ge=1)] = Field(3, description="Evaluations without improvement before stopping.")
+    min_delta: Annotated[float, Field(ge=0)] = Field(0.0, description="What counts as an improvement.")
+
+
+class EvalRecipe(Part):
+    """When and how the model is scored."""
+
+    metrics: list[str] | None = Field(None, description="Metrics to compute; default: the task's.")
+    best: str | None = Field(
+        None, description="Score that chooses the best checkpoint; default: the task's main one, or loss."
+    )
+    every_steps: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Evaluate every so many steps; default: each epoch."
+    )
+    limit: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="At most so many validation rows during training."
+    )
+    at_start: bool = Field(False, description="Score the model before the first step, too.")
+    early_stopping: EarlyStopping | None = Field(None, description="Stop when the best score no longer improves.")
+    beams: Annotated[int, Field(ge=1)] = Field(1, description="Beams of the search; 1 is greedy.")
+    max_new_tokens: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Longest generated answer; default: the longest target in the data."
+    )
+    batch_tokens: Annotated[int, Field(ge=1)] = Field(8192, description="Source tokens of one evaluation batch.")
+
+
+class Recipe(Part):
+    """One recipe: model, data, task, training, evaluation."""
+
+    description: str = Field("", description="One line on what it learns.")
+    model: ModelRecipe = Field(description="The model to fine-tune.")
+    task: TaskRecipe = Field(description="How rows become text.")
+    data: SourceRecipe | list[SourceRecipe] = Field(description="Where rows come from; a list mixes weighted sources.")
+    train: TrainRecipe = Field(default_factory=TrainRecipe, description="Budget, global batch, update rule.")
+    eval: EvalRecipe = Field(default_factory=EvalRecipe, description="When and how the model is scored.")
+    strategy: str | dict[str, Any] | None = Field(None, description="How to train: a strategy's name or its fields.")
+    allow: list[str] = Field(
+        default_factory=lambda: ["bf16"],
+        description="Lossy strategies that may be used where they help; [] is strict.",
+    )
+    seed: Annotated[int, Field(ge=0)] = Field(0, description="Seed of everything random.")
+
+    @property
+    def sources(self) -> list[SourceRecipe]:
+        """The data as a list, also where there is only one source."""
+        return self.data if isinstance(self.data, list) else [self.data]
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Recipe:
+        mistakes = []
+        if self.task.name == "classify" and not self.task.labels:
+            mistakes.append(
+                "task.name is classify but task.labels is empty; list the label words, [positive, negative]"
+            )
+        if self.model.kind == "classifier" and self.task.name != "classify":
+            mistakes.append(
+                f"model.kind is classifier but task.name is {self.task.name}; only classify has a head of its own"
+            )
+        if not self.sources:
+            mistakes.append("data is an empty list; give at least one source")
+        titles = [source.title for source in self.sources]
+        if len(set(titles)) < len(titles):
+            mistakes.append(f"two sources are both called {titles}; give each a data.N.label of its own")
+        if mistakes:
+            raise ValueError("; ".join(mistakes))
+        return self

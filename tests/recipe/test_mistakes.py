@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from seqfit.recipe.fields import join_path
+from seqfit.recipe.mistakes import explain
+from seqfit.recipe.schema import Recipe
+
+GOOD: dict[str, Any] = {
+    "model": {"name": "m"},
+    "task": {"name": "qa", "source": "{q}", "target": "{a}"},
+    "data": {"path": "d"},
+}
+
+
+def mistakes_of(section: str, value: Any) -> list[str]:
+    values = copy.deepcopy(GOOD) | {section: value}
+    with pytest.raises(ValidationError) as caught:
+        Recipe.model_validate(values)
+    return [f"{join_path(path)}: {sentence}" for path, sentence in explain(caught.value, values)]
+
+
+@pytest.mark.parametrize(
+    ("section", "value", "sentence"),
+    [
+        ("train", {"learning_rat": 1}, "train.learning_rat: unknown field. Did you mean 'learning_rate'?"),
+        ("eval", {"xyz": 1}, "eval.xyz: unknown field. Known here: metrics, best,"),
+        ("task", {"name": "qa", "source": "s"}, "task.target: needed, but not given. Template of the target text"),
+        (
+            "task",
+            GOOD["task"] | {"name": "qua"},
+            "task.name: 'qua' is none of qa, summarize, translate, classify, math.",
+        ),
+        ("train", {"learning_rate": -1}, "train.learning_rate: -1 is given; this must be greater than 0. Peak"),
+        ("train", {"steps": "ten"}, "train.steps: 'ten' is given; this must be a valid integer. Optimizer steps"),
+        (
+            "train",
+            {"optimizer": "adam"},
+            "train.optimizer: 'adam' is given; this must be a mapping with fields such as",
+        ),
+        ("model", {"name": 5}, "model.name: 5 is not text. Write it in quotes: '5'."),
+        ("model", {}, ": neither name nor path is given; set model.name"),
+        ("task", GOOD["task"] | {"source": 5}, "task.source: 5 is given; this must be text or a list."),
+        ("task", GOOD["task"] | {"source": ["{a}", 5]}, "task.source.1: 5 is not text. Write it in quotes: '5'."),
+        ("task", GOOD["task"] | {"labels": {"a": [1]}}, "task.labels.a.0: 1 is not text. Write it in quotes: '1'."),
+        ("task", GOOD["task"] | {"labels": "a"}, "task.labels: 'a' is given; this must be a list or a mapping."),
+        ("data", {"path": "d", "limt": 3}, "data.limt: unknown field. Did you mean 'limit'?"),
+        ("data", [{"path": "d"}, {"pth": "e"}], "data.1.pth: unknown field. Did you mean 'path'?"),
+        ("data", {"path": "d", "splits": {"trian": "x"}}, "data.splits.trian: unknown field. Did you mean 'train'?"),
+        ("data", 5, "data: 5 is given; this must be a mapping or a list. Where rows come from"),
+        ("data", {"label": "x"}, "data: neither hub nor path is given; set data.path"),
+        ("data", [], ": data is an empty list; give at least one source."),
+        ("strategy", 5, "strategy: 5 is given; this must be text or a mapping. How to train"),
+        ("seed", None, "seed: null is given; this must be a valid integer. Seed of"),
+    ],
+)
+def test_a_mistake_is_one_sentence_in_our_words(section: str, value: Any, sentence: str) -> None:
+    found = mistakes_of(section, value)
+    assert len(found) == 1
+    assert sentence in found[0]
+
+
+def test_every_mistake_is_told_once() -> None:
+    found = mistakes_of("data", {"hub": 1, "cut": 5, "limt": 3, "format": "cvs"})
+    assert [line.split(":")[0] for line in found] == ["data.hub", "data.format", "data.cut", "data.limt"]
+
+
+def test_a_long_value_is_cut() -> None:
+    assert "..." in mistakes_of("seed", "x" * 500)[0]
+    assert len(mistakes_of("seed", "x" * 500)[0]) < 200

@@ -1,0 +1,113 @@
+"""The order of the rooms (docs: the design, section 2), read from the imports with ast."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import seqfit
+
+PACKAGE = Path(seqfit.__file__).parent
+# Each line may import from the lines above it, and never from its own.
+LAYERS = (
+    ("errors", "units", "callable_room"),
+    ("recipe",),
+    ("strategy", "hardware", "rundir"),
+    ("tasks", "metrics", "telemetry"),
+    ("data", "model"),
+    ("parallel",),
+    ("step",),
+    ("plan", "evaluate"),
+    ("train",),
+    ("launch", "profile", "export"),
+    ("compare",),
+    ("report", "serve"),
+    ("studies", "doctor"),
+    ("cli",),
+    ("__main__",),
+)
+LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def module_name(file: Path) -> str:
+    parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+NAMES = {module_name(file) for file in MODULES}
+
+
+def room_of(module: str) -> str:
+    """'seqfit.data.loader' -> 'data'; '' for the package itself."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def imports_of(file: Path) -> Iterator[str]:
+    """The modules of seqfit that a file imports, inside functions too, but not for type checking alone."""
+    todo: list[ast.AST] = [ast.parse(file.read_text(encoding="utf-8"))]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            todo.extend(node.orelse)
+            continue
+        todo.extend(ast.iter_child_nodes(node))
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "seqfit")
+        elif isinstance(node, ast.ImportFrom):
+            yield from _from_import(node, file)
+
+
+def _from_import(node: ast.ImportFrom, file: Path) -> Iterator[str]:
+    base = node.module or ""
+    if node.level:
+        above = module_name(file).split(".")
+        above = above if file.name == "__init__.py" else above[:-1]
+        base = ".".join([*above[: len(above) - node.level + 1], *filter(None, [base])])
+    if base.split(".")[0] == "seqfit":
+        for alias in node.names:
+            inner = f"{base}.{alias.name}"
+            yield inner if inner in NAMES else base
+
+
+def named(file: Path) -> str:
+    return str(file.relative_to(PACKAGE.parent))
+
+
+@pytest.mark.parametrize("file", MODULES, ids=named)
+def test_a_room_imports_only_from_the_rooms_below_it(file: Path) -> None:
+    room = room_of(module_name(file))
+    foreign = {room_of(module) for module in imports_of(file)} - {room, ""}
+    if room:
+        assert {other for other in foreign if LEVEL[other] >= LEVEL[room]} == set()
+    else:
+        assert foreign == set()  # the public names are imported when they are asked for
+
+
+def test_every_room_has_its_place_in_the_order() -> None:
+    rooms = {room_of(module_name(file)) for file in MODULES} - {""}
+    assert rooms <= set(LEVEL)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {module_name(file): set(imports_of(file)) - {module_name(file)} for file in MODULES}
+    assert len(list(graphlib.TopologicalSorter(graph).static_order())) >= len(MODULES)
+
+
+@pytest.mark.parametrize("file", MODULES, ids=named)
+def test_every_module_has_a_docstring(file: Path) -> None:
+    assert ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
+
+
+def test_no_module_is_a_drawer_for_everything() -> None:
+    drawers = {"utils", "util", "common", "helpers", "base", "misc"}
+    assert [named(file) for file in MODULES if file.stem in drawers] == []
+
+
+def test_every_public_name_is_listed_where_it_lives() -> None:
+    assert set(seqfit.__all__) == {*seqfit._HOMES, "__version__"}
+    assert set(seqfit._HOMES.values()) <= NAMES

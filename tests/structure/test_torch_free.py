@@ -1,0 +1,28 @@
+"""What must start at once: reading a recipe, listing runs, `--help` do not import torch, nor other heavy libraries."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import seqfit
+
+PACKAGE = Path(seqfit.__file__).parent
+TORCH_FREE = ("recipe", "strategy", "hardware", "rundir", "tasks", "metrics", "report", "cli")
+HEAVY = ("torch", "transformers", "datasets", "pyarrow", "plotly", "sacrebleu", "rouge_score", "pandas")
+
+
+def modules_of(room: str) -> list[str]:
+    files = sorted((PACKAGE / room).rglob("*.py"))
+    return [".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts) for file in files]
+
+
+@pytest.mark.parametrize("room", [room for room in TORCH_FREE if modules_of(room)])
+def test_importing_a_light_room_imports_no_heavy_library(room: str) -> None:
+    imports = "; ".join(f"import {module.removesuffix('.__init__')}" for module in modules_of(room))
+    program = f"import sys; {imports}; print([name for name in {HEAVY} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr

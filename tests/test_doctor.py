@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import importlib.util
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from seqfit import doctor
+from seqfit.doctor import Finding, examine, judge_disk, judge_threads, judge_torch
+
+PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
+
+
+def found(name: str) -> Finding:
+    return next(finding for finding in examine() if finding.name == name)
+
+
+def test_this_machine_has_all_that_is_needed() -> None:
+    assert [finding for finding in examine() if finding.state == "missing"] == []
+
+
+def test_whatever_is_not_in_order_comes_with_a_fix() -> None:
+    assert [finding for finding in examine() if finding.state != "ok" and not finding.fix] == []
+
+
+def test_the_libraries_are_those_of_the_project_file() -> None:
+    needed = tomllib.loads(PROJECT.read_text())["project"]["dependencies"]
+    names = {re.split(r"[^a-z0-9-]", line)[0] for line in needed}
+    assert names == {*doctor.LIBRARIES, *doctor.TOKENIZER_LIBRARIES, "torch"}
+
+
+def test_a_library_that_is_absent_is_missing_with_its_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "TOKENIZER_LIBRARIES", ("sentencepiece", "no-such-library"))
+    finding = found("tokenizer libraries")
+    assert (finding.state, finding.fix) == ("missing", "pip install no-such-library")
+
+
+def test_a_machine_without_torch_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else real(name))
+    finding = found("torch")
+    assert finding.state == "missing"
+    assert finding.fix.startswith("pip install")
+
+
+@pytest.mark.parametrize(
+    ("built_for", "driver", "state", "word"),
+    [
+        (None, None, "ok", ""),
+        ("13.0", (13, 2), "ok", ""),
+        ("13.2", (13, 0), "ok", ""),
+        (None, (13, 0), "warn", "unused"),
+        ("13.0", (12, 8), "warn", "12.8 at most"),
+    ],
+)
+def test_a_build_of_torch_must_fit_the_driver(
+    built_for: str | None, driver: tuple[int, int] | None, state: str, word: str
+) -> None:
+    finding = judge_torch("2.13.0", built_for, driver)
+    assert finding.state == state
+    assert word in finding.detail
+    assert bool(finding.fix) == (state == "warn")
+
+
+@pytest.mark.parametrize(("setting", "state"), [(None, "ok"), ("4", "ok"), ("1", "warn"), ("64", "warn")])
+def test_a_thread_setting_other_than_the_cores_is_pointed_out(setting: str | None, state: str) -> None:
+    assert judge_threads(4, "4 cores", setting).state == state
+
+
+def test_a_folder_that_is_not_there_yet_is_judged_by_its_disk(tmp_path: Path) -> None:
+    finding = judge_disk("runs", tmp_path / "not" / "yet")
+    assert str(tmp_path / "not" / "yet") in finding.detail
+    assert "free" in finding.detail
+
+
+def test_the_disks_of_runs_and_caches_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQFIT_CACHE", str(tmp_path / "prepared"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "models"))
+    assert str(tmp_path / "prepared") in found("disk: data cache").detail
+    assert str(tmp_path / "models") in found("disk: Hugging Face cache").detail
+    assert found("disk: runs").detail.startswith(str(Path.cwd() / "runs"))
+
+
+def test_little_space_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_LOW_DISK_BYTES", 2**80)
+    assert judge_disk("runs", tmp_path).state == "warn"
+
+
+def test_offline_is_named_and_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(doctor, "_reach", lambda address: pytest.fail("went to the network"))
+    finding = next(finding for finding in examine(network=True) if finding.name == "Hub")
+    assert "HF_HUB_OFFLINE" in finding.detail
+
+
+def test_an_endpoint_that_does_not_answer_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # the discard port: refused at once
+    finding = next(finding for finding in examine(network=True) if finding.name == "Hub")
+    assert finding.state == "warn"
+    assert "HF_HUB_OFFLINE=1" in finding.fix
