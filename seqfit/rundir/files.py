@@ -10,6 +10,9 @@ runs/demo-20260102-030405/
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Literal
+
 RECIPE = "recipe.yaml"
 STRATEGY = "strategy.yaml"
 MANIFEST = "manifest.json"
@@ -18,6 +21,11 @@ EVALUATIONS = "evaluations.jsonl"
 EVENTS = "events.jsonl"
 CHECKPOINT = "checkpoint"
 SUMMARY = "summary.html"
+
+
+def beside(folder: Path, state: Literal["new", "old"]) -> Path:
+    """Where a checkpoint is written before it takes its place, and where the one it replaces waits meanwhile."""
+    return folder.with_name(f".{folder.name}.{state}")
 
 
 def evaluation(split: str, *, before: bool = False) -> str:

@@ -56,6 +56,8 @@ class Run:
     def checkpoint(self) -> Path:
         """The best model, in Hugging Face layout."""
         folder = self.path / files.CHECKPOINT
+        if not folder.is_dir() and files.beside(folder, "old").is_dir():
+            return files.beside(folder, "old")  # the run was killed between the two renames of a save
         if not folder.is_dir():
             raise RunError(
                 complain(

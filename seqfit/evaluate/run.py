@@ -1,0 +1,152 @@
+"""`seqfit.evaluate(run)` and `seqfit.predict(run, rows)`: a run directory or checkpoint folder comes in.
+
+`evaluate` writes one JSON file into the run directory: checkpoint, metrics, predictions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqfit.data.encode import Encoder, cut
+from seqfit.data.tokenize import prepare_data
+from seqfit.errors import DataError, ModelError, complain
+from seqfit.evaluate.answer import Answerer, Progress, answer_sources
+from seqfit.evaluate.score import SplitScores, choose_metrics, score_split
+from seqfit.model.build import load_model, load_tokenizer
+from seqfit.model.folder import Checkpoint, load_checkpoint, read_teaching
+from seqfit.recipe.schema import Recipe
+from seqfit.rundir import files
+from seqfit.rundir.records import EvaluationRecord
+from seqfit.rundir.run import Run
+from seqfit.rundir.writer import RunWriter, write_json
+from seqfit.step.precision import choose_device, choose_precision
+from seqfit.strategy.load import load_strategy
+from seqfit.strategy.schema import Strategy
+from seqfit.tasks import Task, build_task
+
+
+def evaluate(
+    run: Run | str | Path,
+    split: str = "test",
+    *,
+    before: bool = False,
+    limit: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Score the run's best checkpoint on a split, or with `before` the model it started from, and write the result."""
+    run = run if isinstance(run, Run) else Run(run)
+    recipe = run.recipe
+    checkpoint = _start_of(run) if before else load_checkpoint(run.checkpoint)
+    answerer = build_answerer(checkpoint, load_strategy(recipe), recipe.allow, recipe.eval.batch_tokens)
+    task = build_task(recipe.task)
+    metrics, _ = choose_metrics(task, recipe.eval)
+    data = prepare_data(recipe, checkpoint.tokenizer, (split,))
+    result = score_split(answerer, task, data.splits[split], metrics, limit=limit, progress=progress)
+    report = _to_report(recipe, run, checkpoint, split, result, before=before)
+    write_json(run.path / files.evaluation(split, before=before), report)
+    writer = RunWriter(run.path)
+    writer.evaluation(
+        EvaluationRecord(
+            checkpoint.teaching.step,
+            split,
+            result.loss,
+            result.scores.values,
+            result.rows,
+            result.seconds,
+            time.time(),
+        )
+    )
+    writer.close()
+    return report
+
+
+def predict(run: Run | str | Path, rows: Sequence[str | Mapping[str, Any]], *, batch_tokens: int = 8192) -> list[str]:
+    """Answers to rows: mappings with the template's columns, or texts where the template has a single one.
+
+    A checkpoint folder that was copied out of its run works as well.
+    """
+    folder = run.checkpoint if isinstance(run, Run) else _find_checkpoint(Path(run))
+    checkpoint = load_checkpoint(folder)
+    task = build_task(checkpoint.teaching.task)
+    texts = [task.render_source(to_row(task, row), str(number)) for number, row in enumerate(rows, 1)]
+    limit = task.recipe.max_source_tokens
+    sources = [np.array(cut(ids, limit)) for ids in Encoder(checkpoint.tokenizer).encode(texts)]
+    answerer = build_answerer(checkpoint, Strategy(), ["bf16"], batch_tokens)
+    return [task.extract(text) for text in answer_sources(answerer, sources)]
+
+
+def build_answerer(checkpoint: Checkpoint, strategy: Strategy, allow: list[str], batch_tokens: int) -> Answerer:
+    """The checkpoint on the strategy's device, ready to answer as it was taught."""
+    device = choose_device(strategy)
+    teaching = checkpoint.teaching
+    return Answerer(
+        model=checkpoint.model.to(device),
+        tokenizer=checkpoint.tokenizer,
+        precision=choose_precision(strategy, device, allow),
+        beams=teaching.beams,
+        max_new_tokens=teaching.max_new_tokens,
+        batch_tokens=batch_tokens,
+        labels=list(teaching.task.label_values) or None,
+    )
+
+
+def to_row(task: Task, given: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    """A text as a row: of one column, or of several that are separated by tabs in the template's order."""
+    if not isinstance(given, str):
+        return given
+    columns = task.source_columns()
+    values = [given] if len(columns) == 1 else given.split("\t")
+    if len(values) != len(columns):
+        raise DataError(
+            complain(
+                f"'{given[:60]}' is one text",
+                f"this model's sources are made of {len(columns)} columns: {', '.join(columns)}",
+                f'Give a JSON object with them, {{"{columns[0]}": ...}}, or the texts separated by tabs in this order',
+            )
+        )
+    return dict(zip(columns, values, strict=True))
+
+
+def _find_checkpoint(path: Path) -> Path:
+    if (path / files.MANIFEST).is_file():
+        return Run(path).checkpoint
+    if not path.is_dir():
+        raise ModelError(
+            complain(
+                f"There is no folder '{path}'",
+                "a model to ask is a run directory or a checkpoint folder",
+                "Give one that `seqfit train` has written",
+            )
+        )
+    return path
+
+
+def _start_of(run: Run) -> Checkpoint:
+    """The model before fine-tuning, with the teaching of the run's checkpoint: both answer under the same rules."""
+    recipe = run.recipe
+    taught = read_teaching(run.checkpoint)
+    model = load_model(recipe.model, list(recipe.task.label_values) or None)
+    return Checkpoint(model, load_tokenizer(recipe.model), taught.at_start())
+
+
+def _to_report(
+    recipe: Recipe, run: Run, checkpoint: Checkpoint, split: str, result: SplitScores, *, before: bool
+) -> dict[str, Any]:
+    metrics = result.scores.values | ({} if result.loss is None else {"loss": result.loss})
+    return {
+        "checkpoint": recipe.model.location if before else str(run.checkpoint),
+        "step": checkpoint.teaching.step,
+        "split": split,
+        "rows": result.rows,
+        "seconds": round(result.seconds, 3),
+        "metrics": metrics,
+        "signatures": result.scores.signatures,
+        "absent": result.scores.absent,
+        "by_source": {title: scores.values for title, scores in result.by_source.items()},
+        "predictions": result.predictions,
+    }

@@ -1,0 +1,222 @@
+"""Loads tokenizers and models, and says in three parts what is wrong where one does not load.
+
+transformers 5 forces `tie_word_embeddings=True` into every T5-type config, although the heads of v1.1, Flan, mT5 and
+UMT5 are matrices of their own. Loading weights copes with it; two cases do not and are put right here:
+- random weights: the head is given a matrix of its own where the config file says so (mt5-small has 300M parameters
+  that way, and 172M without it);
+- UMT5: the forced tie also scales the decoder's output by d_model**-0.5, which the published model does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging as transformers_logging
+
+from seqfit.errors import ModelError, complain
+from seqfit.recipe.schema import ModelRecipe
+
+_DROPOUT_FIELDS = (
+    "dropout_rate",
+    "dropout",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "attention_dropout",
+    "activation_dropout",
+)
+
+
+def load_tokenizer(model: ModelRecipe) -> PreTrainedTokenizerBase:
+    """The recipe's tokenizer, or else the model's own."""
+    location = model.tokenizer or model.location
+    field = "model.tokenizer" if model.tokenizer else "model.path" if model.path else "model.name"
+    _check_folder(
+        location, field, needed=_has_tokenizer, what="a tokenizer (tokenizer.json, spiece.model or vocab.txt)"
+    )
+    with quiet():
+        try:
+            return AutoTokenizer.from_pretrained(location)
+        except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError) as error:
+            raise ModelError(
+                complain(
+                    f"{field} is '{location}', and its tokenizer does not load ({_first_line(error)})",
+                    "transformers must find the tokenizer's files and know its class",
+                    _advise_tokenizer(location),
+                )
+            ) from error
+
+
+def load_model(model: ModelRecipe, labels: Sequence[str] | None = None) -> PreTrainedModel:
+    """The model in fp32 on the CPU, with a fresh head where it is a classifier of `labels`."""
+    config, raw = _load_config(model)
+    if model.kind == "text-to-text" and not config.is_encoder_decoder:
+        raise ModelError(
+            complain(
+                f"'{model.location}' is a {config.model_type} model without a decoder",
+                "model.kind is text-to-text, which needs an encoder and a decoder",
+                "Set model.kind=classifier for a task with labels, or choose a T5-type model",
+            )
+        )
+    _set_dropout(config, model.dropout)
+    if model.kind == "classifier":
+        _set_labels(config, labels or ())
+    auto = AutoModelForSeq2SeqLM if model.kind == "text-to-text" else AutoModelForSequenceClassification
+    with quiet():
+        built = _build(auto, model, config)
+    _respect_untied_head(built, raw, model)
+    return built
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Each tensor once, however many names it has."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _load_config(model: ModelRecipe) -> tuple[PreTrainedConfig, dict[str, Any]]:
+    """The config, and the file's own text as a dict: the class overwrites part of it."""
+    field = "model.path" if model.path else "model.name"
+    _check_folder(model.location, field, needed=lambda folder: (folder / "config.json").is_file(), what="config.json")
+    with quiet():
+        try:
+            raw, _ = PreTrainedConfig.get_config_dict(model.location)
+            return AutoConfig.from_pretrained(model.location), raw
+        except (OSError, ValueError, KeyError) as error:
+            raise ModelError(
+                complain(
+                    f"{field} is '{model.location}', and its config does not load ({_first_line(error)})",
+                    "a model is a local folder, or a name on the Hub that can be reached or was fetched before",
+                    "Set model.path to a folder with config.json and weights, or check the name and the network",
+                )
+            ) from error
+
+
+def _build(auto: Any, model: ModelRecipe, config: PreTrainedConfig) -> PreTrainedModel:
+    if model.weights == "random":
+        return auto.from_config(config, dtype=torch.float32)
+    new_head = model.kind == "classifier"  # which may have had another number of labels before
+    try:
+        built, report = auto.from_pretrained(
+            model.location,
+            config=config,
+            dtype=torch.float32,
+            output_loading_info=True,
+            ignore_mismatched_sizes=new_head,
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ModelError(
+            complain(
+                f"'{model.location}' does not load ({_first_line(error)})",
+                "its weights must be there (safetensors) and fit its config",
+                "Fetch them anew, or set model.weights=random to start from the config alone",
+            )
+        ) from error
+    lost = {*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])}
+    if new_head:
+        lost = {name for name in lost if name.startswith(f"{built.base_model_prefix}.") and ".pooler." not in name}
+    _check_complete(model, lost)
+    return built
+
+
+def _check_complete(model: ModelRecipe, lost: set[str]) -> None:
+    """transformers fills what a file lacks with random numbers and only warns of it."""
+    if lost:
+        raise ModelError(
+            complain(
+                f"'{model.location}' lacks {len(lost)} of its model's weights, or has them in another shape "
+                f"({', '.join(sorted(lost)[:3])}, ...)",
+                "a pretrained model has all weights that its config speaks of",
+                "Fetch it anew, or set model.weights=random to start from the config alone",
+            )
+        )
+
+
+def _respect_untied_head(built: PreTrainedModel, raw: dict[str, Any], model: ModelRecipe) -> None:
+    head = getattr(built, "lm_head", None)
+    if raw.get("tie_word_embeddings") is not False or head is None:
+        return
+    if head.weight is built.get_input_embeddings().weight:
+        if model.weights == "pretrained":
+            _check_complete(model, {"lm_head.weight"})
+        head.weight = nn.Parameter(torch.empty_like(head.weight).normal_(std=built.config.d_model**-0.5))
+        built.all_tied_weights_keys.pop("lm_head.weight", None)
+    built.config.tie_word_embeddings = False  # said in what is saved; UMT5 does not scale its output then
+
+
+def _set_dropout(config: PreTrainedConfig, rate: float | None) -> None:
+    if rate is None:
+        return
+    for name in _DROPOUT_FIELDS:
+        if hasattr(config, name):
+            setattr(config, name, rate)
+
+
+def _set_labels(config: PreTrainedConfig, labels: Sequence[str]) -> None:
+    config.num_labels = len(labels)
+    config.id2label = dict(enumerate(labels))
+    config.label2id = {label: number for number, label in enumerate(labels)}
+    config.problem_type = "single_label_classification"
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    if any((folder / name).is_file() for name in ("tokenizer.json", "spiece.model", "vocab.txt", "vocab.json")):
+        return True
+    return (folder / "tokenizer_config.json").is_file()  # ByT5 has no vocabulary file
+
+
+def _check_folder(location: str, field: str, *, needed: Any, what: str) -> None:
+    """A path that is meant as a folder gets a clear answer before transformers takes it for a Hub name."""
+    folder = Path(location)
+    looks_local = location.startswith((".", "/", "~")) or folder.exists() or location.count("/") > 1
+    if not looks_local or (folder.is_dir() and needed(folder)):
+        return
+    raise ModelError(
+        complain(
+            f"{field} is '{location}', "
+            + ("which has no " + what if folder.is_dir() else "and there is no such folder"),
+            "a local model or tokenizer is a folder in Hugging Face layout",
+            f"Set {field} to the folder that holds {what}",
+        )
+    )
+
+
+def _advise_tokenizer(location: str) -> str:
+    config = Path(location) / "tokenizer_config.json"
+    if Path(location).is_dir() and (not config.is_file() or "tokenizer_class" not in config.read_text("utf-8")):
+        return (
+            'The folder does not say which class it is: put {"tokenizer_class": "T5Tokenizer"} (T5, mT5, UMT5) into '
+            "its tokenizer_config.json"
+        )
+    return "Set model.tokenizer to a folder that has it, or check the name and the network"
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0].rstrip('.')}"
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Loading speaks of ties and missing heads that are in order here; what matters is raised."""
+    level = transformers_logging.get_verbosity()
+    bars = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(level)
+        if bars:
+            transformers_logging.enable_progress_bar()

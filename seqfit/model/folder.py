@@ -1,0 +1,103 @@
+"""A checkpoint folder: Hugging Face layout, which plain transformers loads, plus one file of ours.
+
+`seqfit.json` beside the weights keeps what the model was taught with: the task's templates, prefix and labels, and how
+long its answers get. So a folder that was copied elsewhere still answers questions put the right way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from seqfit.errors import ModelError, complain
+from seqfit.model.build import load_model, load_tokenizer, quiet
+from seqfit.model.decode import build_generation_config
+from seqfit.recipe.schema import ModelRecipe, TaskRecipe
+from seqfit.rundir import files
+
+_FILE = "seqfit.json"
+
+
+@dataclass(frozen=True)
+class Teaching:
+    """What the weights alone don't say."""
+
+    kind: str
+    task: TaskRecipe
+    beams: int
+    max_new_tokens: int
+    step: int
+
+    def at_start(self) -> Teaching:
+        """The same of the model before fine-tuning."""
+        return replace(self, step=0)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A loaded folder."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    teaching: Teaching
+
+
+def save_checkpoint(
+    folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, teaching: Teaching
+) -> None:
+    """Write beside the folder, then swap by two renames: a kill always leaves a complete checkpoint in one place."""
+    fresh, old = files.beside(folder, "new"), files.beside(folder, "old")
+    if old.exists() and not folder.exists():  # an earlier run was killed between the renames
+        os.replace(old, folder)
+    for leftover in (fresh, old):
+        shutil.rmtree(leftover, ignore_errors=True)
+    with quiet():
+        model.save_pretrained(fresh)
+        tokenizer.save_pretrained(fresh)
+        if teaching.kind == "text-to-text":  # plain `generate` stops at 20 tokens otherwise
+            build_generation_config(model, teaching.beams, teaching.max_new_tokens).save_pretrained(fresh)
+    text = json.dumps(_to_dict(teaching), ensure_ascii=False, indent=2)
+    (fresh / _FILE).write_text(text + "\n", "utf-8")
+    if folder.exists():
+        os.replace(folder, old)
+    os.replace(fresh, folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def load_checkpoint(folder: Path) -> Checkpoint:
+    """Weights, tokenizer and teaching of a folder that `save_checkpoint` wrote."""
+    teaching = read_teaching(folder)
+    recipe = ModelRecipe.model_validate({"path": str(folder), "kind": teaching.kind})
+    labels = list(teaching.task.label_values) or None
+    return Checkpoint(load_model(recipe, labels), load_tokenizer(recipe), teaching)
+
+
+def read_teaching(folder: Path) -> Teaching:
+    """The part of a checkpoint that is ours."""
+    try:
+        values: dict[str, Any] = json.loads((folder / _FILE).read_text("utf-8"))
+        return Teaching(**{**values, "task": TaskRecipe.model_validate(values["task"])})
+    except (OSError, ValueError, KeyError, TypeError) as error:  # ValueError: not JSON, not UTF-8, not a task
+        raise ModelError(
+            complain(
+                f"'{folder}' has no readable {_FILE} ({type(error).__name__}: {error})",
+                "a checkpoint of seqfit's says there how its model was taught",
+                "Give a run directory, or the checkpoint folder inside one",
+            )
+        ) from error
+
+
+def _to_dict(teaching: Teaching) -> dict[str, Any]:
+    return {
+        "kind": teaching.kind,
+        "task": teaching.task.model_dump(exclude_none=True),
+        "beams": teaching.beams,
+        "max_new_tokens": teaching.max_new_tokens,
+        "step": teaching.step,
+    }

@@ -1,0 +1,1 @@
+"""One optimizer step: micro-batches -> normalised loss -> clip -> update. No I/O."""

@@ -1,0 +1,77 @@
+"""One optimizer step over a global batch: micro-batches -> normalised loss -> clip -> update. No I/O, no host sync.
+
+The divisor (target tokens of the whole global batch) is counted on the host before the first forward, so every
+micro-batch contributes its exact share and the gradient does not depend on how the batch was cut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from seqfit.data.loader import GlobalBatch
+from seqfit.data.micro_batch import MicroBatch
+from seqfit.model.loss import class_loss_sum, sequence_loss_sum
+from seqfit.step.precision import Precision
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """What a step leaves behind, still on the device: reading it waits for the device."""
+
+    loss: torch.Tensor  # mean over the global batch's target tokens
+    gradient_norm: torch.Tensor | None  # before clipping; None where nothing is clipped
+
+
+class TrainStep:
+    """Holds what an update needs; calling it makes one."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        precision: Precision,
+        clip_norm: float | None,
+    ) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        self.precision = precision
+        self.clip_norm = clip_norm
+        self._scaler = torch.amp.GradScaler(precision.device.type) if precision.needs_scaler else None
+
+    def __call__(self, batch: GlobalBatch) -> StepOutcome:
+        """One update with the whole global batch."""
+        loss = torch.zeros((), device=self.precision.device)
+        for micro_batch in batch.micro_batches:
+            loss += self._accumulate(micro_batch.to(self.precision.device), batch.loss_terms)
+        return StepOutcome(loss, self._update())
+
+    def _accumulate(self, batch: MicroBatch, loss_terms: int) -> torch.Tensor:
+        """Add a micro-batch's share of the gradient; returns its share of the loss."""
+        with self.precision.autocast():
+            loss = micro_batch_loss_sum(self.model, batch) / loss_terms
+        (loss if self._scaler is None else self._scaler.scale(loss)).backward()
+        return loss.detach()
+
+    def _update(self) -> torch.Tensor | None:
+        if self._scaler is not None:
+            self._scaler.unscale_(self.optimizer)
+        norm = None
+        if self.clip_norm is not None:
+            norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
+        if self._scaler is None:
+            self.optimizer.step()
+        else:
+            self._scaler.step(self.optimizer)
+            self._scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        return norm
+
+
+def micro_batch_loss_sum(model: nn.Module, batch: MicroBatch) -> torch.Tensor:
+    """Sum of the losses of a micro-batch, text-to-text or classifier."""
+    if batch.decoder_ids is None:
+        return class_loss_sum(model, batch.source_ids, batch.source_mask, batch.labels)
+    return sequence_loss_sum(model, batch.source_ids, batch.source_mask, batch.decoder_ids, batch.labels)

@@ -1,0 +1,173 @@
+"""What a user sees while a run goes on: a live line in a terminal, plain lines elsewhere, nothing from Python.
+
+step 120/500  loss 1.234  lr 2.9e-04  3.2K tokens/s  1.1 GiB  ETA 2 min 05 s
+"""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+
+from seqfit.rundir.records import EvaluationRecord, EventRecord, StepRecord
+from seqfit.units import format_bytes, format_count, format_seconds
+
+
+class View(Protocol):
+    """Told of everything, in order."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def progress(self, what: str, done: int, total: int | None) -> None: ...
+    def start(self, description: str, total_steps: int) -> None: ...
+    def advance(self, step: int) -> None: ...
+    def step(self, record: StepRecord) -> None: ...
+    def evaluation(self, record: EvaluationRecord, best: bool) -> None: ...
+    def event(self, record: EventRecord) -> None: ...
+
+
+class Silent:
+    """Shows nothing: the records are in the run directory."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def progress(self, what: str, done: int, total: int | None) -> None:
+        """A part of something slow is done."""
+
+    def start(self, description: str, total_steps: int) -> None:
+        """Training begins."""
+
+    def advance(self, step: int) -> None:
+        """A step is done; nothing of it has been read from the device."""
+
+    def step(self, record: StepRecord) -> None:
+        """A step was logged."""
+
+    def evaluation(self, record: EvaluationRecord, best: bool) -> None:
+        """An evaluation is done."""
+
+    def event(self, record: EventRecord) -> None:
+        """Something happened that a reader of the run should know."""
+
+
+class Lines(Silent):
+    """One line per record: for logs and pipes."""
+
+    def __init__(self) -> None:
+        self._console = Console(soft_wrap=True, highlight=False, markup=False)
+        self._total_steps = 0
+        self._started = 0.0
+
+    def start(self, description: str, total_steps: int) -> None:
+        """Training begins."""
+        self._total_steps = total_steps
+        self._started = time.monotonic()
+        self._console.print(description)
+
+    def step(self, record: StepRecord) -> None:
+        """A step was logged."""
+        self._console.print(self._step_line(record))
+
+    def evaluation(self, record: EvaluationRecord, best: bool) -> None:
+        """An evaluation is done."""
+        loss = "" if record.loss is None else f"loss {record.loss:.4f}  "
+        scores = "  ".join(f"{name} {value:.2f}" for name, value in list(record.scores.items())[:4])
+        mark = "  (best so far)" if best else ""
+        took = format_seconds(record.seconds)
+        self._console.print(f"step {record.step}: {record.split} {loss}{scores}{mark}  [{record.rows} rows, {took}]")
+
+    def event(self, record: EventRecord) -> None:
+        """Something happened that a reader of the run should know."""
+        self._console.print(f"{record.kind}: {record.message}")
+
+    def _step_line(self, record: StepRecord) -> str:
+        return f"step {record.step}/{self._total_steps}  {self._figures(record)}"
+
+    def _figures(self, record: StepRecord) -> str:
+        elapsed = time.monotonic() - self._started  # evaluations included, as what is left will have them too
+        left = elapsed / record.step * (self._total_steps - record.step)
+        rate = "" if record.learning_rate is None else f"lr {record.learning_rate:.1e}  "
+        return (
+            f"loss {record.loss:.4f}  {rate}"
+            f"{format_count(record.tokens_per_second)} tokens/s  {format_bytes(record.memory_bytes)}  "
+            f"ETA {format_seconds(left)}"
+        )
+
+
+class Terminal(Lines):
+    """A progress bar with the newest figures, and evaluations and events above it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"),
+            console=self._console,
+            refresh_per_second=4,
+        )
+        self._training: TaskID | None = None
+        self._slow: tuple[str, TaskID] | None = None
+        self._slow_since = 0.0
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end_slow()
+        self._bars.stop()
+
+    def start(self, description: str, total_steps: int) -> None:
+        """Training begins."""
+        self._end_slow()
+        super().start(description, total_steps)
+        self._training = self._bars.add_task("training", total=total_steps, figures="")
+
+    def progress(self, what: str, done: int, total: int | None) -> None:
+        """A bar of its own, from the second second on."""
+        if self._slow is None or self._slow[0] != what:
+            self._end_slow()
+            self._slow = (what, self._bars.add_task(what, total=total, visible=False, figures=""))
+            self._slow_since = time.monotonic()
+        visible = time.monotonic() - self._slow_since > 1
+        self._bars.update(self._slow[1], completed=done, total=total, visible=visible)
+
+    def advance(self, step: int) -> None:
+        """A step is done."""
+        if self._training is not None:
+            self._bars.update(self._training, completed=step)
+
+    def step(self, record: StepRecord) -> None:
+        """The newest figures, in place."""
+        if self._training is not None:
+            self._bars.update(self._training, completed=record.step, figures=self._figures(record))
+
+    def evaluation(self, record: EvaluationRecord, best: bool) -> None:
+        """An evaluation is done."""
+        self._end_slow()
+        super().evaluation(record, best)
+
+    def _end_slow(self) -> None:
+        if self._slow is not None:
+            self._bars.remove_task(self._slow[1])
+            self._slow = None
+
+
+def choose_view() -> View:
+    """Live in a terminal, plain lines elsewhere."""
+    return Terminal() if Console().is_terminal else Lines()
