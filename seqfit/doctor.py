@@ -20,6 +20,7 @@ from typing import Literal
 
 from seqfit import __version__
 from seqfit.data.cache import cache_root
+from seqfit.hub import hub_address, is_offline_by_setting, reach_hub
 from seqfit.units import format_bytes
 
 # The dependencies in pyproject.toml apart from torch, which has a finding of its own.
@@ -222,25 +223,15 @@ def _hub_cache() -> Path:
 
 
 def _examine_hub(network: bool) -> Finding:
-    if os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
+    if is_offline_by_setting():
         return Finding("Hub", "ok", "offline by HF_HUB_OFFLINE: models and data come from the cache or local folders")
     if not network:
         return Finding("Hub", "ok", "not tried; 'seqfit doctor --network' tries to reach it")
-    return _reach(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
-
-
-def _reach(address: str) -> Finding:
-    import urllib.error
-    import urllib.request
-
-    try:
-        with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=_NETWORK_SECONDS):
-            return Finding("Hub", "ok", f"{address} answers")
-    except urllib.error.HTTPError as error:
-        return Finding("Hub", "ok", f"{address} answers (status {error.code})")
-    except (OSError, ValueError) as error:
-        fix = "Give local folders (model.path=... data.path=...) and set HF_HUB_OFFLINE=1, or check the proxy settings"
-        return Finding("Hub", "warn", f"{address} does not answer: {error}", fix)
+    wrong = reach_hub(_NETWORK_SECONDS)
+    if wrong is None:
+        return Finding("Hub", "ok", f"{hub_address()} answers")
+    fix = "Give local folders (model.path=... data.path=...) and set HF_HUB_OFFLINE=1, or check the proxy settings"
+    return Finding("Hub", "warn", f"{hub_address()} does not answer: {wrong}", fix)
 
 
 def _versions(names: tuple[str, ...]) -> tuple[list[str], list[str]]:

@@ -14,6 +14,7 @@ joins them, so that none is forgotten. The command line prints the message witho
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -47,7 +48,14 @@ class TrainingFailed(SeqfitError):
 
 def complain(given: str, rule: str, change: str) -> str:
     """The three parts of a message, as sentences."""
-    return " ".join(f"{part.rstrip('.')}." if part[-1] not in ":?!" else part for part in (given, rule, change))
+    return " ".join(map(_sentence, (given, rule, change)))
+
+
+def _sentence(part: str) -> str:
+    """With a capital, unless it begins with a name such as train.steps, and with a full stop, if it has no end yet."""
+    if re.match(r"[a-z]+ ", part) and not part.startswith("seqfit "):
+        part = part[0].upper() + part[1:]
+    return part if part[-1] in ":?!" else f"{part.rstrip('.')}."
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -90,7 +90,7 @@ def test_little_space_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_offline_is_named_and_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr(doctor, "_reach", lambda address: pytest.fail("went to the network"))
+    monkeypatch.setattr(doctor, "reach_hub", lambda seconds: pytest.fail("went to the network"))
     finding = next(finding for finding in examine(network=True) if finding.name == "Hub")
     assert "HF_HUB_OFFLINE" in finding.detail
 

@@ -10,11 +10,12 @@ UMT5 are matrices of their own. Loading weights copes with it; two cases do not 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -28,6 +29,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from seqfit.errors import ModelError, complain
+from seqfit.hub import use_hub
 from seqfit.recipe.schema import ModelRecipe
 
 _DROPOUT_FIELDS = (
@@ -44,9 +46,7 @@ def load_tokenizer(model: ModelRecipe) -> PreTrainedTokenizerBase:
     """The recipe's tokenizer, or else the model's own."""
     location = model.tokenizer or model.location
     field = "model.tokenizer" if model.tokenizer else "model.path" if model.path else "model.name"
-    _check_folder(
-        location, field, needed=_has_tokenizer, what="a tokenizer (tokenizer.json, spiece.model or vocab.txt)"
-    )
+    _find_files(location, field, needed=_has_tokenizer, what="tokenizer (tokenizer.json, spiece.model or vocab.txt)")
     with quiet():
         try:
             return AutoTokenizer.from_pretrained(location)
@@ -89,7 +89,7 @@ def count_parameters(model: nn.Module) -> int:
 def _load_config(model: ModelRecipe) -> tuple[PreTrainedConfig, dict[str, Any]]:
     """The config, and the file's own text as a dict: the class overwrites part of it."""
     field = "model.path" if model.path else "model.name"
-    _check_folder(model.location, field, needed=lambda folder: (folder / "config.json").is_file(), what="config.json")
+    _find_files(model.location, field, needed=lambda folder: (folder / "config.json").is_file(), what="config.json")
     with quiet():
         try:
             raw, _ = PreTrainedConfig.get_config_dict(model.location)
@@ -107,25 +107,24 @@ def _load_config(model: ModelRecipe) -> tuple[PreTrainedConfig, dict[str, Any]]:
 def _build(auto: Any, model: ModelRecipe, config: PreTrainedConfig) -> PreTrainedModel:
     if model.weights == "random":
         return auto.from_config(config, dtype=torch.float32)
-    new_head = model.kind == "classifier"  # which may have had another number of labels before
     try:
         built, report = auto.from_pretrained(
             model.location,
             config=config,
             dtype=torch.float32,
             output_loading_info=True,
-            ignore_mismatched_sizes=new_head,
+            ignore_mismatched_sizes=True,  # told below by name, and a head may have had other labels before
         )
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelError(
             complain(
                 f"'{model.location}' does not load ({_first_line(error)})",
-                "its weights must be there (safetensors) and fit its config",
+                "its weights must be there and whole (safetensors)",
                 "Fetch them anew, or set model.weights=random to start from the config alone",
             )
         ) from error
     lost = {*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])}
-    if new_head:
+    if model.kind == "classifier":  # whose head, and in some encoders pooler, is new
         lost = {name for name in lost if name.startswith(f"{built.base_model_prefix}.") and ".pooler." not in name}
     _check_complete(model, lost)
     return built
@@ -177,16 +176,19 @@ def _has_tokenizer(folder: Path) -> bool:
     return (folder / "tokenizer_config.json").is_file()  # ByT5 has no vocabulary file
 
 
-def _check_folder(location: str, field: str, *, needed: Any, what: str) -> None:
-    """A path that is meant as a folder gets a clear answer before transformers takes it for a Hub name."""
+def _find_files(location: str, field: str, *, needed: Callable[[Path], bool], what: str) -> None:
+    """A folder gets a clear answer before transformers takes it for a Hub name; a Hub name prepares for the Hub."""
     folder = Path(location)
     looks_local = location.startswith((".", "/", "~")) or folder.exists() or location.count("/") > 1
-    if not looks_local or (folder.is_dir() and needed(folder)):
+    if not looks_local and field != "model.path":
+        use_hub()
+        return
+    if folder.is_dir() and needed(folder):
         return
     raise ModelError(
         complain(
             f"{field} is '{location}', "
-            + ("which has no " + what if folder.is_dir() else "and there is no such folder"),
+            + (f"which has no {what}" if folder.is_dir() else "and there is no such folder"),
             "a local model or tokenizer is a folder in Hugging Face layout",
             f"Set {field} to the folder that holds {what}",
         )

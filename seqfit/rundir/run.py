@@ -93,7 +93,7 @@ class Run:
         if not path.is_file():
             return None
         try:
-            value = json.loads(path.read_bytes())
+            value = json.loads(path.read_text("utf-8"))
             if not isinstance(value, dict):
                 raise ValueError("it holds no object")
         except ValueError as error:  # not JSON, not UTF-8, or not an object
@@ -115,7 +115,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     records = []
     for number, line in enumerate(lines, 1):
         try:
-            records += [json.loads(line)] if line else []
+            records += [json.loads(line.decode("utf-8"))] if line else []
         except ValueError as error:  # not JSON, or not UTF-8
             if number == len(lines):
                 break

@@ -38,7 +38,7 @@ def choose_device(strategy: Strategy) -> torch.device:
         raise RecipeError(
             complain(
                 "strategy.device is 'cuda'",
-                f"torch {torch.__version__} sees no GPU here",
+                f"this machine's torch {torch.__version__} sees no GPU",
                 "Set strategy.device=cpu, or run `seqfit doctor` to see what is missing",
             )
         )

@@ -47,7 +47,7 @@ def _load_named(name: str) -> dict[str, Any]:
     if name not in list_strategies():
         raise RecipeError(
             complain(
-                f"strategy is '{name}'",
+                f"the strategy is '{name}'",
                 f"the strategies are {', '.join(list_strategies())}",
                 f"Choose one, or give fields such as strategy.precision=fp32.{did_you_mean(name, list_strategies())}",
             )

@@ -24,6 +24,7 @@ from seqfit.data.loader import Loader
 from seqfit.data.tokenize import PreparedData, prepare_data
 from seqfit.evaluate.answer import Answerer, build_padding
 from seqfit.evaluate.score import choose_metrics
+from seqfit.hub import went_offline
 from seqfit.model.build import count_parameters, load_model, load_tokenizer
 from seqfit.recipe.load import anchor_paths, dump_recipe, load_recipe
 from seqfit.recipe.schema import Recipe
@@ -152,6 +153,8 @@ def _write_start(writer: RunWriter, job: Job, data: PreparedData) -> None:
         },
     )
     writer.event("precision", f"{job.step.precision.name}: {job.step.precision.reason}")
+    if went_offline():
+        writer.event("offline", "the Hub does not answer: only what was fetched before is used")
     for message in data.events:
         writer.event("data", message)
 

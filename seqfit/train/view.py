@@ -64,8 +64,8 @@ class Silent:
 class Lines(Silent):
     """One line per record: for logs and pipes."""
 
-    def __init__(self) -> None:
-        self._console = Console(soft_wrap=True, highlight=False, markup=False)
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(soft_wrap=True, highlight=False, markup=False)
         self._total_steps = 0
         self._started = 0.0
 
@@ -108,8 +108,8 @@ class Lines(Silent):
 class Terminal(Lines):
     """A progress bar with the newest figures, and evaluations and events above it."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, console: Console | None = None) -> None:
+        super().__init__(console)
         self._bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),

@@ -1,0 +1,104 @@
+"""The one place where batches are cut: rows -> epochs -> global batches -> micro-batches. Numbers only, no tensors.
+
+An epoch's order is a pure function of seed and epoch number, so a position in the data is two numbers.
+
+    lengths (source, target)   9,1  2,1  8,1  3,1        order of the epoch: 0 1 2 3
+    global batch of 4          [0 1 2 3]
+    micro-batches of 20 tokens, grouped (sorted by length first):  [1 3] = 2 x (3+1),  [2 0] = 2 x (9+1)
+    the same, padded (order kept):                                 [0 1] = 2 x (9+1),  [2 3] = 2 x (8+1)
+
+Whatever the cut, the global batch is the same: the update does not depend on the micro-batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Rows = npt.NDArray[np.int64]
+Lengths = npt.NDArray[np.int32]
+Batching = Literal["grouped", "padded", "max_length"]
+
+
+@dataclass(frozen=True)
+class MicroBatchRule:
+    """How a global batch is cut into micro-batches, and how these are padded."""
+
+    batching: Batching = "grouped"
+    tokens: int = 16384  # source plus target, padding included
+    examples: int | None = None
+    pad_multiple: int = 1
+    pad_source_tokens: int | None = None  # max_length: every source is padded to this
+    pad_target_tokens: int | None = None
+
+    def padded_shape(self, longest_source: int, longest_target: int) -> tuple[int, int]:
+        """Tokens per example that a micro-batch with these longest sequences takes."""
+        if self.batching == "max_length":
+            longest_source = max(longest_source, self.pad_source_tokens or 0)
+            longest_target = max(longest_target, self.pad_target_tokens or 0)
+        return _round_up(longest_source, self.pad_multiple), _round_up(longest_target, self.pad_multiple)
+
+
+def order_epoch(source_index: npt.NDArray[np.integer], weights: Sequence[float], seed: int, epoch: int) -> Rows:
+    """The rows of an epoch in random order. Weight 2 takes each row twice, weight 0.5 each half every other epoch."""
+    parts = []
+    for number, weight in enumerate(weights):
+        rows = np.flatnonzero(source_index == number).astype(np.int64)
+        np.random.default_rng((seed, number)).shuffle(rows)
+        first, last = round(epoch * weight * len(rows)), round((epoch + 1) * weight * len(rows))
+        parts.append(rows[np.arange(first, last) % max(len(rows), 1)] if len(rows) else rows)
+    order = np.concatenate(parts)
+    np.random.default_rng((seed, epoch, len(weights))).shuffle(order)
+    return order
+
+
+def cut_global_batches(
+    order: Rows, lengths: Lengths, *, examples: int | None = None, tokens: int | None = None
+) -> Iterator[Rows]:
+    """Consecutive pieces of the order: so many examples each, or as many as fit a number of real tokens.
+
+    The last piece of an epoch may be smaller; no row is left out. A row longer than the budget is a batch by itself.
+    """
+    if examples is not None:
+        for start in range(0, len(order), examples):
+            yield order[start : start + examples]
+        return
+    assert tokens is not None
+    start, used = 0, 0
+    for position, row in enumerate(order):
+        length = int(lengths[row])
+        if used + length > tokens and position > start:
+            yield order[start:position]
+            start, used = position, 0
+        used += length
+    if start < len(order):
+        yield order[start:]
+
+
+def cut_micro_batches(
+    rows: Rows, source_lengths: Lengths, target_lengths: Lengths, rule: MicroBatchRule
+) -> Iterator[Rows]:
+    """Pieces of one global batch, each within the rule's tokens and examples after padding."""
+    if rule.batching == "grouped":
+        rows = rows[np.lexsort((target_lengths[rows], source_lengths[rows]))]
+    piece: list[int] = []
+    longest_source = longest_target = 0
+    for row in rows.tolist():
+        source, target = int(source_lengths[row]), int(target_lengths[row])
+        shape = rule.padded_shape(max(longest_source, source), max(longest_target, target))
+        too_many = rule.examples is not None and len(piece) >= rule.examples
+        if piece and (too_many or (len(piece) + 1) * sum(shape) > rule.tokens):
+            yield np.array(piece, dtype=np.int64)
+            piece, longest_source, longest_target = [], 0, 0
+        piece.append(row)
+        longest_source, longest_target = max(longest_source, source), max(longest_target, target)
+    if piece:
+        yield np.array(piece, dtype=np.int64)
+
+
+def _round_up(length: int, multiple: int) -> int:
+    return -(-length // multiple) * multiple

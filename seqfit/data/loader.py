@@ -1,0 +1,125 @@
+"""Turns a tokenized split into global batches of micro-batches, epoch after epoch, from any position.
+
+for batch in loader.iterate(first_step=0):     # one GlobalBatch an optimizer step
+    batch.micro_batches                        # tensors on the host
+    batch.target_tokens                        # what the step's loss is divided by: known before the forward
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from seqfit.data.batching import Lengths, MicroBatchRule, Rows, cut_global_batches, cut_micro_batches, order_epoch
+from seqfit.data.micro_batch import MicroBatch, Padding, TokenIds, collate_labels, collate_sequences
+
+
+class Split(Protocol):
+    """What the loader needs of a tokenized split."""
+
+    @property
+    def source_lengths(self) -> Lengths: ...
+    @property
+    def target_lengths(self) -> Lengths: ...
+    @property
+    def source_index(self) -> npt.NDArray[np.integer]: ...
+    @property
+    def weights(self) -> list[float]: ...
+    def token_ids(self, row: int) -> tuple[TokenIds, TokenIds]: ...
+    def label(self, row: int) -> int: ...
+
+
+@dataclass(frozen=True)
+class GlobalBatch:
+    """All examples of one optimizer step."""
+
+    rows: Rows
+    micro_batches: list[MicroBatch]
+    epoch: float  # after this step
+    examples: int
+    source_tokens: int
+    target_tokens: int
+    padded_tokens: int
+
+    @property
+    def loss_terms(self) -> int:
+        """What the sum of losses is divided by: target tokens, or examples of a classifier."""
+        return self.target_tokens or self.examples
+
+
+def collate_rows(split: Split, rows: Rows, rule: MicroBatchRule, padding: Padding) -> MicroBatch:
+    """The tensors of some rows, padded as the rule says."""
+    shape = rule.padded_shape(int(split.source_lengths[rows].max()), int(split.target_lengths[rows].max()))
+    pairs = [split.token_ids(int(row)) for row in rows]
+    sources = [source for source, _ in pairs]
+    if padding.decoder_start_id is None:
+        return collate_labels(sources, [split.label(int(row)) for row in rows], padding, shape[0])
+    return collate_sequences(sources, [target for _, target in pairs], padding, shape)
+
+
+class Loader:
+    """Batches of a training split. What it yields at a step depends on the seed alone, not on the cut."""
+
+    def __init__(
+        self,
+        split: Split,
+        padding: Padding,
+        rule: MicroBatchRule,
+        *,
+        batch_examples: int | None,
+        batch_tokens: int | None,
+        seed: int,
+    ) -> None:
+        self._split = split
+        self._padding = padding
+        self._rule = rule
+        self._batch_examples = batch_examples
+        self._batch_tokens = batch_tokens
+        self._seed = seed
+        self._lengths = split.source_lengths + split.target_lengths
+        assert len(self._lengths) > 0  # `iterate` would look for a batch for ever
+
+    def count_steps(self, epochs: float) -> int:
+        """Optimizer steps in so many epochs; a part of an epoch is rounded up."""
+        whole = sum(self._steps_in(epoch) for epoch in range(int(epochs)))
+        part = epochs - int(epochs)
+        if part == 0:
+            return whole
+        return whole + math.ceil(round(part * self._steps_in(int(epochs)), 6))  # 0.1 x 10 is 1.0000000000000009 here
+
+    def iterate(self, first_step: int = 0) -> Iterator[GlobalBatch]:
+        """Without end; `first_step` skips what an earlier part of the run has seen."""
+        epoch, skip = 0, first_step
+        while True:
+            batches = list(self._cut(epoch))
+            for number, rows in enumerate(batches, 1):
+                if skip:
+                    skip -= 1
+                    continue
+                yield self._load(rows, epoch + number / len(batches))
+            epoch += 1
+
+    def _cut(self, epoch: int) -> Iterator[Rows]:
+        order = order_epoch(self._split.source_index, self._split.weights, self._seed, epoch)
+        return cut_global_batches(order, self._lengths, examples=self._batch_examples, tokens=self._batch_tokens)
+
+    def _steps_in(self, epoch: int) -> int:
+        return sum(1 for _ in self._cut(epoch))
+
+    def _load(self, rows: Rows, epoch: float) -> GlobalBatch:
+        pieces = cut_micro_batches(rows, self._split.source_lengths, self._split.target_lengths, self._rule)
+        micro_batches = [collate_rows(self._split, piece, self._rule, self._padding) for piece in pieces]
+        return GlobalBatch(
+            rows=rows,
+            micro_batches=micro_batches,
+            epoch=epoch,
+            examples=len(rows),
+            source_tokens=sum(batch.source_tokens for batch in micro_batches),
+            target_tokens=sum(batch.target_tokens for batch in micro_batches),
+            padded_tokens=sum(batch.padded_tokens for batch in micro_batches),
+        )

@@ -1,0 +1,112 @@
+"""One micro-batch as tensors, padded, with what it cost: the joint between rows and a model's forward.
+
+Shapes: B examples, S source, T target.
+
+    sources [5 6 1], [7 1]; targets [8 1], [9 3 1]; pad 0, decoder start 0
+    source_ids  5 6 1 | 7 1 0      source_mask  1 1 1 | 1 1 0
+    decoder_ids 0 8 1 | 0 9 3      labels       8 1 -100 | 9 3 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+IGNORED = -100  # torch's cross-entropy leaves these labels out
+TokenIds = npt.NDArray[np.integer]
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Tensors of one forward, and the counts that need no look at the device."""
+
+    source_ids: torch.Tensor  # [B, S]
+    source_mask: torch.Tensor  # [B, S]
+    decoder_ids: torch.Tensor | None  # [B, T]; None for a classifier
+    labels: torch.Tensor  # [B, T], or [B] for a classifier
+    examples: int
+    source_tokens: int  # real ones
+    target_tokens: int
+    padded_tokens: int  # what padding added
+
+    def to(self, device: torch.device) -> MicroBatch:
+        """The tensors on a device."""
+        if device.type == "cpu":
+            return self
+        return replace(
+            self,
+            source_ids=self.source_ids.to(device, non_blocking=True),
+            source_mask=self.source_mask.to(device, non_blocking=True),
+            decoder_ids=None if self.decoder_ids is None else self.decoder_ids.to(device, non_blocking=True),
+            labels=self.labels.to(device, non_blocking=True),
+        )
+
+
+@dataclass(frozen=True)
+class Padding:
+    """The ids that fill a batch."""
+
+    pad_id: int
+    decoder_start_id: int | None = None  # None for a classifier
+
+
+def collate_sequences(
+    sources: Sequence[TokenIds], targets: Sequence[TokenIds], padding: Padding, shape: tuple[int, int]
+) -> MicroBatch:
+    """Text-to-text: sources and targets padded to `shape` (source, target)."""
+    assert padding.decoder_start_id is not None
+    source_ids = _fill(sources, shape[0], padding.pad_id)
+    labels = _fill(targets, shape[1], IGNORED)
+    decoder_ids = np.full_like(labels, padding.pad_id)
+    decoder_ids[:, 0] = padding.decoder_start_id
+    decoder_ids[:, 1:] = np.where(labels[:, :-1] == IGNORED, padding.pad_id, labels[:, :-1])
+    source_tokens, target_tokens = sum(map(len, sources)), sum(map(len, targets))
+    return MicroBatch(
+        source_ids=torch.from_numpy(source_ids),
+        source_mask=torch.from_numpy(_mask(sources, shape[0])),
+        decoder_ids=torch.from_numpy(decoder_ids),
+        labels=torch.from_numpy(labels),
+        examples=len(sources),
+        source_tokens=source_tokens,
+        target_tokens=target_tokens,
+        padded_tokens=source_ids.size + labels.size - source_tokens - target_tokens,
+    )
+
+
+def collate_labels(sources: Sequence[TokenIds], labels: Sequence[int], padding: Padding, length: int) -> MicroBatch:
+    """Classifier: sources padded to a length, one label each."""
+    source_ids = _fill(sources, length, padding.pad_id)
+    source_tokens = sum(map(len, sources))
+    return MicroBatch(
+        source_ids=torch.from_numpy(source_ids),
+        source_mask=torch.from_numpy(_mask(sources, length)),
+        decoder_ids=None,
+        labels=torch.tensor(labels, dtype=torch.long),
+        examples=len(sources),
+        source_tokens=source_tokens,
+        target_tokens=0,
+        padded_tokens=source_ids.size - source_tokens,
+    )
+
+
+def pad_sources(sources: Sequence[TokenIds], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids and mask of sources alone, padded to the longest."""
+    length = max(map(len, sources))
+    return torch.from_numpy(_fill(sources, length, pad_id)), torch.from_numpy(_mask(sources, length))
+
+
+def _fill(sequences: Sequence[TokenIds], length: int, filler: int) -> npt.NDArray[np.int64]:
+    filled = np.full((len(sequences), length), filler, dtype=np.int64)
+    for row, sequence in enumerate(sequences):
+        filled[row, : len(sequence)] = sequence
+    return filled
+
+
+def _mask(sequences: Sequence[TokenIds], length: int) -> npt.NDArray[np.int64]:
+    """From the lengths, not from the ids: a pad id may also be a real token."""
+    lengths = np.array([len(sequence) for sequence in sequences])
+    return (np.arange(length)[None, :] < lengths[:, None]).astype(np.int64)

@@ -1,0 +1,262 @@
+"""Splits: which rows are train, validation and test.
+
+In: a source's part of the recipe, the seed, and a function that names a row's group. Out: per split a `Selection`, the
+rows and what was decided about them. What the data lacks is cut off the donor, the first of train, the unsplit file,
+validation and test that exists; by a hash of the group, so that no group (a context with its questions) is in two
+splits, and by the same rows on every machine.
+
+    files                  train                validation            test
+    train, test            train's rest         10% of train          test
+    dev                    dev's rest           10% of dev            10% of dev
+    one file, ids: test    the others' rest     10% of the others     rows whose ids are listed
+
+The one idea: all choices are made on the arrays of a `RowIndex`, never on rows.
+
+    hashes of the rows' groups 7 7 2 9 9 9 4 5 ..   ranked: 2 4 5 7 9 ..   the first tenth is test, the next validation
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqfit.data.json_stream import Row
+from seqfit.data.row_index import UNLISTED, Indexer, Progress, RowIndex
+from seqfit.data.tables import ALL, Table, find_tables
+from seqfit.data.text_files import read_lines, require_file
+from seqfit.errors import DataError, complain
+from seqfit.recipe.schema import SPLITS, SourceRecipe
+from seqfit.units import format_share
+
+Mask = NDArray[np.bool_]
+_CUT_ORDER = ("test", "validation")  # test first: another share for validation leaves the test rows as they were
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The rows of one split: those of a table that are kept."""
+
+    table: Table
+    kept: Mask | None  # per row of the table; None keeps all
+    events: tuple[str, ...] = ()
+
+    def rows(self) -> Iterator[tuple[int, Row]]:
+        """Number of the row in its table, from 1, and the row."""
+        for number, row in enumerate(self.table.read()):
+            if self.kept is None or self.kept[number]:
+                yield number + 1, row
+
+    @property
+    def count(self) -> int | None:
+        """Rows, where that is known before reading them."""
+        return None if self.kept is None else int(self.kept.sum())
+
+
+class SourceSplits:
+    """The splits of one source. Finding them reads no rows; selecting one may read its table once more."""
+
+    def __init__(
+        self, source: SourceRecipe, seed: int, group_of: Callable[[Row], str], progress: Progress | None
+    ) -> None:
+        self.source = source
+        self.tables = find_tables(source)
+        self._seed = seed
+        self._donor = next(name for name in ("train", ALL, "validation", "test") if name in self.tables)
+        self._shares = {str(split): share for split, share in source.cut.items()}
+        self._limits = {str(split): limit for split, limit in source.limit.items()}
+        self.id_files = _find_id_files(source)
+        for split in self.id_files:
+            if split in self.tables and split != self._donor:
+                raise self._twice(split)
+        ids = {split: read_ids(file) for split, file in self.id_files.items()}
+        self._indexer = Indexer(source.title, seed, source.group, group_of, ids, source.balance, progress)
+        self._indexes: dict[str, RowIndex] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The splits that there are, found or to be cut."""
+        gives = self._donor in ("train", ALL) or self._shares.get(self._donor, 0) > 0
+        return tuple(
+            split
+            for split in SPLITS
+            if self._has_own_rows(split)
+            or split == self._donor
+            or (gives and (split == "train" or self._shares.get(split, 0) > 0))
+        )
+
+    def select(self, split: str) -> Selection:
+        """The rows of a split. None left is a DataError."""
+        name = split if split in self.tables and split != self._donor else self._donor
+        kept: Mask | None = None
+        events = [f"{split}: {self.tables[name].note}"] if self.tables[name].note else []
+        if self.source.path is None and split in self.source.ids:
+            events.append(f"{split}: data.ids names a file of a folder, which a Hub data set has not; not used")
+        if name == self._donor and self._is_divided:
+            kept = self._division[0][split]
+            events += self._division[1][split]
+            if not kept.any():
+                raise self._empty(split)
+        if split in self._limits:
+            kept, told = self._limited(split, self._index(name), kept)
+            events += told
+        return Selection(self.tables[name], kept, tuple(events))
+
+    def _has_own_rows(self, split: str) -> bool:
+        return split in self.id_files or (split in self.tables and split != self._donor)
+
+    @property
+    def _is_divided(self) -> bool:
+        return bool(self.id_files) or any(
+            split != self._donor and not self._has_own_rows(split) for split in self.names
+        )
+
+    def _index(self, name: str) -> RowIndex:
+        if name not in self._indexes:
+            self._indexes[name] = self._indexer.build(self.tables[name])
+        return self._indexes[name]
+
+    @cached_property
+    def _division(self) -> tuple[dict[str, Mask], dict[str, list[str]]]:
+        """Split -> its rows of the donor, and split -> what is told about it."""
+        index = self._index(self._donor)
+        members: dict[str, Mask] = {split: index.listed == SPLITS.index(split) for split in self.id_files}
+        events = self._list_events(index, members)
+        home = members.get("train", index.listed == UNLISTED)
+        cuts, told = self._cut(np.unique(index.groups[home]))
+        for split, groups in cuts.items():
+            members[split] = home & np.isin(index.groups, groups)
+        members["train"] = home & ~np.isin(index.groups, np.concatenate([*cuts.values(), np.zeros(0, np.uint64)]))
+        return members, {split: events.get(split, []) + told.get(split, []) for split in SPLITS}
+
+    def _cut(self, ranked: NDArray[np.uint64]) -> tuple[dict[str, NDArray[np.uint64]], dict[str, list[str]]]:
+        """Split -> the groups cut off for it, at least one each, in the order of their hashes."""
+        cuts: dict[str, NDArray[np.uint64]] = {}
+        start = 0
+        for split in _CUT_ORDER:
+            if split in self.names and not self._has_own_rows(split):
+                count = max(1, round(self._shares[split] * len(ranked)))
+                cuts[split] = ranked[start : start + count]
+                start += count
+        counts = {split: len(groups) for split, groups in cuts.items()}
+        if self._donor != "train" and "train" not in self.id_files:
+            counts["train"] = len(ranked) - sum(counts.values())
+        return cuts, {split: [self._tell_cut(split, count / max(1, len(ranked)))] for split, count in counts.items()}
+
+    def _tell_cut(self, split: str, share: float) -> str:
+        if split == self._donor:
+            return f"{split}: keeps {format_share(share)} of its groups, the others are cut off"
+        place = self.tables[ALL].name if self._donor == ALL else self._donor
+        return f"{split}: cut from {place} ({format_share(share)} of the groups)"
+
+    def _list_events(self, index: RowIndex, members: dict[str, Mask]) -> dict[str, list[str]]:
+        unlisted = index.listed == UNLISTED
+        events: dict[str, list[str]] = {}
+        for split, rows in members.items():
+            found, missing = int(rows.sum()), len(self._indexer.ids[split]) - int(rows.sum())
+            name = self.id_files[split].name
+            events[split] = [f"{split}: {found} rows listed in {name}"]
+            if missing > 0:
+                events[split].append(f"{split}: {missing} ids of {name} are not in the data")
+            shared = len(np.intersect1d(index.groups[rows], index.groups[unlisted]))
+            if shared:
+                events[split].append(f"{split}: {shared} of its groups also have rows outside {name}")
+        if "train" in members and unlisted.any():
+            events["train"].append(f"train: {int(unlisted.sum())} rows are in no list and left out")
+        return events
+
+    def _limited(self, split: str, index: RowIndex, kept: Mask | None) -> tuple[Mask, list[str]]:
+        limit = self._limits[split]
+        rows = np.arange(len(index)) if kept is None else np.flatnonzero(kept)
+        ranked = rows[np.argsort(_scramble(rows, self._seed), kind="stable")]
+        events: list[str] = []
+        if self.source.balance is None:
+            chosen = ranked[:limit]
+        else:
+            chosen, events = self._balanced(split, index, ranked)
+        if len(chosen) < len(rows):
+            events.append(f"{split}: {len(chosen)} of {len(rows)} rows chosen by seed (data.limit.{split}={limit})")
+        mask: Mask = np.zeros(len(index), dtype=np.bool_)
+        mask[chosen] = True
+        return mask, events
+
+    def _balanced(self, split: str, index: RowIndex, ranked: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[str]]:
+        """Equally many rows of each value; a value with fewer gives all it has, and that is told."""
+        values = index.values[ranked]
+        present = np.unique(values)
+        quota = self._limits[split] // len(present)
+        if quota == 0:
+            raise DataError(
+                complain(
+                    f"data.balance is '{self.source.balance}', which has {len(present)} values in {split}",
+                    f"data.limit.{split} is {self._limits[split]}, less than one row of each",
+                    f"Raise data.limit.{split}, or balance over a column with few values",
+                )
+            )
+        picked = [ranked[values == value][:quota] for value in present]
+        short = [(index.value_names[value], len(rows)) for value, rows in zip(present, picked, strict=True)]
+        events = [f"{split}: only {n} of {quota} rows have the value '{name}'" for name, n in short if n < quota]
+        return np.concatenate(picked), events
+
+    def _twice(self, split: str) -> DataError:
+        return DataError(
+            complain(
+                f"data.ids.{split} is {self.id_files[split].name}, and {self.tables[split].name} is {split} too",
+                "A split comes from a file of its own or from a list of ids",
+                f"Remove data.ids.{split}, or name the files of the other splits in data.splits",
+            )
+        )
+
+    def _empty(self, split: str) -> DataError:
+        return DataError(
+            complain(
+                f"{self.source.title}: no rows are left for {split}",
+                f"{self.tables[self._donor].name} has too few groups (rows that share a context) to cut all splits",
+                f"Give {split} a file in data.splits, set a share in data.cut to 0, or data.group to a finer column",
+            )
+        )
+
+
+def find_splits(
+    source: SourceRecipe, seed: int, group_of: Callable[[Row], str], progress: Progress | None = None
+) -> SourceSplits:
+    """The splits of a source; `group_of` names the group of a row where data.group does not."""
+    return SourceSplits(source, seed, group_of, progress)
+
+
+def _find_id_files(source: SourceRecipe) -> dict[str, Path]:
+    if source.path is None:
+        return {}  # a recipe may serve both: the Hub data set is cut, the authors' folder has its lists
+    base = Path(source.path).expanduser()
+    folder = base if base.is_dir() else base.parent
+    return {split: require_file(folder / name, f"data.ids.{split}") for split, name in source.ids.items()}
+
+
+def read_ids(path: Path) -> frozenset[str]:
+    """Ids from a JSON list, the keys of a JSON object, or the lines of a text file."""
+    if path.suffix != ".json":
+        return frozenset(line.strip() for line in read_lines(path) if line.strip())
+    try:
+        content = json.loads("".join(read_lines(path)))
+    except json.JSONDecodeError as error:
+        raise DataError(
+            complain(
+                f"{path}, line {error.lineno}, column {error.colno}: {error.msg.lower()}",
+                "A list of ids must be valid JSON",
+                "Correct it there, or write one id per line to a .txt file",
+            )
+        ) from error
+    return frozenset(str(item) for item in content)
+
+
+def _scramble(rows: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
+    """A hash of row number and seed (splitmix64): the same choice on every machine and numpy version."""
+    mixed = (rows.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed % 2**64)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))

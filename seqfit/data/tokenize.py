@@ -1,0 +1,266 @@
+"""From a recipe to tokenized splits on disk, once: the second run finds them there.
+
+In: a recipe and its tokenizer. Out: `PreparedData`, memory-mapped. On the way, for each source and split:
+
+    rows -> task.render -> texts -> Encoder -> ids -> one Arrow file, a thousand rows at a time
+
+    {"question": "Who?", "context": "Ada did.", ...}  ->  id "q7", source_ids [2645, 58, 4039, 410, 5, 1],
+                                                          target_ids [4039, 1], the texts, group, label -1
+
+The one idea: a file lies under a hash of everything that decides its content: the data files, the tokenizer, the
+templates and limits, how splits are cut, the seed, and the code that reads and renders. So nothing has to be
+invalidated, and memory is that of a thousand rows however many there are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqfit.data.cache import file_digest, find_entry, new_entry
+from seqfit.data.encode import Encoder, cut
+from seqfit.data.json_stream import Row
+from seqfit.data.row_index import Progress
+from seqfit.data.splits import Selection, SourceSplits, find_splits
+from seqfit.data.tokenized import ROWS_FILE, PartFacts, PreparedData, TokenizedSplit
+from seqfit.errors import DataError, SeqfitError, complain
+from seqfit.recipe.schema import Recipe
+from seqfit.tasks import ClassifyTask, Example, Task, build_task
+from seqfit.units import format_share
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+__all__ = ["PreparedData", "TokenizedSplit", "prepare_data"]
+
+_BATCH_ROWS = 1000
+
+
+def prepare_data(
+    recipe: Recipe,
+    tokenizer: PreTrainedTokenizerBase,
+    splits: Sequence[str] = ("train", "validation"),
+    *,
+    progress: Progress | None = None,
+    events: Callable[[str, str], None] | None = None,
+) -> PreparedData:
+    """Tokenize the splits of all sources, or find them in the cache.
+
+    A split that no source has (its share in data.cut is 0) is absent, which is an event; train must be there.
+    """
+    preparation = _Preparation(recipe, tokenizer, progress)
+    told: list[str] = []
+    parts: dict[str, list[tuple[int, Path, str]]] = {split: [] for split in splits}
+    for number, source in enumerate(recipe.sources):
+        found = find_splits(source, recipe.seed, preparation.task.group_of, progress)
+        prefix = f"{source.title}: " if len(recipe.sources) > 1 else ""
+        for split in splits:
+            if split not in found.names:
+                told.append(f"{prefix}{split}: none, and data.cut.{split} is 0")
+                continue
+            folder, key = preparation.prepare(found, split)
+            parts[split].append((number, folder, key))
+            told += [f"{prefix}{event}" for event in PartFacts.read(folder).events]
+    if "train" in parts and not parts["train"]:
+        raise _no_train(recipe)
+    for event in told:
+        if events is not None:
+            events("data", event)
+    keys = json.dumps({split: [key for _, _, key in found] for split, found in parts.items()}, sort_keys=True)
+    return PreparedData(
+        splits={split: _open_split(recipe, found) for split, found in parts.items() if found},
+        events=told,
+        fingerprint=hashlib.sha256(keys.encode()).hexdigest(),
+    )
+
+
+def _open_split(recipe: Recipe, parts: list[tuple[int, Path, str]]) -> TokenizedSplit:
+    sources = [recipe.sources[number] for number, _, _ in parts]
+    return TokenizedSplit(
+        [folder for _, folder, _ in parts], [source.title for source in sources], [source.weight for source in sources]
+    )
+
+
+def _no_train(recipe: Recipe) -> DataError:
+    titles = ", ".join(source.title for source in recipe.sources)
+    return DataError(
+        complain(
+            f"{titles}: no training rows, and data.cut takes none from the other splits",
+            "Training needs the split train",
+            "Name its file in data.splits.train, or give the split that exists a share in data.cut, "
+            "data.cut.validation=0.1: the rest of it is then train",
+        )
+    )
+
+
+@dataclass(frozen=True)
+class _Rendered:
+    """A row as text, and its class."""
+
+    example: Example
+    label: int
+
+
+class _Preparation:
+    """What is the same for all sources and splits of one recipe."""
+
+    def __init__(self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, progress: Progress | None) -> None:
+        self.task: Task = build_task(recipe.task)
+        self._recipe = recipe
+        self._progress = progress
+        self._encoder = Encoder(tokenizer)
+        self._encoder_identity = self._encoder.identity
+        self._has_head = recipe.model.kind == "classifier"
+        self._source_limit = recipe.task.max_source_tokens
+        self._target_limit = recipe.task.max_target_tokens
+        if self._has_head and self._encoder.position_limit is not None:
+            # BERT has fixed positions: a longer input is not slow but impossible.
+            self._source_limit = min(self._source_limit or self._encoder.position_limit, self._encoder.position_limit)
+
+    def prepare(self, found: SourceSplits, split: str) -> tuple[Path, str]:
+        """Folder and key of one source's split."""
+        key = self._key(found, split)
+        folder = find_entry(key)
+        if folder is None:
+            with new_entry(key) as draft:
+                self._write(found.select(split), found.source.title, split, draft)
+            folder = find_entry(key)
+            assert folder is not None
+        return folder, key
+
+    def _key(self, found: SourceSplits, split: str) -> str:
+        source = found.source
+        decides = {
+            "code": _code_digest(),
+            "tables": {name: [table.name, *map(file_digest, table.files)] for name, table in found.tables.items()},
+            "ids": {name: file_digest(file) for name, file in found.id_files.items()},
+            "source": source.model_dump(
+                include={"format", "columns", "languages", "group", "cut", "limit", "balance"}, mode="json"
+            ),
+            "task": self._recipe.task.model_dump(exclude={"language"}, mode="json"),
+            "limits": [self._source_limit, self._target_limit],
+            "head": self._has_head,
+            "tokenizer": self._encoder_identity,
+            "seed": self._recipe.seed,
+            "split": split,
+        }
+        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:40]
+
+    def _write(self, selection: Selection, title: str, split: str, folder: Path) -> None:
+        import pyarrow as pa
+
+        facts = PartFacts()
+        columns: set[str] = set()
+        rendered = self._render(selection, title, columns)
+        schema = _schema()
+        with pa.OSFile(str(folder / ROWS_FILE), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            while batch := list(itertools.islice(rendered, _BATCH_ROWS)):
+                sources = self._encoder.encode([row.example.source for row in batch])
+                targets = (
+                    [[] for _ in batch] if self._has_head else self._encoder.encode([r.example.target for r in batch])
+                )
+                facts = self._count(facts, sources, targets)
+                sources = [cut(ids, self._source_limit) for ids in sources]
+                targets = [cut(ids, self._target_limit) for ids in targets]
+                writer.write_batch(pa.RecordBatch.from_pydict(_columns(batch, sources, targets), schema=schema))
+                if self._progress is not None:
+                    self._progress(f"{title}: tokenizing {split}", facts.rows, selection.count)
+        self.task.check_columns(columns)
+        replace(facts, events=[*selection.events, *self._cut_events(facts, split)]).write(folder)
+
+    def _render(self, selection: Selection, title: str, columns: set[str]) -> Iterator[_Rendered]:
+        """Rows as text; `columns` collects the names that occur."""
+        for number, row in selection.rows():
+            columns.update(row)
+            try:
+                yield self._render_row(row, str(number if row.get("id") in (None, "") else row["id"]))
+            except SeqfitError as error:
+                raise type(error)(f"{title} ({selection.table.name}), row {number}: {error}") from error
+
+    def _render_row(self, row: Row, row_id: str) -> _Rendered:
+        example = self.task.render(row, row_id)
+        try:
+            f"{row_id}{example.source}{example.target}{example.group}".encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                complain(
+                    f"The text has half of a surrogate pair, {error.object[error.start]!r}",
+                    "Text must be valid Unicode",
+                    "Correct the row, in which \\ud8xx stands without its second half",
+                )
+            ) from error
+        return _Rendered(example, self.task.label_of(row) if isinstance(self.task, ClassifyTask) else -1)
+
+    def _count(self, facts: PartFacts, sources: list[list[int]], targets: list[list[int]]) -> PartFacts:
+        source_lengths, target_lengths = list(map(len, sources)), list(map(len, targets))
+        return replace(
+            facts,
+            rows=facts.rows + len(sources),
+            truncated_sources=facts.truncated_sources + _longer(source_lengths, self._source_limit),
+            truncated_targets=facts.truncated_targets + _longer(target_lengths, self._target_limit),
+            source_tokens=facts.source_tokens + sum(source_lengths),
+            target_tokens=facts.target_tokens + sum(target_lengths),
+            longest_source=max(facts.longest_source, *source_lengths),
+            longest_target=max(facts.longest_target, *target_lengths),
+        )
+
+    def _cut_events(self, facts: PartFacts, split: str) -> list[str]:
+        sides = (
+            ("sources", facts.truncated_sources, self._source_limit),
+            ("targets", facts.truncated_targets, self._target_limit),
+        )
+        return [
+            f"{split}: {count} of {facts.rows} {side} cut to {limit} tokens ({format_share(count / facts.rows)})"
+            for side, count, limit in sides
+            if count
+        ]
+
+
+def _longer(lengths: list[int], limit: int | None) -> int:
+    return 0 if limit is None else sum(length > limit for length in lengths)
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    ids, texts = pa.list_(pa.int32()), pa.list_(pa.string())
+    return pa.schema(
+        {
+            "id": pa.string(),
+            "source_ids": ids,
+            "target_ids": ids,
+            "source": pa.string(),
+            "target": pa.string(),
+            "references": texts,
+            "group": pa.string(),
+            "label": pa.int32(),
+        }
+    )
+
+
+def _columns(batch: list[_Rendered], sources: list[list[int]], targets: list[list[int]]) -> dict[str, list[Any]]:
+    return {
+        "id": [row.example.id for row in batch],
+        "source_ids": sources,
+        "target_ids": targets,
+        "source": [row.example.source for row in batch],
+        "target": [row.example.target for row in batch],
+        "references": [row.example.references for row in batch],
+        "group": [row.example.group for row in batch],
+        "label": [row.label for row in batch],
+    }
+
+
+@cache
+def _code_digest() -> str:
+    """A hash of the code that turns files into ids: a change in it makes new entries, with no version to remember."""
+    here = Path(__file__).parent
+    names = ("text_files", "json_stream", "sources", "hub", "tables", "row_index", "splits", "encode", "tokenize")
+    files = [*(here / f"{name}.py" for name in names), *sorted((here.parent / "tasks").glob("*.py"))]
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()

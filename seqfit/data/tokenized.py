@@ -1,0 +1,151 @@
+"""Tokenized rows on disk, and how they are read: memory-mapped, so that a million rows take no memory.
+
+In: folders that `seqfit.data.tokenize` has written, one per source. Out: `TokenizedSplit`, in which row numbers run
+through all sources, and `PreparedData`, the splits together.
+
+    source a: 3 rows, source b: 2 rows     len(split) == 5     split.source_index == [0 0 0 1 1]
+    split.token_ids(3) == (array([192, 3887, 1]), array([2320, 1]))      views into the file, not copies
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqfit.errors import DataError, complain
+from seqfit.tasks.example import Example
+
+Ids = NDArray[np.int32]
+ROWS_FILE = "rows.arrow"
+FACTS_FILE = "facts.json"
+
+
+@dataclass(frozen=True)
+class PartFacts:
+    """What is known of one source's rows in one split. Token counts are those before cutting."""
+
+    rows: int = 0
+    truncated_sources: int = 0
+    truncated_targets: int = 0
+    source_tokens: int = 0
+    target_tokens: int = 0
+    longest_source: int = 0
+    longest_target: int = 0
+    events: list[str] = field(default_factory=list)
+
+    def write(self, folder: Path) -> None:
+        """To the folder's JSON file."""
+        (folder / FACTS_FILE).write_text(json.dumps(asdict(self), ensure_ascii=False, indent=1), "utf-8")
+
+    @classmethod
+    def read(cls, folder: Path) -> PartFacts:
+        """From the folder's JSON file."""
+        return cls(**json.loads((folder / FACTS_FILE).read_text("utf-8")))
+
+
+class TokenizedSplit:
+    """The rows of one split over all sources. Pickles as its file names: a worker process maps them anew."""
+
+    def __init__(self, folders: Sequence[Path], titles: Sequence[str], weights: Sequence[float]) -> None:
+        self._folders = tuple(folders)
+        self.titles = list(titles)
+        self.weights = list(weights)
+        self.facts = [PartFacts.read(folder) for folder in folders]
+        parts = [_open_batches(folder) for folder in folders]
+        self._batches = [batch for part in parts for batch in part]
+        self._starts = np.cumsum([0, *(batch.num_rows for batch in self._batches)])
+        self._sources = [_list_views(batch.column("source_ids")) for batch in self._batches]
+        self._targets = [_list_views(batch.column("target_ids")) for batch in self._batches]
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __reduce__(self) -> tuple[type[TokenizedSplit], tuple[Any, ...]]:
+        return TokenizedSplit, (self._folders, self.titles, self.weights)
+
+    @cached_property
+    def source_lengths(self) -> NDArray[np.int32]:
+        """Tokens of each row's source, as cut."""
+        return np.concatenate([np.diff(offsets) for offsets, _ in self._sources], dtype=np.int32)
+
+    @cached_property
+    def target_lengths(self) -> NDArray[np.int32]:
+        """Tokens of each row's target, as cut; 0 for a classifier."""
+        return np.concatenate([np.diff(offsets) for offsets, _ in self._targets], dtype=np.int32)
+
+    @cached_property
+    def source_index(self) -> NDArray[np.int32]:
+        """Which data source each row is from, an index into `titles` and `weights`."""
+        return np.repeat(np.arange(len(self.facts), dtype=np.int32), [facts.rows for facts in self.facts])
+
+    @property
+    def truncated_sources(self) -> int:
+        """Rows whose source was longer than task.max_source_tokens."""
+        return sum(facts.truncated_sources for facts in self.facts)
+
+    @property
+    def truncated_targets(self) -> int:
+        """Rows whose target was longer than task.max_target_tokens."""
+        return sum(facts.truncated_targets for facts in self.facts)
+
+    def token_ids(self, row: int) -> tuple[Ids, Ids]:
+        """Source and target ids: read-only views into the mapped file."""
+        batch, at = self._locate(row)
+        (source_offsets, source_ids), (target_offsets, target_ids) = self._sources[batch], self._targets[batch]
+        return (
+            source_ids[source_offsets[at] : source_offsets[at + 1]],
+            target_ids[target_offsets[at] : target_offsets[at + 1]],
+        )
+
+    def label(self, row: int) -> int:
+        """The class, -1 where the task has none."""
+        batch, at = self._locate(row)
+        return int(self._batches[batch].column("label")[at].as_py())
+
+    def text(self, row: int) -> Example:
+        """The row as the task rendered it."""
+        batch, at = self._locate(row)
+        columns = ("id", "source", "target", "references", "group")
+        values = {name: self._batches[batch].column(name)[at].as_py() for name in columns}
+        return Example(**values | {"references": tuple(values["references"])})
+
+    def _locate(self, row: int) -> tuple[int, int]:
+        if not 0 <= row < len(self):
+            raise IndexError(f"row {row} of {len(self)}")
+        batch = int(np.searchsorted(self._starts, row, side="right")) - 1
+        return batch, row - int(self._starts[batch])
+
+
+@dataclass(frozen=True)
+class PreparedData:
+    """All splits that were asked for and that the data has, what was decided on the way, and a hash of it all."""
+
+    splits: dict[str, TokenizedSplit]
+    events: list[str]
+    fingerprint: str
+
+
+def _open_batches(folder: Path) -> list[Any]:
+    import pyarrow as pa
+
+    try:
+        reader = pa.ipc.open_file(pa.memory_map(str(folder / ROWS_FILE)))
+        return [reader.get_batch(number) for number in range(reader.num_record_batches)]
+    except (OSError, pa.ArrowInvalid) as error:
+        raise DataError(
+            complain(
+                f"{folder}: {error}", "The tokenized data there is damaged", "Delete that folder; it is made again"
+            )
+        ) from error
+
+
+def _list_views(column: Any) -> tuple[Ids, Ids]:
+    """Offsets and values of a list column without copying."""
+    return column.offsets.to_numpy(), column.values.to_numpy()

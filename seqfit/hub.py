@@ -1,0 +1,59 @@
+"""The Hub, reached or not: one short attempt, where its clients would try for half a minute and print every failure.
+
+`use_hub` is called before anything is asked of the Hub. Where it does not answer, the clients are set to work offline:
+what was fetched before still loads, and anything else fails at once. That is a fallback, so `went_offline` tells a run
+to record it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import urllib.error
+import urllib.request
+
+_PATIENCE_SECONDS = 5.0
+
+
+def use_hub() -> None:
+    """Let the Hub's clients work online if the Hub answers, else offline."""
+    if is_offline_by_setting() or reach_hub() is None:
+        return
+    import huggingface_hub.constants
+
+    os.environ["HF_HUB_OFFLINE"] = "1"  # for clients that are not imported yet, and for worker processes
+    huggingface_hub.constants.HF_HUB_OFFLINE = True
+    if "datasets" in sys.modules:
+        sys.modules["datasets"].config.HF_HUB_OFFLINE = True
+    _state.add("offline")
+
+
+def went_offline() -> bool:
+    """Whether `use_hub` found that the Hub does not answer."""
+    return "offline" in _state
+
+
+@functools.cache
+def reach_hub(seconds: float = _PATIENCE_SECONDS) -> str | None:
+    """None where the Hub answers, whatever it says, else what went wrong; asked once a process."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(hub_address(), method="HEAD"), timeout=seconds):
+            return None
+    except urllib.error.HTTPError:
+        return None
+    except (OSError, ValueError) as error:
+        return str(error)
+
+
+def hub_address() -> str:
+    """Where the clients look for the Hub."""
+    return os.environ.get("HF_ENDPOINT", "https://huggingface.co")
+
+
+def is_offline_by_setting() -> bool:
+    """Whether the user has switched the Hub off."""
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
+
+
+_state: set[str] = set()

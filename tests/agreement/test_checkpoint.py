@@ -1,0 +1,89 @@
+"""The folder that seqfit saves answers in plain transformers as it does in seqfit: the same text, letter by letter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, AutoTokenizer
+
+from seqfit.evaluate.answer import Answerer, answer_sources
+from seqfit.model.build import load_model, load_tokenizer, quiet
+from seqfit.model.folder import Teaching, load_checkpoint, save_checkpoint
+from seqfit.recipe.schema import ModelRecipe, TaskRecipe
+from seqfit.step.precision import Precision
+
+TEXTS = ["w5 w6 w7", "w50", "w9 w9 w9 w9 w9 w9 w9", "w11 w80 w3 w4"]
+LABELS = ["yes", "no", "maybe"]
+PRECISION = Precision("fp32", torch.device("cpu"), "")
+
+
+def save(tiny: Path, folder: Path, kind: str, beams: int) -> None:
+    """A model with weights that no folder had before, saved as a run saves its best."""
+    recipe = ModelRecipe.model_validate({"path": str(tiny), "kind": kind, "weights": "random"})
+    torch.manual_seed(3)
+    name = "classify" if kind == "classifier" else "qa"
+    labels = LABELS if kind == "classifier" else None
+    task = TaskRecipe.model_validate({"name": name, "source": "{q}", "target": "{a}", "labels": labels})
+    teaching = Teaching(kind, task, beams=beams, max_new_tokens=25, step=1)
+    save_checkpoint(folder, load_model(recipe, LABELS), load_tokenizer(recipe), teaching)
+
+
+def own_answers(folder: Path) -> list[str]:
+    checkpoint = load_checkpoint(folder)
+    answerer = Answerer(
+        model=checkpoint.model,
+        tokenizer=checkpoint.tokenizer,
+        precision=PRECISION,
+        beams=checkpoint.teaching.beams,
+        max_new_tokens=checkpoint.teaching.max_new_tokens,
+        batch_tokens=20,
+        labels=list(checkpoint.teaching.task.label_values) or None,
+    )
+    return answer_sources(answerer, [np.array(checkpoint.tokenizer(text).input_ids) for text in TEXTS])
+
+
+def plain(auto: Any, folder: Path) -> tuple[Any, Any]:
+    """Model and inputs by transformers alone; all settings come from the folder."""
+    with quiet():
+        model, tokenizer = auto.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    batch = tokenizer(TEXTS, return_tensors="pt", padding=True)
+    return model, {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
+
+
+# Not UMT5 with beams: transformers 5.22 scales its logits, which changes the sums that a beam search compares.
+@pytest.mark.parametrize(
+    ("name", "beams"),
+    [
+        ("t5", 1),
+        ("t5", 3),
+        ("t5-v1.1", 1),
+        ("t5-v1.1", 3),
+        ("mt5", 1),
+        ("mt5", 3),
+        ("umt5", 1),
+        ("bart", 1),
+        ("bart", 3),
+    ],
+)
+def test_plain_transformers_gives_the_same_text(
+    tiny_model: Callable[[str], Path], tmp_path: Path, name: str, beams: int
+) -> None:
+    save(tiny_model(name), tmp_path / "checkpoint", "text-to-text", beams)
+    model, inputs = plain(AutoModelForSeq2SeqLM, tmp_path / "checkpoint")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "checkpoint")
+    texts = tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)
+    assert own_answers(tmp_path / "checkpoint") == texts
+    assert any(len(text.split()) > 20 for text in texts)  # transformers' own limit would have cut these
+
+
+def test_plain_transformers_gives_the_same_labels(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    save(tiny_model("bert"), tmp_path / "checkpoint", "classifier", beams=1)
+    model, inputs = plain(AutoModelForSequenceClassification, tmp_path / "checkpoint")
+    with torch.inference_mode():
+        best = model(**inputs).logits.argmax(-1).tolist()
+    assert own_answers(tmp_path / "checkpoint") == [model.config.id2label[index] for index in best]

@@ -1,0 +1,95 @@
+"""What a user gets wrong is answered in three parts, with exit code 2 and no traceback."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from seqfit.cli.main import main
+
+GOOD = {"question": "w3 w4", "answer": "w4"}
+
+
+@pytest.fixture
+def arguments(tmp_path: Path, tiny_model: Callable[[str], Path]) -> list[str]:
+    """A command that would work: each test spoils one thing."""
+    (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(GOOD | {"question": f"w3 w{n}"}) for n in range(4, 40)))
+    recipe = {
+        "model": {"path": str(tiny_model("t5"))},
+        "task": {"name": "qa", "source": "{question}", "target": "{answer}"},
+        "data": {"path": str(tmp_path / "rows.jsonl")},
+        "train": {"steps": 1},
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    return ["train", str(tmp_path / "recipe.yaml"), "--out", str(tmp_path / "run")]
+
+
+def test_the_command_works_when_nothing_is_spoilt(arguments: list[str]) -> None:
+    assert main(arguments) == 0
+
+
+def spoil_rows(tmp_path: Path, text: str) -> None:
+    (tmp_path / "rows.jsonl").write_text(text)
+
+
+SPOILT: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
+    "missing file": (lambda tmp: None, ["data.path=rows.json"], "rows.json"),
+    "unknown column": (lambda tmp: None, ["task.source={questoin}"], "Did you mean 'question'?"),
+    "empty data set": (lambda tmp: spoil_rows(tmp, ""), [], "no rows"),
+    "wrong JSON": (lambda tmp: spoil_rows(tmp, '{"question": "a", "answer"}\n'), [], "line 1, column"),
+    "empty target": (lambda tmp: spoil_rows(tmp, json.dumps(GOOD | {"answer": ""}) + "\n" + json.dumps(GOOD)), [], ""),
+    "label outside the list": (
+        lambda tmp: None,
+        ["task.name=classify", "task.labels=[w9, w8]"],
+        "task.labels has w9, w8",
+    ),
+    "tokenizer that fails to load": (
+        lambda tmp: (tmp / "tok").mkdir() or (tmp / "tok" / "tokenizer.json").write_text("{}"),
+        ["model.tokenizer={tmp}/tok"],
+        "tokenizer",
+    ),
+    "no such model folder": (lambda tmp: None, ["model.path=./nowhere"], "no such folder"),
+    "misspelt field": (lambda tmp: None, ["train.learning_rat=1"], "Did you mean"),
+    "a run directory that exists": (
+        lambda tmp: (tmp / "run").mkdir() or (tmp / "run" / "x").touch(),
+        [],
+        "already exists",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SPOILT)
+def test_a_mistake_is_explained(
+    case: str, arguments: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    spoil, overrides, expected = SPOILT[case]
+    spoil(tmp_path)
+    code = main([*arguments, *(override.replace("{tmp}", str(tmp_path)) for override in overrides)])
+    error = capfd.readouterr().err
+    assert code == 2
+    assert error.startswith("error: ")
+    assert expected in error
+    assert "Traceback" not in error
+
+
+def test_no_network_says_how_to_do_without(
+    arguments: list[str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("Network is unreachable")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    assert main([*arguments, "~model.path", "model.name=google/mt5-small"]) == 2
+    error = capfd.readouterr().err
+    assert "google/mt5-small" in error
+    assert "model.path" in error or "model.tokenizer" in error
+    assert main([*arguments, "~data.path", "data.hub=openai/gsm8k"]) == 2
+    error = capfd.readouterr().err
+    assert "openai/gsm8k" in error
+    assert "data.path" in error

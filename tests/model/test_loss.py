@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from seqfit.model.build import load_model
+from seqfit.model.loss import class_logits, class_loss_sum, sequence_loss_sum, token_loss_sum
+from seqfit.recipe.schema import ModelRecipe
+
+
+def test_the_sum_leaves_ignored_labels_out() -> None:
+    logits = torch.randn(2, 3, 5)
+    labels = torch.tensor([[4, 1, -100], [2, -100, -100]])
+    logs = logits.log_softmax(-1)
+    expected = -(logs[0, 0, 4] + logs[0, 1, 1] + logs[1, 0, 2])
+    assert torch.allclose(token_loss_sum(logits, labels), expected)
+
+
+def test_the_sum_is_taken_in_fp32_from_half_precision_logits() -> None:
+    logits = torch.randn(1, 4, 1000).bfloat16()
+    labels = torch.tensor([[1, 2, 3, 4]])
+    loss = token_loss_sum(logits, labels)
+    assert loss.dtype == torch.float32
+    assert torch.equal(loss, token_loss_sum(logits.float(), labels))
+
+
+def test_the_sum_of_parts_is_the_sum_of_the_whole() -> None:
+    logits, labels = torch.randn(4, 3, 7), torch.randint(0, 7, (4, 3))
+    parts = token_loss_sum(logits[:1], labels[:1]) + token_loss_sum(logits[1:], labels[1:])
+    assert torch.allclose(parts, token_loss_sum(logits, labels))
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("name", ["t5", "mt5", "bart"])
+def test_padding_does_not_change_a_sequences_loss(tiny_model: Callable[[str], Path], name: str) -> None:
+    model = load_model(ModelRecipe(path=str(tiny_model(name)))).eval()
+    source, decoder, labels = torch.tensor([[5, 6, 1]]), torch.tensor([[0, 8]]), torch.tensor([[8, 1]])
+    plain = sequence_loss_sum(model, source, torch.ones_like(source), decoder, labels)
+    mask = torch.tensor([[1, 1, 1, 0, 0]])
+    padded = sequence_loss_sum(
+        model, F.pad(source, (0, 2)), mask, F.pad(decoder, (0, 3)), F.pad(labels, (0, 3), value=-100)
+    )
+    assert float(padded) == pytest.approx(float(plain), rel=1e-5)
+
+
+def test_a_classifiers_loss_is_summed_over_examples(tiny_model: Callable[[str], Path]) -> None:
+    model = load_model(ModelRecipe(path=str(tiny_model("bert")), kind="classifier"), ["yes", "no"]).eval()
+    source, mask, labels = torch.tensor([[5, 6], [7, 0]]), torch.tensor([[1, 1], [1, 0]]), torch.tensor([1, 0])
+    logits = class_logits(model, source, mask)
+    assert logits.shape == (2, 2)
+    logs = logits.log_softmax(-1)
+    assert torch.allclose(class_loss_sum(model, source, mask, labels), -(logs[0, 1] + logs[1, 0]))

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from seqfit.units import format_bytes, format_count, format_seconds, format_share, parse_bytes
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        (0, "0 B"),
+        (512, "512 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (3_435_973_837, "3.2 GiB"),
+        (1024**2 - 1, "1.0 MiB"),  # not 1024.0 KiB
+        (1023.9 * 1024, "1023.9 KiB"),
+        (5 * 1024**5, "5120.0 TiB"),
+        (-2048, "-2.0 KiB"),
+    ],
+)
+def test_bytes_are_printed_in_the_largest_unit_below_1024(size_bytes: float, text: str) -> None:
+    assert format_bytes(size_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [
+        ("512", 512),
+        ("3.2GiB", 3_435_973_836),
+        ("16 GiB", 16 * 1024**3),
+        ("24GB", 24 * 10**9),
+        (" 1.5k ", 1536),
+        (".5 mib", 1024**2 // 2),
+        ("2.", 2),
+    ],
+)
+def test_sizes_are_read_with_binary_and_decimal_units(text: str, size_bytes: int) -> None:
+    assert parse_bytes(text) == size_bytes
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "1.2.3GiB", ".", "-1GiB", "16 gigs", "nan"])
+def test_what_is_no_size_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a size; write it as 16GiB"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.42, "420 ms"),
+        (0.9996, "1.0 s"),
+        (3.21, "3.2 s"),
+        (59.96, "1 min 00 s"),
+        (125, "2 min 05 s"),
+        (3599.6, "1 h 00 min"),
+        (3725, "1 h 02 min"),
+        (3 * 86400 + 4 * 3600, "3 d 04 h"),
+        (math.inf, "?"),
+        (math.nan, "?"),
+    ],
+)
+def test_seconds_are_printed_in_the_unit_they_round_to(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0"),
+        (2.5, "2.5"),
+        (950, "950"),
+        (3200, "3200"),
+        (1234.5, "1234"),  # tokens per second, say: never 1.23e+03
+        (9999.7, "10K"),
+        (12_500, "12.5K"),
+        (999_999, "1M"),  # never 1e+03K
+        (1_250_000, "1.25M"),
+        (999_999_999, "1B"),
+        (12_345_000_000_000, "12345B"),
+    ],
+)
+def test_counts_have_three_digits_and_no_exponent(count: float, text: str) -> None:
+    assert format_count(count) == text
+
+
+def test_shares_are_per_cent_with_one_decimal() -> None:
+    assert format_share(0.125) == "12.5%"

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+import seqfit
+from seqfit.errors import DataError, ModelError, RunError, TrainingFailed
+from seqfit.train.view import Silent
+
+Recipe = dict[str, Any]
+
+
+def changed(recipe: Recipe, part: str, **fields: Any) -> Recipe:
+    return recipe | {part: recipe[part] | fields}
+
+
+def test_a_run_directory_holds_all_that_comes_after(word_recipe: Recipe, tmp_path: Path) -> None:
+    run = seqfit.train(word_recipe, out=tmp_path / "run")
+    assert run.status == "finished"
+    assert [record["step"] for record in run.steps()] == [4, 8, 12]
+    assert [record["step"] for record in run.evaluations()] == [6, 12]
+    assert run.manifest["data"]["rows"] == {"train": 64, "validation": 12}
+    assert run.manifest["versions"]["torch"] == torch.__version__
+    assert len(run.manifest["data"]["fingerprint"]) == 64
+    assert run.recipe.train.steps == 12
+    assert (run.checkpoint / "model.safetensors").is_file()
+    assert {event["kind"] for event in run.events()} >= {"precision"}
+
+
+def test_training_lowers_the_loss(word_recipe: Recipe, tmp_path: Path) -> None:
+    run = seqfit.train(changed(word_recipe, "train", steps=60), out=tmp_path / "run")
+    losses = [record["loss"] for record in run.steps()]
+    assert losses[-1] < 0.6 * losses[0]
+
+
+def test_the_same_seed_gives_the_same_losses_to_the_last_bit(word_recipe: Recipe, tmp_path: Path) -> None:
+    first, second = (seqfit.train(word_recipe, out=tmp_path / name) for name in ("first", "second"))
+    assert [r["loss"] for r in first.steps()] == [r["loss"] for r in second.steps()]
+    other = seqfit.train(word_recipe | {"seed": 1}, out=tmp_path / "other")
+    assert [r["loss"] for r in first.steps()] != [r["loss"] for r in other.steps()]
+
+
+def test_real_and_padded_tokens_are_counted(word_recipe: Recipe, tmp_path: Path) -> None:
+    run = seqfit.train(word_recipe, ["strategy.batching=padded"], out=tmp_path / "run")
+    record = run.steps()[-1]
+    assert record["examples"] == 16
+    assert record["target_tokens"] == 32  # a word and the end token each
+    widest = 9  # at most eight words and the end token
+    assert record["source_tokens"] + record["target_tokens"] + record["padded_tokens"] <= 16 * (widest + 2)
+    assert record["padded_tokens"] > 0
+
+
+def test_early_stopping_ends_a_run_that_no_longer_improves(word_recipe: Recipe, tmp_path: Path) -> None:
+    recipe = changed(word_recipe, "train", steps=50, learning_rate=1e-9)
+    recipe = changed(recipe, "eval", every_steps=2, best="f1", early_stopping={"patience": 2})
+    run = seqfit.train(recipe, out=tmp_path / "run")
+    assert run.status == "finished"
+    assert run.manifest["steps"] == 6  # one evaluation sets the mark, two don't beat it
+    assert "early-stopping" in {event["kind"] for event in run.events()}
+
+
+def test_the_checkpoint_is_that_of_the_best_evaluation(word_recipe: Recipe, tmp_path: Path) -> None:
+    recipe = changed(word_recipe, "eval", best="loss", every_steps=2)
+    recipe = changed(recipe, "train", steps=30, learning_rate=3e-2, schedule={"name": "constant"})
+    run = seqfit.train(recipe, out=tmp_path / "run")
+    best = min(run.evaluations(), key=lambda record: record["loss"])
+    assert json.loads((run.checkpoint / "seqfit.json").read_text())["step"] == best["step"]
+
+
+def test_plain_transformers_loads_the_checkpoint_and_says_the_same(word_recipe: Recipe, tmp_path: Path) -> None:
+    run = seqfit.train(word_recipe, out=tmp_path / "run")
+    report = seqfit.evaluate(run)
+    model = AutoModelForSeq2SeqLM.from_pretrained(run.checkpoint)
+    tokenizer = AutoTokenizer.from_pretrained(run.checkpoint)
+    for prediction in report["predictions"]:
+        ids = model.generate(**tokenizer(prediction["source"], return_tensors="pt"))
+        assert tokenizer.decode(ids[0], skip_special_tokens=True).strip() == prediction["prediction"]
+
+
+@pytest.mark.parametrize("optimizer", [{"name": "adafactor"}, {"name": "adafactor", "relative_step": True}])
+def test_both_settings_of_adafactor_train(word_recipe: Recipe, optimizer: dict[str, Any], tmp_path: Path) -> None:
+    run = seqfit.train(changed(word_recipe, "train", optimizer=optimizer, steps=40), out=tmp_path / "run")
+    rates = {record["learning_rate"] is None for record in run.steps()}
+    assert rates == {bool(optimizer.get("relative_step"))}
+    if not optimizer.get("relative_step"):  # relative steps begin at 1e-6 and hardly move in 40
+        assert run.steps()[-1]["loss"] < run.steps()[0]["loss"]
+
+
+def test_a_global_batch_can_be_counted_in_tokens(word_recipe: Recipe, tmp_path: Path) -> None:
+    recipe = word_recipe | {"train": {"batch_tokens": 60, "steps": 5, "log_every": 1}}
+    run = seqfit.train(recipe, out=tmp_path / "run")
+    sizes = [record["source_tokens"] + record["target_tokens"] for record in run.steps()]
+    assert all(40 < size <= 60 for size in sizes)
+
+
+def test_epochs_are_counted_in_steps(word_recipe: Recipe, tmp_path: Path) -> None:
+    recipe = word_recipe | {"train": {"epochs": 1.5, "batch_examples": 10}, "eval": {}}
+    run = seqfit.train(recipe, out=tmp_path / "run")
+    assert run.manifest["steps"] == 7 + 4  # 64 rows are 7 batches of at most 10; half of them, rounded up
+    assert [record["step"] for record in run.evaluations()] == [7, 11]
+
+
+def test_bf16_is_lossy_and_needs_leave(word_recipe: Recipe, tmp_path: Path) -> None:
+    run = seqfit.train(word_recipe, ["strategy.precision=bf16"], out=tmp_path / "run")
+    assert run.manifest["precision"] == "bf16"
+    with pytest.raises(seqfit.SeqfitError, match="allows"):
+        seqfit.train(word_recipe, ["strategy.precision=bf16", "allow=[]"], out=tmp_path / "strict")
+
+
+def test_an_existing_run_directory_is_refused_and_left_alone(word_recipe: Recipe, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine.txt").write_text("keep")
+    with pytest.raises(RunError, match="already exists"):
+        seqfit.train(word_recipe, out=tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize(
+    ("override", "error"),
+    [("data.path=nowhere", DataError), ("model.path=./nowhere", ModelError), ("task.source={txt}", DataError)],
+)
+def test_a_mistake_leaves_no_run_directory(
+    word_recipe: Recipe, override: str, error: type[Exception], tmp_path: Path
+) -> None:
+    with pytest.raises(error):
+        seqfit.train(word_recipe, [override], out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_loss_that_is_no_number_ends_the_run_and_says_so(word_recipe: Recipe, tmp_path: Path) -> None:
+    recipe = changed(word_recipe, "train", learning_rate=1e30, clip_norm=None)
+    with pytest.raises(TrainingFailed, match="learning_rate"):
+        seqfit.train(recipe, out=tmp_path / "run")
+    run = seqfit.Run(tmp_path / "run")
+    assert run.status == "failed"
+    assert run.events()[-1]["kind"] == "failed"
+
+
+def test_an_interrupted_run_says_so(word_recipe: Recipe, tmp_path: Path) -> None:
+    class Impatient(Silent):
+        def advance(self, step: int) -> None:
+            if step == 8:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        seqfit.train(word_recipe, out=tmp_path / "run", view=Impatient())
+    run = seqfit.Run(tmp_path / "run")
+    assert run.status == "interrupted"
+    assert run.checkpoint.is_dir()
+
+
+def test_a_run_can_be_evaluated_from_another_working_directory(
+    word_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = Path(word_recipe["data"]["path"])
+    monkeypatch.chdir(data.parent)
+    run = seqfit.train(changed(word_recipe, "data", path=data.name), out=tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    assert seqfit.evaluate(run)["rows"] == 8
+
+
+def test_without_validation_rows_the_last_model_is_kept(word_recipe: Recipe, tmp_path: Path) -> None:
+    train = Path(word_recipe["data"]["path"]) / "train.jsonl"
+    recipe = changed(word_recipe, "data", path=str(train), cut={"validation": 0, "test": 0})
+    run = seqfit.train(recipe, out=tmp_path / "run")
+    assert run.evaluations() == []
+    assert json.loads((run.checkpoint / "seqfit.json").read_text())["step"] == 12
+
+
+def test_killed_while_training_leaves_readable_records(word_recipe: Recipe, tmp_path: Path) -> None:
+    recipe = changed(word_recipe, "train", steps=100_000, log_every=1)
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    command = [sys.executable, "-m", "seqfit", "train", str(tmp_path / "recipe.yaml"), "--out", str(tmp_path / "run")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        seen = next(line for line in process.stdout if line.startswith("step 5/"))
+        process.kill()
+    run = seqfit.Run(tmp_path / "run")
+    assert seen
+    assert run.status == "running"  # nothing could say otherwise
+    assert len(run.steps()) >= 5
