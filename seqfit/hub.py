@@ -7,7 +7,6 @@ to record it.
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import urllib.error
@@ -17,8 +16,11 @@ _PATIENCE_SECONDS = 5.0
 
 
 def use_hub() -> None:
-    """Let the Hub's clients work online if the Hub answers, else offline."""
-    if is_offline_by_setting() or reach_hub() is None:
+    """Let the Hub's clients work online if the Hub answers, else offline; asked once a process."""
+    if "asked" in _state or is_offline_by_setting():
+        return
+    _state.add("asked")
+    if reach_hub() is None:
         return
     import huggingface_hub.constants
 
@@ -34,9 +36,8 @@ def went_offline() -> bool:
     return "offline" in _state
 
 
-@functools.cache
 def reach_hub(seconds: float = _PATIENCE_SECONDS) -> str | None:
-    """None where the Hub answers, whatever it says, else what went wrong; asked once a process."""
+    """None where the Hub answers, whatever it says, else what went wrong."""
     try:
         with urllib.request.urlopen(urllib.request.Request(hub_address(), method="HEAD"), timeout=seconds):
             return None

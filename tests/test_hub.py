@@ -3,7 +3,6 @@ from __future__ import annotations
 import http.server
 import os
 import threading
-from collections.abc import Iterator
 
 import huggingface_hub.constants
 import pytest
@@ -12,13 +11,10 @@ from seqfit import hub
 
 
 @pytest.fixture(autouse=True)
-def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "_state", set())
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-    hub.reach_hub.cache_clear()
-    yield
-    hub.reach_hub.cache_clear()
 
 
 def test_a_hub_that_does_not_answer_sets_the_clients_offline(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "train": "Fine-tune a model; writes a run directory.",
         "evaluate": "Score a run's model; writes metrics and predictions.",
         "predict": "Answer lines from a file or standard input with a run's model.",
-        "report": "Write one HTML page about one or more runs.",
+        "report": "Write one HTML page about a run.",
     },
     "Recipes": {
         "ls": "List the recipes that come with seqfit.",

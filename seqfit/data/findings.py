@@ -128,8 +128,8 @@ def _padding(split: SplitReport) -> Iterator[str]:
     if waste["dynamic"] >= 1.2:
         yield (
             f"padding makes {waste['dynamic']:.1f} tokens out of each real one in random batches of "
-            f"{split.batch_examples}, and {waste['grouped']:.1f} in batches of similar lengths: leave "
-            "strategy.batching at grouped, and don't pad to a maximum"
+            f"{split.batch_examples}, and {waste['grouped']:.1f} in batches of similar lengths: a "
+            "smaller strategy.micro_batch_tokens pads less, since a global batch is sorted by length before it is cut"
         )
 
 

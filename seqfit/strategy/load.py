@@ -14,7 +14,7 @@ from seqfit.errors import RecipeError, complain, did_you_mean
 from seqfit.recipe.mistakes import explain
 from seqfit.recipe.schema import Recipe
 from seqfit.recipe.yaml_text import read_yaml, write_yaml
-from seqfit.strategy.schema import Strategy
+from seqfit.strategy.schema import LOSSY, Strategy
 
 
 def list_strategies() -> list[str]:
@@ -57,6 +57,15 @@ def _load_named(name: str) -> dict[str, Any]:
 
 
 def _check_allowed(strategy: Strategy, allow: list[str]) -> None:
+    for word in allow:
+        if word not in LOSSY:
+            raise RecipeError(
+                complain(
+                    f"allow has '{word}'",
+                    f"the lossy strategies are {', '.join(LOSSY)}",
+                    f"Remove it or correct it.{did_you_mean(word, LOSSY)}",
+                )
+            )
     for kind in strategy.lossy:
         if kind not in allow:
             raise RecipeError(

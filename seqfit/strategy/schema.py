@@ -8,6 +8,8 @@ from pydantic import Field
 
 from seqfit.recipe.schema import Part
 
+LOSSY = ("bf16", "fp16")  # what a recipe's `allow:` may name
+
 
 class Strategy(Part):
     """How a recipe is carried out on one device."""
@@ -36,4 +38,4 @@ class Strategy(Part):
     @property
     def lossy(self) -> list[str]:
         """What of it changes the update on purpose."""
-        return [self.precision] if self.precision in ("bf16", "fp16") else []
+        return [self.precision] if self.precision in LOSSY else []

@@ -129,7 +129,7 @@ def build_rule(strategy: Strategy, recipe: Recipe) -> MicroBatchRule:
         examples=strategy.micro_batch_examples,
         pad_multiple=strategy.pad_multiple,
         pad_source_tokens=recipe.task.max_source_tokens,
-        pad_target_tokens=recipe.task.max_target_tokens,
+        pad_target_tokens=None if recipe.model.kind == "classifier" else recipe.task.max_target_tokens,
     )
 
 

