@@ -47,14 +47,16 @@ class TrainingFailed(SeqfitError):
 
 
 def complain(given: str, rule: str, change: str) -> str:
-    """The three parts of a message, as sentences."""
-    return " ".join(map(_sentence, (given, rule, change)))
+    """The three parts of a message, as sentences. The first may begin with a name, so it keeps its first letter."""
+    return " ".join((_ended(given), _ended(_capitalised(rule)), _ended(_capitalised(change))))
 
 
-def _sentence(part: str) -> str:
-    """With a capital, unless it begins with a name such as train.steps, and with a full stop, if it has no end yet."""
-    if re.match(r"[a-z]+ ", part) and not part.startswith("seqfit "):
-        part = part[0].upper() + part[1:]
+def _capitalised(part: str) -> str:
+    """Unless it begins with a name such as train.steps or seqfit."""
+    return part[0].upper() + part[1:] if re.match(r"(?!seqfit )[a-z]+ ", part) else part
+
+
+def _ended(part: str) -> str:
     return part if part[-1] in ":?!" else f"{part.rstrip('.')}."
 
 

@@ -43,7 +43,7 @@ def command(
     if data is not None:
         # All positional words are overrides here: there is no recipe to name.
         words = [word for word in [recipe, *(overrides or [])] if word is not None]
-        loaded, name = load_recipe(_guess(data, task, model), words), Path(data).stem
+        loaded, name = load_recipe(_guess(data, task, model, words), words), Path(data).stem
     elif recipe is not None and task is None and model is None:
         loaded, name = load_recipe(recipe, overrides or []), Path(recipe).stem
     else:
@@ -58,14 +58,14 @@ def command(
     print(f"run: {run.path}\nsummary: {report(run)}\nnext: seqfit evaluate {run.path}")
 
 
-def _guess(data: str, task: str | None, model: str | None) -> dict[str, object]:
+def _guess(data: str, task: str | None, model: str | None, overrides: list[str]) -> dict[str, object]:
     from seqfit.data.guess import guess_recipe
 
     if model is None:
         raise RecipeError(
             complain("--data is given without --model", "the data does not say which", "Add --model google/mt5-small")
         )
-    guess = guess_recipe(data, task, model)
+    guess = guess_recipe(data, task, model, overrides)
     for note in guess.notes:
         print(f"guessed: {note}")
     return guess.recipe

@@ -60,7 +60,9 @@ class Indexer:
         numbers: dict[str, int] = {}
         salt = str(self.seed).encode()
         for number, row in enumerate(table.read(), 1):
-            digest = hashlib.blake2b(self._group(row, number).encode(), digest_size=8, key=salt).digest()
+            # surrogatepass: broken text is named where the row is rendered, with what to do about it
+            group = self._group(row, number).encode("utf-8", "surrogatepass")
+            digest = hashlib.blake2b(group, digest_size=8, key=salt).digest()
             groups.append(int.from_bytes(digest, "little"))
             listed.append(self._list_of(row, number))
             if self.balance is not None:

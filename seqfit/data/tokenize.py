@@ -186,7 +186,7 @@ class _Preparation:
     def _render_row(self, row: Row, row_id: str) -> _Rendered:
         example = self.task.render(row, row_id)
         try:
-            f"{row_id}{example.source}{example.target}{example.group}".encode()
+            "".join((row_id, example.source, example.target, example.group, *example.references)).encode()
         except UnicodeEncodeError as error:
             raise DataError(
                 complain(

@@ -60,7 +60,8 @@ def _remove(values: dict[str, Any], path: list[str], override: str) -> None:
     for depth, key in enumerate(path):
         if annotation_at(path[: depth + 1]) is None:
             known = names_at(path[:depth])
-            rule = f"{join_path(path[:depth]) or 'A recipe'} has {', '.join(known) or 'no fields'}"
+            place = f"'{join_path(path[:depth])}'" if depth else "A recipe"
+            rule = f"{place} has {', '.join(known) or 'no fields'}"
             change = did_you_mean(key, known).strip() or "Remove one of these"
             raise RecipeError(complain(f"{override}: there is no field '{key}'", rule, change))
     holder: Any = values

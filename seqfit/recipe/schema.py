@@ -71,6 +71,11 @@ class TaskRecipe(Part):
         None,
         description="classify: the label words, each with the values that stand for it in the data if they differ.",
     )
+    answer_after: str | None = Field(
+        None,
+        description="The answer is what follows the last of these in a text, such as ': ' where the target is "
+        "'{subject}: {answer}'; default: the whole text.",
+    )
     no_answer: str = Field("unanswerable", description="qa: the target where a question has no answer.")
     language: str = Field("en", description="Language of the answers; decides normalisation (en, es) in scoring.")
     max_source_tokens: Annotated[int, Field(ge=1)] | None = Field(

@@ -82,7 +82,11 @@ class Task:
 
     def extract(self, generated: str) -> str:
         """The answer in a generated text."""
-        return generated.strip()
+        return self._after_marker(generated).strip()
+
+    def _after_marker(self, text: str) -> str:
+        marker = self.recipe.answer_after
+        return text if marker is None else text.rpartition(marker)[2]
 
     def _target(self, row: Row, row_id: str) -> str:
         return render_template(choose_template(self.recipe.target, row), row)
@@ -116,7 +120,7 @@ class QaTask(Task):
 
     def extract(self, generated: str) -> str:
         """The generated text, '' where it says that there is no answer."""
-        answer = generated.strip()
+        answer = super().extract(generated)
         return "" if _folded(answer) == _folded(self.recipe.no_answer) else answer
 
     def _target(self, row: Row, row_id: str) -> str:
@@ -180,7 +184,8 @@ class ClassifyTask(Task):
 
     def extract(self, generated: str) -> str:
         """The label word that the text is, in whatever case; any other text stays, and so counts as wrong."""
-        return self._word_of_text.get(_folded(generated), generated.strip())
+        answer = super().extract(generated)
+        return self._word_of_text.get(_folded(answer), answer)
 
     def _target(self, row: Row, row_id: str) -> str:
         return self.label_words[self.label_of(row, row_id)]
@@ -226,14 +231,15 @@ class MathTask(Task):
 
     def extract(self, generated: str) -> str:
         """The final number, or the text where it has none."""
-        return find_final_number(generated) or generated.strip()
+        answer = super().extract(generated)
+        return find_final_number(answer) or answer
 
     def _references(self, row: Row, row_id: str, target: str) -> tuple[str, ...]:
         texts = [target]
         if self.recipe.references is not None:
             texts = self._reference_texts(row, self.recipe.references, row_id)
         for text in texts:
-            if find_final_number(text) is None:
+            if find_final_number(self._after_marker(text)) is None:
                 raise DataError(
                     complain(
                         f"Row {row_id} has the solution '{text[-60:]}' without a number",

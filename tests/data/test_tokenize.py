@@ -252,8 +252,9 @@ def test_a_row_that_cannot_be_rendered_is_named(folder: Path, tokenizer: Any) ->
 
 def test_half_a_surrogate_pair_is_named(folder: Path, tokenizer: Any) -> None:
     (folder / "dev.jsonl").write_text('{"question": "\\ud83d", "context": "c", "answer": "a"}\n', "utf-8")
-    with pytest.raises(DataError, match=r"row 1: The text has half of a surrogate pair"):
-        prepare_data(_recipe(folder), tokenizer)
+    for data in (folder, {"path": str(folder / "dev.jsonl"), "cut": {"validation": 0.1}}):
+        with pytest.raises(DataError, match=r"row 1: The text has half of a surrogate pair"):
+            prepare_data(_recipe(data), tokenizer, ["validation"])
 
 
 def test_an_optional_column_that_no_row_has_is_an_error(folder: Path, tokenizer: Any) -> None:

@@ -51,7 +51,12 @@ def test_no_held_out_entity_occurs_in_the_whole_pretraining_text(held_out: demo_
 
 def test_validation_and_test_share_no_entity(splits: dict[str, list[demo_text.Fact]]) -> None:
     names = [
-        {phrase for fact in splits[split] for side in (fact.subject, fact.object) for phrase in demo_text.key_phrases(side)}
+        {
+            phrase
+            for fact in splits[split]
+            for side in (fact.subject, fact.object)
+            for phrase in demo_text.key_phrases(side)
+        }
         for split in HELD_OUT
     ]
     assert not names[0] & names[1]
@@ -59,9 +64,7 @@ def test_validation_and_test_share_no_entity(splits: dict[str, list[demo_text.Fa
 
 @pytest.mark.parametrize("split", HELD_OUT)
 def test_held_out_rows_ask_about_held_out_facts(split: str, splits: dict[str, list[demo_text.Fact]]) -> None:
-    facts = {
-        (fact.relation, fact.object.name(language)) for fact in splits[split] for language in demo_text.LANGUAGES
-    }
+    facts = {(fact.relation, fact.object.name(language)) for fact in splits[split] for language in demo_text.LANGUAGES}
     for row in load_rows(split):
         assert (row["relation"], row["answer"]) in facts, row
 

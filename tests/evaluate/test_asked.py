@@ -22,7 +22,7 @@ def test_lines_are_json_objects_or_texts_and_empty_ones_are_left_out() -> None:
 
 
 def test_wrong_json_names_its_line() -> None:
-    with pytest.raises(DataError, match="Line 2, column"):
+    with pytest.raises(DataError, match="line 2, column"):
         rows_from_lines(["a", '{"q": }'])
 
 

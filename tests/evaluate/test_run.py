@@ -101,4 +101,6 @@ def test_a_folder_that_is_no_checkpoint_says_so(tmp_path: Path) -> None:
 
 def test_an_unknown_score_to_choose_by_is_refused(run: seqfit.Run, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"Did you mean 'f1_answerable'"):
-        seqfit.train(run.recipe.model_copy(update={"eval": run.recipe.eval.model_copy(update={"best": "f1_answerabel"})}))
+        seqfit.train(
+            run.recipe.model_copy(update={"eval": run.recipe.eval.model_copy(update={"best": "f1_answerabel"})})
+        )

@@ -106,7 +106,7 @@ def test_a_key_is_removed_and_one_that_is_absent_may_be() -> None:
     [
         ("~eval.early_stoping", "Did you mean 'early_stopping'?"),
         ("~evl.limit", "Did you mean 'eval'?"),
-        ("~seed.x", "seed has no fields"),
+        ("~seed.x", "'seed' has no fields"),
         ("steps", "field=value"),
         ("=3", "field=value"),
         ("data.0.path=x", "data is not a list here"),

@@ -44,7 +44,7 @@ def test_fields_start_from_the_strategy_they_name() -> None:
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with pytest.raises(
-        RecipeError, match=r"The strategy is 'vanila'\. The strategies are bf16, .* Did you mean 'vanilla'"
+        RecipeError, match=r"the strategy is 'vanila'\. The strategies are bf16, .* Did you mean 'vanilla'"
     ):
         load_strategy(recipe_with("vanila"))
 

@@ -216,3 +216,23 @@ def test_real_causal_questions_have_unifiedqa_form(shared_data: Path) -> None:
     assert len(examples) == 912
     for row, example in zip(rows, examples, strict=True):
         assert (" \\n " in example.source) == bool(row["context_processed"].strip())
+
+
+def test_the_answer_is_what_follows_the_last_marker() -> None:
+    recipe = TaskRecipe(name="qa", source="{q}", target="{subject}: {answer}", answer_after=": ")
+    task = build_task(recipe)
+    example = task.render({"q": "Capital of Peru?", "subject": "Peru", "answer": "Lima"}, "1")
+    assert example.target == "Peru: Lima"
+    assert example.references == ("Lima",)
+    assert task.extract(" Peru: Lima") == "Lima"
+    assert task.extract("Lima") == "Lima"
+    assert task.extract("Peru: unanswerable") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "text", "answer"),
+    [("math", None, "3 apples => so 7", "7"), ("classify", ["yes", "no"], "because 1 => Yes", "yes")],
+)
+def test_every_task_knows_the_marker(name: Any, labels: list[str] | None, text: str, answer: str) -> None:
+    task = build_task(TaskRecipe(name=name, source="{q}", target="{a}", labels=labels, answer_after="=> "))
+    assert task.extract(text) == answer

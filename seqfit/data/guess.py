@@ -1,0 +1,245 @@
+"""A recipe from a data file, a task and a model: what `seqfit train --data my.csv` does without a recipe.
+
+In: where the data is, the task (or None) and the model. Out: `Guess`, the recipe as YAML would hold it and a note for
+everything that was guessed. The one idea: a column is found by its name, and where names do not help by its content;
+what is still open is an error that lists the columns and the words to say it.
+
+    columns id, pregunta, contexto, respuesta; task qa
+    -> task: {source: "question: {pregunta}[[ context: {contexto}]]", target: "{respuesta}", language: es}
+       notes: "question: column 'pregunta'", "context: column 'contexto'", "answer: column 'respuesta'", ...
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import ValidationError
+
+from seqfit.data.columns import LANGUAGES, find_by_name, find_languages, guess_language, profile_columns
+from seqfit.data.json_stream import Row
+from seqfit.data.roles import Templates, find_templates
+from seqfit.data.sources import ENDINGS, ending, read_rows
+from seqfit.data.tables import Table, find_tables
+from seqfit.data.text_files import read_lines, require_file
+from seqfit.errors import RecipeError, complain, did_you_mean
+from seqfit.recipe.load import explain_mistakes
+from seqfit.recipe.overrides import apply_overrides
+from seqfit.recipe.schema import SourceRecipe, TaskRecipe
+from seqfit.tasks.template import choose_template, column_text, columns_of, render_template
+
+TASKS: tuple[str, ...] = get_args(TaskRecipe.model_fields["name"].annotation)
+_SAMPLE_ROWS = 500
+_MOST_LABELS = 1000
+_CLASS_FILES = ("classes.txt", "labels.txt")
+_ENCODERS = ("bert", "electra", "mpnet", "ernie")  # a BERT-type model has one of these in its model_type or name
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A recipe as plain values, and what was guessed on the way."""
+
+    recipe: dict[str, Any]
+    notes: list[str]
+
+
+def guess_recipe(data: str, task: str | None, model: str, overrides: Sequence[str] = ()) -> Guess:
+    """The recipe for some data. `overrides` are the user's own: what they say need not be guessed."""
+    _check_task(task)
+    notes: list[str] = []
+    given, mistakes = apply_overrides({"data": _locate(data), "task": {}}, overrides)
+    if mistakes:
+        raise RecipeError(" ".join(mistakes))
+    source = _name_columns(_read_source(given["data"]), notes)
+    tables = find_tables(source)
+    samples = [list(itertools.islice(table.read(), _SAMPLE_ROWS)) for table in tables.values()]
+    task = task or _guess_task(samples[0], data, notes)
+    kind = _guess_kind(model, task, notes)
+    values = {"name": task} | _guess_templates(task, samples, data, given["task"], notes)
+    if kind == "classifier":
+        values["prefix"] = ""
+    if task == "classify" and "labels" not in given["task"]:
+        values["labels"] = _find_labels(given["task"].get("target", values.get("target")), tables, source, notes)
+    values["language"] = _guess_language(values, samples[0], notes)
+    recipe = {
+        "description": f"{task} on {source.title}; columns guessed.",
+        "model": ({"path": model} if Path(model).is_dir() else {"name": model}) | {"kind": kind},
+        "task": values,
+        "data": source.model_dump(exclude_defaults=True, mode="json"),
+        "train": _default_training(kind, notes),
+    }
+    return Guess(recipe, notes)
+
+
+def _check_task(task: str | None) -> None:
+    if task is not None and task not in TASKS:
+        raise RecipeError(
+            complain(f"--task is '{task}'", f"The tasks are {', '.join(TASKS)}", "Give one of them")
+            + did_you_mean(task, TASKS)
+        )
+
+
+# ---- the data ----
+
+
+def _locate(data: str) -> dict[str, Any]:
+    """A path if there is one or if it looks like one, else a Hub name."""
+    looks_like_path = data.startswith((".", "/", "~")) or bool(Path(data).suffix) or data.count("/") != 1
+    if Path(data).expanduser().exists() or looks_like_path:
+        return {"path": str(require_file(Path(data).expanduser(), "--data"))}
+    return {"hub": data}
+
+
+def _read_source(values: Mapping[str, Any]) -> SourceRecipe:
+    try:
+        return SourceRecipe.model_validate(values)
+    except ValidationError as error:
+        raise RecipeError(explain_mistakes(error, SourceRecipe, "data", values)) from error
+
+
+def _name_columns(source: SourceRecipe, notes: list[str]) -> SourceRecipe:
+    """A separated file whose first line reads like a row gets columns column1, column2, ..."""
+    file = next(iter(find_tables(source).values())).files[0]
+    separated = {"csv", "tsv", "psv"}
+    if source.columns or not {source.format, ENDINGS.get(ending(file), "")} & separated:
+        return source
+    header = list(next(read_rows(file, source.format)))
+    if not any(name.replace(".", "").isdecimal() or len(name.split()) > 6 for name in header):
+        return source
+    names = [f"column{number}" for number in range(1, len(header) + 1)]
+    notes.append(f"columns: the first line of {file.name} is a row, so they are called {', '.join(names)}")
+    return source.model_copy(update={"columns": names})
+
+
+# ---- the task ----
+
+
+def _guess_task(rows: list[Row], data: str, notes: list[str]) -> str:
+    columns = profile_columns(rows)
+    answer = find_by_name("answer", columns)
+    if answer is not None and find_by_name("question", columns):
+        worked_out = sum("####" in column_text(answer.path, row) for row in rows)
+        task = "math" if worked_out > len(rows) / 2 else "qa"
+    elif find_by_name("summary", columns):
+        task = "summarize"
+    elif len(find_languages(columns)) > 1:
+        task = "translate"
+    elif any(column.has_few_values for column in columns):
+        task = "classify"
+    else:
+        names = ", ".join(column.path for column in columns)
+        change = f"Add --task with one of {', '.join(TASKS)}"
+        raise RecipeError(complain(f"{data} has the columns {names}", "They do not say which task it is", change))
+    notes.append(f"task: {task}")
+    return task
+
+
+def _guess_templates(
+    task: str, samples: list[list[Row]], data: str, given: Mapping[str, Any], notes: list[str]
+) -> dict[str, Any]:
+    """Source, target and prefix; one template where all files have the same columns, else one per kind of file."""
+    if "source" in given and "target" in given:
+        return {}
+    found: list[Templates] = []
+    for rows in samples:
+        templates = find_templates(task, profile_columns(rows), data)
+        if templates not in found:
+            found.append(templates)
+            notes += [f"{role}: column '{path}'" for role, path in templates.roles.items()]
+    sources = list(dict.fromkeys(templates.source for templates in found))
+    targets = list(dict.fromkeys(templates.target for templates in found))
+    notes.append(f"source: '{found[0].prefix}{sources[0]}'")
+    return {
+        "prefix": found[0].prefix,
+        "source": sources if len(sources) > 1 else sources[0],
+        "target": targets if len(targets) > 1 else targets[0],
+    }
+
+
+def _find_labels(
+    target: str | list[str], tables: Mapping[str, Table], source: SourceRecipe, notes: list[str]
+) -> list[str] | dict[str, list[str]]:
+    """Every value of the label column; files may be sorted by it, so all rows are read."""
+    values: set[str] = set()
+    for table in tables.values():
+        for row in table.read():
+            values.add(render_template(choose_template(target, row), row).strip())
+            if len(values) > _MOST_LABELS:
+                raise RecipeError(
+                    complain(
+                        f"{source.title}: {target} has more than {_MOST_LABELS} different values",
+                        "Classes are few",
+                        "Name the label column: task.target='{column}', or choose another --task",
+                    )
+                )
+    labels = sorted(values - {""}, key=lambda value: (not value.isdecimal(), value.zfill(9)))
+    words = _class_words(source, labels)
+    shown = [f"{label} ({word})" for word, label in zip(words, labels, strict=True)] if words else labels
+    notes.append(f"labels: {', '.join(shown)}")
+    return {word: [label] for word, label in zip(words, labels, strict=True)} if words else labels
+
+
+def _class_words(source: SourceRecipe, labels: list[str]) -> list[str]:
+    """Names for numbered classes, if a file beside the data lists as many."""
+    path = Path(source.path or "").expanduser()
+    folder = path if path.is_dir() else path.parent
+    if not all(label.isdecimal() for label in labels):
+        return []
+    for name in _CLASS_FILES:
+        if (folder / name).is_file():
+            words = [line.strip() for line in read_lines(folder / name) if line.strip()]
+            if len(words) == len(labels):
+                return words
+    return []
+
+
+def _guess_language(values: Mapping[str, Any], rows: list[Row], notes: list[str]) -> str:
+    """Of the answers: what a translation's column is called, else by the small words of source and target."""
+    sides = [values.get("target", []), values.get("source", [])]
+    paths = [path for side in sides for one in ([side] if isinstance(side, str) else side) for path in columns_of(one)]
+    named = {column.path: LANGUAGES[language][0] for language, column in find_languages(profile_columns(rows))}
+    if paths and paths[0] in named:
+        language = named[paths[0]]
+    else:
+        language = guess_language([column_text(path, row) for path in paths for row in rows])
+    notes.append(f"language: {language}")
+    return language
+
+
+# ---- the model ----
+
+
+def _guess_kind(model: str, task: str, notes: list[str]) -> str:
+    config = Path(model).expanduser() / "config.json"
+    if config.is_file():
+        values = json.loads(config.read_text("utf-8"))
+        is_encoder = not values.get("is_encoder_decoder") and _has_encoder_name(str(values.get("model_type", "")))
+        reason = f"config.json says {values.get('model_type')}"
+    else:
+        is_encoder, reason = _has_encoder_name(model), "by its name"
+    kind = "classifier" if is_encoder else "text-to-text"
+    if is_encoder and task != "classify":
+        raise RecipeError(
+            complain(
+                f"--model {model} is a BERT-type encoder ({reason}), and the task is {task}",
+                "An encoder can only classify",
+                "Give a text-to-text model such as --model google/flan-t5-small, or --task classify",
+            )
+        )
+    notes.append(f"model: {kind} ({reason})")
+    return kind
+
+
+def _has_encoder_name(name: str) -> bool:
+    return any(word in name.lower() for word in _ENCODERS)
+
+
+def _default_training(kind: str, notes: list[str]) -> dict[str, Any]:
+    """AdamW's usual 5e-5 is right for BERT and too low for T5, which wants 1e-4 to 3e-4."""
+    rate = 5e-5 if kind == "classifier" else 3e-4
+    notes.append(f"training: AdamW at {rate:g}, 3 epochs, 32 examples a step")
+    return {"epochs": 3, "batch_examples": 32, "learning_rate": rate}
