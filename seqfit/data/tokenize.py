@@ -181,7 +181,8 @@ class _Preparation:
             try:
                 yield self._render_row(row, str(number if row.get("id") in (None, "") else row["id"]))
             except SeqfitError as error:
-                raise type(error)(f"{title} ({selection.table.name}), row {number}: {error}") from error
+                where = title if title == selection.table.name else f"{title} ({selection.table.name})"
+                raise type(error)(f"{where}, row {number}: {error}") from error
 
     def _render_row(self, row: Row, row_id: str) -> _Rendered:
         example = self.task.render(row, row_id)
