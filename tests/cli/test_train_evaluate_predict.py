@@ -1,0 +1,72 @@
+"""The three commands in a row, without a recipe, as a user with a CSV file would call them."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from seqfit.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Callable[[str], Path]) -> Path:
+    folder = tmp_path_factory.mktemp("no-recipe")
+    lines = [f"w{3 + n % 9},w{3 + n % 9} w{12 + n % 7} w{20 + n % 5},w{12 + n % 7}" for n in range(60)]
+    (folder / "mine.csv").write_text("\n".join(["pregunta,contexto,respuesta", *lines]))
+    words = ["--data", str(folder / "mine.csv"), "--task", "qa", "--model", str(tiny_model("t5"))]
+    assert main(["train", *words, "train.steps=3", "--out", str(folder / "run")]) == 0
+    return folder / "run"
+
+
+def test_without_a_recipe_the_columns_are_guessed_and_the_recipe_is_written(run: Path) -> None:
+    text = (run / "recipe.yaml").read_text()
+    assert "{pregunta}" in text
+    assert "{contexto}" in text
+    assert "target: '{respuesta}'" in text
+    assert (run / "summary.html").stat().st_size > 10_000
+
+
+def test_evaluate_prints_both_columns_and_writes_one_file_each(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(run), "--before", "--split", "validation", "--examples", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "before fine-tuning" in shown
+    assert "after fine-tuning" in shown
+    assert shown.count("prediction:") == 1
+    assert json.loads((run / "evaluation-validation.json").read_text())["step"] > 0
+    assert json.loads((run / "evaluation-validation-before.json").read_text())["step"] == 0
+
+
+def test_predict_answers_the_command_line_a_file_and_standard_input_alike(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["predict", str(run), "pregunta=w3", "contexto=w3 w13 w21"]) == 0
+    answer = capsys.readouterr().out
+    (tmp_path / "rows.tsv").write_text("pregunta\tcontexto\nw3\tw3 w13 w21\n")
+    assert main(["predict", str(run), "--file", str(tmp_path / "rows.tsv")]) == 0
+    assert capsys.readouterr().out == answer
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"pregunta": "w3", "contexto": "w3 w13 w21"}\n'))
+    assert main(["predict", str(run), "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert row["pregunta"] == "w3"
+    assert row["prediction"] == answer.strip("\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["train"], "no recipe is given"),
+        (["train", "demo", "--model", "x"], "--task or --model are given"),
+        (["train", "--data", "x.csv"], "without --model"),
+        (["evaluate", "nowhere"], "manifest.json"),
+        (["predict", "nowhere", "a=b"], "no folder"),
+    ],
+)
+def test_wrong_words_are_answered_in_three_parts(
+    words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert expected in capsys.readouterr().err
