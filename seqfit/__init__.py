@@ -6,11 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from seqfit.data.describe import describe_data
+    from seqfit.api import describe_data
+    from seqfit.data.guess import guess_recipe
     from seqfit.doctor import examine
     from seqfit.errors import SeqfitError
     from seqfit.evaluate.run import evaluate, predict
-    from seqfit.recipe.load import load_recipe
+    from seqfit.recipe.library import copy_recipe, list_library
+    from seqfit.recipe.load import load_recipe, to_json_schema
     from seqfit.recipe.schema import Recipe
     from seqfit.report.page import report
     from seqfit.rundir.run import Run
@@ -22,12 +24,16 @@ _HOMES = {
     "Recipe": "seqfit.recipe.schema",
     "Run": "seqfit.rundir.run",
     "SeqfitError": "seqfit.errors",
-    "describe_data": "seqfit.data.describe",
+    "copy_recipe": "seqfit.recipe.library",
+    "describe_data": "seqfit.api",
     "evaluate": "seqfit.evaluate.run",
     "examine": "seqfit.doctor",
+    "guess_recipe": "seqfit.data.guess",
+    "list_library": "seqfit.recipe.library",
     "load_recipe": "seqfit.recipe.load",
     "predict": "seqfit.evaluate.run",
     "report": "seqfit.report.page",
+    "to_json_schema": "seqfit.recipe.load",
     "train": "seqfit.train.run",
 }
 
@@ -36,12 +42,16 @@ __all__ = [
     "Run",
     "SeqfitError",
     "__version__",
+    "copy_recipe",
     "describe_data",
     "evaluate",
     "examine",
+    "guess_recipe",
+    "list_library",
     "load_recipe",
     "predict",
     "report",
+    "to_json_schema",
     "train",
 ]
 

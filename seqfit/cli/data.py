@@ -25,15 +25,10 @@ def command(
     ] = None,
 ) -> None:
     """Show the data as the model sees it: examples, token lengths, what is cut, padded, lost, repeated or leaked."""
-    from seqfit.recipe.load import load_recipe
+    from seqfit.api import describe_data
 
-    loaded = load_recipe(recipe, overrides or ())
-    from seqfit.data.describe import describe_data  # imports torch: after the recipe's mistakes are reported
-    from seqfit.model.build import load_tokenizer
-
-    tokenizer = load_tokenizer(loaded.model)
     with progress_bar() as progress:
-        report = describe_data(loaded, tokenizer, rows=rows, progress=progress)
+        report = describe_data(recipe, overrides or (), rows=rows, progress=progress)
     if html is not None:  # first: the reader of a pipe may leave before the last line
         from seqfit.report.data_page import write_data_page
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
+from seqfit.cli.arguments import OverridesArgument
+
 
 def command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    overrides: OverridesArgument = None,
     split: Annotated[Literal["train", "validation", "test"], typer.Option(help="What to score it on.")] = "test",
     before: Annotated[bool, typer.Option("--before", help="Score the model before fine-tuning as well.")] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many rows.")] = None,
@@ -26,7 +28,7 @@ def command(
     for column in ["before", "after"] if before else ["after"]:
         with progress_bar() as show:
             results[column] = evaluate(
-                run, split, before=column == "before", limit=limit, progress=partial(show, f"evaluating {split}")
+                run, split, overrides or (), before=column == "before", limit=limit, progress=show
             )
     _print_scores(results)
     _print_examples(results["after"]["predictions"][:examples])

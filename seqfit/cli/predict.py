@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+_ROWS_AT_ONCE = 256  # answered and printed together, so that a long file shows its first answers soon
 
 
 def command(
@@ -25,18 +30,24 @@ def command(
 
     On standard input a line is a JSON object with the template's columns, or the texts themselves, by tabs.
     """
-    import json
+    from seqfit.errors import DataError, complain
+    from seqfit.evaluate.asked import rows_from_bytes, rows_from_fields, rows_from_file
+    from seqfit.evaluate.run import Predictor
 
-    from seqfit.evaluate.asked import rows_from_fields, rows_from_file, rows_from_lines
-    from seqfit.evaluate.run import predict
-
+    if fields and file is not None:
+        raise DataError(
+            complain("--file and COLUMN=TEXT are both given", "rows come from one place", "Leave one of them out")
+        )
     if fields:
-        rows = rows_from_fields(fields)
+        rows = iter(rows_from_fields(fields))
     else:
-        rows = rows_from_file(file) if file is not None else rows_from_lines(sys.stdin)
-    for row, prediction in zip(rows, predict(run, rows), strict=True):
-        if as_json:
-            given = {"source": row} if isinstance(row, str) else dict(row)
-            print(json.dumps(given | {"prediction": prediction}, ensure_ascii=False))
-        else:
-            print(prediction.replace("\n", " "))
+        rows = rows_from_file(file) if file is not None else rows_from_bytes(sys.stdin.buffer)
+    predictor = Predictor(run)
+    while some := list(itertools.islice(rows, _ROWS_AT_ONCE)):
+        for row, prediction in zip(some, predictor.answer(some), strict=True):
+            print(_to_json(row, prediction) if as_json else prediction.replace("\n", " "), flush=True)
+
+
+def _to_json(row: str | Mapping[str, Any], prediction: str) -> str:
+    given = {"source": row} if isinstance(row, str) else dict(row)
+    return json.dumps(given | {"prediction": prediction}, ensure_ascii=False)

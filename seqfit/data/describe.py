@@ -57,10 +57,17 @@ _MOST_FREQUENT = 15
 
 
 def describe_data(
-    recipe: Recipe, tokenizer: PreTrainedTokenizerBase, *, rows: int | None = None, progress: Progress | None = None
+    recipe: Recipe,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    position_limit: int | None = None,
+    rows: int | None = None,
+    progress: Progress | None = None,
 ) -> DataReport:
     """Read every split and say what the model will meet; `rows` looks at so many rows of each source and split only."""
-    prepared = prepare_data(_lift_limits(recipe, rows), tokenizer, splits=SPLITS, progress=progress)
+    prepared = prepare_data(
+        _lift_limits(recipe, rows), tokenizer, splits=SPLITS, position_limit=position_limit, progress=progress
+    )
     look = _Look(recipe, tokenizer, progress or (lambda what, done, total: None))
     hashes: dict[str, RowHashes] = {}
     reports = []

@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_NO_LIMIT = 10**9  # transformers writes 1e30 where a tokenizer knows no limit
-
 
 class Encoder:
     """A tokenizer as this project uses it."""
@@ -35,12 +33,6 @@ class Encoder:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text, special tokens included."""
         return self._encode_bytes(texts) if self._is_bytes else self._encode_by_tokenizer(texts)
-
-    @property
-    def position_limit(self) -> int | None:
-        """The longest input the tokenizer speaks of. True for BERT; T5, which has no fixed positions, says 512 too."""
-        limit = int(self._tokenizer.model_max_length)
-        return limit if limit < _NO_LIMIT else None
 
     @property
     def identity(self) -> str:
@@ -83,3 +75,8 @@ class Encoder:
 def cut(ids: list[int], limit: int | None) -> list[int]:
     """At most `limit` ids, the last one kept, for it is the end token."""
     return ids if limit is None or len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
+
+
+def smaller_limit(wanted: int | None, possible: int | None) -> int | None:
+    """The smaller of two limits, of which either may be absent."""
+    return min((limit for limit in (wanted, possible) if limit is not None), default=None)

@@ -15,6 +15,7 @@ from typing import Any
 
 from seqfit.data.json_stream import Row
 from seqfit.errors import DataError, complain
+from seqfit.hub import use_hub
 
 _CONVERTED = "refs/convert/parquet"  # where the Hub keeps its own conversion of a data set that is a script
 
@@ -48,6 +49,7 @@ def load_hub_splits(name: str, config: str | None) -> dict[str, HubSplit]:
     """All splits by the names the data set gives them."""
     from datasets.exceptions import DatasetsError
 
+    use_hub()
     try:
         loaded, note = _load(name, config)
     except (OSError, ValueError, RuntimeError, DatasetsError) as error:

@@ -13,7 +13,7 @@ import codecs
 import gzip
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from seqfit.errors import DataError, complain, did_you_mean
@@ -46,15 +46,20 @@ def list_folder(folder: Path, most: int = 20) -> list[str]:
 def read_lines(path: Path) -> Iterator[str]:
     r"""Lines with their ends. Only \n ends a line: parallel files have other separators inside sentences."""
     with _open_bytes(path) as file:
-        number = 0
         try:
-            for number, line in enumerate(file, 1):
-                text = line.decode("utf-8")
-                yield text.removeprefix(_BOM) if number == 1 else text
-        except UnicodeDecodeError as error:
-            raise _not_utf8(path, number, error) from error
+            yield from decode_lines(file, str(path))
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise _damaged(path, error) from error
+
+
+def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
+    """Lines of UTF-8 without the byte order mark; `name` is what an error calls them."""
+    for number, line in enumerate(lines, 1):
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise _not_utf8(name, number, error) from error
+        yield text.removeprefix(_BOM) if number == 1 else text
 
 
 def read_chunks(path: Path) -> Iterator[str]:
@@ -70,7 +75,7 @@ def read_chunks(path: Path) -> Iterator[str]:
             decoder.decode(b"", final=True)
         except UnicodeDecodeError as error:
             # The decoder may hold some bytes of the chunk before; a cut character has no line end in it.
-            raise _not_utf8(path, lines + chunk[: error.start].count(b"\n"), error) from error
+            raise _not_utf8(str(path), lines + chunk[: error.start].count(b"\n"), error) from error
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise _damaged(path, error) from error
 
@@ -79,13 +84,13 @@ def _open_bytes(path: Path) -> io.BufferedIOBase:
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
 
 
-def _not_utf8(path: Path, line: int, error: UnicodeDecodeError) -> DataError:
+def _not_utf8(name: str, line: int, error: UnicodeDecodeError) -> DataError:
     byte = error.object[error.start]
     return DataError(
         complain(
-            f"{path}, line {line}: byte 0x{byte:02x} is not UTF-8",
+            f"{name}, line {line}: byte 0x{byte:02x} is not UTF-8",
             "Data files are read as UTF-8",
-            f"Convert it, for example: iconv -f WINDOWS-1252 -t UTF-8 {path.name} > utf8-{path.name}",
+            f"Convert it, for example: iconv -f WINDOWS-1252 -t UTF-8 {Path(name).name} > utf8-{Path(name).name}",
         )
     )
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqfit.data.cache import file_digest, find_entry, new_entry
-from seqfit.data.encode import Encoder, cut
+from seqfit.data.encode import Encoder, cut, smaller_limit
 from seqfit.data.json_stream import Row
 from seqfit.data.row_index import Progress
 from seqfit.data.splits import Selection, SourceSplits, find_splits
@@ -47,14 +47,17 @@ def prepare_data(
     tokenizer: PreTrainedTokenizerBase,
     splits: Sequence[str] = ("train", "validation"),
     *,
+    position_limit: int | None = None,
     progress: Progress | None = None,
     events: Callable[[str, str], None] | None = None,
 ) -> PreparedData:
     """Tokenize the splits of all sources, or find them in the cache.
 
+    `position_limit`: the model has positions for so many tokens only (BERT, BART); what is longer is cut.
+
     A split that no source has (its share in data.cut is 0) is absent, which is an event; train must be there.
     """
-    preparation = _Preparation(recipe, tokenizer, progress)
+    preparation = _Preparation(recipe, tokenizer, position_limit, progress)
     told: list[str] = []
     parts: dict[str, list[tuple[int, Path, str]]] = {split: [] for split in splits}
     for number, source in enumerate(recipe.sources):
@@ -110,18 +113,17 @@ class _Rendered:
 class _Preparation:
     """What is the same for all sources and splits of one recipe."""
 
-    def __init__(self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, progress: Progress | None) -> None:
+    def __init__(
+        self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, position_limit: int | None, progress: Progress | None
+    ) -> None:
         self.task: Task = build_task(recipe.task)
         self._recipe = recipe
         self._progress = progress
         self._encoder = Encoder(tokenizer)
         self._encoder_identity = self._encoder.identity
         self._has_head = recipe.model.kind == "classifier"
-        self._source_limit = recipe.task.max_source_tokens
-        self._target_limit = recipe.task.max_target_tokens
-        if self._has_head and self._encoder.position_limit is not None:
-            # BERT has fixed positions: a longer input is not slow but impossible.
-            self._source_limit = min(self._source_limit or self._encoder.position_limit, self._encoder.position_limit)
+        self._source_limit = smaller_limit(recipe.task.max_source_tokens, position_limit)
+        self._target_limit = smaller_limit(recipe.task.max_target_tokens, position_limit)
 
     def prepare(self, found: SourceSplits, split: str) -> tuple[Path, str]:
         """Folder and key of one source's split."""

@@ -60,7 +60,7 @@ def build_padding(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) ->
         return Padding(int(pad_id))
     start_id = model.generation_config.decoder_start_token_id
     if start_id is None:
-        start_id = model.config.decoder_start_token_id
+        start_id = getattr(model.config, "decoder_start_token_id", None)  # ByT5's config may lack it
     return Padding(int(pad_id), int(pad_id if start_id is None else start_id))
 
 

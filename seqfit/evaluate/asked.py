@@ -8,11 +8,12 @@ a line 'Who?'                           -> ["Who?"]
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from seqfit.data.sources import ENDINGS, ending, read_rows
+from seqfit.data.text_files import decode_lines, read_lines, require_file
 from seqfit.errors import DataError, complain
 
 Asked = str | Mapping[str, Any]
@@ -28,30 +29,28 @@ def rows_from_fields(fields: Sequence[str]) -> list[Asked]:
     return [dict(field.split("=", 1) for field in fields)]
 
 
-def rows_from_file(path: Path) -> list[Asked]:
+def rows_from_file(path: Path) -> Iterator[Asked]:
     """Rows of a data file in any known format, or of a text file, one a line."""
-    if ending(path) in ENDINGS:
-        return list(read_rows(path))
-    try:
-        return rows_from_lines(path.read_text("utf-8").splitlines())
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            complain(f"'{path}' can't be read ({error})", "rows come from a text file in UTF-8", "Check the path")
-        ) from error
+    require_file(path, field="--file")
+    return read_rows(path) if ending(path) in ENDINGS else rows_from_lines(read_lines(path))
 
 
-def rows_from_lines(lines: Iterable[str]) -> list[Asked]:
+def rows_from_bytes(stream: Iterable[bytes]) -> Iterator[Asked]:
+    """Rows of standard input, which must be UTF-8, as they come."""
+    return rows_from_lines(decode_lines(stream, "standard input"))
+
+
+def rows_from_lines(lines: Iterable[str]) -> Iterator[Asked]:
     """A line that starts with { is a JSON object, any other is a text; empty lines are left out."""
-    rows: list[Asked] = []
     for number, line in enumerate(lines, 1):
         text = line.strip("\r\n")
         if not text.strip():
             continue
         if not text.lstrip().startswith("{"):
-            rows.append(text)
+            yield text
             continue
         try:
-            rows.append(json.loads(text))
+            yield json.loads(text)
         except json.JSONDecodeError as error:
             raise DataError(
                 complain(
@@ -60,4 +59,3 @@ def rows_from_lines(lines: Iterable[str]) -> list[Asked]:
                     'Write it as {"column": "text", ...}',
                 )
             ) from error
-    return rows

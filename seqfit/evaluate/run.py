@@ -5,20 +5,24 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from seqfit.data.encode import Encoder, cut
+from seqfit.data.encode import Encoder, cut, smaller_limit
+from seqfit.data.row_index import Progress
 from seqfit.data.tokenize import prepare_data
 from seqfit.errors import DataError, ModelError, complain
-from seqfit.evaluate.answer import Answerer, Progress, answer_sources
+from seqfit.evaluate.answer import Answerer, answer_sources
 from seqfit.evaluate.score import SplitScores, choose_metrics, score_split
-from seqfit.model.build import load_model, load_tokenizer
+from seqfit.model.build import load_model, load_tokenizer, position_limit
 from seqfit.model.folder import Checkpoint, load_checkpoint, read_teaching
+from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files
 from seqfit.rundir.records import EvaluationRecord
@@ -33,35 +37,31 @@ from seqfit.tasks import Task, build_task
 def evaluate(
     run: Run | str | Path,
     split: str = "test",
+    overrides: Sequence[str] = (),
     *,
     before: bool = False,
     limit: int | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Score the run's best checkpoint on a split, or with `before` the model it started from, and write the result."""
+    """Score the run's best checkpoint on a split, or with `before` the model it started from, and write the result.
+
+    `overrides` change the run's recipe for this evaluation: data.path=... where the data has moved.
+    """
     run = run if isinstance(run, Run) else Run(run)
-    recipe = run.recipe
-    checkpoint = _start_of(run) if before else load_checkpoint(run.checkpoint)
+    recipe = load_recipe(run.recipe, overrides)
+    checkpoint = _start_of(run, recipe) if before else load_checkpoint(run.checkpoint)
     answerer = build_answerer(checkpoint, load_strategy(recipe), recipe.allow, recipe.eval.batch_tokens)
     task = build_task(recipe.task)
     metrics, _ = choose_metrics(task, recipe.eval)
-    data = prepare_data(recipe, checkpoint.tokenizer, (split,))
-    result = score_split(answerer, task, data.splits[split], metrics, limit=limit, progress=progress)
+    limits = position_limit(checkpoint.model.config)
+    data = prepare_data(recipe, checkpoint.tokenizer, (split,), position_limit=limits, progress=progress)
+    if split not in data.splits:
+        raise _no_split(run, split)
+    show = None if progress is None else partial(progress, f"evaluating {split}")
+    result = score_split(answerer, task, data.splits[split], metrics, limit=limit, progress=show)
     report = _to_report(recipe, run, checkpoint, split, result, before=before)
     write_json(run.path / files.evaluation(split, before=before), report)
-    writer = RunWriter(run.path)
-    writer.evaluation(
-        EvaluationRecord(
-            checkpoint.teaching.step,
-            split,
-            result.loss,
-            result.scores.values,
-            result.rows,
-            result.seconds,
-            time.time(),
-        )
-    )
-    writer.close()
+    _record(run, checkpoint, split, result, data.events)
     return report
 
 
@@ -70,14 +70,27 @@ def predict(run: Run | str | Path, rows: Sequence[str | Mapping[str, Any]], *, b
 
     A checkpoint folder that was copied out of its run works as well.
     """
-    folder = run.checkpoint if isinstance(run, Run) else _find_checkpoint(Path(run))
-    checkpoint = load_checkpoint(folder)
-    task = build_task(checkpoint.teaching.task)
-    texts = [task.render_source(to_row(task, row), str(number)) for number, row in enumerate(rows, 1)]
-    limit = task.recipe.max_source_tokens
-    sources = [np.array(cut(ids, limit)) for ids in Encoder(checkpoint.tokenizer).encode(texts)]
-    answerer = build_answerer(checkpoint, Strategy(), ["bf16"], batch_tokens)
-    return [task.extract(text) for text in answer_sources(answerer, sources)]
+    return Predictor(run, batch_tokens).answer(rows)
+
+
+class Predictor:
+    """A model that is loaded once and then asked as often as wanted."""
+
+    def __init__(self, run: Run | str | Path, batch_tokens: int = 8192) -> None:
+        folder = run.checkpoint if isinstance(run, Run) else _find_checkpoint(Path(run))
+        checkpoint = load_checkpoint(folder)
+        self._task = build_task(checkpoint.teaching.task)
+        self._encoder = Encoder(checkpoint.tokenizer)
+        self._limit = smaller_limit(self._task.recipe.max_source_tokens, position_limit(checkpoint.model.config))
+        self._answerer = build_answerer(checkpoint, Strategy(), ["bf16"], batch_tokens)
+
+    def answer(self, rows: Sequence[str | Mapping[str, Any]]) -> list[str]:
+        """One answer a row, in their order."""
+        if not rows:
+            return []
+        texts = [self._task.render_source(to_row(self._task, row), str(number)) for number, row in enumerate(rows, 1)]
+        sources = [np.array(cut(ids, self._limit)) for ids in self._encoder.encode(texts)]
+        return [self._task.extract(text) for text in answer_sources(self._answerer, sources)]
 
 
 def build_answerer(checkpoint: Checkpoint, strategy: Strategy, allow: list[str], batch_tokens: int) -> Answerer:
@@ -126,18 +139,43 @@ def _find_checkpoint(path: Path) -> Path:
     return path
 
 
-def _start_of(run: Run) -> Checkpoint:
+def _start_of(run: Run, recipe: Recipe) -> Checkpoint:
     """The model before fine-tuning, with the teaching of the run's checkpoint: both answer under the same rules."""
-    recipe = run.recipe
     taught = read_teaching(run.checkpoint)
     model = load_model(recipe.model, list(recipe.task.label_values) or None)
     return Checkpoint(model, load_tokenizer(recipe.model), taught.at_start())
 
 
+def _record(run: Run, checkpoint: Checkpoint, split: str, result: SplitScores, events: list[str]) -> None:
+    """The evaluation as a record of the run, and what preparing its data decided, if that is new."""
+    step, scores = checkpoint.teaching.step, result.scores.values
+    writer = RunWriter(run.path)
+    writer.evaluation(EvaluationRecord(step, split, result.loss, scores, result.rows, result.seconds, time.time()))
+    known = {event["message"] for event in run.events()}
+    for message in events:
+        if message not in known:
+            writer.event("data", message)
+    writer.close()
+
+
+def _no_split(run: Run, split: str) -> DataError:
+    return DataError(
+        complain(
+            f"{run.path}: the data has no {split} rows",
+            f"its recipe names no file for {split}, and data.cut takes none from the others",
+            f"Score another with --split, or name one: seqfit evaluate {run.path} data.splits.{split}=FILE",
+        )
+    )
+
+
 def _to_report(
     recipe: Recipe, run: Run, checkpoint: Checkpoint, split: str, result: SplitScores, *, before: bool
 ) -> dict[str, Any]:
-    metrics = result.scores.values | ({} if result.loss is None else {"loss": result.loss})
+    metrics, absent = dict(result.scores.values), dict(result.scores.absent)
+    if result.loss is not None and math.isfinite(result.loss):
+        metrics["loss"] = result.loss
+    else:
+        absent["loss"] = "there is none" if result.loss is None else f"it is {result.loss}: the weights are no numbers"
     return {
         "checkpoint": recipe.model.location if before else str(run.checkpoint),
         "step": checkpoint.teaching.step,
@@ -146,7 +184,7 @@ def _to_report(
         "seconds": round(result.seconds, 3),
         "metrics": metrics,
         "signatures": result.scores.signatures,
-        "absent": result.scores.absent,
+        "absent": absent,
         "by_source": {title: scores.values for title, scores in result.by_source.items()},
         "predictions": result.predictions,
     }

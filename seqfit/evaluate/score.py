@@ -62,17 +62,10 @@ def score_split(
 def choose_metrics(task: Task, recipe: EvalRecipe) -> tuple[list[str], str]:
     """The metrics to compute, and the score that decides which checkpoint is best."""
     metrics = list(recipe.metrics or task.default_metrics)
-    available = ["loss", *(name for metric in metrics for name in scores_of(metric))]
-    best = recipe.best or (task.main_score if task.main_score in available else "loss")
-    if best not in available:
-        raise RecipeError(
-            complain(
-                f"eval.best is '{best}'",
-                f"it must be one of the scores of eval.metrics: {', '.join(available)}",
-                f"Choose one of them, or add its metric.{did_you_mean(best, available)}",
-            )
-        )
-    return metrics, best
+    mistakes = find_metric_mistakes(metrics, recipe.best)
+    if mistakes:
+        raise RecipeError(report_mistakes("The recipe", list(map(to_line, mistakes))))
+    return metrics, recipe.best or (task.main_score if task.main_score in available_scores(metrics) else "loss")
 
 
 def _spread(rows: int, limit: int | None) -> Rows:

@@ -81,6 +81,19 @@ def load_model(model: ModelRecipe, labels: Sequence[str] | None = None) -> PreTr
     return built
 
 
+def load_position_limit(model: ModelRecipe) -> int | None:
+    """The longest input and output that the model has positions for; None where they are relative, as in T5."""
+    return position_limit(_load_config(model)[0])
+
+
+def position_limit(config: PreTrainedConfig) -> int | None:
+    """The same from a config. RoBERTa's kind counts from the padding's id on and so never uses two of them."""
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is None or positions <= 0:
+        return None
+    return int(positions) - 2 if "roberta" in config.model_type or config.model_type == "camembert" else int(positions)
+
+
 def count_parameters(model: nn.Module) -> int:
     """Each tensor once, however many names it has."""
     return sum(parameter.numel() for parameter in model.parameters())

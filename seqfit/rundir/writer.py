@@ -45,13 +45,23 @@ class RunWriter:
 
     @staticmethod
     def check_free(path: Path) -> None:
-        """A directory that holds anything is refused, so that no run overwrites another."""
+        """A directory that holds anything is refused, for no run overwrites another; so is one that can't be made."""
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise RunError(
                 complain(
                     f"'{path}' already exists",
                     "a run never writes into a directory that holds another one",
                     "Choose another with --out, or remove it",
+                )
+            )
+        existing = next(folder for folder in [path, *path.absolute().parents] if folder.exists())
+        if not existing.is_dir() or not os.access(existing, os.W_OK):
+            what = "can't be written to" if existing.is_dir() else "is a file"
+            raise RunError(
+                complain(
+                    f"'{path}' can't be made, for '{existing}' {what}",
+                    "a run needs a directory of its own",
+                    "Choose another place with --out",
                 )
             )
 

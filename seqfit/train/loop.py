@@ -18,7 +18,7 @@ from seqfit.data.loader import GlobalBatch, Loader
 from seqfit.data.tokenize import TokenizedSplit
 from seqfit.errors import TrainingFailed, complain
 from seqfit.evaluate.answer import Answerer
-from seqfit.evaluate.score import score_split
+from seqfit.evaluate.score import SplitScores, score_split
 from seqfit.metrics import higher_is_better
 from seqfit.model.folder import Teaching, save_checkpoint
 from seqfit.recipe.schema import Recipe
@@ -41,6 +41,35 @@ class _Window:
     losses: list[torch.Tensor] = field(default_factory=list)  # on the device until the record is written
     terms: list[int] = field(default_factory=list)
     started: float = field(default_factory=time.perf_counter)
+
+
+@dataclass
+class Best:
+    """The best score so far, and for how many evaluations nothing has beaten it."""
+
+    name: str
+    min_delta: float
+    value: float | None = None
+    mark: float | None = None  # what an improvement has to beat by min_delta
+    loss: float = math.inf
+    stale: int = 0
+
+    def judge(self, value: float | None, loss: float | None) -> tuple[bool, bool]:
+        """Whether to keep this model, and whether it is an improvement. Of equal scores the lower loss is kept."""
+        loss = math.inf if loss is None else loss
+        if value is None or self.value is None or self.mark is None:
+            improved = kept = self.value is None
+        else:
+            sign = 1 if higher_is_better(self.name) else -1
+            improved = sign * (value - self.mark) > self.min_delta
+            kept = sign * (value - self.value) > 0 or (value == self.value and loss < self.loss)
+        if kept:
+            self.value, self.loss = value, loss
+        if improved:
+            self.mark, self.stale = value, 0
+        else:
+            self.stale += 1
+        return kept, improved
 
 
 @dataclass(frozen=True)
@@ -70,8 +99,9 @@ class TrainingLoop:
         self._writer = writer
         self._view = view
         self._window = _Window()
-        self._best: float | None = None
-        self._stale = 0
+        stopping = job.recipe.eval.early_stopping
+        self._best = Best(job.best, stopping.min_delta if stopping is not None else 0.0)
+        self._number = 0
 
     def run(self) -> int:
         """Train until the budget is used or nothing improves any more; returns the number of steps made."""
@@ -79,8 +109,8 @@ class TrainingLoop:
             self._evaluate(0)
         self._step.model.train()
         self._window = _Window()
-        number = 0
         for number, batch in self._batches():
+            self._number = number
             self._set_learning_rate(number)
             outcome = self._step(batch)
             self._observe(outcome, batch)
@@ -91,9 +121,12 @@ class TrainingLoop:
             if last or self._is_evaluation_due(number, batch):
                 self._evaluate(number)
                 if self._has_stalled():
-                    self._writer.event("early-stopping", f"stopped at step {number}: {self._stale} without improvement")
+                    self._writer.event(
+                        "early-stopping",
+                        f"stopped at step {number}: {self._best.stale} evaluations without improvement",
+                    )
                     break
-        return number
+        return self._number
 
     def _batches(self) -> Iterator[tuple[int, GlobalBatch]]:
         return zip(range(1, self._job.total_steps + 1), self._job.loader.iterate(), strict=False)
@@ -147,7 +180,7 @@ class TrainingLoop:
         """Score the validation split, keep the checkpoint if it is the best so far."""
         paused = time.perf_counter()
         if self._job.validation is None:
-            self._save(number)
+            self.save(number)
         else:
             self._evaluate_on(self._job.validation, number)
         self._window.started += time.perf_counter() - paused  # evaluations don't count as step time
@@ -161,41 +194,40 @@ class TrainingLoop:
             limit=self._recipe.eval.limit,
             progress=lambda done, total: self._view.progress("evaluating", done, total),
         )
+        if result.loss is not None and not math.isfinite(result.loss):
+            raise TrainingFailed(_explain_nan(number, result.loss, self._step.precision.name))
         record = EvaluationRecord(
             number, "validation", result.loss, result.scores.values, result.rows, result.seconds, time.time()
         )
         self._writer.evaluation(record)
-        value = result.loss if self._job.best == "loss" else result.scores.values.get(self._job.best)
-        improved = self._is_improvement(value)
-        self._view.evaluation(record, best=improved)
-        if improved:
-            self._best, self._stale = value, 0
-            self._save(number)
-        else:
-            self._stale += 1
+        kept, improved = self._best.judge(self._score_to_judge(result), result.loss)
+        self._view.evaluation(record, best=kept)
+        if kept:
+            self.save(number)
         if number and self._schedule.observe(improved):
-            self._writer.event("plateau", f"no better {self._job.best}: the learning rate is lowered at step {number}")
+            self._writer.event("plateau", f"no better {self._best.name}: the learning rate is lowered at step {number}")
 
-    def _is_improvement(self, value: float | None) -> bool:
-        if value is None:
-            return self._best is None  # nothing to compare: keep the first, so that there is a checkpoint
-        if self._best is None:
-            return True
-        stopping = self._recipe.eval.early_stopping
-        gain = value - self._best if higher_is_better(self._job.best) else self._best - value
-        return gain > (stopping.min_delta if stopping is not None else 0.0)
+    def _score_to_judge(self, result: SplitScores) -> float | None:
+        """The score that decides; where it can't be computed the loss decides from now on, which is an event."""
+        name = self._best.name
+        if name != "loss" and name not in result.scores.values:
+            reason = result.scores.absent.get(name, "not computed")
+            self._writer.event("fallback", f"{name} is absent ({reason}): the loss chooses the checkpoint")
+            self._best = Best("loss", self._best.min_delta)
+        return result.loss if self._best.name == "loss" else result.scores.values[name]
 
     def _has_stalled(self) -> bool:
         stopping = self._recipe.eval.early_stopping
-        return stopping is not None and self._stale >= stopping.patience
+        return stopping is not None and self._best.stale >= stopping.patience
 
-    def _save(self, number: int) -> None:
+    def save(self, number: int | None = None) -> None:
+        """Keep the model as it is now; by default that of the last step made."""
         teaching = Teaching(
             kind=self._recipe.model.kind,
             task=self._job.task.recipe,
             beams=self._job.answerer.beams,
             max_new_tokens=self._job.answerer.max_new_tokens,
-            step=number,
+            step=self._number if number is None else number,
         )
         save_checkpoint(self.checkpoint, self._job.answerer.model, self._job.answerer.tokenizer, teaching)
 

@@ -22,10 +22,11 @@ import torch
 from seqfit.data.batching import MicroBatchRule
 from seqfit.data.loader import Loader
 from seqfit.data.tokenize import PreparedData, prepare_data
+from seqfit.errors import RecipeError, complain
 from seqfit.evaluate.answer import Answerer, build_padding
 from seqfit.evaluate.score import choose_metrics
 from seqfit.hub import went_offline
-from seqfit.model.build import count_parameters, load_model, load_tokenizer
+from seqfit.model.build import count_parameters, load_model, load_position_limit, load_tokenizer
 from seqfit.recipe.load import anchor_paths, dump_recipe, load_recipe
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files
@@ -55,7 +56,7 @@ def train(
 ) -> Run:
     """Fine-tune as the recipe says; `out` is the run directory, by default runs/NAME-TIME."""
     name = name or (Path(recipe).stem if isinstance(recipe, str | Path) else "run")
-    recipe = anchor_paths(recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides))
+    recipe = anchor_paths(load_recipe(recipe, overrides))
     path = Path(out) if out is not None else Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
     with view if view is not None else Silent() as shown:
         RunWriter.check_free(path)
@@ -78,7 +79,13 @@ def build_job(recipe: Recipe, view: View) -> tuple[Job, PreparedData]:
     seed_everything(recipe.seed)
 
     tokenizer = load_tokenizer(recipe.model)
-    data = prepare_data(recipe, tokenizer, ("train", "validation"), progress=view.progress)
+    data = prepare_data(
+        recipe,
+        tokenizer,
+        ("train", "validation"),
+        position_limit=load_position_limit(recipe.model),
+        progress=view.progress,
+    )
     model = load_model(recipe.model, list(recipe.task.label_values) or None).to(device)
     optimizer = build_optimizer(model, recipe.train.optimizer, recipe.train.learning_rate)
     loader = Loader(
@@ -109,9 +116,22 @@ def build_job(recipe: Recipe, view: View) -> tuple[Job, PreparedData]:
         answerer=answerer,
         metrics=metrics,
         best=best,
-        total_steps=recipe.train.steps or loader.count_steps(recipe.train.epochs or DEFAULT_EPOCHS),
+        total_steps=_count_steps(recipe, loader),
     )
     return job, data
+
+
+def _count_steps(recipe: Recipe, loader: Loader) -> int:
+    steps = recipe.train.steps or loader.count_steps(recipe.train.epochs or DEFAULT_EPOCHS)
+    if steps == 0:
+        raise RecipeError(
+            complain(
+                f"train.epochs is {recipe.train.epochs} and data.weight {[source.weight for source in recipe.sources]}",
+                "that makes less than one step",
+                "Raise one of them, or set train.steps",
+            )
+        )
+    return steps
 
 
 def seed_everything(seed: int) -> None:
@@ -155,6 +175,8 @@ def _write_start(writer: RunWriter, job: Job, data: PreparedData) -> None:
     writer.event("precision", f"{job.step.precision.name}: {job.step.precision.reason}")
     if went_offline():
         writer.event("offline", "the Hub does not answer: only what was fetched before is used")
+    if job.validation is None:
+        writer.event("data", "no validation rows: nothing is scored while training, and the last model is kept")
     for message in data.events:
         writer.event("data", message)
 
@@ -163,13 +185,18 @@ def _train(job: Job, writer: RunWriter, view: View) -> None:
     """The loop, and how it ended, in the manifest."""
     view.start(_headline(job), job.total_steps)
     status = "failed"
+    loop = TrainingLoop(job, writer, view)
     try:
-        steps = TrainingLoop(job, writer, view).run()
+        steps = loop.run()
         status = "finished"
         writer.write_manifest(steps=steps)
     except KeyboardInterrupt:
         status = "interrupted"
-        writer.event("interrupted", "stopped by the user; the checkpoint is that of the best evaluation so far")
+        kept = "of the best evaluation so far"
+        if not loop.checkpoint.is_dir():
+            loop.save()
+            kept = "of the last step, for there was no evaluation yet"
+        writer.event("interrupted", f"stopped by the user; the checkpoint is that {kept}")
         raise
     except Exception as error:
         writer.event("failed", f"{type(error).__name__}: {error}")

@@ -48,7 +48,8 @@ def test_predict_answers_the_command_line_a_file_and_standard_input_alike(
     (tmp_path / "rows.tsv").write_text("pregunta\tcontexto\nw3\tw3 w13 w21\n")
     assert main(["predict", str(run), "--file", str(tmp_path / "rows.tsv")]) == 0
     assert capsys.readouterr().out == answer
-    monkeypatch.setattr("sys.stdin", io.StringIO('{"pregunta": "w3", "contexto": "w3 w13 w21"}\n'))
+    stream = io.BytesIO(b'{"pregunta": "w3", "contexto": "w3 w13 w21"}\n')
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
     assert main(["predict", str(run), "--json"]) == 0
     row = json.loads(capsys.readouterr().out)
     assert row["pregunta"] == "w3"

@@ -216,7 +216,7 @@ def test_a_classifier_is_cut_to_its_positions(folder: Path) -> None:
     from transformers import ByT5Tokenizer
 
     recipe = _recipe(folder, task=CLASSES, model={"path": "m", "kind": "classifier"})
-    split = prepare_data(recipe, ByT5Tokenizer(model_max_length=3)).splits["train"]
+    split = prepare_data(recipe, ByT5Tokenizer(), position_limit=3).splits["train"]
     assert split.source_lengths.max() == 3
     text = prepare_data(_recipe(folder, task=CLASSES), ByT5Tokenizer(model_max_length=3)).splits["train"]
     assert text.source_lengths.max() == 4

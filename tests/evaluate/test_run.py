@@ -104,3 +104,28 @@ def test_an_unknown_score_to_choose_by_is_refused(run: seqfit.Run, tmp_path: Pat
         seqfit.train(
             run.recipe.model_copy(update={"eval": run.recipe.eval.model_copy(update={"best": "f1_answerabel"})})
         )
+
+
+def test_a_split_that_the_data_lacks_is_an_error_in_three_parts(
+    tmp_path: Path, tiny_model: Callable[[str], Path]
+) -> None:
+    write_rows(tmp_path / "rows.jsonl", 20, 1)
+    recipe = {
+        "model": {"path": str(tiny_model("t5"))},
+        "task": {"name": "qa", "source": "{first} {rest}", "target": "{answer}"},
+        "data": {"path": str(tmp_path / "rows.jsonl"), "cut": {}},
+        "train": {"steps": 1},
+    }
+    run = seqfit.train(recipe, out=tmp_path / "run")
+    with pytest.raises(DataError, match="no test rows"):
+        seqfit.evaluate(run)
+
+
+def test_data_that_has_moved_is_named_by_an_override(run: seqfit.Run, tmp_path: Path) -> None:
+    shutil.copytree(Path(str(run.recipe.sources[0].path)), tmp_path / "moved")
+    moved = seqfit.evaluate(run, "test", [f"data.0.path={tmp_path / 'moved'}", "data.0.label=easy"], limit=3)
+    assert moved["rows"] == 3
+
+
+def test_nothing_asked_is_nothing_answered(run: seqfit.Run) -> None:
+    assert seqfit.predict(run, []) == []

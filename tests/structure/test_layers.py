@@ -26,7 +26,7 @@ LAYERS = (
     ("launch", "profile", "export"),
     ("compare",),
     ("report", "serve"),
-    ("studies", "doctor"),
+    ("studies", "doctor", "api"),
     ("cli",),
     ("__main__",),
 )

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -186,3 +187,63 @@ def test_killed_while_training_leaves_readable_records(word_recipe: Recipe, tmp_
     assert seen
     assert run.status == "running"  # nothing could say otherwise
     assert len(run.steps()) >= 5
+
+
+def test_weights_that_are_no_numbers_are_never_the_best(word_recipe: Recipe, tmp_path: Path) -> None:
+    recipe = changed(word_recipe, "train", learning_rate=1e30, clip_norm=None, log_every=10)
+    recipe = changed(recipe, "eval", every_steps=2)
+    with pytest.raises(TrainingFailed, match="learning_rate"):
+        seqfit.train(recipe, out=tmp_path / "run")
+    assert not (tmp_path / "run" / "checkpoint").exists()
+
+
+def test_interrupted_before_any_evaluation_the_last_step_is_kept(word_recipe: Recipe, tmp_path: Path) -> None:
+    class Impatient(Silent):
+        def advance(self, step: int) -> None:
+            if step == 3:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        seqfit.train(word_recipe, out=tmp_path / "run", view=Impatient())
+    run = seqfit.Run(tmp_path / "run")
+    assert json.loads((run.checkpoint / "seqfit.json").read_text())["step"] == 3
+    assert "last step" in run.events()[-1]["message"]
+
+
+def test_a_score_that_is_absent_gives_way_to_the_loss_and_says_so(word_recipe: Recipe, tmp_path: Path) -> None:
+    recipe = changed(word_recipe, "eval", metrics=["bleu"], best="bleu")  # answers of one word have no 4-grams
+    run = seqfit.train(recipe, out=tmp_path / "run")
+    assert [event["kind"] for event in run.events()].count("fallback") == 1
+
+
+def test_overrides_change_a_recipe_object_too(word_recipe: Recipe, tmp_path: Path) -> None:
+    recipe = seqfit.load_recipe(word_recipe)
+    run = seqfit.train(recipe, ["train.steps=2"], out=tmp_path / "run")
+    assert run.manifest["steps"] == 2
+
+
+def test_a_place_that_cannot_be_made_is_refused_before_anything_is_loaded(word_recipe: Recipe, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="is a file"):
+        seqfit.train(word_recipe | {"model": {"path": "nowhere"}}, out=tmp_path / "file" / "run")
+
+
+def test_less_than_a_step_is_refused(word_recipe: Recipe, tmp_path: Path) -> None:
+    recipe = changed(word_recipe, "data", weight=0.001) | {"train": {"epochs": 1}}
+    with pytest.raises(seqfit.SeqfitError, match="less than one step"):
+        seqfit.train(recipe, out=tmp_path / "run")
+
+
+def test_what_is_longer_than_the_models_positions_is_cut(
+    word_recipe: Recipe, tmp_path: Path, tiny_model: Callable[[str], Path]
+) -> None:
+    rows = [{"text": f"w{n % 9 + 3} " * (100 if n % 4 == 0 else 5), "answer": f"w{n % 9 + 3}"} for n in range(40)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    recipe = changed(word_recipe, "data", path=str(tmp_path / "rows.jsonl")) | {
+        "model": {"path": str(tiny_model("bart"))},
+        "train": {"steps": 2},
+    }
+    run = seqfit.train(recipe, out=tmp_path / "run")
+    assert any("cut to 64 tokens" in event["message"] for event in run.events())
+    assert seqfit.evaluate(run)["rows"] > 0
+    assert len(seqfit.predict(run, ["w3 " * 200])) == 1
