@@ -52,9 +52,10 @@ def _print_scores(results: dict[str, dict[str, Any]]) -> None:
         for name in metrics["after"]:
             values = [metrics[column].get(name) for column in results]
             table.add_row(f"{title}{name}", *("-" if value is None else f"{value:.2f}" for value in values))
-    for name, reason in after["absent"].items():
-        table.add_row(name, *["-"] * (len(results) - 1), f"absent: {reason}")
     Console().print(table)
+    for reason in dict.fromkeys(after["absent"].values()):
+        names = [name for name, why in after["absent"].items() if why == reason]
+        print(f"absent: {', '.join(names)} ({reason})")
 
 
 def _print_examples(predictions: list[dict[str, Any]]) -> None:

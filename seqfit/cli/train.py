@@ -35,17 +35,14 @@ def command(
     Examples: seqfit train demo; seqfit train t5-gsm8k train.steps=500 model.path=./t5;
     seqfit train --data my.csv --task qa --model google/mt5-small
     """
-    from seqfit.recipe.load import load_recipe
-    from seqfit.report.page import report
-    from seqfit.train.run import train
-    from seqfit.train.view import choose_view
+    from seqfit.checks import load_checked_recipe
 
     if data is not None:
         # All positional words are overrides here: there is no recipe to name.
         words = [word for word in [recipe, *(overrides or [])] if word is not None]
-        loaded, name = load_recipe(_guess(data, task, model, words), words), Path(data).stem
+        loaded, name = load_checked_recipe(_guess(data, task, model, words), words), Path(data).stem
     elif recipe is not None and task is None and model is None:
-        loaded, name = load_recipe(recipe, overrides or []), Path(recipe).stem
+        loaded, name = load_checked_recipe(recipe, overrides or []), Path(recipe).stem
     else:
         raise RecipeError(
             complain(
@@ -54,6 +51,10 @@ def command(
                 "Name a recipe ('seqfit ls' lists them) and change it by model.name=... and the like, or use --data",
             )
         )
+    from seqfit.report.page import report
+    from seqfit.train.run import train  # imports torch: after the recipe's mistakes are reported
+    from seqfit.train.view import choose_view
+
     run = train(loaded, name=name, out=out, view=choose_view())
     print(f"run: {run.path}\nsummary: {report(run)}\nnext: seqfit evaluate {run.path}")
 

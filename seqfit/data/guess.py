@@ -1,8 +1,9 @@
 """A recipe from a data file, a task and a model: what `seqfit train --data my.csv` does without a recipe.
 
 In: where the data is, the task (or None) and the model. Out: `Guess`, the recipe as YAML would hold it and a note for
-everything that was guessed. The one idea: a column is found by its name, and where names do not help by its content;
-what is still open is an error that lists the columns and the words to say it.
+everything that was guessed; what the user gave is neither guessed nor noted. The one idea: a column is found by its
+name, and where names do not help by its content; what is still open is an error that lists the columns and the words
+to say it.
 
     columns id, pregunta, contexto, respuesta; task qa
     -> task: {source: "question: {pregunta}[[ context: {contexto}]]", target: "{respuesta}", language: es}
@@ -30,6 +31,7 @@ from seqfit.errors import RecipeError, complain, did_you_mean
 from seqfit.recipe.load import explain_mistakes
 from seqfit.recipe.overrides import apply_overrides
 from seqfit.recipe.schema import SourceRecipe, TaskRecipe
+from seqfit.tasks.rules import fold_word
 from seqfit.tasks.template import choose_template, column_text, columns_of, render_template
 
 TASKS: tuple[str, ...] = get_args(TaskRecipe.model_fields["name"].annotation)
@@ -49,30 +51,37 @@ class Guess:
 
 def guess_recipe(data: str, task: str | None, model: str, overrides: Sequence[str] = ()) -> Guess:
     """The recipe for some data. `overrides` are the user's own: what they say need not be guessed."""
-    _check_task(task)
     notes: list[str] = []
-    given, mistakes = apply_overrides({"data": _locate(data), "task": {}}, overrides)
+    values, mistakes = apply_overrides({"data": _locate(data)}, overrides)
     if mistakes:
         raise RecipeError(" ".join(mistakes))
-    source = _name_columns(_read_source(given["data"]), notes)
+    given = {part: _mapping(values.get(part)) for part in ("model", "task", "train")}
+    task = given["task"].get("name", task)
+    _check_task(task)
+    source = _name_columns(_read_source(values["data"]), notes)
     tables = find_tables(source)
     samples = [list(itertools.islice(table.read(), _SAMPLE_ROWS)) for table in tables.values()]
     task = task or _guess_task(samples[0], data, notes)
-    kind = _guess_kind(model, task, notes)
-    values = {"name": task} | _guess_templates(task, samples, data, given["task"], notes)
-    if kind == "classifier":
-        values["prefix"] = ""
-    if task == "classify" and "labels" not in given["task"]:
-        values["labels"] = _find_labels(given["task"].get("target", values.get("target")), tables, source, notes)
-    values["language"] = _guess_language(values, samples[0], notes)
+    kind = given["model"].get("kind") or _guess_kind(model, task, notes)
+    guessed = {"name": task} | _guess_templates(task, kind, samples, data, given["task"], notes)
+    final = guessed | given["task"]
+    if task == "classify" and "labels" not in final:
+        guessed["labels"] = _find_labels(final["target"], tables, source, notes)
+    if "language" not in final:
+        guessed["language"] = _guess_language(final, samples[0], notes)
     recipe = {
         "description": f"{task} on {source.title}; columns guessed.",
         "model": ({"path": model} if Path(model).is_dir() else {"name": model}) | {"kind": kind},
-        "task": values,
+        "task": guessed,
         "data": source.model_dump(exclude_defaults=True, mode="json"),
-        "train": _default_training(kind, notes),
+        "train": _default_training(kind, given["train"], notes),
     }
     return Guess(recipe, notes)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    """A part as the user gave it; one that is no mapping is refused when the recipe is loaded."""
+    return value if isinstance(value, dict) else {}
 
 
 def _check_task(task: str | None) -> None:
@@ -139,9 +148,12 @@ def _guess_task(rows: list[Row], data: str, notes: list[str]) -> str:
 
 
 def _guess_templates(
-    task: str, samples: list[list[Row]], data: str, given: Mapping[str, Any], notes: list[str]
+    task: str, kind: str, samples: list[list[Row]], data: str, given: Mapping[str, Any], notes: list[str]
 ) -> dict[str, Any]:
-    """Source, target and prefix; one template where all files have the same columns, else one per kind of file."""
+    """Source with its prefix and target, as far as they are not given.
+
+    One template where all files have the same columns, else one per kind of file.
+    """
     if "source" in given and "target" in given:
         return {}
     found: list[Templates] = []
@@ -149,15 +161,18 @@ def _guess_templates(
         templates = find_templates(task, profile_columns(rows), data)
         if templates not in found:
             found.append(templates)
-            notes += [f"{role}: column '{path}'" for role, path in templates.roles.items()]
-    sources = list(dict.fromkeys(templates.source for templates in found))
-    targets = list(dict.fromkeys(templates.target for templates in found))
-    notes.append(f"source: '{found[0].prefix}{sources[0]}'")
-    return {
-        "prefix": found[0].prefix,
-        "source": sources if len(sources) > 1 else sources[0],
-        "target": targets if len(targets) > 1 else targets[0],
-    }
+            used = {path for side in ("source", "target") if side not in given for path in columns_of(templates[side])}
+            notes += [f"{role}: column '{path}'" for role, path in templates.roles.items() if path in used]
+    guessed: dict[str, Any] = {}
+    for side in ("source", "target"):
+        if side not in given:
+            different = list(dict.fromkeys(templates[side] for templates in found))
+            guessed[side] = different if len(different) > 1 else different[0]
+    if "source" in guessed:
+        # A prefix tells a text-to-text model what to do; a classifier's head knows.
+        guessed["prefix"] = given.get("prefix", "" if kind == "classifier" else found[0].prefix)
+        notes.append(f"source: '{guessed['prefix']}{found[0].source}'")
+    return guessed
 
 
 def _find_labels(
@@ -176,11 +191,25 @@ def _find_labels(
                         "Name the label column: task.target='{column}', or choose another --task",
                     )
                 )
-    labels = sorted(values - {""}, key=lambda value: (not value.isdecimal(), value.zfill(9)))
+    spellings = _group_spellings(values - {""})
+    labels = list(spellings)
     words = _class_words(source, labels)
-    shown = [f"{label} ({word})" for word, label in zip(words, labels, strict=True)] if words else labels
-    notes.append(f"labels: {', '.join(shown)}")
-    return {word: [label] for word, label in zip(words, labels, strict=True)} if words else labels
+    if words:
+        notes.append("labels: " + ", ".join(f"{label} ({word})" for word, label in zip(words, labels, strict=True)))
+        return {word: spellings[label] for word, label in zip(words, labels, strict=True)}
+    shown = {label: ", ".join(other for other in same if other != label) for label, same in spellings.items()}
+    notes.append(
+        "labels: " + ", ".join(f"{label} (also {others})" if others else label for label, others in shown.items())
+    )
+    return spellings if any(shown.values()) else labels
+
+
+def _group_spellings(values: set[str]) -> dict[str, list[str]]:
+    """{'Yes', 'yes', 'no'} -> {'no': ['no'], 'yes': ['Yes', 'yes']}: a task takes values that differ in case as one."""
+    groups: dict[str, list[str]] = {}
+    for value in sorted(values, key=lambda value: (not value.isdecimal(), value.zfill(9))):
+        groups.setdefault(fold_word(value), []).append(value)
+    return {max(same): same for same in groups.values()}  # small letters come last, and are the plainest word
 
 
 def _class_words(source: SourceRecipe, labels: list[str]) -> list[str]:
@@ -238,8 +267,15 @@ def _has_encoder_name(name: str) -> bool:
     return any(word in name.lower() for word in _ENCODERS)
 
 
-def _default_training(kind: str, notes: list[str]) -> dict[str, Any]:
+def _default_training(kind: str, given: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
     """AdamW's usual 5e-5 is right for BERT and too low for T5, which wants 1e-4 to 3e-4."""
-    rate = 5e-5 if kind == "classifier" else 3e-4
-    notes.append(f"training: AdamW at {rate:g}, 3 epochs, 32 examples a step")
-    return {"epochs": 3, "batch_examples": 32, "learning_rate": rate}
+    guessed: dict[str, Any] = {}
+    if "learning_rate" not in given:
+        guessed["learning_rate"] = 5e-5 if kind == "classifier" else 3e-4
+    if not {"epochs", "steps"} & set(given):
+        guessed["epochs"] = 3
+    if not {"batch_examples", "batch_tokens"} & set(given):
+        guessed["batch_examples"] = 32
+    if guessed:
+        notes.append("training: " + ", ".join(f"{name} {value:g}" for name, value in guessed.items()))
+    return guessed

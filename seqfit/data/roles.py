@@ -29,6 +29,9 @@ class Templates:
     target: str
     roles: dict[str, str]
 
+    def __getitem__(self, side: str) -> str:
+        return {"source": self.source, "target": self.target}[side]
+
 
 @dataclass
 class _Cast:

@@ -55,7 +55,7 @@ def detect_format(path: Path) -> str:
         raise DataError(
             complain(
                 f"{path} ends in '{path.suffix}'",
-                f"The format is found by the ending, one of {', '.join(ENDINGS)} (and .gz after it)",
+                f"The format is found by the ending, one of {', '.join(ENDINGS)} (and .gz after it, except Parquet)",
                 f"Set data.format to one of {', '.join(FORMATS)}",
             )
         )
@@ -189,6 +189,14 @@ def _fields(path: Path, file_format: str) -> Iterator[tuple[int, list[str]]]:
                 yield line, values
             line = reader.line_num + 1
     except csv.Error as error:
+        if "new-line character" in str(error):
+            raise DataError(
+                complain(
+                    f"{path}, record at line {line}: a carriage return without a line feed",
+                    "A line ends in \\n or \\r\\n",
+                    f"Convert it, for example: tr '\\r' '\\n' < {path.name} > unix-{path.name}",
+                )
+            ) from error
         raise DataError(
             complain(
                 f"{path}, record at line {line}: {error}",

@@ -11,9 +11,11 @@ import numpy as np
 
 from seqfit.data.batching import Rows
 from seqfit.data.tokenize import TokenizedSplit
-from seqfit.errors import RecipeError, complain, did_you_mean
+from seqfit.errors import RecipeError
 from seqfit.evaluate.answer import Answerer, Progress, answer_split
-from seqfit.metrics import Scores, score, scores_of
+from seqfit.metrics import Scores, score
+from seqfit.metrics.choice import available_scores, find_metric_mistakes
+from seqfit.recipe.mistakes import report_mistakes, to_line
 from seqfit.recipe.schema import EvalRecipe
 from seqfit.tasks import Task
 

@@ -67,6 +67,11 @@ def scores_of(metric: str) -> tuple[str, ...]:
     return _metric(metric).scores
 
 
+def metric_of_score(score_name: str) -> str | None:
+    """The metric that has this score: f1 -> squad."""
+    return _METRIC_OF_SCORE.get(score_name)
+
+
 def higher_is_better(score_name: str) -> bool:
     """False for the loss, True for every score of a metric; any other name is a RecipeError."""
     if score_name in _LOWER_IS_BETTER:

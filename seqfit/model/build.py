@@ -82,7 +82,12 @@ def load_model(model: ModelRecipe, labels: Sequence[str] | None = None) -> PreTr
 
 
 def load_position_limit(model: ModelRecipe) -> int | None:
-    """The longest input and output that the model has positions for; None where they are relative, as in T5."""
+    """The longest input and output that the model has positions for; None where they are relative, as in T5.
+
+    Also None for a folder without a config: a tokenizer alone is enough to look at data.
+    """
+    if model.path is not None and not (Path(model.path) / "config.json").is_file():
+        return None
     return position_limit(_load_config(model)[0])
 
 

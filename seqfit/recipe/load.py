@@ -13,6 +13,7 @@ file if there is such a place, else the working directory; from an override it a
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +23,9 @@ import yaml
 from pydantic import ValidationError
 
 from seqfit.errors import RecipeError, complain, did_you_mean
-from seqfit.recipe.fields import Key, join_path
+from seqfit.recipe.fields import Key, annotation_at, join_path
 from seqfit.recipe.library import LIBRARY, library_names
-from seqfit.recipe.mistakes import Mistake, explain
+from seqfit.recipe.mistakes import Mistake, explain, report_mistakes, to_line
 from seqfit.recipe.overrides import apply_overrides, overridden_paths
 from seqfit.recipe.schema import Part, Recipe
 from seqfit.recipe.yaml_text import read_yaml, write_yaml
@@ -42,24 +43,64 @@ class _Layer:
     mistakes: list[str]
 
 
-def load_recipe(where: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
+@dataclass(frozen=True)
+class Reading:
+    """A recipe as it was read: the recipe, or what the schema finds wrong with it."""
+
+    layers: list[_Layer]
+    overrides: Sequence[str]
+    values: dict[str, Any]  # of all layers and overrides, without the fields that the schema does not know
+    recipe: Recipe | None
+    mistakes: list[str]
+
+    def require(self, more: Sequence[Mistake] = ()) -> Recipe:
+        """The recipe, or one RecipeError with the schema's mistakes and `more` that were found elsewhere."""
+        lines = [*self.mistakes, *(_locate(mistake, self.layers, self.overrides) for mistake in more)]
+        if lines or self.recipe is None:
+            raise RecipeError(report_mistakes(self.layers[-1].name, lines))
+        return self.recipe
+
+
+def load_recipe(where: Recipe | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
     """The recipe at `where` with `overrides` such as 'train.steps=100' or '~eval.early_stopping' applied.
 
     A plain word is first looked up in the library; write ./demo for a file or run directory of that name.
     """
-    layers = _load_layers(where)
+    return read_recipe(where, overrides).require()
+
+
+def read_recipe(where: Recipe | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Reading:
+    """As `load_recipe`, but the schema's mistakes are handed over, so that others can be reported with them."""
+    layers = _load_layers(_plain(where) if isinstance(where, Recipe) else where)
     merged: dict[str, Any] = {}
     for layer in layers:
         merged = _merge(merged, _with_paths_beside(layer))
     values, wrong_overrides = apply_overrides(merged, overrides)
-    complaints = [f"{layer.name}: {mistake}" for layer in layers for mistake in layer.mistakes] + wrong_overrides
+    recipe, mistakes = _validate(values)
+    known = _without_unknown(values, mistakes)
+    if known != values:  # an unknown field hides what its part as a whole gets wrong
+        mistakes += [mistake for mistake in _validate(known)[1] if mistake not in mistakes]
+    lines = [f"{layer.name}: {mistake}" for layer in layers for mistake in layer.mistakes] + wrong_overrides
+    lines += [_locate(mistake, layers, overrides) for mistake in mistakes]
+    return Reading(layers, overrides, known, recipe, lines)
+
+
+def _validate(values: dict[str, Any]) -> tuple[Recipe | None, list[Mistake]]:
     try:
-        recipe = Recipe.model_validate(values)
+        return Recipe.model_validate(values), []
     except ValidationError as error:
-        complaints += [_locate(mistake, layers, overrides) for mistake in explain(error, values)]
-    if complaints:
-        raise RecipeError(_report(layers[-1].name, complaints))
-    return recipe
+        return None, explain(error, values)
+
+
+def _without_unknown(values: dict[str, Any], mistakes: Sequence[Mistake]) -> dict[str, Any]:
+    known = copy.deepcopy(values)
+    for path, _ in mistakes:
+        if annotation_at(path) is None and _has(known, path):
+            holder: Any = known
+            for key in path[:-1]:
+                holder = holder[key]
+            del holder[path[-1]]
+    return known
 
 
 def anchor_paths(recipe: Recipe) -> Recipe:
@@ -88,7 +129,7 @@ def dump_recipe(recipe: Recipe) -> str:
 def explain_mistakes(error: ValidationError, schema: type[Part], where: str, values: Any = None) -> str:
     """pydantic's error about one part of a recipe, which stands at `where`, as a message of ours."""
     mistakes = explain(error, values, schema)
-    return _report(where, [join_path((where, *path)) + f": {sentence}" for path, sentence in mistakes])
+    return report_mistakes(where, [to_line(((where, *path), sentence)) for path, sentence in mistakes])
 
 
 def to_json_schema() -> dict[str, Any]:
@@ -208,8 +249,7 @@ def _resolve_keys(part: dict[str, Any], key: str, folder: Path) -> dict[str, Any
 
 def _locate(mistake: Mistake, layers: Sequence[_Layer], overrides: Sequence[str]) -> str:
     """The mistake as a line; where it does not come from the recipe's own file, it says from where."""
-    path, sentence = mistake
-    line = f"{join_path(path)}: {sentence}" if path else sentence
+    path, line = mistake[0], to_line(mistake)
     if any(f"{join_path(path)}.".startswith(f"{dotted}.") for dotted in overridden_paths(overrides)):
         return line
     for layer in reversed(layers):
@@ -225,11 +265,6 @@ def _has(values: Any, path: Sequence[Key]) -> bool:
     except (KeyError, IndexError, TypeError):
         return False
     return True
-
-
-def _report(name: str, complaints: Sequence[str]) -> str:
-    count = "1 mistake" if len(complaints) == 1 else f"{len(complaints)} mistakes"
-    return "\n".join([f"{name} has {count}:", *(f"  {complaint}" for complaint in complaints)])
 
 
 def _plain(value: Any) -> Any:

@@ -9,14 +9,14 @@ with each. We keep the errors of the type that the user wrote, so nothing is sai
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, get_origin
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from seqfit.errors import did_you_mean
-from seqfit.recipe.fields import Key, annotation_at, is_part, names_at, union_members
+from seqfit.recipe.fields import Key, annotation_at, is_part, join_path, names_at, union_members
 from seqfit.recipe.schema import Part, Recipe
 
 Path = tuple[Key, ...]
@@ -31,6 +31,18 @@ def explain(error: ValidationError, values: Any, schema: type[Part] = Recipe) ->
         if path is not None:
             found[path, _sentence(detail, path, schema)] = None
     return list(found)
+
+
+def to_line(mistake: Mistake) -> str:
+    """('train', 'steps'), 'unknown field.' -> 'train.steps: unknown field.'; a mistake of no field stands alone."""
+    path, sentence = mistake
+    return f"{join_path(path)}: {sentence}" if path else sentence
+
+
+def report_mistakes(name: str, lines: Sequence[str]) -> str:
+    """One message that counts the mistakes and lists them."""
+    count = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
+    return "\n".join([f"{name} has {count}:", *(f"  {line}" for line in lines)])
 
 
 def _field_path(location: Path, values: Any, schema: type[Part]) -> Path | None:

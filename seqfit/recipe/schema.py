@@ -8,12 +8,15 @@ its own. Every field has a sentence, which is its help. `None` means "not given"
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 Share = Annotated[float, Field(ge=0, lt=1)]
+LocalPath = Annotated[str, AfterValidator(lambda path: str(Path(path).expanduser()))]
 SPLITS = ("train", "validation", "test")
+DEFAULT_ALLOW = ["bf16"]
 
 
 class Part(BaseModel):
@@ -26,8 +29,12 @@ class ModelRecipe(Part):
     """The model to fine-tune."""
 
     name: str | None = Field(None, description="Name on the Hub, such as google/mt5-small.")
-    path: str | None = Field(None, description="A local folder in Hugging Face layout; taken instead of the name.")
-    tokenizer: str | None = Field(None, description="Folder or Hub name of the tokenizer; default: the model's own.")
+    path: LocalPath | None = Field(
+        None, description="A local folder in Hugging Face layout; taken instead of the name."
+    )
+    tokenizer: LocalPath | None = Field(
+        None, description="Folder or Hub name of the tokenizer; default: the model's own."
+    )
     kind: Literal["text-to-text", "classifier"] = Field(
         "text-to-text",
         description="text-to-text generates the answer; classifier puts a head on an encoder (BERT).",
@@ -101,7 +108,7 @@ class SourceRecipe(Part):
     label: str | None = Field(None, description="Name in reports; default: the file's or data set's name.")
     hub: str | None = Field(None, description="Data set on the Hub, such as knkarthick/dialogsum.")
     hub_config: str | None = Field(None, description="Configuration of the Hub data set, such as v1.1.0.")
-    path: str | None = Field(None, description="A file or folder; taken instead of the Hub data set.")
+    path: LocalPath | None = Field(None, description="A file or folder; taken instead of the Hub data set.")
     format: Literal["auto", "json", "jsonl", "csv", "tsv", "psv", "parquet", "squad", "parallel"] = Field(
         "auto", description="File format; auto looks at name and content. psv is separated by |."
     )
@@ -130,6 +137,26 @@ class SourceRecipe(Part):
     weight: Annotated[float, Field(gt=0)] = Field(
         1.0, description="How often an epoch takes each of its rows: 2 is twice, 0.5 is every other epoch."
     )
+
+    @field_validator("cut")
+    @classmethod
+    def _leaves_rows(cls, cut: dict[str, float]) -> dict[str, float]:
+        total = sum(cut.values())
+        if total >= 1:
+            raise ValueError(
+                f"the shares sum to {total:g}, which leaves nothing to train on; give shares that sum to less than 1"
+            )
+        return cut
+
+    @field_validator("balance")
+    @classmethod
+    def _is_limited(cls, balance: str | None, info: ValidationInfo) -> str | None:
+        if balance is not None and info.data.get("limit") == {}:
+            raise ValueError(
+                f"balance is '{balance}' without a limit, and only limited splits are balanced; "
+                "set data.limit, such as {train: 1000}, or remove balance"
+            )
+        return balance
 
     @model_validator(mode="after")
     def _located(self) -> SourceRecipe:
@@ -173,7 +200,8 @@ class OptimizerRecipe(Part):
     relative_step: bool = Field(
         False,
         description="adafactor: false is T5's fine-tuning setting (a constant rate such as 1e-3); true lets the rate "
-        "fall as 1/sqrt(step) relative to each weight's size, as in T5's pre-training.",
+        "fall as 1/sqrt(step) relative to each weight's size, as in T5's pre-training; the learning rate and schedule "
+        "are then not used.",
     )
 
 
@@ -232,7 +260,9 @@ class EvalRecipe(Part):
     max_new_tokens: Annotated[int, Field(ge=1)] | None = Field(
         None, description="Longest generated answer; default: the longest target in the data."
     )
-    batch_tokens: Annotated[int, Field(ge=1)] = Field(8192, description="Source tokens of one evaluation batch.")
+    batch_tokens: Annotated[int, Field(ge=1)] = Field(
+        8192, description="Source plus target tokens of one evaluation batch, padding included, at most."
+    )
 
 
 class Recipe(Part):
@@ -246,10 +276,20 @@ class Recipe(Part):
     eval: EvalRecipe = Field(default_factory=EvalRecipe, description="When and how the model is scored.")
     strategy: str | dict[str, Any] | None = Field(None, description="How to train: a strategy's name or its fields.")
     allow: list[str] = Field(
-        default_factory=lambda: ["bf16"],
+        default_factory=lambda: list(DEFAULT_ALLOW),
         description="Lossy strategies that may be used where they help; [] is strict.",
     )
     seed: Annotated[int, Field(ge=0)] = Field(0, description="Seed of everything random.")
+
+    @field_validator("data")
+    @classmethod
+    def _told_apart(cls, data: SourceRecipe | list[SourceRecipe]) -> SourceRecipe | list[SourceRecipe]:
+        if data == []:
+            raise ValueError("data is an empty list; give at least one source")
+        titles = [source.title for source in data] if isinstance(data, list) else []
+        if len(set(titles)) < len(titles):
+            raise ValueError(f"two sources are both called {titles}; give each a data.N.label of its own")
+        return data
 
     @property
     def sources(self) -> list[SourceRecipe]:
@@ -258,20 +298,8 @@ class Recipe(Part):
 
     @model_validator(mode="after")
     def _agrees(self) -> Recipe:
-        mistakes = []
-        if self.task.name == "classify" and not self.task.labels:
-            mistakes.append(
-                "task.name is classify but task.labels is empty; list the label words, [positive, negative]"
-            )
         if self.model.kind == "classifier" and self.task.name != "classify":
-            mistakes.append(
+            raise ValueError(
                 f"model.kind is classifier but task.name is {self.task.name}; only classify has a head of its own"
             )
-        if not self.sources:
-            mistakes.append("data is an empty list; give at least one source")
-        titles = [source.title for source in self.sources]
-        if len(set(titles)) < len(titles):
-            mistakes.append(f"two sources are both called {titles}; give each a data.N.label of its own")
-        if mistakes:
-            raise ValueError("; ".join(mistakes))
         return self

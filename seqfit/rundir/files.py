@@ -4,7 +4,7 @@ runs/demo-20260102-030405/
   recipe.yaml  strategy.yaml  manifest.json
   steps.jsonl  evaluations.jsonl  events.jsonl     one record a line, appended while training
   checkpoint/                                      the best model, Hugging Face layout
-  evaluation-test.json  predictions-test.jsonl     written by `seqfit evaluate`
+  evaluation-test.json                             scores and predictions, written by `seqfit evaluate`
   summary.html
 """
 

@@ -15,9 +15,11 @@ from collections.abc import Collection
 from typing import ClassVar
 
 from seqfit.errors import DataError, RecipeError, complain, did_you_mean
+from seqfit.recipe.mistakes import report_mistakes, to_line
 from seqfit.recipe.schema import TaskRecipe
 from seqfit.tasks.example import Example
 from seqfit.tasks.number import find_final_number
+from seqfit.tasks.rules import find_task_mistakes, fold_word
 from seqfit.tasks.template import (
     Row,
     choose_template,
@@ -37,8 +39,6 @@ class Task:
 
     def __init__(self, recipe: TaskRecipe) -> None:
         self.recipe = recipe
-        for template in self._all_templates():
-            columns_of(template)  # a mistake in the grammar shows before the first row
 
     def render(self, row: Row, row_id: str) -> Example:
         """The row as an example. An empty source or target is a DataError."""
@@ -121,7 +121,7 @@ class QaTask(Task):
     def extract(self, generated: str) -> str:
         """The generated text, '' where it says that there is no answer."""
         answer = super().extract(generated)
-        return "" if _folded(answer) == _folded(self.recipe.no_answer) else answer
+        return "" if fold_word(answer) == fold_word(self.recipe.no_answer) else answer
 
     def _target(self, row: Row, row_id: str) -> str:
         answers = render_list(choose_template(self.recipe.target, row), row)
@@ -158,19 +158,17 @@ class ClassifyTask(Task):
     def __init__(self, recipe: TaskRecipe) -> None:
         super().__init__(recipe)
         self.label_words = list(recipe.label_values)
-        self._check_recipe()
-        self._index_of_value: dict[str, int] = {}
-        for index, (word, values) in enumerate(recipe.label_values.items()):
-            for value in values:
-                self._add_value(value, index, word)
-        self._word_of_text = {_folded(word): word for word in self.label_words}
+        self._index_of_value = {
+            fold_word(value): index for index, values in enumerate(recipe.label_values.values()) for value in values
+        }
+        self._word_of_text = {fold_word(word): word for word in self.label_words}
 
     def label_of(self, row: Row, row_id: str = "?") -> int:
         """The index of the row's label among the label words."""
         value = super()._target(row, row_id)
         if not value.strip():
             raise _empty("target", self.recipe.target, row_id)
-        index = self._index_of_value.get(_folded(value))
+        index = self._index_of_value.get(fold_word(value))
         if index is None:
             raise DataError(
                 complain(
@@ -185,42 +183,13 @@ class ClassifyTask(Task):
     def extract(self, generated: str) -> str:
         """The label word that the text is, in whatever case; any other text stays, and so counts as wrong."""
         answer = super().extract(generated)
-        return self._word_of_text.get(_folded(answer), answer)
+        return self._word_of_text.get(fold_word(answer), answer)
 
     def _target(self, row: Row, row_id: str) -> str:
         return self.label_words[self.label_of(row, row_id)]
 
     def _references(self, row: Row, row_id: str, target: str) -> tuple[str, ...]:
         return (target,)
-
-    def _check_recipe(self) -> None:
-        if not self.label_words:
-            raise RecipeError(
-                complain(
-                    "task.name is classify but task.labels is empty",
-                    "A class is named by a word",
-                    "List the words, such as task.labels=[positive, negative]",
-                )
-            )
-        if self.recipe.references is not None:
-            raise RecipeError(
-                complain(
-                    f"task.name is classify and task.references is {self.recipe.references}",
-                    "A class is scored against its label word, which task.target gives",
-                    "Remove task.references",
-                )
-            )
-
-    def _add_value(self, value: str, index: int, word: str) -> None:
-        taken = self._index_of_value.setdefault(_folded(value), index)
-        if taken != index:
-            raise RecipeError(
-                complain(
-                    f"task.labels gives '{value}' to both '{self.label_words[taken]}' and '{word}'",
-                    "A value in the data stands for one label; upper and lower case are the same",
-                    f"Remove '{value}' from one of the two",
-                )
-            )
 
 
 class MathTask(Task):
@@ -260,13 +229,16 @@ _TASKS: dict[str, type[Task]] = {
 
 
 def build_task(recipe: TaskRecipe) -> Task:
-    """The task that the recipe names."""
+    """The task that the recipe names; its mistakes show here, before the first row."""
+    mistakes = find_task_mistakes(recipe)
+    if mistakes:
+        raise RecipeError(report_mistakes("The task", list(map(to_line, mistakes))))
     return _TASKS[recipe.name](recipe)
 
 
-def _folded(text: str) -> str:
-    """For comparing words: case, white space and closing full stop don't count."""
-    return " ".join(text.casefold().split()).rstrip(".")
+def default_metrics_of(name: str) -> tuple[str, ...] | None:
+    """The metrics of the task of this name, None where there is no such task."""
+    return _TASKS[name].default_metrics if name in _TASKS else None
 
 
 def _listed(templates: str | list[str]) -> list[str]:

@@ -19,6 +19,7 @@ import numpy as np
 import psutil
 import torch
 
+from seqfit.checks import load_checked_recipe
 from seqfit.data.batching import MicroBatchRule
 from seqfit.data.loader import Loader
 from seqfit.data.tokenize import PreparedData, prepare_data
@@ -27,7 +28,7 @@ from seqfit.evaluate.answer import Answerer, build_padding
 from seqfit.evaluate.score import choose_metrics
 from seqfit.hub import went_offline
 from seqfit.model.build import count_parameters, load_model, load_position_limit, load_tokenizer
-from seqfit.recipe.load import anchor_paths, dump_recipe, load_recipe
+from seqfit.recipe.load import anchor_paths, dump_recipe
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files
 from seqfit.rundir.manifest import collect_versions, find_commit
@@ -56,7 +57,7 @@ def train(
 ) -> Run:
     """Fine-tune as the recipe says; `out` is the run directory, by default runs/NAME-TIME."""
     name = name or (Path(recipe).stem if isinstance(recipe, str | Path) else "run")
-    recipe = anchor_paths(load_recipe(recipe, overrides))
+    recipe = anchor_paths(load_checked_recipe(recipe, overrides))
     path = Path(out) if out is not None else Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
     with view if view is not None else Silent() as shown:
         RunWriter.check_free(path)

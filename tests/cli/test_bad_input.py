@@ -14,10 +14,15 @@ from seqfit.cli.main import main
 GOOD = {"question": "w3 w4", "answer": "w4"}
 
 
+def write_rows(tmp_path: Path, empty_answer_at: int | None = None) -> None:
+    rows = [GOOD | {"question": f"w3 w{n}"} | ({"answer": ""} if n == empty_answer_at else {}) for n in range(4, 40)]
+    spoil_rows(tmp_path, "\n".join(map(json.dumps, rows)))
+
+
 @pytest.fixture
 def arguments(tmp_path: Path, tiny_model: Callable[[str], Path]) -> list[str]:
     """A command that would work: each test spoils one thing."""
-    (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(GOOD | {"question": f"w3 w{n}"}) for n in range(4, 40)))
+    write_rows(tmp_path)
     recipe = {
         "model": {"path": str(tiny_model("t5"))},
         "task": {"name": "qa", "source": "{question}", "target": "{answer}"},
@@ -41,7 +46,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
     "unknown column": (lambda tmp: None, ["task.source={questoin}"], "Did you mean 'question'?"),
     "empty data set": (lambda tmp: spoil_rows(tmp, ""), [], "no rows"),
     "wrong JSON": (lambda tmp: spoil_rows(tmp, '{"question": "a", "answer"}\n'), [], "line 1, column"),
-    "empty target": (lambda tmp: spoil_rows(tmp, json.dumps(GOOD | {"answer": ""}) + "\n" + json.dumps(GOOD)), [], ""),
+    "empty target": (lambda tmp: write_rows(tmp, empty_answer_at=20), [], "empty target"),
     "label outside the list": (
         lambda tmp: None,
         ["task.name=classify", "task.labels=[w9, w8]"],

@@ -38,4 +38,17 @@ def test_mistakes_of_template_metric_and_strategy_are_all_printed(capsys: pytest
 
 def test_a_score_that_is_unknown_cannot_choose_the_best(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "demo", "eval.best=f2"]) == 2
-    assert "'f2' is not a score" in capsys.readouterr().err
+    assert "eval.best: 'f2' is given" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["validate", "train"])
+def test_both_commands_report_all_mistakes_together(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "extends: t5-gsm8k\nsede: 1\ntask: {source: '{q'}\nstrategy: magic\neval: {best: bleu}\n"
+    (tmp_path / "bad.yaml").write_text(text + "data: {cut: {test: 0.6, validation: 0.6}}\n")
+    assert main([command, str(tmp_path / "bad.yaml")]) == 2
+    message = capsys.readouterr().err
+    assert "5 mistakes" in message
+    fields = ("sede:", "data.cut:", "task.source:", "eval.best:", "strategy:")
+    assert all(f"\n  {field}" in message for field in fields)

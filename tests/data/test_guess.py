@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from seqfit.checks import load_checked_recipe
 from seqfit.data.guess import guess_recipe
 from seqfit.errors import DataError, RecipeError
 from seqfit.recipe.load import load_recipe
@@ -78,6 +79,34 @@ def test_what_the_user_says_is_not_guessed(tmp_path: Path) -> None:
     assert (recipe.task.source, recipe.task.target) == ("{a}", "{b}")
     with pytest.raises(RecipeError, match="nonsense"):
         guess_recipe(data, "qa", MT5, ["data.nonsense=1"])
+
+
+def test_labels_that_differ_only_in_case_are_one(tmp_path: Path) -> None:
+    rows = [f"fine film number {n},{('Yes', 'yes', 'no')[n % 3]}" for n in range(30)]
+    guess = guess_recipe(_csv(tmp_path, "text,label", *rows), "classify", MT5)
+    assert guess.recipe["task"]["labels"] == {"no": ["no"], "yes": ["Yes", "yes"]}
+    assert "labels: no, yes (also Yes)" in guess.notes
+    load_checked_recipe(guess.recipe)
+
+
+def test_only_what_was_guessed_is_noted(tmp_path: Path) -> None:
+    data = _spanish(tmp_path)
+    words = ["task.source=frage: {pregunta}", "task.language=es", "train.learning_rate=1e-3", "train.batch_tokens=500"]
+    guess = guess_recipe(data, "qa", MT5, words)
+    assert [note.split(":")[0] for note in guess.notes] == ["model", "answer", "training"]
+    assert guess.notes[-1] == "training: epochs 3"
+    recipe = load_recipe(guess.recipe, words)
+    assert (recipe.task.source, recipe.task.target, recipe.task.prefix) == ("frage: {pregunta}", "{respuesta}", "")
+    more = ["task.name=qa", "task.target={respuesta}", "model.kind=text-to-text", "train.steps=3"]
+    assert guess_recipe(data, None, MT5, [*words, *more]).notes == []
+
+
+def test_the_noted_source_has_the_prefix_that_is_used(tmp_path: Path) -> None:
+    rows = [f"fine film number {n},{'good' if n % 2 else 'bad'}" for n in range(20)]
+    data = _csv(tmp_path, "text,label", *rows)
+    assert "source: 'classify: {text}'" in guess_recipe(data, "classify", MT5).notes
+    assert "source: '{text}'" in guess_recipe(data, "classify", "bert-base-cased").notes
+    assert "source: 'film: {text}'" in guess_recipe(data, "classify", MT5, ["task.prefix=film: "]).notes
 
 
 def _model(folder: Path, **config: Any) -> str:

@@ -155,3 +155,9 @@ def test_real_parallel_text_is_read_whole(shared_data: Path) -> None:
     rows = list(read_parallel({"en": folder / "val.en.gz", "de": folder / "val.de.gz"}))
     assert len(rows) == 1014
     assert rows[0]["de"].startswith("Eine Gruppe von Männern")
+
+
+def test_line_ends_of_old_macs_are_named(tmp_path: Path) -> None:
+    (tmp_path / "mac.csv").write_bytes(b"a,b\r1,2\r3,4\r")
+    with pytest.raises(DataError, match=r"carriage return without a line feed.* tr '\\r' '\\n' < mac\.csv"):
+        list(read_rows(tmp_path / "mac.csv"))

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from seqfit.recipe.fields import join_path
-from seqfit.recipe.mistakes import explain
+from seqfit.recipe.mistakes import explain, report_mistakes, to_line
 from seqfit.recipe.schema import Recipe
 
 GOOD: dict[str, Any] = {
@@ -54,6 +54,13 @@ def mistakes_of(section: str, value: Any) -> list[str]:
         ("data", 5, "data: 5 is given; this must be a mapping or a list. Where rows come from"),
         ("data", {"label": "x"}, "data: neither hub nor path is given; set data.path"),
         ("data", [], ": data is an empty list; give at least one source."),
+        (
+            "data",
+            {"path": "d", "cut": {"validation": 0.6, "test": 0.6}},
+            "data.cut: the shares sum to 1.2, which leaves nothing to train on; give shares that sum to less than 1.",
+        ),
+        ("data", [{"path": "d", "balance": "x"}], "data.0.balance: balance is 'x' without a limit, and only limited"),
+        ("data", [{"path": "d"}, {"path": "e/d"}], "data: two sources are both called ['d', 'd']; give each"),
         ("strategy", 5, "strategy: 5 is given; this must be text or a mapping. How to train"),
         ("seed", None, "seed: null is given; this must be a valid integer. Seed of"),
     ],
@@ -67,6 +74,16 @@ def test_a_mistake_is_one_sentence_in_our_words(section: str, value: Any, senten
 def test_every_mistake_is_told_once() -> None:
     found = mistakes_of("data", {"hub": 1, "cut": 5, "limt": 3, "format": "cvs"})
     assert [line.split(":")[0] for line in found] == ["data.hub", "data.format", "data.cut", "data.limt"]
+
+
+def test_a_wrong_limit_is_not_taken_for_none() -> None:
+    found = mistakes_of("data", {"path": "d", "balance": "x", "limit": {"train": 0}})
+    assert [line.split(":")[0] for line in found] == ["data.limit.train"]
+
+
+def test_a_report_counts_its_lines() -> None:
+    lines = [to_line((("train", "steps"), "wrong.")), to_line(((), "All of it."))]
+    assert report_mistakes("mine.yaml", lines) == "mine.yaml has 2 mistakes:\n  train.steps: wrong.\n  All of it."
 
 
 def test_a_long_value_is_cut() -> None:

@@ -44,7 +44,7 @@ def test_fields_start_from_the_strategy_they_name() -> None:
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with pytest.raises(
-        RecipeError, match=r"the strategy is 'vanila'\. The strategies are bf16, .* Did you mean 'vanilla'"
+        RecipeError, match=r"strategy: 'vanila' is given\. The strategies are bf16, .* Did you mean 'vanilla'"
     ):
         load_strategy(recipe_with("vanila"))
 
@@ -65,7 +65,7 @@ def test_all_mistakes_are_reported_together() -> None:
     with pytest.raises(RecipeError) as caught:
         load_strategy(recipe_with({"precision": "fp8", "micro_batch_tokens": 0, "pad_multipel": 8}))
     first, *mistakes = str(caught.value).splitlines()
-    assert first == "The strategy has mistakes:"
+    assert first == "The strategy has 3 mistakes:"
     assert len(mistakes) == 3
     for field in ("strategy.precision: ", "strategy.micro_batch_tokens: ", "strategy.pad_multipel: "):
         assert sum(field in line for line in mistakes) == 1

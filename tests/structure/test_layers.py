@@ -18,7 +18,7 @@ LAYERS = (
     ("recipe",),
     ("strategy", "hardware", "rundir"),
     ("tasks", "metrics", "telemetry"),
-    ("data", "model"),
+    ("data", "model", "checks"),
     ("parallel",),
     ("step",),
     ("plan", "evaluate"),

@@ -134,12 +134,12 @@ def test_generated_text_is_a_label_only_where_it_is_exactly_one() -> None:
 
 
 def test_two_labels_cannot_share_a_value() -> None:
-    with pytest.raises(RecipeError, match="gives 'A' to both 'x' and 'y'"):
+    with pytest.raises(RecipeError, match="'A' stands for both 'x' and 'y'"):
         news_task({"x": ["a"], "y": ["A"]})
 
 
 def test_classify_needs_labels_and_takes_no_references() -> None:
-    with pytest.raises(RecipeError, match=r"task\.labels is empty"):
+    with pytest.raises(RecipeError, match=r"task\.labels: .* there are no labels"):
         task_of(name="classify", source="{t}", target="{l}")
     with pytest.raises(RecipeError, match=r"Remove task\.references"):
         task_of(name="classify", source="{t}", target="{l}", labels=["a"], references=["{x}"])

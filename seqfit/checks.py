@@ -1,0 +1,75 @@
+"""Everything that can be wrong with a recipe and shows without model or data, reported together.
+
+In: where a recipe is, and overrides. Out: the recipe, or one `RecipeError` with a line for each mistake:
+
+    sede: 1                          mine.yaml has 3 mistakes:
+    task: {source: "{question"}  ->    sede: unknown field. Did you mean 'seed'?
+    allow: [int8]                      task.source: The template '{question' has a single '{'. ...
+                                       allow: 'int8' is given. The lossy strategies are bf16, fp16. ...
+
+The schema is checked by `recipe`; templates, metrics and strategies by their rooms, each with the values as they were
+read, for a mistake in one part must not hide those of another. A value that the schema refuses is left to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from seqfit.metrics.choice import find_metric_mistakes
+from seqfit.recipe.load import read_recipe
+from seqfit.recipe.mistakes import Mistake
+from seqfit.recipe.schema import DEFAULT_ALLOW, Recipe, TaskRecipe
+from seqfit.strategy.load import find_strategy_mistakes
+from seqfit.strategy.schema import LOSSY
+from seqfit.tasks.rules import find_task_mistakes, find_template_mistakes
+from seqfit.tasks.task import default_metrics_of
+
+
+def load_checked_recipe(where: Recipe | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
+    """As `load_recipe`; besides the schema, templates, metrics and strategy must be right as well."""
+    reading = read_recipe(where, overrides)
+    return reading.require(find_mistakes(reading.values))
+
+
+def find_mistakes(values: Mapping[str, Any]) -> list[Mistake]:
+    """What is wrong with a recipe's values beyond the schema, which may refuse some of them."""
+    task, evaluation = (_mapping(values.get(part)) for part in ("task", "eval"))
+    return [
+        *_find_task_mistakes(task),
+        *_find_metric_mistakes(evaluation, task.get("name")),
+        *_find_strategy_mistakes(values.get("strategy"), values.get("allow", DEFAULT_ALLOW)),
+    ]
+
+
+def _find_task_mistakes(task: Mapping[str, Any]) -> list[Mistake]:
+    try:
+        return find_task_mistakes(TaskRecipe.model_validate(task))
+    except ValidationError:  # the schema's mistakes are reported by the schema
+        return find_template_mistakes(task)
+
+
+def _find_metric_mistakes(evaluation: Mapping[str, Any], task_name: object) -> list[Mistake]:
+    metrics, best = evaluation.get("metrics"), evaluation.get("best")
+    if _is_words(metrics) and metrics:
+        return find_metric_mistakes(metrics, best if isinstance(best, str) else None)
+    defaults = default_metrics_of(task_name) if isinstance(task_name, str) else None
+    if metrics or defaults is None or not isinstance(best, str):
+        return []
+    return find_metric_mistakes(defaults, best)
+
+
+def _find_strategy_mistakes(strategy: Any, allow: Any) -> list[Mistake]:
+    readable = strategy if isinstance(strategy, str | Mapping) else None
+    return find_strategy_mistakes(readable, allow if _is_words(allow) else LOSSY)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _is_words(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(word, str) for word in value)
