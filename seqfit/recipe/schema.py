@@ -258,7 +258,8 @@ class EvalRecipe(Part):
     early_stopping: EarlyStopping | None = Field(None, description="Stop when the best score no longer improves.")
     beams: Annotated[int, Field(ge=1)] = Field(1, description="Beams of the search; 1 is greedy.")
     max_new_tokens: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Longest generated answer; default: the longest target in the data."
+        None,
+        description="Longest generated answer; default: a quarter more than train's and validation's longest target.",
     )
     batch_tokens: Annotated[int, Field(ge=1)] = Field(
         8192, description="Source plus target tokens of one evaluation batch, padding included, at most."

@@ -103,7 +103,8 @@ def build_job(recipe: Recipe, view: View) -> tuple[Job, PreparedData]:
         tokenizer=tokenizer,
         precision=precision,
         beams=recipe.eval.beams,
-        max_new_tokens=recipe.eval.max_new_tokens or max(longest, 1),
+        # A quarter more than any target here: what the model will be asked may have longer answers.
+        max_new_tokens=recipe.eval.max_new_tokens or longest + longest // 4 + 1,
         batch_tokens=recipe.eval.batch_tokens,
         labels=list(recipe.task.label_values) or None,
     )
