@@ -52,10 +52,13 @@ def command(
             )
         )
     from seqfit.report.page import report
+    from seqfit.rundir import files
     from seqfit.train.run import train  # imports torch: after the recipe's mistakes are reported
     from seqfit.train.view import choose_view
 
     run = train(loaded, name=name, out=out, view=choose_view())
+    if data is not None:
+        print(f"recipe: {run.path / files.RECIPE}, to change and train again")
     print(f"run: {run.path}\nsummary: {report(run)}\nnext: seqfit evaluate {run.path}")
 
 

@@ -8,13 +8,13 @@ its own. Every field has a sentence, which is its help. `None` means "not given"
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 Share = Annotated[float, Field(ge=0, lt=1)]
-LocalPath = Annotated[str, AfterValidator(lambda path: str(Path(path).expanduser()))]
+LocalPath = Annotated[str, AfterValidator(os.path.expanduser)]
 SPLITS = ("train", "validation", "test")
 DEFAULT_ALLOW = ["bf16"]
 

@@ -104,7 +104,7 @@ def _headline(run: Run, evaluated: Sequence[Record], best: str) -> Html | None:
     """Tiles: the score that counts on each split, after fine-tuning and before; then loss, speed and memory."""
     shown = []
     for evaluation in evaluated:
-        before = run.evaluation(evaluation["split"], before=True)
+        before = _before(run, evaluation)
         earlier = before["metrics"].get(best) if before else None
         shown.append(_score_tile(evaluation["split"], best, evaluation["metrics"].get(best), earlier))
     for split, records in _during_training(run).items():
@@ -114,6 +114,12 @@ def _headline(run: Run, evaluated: Sequence[Record], best: str) -> Html | None:
             shown.append(_score_tile(split, best, _value(after, best), earlier))
     shown += _cost_tiles(run.steps())
     return section("At a glance", tiles(shown)) if shown else None
+
+
+def _before(run: Run, evaluation: Record) -> Record | None:
+    """The same split before fine-tuning, if it was scored on as many rows: others can't be compared."""
+    before = run.evaluation(evaluation["split"], before=True)
+    return before if before is not None and before.get("rows") == evaluation.get("rows") else None
 
 
 def _score_tile(split: str, best: str, after: float | None, before: float | None) -> Html:
@@ -180,7 +186,7 @@ def _score_columns(run: Run, evaluated: Sequence[Record], best: str) -> dict[str
             columns[f"{split}, step {record['step']:,}"] = {**record["scores"], "loss": record["loss"]}
     for evaluation in evaluated:
         split = evaluation["split"]
-        before = run.evaluation(split, before=True)
+        before = _before(run, evaluation)
         if before is not None:
             columns[f"{split}, before"] = before["metrics"]
         columns[f"{split}, after"] = evaluation["metrics"]
