@@ -6,7 +6,7 @@ processes that prepare the same data the second finds the name taken and throws 
 
     ~/.cache/seqfit/                    (or $SEQFIT_CACHE)
       tokenized/3f9a.../rows.arrow, facts.json
-      tokenized/.3f9a...-x1y2/          being written, or left by a process that was killed
+      tokenized/.3f9a...-x1y2/          being written, or left by a process that was killed: removed after a day
       digests/77c0....json              {"size": 4166206, "mtime_ns": ..., "sha256": "..."} of one data file
 """
 
@@ -25,9 +25,9 @@ from pathlib import Path
 
 from seqfit.errors import DataError, complain
 
-_RACY_SECONDS = (
-    2.0  # a file changed this recently may change again within the clock's resolution: hash it next time too
-)
+# A file changed this recently may change again within the clock's resolution: it is hashed next time, too.
+_RACY_SECONDS = 2.0
+_ABANDONED_SECONDS = 86_400.0  # no preparation writes nothing for a day
 
 
 def cache_root() -> Path:
@@ -47,6 +47,7 @@ def new_entry(key: str) -> Iterator[Path]:
     entries = _entries()
     with _named_cache():
         entries.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(entries)
         draft = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=entries))
     try:
         with _named_cache():
@@ -75,6 +76,15 @@ def file_digest(path: Path) -> str:
 
 def _entries() -> Path:
     return cache_root() / "tokenized"
+
+
+def _remove_abandoned(entries: Path) -> None:
+    """Drafts of processes that were killed: nothing in them has changed for a day."""
+    for draft in entries.glob(".*"):
+        with suppress(FileNotFoundError):  # another process is just publishing it
+            newest = max(path.stat().st_mtime for path in (draft, *draft.glob("*")))
+            if time.time() - newest > _ABANDONED_SECONDS:
+                shutil.rmtree(draft, ignore_errors=True)
 
 
 def _publish(draft: Path, place: Path) -> None:

@@ -107,3 +107,21 @@ def test_a_damaged_note_is_written_anew(tmp_path: Path, root: Path) -> None:
     note.write_text("{", "utf-8")
     assert file_digest(path) == first
     assert first in note.read_text("utf-8")
+
+
+def test_what_a_killed_process_left_goes_after_a_day_and_work_in_progress_stays() -> None:
+    with new_entry("first") as draft:
+        (draft / "rows").write_text("x")
+        entries = draft.parent
+    old, fresh = entries / ".killed-1", entries / ".working-2"
+    for folder in (old, fresh):
+        folder.mkdir()
+        (folder / "rows").write_text("half")
+    two_days_ago = time.time() - 2 * 86_400
+    for path in (old / "rows", old):
+        os.utime(path, (two_days_ago, two_days_ago))
+    with new_entry("second") as draft:
+        (draft / "rows").write_text("y")
+    assert not old.exists()
+    assert fresh.exists()
+    assert find_entry("first") is not None
