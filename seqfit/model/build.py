@@ -99,6 +99,20 @@ def position_limit(config: PreTrainedConfig) -> int | None:
     return int(positions) - 2 if "roberta" in config.model_type or config.model_type == "camembert" else int(positions)
 
 
+def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, recipe: ModelRecipe) -> None:
+    """A tokenizer of another model gives ids that this one has no embedding for."""
+    embeddings = model.get_input_embeddings().num_embeddings
+    if len(tokenizer) > embeddings:
+        raise ModelError(
+            complain(
+                f"the tokenizer of '{recipe.tokenizer or recipe.location}' has {len(tokenizer)} tokens, "
+                f"the model '{recipe.location}' embeddings for {embeddings}",
+                "every token needs an embedding",
+                "Set model.tokenizer to the one that the model was trained with",
+            )
+        )
+
+
 def count_parameters(model: nn.Module) -> int:
     """Each tensor once, however many names it has."""
     return sum(parameter.numel() for parameter in model.parameters())

@@ -21,13 +21,20 @@ import torch
 
 from seqfit.checks import load_checked_recipe
 from seqfit.data.batching import MicroBatchRule
+from seqfit.data.encode import smaller_limit
 from seqfit.data.loader import Loader
 from seqfit.data.tokenize import PreparedData, prepare_data
 from seqfit.errors import RecipeError, complain
 from seqfit.evaluate.answer import Answerer, build_padding
 from seqfit.evaluate.score import choose_metrics
 from seqfit.hub import went_offline
-from seqfit.model.build import count_parameters, load_model, load_position_limit, load_tokenizer
+from seqfit.model.build import (
+    check_vocabulary,
+    count_parameters,
+    load_model,
+    load_position_limit,
+    load_tokenizer,
+)
 from seqfit.recipe.load import anchor_paths, dump_recipe
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files
@@ -80,14 +87,10 @@ def build_job(recipe: Recipe, view: View) -> tuple[Job, PreparedData]:
     seed_everything(recipe.seed)
 
     tokenizer = load_tokenizer(recipe.model)
-    data = prepare_data(
-        recipe,
-        tokenizer,
-        ("train", "validation"),
-        position_limit=load_position_limit(recipe.model),
-        progress=view.progress,
-    )
+    limit = load_position_limit(recipe.model)
+    data = prepare_data(recipe, tokenizer, ("train", "validation"), position_limit=limit, progress=view.progress)
     model = load_model(recipe.model, list(recipe.task.label_values) or None).to(device)
+    check_vocabulary(model, tokenizer, recipe.model)
     optimizer = build_optimizer(model, recipe.train.optimizer, recipe.train.learning_rate)
     loader = Loader(
         data.splits["train"],
@@ -97,14 +100,12 @@ def build_job(recipe: Recipe, view: View) -> tuple[Job, PreparedData]:
         batch_tokens=recipe.train.batch_tokens,
         seed=recipe.seed,
     )
-    longest = max(int(split.target_lengths.max(initial=0)) for split in data.splits.values())
     answerer = Answerer(
         model=model,
         tokenizer=tokenizer,
         precision=precision,
         beams=recipe.eval.beams,
-        # A quarter more than any target here: what the model will be asked may have longer answers.
-        max_new_tokens=recipe.eval.max_new_tokens or longest + longest // 4 + 1,
+        max_new_tokens=recipe.eval.max_new_tokens or choose_answer_length(data, limit),
         batch_tokens=recipe.eval.batch_tokens,
         labels=list(recipe.task.label_values) or None,
     )
@@ -121,6 +122,12 @@ def build_job(recipe: Recipe, view: View) -> tuple[Job, PreparedData]:
         total_steps=_count_steps(recipe, loader),
     )
     return job, data
+
+
+def choose_answer_length(data: PreparedData, position_limit: int | None) -> int:
+    """A quarter more than any target, for later questions may have longer answers; within the model's positions."""
+    longest = max(int(split.target_lengths.max(initial=0)) for split in data.splits.values())
+    return smaller_limit(longest + longest // 4 + 1, None if position_limit is None else position_limit - 1) or 1
 
 
 def _count_steps(recipe: Recipe, loader: Loader) -> int:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -247,3 +248,14 @@ def test_what_is_longer_than_the_models_positions_is_cut(
     assert any("cut to 64 tokens" in event["message"] for event in run.events())
     assert seqfit.evaluate(run)["rows"] > 0
     assert len(seqfit.predict(run, ["w3 " * 200])) == 1
+
+
+def test_a_tokenizer_of_another_model_is_refused(
+    word_recipe: Recipe, tmp_path: Path, tiny_model: Callable[[str], Path]
+) -> None:
+    shutil.copytree(tiny_model("t5"), tmp_path / "larger")
+    text = (tmp_path / "larger" / "tokenizer.json").read_text()
+    (tmp_path / "larger" / "tokenizer.json").write_text(text.replace('"w99": 99', '"w99": 99, "w100": 100'))
+    recipe = word_recipe | {"model": word_recipe["model"] | {"tokenizer": str(tmp_path / "larger")}}
+    with pytest.raises(ModelError, match=r"101 tokens.*embeddings for 100.*model\.tokenizer"):
+        seqfit.train(recipe, out=tmp_path / "run")
