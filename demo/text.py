@@ -101,7 +101,6 @@ class Relation:
 
     subject_kind: str
     object_kind: str
-    has_table: bool
     sentences: dict[str, list[str]]
     questions: dict[str, list[str]]
 
@@ -119,7 +118,6 @@ def load_relations() -> dict[str, Relation]:
         name: Relation(
             subject_kind=entry["kinds"][0],
             object_kind=entry["kinds"][1],
-            has_table="table" in entry,
             sentences={language: entry[language]["sentences"] for language in LANGUAGES},
             questions={language: entry[language].get("questions", []) for language in LANGUAGES},
         )
