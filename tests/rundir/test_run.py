@@ -28,7 +28,8 @@ def test_where_no_run_is_near_the_message_says_to_train_one(tmp_path: Path, monk
         Run(tmp_path / "nothing" / "here")
 
 
-def test_the_newest_five_runs_are_named_first(tmp_path: Path) -> None:
+def test_the_newest_five_runs_are_named_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # the working directory may have runs of its own
     for number in range(7):
         RunWriter.create(tmp_path / f"run{number}").write_manifest()
         os.utime(tmp_path / f"run{number}" / files.MANIFEST, (number, number))
