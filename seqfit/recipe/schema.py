@@ -25,6 +25,19 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+class LoraRecipe(Part):
+    """Low-rank adapters beside the frozen weights (PEFT)."""
+
+    rank: Annotated[int, Field(ge=1)] = Field(16, description="Rank of the two small matrices of each adapter.")
+    alpha: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="An adapter's output is scaled by alpha / rank; default: twice the rank."
+    )
+    dropout: Share = Field(0.0, description="Dropout before an adapter.")
+    targets: list[str] | None = Field(
+        None, description="Names of the linear layers that get one; default: all in attention and feed-forward."
+    )
+
+
 class ModelRecipe(Part):
     """The model to fine-tune."""
 
@@ -44,6 +57,16 @@ class ModelRecipe(Part):
     )
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = Field(
         None, description="Dropout rate; default: what the model's config says."
+    )
+
+    lora: LoraRecipe | None = Field(None, description="Train low-rank adapters instead of the weights.")
+    freeze: list[Literal["embeddings", "encoder"]] = Field(
+        default_factory=list, description="Parts whose weights stay as they are."
+    )
+    trim_vocabulary: Literal["data", "language"] | Annotated[int, Field(ge=0)] | None = Field(
+        None,
+        description="Keep only the words that the data uses (data), those of its writing systems (language), or the "
+        "data's and so many more; lossy, needs allow: [trim].",
     )
 
     @model_validator(mode="after")
@@ -217,6 +240,10 @@ class TrainRecipe(Part):
     learning_rate: Annotated[float, Field(gt=0)] = Field(3e-4, description="Peak learning rate.")
     optimizer: OptimizerRecipe = Field(default_factory=OptimizerRecipe, description="The update rule.")
     schedule: ScheduleRecipe = Field(default_factory=ScheduleRecipe, description="How the rate moves.")
+    label_smoothing: Share = Field(0.0, description="Share of the target's probability that goes to all words alike.")
+    z_loss: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="Weight of the squared log of the softmax's normaliser, which keeps logits small."
+    )
     log_every: Annotated[int, Field(ge=1)] = Field(10, description="Steps between two records of loss and speed.")
     clip_norm: Annotated[float, Field(gt=0)] | None = Field(
         1.0, description="Gradient norm is clipped to this; null: not."

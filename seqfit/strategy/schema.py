@@ -8,7 +8,7 @@ from pydantic import Field
 
 from seqfit.recipe.schema import Part
 
-LOSSY = ("bf16", "fp16")  # what a recipe's `allow:` may name
+LOSSY = ("bf16", "fp16", "adafactor", "8bit", "lora", "freeze", "trim")  # what a recipe's `allow:` may name
 
 
 class Strategy(Part):
@@ -21,10 +21,10 @@ class Strategy(Part):
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
         "auto", description="Autocast precision; auto is bf16 where the device has it and the recipe allows it."
     )
-    batching: Literal["grouped", "padded", "max_length"] = Field(
-        "grouped",
-        description="grouped sorts the examples of one global batch by length before cutting it; padded keeps their "
-        "order; max_length pads to the recipe's limits.",
+    batching: Literal["ragged", "grouped", "padded", "max_length"] = Field(
+        "ragged",
+        description="ragged runs real tokens only; grouped sorts the examples of one global batch by length before "
+        "cutting it; padded keeps their order; max_length pads to the recipe's limits.",
     )
     micro_batch_tokens: Annotated[int, Field(ge=1)] = Field(
         4096, description="Source plus target tokens of one micro-batch, padding included, at most."
@@ -33,9 +33,45 @@ class Strategy(Part):
         None, description="Examples of one micro-batch, at most."
     )
     pad_multiple: Annotated[int, Field(ge=1)] = Field(1, description="Padded lengths are multiples of this.")
+    attention: Literal["auto", "blockwise", "stock"] = Field(
+        "auto",
+        description="blockwise recomputes scores in the backward, with memory linear in the length; stock is "
+        "transformers' own; auto chooses by length.",
+    )
+    loss: Literal["chunked", "full"] = Field(
+        "chunked", description="chunked never holds the logits of all target tokens; full is the reference."
+    )
+    recompute: Literal["none", "blocks", "alternate"] = Field(
+        "none", description="Recompute activations in the backward: of every block, or of every other one."
+    )
+    optimizer: Literal["recipe", "adafactor", "8bit"] = Field(
+        "recipe", description="The recipe's update rule, or another one that needs less memory (lossy)."
+    )
+    optimizer_kernel: Literal["auto", "fused", "foreach", "loop"] = Field(
+        "auto", description="How AdamW is computed; auto takes the fastest that the device has."
+    )
+    optimizer_in_backward: bool = Field(
+        False,
+        description="Update each weight as soon as its gradient is complete, and free the gradient. Needs "
+        "train.clip_norm=null and a single micro-batch a step, or it keeps gradients until the last one.",
+    )
+    compile: bool = Field(False, description="Compile the model's blocks with torch.compile.")
+    prefetch: Annotated[int, Field(ge=0)] = Field(2, description="Global batches prepared ahead in the background.")
+    lora_rank: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Train low-rank adapters of this rank instead of the weights (lossy)."
+    )
+    freeze: list[Literal["embeddings", "encoder"]] = Field(
+        default_factory=list, description="Parts whose weights stay as they are (lossy)."
+    )
     threads: Annotated[int, Field(ge=1)] | None = Field(None, description="CPU threads; default: the number of cores.")
 
     @property
     def lossy(self) -> list[str]:
         """What of it changes the update on purpose."""
-        return [self.precision] if self.precision in LOSSY else []
+        kinds = {
+            self.precision: self.precision in LOSSY,
+            self.optimizer: self.optimizer in LOSSY,
+            "lora": self.lora_rank is not None,
+            "freeze": bool(self.freeze),
+        }
+        return [kind for kind, used in kinds.items() if used]
