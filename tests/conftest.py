@@ -125,6 +125,10 @@ TINY_CONFIGS: dict[str, dict[str, Any]] = {
     | {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
     | {"encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1}
     | {"decoder_start_token_id": 2, "forced_eos_token_id": None},
+    "marian": {"model_type": "marian", "vocab_size": 100, "d_model": 32, "max_position_embeddings": 64}
+    | {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    | {"encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1}
+    | {"decoder_start_token_id": 2, "forced_eos_token_id": None},
     "bert": {"model_type": "bert", "vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2}
     | {"num_attention_heads": 4, "intermediate_size": 64, "max_position_embeddings": 64},
 }

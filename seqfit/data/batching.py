@@ -6,12 +6,14 @@ An epoch's order is a pure function of seed and epoch number, so a position in t
     global batch of 4          [0 1 2 3]
     micro-batches of 20 tokens, grouped (sorted by length first):  [1 3] = 2 x (3+1),  [2 0] = 2 x (9+1)
     the same, padded (order kept):                                 [0 1] = 2 x (9+1),  [2 3] = 2 x (8+1)
+    the same, ragged (order kept, real tokens, evenly filled):     [0 1] = 13,         [2 3] = 13
 
 Whatever the cut, the global batch is the same: the update does not depend on the micro-batches.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -21,7 +23,7 @@ import numpy.typing as npt
 
 Rows = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int32]
-Batching = Literal["grouped", "padded", "max_length"]
+Batching = Literal["ragged", "grouped", "padded", "max_length"]
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,9 @@ def cut_micro_batches(
     rows: Rows, source_lengths: Lengths, target_lengths: Lengths, rule: MicroBatchRule
 ) -> Iterator[Rows]:
     """Pieces of one global batch, each within the rule's tokens and examples after padding."""
+    if rule.batching == "ragged":
+        yield from _cut_evenly(rows, source_lengths[rows] + target_lengths[rows], rule)
+        return
     if rule.batching == "grouped":
         rows = rows[np.lexsort((target_lengths[rows], source_lengths[rows]))]
     piece: list[int] = []
@@ -98,6 +103,24 @@ def cut_micro_batches(
         longest_source, longest_target = max(longest_source, source), max(longest_target, target)
     if piece:
         yield np.array(piece, dtype=np.int64)
+
+
+def _cut_evenly(rows: Rows, tokens: Lengths, rule: MicroBatchRule) -> Iterator[Rows]:
+    """As few pieces as the budget allows, about equally large: a small last one would cost as much as a large one.
+
+    A row longer than the budget is a piece by itself.
+    """
+    pieces = max(1, math.ceil(int(tokens.sum()) / rule.tokens))
+    share = int(tokens.sum()) / pieces
+    start, used, before, number = 0, 0, 0, 1
+    for position, length in enumerate(tokens.tolist()):
+        full = used + length > rule.tokens or (rule.examples is not None and position - start >= rule.examples)
+        has_its_share = before + used + length / 2 > number * share
+        if position > start and (full or has_its_share):
+            yield rows[start:position]
+            start, used, before, number = position, 0, before + used, number + 1
+        used += length
+    yield rows[start:]
 
 
 def _round_up(length: int, multiple: int) -> int:

@@ -16,7 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from seqfit.data.batching import Lengths, MicroBatchRule, Rows, cut_global_batches, cut_micro_batches, order_epoch
-from seqfit.data.micro_batch import MicroBatch, Padding, TokenIds, collate_labels, collate_sequences
+from seqfit.data.micro_batch import (
+    MicroBatch,
+    Padding,
+    TokenIds,
+    collate_labels,
+    collate_sequences,
+    pack_labels,
+    pack_sequences,
+)
 
 
 class Split(Protocol):
@@ -53,13 +61,16 @@ class GlobalBatch:
 
 
 def collate_rows(split: Split, rows: Rows, rule: MicroBatchRule, padding: Padding) -> MicroBatch:
-    """The tensors of some rows, padded as the rule says."""
-    shape = rule.padded_shape(int(split.source_lengths[rows].max()), int(split.target_lengths[rows].max()))
+    """The tensors of some rows, packed or padded as the rule says."""
     pairs = [split.token_ids(int(row)) for row in rows]
-    sources = [source for source, _ in pairs]
-    if padding.decoder_start_id is None:
-        return collate_labels(sources, [split.label(int(row)) for row in rows], padding, shape[0])
-    return collate_sequences(sources, [target for _, target in pairs], padding, shape)
+    sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
+    labels = [split.label(int(row)) for row in rows] if padding.decoder_start_id is None else None
+    if rule.batching == "ragged":
+        return pack_sequences(sources, targets, padding) if labels is None else pack_labels(sources, labels)
+    shape = rule.padded_shape(int(split.source_lengths[rows].max()), int(split.target_lengths[rows].max()))
+    if labels is None:
+        return collate_sequences(sources, targets, padding, shape)
+    return collate_labels(sources, labels, padding, shape[0])
 
 
 class Loader:

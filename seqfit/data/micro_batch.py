@@ -1,10 +1,12 @@
-"""One micro-batch as tensors, padded, with what it cost: the joint between rows and a model's forward.
+"""One micro-batch as tensors, packed or padded, with what it cost: the joint between rows and a model's forward.
 
-Shapes: B examples, S source, T target.
+Shapes: B examples, S source, T target, N packed source tokens, M packed target tokens.
 
     sources [5 6 1], [7 1]; targets [8 1], [9 3 1]; pad 0, decoder start 0
-    source_ids  5 6 1 | 7 1 0      source_mask  1 1 1 | 1 1 0
-    decoder_ids 0 8 1 | 0 9 3      labels       8 1 -100 | 9 3 1
+    padded   source_ids  5 6 1 | 7 1 0    source_mask  1 1 1 | 1 1 0
+             decoder_ids 0 8 0 | 0 9 3    labels       8 1 -100 | 9 3 1
+    packed   source_ids  5 6 1 7 1        source_lengths 3 2
+             decoder_ids 0 8 0 9 3        labels 8 1 9 3 1    target_lengths 2 3
 """
 
 from __future__ import annotations
@@ -24,26 +26,23 @@ TokenIds = npt.NDArray[np.integer]
 class MicroBatch:
     """Tensors of one forward, and the counts that need no look at the device."""
 
-    source_ids: torch.Tensor  # [B, S]
-    source_mask: torch.Tensor  # [B, S]
-    decoder_ids: torch.Tensor | None  # [B, T]; None for a classifier
-    labels: torch.Tensor  # [B, T], or [B] for a classifier
+    source_ids: torch.Tensor  # [B, S], packed [1, N]
+    source_mask: torch.Tensor | None  # [B, S]; None where nothing is padded
+    decoder_ids: torch.Tensor | None  # [B, T], packed [1, M]; None for a classifier
+    labels: torch.Tensor  # [B, T], packed [1, M], or [B] for a classifier
     examples: int
     source_tokens: int  # real ones
     target_tokens: int
     padded_tokens: int  # what padding added
+    source_lengths: tuple[int, ...] | None = None  # of the examples in a packed row
+    target_lengths: tuple[int, ...] | None = None
 
     def to(self, device: torch.device) -> MicroBatch:
         """The tensors on a device."""
         if device.type == "cpu":
             return self
-        return replace(
-            self,
-            source_ids=self.source_ids.to(device, non_blocking=True),
-            source_mask=self.source_mask.to(device, non_blocking=True),
-            decoder_ids=None if self.decoder_ids is None else self.decoder_ids.to(device, non_blocking=True),
-            labels=self.labels.to(device, non_blocking=True),
-        )
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, torch.Tensor)}
+        return replace(self, **{name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()})
 
 
 @dataclass(frozen=True)
@@ -93,10 +92,51 @@ def collate_labels(sources: Sequence[TokenIds], labels: Sequence[int], padding: 
     )
 
 
+def pack_sequences(sources: Sequence[TokenIds], targets: Sequence[TokenIds], padding: Padding) -> MicroBatch:
+    """Text-to-text: all sources in one row, all targets in another."""
+    assert padding.decoder_start_id is not None
+    labels = np.concatenate(targets).astype(np.int64)
+    decoder_ids = np.empty_like(labels)
+    decoder_ids[1:] = labels[:-1]
+    lengths = tuple(map(len, targets))
+    decoder_ids[np.cumsum((0, *lengths[:-1]))] = padding.decoder_start_id
+    return MicroBatch(
+        source_ids=_row(np.concatenate(sources)),
+        source_mask=None,
+        decoder_ids=_row(decoder_ids),
+        labels=_row(labels),
+        examples=len(sources),
+        source_tokens=sum(map(len, sources)),
+        target_tokens=len(labels),
+        padded_tokens=0,
+        source_lengths=tuple(map(len, sources)),
+        target_lengths=lengths,
+    )
+
+
+def pack_labels(sources: Sequence[TokenIds], labels: Sequence[int]) -> MicroBatch:
+    """Classifier: all sources in one row, one label each."""
+    return MicroBatch(
+        source_ids=_row(np.concatenate(sources)),
+        source_mask=None,
+        decoder_ids=None,
+        labels=torch.tensor(labels, dtype=torch.long),
+        examples=len(sources),
+        source_tokens=sum(map(len, sources)),
+        target_tokens=0,
+        padded_tokens=0,
+        source_lengths=tuple(map(len, sources)),
+    )
+
+
 def pad_sources(sources: Sequence[TokenIds], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Ids and mask of sources alone, padded to the longest."""
     length = max(map(len, sources))
     return torch.from_numpy(_fill(sources, length, pad_id)), torch.from_numpy(_mask(sources, length))
+
+
+def _row(ids: TokenIds) -> torch.Tensor:
+    return torch.from_numpy(ids.astype(np.int64))[None]
 
 
 def _fill(sequences: Sequence[TokenIds], length: int, filler: int) -> npt.NDArray[np.int64]:

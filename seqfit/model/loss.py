@@ -1,6 +1,6 @@
 """The loss of one micro-batch as a sum, so that the whole global batch can be divided once.
 
-Shapes: B examples, S source, T target, C classes, V vocabulary.
+Shapes: B examples, S source, T target, N rows of states, C classes, D model, V vocabulary.
 
     loss of a step = sum of token losses over all micro-batches / target tokens of the global batch
 
@@ -9,9 +9,127 @@ A mean of means would favour the tokens of short micro-batches.
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import nn
+from transformers import PreTrainedModel
+
+from seqfit.model.head import find_head
+from seqfit.model.linear_loss import linear_loss_sum
+from seqfit.model.ragged import Ragged
+from seqfit.model.segments import Layout
+
+IGNORED = -100
+
+
+@dataclass(frozen=True)
+class LossRule:
+    """What is added up, and whether all logits may exist at once."""
+
+    label_smoothing: float = 0.0
+    z_loss: float = 0.0
+    chunked: bool = True
+
+
+class LossModel(nn.Module):
+    """A model together with its loss: one forward gives the sum over a micro-batch, packed or padded.
+
+    This is what parallel training wraps, so that the head's weights are used inside a forward that it sees.
+    """
+
+    def __init__(self, model: PreTrainedModel, rule: LossRule, ragged: Ragged | None = None) -> None:
+        super().__init__()
+        self.model = model
+        self._rule = rule
+        self._ragged = ragged
+        self._head = find_head(model) if rule.chunked else None
+
+    def running(self, layout: Layout | None) -> contextlib.AbstractContextManager[None]:
+        """Around forward and backward of a micro-batch; None is a padded one."""
+        if layout is None:
+            return contextlib.nullcontext()
+        assert self._ragged is not None
+        return self._ragged.running(layout)
+
+    def forward(
+        self,
+        source_ids: torch.Tensor,
+        labels: torch.Tensor,
+        decoder_ids: torch.Tensor | None = None,
+        source_mask: torch.Tensor | None = None,
+        counted_rows: int | None = None,
+    ) -> torch.Tensor:
+        """Sum of the losses over target tokens, or over the examples of a classifier.
+
+        `counted_rows` is the number of real target tokens, known on the host.
+        """
+        if decoder_ids is None:
+            logits_BC = self._class_logits(source_ids, source_mask)
+            return F.cross_entropy(logits_BC, labels, reduction="sum", label_smoothing=self._rule.label_smoothing)
+        if source_mask is None:
+            assert self._ragged is not None
+            return self._states_loss(self._ragged.decoder_states(source_ids, decoder_ids), labels[0], labels.numel())
+        if self._head is None:
+            output = self.model(
+                input_ids=source_ids, attention_mask=source_mask, decoder_input_ids=decoder_ids, use_cache=False
+            )
+            return logits_loss_sum(output.logits.flatten(0, 1), labels.flatten(), self._rule)
+        states_BTD = decoder_states(self.model, source_ids, source_mask, decoder_ids)
+        return self._states_loss(states_BTD.flatten(0, 1), labels.flatten(), counted_rows)
+
+    def _class_logits(self, source_ids: torch.Tensor, source_mask: torch.Tensor | None) -> torch.Tensor:
+        if source_mask is not None:
+            return class_logits(self.model, source_ids, source_mask)
+        assert self._ragged is not None
+        return self._ragged.class_logits(source_ids).float()
+
+    def _states_loss(self, states_ND: torch.Tensor, labels_N: torch.Tensor, counted_rows: int | None) -> torch.Tensor:
+        head = self._head or find_head(self.model)
+        assert head is not None  # a model that runs packed rows has a known head
+        if not self._rule.chunked:
+            return logits_loss_sum(head.logits(states_ND), labels_N, self._rule)
+        return linear_loss_sum(
+            head.scaled(states_ND),
+            head.weight_VD,
+            labels_N,
+            bias_V=head.bias_V,
+            label_smoothing=self._rule.label_smoothing,
+            z_loss=self._rule.z_loss,
+            counted_rows=counted_rows,
+        )
+
+
+def decoder_states(
+    model: PreTrainedModel, source_ids_BS: torch.Tensor, source_mask_BS: torch.Tensor, decoder_ids_BT: torch.Tensor
+) -> torch.Tensor:
+    """[B, T, D]: the decoder's last states of a padded batch."""
+    encoding = model.get_encoder()(input_ids=source_ids_BS, attention_mask=source_mask_BS)
+    decoding = model.get_decoder()(
+        input_ids=decoder_ids_BT,
+        encoder_hidden_states=encoding.last_hidden_state,
+        encoder_attention_mask=source_mask_BS,
+        use_cache=False,
+    )
+    states_BTD: torch.Tensor = decoding.last_hidden_state
+    return states_BTD
+
+
+def class_logits(model: nn.Module, source_ids_BS: torch.Tensor, source_mask_BS: torch.Tensor) -> torch.Tensor:
+    """[B, C] in fp32."""
+    logits_BC: torch.Tensor = model(input_ids=source_ids_BS, attention_mask=source_mask_BS).logits
+    return logits_BC.float()
+
+
+def logits_loss_sum(logits_NV: torch.Tensor, labels_N: torch.Tensor, rule: LossRule) -> torch.Tensor:
+    """The reference, from logits that exist. In fp32: sums over a large vocabulary lose digits in half precision."""
+    logits_NV = logits_NV.float()
+    loss = F.cross_entropy(logits_NV, labels_N, reduction="sum", label_smoothing=rule.label_smoothing)
+    if rule.z_loss:
+        loss = loss + rule.z_loss * logits_NV[labels_N != IGNORED].logsumexp(-1).square().sum()
+    return loss
 
 
 def sequence_loss_sum(
@@ -33,12 +151,6 @@ def class_loss_sum(
 ) -> torch.Tensor:
     """Classifier: sum of the losses over examples."""
     return F.cross_entropy(class_logits(model, source_ids_BS, source_mask_BS), labels_B, reduction="sum")
-
-
-def class_logits(model: nn.Module, source_ids_BS: torch.Tensor, source_mask_BS: torch.Tensor) -> torch.Tensor:
-    """[B, C] in fp32."""
-    logits_BC: torch.Tensor = model(input_ids=source_ids_BS, attention_mask=source_mask_BS).logits
-    return logits_BC.float()
 
 
 def token_loss_sum(logits_BTV: torch.Tensor, labels_BT: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,8 @@ from torch import nn
 
 from seqfit.data.loader import GlobalBatch
 from seqfit.data.micro_batch import MicroBatch
-from seqfit.model.loss import class_loss_sum, sequence_loss_sum
+from seqfit.model.loss import LossModel
+from seqfit.model.segments import Layout
 from seqfit.step.precision import Precision
 
 
@@ -30,7 +31,7 @@ class TrainStep:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: LossModel,
         optimizer: torch.optim.Optimizer,
         precision: Precision,
         clip_norm: float | None,
@@ -50,9 +51,10 @@ class TrainStep:
 
     def _accumulate(self, batch: MicroBatch, loss_terms: int) -> torch.Tensor:
         """Add a micro-batch's share of the gradient; returns its share of the loss."""
-        with self.precision.autocast():
-            loss = micro_batch_loss_sum(self.model, batch) / loss_terms
-        (loss if self._scaler is None else self._scaler.scale(loss)).backward()
+        with self.model.running(find_layout(batch)):
+            with self.precision.autocast():
+                loss = micro_batch_loss_sum(self.model, batch) / loss_terms
+            (loss if self._scaler is None else self._scaler.scale(loss)).backward()
         return loss.detach()
 
     def _update(self) -> torch.Tensor | None:
@@ -72,6 +74,14 @@ class TrainStep:
 
 def micro_batch_loss_sum(model: nn.Module, batch: MicroBatch) -> torch.Tensor:
     """Sum of the losses of a micro-batch, text-to-text or classifier."""
-    if batch.decoder_ids is None:
-        return class_loss_sum(model, batch.source_ids, batch.source_mask, batch.labels)
-    return sequence_loss_sum(model, batch.source_ids, batch.source_mask, batch.decoder_ids, batch.labels)
+    loss: torch.Tensor = model(
+        batch.source_ids, batch.labels, batch.decoder_ids, batch.source_mask, counted_rows=batch.target_tokens
+    )
+    return loss
+
+
+def find_layout(batch: MicroBatch) -> Layout | None:
+    """Where the examples of a packed micro-batch lie; None for a padded one."""
+    if batch.source_lengths is None:
+        return None
+    return Layout(batch.source_lengths, batch.target_lengths)

@@ -86,6 +86,7 @@ class Job:
     metrics: list[str]
     best: str  # the score that decides which checkpoint is kept
     total_steps: int
+    fallbacks: list[str] = field(default_factory=list)  # what runs otherwise than the strategy asked for
 
 
 class TrainingLoop:

@@ -20,7 +20,7 @@ import psutil
 import torch
 
 from seqfit.checks import load_checked_recipe
-from seqfit.data.batching import MicroBatchRule
+from seqfit.data.batching import Batching, MicroBatchRule
 from seqfit.data.encode import smaller_limit
 from seqfit.data.loader import Loader
 from seqfit.data.tokenize import PreparedData, prepare_data
@@ -41,6 +41,7 @@ from seqfit.rundir import files
 from seqfit.rundir.manifest import collect_versions, find_commit
 from seqfit.rundir.run import Run
 from seqfit.rundir.writer import RunWriter
+from seqfit.step.execution import build_execution
 from seqfit.step.optimizers import build_optimizer
 from seqfit.step.precision import choose_device, choose_precision
 from seqfit.step.step import TrainStep
@@ -91,11 +92,12 @@ def build_job(recipe: Recipe, view: View) -> tuple[Job, PreparedData]:
     data = prepare_data(recipe, tokenizer, ("train", "validation"), position_limit=limit, progress=view.progress)
     model = load_model(recipe.model, list(recipe.task.label_values) or None).to(device)
     check_vocabulary(model, tokenizer, recipe.model)
+    execution = build_execution(model, strategy, recipe.train, device)
     optimizer = build_optimizer(model, recipe.train.optimizer, recipe.train.learning_rate)
     loader = Loader(
         data.splits["train"],
         build_padding(model, tokenizer),
-        build_rule(strategy, recipe),
+        build_rule(strategy, recipe, execution.batching),
         batch_examples=recipe.train.examples_per_step,
         batch_tokens=recipe.train.batch_tokens,
         seed=recipe.seed,
@@ -113,13 +115,14 @@ def build_job(recipe: Recipe, view: View) -> tuple[Job, PreparedData]:
         recipe=recipe,
         strategy=strategy,
         task=task,
-        step=TrainStep(model, optimizer, precision, recipe.train.clip_norm),
+        step=TrainStep(execution.model, optimizer, precision, recipe.train.clip_norm),
         loader=loader,
         validation=data.splits.get("validation"),
         answerer=answerer,
         metrics=metrics,
         best=best,
         total_steps=_count_steps(recipe, loader),
+        fallbacks=execution.events,
     )
     return job, data
 
@@ -150,10 +153,10 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def build_rule(strategy: Strategy, recipe: Recipe) -> MicroBatchRule:
-    """How the strategy cuts and pads micro-batches."""
+def build_rule(strategy: Strategy, recipe: Recipe, batching: Batching) -> MicroBatchRule:
+    """How micro-batches are cut and padded."""
     return MicroBatchRule(
-        batching=strategy.batching,
+        batching=batching,
         tokens=strategy.micro_batch_tokens,
         examples=strategy.micro_batch_examples,
         pad_multiple=strategy.pad_multiple,
@@ -182,6 +185,8 @@ def _write_start(writer: RunWriter, job: Job, data: PreparedData) -> None:
         },
     )
     writer.event("precision", f"{job.step.precision.name}: {job.step.precision.reason}")
+    for message in job.fallbacks:
+        writer.event("fallback", message)
     if went_offline():
         writer.event("offline", "the Hub does not answer: only what was fetched before is used")
     if job.validation is None:

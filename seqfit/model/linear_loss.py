@@ -1,0 +1,211 @@
+"""The output layer and its cross-entropy in one function that never holds the logits of all rows.
+
+Shapes: N target tokens, C of them in one chunk, D model, V vocabulary.
+
+    1,000 rows of mT5 (V = 250,112) in fp32:   all logits 954 MiB, the softmax and its gradient as much again each
+                                               one chunk of 250 rows 239 MiB, overwritten in place
+
+The loss is a sum over rows, so the gradient of a chunk's logits is known as soon as they are: the forward turns them
+into their own gradient in place, multiplies that with the weight and with the hidden rows, and the next chunk takes
+the same buffer. That is three matrix products in all, as without chunks. The backward only scales what is there.
+
+What is kept from forward to backward is the gradient of the hidden rows [N, D] and that of the weight [V, D]. The
+latter is a new tensor for each micro-batch (66 MB in t5-small, 512 MB in mt5-small), which autograd adds to
+`weight.grad`; a frozen weight has none.
+
+    loss of a row = logsumexp - (1 - s) logit[label] - s mean(logits) + z logsumexp^2      s: smoothing, z: z-loss
+    its gradient  = (1 + 2 z logsumexp) softmax - (1 - s) onehot(label) - s / V
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+IGNORED = -100  # the label of rows that don't count, as in torch's cross-entropy
+CHUNK_BYTES = 64 * 2**20
+LEAST_ROWS = 256  # a product reads the whole weight however few its rows: with 64, at less than half the speed
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """How a row's loss is made of its logits, and what is computed in which type."""
+
+    label_smoothing: float
+    z_loss: float
+    chunk_bytes: int
+    product_dtype: torch.dtype  # of the matrix products: autocast's, or the weight's
+    sum_dtype: torch.dtype  # of logits, losses and sums over chunks: at least fp32
+    with_gradients: bool  # False under no_grad, where needs_input_grad is still True
+
+
+def linear_loss_sum(
+    hidden_ND: torch.Tensor,
+    weight_VD: torch.Tensor,
+    labels_N: torch.Tensor,
+    *,
+    bias_V: torch.Tensor | None = None,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    counted_rows: int | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> torch.Tensor:
+    """Sum of the losses of the rows whose label is not -100, in fp32. No other row is multiplied with the weight.
+
+    `counted_rows` says how many they are, which the host knows from the lengths. Without it the host asks the device:
+    on a GPU this waits for all that was launched, and fake tensors and a compiler can't answer.
+    """
+    if counted_rows != len(labels_N):
+        rows_N = _find_counted(labels_N, counted_rows)
+        hidden_ND, labels_N = hidden_ND.index_select(0, rows_N), labels_N.index_select(0, rows_N)
+    device = hidden_ND.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight_VD.dtype
+    sum_dtype = torch.promote_types(dtype, torch.float32)
+    rule = _Rule(label_smoothing, z_loss, chunk_bytes, dtype, sum_dtype, torch.is_grad_enabled())
+    with torch.autocast(device, enabled=False):  # the rule says which type is used where
+        loss: torch.Tensor = _LinearLoss.apply(hidden_ND, weight_VD, bias_V, labels_N, rule)
+    return loss
+
+
+def _find_counted(labels_N: torch.Tensor, count: int | None) -> torch.Tensor:
+    counted_N = labels_N != IGNORED
+    found_N1 = torch.nonzero(counted_N) if count is None else torch.nonzero_static(counted_N, size=count)
+    return found_N1.squeeze(1)
+
+
+@dataclass(frozen=True)
+class _Gradients:
+    """Summed over the chunks; None where nobody asks for it."""
+
+    hidden_ND: torch.Tensor | None
+    weight_VD: torch.Tensor | None
+    bias_V: torch.Tensor | None
+
+    @property
+    def asked_for(self) -> bool:
+        return not (self.hidden_ND is None and self.weight_VD is None and self.bias_V is None)
+
+    def add(self, start: int, gradient_CV: torch.Tensor, hidden_CD: torch.Tensor, weight_VD: torch.Tensor) -> None:
+        """What the chunk from row `start` contributes."""
+        if self.bias_V is not None:
+            self.bias_V.add_(gradient_CV.sum(0))
+        gradient_CV = gradient_CV.to(weight_VD.dtype)
+        if self.hidden_ND is not None:
+            _set_product(self.hidden_ND[start : start + len(gradient_CV)], gradient_CV, weight_VD)
+        if self.weight_VD is not None:
+            _add_product(self.weight_VD, gradient_CV.t(), hidden_CD)
+
+
+class _LinearLoss(torch.autograd.Function):
+    """Forward: the loss and its gradients, chunk by chunk. Backward: the gradients, scaled."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_ND: torch.Tensor,
+        weight_VD: torch.Tensor,
+        bias_V: torch.Tensor | None,
+        labels_N: torch.Tensor,
+        rule: _Rule,
+    ) -> torch.Tensor:
+        gradients = [
+            None
+            if given is None or not (needed and rule.with_gradients)
+            else torch.zeros_like(given, dtype=rule.sum_dtype)
+            for given, needed in zip((hidden_ND, weight_VD, bias_V), ctx.needs_input_grad[:3], strict=True)
+        ]
+        loss = _run_chunks(hidden_ND, weight_VD, bias_V, labels_N, rule, _Gradients(*gradients))
+        ctx.save_for_backward(*gradients)
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, scale: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        # In place, and `scale` stays on the device. A second backward raises, for it would find them changed.
+        # Autograd casts each to the type of what was given.
+        scaled = [None if gradient is None else gradient.mul_(scale) for gradient in ctx.saved_tensors]
+        return *scaled, None, None
+
+
+def _run_chunks(
+    hidden_ND: torch.Tensor,
+    weight_VD: torch.Tensor,
+    bias_V: torch.Tensor | None,
+    labels_N: torch.Tensor,
+    rule: _Rule,
+    gradients: _Gradients,
+) -> torch.Tensor:
+    """The sum of the losses; the gradients are added to."""
+    hidden_ND, weight_VD = hidden_ND.to(rule.product_dtype), weight_VD.to(rule.product_dtype)
+    chunk_rows = count_chunk_rows(len(hidden_ND), len(weight_VD) * rule.sum_dtype.itemsize, rule.chunk_bytes)
+    buffer_CV = hidden_ND.new_empty((chunk_rows, len(weight_VD)), dtype=rule.sum_dtype)
+    loss = hidden_ND.new_zeros((), dtype=rule.sum_dtype)
+    for start in range(0, len(hidden_ND), chunk_rows):
+        hidden_CD, labels_C = hidden_ND[start : start + chunk_rows], labels_N[start : start + chunk_rows]
+        logits_CV = buffer_CV[: len(hidden_CD)]
+        _set_product(logits_CV, hidden_CD, weight_VD.t())
+        if bias_V is not None:
+            logits_CV += bias_V
+        losses_C, log_normaliser_C = _reduce_rows(logits_CV, labels_C, rule)
+        loss += losses_C.sum()
+        if gradients.asked_for:
+            _turn_into_gradient(logits_CV, labels_C, log_normaliser_C, rule)
+            gradients.add(start, logits_CV, hidden_CD, weight_VD)
+    return loss
+
+
+def count_chunk_rows(rows: int, row_bytes: int, chunk_bytes: int) -> int:
+    """Rows of a chunk: within the bytes where that is at least LEAST_ROWS, and all chunks about alike.
+
+    700 rows of which 500 fit: two chunks of 350. Of which 100 fit: still two, for three would be of 234.
+    """
+    within_bytes = math.ceil(rows * row_bytes / chunk_bytes)
+    of_least_rows = rows // LEAST_ROWS
+    return max(1, math.ceil(rows / max(1, min(within_bytes, of_least_rows))))
+
+
+def _reduce_rows(logits_CV: torch.Tensor, labels_C: torch.Tensor, rule: _Rule) -> tuple[torch.Tensor, torch.Tensor]:
+    """Losses and logsumexp of the rows. Leaves log-probabilities in the place of the logits."""
+    labels_C1 = labels_C.unsqueeze(1)
+    label_logits_C1 = logits_CV.gather(1, labels_C1)
+    torch.log_softmax(logits_CV, 1, out=logits_CV)  # each element is read for the last time where it is written
+    log_probabilities_C1 = logits_CV.gather(1, labels_C1)
+    log_normaliser_C = (label_logits_C1 - log_probabilities_C1).squeeze(1)
+    losses_C = (rule.label_smoothing - 1) * log_probabilities_C1.squeeze(1)
+    if rule.label_smoothing:
+        losses_C -= rule.label_smoothing * logits_CV.mean(1)
+    if rule.z_loss:
+        losses_C += rule.z_loss * log_normaliser_C**2
+    return losses_C, log_normaliser_C
+
+
+def _turn_into_gradient(
+    log_probabilities_CV: torch.Tensor, labels_C: torch.Tensor, log_normaliser_C: torch.Tensor, rule: _Rule
+) -> None:
+    """In place: log-probabilities become the gradient of the logits."""
+    gradient_CV = log_probabilities_CV.exp_()
+    if rule.z_loss:
+        gradient_CV *= (1 + 2 * rule.z_loss * log_normaliser_C).unsqueeze(1)
+    if rule.label_smoothing:
+        gradient_CV -= rule.label_smoothing / gradient_CV.shape[1]
+    labels_C1 = labels_C.unsqueeze(1)
+    gradient_CV.scatter_add_(1, labels_C1, gradient_CV.new_full(labels_C1.shape, rule.label_smoothing - 1))
+
+
+def _set_product(out: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
+    """Without a temporary tensor where the types agree; half-precision factors have a half-precision product."""
+    if out.dtype == left.dtype:
+        torch.mm(left, right, out=out)
+    else:
+        out.copy_(left @ right)
+
+
+def _add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
+    if total.dtype == left.dtype:
+        total.addmm_(left, right)
+    else:
+        total.add_(left @ right)
