@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,8 +42,12 @@ class MicroBatch:
         """The tensors on a device."""
         if device.type == "cpu":
             return self
-        tensors = {name: value for name, value in vars(self).items() if isinstance(value, torch.Tensor)}
-        return replace(self, **{name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()})
+        moved: dict[str, Any] = {
+            name: value.to(device, non_blocking=True)
+            for name, value in vars(self).items()
+            if isinstance(value, torch.Tensor)
+        }
+        return replace(self, **moved)
 
 
 @dataclass(frozen=True)

@@ -63,9 +63,7 @@ class Ragged:
     def decoder_states(self, source_ids_1N: torch.Tensor, decoder_ids_1M: torch.Tensor) -> torch.Tensor:
         """[M, D]: the decoder's last states."""
         assert self._layout is not None
-        seen = torch.empty(
-            1, 1, 1, 1, device=source_ids_1N.device
-        )  # masks of four dimensions are handed on as they are
+        seen = torch.empty(1, 1, 1, 1, device=source_ids_1N.device)  # transformers hands such a mask on as it is
         # One lookup for both sides: each has a gradient of the vocabulary's size.
         embedded = self._model.get_input_embeddings()(torch.cat([source_ids_1N, decoder_ids_1M], 1))
         source_1ND, target_1MD = embedded.split([source_ids_1N.shape[1], decoder_ids_1M.shape[1]], 1)
@@ -178,9 +176,10 @@ def _attend(
 ) -> tuple[torch.Tensor, None]:
     """The registered function: by segments where there is a layout, else transformers' own."""
     if layout is None:
-        return sdpa_attention_forward(
+        output: tuple[torch.Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout, scaling, position_bias=position_bias, **settings
         )
+        return output
     q_NHK, k_NHK, v_NHK = (states_1HNK[0].transpose(0, 1) for states_1HNK in (query, key, value))
     output_NHK = attend_segments(
         q_NHK,

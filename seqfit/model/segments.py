@@ -70,7 +70,7 @@ class Pairing:
     """Which queries look at which keys, cut into blocks; shared by all layers of a stack."""
 
     def __init__(self, queries: Segments, keys: Segments, *, causal: bool) -> None:
-        self.queries = queries
+        self.shape = sum(queries.lengths), sum(keys.lengths)
         self.causal = causal
         longest = queries.longest
         self.rows = longest if longest <= WHOLE else BLOCK

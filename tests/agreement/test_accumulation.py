@@ -1,6 +1,6 @@
 """The update does not depend on how a global batch is cut, and is that of stock transformers on the whole batch.
 
-Packed or padded, one micro-batch or eight, with the loss in chunks or from all logits. Tolerance: tests/agreement/steps.py.
+Packed or padded, one micro-batch or eight, with the loss in chunks or from all logits. Tolerance: see steps.py.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from seqfit.data.batching import MicroBatchRule
 from seqfit.data.loader import GlobalBatch, Loader
 from seqfit.data.micro_batch import Padding
 from seqfit.model.build import load_model
+from seqfit.model.loss import LossModel, LossRule
 from seqfit.recipe.schema import ModelRecipe, OptimizerRecipe
 from seqfit.step.optimizers import build_optimizer
 from seqfit.step.precision import Precision
@@ -29,7 +30,8 @@ def batch(make_split: Any) -> GlobalBatch:
 
 @pytest.fixture
 def model(tiny_model: Callable[[str], Path]) -> Any:
-    return load_model(ModelRecipe(path=str(tiny_model("t5")), dropout=0.0)).train()
+    recipe = ModelRecipe(path=str(tiny_model("t5")), dropout=0.0)
+    return LossModel(load_model(recipe).train(), LossRule())
 
 
 def sgd_step(model: Any, clip_norm: float | None, precision: str = "fp32") -> TrainStep:
@@ -62,7 +64,7 @@ def test_the_update_is_clipped_to_the_norm_and_the_norm_before_is_told(model: An
 def test_a_norm_below_the_limit_leaves_the_update_alone(tiny_model: Callable[[str], Path], batch: GlobalBatch) -> None:
     changes = []
     for clip_norm in (None, 1e6):
-        model = load_model(ModelRecipe(path=str(tiny_model("t5")), dropout=0.0))
+        model = LossModel(load_model(ModelRecipe(path=str(tiny_model("t5")), dropout=0.0)), LossRule())
         changes.append(change_of(model, sgd_step(model, clip_norm), batch))
     assert torch.equal(*changes)
 
@@ -99,7 +101,7 @@ def test_bf16_rounds_the_forward_but_stays_near_the_reference(
 ) -> None:
     losses = []
     for precision in ("fp32", "bf16"):
-        model = load_model(ModelRecipe(path=str(tiny_model("t5")), dropout=0.0))
+        model = LossModel(load_model(ModelRecipe(path=str(tiny_model("t5")), dropout=0.0)), LossRule())
         losses.append(float(sgd_step(model, None, precision)(batch).loss))
     assert losses[0] != losses[1]
     assert losses[1] == pytest.approx(losses[0], rel=0.02)
@@ -108,7 +110,7 @@ def test_bf16_rounds_the_forward_but_stays_near_the_reference(
 def test_a_classifier_trains_by_the_same_step(tiny_model: Callable[[str], Path], make_split: Any) -> None:
     recipe = ModelRecipe(path=str(tiny_model("bert")), kind="classifier", dropout=0.0)
     torch.manual_seed(0)  # of the fresh head
-    model = load_model(recipe, ["yes", "no", "maybe"]).train()
+    model = LossModel(load_model(recipe, ["yes", "no", "maybe"]).train(), LossRule())
     split = make_split([[5, 6, 1], [7, 1], [8, 9, 10, 1]], labels=[0, 1, 2])
     loader = Loader(split, Padding(0), MicroBatchRule(tokens=6), batch_examples=3, batch_tokens=None, seed=0)
     step = TrainStep(model, torch.optim.AdamW(model.parameters(), lr=3e-3), Precision("fp32", CPU, ""), 1.0)
