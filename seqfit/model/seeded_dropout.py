@@ -1,20 +1,23 @@
-"""Random masks that a seed brings back, four times as fast on a CPU as torch's own.
+"""Random masks that a seed brings back, ten times as fast on a CPU as torch's own.
 
 torch draws one random number for each element and keeps a float mask. Here one 64-bit number decides for four elements,
 16 bits each, so a rate is exact to 1/65536; the mask is kept as bytes, or not at all where the seed is kept instead.
 
     rate 0.25, bits -30000  -20000  5000  31000     threshold -32768 + 0.25 * 65536 = -16384
-    keep            no       no      yes   yes
+    keep            0        0       1     1
 
-On a CPU with 480,000 elements: torch's dropout 4.0 ms, this one 1.0 ms, the matrix product before it 6 ms
-(t5-small's feed-forward layer, 245 tokens, one thread).
+On a CPU with 480,000 elements: torch's dropout 4.0 ms, this one 0.4 ms, the matrix product before it 6 ms
+(t5-small's feed-forward layer, 245 tokens, one thread). numpy draws and compares, for its generator SFC64 takes half
+the time of torch's and its comparison a tenth.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
@@ -22,31 +25,33 @@ from torch.autograd.function import once_differentiable
 
 def draw_seed() -> int:
     """From torch's own generator on the host: a rerun with the same state, as in recompute, draws the same."""
-    return int(torch.randint(2**62, ()))
+    seed = torch.randint(2**62, ())
+    return int(seed) if type(seed) is torch.Tensor else 0  # fake tensors have no values
 
 
 class MaskSource:
     """A stream of random masks; the same seed gives the same stream."""
 
     def __init__(self, seed: int, rate: float, device: torch.device) -> None:
-        self._generator = torch.Generator(device)
-        self._generator.manual_seed(seed)
-        self._rate = rate
         self._device = device
+        self._rate = rate
         self.scale = 1 / (1 - rate)  # what kept elements are multiplied by
+        if device.type == "cpu":
+            self._bits = np.random.SFC64(seed)
+        else:
+            self._generator = torch.Generator(device)
+            self._generator.manual_seed(seed)
 
     def next(self, shape: Sequence[int]) -> torch.Tensor:
-        """True where an element is kept."""
+        """Bytes, 1 where an element is kept."""
+        kept = torch.empty(shape, dtype=torch.uint8, device=self._device)
         if self._device.type != "cpu":
-            kept = torch.empty(shape, dtype=torch.bool, device=self._device)
             return kept.bernoulli_(1 - self._rate, generator=self._generator)
-        elements = 1
-        for size in shape:
-            elements *= size
-        numbers = torch.empty((elements + 3) // 4, dtype=torch.int64)
-        numbers.random_(-(2**63), None, generator=self._generator)
-        threshold = round(self._rate * 65536) - 32768
-        return (numbers.view(torch.int16)[:elements] >= threshold).view(tuple(shape))
+        if type(kept) is torch.Tensor:  # fake tensors have no values
+            elements = math.prod(shape)
+            numbers = self._bits.random_raw((elements + 3) // 4).view(np.int16)[:elements]
+            np.greater_equal(numbers, round(self._rate * 65536) - 32768, out=kept.numpy().view(np.bool_).reshape(-1))
+        return kept
 
 
 class _Dropout(torch.autograd.Function):
@@ -89,7 +94,7 @@ class _ReluDropout(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         (output,) = ctx.saved_tensors
-        return torch.ops.aten.threshold_backward(gradient * ctx.scale, output, 0), None
+        return torch.ops.aten.threshold_backward(gradient, output, 0).mul_(ctx.scale), None
 
 
 class ReluDropout(nn.Module):
