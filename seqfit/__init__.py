@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from seqfit.api import describe_data
+    from seqfit.api import describe_data, trim
     from seqfit.data.guess import guess_recipe
     from seqfit.doctor import examine
     from seqfit.errors import SeqfitError
@@ -35,6 +35,7 @@ _HOMES = {
     "report": "seqfit.report.page",
     "to_json_schema": "seqfit.recipe.load",
     "train": "seqfit.train.run",
+    "trim": "seqfit.api",
 }
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "report",
     "to_json_schema",
     "train",
+    "trim",
 ]
 
 

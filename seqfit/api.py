@@ -6,12 +6,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from seqfit.errors import RecipeError, complain
 from seqfit.recipe.load import load_recipe
-from seqfit.recipe.schema import Recipe
+from seqfit.recipe.schema import SPLITS, ModelRecipe, Recipe
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from transformers import PreTrainedTokenizerBase
+
     from seqfit.data.data_report import DataReport
     from seqfit.data.row_index import Progress
+    from seqfit.model.trim import TrimReport
+    from seqfit.model.trim_words import Mode
 
 
 def describe_data(
@@ -30,3 +37,79 @@ def describe_data(
     tokenizer = load_tokenizer(loaded.model)
     limit = load_position_limit(loaded.model)
     return describe.describe_data(loaded, tokenizer, position_limit=limit, rows=rows, progress=progress)
+
+
+def trim(
+    model: str | Path,
+    out: str | Path,
+    *,
+    data: Sequence[str | Path] = (),
+    recipe: Recipe | str | Path | Mapping[str, Any] | None = None,
+    overrides: Sequence[str] = (),
+    mode: Mode | None = None,
+    tokenizer: str | Path | None = None,
+    progress: Progress | None = None,
+) -> TrimReport:
+    """Write to the folder `out` a model that knows only the words of some data files, or of a recipe's data.
+
+    `mode`: data, language or a number of further words; default: what the recipe says, or else data.
+    """
+    _check_word_source(data, recipe is not None, overrides)
+    loaded = None if recipe is None else load_recipe(recipe, overrides)
+    # These import torch: a recipe's mistakes are reported before.
+    from seqfit.data.file_words import count_file_words
+    from seqfit.model.build import check_vocabulary, load_tokenizer, position_limit
+    from seqfit.model.trim import trim_vocabulary
+    from seqfit.model.trim_folder import check_free, load_whole, save_trimmed
+    from seqfit.model.vocabulary import check_trimmable
+
+    check_free(Path(out))
+    place = {"path" if Path(model).is_dir() else "name": str(model)}
+    wanted = ModelRecipe.model_validate(place | {"tokenizer": None if tokenizer is None else str(tokenizer)})
+    full = load_tokenizer(wanted)
+    check_trimmable(full)
+    whole = load_whole(wanted)
+    check_vocabulary(whole, full, wanted)
+    counts = (
+        count_file_words(list(map(Path, data)), full, progress)
+        if loaded is None
+        else _count_recipe_words(loaded, full, position_limit(whole.config), progress)
+    )
+    trimmed = trim_vocabulary(whole, full, counts, mode if mode is not None else _mode_of(loaded))
+    save_trimmed(Path(out), whole, trimmed.tokenizer)
+    return trimmed.report
+
+
+def _check_word_source(data: Sequence[str | Path], has_recipe: bool, overrides: Sequence[str]) -> None:
+    if bool(data) == has_recipe:
+        raise RecipeError(
+            complain(
+                "data files and a recipe are both given" if data else "neither data files nor a recipe is given",
+                "one of them says which words are used",
+                "Give --data FILE, or --recipe RECIPE",
+            )
+        )
+    if overrides and not has_recipe:
+        raise RecipeError(
+            complain(
+                f"'{overrides[0]}' is given with --data",
+                "it would change a recipe, and there is none",
+                "Write --data before each file, or remove it",
+            )
+        )
+
+
+def _count_recipe_words(
+    recipe: Recipe, tokenizer: PreTrainedTokenizerBase, limit: int | None, progress: Progress | None
+) -> NDArray[np.int64]:
+    """How often all splits of the recipe's data, as the model reads them, use each word."""
+    from seqfit.data.remap import count_words
+    from seqfit.data.tokenize import prepare_data
+
+    prepared = prepare_data(recipe, tokenizer, SPLITS, position_limit=limit, progress=progress)
+    return count_words(prepared, len(tokenizer))
+
+
+def _mode_of(recipe: Recipe | None) -> Mode:
+    mode = None if recipe is None else recipe.model.trim_vocabulary
+    return "data" if mode is None else mode

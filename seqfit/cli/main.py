@@ -29,6 +29,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "evaluate": "Score a run's model; writes metrics and predictions.",
         "predict": "Answer lines from a file or standard input with a run's model.",
         "report": "Write one HTML page about a run.",
+        "trim": "Write a smaller model that knows only the words that some data uses.",
     },
     "Recipes": {
         "ls": "List the recipes that come with seqfit.",

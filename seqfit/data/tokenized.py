@@ -104,6 +104,13 @@ class TokenizedSplit:
             target_ids[target_offsets[at] : target_offsets[at + 1]],
         )
 
+    def token_counts(self, vocabulary: int) -> NDArray[np.int64]:
+        """How often each of `vocabulary` ids occurs in sources and targets, as cut."""
+        counts = np.zeros(vocabulary, dtype=np.int64)
+        for offsets, ids in (*self._sources, *self._targets):
+            counts += np.bincount(ids[offsets[0] : offsets[-1]], minlength=vocabulary)
+        return counts
+
     def label(self, row: int) -> int:
         """The class, -1 where the task has none."""
         batch, at = self._locate(row)

@@ -1,0 +1,119 @@
+"""`seqfit trim MODEL OUT`: write a model that knows only the words of some data, and say what that saves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seqfit.cli.arguments import OverridesArgument
+from seqfit.errors import RecipeError, complain
+from seqfit.units import format_bytes, format_count, format_share
+
+if TYPE_CHECKING:
+    from seqfit.model.trim import TrimReport
+    from seqfit.model.trim_words import Mode
+
+_MEANINGS = {
+    "special": "pad, end, unknown, sentinels, added words",
+    "data": "occur in the data",
+    "fallback": "single characters, bytes, parts of kept words",
+    "more": "further words of the same writing systems",
+}
+
+
+def command(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's folder or Hub name.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write; must not be there yet.")],
+    overrides: OverridesArgument = None,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option("--data", metavar="FILE", help="A data or text file whose words are kept; may be repeated."),
+    ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option("--recipe", help="Instead of --data: keep the words of this recipe's data, all splits."),
+    ] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            "--mode",
+            metavar="data|language|N",
+            help="data: the words that occur; language: all words of their writing systems; N: those that occur and "
+            "the N most frequent others. Default: the recipe's model.trim_vocabulary, or data.",
+        ),
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option("--tokenizer", help="Folder or Hub name, if the model's folder has none.")
+    ] = None,
+) -> None:
+    """Write a smaller model that knows only the words that some data uses; plain transformers loads the folder.
+
+    Examples: seqfit trim google/mt5-small mt5-es --data train.json; seqfit trim ./mt5 ./mt5-es --recipe mine.yaml
+    --mode 5000
+    """
+    from seqfit.api import trim
+    from seqfit.cli.progress import progress_bar
+
+    chosen = None if mode is None else _read_mode(mode)
+    with progress_bar() as progress:
+        report = trim(
+            model,
+            out,
+            data=data or (),
+            recipe=recipe,
+            overrides=overrides or (),
+            mode=chosen,
+            tokenizer=tokenizer,
+            progress=progress,
+        )
+    _print_report(report)
+    print(f"model: {out}\nnext: seqfit train RECIPE model.path={out}")
+
+
+def _read_mode(text: str) -> Mode:
+    if text == "data":
+        return "data"
+    if text == "language":
+        return "language"
+    if text.isdecimal():
+        return int(text)
+    raise RecipeError(
+        complain(f"--mode is '{text}'", "it is data, language or a number of further words", "Try --mode data")
+    )
+
+
+def _print_report(report: TrimReport) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    kept = Table("words", "share", "kept", title=f"{report.words_after:,} of {report.words_before:,} words kept")
+    for reason, count in report.reasons.items():
+        kept.add_row(f"{count:,}", format_share(count / report.words_before), f"{reason}: {_MEANINGS[reason]}")
+    saved = Table("fp32", "before", "after", "saved", title="what it saves")
+    for row in _list_savings(report):
+        saved.add_row(*row)
+    for table, numbers in ((kept, (0, 1)), (saved, (1, 2, 3))):
+        for column in numbers:
+            table.columns[column].justify = "right"
+    console = Console()
+    console.print(kept, saved)
+    systems = ", ".join(system.capitalize() for system in report.writing_systems)
+    console.print(Text(f"writing systems of the data: {systems or 'none'}"))
+    console.print(
+        Text(f"the most frequent of the dropped: {'  '.join(report.dropped_examples) or 'none'}", style="dim")
+    )
+
+
+def _list_savings(report: TrimReport) -> list[tuple[str, str, str, str]]:
+    """Rows of the table: what, before, after, saved."""
+    before, after = report.parameters_before, report.parameters_after
+    sizes = {"weights": report.weight_bytes, "weights, gradients, AdamW": report.training_bytes}
+    if report.logit_bytes is not None:
+        sizes["logits of a target token"] = report.logit_bytes
+    return [
+        ("parameters", format_count(before), format_count(after), format_count(before - after)),
+        *((name, format_bytes(old), format_bytes(new), format_bytes(old - new)) for name, (old, new) in sizes.items()),
+    ]

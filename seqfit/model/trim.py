@@ -1,0 +1,203 @@
+"""A model with fewer words: rows of its embedding matrices are dropped, in place, and every id it keeps is renumbered.
+
+In: a model, its tokenizer, how often the data uses each word. Out: the trimmed tokenizer, the words kept and a report
+of what it saves. Shapes: V vocabulary, D model.
+
+    kept.old_ids [0 1 4]      embedding_VD [5, D] -> [3, D], rows 0, 1 and 4      config.vocab_size 5 -> 3
+                              eos_token_id 4 -> 2
+
+transformers' `resize_token_embeddings` keeps only the first rows and ties the untied heads of T5 v1.1, mT5 and UMT5. So
+the matrices are sliced here: each one once, whatever the number of modules that share it, and ties stay as they were.
+Rows beyond the tokenizer's words (mT5 has 12 of them) go, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from seqfit.model.build import count_parameters
+from seqfit.model.trim_tokenizer import trim_tokenizer
+from seqfit.model.trim_words import KeptWords, Mode, choose_kept_words
+from seqfit.units import format_bytes, format_count, format_share
+
+_BYTES_PER_FLOAT = 4
+_BYTES_PER_TRAINED = 16  # weight, gradient and AdamW's two moments, all in fp32
+_ONE_ID = (
+    "pad_token_id",
+    "eos_token_id",
+    "bos_token_id",
+    "sep_token_id",
+    "decoder_start_token_id",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+)  # an id, or a list of them
+_FORBIDDEN = ("suppress_tokens", "begin_suppress_tokens", "bad_words_ids")  # a dropped word needs no ban
+
+
+@dataclass(frozen=True)
+class TrimReport:
+    """What trimming kept and what it saves."""
+
+    words_before: int  # rows of the embedding matrix
+    words_after: int
+    reasons: dict[str, int]
+    writing_systems: tuple[str, ...]
+    parameters_before: int
+    parameters_after: int
+    dropped_examples: tuple[str, ...]
+    generates: bool  # a classifier has no logits over words
+
+    @property
+    def weight_bytes(self) -> tuple[int, int]:
+        """Of all weights in fp32, before and after."""
+        return _BYTES_PER_FLOAT * self.parameters_before, _BYTES_PER_FLOAT * self.parameters_after
+
+    @property
+    def training_bytes(self) -> tuple[int, int]:
+        """Of weights, gradients and AdamW's moments in fp32, before and after, where all weights are trained."""
+        return _BYTES_PER_TRAINED * self.parameters_before, _BYTES_PER_TRAINED * self.parameters_after
+
+    @property
+    def logit_bytes(self) -> tuple[int, int] | None:
+        """Of one target token's logits in fp32, before and after."""
+        if not self.generates:
+            return None
+        return _BYTES_PER_FLOAT * self.words_before, _BYTES_PER_FLOAT * self.words_after
+
+    def __str__(self) -> str:
+        """One paragraph for the events of a run."""
+        why = ", ".join(f"{count:,} {reason}" for reason, count in self.reasons.items() if count)
+        systems = ", ".join(system.capitalize() for system in self.writing_systems) or "none"
+        saved = [format_bytes(before - after) for before, after in (self.weight_bytes, self.training_bytes)]
+        logits = ""
+        if self.logit_bytes is not None:
+            before, after = map(format_bytes, self.logit_bytes)
+            logits = f"; the logits of a target token take {after} instead of {before}"
+        return (
+            f"{self.words_after:,} of {self.words_before:,} words kept "
+            f"({format_share(self.words_after / self.words_before)}: {why}; writing systems: {systems}). "
+            f"{format_count(self.parameters_after)} of {format_count(self.parameters_before)} parameters stay, which "
+            f"saves {saved[0]} of weights, {saved[1]} with gradients and AdamW's moments{logits}"
+        )
+
+
+@dataclass(frozen=True)
+class Trimmed:
+    """What comes out beside the model, which is changed in place."""
+
+    tokenizer: PreTrainedTokenizerBase
+    kept: KeptWords
+    report: TrimReport
+
+
+def trim_vocabulary(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, counts: NDArray[np.integer], mode: Mode
+) -> Trimmed:
+    """Trim the model in place; `counts` says how often the data uses each of the tokenizer's words."""
+    kept = choose_kept_words(tokenizer, counts, mode, needed=read_token_ids(model))
+    trimmed = trim_tokenizer(tokenizer, kept)  # first: what cannot be trimmed leaves the model as it was
+    return Trimmed(trimmed, kept, trim_model(model, kept))
+
+
+def trim_model(model: PreTrainedModel, kept: KeptWords) -> TrimReport:
+    """Drop the other words' rows from every matrix, in place. Before an optimizer or an adapter is built on them."""
+    words_before, parameters_before = model.get_input_embeddings().num_embeddings, count_parameters(model)
+    _slice_rows(model, kept, words_before)
+    for config in _find_configs(model):
+        _renumber(config, kept)
+        if getattr(config, "vocab_size", None) == words_before:
+            config.vocab_size = len(kept)
+    assert model.get_input_embeddings().weight.shape[0] == len(kept)
+    return TrimReport(
+        words_before=words_before,
+        words_after=len(kept),
+        reasons=kept.reasons,
+        writing_systems=kept.writing_systems,
+        parameters_before=parameters_before,
+        parameters_after=count_parameters(model),
+        dropped_examples=kept.dropped_examples,
+        generates=model.get_output_embeddings() is not None,
+    )
+
+
+def read_token_ids(model: PreTrainedModel) -> set[int]:
+    """The ids that the model's configs name: they must stay."""
+    values = [getattr(config, name, None) for config in _find_configs(model) for name in _ONE_ID]
+    flat = [number for value in values for number in (value if isinstance(value, list) else [value])]
+    return {number for number in flat if number is not None}
+
+
+def _slice_rows(model: PreTrainedModel, kept: KeptWords, words_before: int) -> None:
+    old_ids = torch.from_numpy(kept.old_ids)
+    sliced: dict[nn.Parameter, nn.Parameter] = {}
+    for parameter in _find_matrices(model):
+        if parameter.shape[0] == words_before and parameter not in sliced:
+            rows = parameter.detach()[old_ids.to(parameter.device)]
+            sliced[parameter] = nn.Parameter(rows, requires_grad=parameter.requires_grad)
+    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
+            if parameter in sliced:
+                setattr(module, name, sliced[parameter])
+                _set_sizes(module, kept)
+        bias_1V = getattr(module, "final_logits_bias", None)  # BART's, a buffer
+        if isinstance(bias_1V, torch.Tensor) and bias_1V.shape[-1] == words_before:
+            module.final_logits_bias = bias_1V[:, old_ids.to(bias_1V.device)]
+
+
+def _find_matrices(model: PreTrainedModel) -> Iterator[nn.Parameter]:
+    """Embeddings and heads with their biases; one that is shared comes several times."""
+    parts = [model, model.get_encoder(), model.get_decoder()] if model.config.is_encoder_decoder else [model]
+    for part in parts:
+        for layer in (part.get_input_embeddings(), part.get_output_embeddings()):
+            if layer is not None:
+                yield from layer.parameters(recurse=False)
+
+
+def _set_sizes(module: nn.Module, kept: KeptWords) -> None:
+    if isinstance(module, nn.Embedding):
+        module.num_embeddings = len(kept)
+        if module.padding_idx is not None:
+            module.padding_idx = int(kept.remap[module.padding_idx])
+    elif isinstance(module, nn.Linear):
+        module.out_features = len(kept)
+
+
+def _find_configs(model: PreTrainedModel) -> list[Any]:
+    """The model's config, those of its parts, which may be copies, and that of generation."""
+    named = [getattr(module, "config", None) for module in model.modules()]
+    found = [config for config in named if isinstance(config, PreTrainedConfig)]
+    inner = [
+        part
+        for config in found
+        for name in config.sub_configs
+        if isinstance(part := getattr(config, name, None), PreTrainedConfig)
+    ]
+    own = getattr(model, "generation_config", None)
+    return list({id(config): config for config in [*found, *inner, own] if config is not None}.values())
+
+
+def _renumber(config: Any, kept: KeptWords) -> None:
+    for name in (*_ONE_ID, *_FORBIDDEN):
+        value = getattr(config, name, None)
+        if value is not None:
+            setattr(config, name, _new_ids(value, kept))
+
+
+def _new_ids(value: Any, kept: KeptWords) -> Any:
+    """An id, or a list of ids (or of lists of them), from which those of dropped words are left out.
+
+    An id that no word has, such as -1 for "none", stays as it is.
+    """
+    if not isinstance(value, list):
+        return int(kept.remap[value]) if 0 <= value < len(kept.remap) else value
+    if value and isinstance(value[0], list):
+        return [_new_ids(word, kept) for word in value if all(number in kept.old_ids for number in word)]
+    return [_new_ids(number, kept) for number in value if number in kept.old_ids]

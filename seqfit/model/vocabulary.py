@@ -1,0 +1,169 @@
+"""The words (token ids) of a fast tokenizer, and how they are spelt.
+
+In: a Hugging Face tokenizer. Out: `Vocabulary`: what each word looks like as text, how frequent it was when the
+tokenizer was trained, which ones no tokenizer can do without. The one idea: everything is in the tokenizer's JSON,
+whose four kinds differ in how a word is marked and in how a text is cut into words:
+
+    kind        "casa blanca"             a word's text                  cut by
+    Unigram     ▁casa ▁blan ca            without ▁                      the best sum of scores
+    WordPiece   casa blan ##ca            without ##                     the longest word that fits
+    BPE         casa Ġblan ca             bytes in disguise (Ġ: space)   merges of two words, in order
+    WordLevel   casa blanca               as it stands                   white space
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tokenizers.decoders import ByteLevel
+from transformers import PreTrainedTokenizerBase
+
+from seqfit.errors import ModelError, complain
+
+KINDS = ("Unigram", "WordPiece", "BPE", "WordLevel")
+SPACE = "▁"
+_SENTINEL = re.compile(rf"{SPACE}?<extra_id_\d+>")  # mT5 spells them with ▁ and does not call them special
+_PLACEHOLDER = re.compile(r"\[unused\d+\]|madeupword\d+")  # BERT's and fairseq's, which stand for no text
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+Merge = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """All words of a tokenizer by id."""
+
+    kind: str
+    pieces: list[str]  # as the tokenizer spells them
+    scores: list[float] | None  # Unigram: log probabilities
+    merges: list[Merge]  # BPE, in order
+    special: frozenset[int]  # pad, end, unknown, sentinels, whatever was added
+    unknown_id: int | None
+    is_byte_level: bool
+    continuing_prefix: str  # WordPiece's ##
+    end_suffix: str  # </w> of some BPE tokenizers
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """Piece -> id."""
+        return {piece: number for number, piece in enumerate(self.pieces)}
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """What each word adds to a text, without marks; a part of a character is the replacement character."""
+        if self.is_byte_level:
+            decoder = ByteLevel()
+            return [decoder.decode([piece]).strip() for piece in self.pieces]
+        return [self._bare(piece).strip(SPACE) for piece in self.pieces]
+
+    def is_fallback(self, number: int) -> bool:
+        """Whether it is a single character or byte: what a text falls back to where no longer word fits."""
+        piece = self.pieces[number]
+        return len(self._bare(piece)) == 1 or _BYTE.fullmatch(piece) is not None
+
+    def ancestors(self, numbers: Iterable[int]) -> set[int]:
+        """The words that BPE merges on the way to these; empty for other kinds."""
+        parts: dict[str, list[str]] = {}
+        for first, second in self.merges:
+            parts.setdefault(merged(first, second, self.continuing_prefix), []).extend((first, second))
+        found: set[int] = set()
+        waiting = list(numbers)
+        while waiting:
+            for part in parts.get(self.pieces[waiting.pop()], ()):
+                if (number := self.ids[part]) not in found:
+                    found.add(number)
+                    waiting.append(number)
+        return found
+
+    def by_frequency(self) -> list[int]:
+        """All ids but placeholders', the most frequent first: by score, else by id, as tokenizers are written."""
+        real = [number for number, piece in enumerate(self.pieces) if not _PLACEHOLDER.fullmatch(piece)]
+        return real if self.scores is None else sorted(real, key=self.scores.__getitem__, reverse=True)
+
+    def _bare(self, piece: str) -> str:
+        bare = piece.removeprefix(self.continuing_prefix) or piece
+        return bare.removesuffix(self.end_suffix) or bare
+
+
+def merged(first: str, second: str, continuing_prefix: str) -> str:
+    """What BPE makes of two words."""
+    return first + second.removeprefix(continuing_prefix)
+
+
+def read_vocabulary(tokenizer: PreTrainedTokenizerBase) -> Vocabulary:
+    """The words of a tokenizer; one that cannot be trimmed is an error that says why."""
+    check_trimmable(tokenizer)
+    content = read_json(tokenizer)
+    model = content["model"]
+    pieces = _list_pieces(tokenizer)
+    scores = dict(model["vocab"]) if model["type"] == "Unigram" else None
+    return Vocabulary(
+        kind=model["type"],
+        pieces=pieces,
+        scores=None if scores is None else [scores.get(piece, 0.0) for piece in pieces],
+        merges=[to_merge(merge) for merge in model.get("merges", ())],
+        special=frozenset(_find_special(tokenizer, pieces)),
+        unknown_id=tokenizer.unk_token_id,
+        is_byte_level='"ByteLevel"' in json.dumps(content["decoder"]),
+        continuing_prefix=model.get("continuing_subword_prefix") or "",
+        end_suffix=model.get("end_of_word_suffix") or "",
+    )
+
+
+def read_json(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """What tokenizer.json holds."""
+    content: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
+    return content
+
+
+def to_merge(merge: str | list[str]) -> Merge:
+    """Older files write 'a b', newer ones ['a', 'b']."""
+    first, second = merge.split(" ") if isinstance(merge, str) else merge
+    return first, second
+
+
+def _list_pieces(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    by_id = {number: piece for piece, number in tokenizer.get_vocab().items()}
+    if by_id and max(by_id) == len(by_id) - 1:
+        return [by_id[number] for number in range(len(by_id))]
+    raise ModelError(
+        complain(
+            f"the {type(tokenizer).__name__} has {len(by_id)} words, and its ids do not run from 0 to {len(by_id) - 1}",
+            "a vocabulary can be trimmed where every id has one word",
+            "Remove model.trim_vocabulary",
+        )
+    )
+
+
+def _find_special(tokenizer: PreTrainedTokenizerBase, pieces: list[str]) -> set[int]:
+    sentinels = {number for number, piece in enumerate(pieces) if _SENTINEL.fullmatch(piece)}
+    return sentinels | set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
+
+
+def check_trimmable(tokenizer: PreTrainedTokenizerBase) -> None:
+    """An error that says why, where the tokenizer's words cannot be reduced, or not to any use."""
+    name = type(tokenizer).__name__
+    if name == "ByT5Tokenizer":
+        raise ModelError(
+            complain(
+                f"the model reads bytes: its vocabulary has {len(tokenizer)} words",
+                "trimming so small a vocabulary saves nothing",
+                "Remove model.trim_vocabulary",
+            )
+        )
+    kind = type(tokenizer.backend_tokenizer.model).__name__ if tokenizer.is_fast else None
+    if kind not in KINDS:
+        raise ModelError(
+            complain(
+                f"the tokenizer is a {name}" + (f" of the kind {kind}" if kind else " written in Python"),
+                f"a vocabulary can be trimmed where tokenizer.json holds it as {', '.join(KINDS)}",
+                "Remove model.trim_vocabulary",
+            )
+        )
