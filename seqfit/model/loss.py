@@ -10,6 +10,7 @@ A mean of means would favour the tokens of short micro-batches.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +21,6 @@ from transformers import PreTrainedModel
 from seqfit.model.head import find_head
 from seqfit.model.linear_loss import linear_loss_sum
 from seqfit.model.ragged import Ragged
-from seqfit.model.segments import Layout
 
 IGNORED = -100
 
@@ -47,12 +47,14 @@ class LossModel(nn.Module):
         self._ragged = ragged
         self._head = find_head(model) if rule.chunked else None
 
-    def running(self, layout: Layout | None) -> contextlib.AbstractContextManager[None]:
-        """Around forward and backward of a micro-batch; None is a padded one."""
-        if layout is None:
+    def running(
+        self, source_lengths: Sequence[int] | None, target_lengths: Sequence[int] | None
+    ) -> contextlib.AbstractContextManager[None]:
+        """Around forward and backward of a micro-batch, with the lengths of its segments; None if it is padded."""
+        if source_lengths is None:
             return contextlib.nullcontext()
         assert self._ragged is not None
-        return self._ragged.running(layout)
+        return self._ragged.running(self._ragged.layout(source_lengths, target_lengths))
 
     def forward(
         self,

@@ -16,7 +16,7 @@ padded forward work as ever:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,6 +28,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from seqfit.model.distance_bias import bias_by_distance
 from seqfit.model.head import BART_TYPES, T5_TYPES
+from seqfit.model.padded_attention import attend_padded
 from seqfit.model.segment_attention import attend_segments
 from seqfit.model.segments import Layout, Pairing
 
@@ -36,10 +37,14 @@ BERT_TYPES = {"bert": 0, "electra": 0, "roberta": 1, "xlm-roberta": 1, "camember
 
 
 class Ragged:
-    """A stock model that also runs packed rows. One at a time: the layout is the model's while it runs."""
+    """A stock model that also runs packed rows. One at a time: the layout is the model's while it runs.
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    Attention is blockwise where a segment is longer than `blockwise_above` tokens, else torch's own.
+    """
+
+    def __init__(self, model: PreTrainedModel, blockwise_above: int = 0) -> None:
         self._model = model
+        self._blockwise_above = blockwise_above
         self._layout: Layout | None = None
         kind = model.config.model_type
         model.set_attn_implementation(NAME)
@@ -50,6 +55,10 @@ class Ragged:
         else:
             self._first_position = BERT_TYPES[kind] * (1 + int(model.config.pad_token_id or 0))
             model.base_model.encoder.register_forward_hook(self._keep_first_tokens)
+
+    def layout(self, source_lengths: Sequence[int], target_lengths: Sequence[int] | None) -> Layout:
+        """Of a packed micro-batch."""
+        return Layout(source_lengths, target_lengths, blockwise_above=self._blockwise_above)
 
     @contextmanager
     def running(self, layout: Layout) -> Iterator[None]:
@@ -181,11 +190,14 @@ def _attend(
         )
         return output
     q_NHK, k_NHK, v_NHK = (states_1HNK[0].transpose(0, 1) for states_1HNK in (query, key, value))
-    output_NHK = attend_segments(
+    pairing = find_pairing(module, layout)
+    longest = max(pairing.queries.longest, pairing.keys.longest)
+    attend = attend_segments if longest > layout.blockwise_above else attend_padded
+    output_NHK = attend(
         q_NHK,
         k_NHK,
         v_NHK,
-        find_pairing(module, layout),
+        pairing,
         bias_HR=None if position_bias is None or position_bias.numel() == 0 else position_bias,
         scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
         dropout=dropout,

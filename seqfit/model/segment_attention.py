@@ -36,7 +36,7 @@ def attend_segments(
     dropout: float = 0.0,
 ) -> torch.Tensor:
     """[N, H, K]: each query's mean of the values of its own segment, weighted by softmax(scale * q k + bias)."""
-    assert (len(q_NHK), len(k_NHK)) == pairing.shape
+    assert (len(q_NHK), len(k_NHK)) == (sum(pairing.queries.lengths), sum(pairing.keys.lengths))
     output_NHK: torch.Tensor = _SegmentAttention.apply(q_NHK, k_NHK, v_NHK, bias_HR, pairing, scale, dropout)
     return output_NHK
 

@@ -40,6 +40,10 @@ class Segments:
         """Tokens of the longest."""
         return max(self.lengths)
 
+    def to_tensor(self, device: torch.device) -> torch.Tensor:
+        """[B]: the lengths."""
+        return _to_row(np.array(self.lengths), device)[0]
+
     def positions(self, device: torch.device) -> torch.Tensor:
         """[1, N]: 0 1 2 0 1 for pieces of 3 and 2."""
         return _to_row(np.concatenate([np.arange(length) for length in self.lengths]), device)
@@ -70,7 +74,7 @@ class Pairing:
     """Which queries look at which keys, cut into blocks; shared by all layers of a stack."""
 
     def __init__(self, queries: Segments, keys: Segments, *, causal: bool) -> None:
-        self.shape = sum(queries.lengths), sum(keys.lengths)
+        self.queries, self.keys = queries, keys
         self.causal = causal
         longest = queries.longest
         self.rows = longest if longest <= WHOLE else BLOCK
@@ -101,9 +105,15 @@ class Pairing:
 
 
 class Layout:
-    """The pieces of both sides of one micro-batch, and who looks at whom. A classifier has no target."""
+    """The pieces of both sides of one micro-batch, and who looks at whom. A classifier has no target.
 
-    def __init__(self, source_lengths: Sequence[int], target_lengths: Sequence[int] | None = None) -> None:
+    Attention is blockwise where a row of queries or keys has a segment longer than `blockwise_above` tokens.
+    """
+
+    def __init__(
+        self, source_lengths: Sequence[int], target_lengths: Sequence[int] | None = None, *, blockwise_above: int = 0
+    ) -> None:
+        self.blockwise_above = blockwise_above
         self.source = Segments(tuple(source_lengths))
         self.target = None if target_lengths is None else Segments(tuple(target_lengths))
         self.encoder = Pairing(self.source, self.source, causal=False)

@@ -6,6 +6,7 @@ the way, for the run's events.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import torch
@@ -16,8 +17,12 @@ from seqfit.model.lean import make_lean
 from seqfit.model.loss import LossModel, LossRule
 from seqfit.model.ragged import Ragged, explain_why_not
 from seqfit.recipe.schema import TrainRecipe
+from seqfit.step.compiling import compile_blocks
 from seqfit.step.host_memory import keep_freed_memory
+from seqfit.step.recompute import enable_recompute
 from seqfit.strategy.schema import Strategy
+
+SHORT = 512  # tokens
 
 
 @dataclass(frozen=True)
@@ -26,18 +31,37 @@ class Execution:
 
     model: LossModel
     batching: Batching
-    events: list[str]  # what differs from what the strategy asked for
+    events: list[tuple[str, str]]  # kind and message: what was plugged in, what differs from what was asked for
+
+
+def choose_blockwise_above(attention: str, device: torch.device) -> int:
+    """The length up to which torch's own attention is used, on segments padded for it alone.
+
+    On a CPU blockwise attention is the faster one at every length (benchmarks/attention). On a GPU a short segment is
+    a matter of launches, of which torch's has fewer; not measured on one.
+    """
+    if attention == "stock":
+        return sys.maxsize
+    return 0 if attention == "blockwise" or device.type == "cpu" else SHORT
 
 
 def build_execution(model: PreTrainedModel, strategy: Strategy, train: TrainRecipe, device: torch.device) -> Execution:
     """Plug in what the strategy asks for; what can't be had is told, never left out quietly."""
-    rule = LossRule(train.label_smoothing, train.z_loss, chunked=strategy.loss == "chunked")
-    if strategy.batching != "ragged":
-        return Execution(LossModel(model, rule), strategy.batching, [])
+    events: list[tuple[str, str]] = []
+    blocks = enable_recompute(model, strategy.recompute)
+    if blocks:
+        events.append(("recompute", f"activations of {blocks} blocks are computed again in the backward"))
+    batching, ragged = strategy.batching, None
     reason = explain_why_not(model)
-    if reason is not None:
-        return Execution(LossModel(model, rule), "grouped", [f"padded batches grouped by length: {reason}"])
-    make_lean(model, device)
+    if batching == "ragged" and reason is not None:
+        batching = "grouped"
+        events.append(("fallback", f"padded batches, grouped by length: {reason}"))
+    elif batching == "ragged":
+        make_lean(model, device)
+        ragged = Ragged(model, choose_blockwise_above(strategy.attention, device))
     if device.type == "cpu":
         keep_freed_memory()
-    return Execution(LossModel(model, rule, Ragged(model)), "ragged", [])
+    if strategy.compile:
+        events.append(("compile", f"{compile_blocks(model, device)} blocks, at the first steps"))
+    rule = LossRule(train.label_smoothing, train.z_loss, chunked=strategy.loss == "chunked")
+    return Execution(LossModel(model, rule, ragged), batching, events)

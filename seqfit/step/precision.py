@@ -26,6 +26,9 @@ class Precision:
         dtype = torch.bfloat16 if self.name == "bf16" else torch.float16
         return torch.autocast(self.device.type, dtype=dtype)
 
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
     @property
     def needs_scaler(self) -> bool:
         """fp16 gradients underflow without one."""

@@ -14,7 +14,7 @@ from torch import nn
 from seqfit.data.loader import GlobalBatch
 from seqfit.data.micro_batch import MicroBatch
 from seqfit.model.loss import LossModel
-from seqfit.model.segments import Layout
+from seqfit.step.in_backward import InBackward
 from seqfit.step.precision import Precision
 
 
@@ -35,29 +35,37 @@ class TrainStep:
         optimizer: torch.optim.Optimizer,
         precision: Precision,
         clip_norm: float | None,
+        *,
+        in_backward: bool = False,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
         self.precision = precision
         self.clip_norm = clip_norm
+        self._in_backward = InBackward(optimizer) if in_backward else None
         self._scaler = torch.amp.GradScaler(precision.device.type) if precision.needs_scaler else None
 
     def __call__(self, batch: GlobalBatch) -> StepOutcome:
         """One update with the whole global batch."""
         loss = torch.zeros((), device=self.precision.device)
-        for micro_batch in batch.micro_batches:
+        for number, micro_batch in enumerate(batch.micro_batches, 1):
+            if self._in_backward is not None:
+                self._in_backward.arm(last=number == len(batch.micro_batches))
             loss += self._accumulate(micro_batch.to(self.precision.device), batch.loss_terms)
         return StepOutcome(loss, self._update())
 
     def _accumulate(self, batch: MicroBatch, loss_terms: int) -> torch.Tensor:
         """Add a micro-batch's share of the gradient; returns its share of the loss."""
-        with self.model.running(find_layout(batch)):
+        with self.model.running(batch.source_lengths, batch.target_lengths):
             with self.precision.autocast():
                 loss = micro_batch_loss_sum(self.model, batch) / loss_terms
             (loss if self._scaler is None else self._scaler.scale(loss)).backward()
         return loss.detach()
 
     def _update(self) -> torch.Tensor | None:
+        if self._in_backward is not None:
+            self._in_backward.finish()
+            return None
         if self._scaler is not None:
             self._scaler.unscale_(self.optimizer)
         norm = None
@@ -78,10 +86,3 @@ def micro_batch_loss_sum(model: nn.Module, batch: MicroBatch) -> torch.Tensor:
         batch.source_ids, batch.labels, batch.decoder_ids, batch.source_mask, counted_rows=batch.target_tokens
     )
     return loss
-
-
-def find_layout(batch: MicroBatch) -> Layout | None:
-    """Where the examples of a packed micro-batch lie; None for a padded one."""
-    if batch.source_lengths is None:
-        return None
-    return Layout(batch.source_lengths, batch.target_lengths)

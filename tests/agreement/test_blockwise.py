@@ -14,6 +14,7 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 from seqfit.model import segments
 from seqfit.model.distance_bias import bias_by_distance
+from seqfit.model.padded_attention import attend_padded
 from seqfit.model.seeded_dropout import MaskSource
 from seqfit.model.segment_attention import attend_segments
 from seqfit.model.segments import Pairing, Segments
@@ -54,14 +55,15 @@ def attend_eagerly(q: Any, k: Any, v: Any, table: Any, kind: str, scale: float) 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
 @pytest.mark.parametrize("scale", [1.0, WIDTH**-0.5])
+@pytest.mark.parametrize("attend", [attend_segments, attend_padded])
 @pytest.mark.usefixtures("block")
-def test_blockwise_attention_is_eager_attention(kind: str, scale: float) -> None:
+def test_attention_by_segments_is_eager_attention(attend: Any, kind: str, scale: float) -> None:
     pairing, queries, keys, table = build_case(kind)
     q = torch.randn(sum(queries), HEADS, WIDTH, requires_grad=True)
     k, v = (torch.randn(sum(keys), HEADS, WIDTH, requires_grad=True) for _ in range(2))
     bias = None if kind == "cross" else bias_by_distance(table, pairing.longest)
     inputs = [q, k, v, *(() if kind == "cross" else (table.relative_attention_bias.weight,))]
-    ours = attend_segments(q, k, v, pairing, bias_HR=bias, scale=scale)
+    ours = attend(q, k, v, pairing, bias_HR=bias, scale=scale)
     parts = zip(q.split(queries), k.split(keys), v.split(keys), strict=True)
     eager = torch.cat([attend_eagerly(*part, table, kind, scale) for part in parts])
     gradient = torch.randn_like(eager)

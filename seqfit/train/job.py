@@ -1,0 +1,197 @@
+"""Builds all that a run trains with, from a recipe: strategy, data, model, optimizer, batches, evaluation.
+
+Everything that can be wrong with what was given is found here, before the run directory is made, so a mistake leaves
+nothing behind. What was decided on the way becomes events of the run.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from seqfit.data.batching import Batching, MicroBatchRule
+from seqfit.data.encode import smaller_limit
+from seqfit.data.loader import Loader
+from seqfit.data.remap import count_words, remap_data
+from seqfit.data.tokenize import PreparedData, TokenizedSplit, prepare_data
+from seqfit.errors import RecipeError, complain
+from seqfit.evaluate.answer import Answerer, build_padding
+from seqfit.evaluate.score import choose_metrics
+from seqfit.model.adapters import add_adapters, choose_lora
+from seqfit.model.build import check_vocabulary, load_model, load_position_limit, load_tokenizer
+from seqfit.model.freezing import freeze_parts
+from seqfit.model.trim import trim_vocabulary
+from seqfit.recipe.schema import Recipe
+from seqfit.step.execution import Execution, build_execution
+from seqfit.step.optimizers import build_optimizer
+from seqfit.step.precision import Precision, choose_device, choose_precision
+from seqfit.step.step import TrainStep
+from seqfit.strategy.load import load_strategy
+from seqfit.strategy.schema import Strategy
+from seqfit.tasks import Task, build_task
+from seqfit.train.view import View
+
+DEFAULT_EPOCHS = 3.0
+Events = list[tuple[str, str]]  # kind, message
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a run trains with, built and checked before the first step."""
+
+    recipe: Recipe
+    strategy: Strategy
+    task: Task
+    step: TrainStep
+    loader: Loader
+    validation: TokenizedSplit | None
+    answerer: Answerer
+    metrics: list[str]
+    best: str  # the score that decides which checkpoint is kept
+    total_steps: int
+    events: Events = field(default_factory=list)  # what was decided while building it
+
+
+@dataclass(frozen=True)
+class _Learner:
+    """A model with the tokenizer and the data that fit it."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    data: PreparedData
+    events: Events
+
+
+def build_job(recipe: Recipe, view: View) -> tuple[Job, PreparedData]:
+    """Everything that the loop needs, checked."""
+    strategy = load_strategy(recipe)
+    device = choose_device(strategy)
+    precision = choose_precision(strategy, device, recipe.allow)
+    task = build_task(recipe.task)
+    metrics, best = choose_metrics(task, recipe.eval)
+    if strategy.threads is not None:
+        torch.set_num_threads(strategy.threads)
+    seed_everything(recipe.seed)
+
+    learner = _build_learner(recipe, strategy, device, view)
+    execution = build_execution(learner.model, strategy, recipe.train, device)
+    step, reason = _build_step(recipe, strategy, execution, precision)
+    loader = Loader(
+        learner.data.splits["train"],
+        build_padding(learner.model, learner.tokenizer),
+        build_rule(strategy, recipe, execution.batching),
+        batch_examples=recipe.train.examples_per_step,
+        batch_tokens=recipe.train.batch_tokens,
+        seed=recipe.seed,
+    )
+    job = Job(
+        recipe=recipe,
+        strategy=strategy,
+        task=task,
+        step=step,
+        loader=loader,
+        validation=learner.data.splits.get("validation"),
+        answerer=_build_answerer(recipe, learner, precision),
+        metrics=metrics,
+        best=best,
+        total_steps=_count_steps(recipe, loader),
+        events=[*learner.events, *execution.events, ("optimizer", reason), ("precision", str(precision))],
+    )
+    return job, learner.data
+
+
+def _build_learner(recipe: Recipe, strategy: Strategy, device: torch.device, view: View) -> _Learner:
+    """In this order: trimming replaces the embeddings, adapters freeze what is there."""
+    tokenizer = load_tokenizer(recipe.model)
+    limit = load_position_limit(recipe.model)
+    data = prepare_data(recipe, tokenizer, ("train", "validation"), position_limit=limit, progress=view.progress)
+    model = load_model(recipe.model, list(recipe.task.label_values) or None)
+    check_vocabulary(model, tokenizer, recipe.model)
+    events: Events = []
+    if recipe.model.trim_vocabulary is not None:
+        trimmed = trim_vocabulary(model, tokenizer, count_words(data, len(tokenizer)), recipe.model.trim_vocabulary)
+        tokenizer, data = trimmed.tokenizer, remap_data(data, trimmed.kept.remap)
+        events.append(("trim", str(trimmed.report)))
+    lora = choose_lora(recipe.model.lora, strategy.lora_rank)
+    if lora is not None:
+        events.append(("lora", add_adapters(model, lora)))
+    frozen = [*dict.fromkeys([*recipe.model.freeze, *strategy.freeze])]
+    if frozen:
+        events.append(("freeze", freeze_parts(model, frozen).text))
+    return _Learner(model.to(device), tokenizer, data, events)
+
+
+def _build_step(
+    recipe: Recipe, strategy: Strategy, execution: Execution, precision: Precision
+) -> tuple[TrainStep, str]:
+    optimizer, reason = build_optimizer(
+        execution.model,
+        recipe.train.optimizer,
+        recipe.train.learning_rate,
+        kernel=strategy.optimizer_kernel,
+        override=strategy.optimizer,
+        device=precision.device,
+    )
+    step = TrainStep(
+        execution.model,
+        optimizer,
+        precision,
+        recipe.train.clip_norm,
+        in_backward=strategy.optimizer_in_backward,
+    )
+    return step, reason
+
+
+def _build_answerer(recipe: Recipe, learner: _Learner, precision: Precision) -> Answerer:
+    limit = load_position_limit(recipe.model)
+    return Answerer(
+        model=learner.model,
+        tokenizer=learner.tokenizer,
+        precision=precision,
+        beams=recipe.eval.beams,
+        max_new_tokens=recipe.eval.max_new_tokens or choose_answer_length(learner.data, limit),
+        batch_tokens=recipe.eval.batch_tokens,
+        labels=list(recipe.task.label_values) or None,
+    )
+
+
+def choose_answer_length(data: PreparedData, position_limit: int | None) -> int:
+    """A quarter more than any target, for later questions may have longer answers; within the model's positions."""
+    longest = max(int(split.target_lengths.max(initial=0)) for split in data.splits.values())
+    return smaller_limit(longest + longest // 4 + 1, None if position_limit is None else position_limit - 1) or 1
+
+
+def build_rule(strategy: Strategy, recipe: Recipe, batching: Batching) -> MicroBatchRule:
+    """How micro-batches are cut and padded."""
+    return MicroBatchRule(
+        batching=batching,
+        tokens=strategy.micro_batch_tokens,
+        examples=strategy.micro_batch_examples,
+        pad_multiple=strategy.pad_multiple,
+        pad_source_tokens=recipe.task.max_source_tokens,
+        pad_target_tokens=None if recipe.model.kind == "classifier" else recipe.task.max_target_tokens,
+    )
+
+
+def seed_everything(seed: int) -> None:
+    """Python's, numpy's and torch's generators, on every device."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def _count_steps(recipe: Recipe, loader: Loader) -> int:
+    steps = recipe.train.steps or loader.count_steps(recipe.train.epochs or DEFAULT_EPOCHS)
+    if steps == 0:
+        raise RecipeError(
+            complain(
+                f"train.epochs is {recipe.train.epochs} and data.weight {[source.weight for source in recipe.sources]}",
+                "that makes less than one step",
+                "Raise one of them, or set train.steps",
+            )
+        )
+    return steps
