@@ -19,10 +19,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from seqfit.errors import complain
 from seqfit.metrics.choice import find_metric_mistakes
 from seqfit.recipe.load import read_recipe
 from seqfit.recipe.mistakes import Mistake
-from seqfit.recipe.schema import DEFAULT_ALLOW, Recipe, TaskRecipe
+from seqfit.recipe.schema import DEFAULT_ALLOW, Recipe, TaskRecipe, TrainRecipe
 from seqfit.strategy.load import find_strategy_mistakes
 from seqfit.strategy.schema import LOSSY
 from seqfit.tasks.rules import find_task_mistakes, find_template_mistakes
@@ -41,7 +42,8 @@ def find_mistakes(values: Mapping[str, Any]) -> list[Mistake]:
     return [
         *_find_task_mistakes(task),
         *_find_metric_mistakes(evaluation, task.get("name")),
-        *_find_strategy_mistakes(values.get("strategy"), values.get("allow", DEFAULT_ALLOW)),
+        *_find_strategy_mistakes(values.get("strategy"), values.get("allow", DEFAULT_ALLOW), values.get("train", {})),
+        *_find_trim_mistakes(_mapping(values.get("model")), values.get("allow", DEFAULT_ALLOW)),
     ]
 
 
@@ -62,9 +64,25 @@ def _find_metric_mistakes(evaluation: Mapping[str, Any], task_name: object) -> l
     return find_metric_mistakes(defaults, best)
 
 
-def _find_strategy_mistakes(strategy: Any, allow: Any) -> list[Mistake]:
+def _find_strategy_mistakes(strategy: Any, allow: Any, train: Any) -> list[Mistake]:
     readable = strategy if isinstance(strategy, str | Mapping) else None
-    return find_strategy_mistakes(readable, allow if _is_words(allow) else LOSSY)
+    try:
+        trained_by = TrainRecipe.model_validate(train)
+    except ValidationError:  # reported by the schema; what disagrees with it can't be told yet
+        trained_by = None
+    return find_strategy_mistakes(readable, allow if _is_words(allow) else LOSSY, trained_by)
+
+
+def _find_trim_mistakes(model: Mapping[str, Any], allow: Any) -> list[Mistake]:
+    """A trimmed softmax is another loss: the words that go would have had their share of the probability."""
+    if model.get("trim_vocabulary") is None or not _is_words(allow) or "trim" in allow:
+        return []
+    sentence = complain(
+        f"'{model['trim_vocabulary']}' is given, but the recipe allows {allow}",
+        "a trimmed vocabulary changes the loss and is used only where the recipe allows it",
+        f"Add it with 'allow=[{', '.join([*allow, 'trim'])}]', or remove model.trim_vocabulary",
+    )
+    return [(("model", "trim_vocabulary"), sentence)]
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -82,6 +82,13 @@ def test_what_the_schema_refuses_is_not_told_twice() -> None:
     assert find_mistakes({"task": {"name": "qa"}, "eval": []}) == []
 
 
+def test_a_strategy_that_disagrees_with_the_training_is_told_with_the_rest() -> None:
+    wrong = GOOD | {"strategy": "in_backward", "sede": 1}
+    assert refused_fields(wrong) == ["sede", "strategy.optimizer_in_backward"]
+    assert refused_fields(wrong | {"train": {"clip_norm": 0}}) == ["train.clip_norm", "sede"]
+    assert load_checked_recipe(GOOD, ["strategy=in_backward", "train.clip_norm=null"]).train.clip_norm is None
+
+
 def test_an_inherited_mistake_names_its_file(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(
         "model: {name: m}\ntask: {name: qa, source: '{q', target: '{a}'}\ndata: {path: d}\n"
@@ -102,3 +109,12 @@ def test_fields_are_named_by_their_path() -> None:
 def test_checking_needs_no_torch() -> None:
     program = "import sys, seqfit.checks; assert not {'torch', 'transformers', 'datasets'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_trimmed_vocabulary_must_be_allowed() -> None:
+    trimmed = GOOD | {"model": {"name": "m", "trim_vocabulary": "data"}}
+    with pytest.raises(RecipeError, match=r"allows \['bf16'\].*changes the loss.*'allow=\[bf16, trim\]'"):
+        load_checked_recipe(trimmed)
+    assert refused_fields(trimmed, "allow=[]") == ["model.trim_vocabulary"]
+    assert load_checked_recipe(trimmed, ["allow=[trim]"]).model.trim_vocabulary == "data"
+    assert load_checked_recipe(trimmed, ["allow=[trim]", "model.trim_vocabulary=500"]).model.trim_vocabulary == 500

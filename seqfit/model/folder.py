@@ -16,6 +16,7 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seqfit.errors import ModelError, complain
+from seqfit.model.adapters import has_adapters, merged_state_dict, save_adapter
 from seqfit.model.build import load_model, load_tokenizer, quiet
 from seqfit.model.decode import build_generation_config
 from seqfit.recipe.schema import ModelRecipe, TaskRecipe
@@ -58,7 +59,11 @@ def save_checkpoint(
     for leftover in (fresh, old):
         shutil.rmtree(leftover, ignore_errors=True)
     with quiet():
-        model.save_pretrained(fresh)
+        if has_adapters(model):  # merged, so that plain transformers loads it; the adapters alone lie beside
+            model.save_pretrained(fresh, state_dict=merged_state_dict(model))
+            save_adapter(model, fresh / "adapter")
+        else:
+            model.save_pretrained(fresh)
         tokenizer.save_pretrained(fresh)
         if teaching.kind == "text-to-text":  # plain `generate` stops at 20 tokens otherwise
             build_generation_config(model, teaching.beams, teaching.max_new_tokens).save_pretrained(fresh)

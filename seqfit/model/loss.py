@@ -19,10 +19,8 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from seqfit.model.head import find_head
-from seqfit.model.linear_loss import linear_loss_sum
+from seqfit.model.linear_loss import IGNORED, linear_loss_sum
 from seqfit.model.ragged import Ragged
-
-IGNORED = -100
 
 
 @dataclass(frozen=True)

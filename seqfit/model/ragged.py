@@ -107,7 +107,8 @@ class Ragged:
         for module in self._model.modules():
             if hasattr(module, "compute_bias"):
                 crosswise = module.is_decoder and not module.is_causal
-                module.compute_bias = self._bias_of_cross(module) if crosswise else self._bias_of(module)
+                compute_bias = self._bias_of_cross(module) if crosswise else self._bias_of(module)
+                module.compute_bias = torch.compiler.disable(compute_bias)
                 module.has_relative_attention_bias = crosswise or module.has_relative_attention_bias
 
     def _bias_of(self, module: Any) -> Callable[..., torch.Tensor]:
@@ -205,5 +206,6 @@ def _attend(
     return output_NHK[None], None
 
 
-AttentionInterface.register(NAME, _attend)
+# Not compiled: it loops over segments, and a graph of them would be made anew for every micro-batch.
+AttentionInterface.register(NAME, torch.compiler.disable(_attend))
 AttentionMaskInterface.register(NAME, sdpa_mask)

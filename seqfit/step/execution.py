@@ -57,7 +57,8 @@ def build_execution(model: PreTrainedModel, strategy: Strategy, train: TrainReci
         batching = "grouped"
         events.append(("fallback", f"padded batches, grouped by length: {reason}"))
     elif batching == "ragged":
-        make_lean(model, device)
+        if not strategy.compile:  # which fuses these parts by itself, and can't look into numpy
+            make_lean(model, device)
         ragged = Ragged(model, choose_blockwise_above(strategy.attention, device))
     if device.type == "cpu":
         keep_freed_memory()

@@ -13,9 +13,19 @@ from pydantic import ValidationError
 
 from seqfit.errors import RecipeError, complain, did_you_mean
 from seqfit.recipe.mistakes import Mistake, explain, report_mistakes, to_line
-from seqfit.recipe.schema import Recipe
+from seqfit.recipe.schema import Recipe, TrainRecipe
 from seqfit.recipe.yaml_text import read_yaml, write_yaml
+from seqfit.strategy.conflicts import find_conflicts
 from seqfit.strategy.schema import LOSSY, Strategy
+
+_WITHOUT = {  # how a strategy goes without each of its lossy kinds
+    "bf16": "set strategy.precision=fp32",
+    "fp16": "set strategy.precision=fp32",
+    "adafactor": "set strategy.optimizer=recipe",
+    "8bit": "set strategy.optimizer=recipe",
+    "lora": "remove strategy.lora_rank (model.lora makes adapters part of the recipe itself)",
+    "freeze": "remove strategy.freeze (model.freeze makes it part of the recipe itself)",
+}
 
 
 def list_strategies() -> list[str]:
@@ -25,15 +35,17 @@ def list_strategies() -> list[str]:
 
 
 def load_strategy(recipe: Recipe) -> Strategy:
-    """The strategy a recipe asks for, checked against its `allow:` list."""
-    mistakes = find_strategy_mistakes(recipe.strategy, recipe.allow)
+    """The strategy a recipe asks for, checked against its `allow:` list and its `train:` part."""
+    mistakes = find_strategy_mistakes(recipe.strategy, recipe.allow, recipe.train)
     if mistakes:
         raise RecipeError(report_mistakes("The strategy", list(map(to_line, mistakes))))
     return Strategy.model_validate(_to_fields(recipe.strategy))
 
 
-def find_strategy_mistakes(strategy: str | Mapping[str, Any] | None, allow: Sequence[str]) -> list[Mistake]:
-    """Everything wrong with a recipe's `strategy:` and `allow:`, and where the two disagree."""
+def find_strategy_mistakes(
+    strategy: str | Mapping[str, Any] | None, allow: Sequence[str], train: TrainRecipe | None = None
+) -> list[Mistake]:
+    """Everything wrong with a recipe's `strategy:` and `allow:`, and where they and `train:` (if readable) disagree."""
     wrong_words = [_explain_word(word) for word in allow if word not in LOSSY]
     if isinstance(strategy, str) and strategy not in list_strategies():
         return [_explain_name(strategy), *wrong_words]
@@ -42,7 +54,8 @@ def find_strategy_mistakes(strategy: str | Mapping[str, Any] | None, allow: Sequ
         loaded = Strategy.model_validate(fields)
     except ValidationError as error:
         return [*((("strategy", *path), text) for path, text in explain(error, fields, Strategy)), *wrong_words]
-    return [*wrong_words, *(_explain_lossy(kind, allow) for kind in loaded.lossy if kind not in allow)]
+    unallowed = [_explain_lossy(kind, allow) for kind in loaded.lossy if kind not in allow]
+    return [*wrong_words, *unallowed, *(find_conflicts(loaded, train) if train is not None else ())]
 
 
 def dump_strategy(strategy: Strategy) -> str:
@@ -82,6 +95,6 @@ def _explain_lossy(kind: str, allow: Sequence[str]) -> Mistake:
     sentence = complain(
         f"the strategy uses {kind}, but the recipe allows {list(allow)}",
         "a lossy strategy changes the update and is used only where the recipe names it",
-        f"Add it with 'allow=[{', '.join([*allow, kind])}]', or set strategy.precision=fp32",
+        f"Add it with 'allow=[{', '.join([*allow, kind])}]', or {_WITHOUT[kind]}",
     )
     return ("allow",), sentence

@@ -1,46 +1,34 @@
 """The training loop: steps, records, evaluations, the best checkpoint, early stopping.
 
-Nothing in it waits for the device but reading a record (every `log_every` steps) and an evaluation.
+Batches are prepared ahead of it, and records are read one step late: where it waits for the device, in a record, the
+device has the next step to work on. Only an evaluation and the end make it idle.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-import psutil
-import torch
-
-from seqfit.data.loader import GlobalBatch, Loader
+from seqfit.data.loader import GlobalBatch
+from seqfit.data.prefetch import prefetch
 from seqfit.data.tokenize import TokenizedSplit
-from seqfit.errors import TrainingFailed, complain
-from seqfit.evaluate.answer import Answerer
+from seqfit.errors import TrainingFailed
 from seqfit.evaluate.score import SplitScores, score_split
 from seqfit.metrics import higher_is_better
 from seqfit.model.folder import Teaching, save_checkpoint
-from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files
-from seqfit.rundir.records import EvaluationRecord, StepRecord
+from seqfit.rundir.records import EvaluationRecord
 from seqfit.rundir.writer import RunWriter
-from seqfit.step.step import StepOutcome, TrainStep
-from seqfit.strategy.schema import Strategy
-from seqfit.tasks import Task
+from seqfit.step.optimizers import set_learning_rate
+from seqfit.train.job import Job
 from seqfit.train.schedules import Schedule
+from seqfit.train.step_log import StepLog, explain_nan
 from seqfit.train.view import View
-
-
-@dataclass
-class _Window:
-    """What is summed up between two records."""
-
-    steps: int = 0
-    tokens: int = 0
-    losses: list[torch.Tensor] = field(default_factory=list)  # on the device until the record is written
-    terms: list[int] = field(default_factory=list)
-    started: float = field(default_factory=time.perf_counter)
 
 
 @dataclass
@@ -72,23 +60,6 @@ class Best:
         return kept, improved
 
 
-@dataclass(frozen=True)
-class Job:
-    """All that a run trains with, built and checked before the first step."""
-
-    recipe: Recipe
-    strategy: Strategy
-    task: Task
-    step: TrainStep
-    loader: Loader
-    validation: TokenizedSplit | None
-    answerer: Answerer
-    metrics: list[str]
-    best: str  # the score that decides which checkpoint is kept
-    total_steps: int
-    fallbacks: list[str] = field(default_factory=list)  # what runs otherwise than the strategy asked for
-
-
 class TrainingLoop:
     """Runs the steps of one run. All it leaves behind is in the run directory."""
 
@@ -99,7 +70,7 @@ class TrainingLoop:
         self._schedule = Schedule(job.recipe.train.schedule, job.total_steps)
         self._writer = writer
         self._view = view
-        self._window = _Window()
+        self._log = StepLog(writer, view, job.step.precision)
         stopping = job.recipe.eval.early_stopping
         self._best = Best(job.best, stopping.min_delta if stopping is not None else 0.0)
         self._number = 0
@@ -109,69 +80,36 @@ class TrainingLoop:
         if self._recipe.eval.at_start:
             self._evaluate(0)
         self._step.model.train()
-        self._window = _Window()
-        for number, batch in self._batches():
-            self._number = number
-            self._set_learning_rate(number)
-            outcome = self._step(batch)
-            self._observe(outcome, batch)
-            self._view.advance(number)
-            last = number == self._job.total_steps
-            if number % self._recipe.train.log_every == 0 or last:
-                self._log(number, batch, outcome)
-            if last or self._is_evaluation_due(number, batch):
-                self._evaluate(number)
-                if self._has_stalled():
-                    self._writer.event(
-                        "early-stopping",
-                        f"stopped at step {number}: {self._best.stale} evaluations without improvement",
-                    )
-                    break
+        with contextlib.closing(self._batches()) as batches, self._log:
+            for number, batch in enumerate(batches, 1):
+                self._number = number
+                rate = self._set_learning_rate(number)
+                outcome = self._step(batch)
+                self._log.write()  # of the step before: the device is busy with this one
+                self._log.observe(outcome, batch)
+                self._view.advance(number)
+                last = number == self._job.total_steps
+                if number % self._recipe.train.log_every == 0 or last:
+                    self._log.read(number, batch, outcome, rate)
+                if last or self._is_evaluation_due(number, batch):
+                    self._evaluate(number)
+                    if self._has_stalled():
+                        self._writer.event(
+                            "early-stopping",
+                            f"stopped at step {number}: {self._best.stale} evaluations without improvement",
+                        )
+                        break
         return self._number
 
-    def _batches(self) -> Iterator[tuple[int, GlobalBatch]]:
-        return zip(range(1, self._job.total_steps + 1), self._job.loader.iterate(), strict=False)
+    def _batches(self) -> Generator[GlobalBatch]:
+        batches = islice(self._job.loader.iterate(), self._job.total_steps)
+        return prefetch(batches, self._job.strategy.prefetch, pin=self._step.precision.device.type == "cuda")
 
-    def _set_learning_rate(self, number: int) -> None:
-        for group in self._step.optimizer.param_groups:
-            if group["lr"] is not None:  # None: Adafactor's relative steps set their own
-                group["lr"] = self._recipe.train.learning_rate * self._schedule.factor(number)
-
-    def _observe(self, outcome: StepOutcome, batch: GlobalBatch) -> None:
-        self._window.steps += 1
-        self._window.tokens += batch.source_tokens + batch.target_tokens
-        self._window.losses.append(outcome.loss)
-        self._window.terms.append(batch.loss_terms)
-
-    def _log(self, number: int, batch: GlobalBatch, outcome: StepOutcome) -> None:
-        """Write a record. This reads from the device and so waits for it."""
-        window = self._window
-        losses = torch.stack(window.losses).double().cpu()
-        weights = torch.tensor(window.terms, dtype=torch.float64)
-        loss = float((losses * weights).sum() / weights.sum())
-        seconds = time.perf_counter() - window.started
-        if not math.isfinite(loss):
-            raise TrainingFailed(_explain_nan(number, loss, self._step.precision.name))
-        rate = self._step.optimizer.param_groups[0]["lr"]
-        record = StepRecord(
-            step=number,
-            epoch=round(batch.epoch, 4),
-            loss=loss,
-            learning_rate=None if rate is None else float(rate),
-            gradient_norm=None if outcome.gradient_norm is None else float(outcome.gradient_norm),
-            examples=batch.examples,
-            source_tokens=batch.source_tokens,
-            target_tokens=batch.target_tokens,
-            padded_tokens=batch.padded_tokens,
-            micro_batches=len(batch.micro_batches),
-            step_seconds=seconds / window.steps,
-            tokens_per_second=window.tokens / seconds,
-            memory_bytes=measure_memory_bytes(self._step.precision.device),
-            time=time.time(),
-        )
-        self._writer.step(record)
-        self._view.step(record)
-        self._window = _Window()
+    def _set_learning_rate(self, number: int) -> float | None:
+        """The rate of this step; None where Adafactor's relative steps set their own."""
+        rate = self._recipe.train.learning_rate * self._schedule.factor(number)
+        set_learning_rate(self._step.optimizer, rate)
+        return None if self._step.optimizer.param_groups[0]["lr"] is None else rate
 
     def _is_evaluation_due(self, number: int, batch: GlobalBatch) -> bool:
         every = self._recipe.eval.every_steps
@@ -179,12 +117,14 @@ class TrainingLoop:
 
     def _evaluate(self, number: int) -> None:
         """Score the validation split, keep the checkpoint if it is the best so far."""
-        paused = time.perf_counter()
+        self._log.write()  # a loss that is no number ends the run before anything is kept
+        self._log.wait()
+        started = time.perf_counter()
         if self._job.validation is None:
             self.save(number)
         else:
             self._evaluate_on(self._job.validation, number)
-        self._window.started += time.perf_counter() - paused  # evaluations don't count as step time
+        self._log.leave_out(time.perf_counter() - started)
 
     def _evaluate_on(self, split: TokenizedSplit, number: int) -> None:
         result = score_split(
@@ -196,7 +136,7 @@ class TrainingLoop:
             progress=lambda done, total: self._view.progress("evaluating", done, total),
         )
         if result.loss is not None and not math.isfinite(result.loss):
-            raise TrainingFailed(_explain_nan(number, result.loss, self._step.precision.name))
+            raise TrainingFailed(explain_nan(number, result.loss, self._step.precision.name))
         record = EvaluationRecord(
             number, "validation", result.loss, result.scores.values, result.rows, result.seconds, time.time()
         )
@@ -236,21 +176,3 @@ class TrainingLoop:
     def checkpoint(self) -> Path:
         """Where the best model is kept."""
         return self._writer.path / files.CHECKPOINT
-
-
-def measure_memory_bytes(device: torch.device) -> int:
-    """Peak of what torch has allocated on a GPU; on a CPU what the process holds now."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    return int(psutil.Process().memory_info().rss)
-
-
-def _explain_nan(number: int, loss: float, precision: str) -> str:
-    change = "Lower train.learning_rate, or set train.schedule.warmup_steps"
-    if precision == "fp16":
-        change = "Set strategy.precision=fp32 or bf16: T5's feed-forward layers overflow in fp16"
-    return complain(
-        f"the loss is {loss} at step {number} ({precision})",
-        "training can't go on from a loss that is no number",
-        change,
-    )

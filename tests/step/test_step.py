@@ -89,7 +89,7 @@ def test_the_loss_waits_on_the_device_without_a_graph(model: Any, batch: GlobalB
 def test_twenty_steps_lower_the_loss_and_leave_the_weights_in_fp32(
     model: Any, batch: GlobalBatch, precision: str, optimizer: str
 ) -> None:
-    rule = build_optimizer(model, OptimizerRecipe.model_validate({"name": optimizer}), 1e-2)
+    rule, _ = build_optimizer(model, OptimizerRecipe.model_validate({"name": optimizer}), 1e-2, device=CPU)
     step = TrainStep(model, rule, Precision(precision, CPU, ""), 1.0)
     losses = [float(step(batch).loss) for _ in range(20)]
     assert losses[-1] < losses[0] / 3

@@ -9,13 +9,15 @@ from seqfit.recipe import Recipe
 from seqfit.recipe.yaml_text import read_yaml
 from seqfit.strategy import Strategy, load_strategy
 from seqfit.strategy.load import dump_strategy, list_strategies
+from seqfit.strategy.schema import LOSSY
 
 
-def recipe_with(strategy: Any, allow: list[str] | None = None) -> Recipe:
+def recipe_with(strategy: Any, allow: list[str] | None = None, train: dict[str, Any] | None = None) -> Recipe:
     values = {
         "model": {"name": "t5-small"},
         "task": {"name": "qa", "source": "{q}", "target": "{a}"},
         "data": {"path": "qa.csv"},
+        "train": train or {},
         "strategy": strategy,
     }
     return Recipe.model_validate(values if allow is None else {**values, "allow": allow})
@@ -27,8 +29,9 @@ def test_no_strategy_is_the_default_one() -> None:
 
 @pytest.mark.parametrize("name", list_strategies())
 def test_every_named_strategy_loads_where_it_is_allowed(name: str) -> None:
-    strategy = load_strategy(recipe_with(name, allow=["bf16", "fp16"]))
+    strategy = load_strategy(recipe_with(name, allow=list(LOSSY), train={"clip_norm": None}))
     assert strategy.name == name
+    assert strategy != Strategy(name=name)
 
 
 def test_vanilla_is_the_lossless_reference() -> None:
@@ -44,7 +47,7 @@ def test_fields_start_from_the_strategy_they_name() -> None:
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with pytest.raises(
-        RecipeError, match=r"strategy: 'vanila' is given\. The strategies are bf16, .* Did you mean 'vanilla'"
+        RecipeError, match=r"strategy: 'vanila' is given\. The strategies are 8bit, .* Did you mean 'vanilla'"
     ):
         load_strategy(recipe_with("vanila"))
 
@@ -54,6 +57,27 @@ def test_a_lossy_strategy_needs_the_recipes_leave(strategy: Any) -> None:
     with pytest.raises(RecipeError, match=r"uses fp16, but the recipe allows \['bf16'\].*allow=\[bf16, fp16\]"):
         load_strategy(recipe_with(strategy))
     assert load_strategy(recipe_with(strategy, allow=["fp16"])).precision == "fp16"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "kind", "way_out"),
+    [
+        ({"precision": "fp16"}, "fp16", "strategy.precision=fp32"),
+        ("adafactor", "adafactor", "strategy.optimizer=recipe"),
+        ("8bit", "8bit", "strategy.optimizer=recipe"),
+        ("lora", "lora", "remove strategy.lora_rank"),
+        ({"freeze": ["encoder"]}, "freeze", "remove strategy.freeze"),
+    ],
+)
+def test_the_way_out_fits_what_is_lossy(strategy: Any, kind: str, way_out: str) -> None:
+    with pytest.raises(RecipeError, match=rf"uses {kind}, .*'allow=\[bf16, {kind}\]', or (set )?{way_out}"):
+        load_strategy(recipe_with(strategy))
+
+
+def test_a_strategy_that_disagrees_with_the_recipes_training_is_a_mistake() -> None:
+    with pytest.raises(RecipeError, match=r"strategy\.optimizer_in_backward: it is on and train\.clip_norm is 1"):
+        load_strategy(recipe_with("in_backward"))
+    assert load_strategy(recipe_with("in_backward", train={"clip_norm": None})).optimizer_in_backward
 
 
 def test_a_strict_recipe_refuses_bf16() -> None:

@@ -1,8 +1,23 @@
 from __future__ import annotations
 
 import math
+import threading
+from pathlib import Path
+from typing import Any
 
+import pytest
+
+import seqfit
+from seqfit.data.loader import GlobalBatch
+from seqfit.data.prefetch import THREAD_NAME
+from seqfit.errors import TrainingFailed
+from seqfit.rundir import files
+from seqfit.rundir.records import EvaluationRecord, StepRecord
+from seqfit.step.step import StepOutcome, TrainStep
 from seqfit.train.loop import Best
+from seqfit.train.view import Silent
+
+Recipe = dict[str, Any]
 
 
 def test_the_first_evaluation_is_the_best_so_far() -> None:
@@ -35,3 +50,103 @@ def test_without_any_score_the_first_model_is_kept() -> None:
     best = Best("loss", 0.0)
     assert best.judge(None, None) == (True, True)
     assert math.isinf(best.loss)
+
+
+class Diary(Silent):
+    """What the loop showed, in order."""
+
+    def __init__(self) -> None:
+        self.entries: list[str] = []
+
+    def step(self, record: StepRecord) -> None:
+        self.entries.append(f"record {record.step}")
+
+    def evaluation(self, record: EvaluationRecord, best: bool) -> None:
+        self.entries.append(f"evaluation {record.step}")
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int]]:
+    """Loss and target tokens of every step made."""
+    made: list[tuple[float, int]] = []
+    step = TrainStep.__call__
+
+    def spy(self: TrainStep, batch: GlobalBatch) -> StepOutcome:
+        outcome = step(self, batch)
+        made.append((float(outcome.loss), batch.loss_terms))
+        return outcome
+
+    monkeypatch.setattr(TrainStep, "__call__", spy)
+    return made
+
+
+def test_a_record_is_written_after_the_next_step_but_before_an_evaluation(
+    word_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    diary = Diary()
+    step = TrainStep.__call__
+
+    def spy(self: TrainStep, batch: GlobalBatch) -> StepOutcome:
+        diary.entries.append("launch")
+        return step(self, batch)
+
+    monkeypatch.setattr(TrainStep, "__call__", spy)
+    recipe = word_recipe | {"train": word_recipe["train"] | {"steps": 8, "log_every": 3}, "eval": {"every_steps": 6}}
+    seqfit.train(recipe, out=tmp_path / "run", view=diary)
+    assert diary.entries == [
+        *["launch"] * 4,
+        "record 3",
+        *["launch"] * 2,
+        "record 6",
+        "evaluation 6",
+        *["launch"] * 2,
+        "record 8",
+        "evaluation 8",
+    ]
+
+
+def test_records_say_what_the_steps_gave(word_recipe: Recipe, steps: list[tuple[float, int]], tmp_path: Path) -> None:
+    run = seqfit.train(word_recipe, out=tmp_path / "run")
+    assert [record["step"] for record in run.steps()] == [4, 8, 12]
+    for record in run.steps():
+        window = steps[record["step"] - 4 : record["step"]]
+        mean = sum(loss * terms for loss, terms in window) / sum(terms for _, terms in window)
+        assert record["loss"] == pytest.approx(mean, rel=1e-12)
+        assert record["learning_rate"] == pytest.approx(1e-2 * (1 - (record["step"] - 1) / 12), rel=1e-12)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_a_run_that_breaks_off_in_a_step_keeps_the_record_before_it(
+    word_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    step = TrainStep.__call__
+    made = 0
+
+    def break_off(self: TrainStep, batch: GlobalBatch) -> StepOutcome:
+        nonlocal made
+        made += 1
+        if made == 5:
+            raise error
+        return step(self, batch)
+
+    monkeypatch.setattr(TrainStep, "__call__", break_off)
+    with pytest.raises(error):
+        seqfit.train(word_recipe, out=tmp_path / "run")
+    assert [record["step"] for record in seqfit.Run(tmp_path / "run").steps()] == [4]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_NAME)]
+
+
+def test_a_model_whose_loss_is_no_number_is_never_kept(word_recipe: Recipe, tmp_path: Path) -> None:
+    recipe = word_recipe | {"train": word_recipe["train"] | {"learning_rate": 1e30, "clip_norm": None}}
+    with pytest.raises(TrainingFailed, match="step 4"):
+        seqfit.train(recipe, out=tmp_path / "run")
+    assert not (tmp_path / "run" / files.CHECKPOINT).exists()
+
+
+def test_prefetching_changes_no_loss(word_recipe: Recipe, tmp_path: Path) -> None:
+    losses = [
+        [record["loss"] for record in seqfit.train(word_recipe, [f"strategy.prefetch={ahead}"], out=path).steps()]
+        for ahead, path in ((0, tmp_path / "plain"), (3, tmp_path / "early"))
+    ]
+    assert losses[0] == losses[1]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_NAME)]

@@ -1,0 +1,65 @@
+"""torch.compile of a model's blocks, one by one, for training.
+
+In: a model. Out: the same model, whose blocks run compiled in `train()` and as they were in `eval()`.
+
+Blocks of one kind share their machine code, so T5's 24 blocks are compiled four times (encoder and decoder, with and
+without the position table), not 24 times, and shapes are symbols: a new length compiles nothing. What does compile
+again: a size of 1, and a batch without padding, whose mask transformers leaves out. Generation is left alone, for its
+cache grows by a token at each call.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from typing import Any
+
+import torch
+from torch import nn
+
+from seqfit.errors import RecipeError, complain
+from seqfit.model.blocks import find_blocks
+
+# torch's own is 8, beyond which it goes on eagerly with no more than a log line. T5 has 4 kinds of blocks, each with
+# or without a mask, and with sizes of 1: 8 is reached by a stray batch of one example.
+RECOMPILE_LIMIT = 64
+
+
+def compile_blocks(model: nn.Module, device: torch.device, *, backend: str = "inductor") -> int:
+    """How many blocks are compiled; the compiling itself happens at the first steps."""
+    if backend == "inductor":
+        check_compiler(device)
+    blocks = find_blocks(model, "strategy.compile")
+    for block in blocks.values():
+        _compile_training(block, backend)
+    return len(blocks)
+
+
+def check_compiler(device: torch.device) -> None:
+    """torch.compile writes C++ for a CPU and Triton for a GPU, and needs what turns them into machine code."""
+    compiler = os.environ.get("CXX", "g++")
+    missing = None
+    if device.type == "cuda" and importlib.util.find_spec("triton") is None:
+        missing = "the package triton"
+    elif shutil.which(compiler) is None:
+        missing = f"the C++ compiler '{compiler}'"
+    if missing is not None:
+        raise RecipeError(
+            complain(
+                f"strategy.compile is on, and this machine lacks {missing}",
+                f"torch.compile can't make code for a {device.type} device without it",
+                "Install it (for C++: apt install g++, or set CXX to another compiler), or set strategy.compile=false",
+            )
+        )
+
+
+def _compile_training(block: nn.Module, backend: str) -> None:
+    eager = block.forward
+    settings: dict[str, Any] = {"dynamic": True, "backend": backend, "recompile_limit": RECOMPILE_LIMIT}
+    compiled = torch.compile(eager, **settings)  # torch's type hints lack the limit
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return (compiled if block.training else eager)(*args, **kwargs)
+
+    block.forward = forward

@@ -1,0 +1,62 @@
+"""Fields of a strategy that can't be had together, or not with what the recipe trains by.
+
+In: a strategy and a recipe's `train:`. Out: a mistake for each pair that disagrees, so that it shows before a model is
+loaded:
+
+    strategy: {optimizer_in_backward: true}, train: {clip_norm: 1.0}   ->   strategy.optimizer_in_backward: it is on ...
+"""
+
+from __future__ import annotations
+
+from seqfit.errors import complain
+from seqfit.recipe.mistakes import Mistake
+from seqfit.recipe.schema import TrainRecipe
+from seqfit.strategy.schema import Strategy
+
+
+def find_conflicts(strategy: Strategy, train: TrainRecipe) -> list[Mistake]:
+    """Every disagreement, in the order of the fields."""
+    return [*_find_optimizer_conflicts(strategy, train), *_find_in_backward_conflicts(strategy, train)]
+
+
+def _find_optimizer_conflicts(strategy: Strategy, train: TrainRecipe) -> list[Mistake]:
+    mistakes: list[Mistake] = []
+    if strategy.optimizer == "8bit" and train.optimizer.name == "adafactor":
+        sentence = complain(
+            "it is '8bit' and train.optimizer.name is 'adafactor'",
+            "8bit stores AdamW's moments in 8 bits, and Adafactor has no such moments",
+            "Set strategy.optimizer=recipe, which needs no more memory, or train.optimizer.name=adamw",
+        )
+        mistakes.append((("strategy", "optimizer"), sentence))
+    is_adamw = strategy.optimizer == "recipe" and train.optimizer.name == "adamw"
+    if strategy.optimizer_kernel != "auto" and not is_adamw:
+        rule = train.optimizer.name if strategy.optimizer == "recipe" else strategy.optimizer
+        sentence = complain(
+            f"it is '{strategy.optimizer_kernel}' and the optimizer is {rule}",
+            "only AdamW has several kernels",
+            "Remove strategy.optimizer_kernel, or set strategy.optimizer=recipe and train.optimizer.name=adamw",
+        )
+        mistakes.append((("strategy", "optimizer_kernel"), sentence))
+    return mistakes
+
+
+def _find_in_backward_conflicts(strategy: Strategy, train: TrainRecipe) -> list[Mistake]:
+    if not strategy.optimizer_in_backward:
+        return []
+    where = ("strategy", "optimizer_in_backward")
+    mistakes: list[Mistake] = []
+    if train.clip_norm is not None:
+        sentence = complain(
+            f"it is on and train.clip_norm is {train.clip_norm:g}",
+            "clipping needs the norm of all gradients before the first weight is updated",
+            "Set train.clip_norm=null, which changes what the recipe learns, or strategy.optimizer_in_backward=false",
+        )
+        mistakes.append((where, sentence))
+    if strategy.precision == "fp16":
+        sentence = complain(
+            "it is on and strategy.precision is 'fp16'",
+            "fp16's loss scaler looks for overflow in all gradients before the first weight is updated",
+            "Set strategy.precision=bf16 or fp32, or strategy.optimizer_in_backward=false",
+        )
+        mistakes.append((where, sentence))
+    return mistakes

@@ -1,0 +1,186 @@
+"""The records of steps: what happened since the last one, read from the device one step late.
+
+    step 10 launched     the losses since record 5 are queued for a copy to the host, behind step 10
+    step 11 launched     the host waits for that copy, if it must, and writes record 10; the device is at step 11
+
+So the device never waits for the host. On a CPU a step is done when it returns, and the order is the same. A loss
+that is no number is found one step late, too, but before an evaluation or the end, for both write first.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+import psutil
+import torch
+
+from seqfit.data.loader import GlobalBatch
+from seqfit.errors import TrainingFailed, complain
+from seqfit.rundir.records import StepRecord
+from seqfit.rundir.writer import RunWriter
+from seqfit.step.precision import Precision
+from seqfit.step.step import StepOutcome
+from seqfit.train.view import View
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A point in the device's work: on a GPU an event in its queue, on a CPU simply now."""
+
+    clock: float
+    event: torch.cuda.Event | None
+
+    @classmethod
+    def mark(cls, device: torch.device) -> Self:
+        """After all that was launched so far."""
+        event = None
+        if device.type == "cuda":
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+        return cls(time.perf_counter(), event)
+
+    def wait(self) -> None:
+        """Until the device has got there."""
+        if self.event is not None:
+            self.event.synchronize()
+
+    def seconds_since(self, earlier: Moment) -> float:
+        """On the device's clock where it has one; both must have been reached."""
+        if self.event is None or earlier.event is None:
+            return self.clock - earlier.clock
+        return float(earlier.event.elapsed_time(self.event)) / 1000
+
+
+@dataclass
+class _Window:
+    """What is summed up between two records."""
+
+    started: Moment
+    left_out_seconds: float = 0.0  # evaluations
+    tokens: int = 0
+    losses: list[torch.Tensor] = field(default_factory=list)  # on the device
+    terms: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """A record on its way: what the host knows already, and tensors that may still be copied."""
+
+    step: int
+    batch: GlobalBatch
+    learning_rate: float | None
+    memory_bytes: int
+    time: float
+    window: _Window
+    losses: torch.Tensor
+    gradient_norm: torch.Tensor | None
+    arrived: Moment
+
+
+class StepLog:
+    """Sums up steps, and writes a record of them when it is told that the next one was launched."""
+
+    def __init__(self, writer: RunWriter, view: View, precision: Precision) -> None:
+        self._writer = writer
+        self._view = view
+        self._precision = precision
+        self._device = precision.device
+        self._reading: _Reading | None = None
+        self._window = _Window(Moment.mark(self._device))
+
+    def __enter__(self) -> Self:
+        """The first step is about to begin."""
+        self._window = _Window(Moment.mark(self._device))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """However the steps ended, the record of those that were made is written."""
+        self.write()
+
+    def observe(self, outcome: StepOutcome, batch: GlobalBatch) -> None:
+        """A step was launched."""
+        self._window.tokens += batch.source_tokens + batch.target_tokens
+        self._window.losses.append(outcome.loss)
+        self._window.terms.append(batch.loss_terms)
+
+    def leave_out(self, seconds: float) -> None:
+        """An evaluation is not step time."""
+        self._window.left_out_seconds += seconds
+
+    def read(self, step: int, batch: GlobalBatch, outcome: StepOutcome, learning_rate: float | None) -> None:
+        """Begin the record of the steps observed so far, without waiting for them."""
+        window = self._window
+        losses = _send(torch.stack(window.losses))
+        norm = None if outcome.gradient_norm is None else _send(outcome.gradient_norm)
+        arrived = Moment.mark(self._device)
+        memory = measure_memory_bytes(self._device)
+        self._reading = _Reading(step, batch, learning_rate, memory, time.time(), window, losses, norm, arrived)
+        self._window = _Window(arrived)
+
+    def write(self) -> None:
+        """Write the record that was begun, if any: waits until the device has finished its step."""
+        if self._reading is None:
+            return
+        reading, self._reading = self._reading, None
+        reading.arrived.wait()
+        record = _finish(reading)
+        if not math.isfinite(record.loss):
+            raise TrainingFailed(explain_nan(record.step, record.loss, self._precision.name))
+        self._writer.step(record)
+        self._view.step(record)
+
+    def wait(self) -> None:
+        """Until the device has done all that was launched, so that what follows can be timed on its own."""
+        Moment.mark(self._device).wait()
+
+
+def _send(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy on the host, which a GPU fills (in pinned memory) when it gets there; the tensor itself on a CPU."""
+    return tensor.detach().to("cpu", non_blocking=True)
+
+
+def _finish(reading: _Reading) -> StepRecord:
+    window, batch = reading.window, reading.batch
+    weights = torch.tensor(window.terms, dtype=torch.float64)
+    seconds = reading.arrived.seconds_since(window.started) - window.left_out_seconds
+    return StepRecord(
+        step=reading.step,
+        epoch=round(batch.epoch, 4),
+        loss=float((reading.losses.double() * weights).sum() / weights.sum()),
+        learning_rate=reading.learning_rate,
+        gradient_norm=None if reading.gradient_norm is None else float(reading.gradient_norm),
+        examples=batch.examples,
+        source_tokens=batch.source_tokens,
+        target_tokens=batch.target_tokens,
+        padded_tokens=batch.padded_tokens,
+        micro_batches=len(batch.micro_batches),
+        step_seconds=seconds / len(window.losses),
+        tokens_per_second=window.tokens / seconds,
+        memory_bytes=reading.memory_bytes,
+        time=reading.time,
+    )
+
+
+def measure_memory_bytes(device: torch.device) -> int:
+    """Peak of what torch has allocated on a GPU; on a CPU what the process holds now."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return int(psutil.Process().memory_info().rss)
+
+
+def explain_nan(step: int, loss: float, precision: str) -> str:
+    """What to do about a loss that is no number."""
+    change = "Lower train.learning_rate, or set train.schedule.warmup_steps"
+    if precision == "fp16":
+        change = "Set strategy.precision=fp32 or bf16: T5's feed-forward layers overflow in fp16"
+    return complain(
+        f"the loss is {loss} at step {step} ({precision})",
+        "training can't go on from a loss that is no number",
+        change,
+    )
