@@ -29,6 +29,7 @@ LIBRARIES = (
     "datasets",
     "tokenizers",
     "safetensors",
+    "peft",
     "pyarrow",
     "numpy",
     "pydantic",
@@ -42,7 +43,7 @@ LIBRARIES = (
     "plotly",
 )
 TOKENIZER_LIBRARIES = ("sentencepiece", "protobuf")
-EXTRAS = ("peft", "bitsandbytes", "torchao", "ctranslate2", "deepspeed", "tensorboard", "wandb", "mlflow", "trackio")
+EXTRAS = ("bitsandbytes", "torchao", "ctranslate2", "deepspeed", "tensorboard", "wandb", "mlflow", "trackio")
 _NEEDED_PYTHON = (3, 11)
 _LOW_DISK_BYTES = 10 * 1024**3  # a t5-base run with its snapshots takes about 6 GiB
 _NETWORK_SECONDS = 3.0
