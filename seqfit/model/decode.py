@@ -1,17 +1,34 @@
-"""Answers from a model: encoder once, then loss and generated text from the same encoding.
+"""Answers from a model: encoder once, then the loss and what the decoder's search starts from, out of one pass.
 
-Shapes: B examples, S source, T target, D model, C classes.
+Shapes: B rows, S source, T target, N real target tokens, H heads, K head width, D model, V vocabulary.
+
+    encode         source ids [B, S]             -> states of the encoder [B, S, D]
+    read_targets   those, decoder ids [B, T]     -> states of the decoder [B, T, D], and the sources for greedy.py
+    score_targets  the decoder's states, labels  -> sum of token losses, and the likeliest token at each position
+    generate       states of the encoder         -> token ids, by transformers' own search
+
+The likeliest tokens are already the answer of a greedy search where they equal the target: the decoder saw just the
+tokens that it would have written. `find_answered` tells which rows these are, and they need no search.
+
+    target  7 9 1 (end)   likeliest  7 9 1   answered
+            7 9 1                    7 4 1   not: behind 7 comes 4, and what follows that is not known
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from transformers import DynamicCache, EncoderDecoderCache, GenerationConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from seqfit.model.loss import token_loss_sum
+from seqfit.model.greedy import GreedyRule, Sources
+from seqfit.model.head import Head
+from seqfit.model.linear_loss import IGNORED
+
+HEAD_ROWS = 256  # whose logits exist at a time: 31 MiB in T5, 244 MiB in mT5
 
 
 def build_generation_config(model: PreTrainedModel, beams: int, max_new_tokens: int) -> GenerationConfig:
@@ -23,23 +40,59 @@ def build_generation_config(model: PreTrainedModel, beams: int, max_new_tokens: 
     return config
 
 
-def encode(model: PreTrainedModel, source_ids_BS: torch.Tensor, source_mask_BS: torch.Tensor) -> BaseModelOutput:
-    """The encoder's output, to be used for loss and generation alike."""
+def encode(model: PreTrainedModel, source_ids_BS: torch.Tensor, source_mask_BS: torch.Tensor | None) -> BaseModelOutput:
+    """The encoder's output, to be used for loss and generation alike. No mask: no row is padded."""
     return model.get_encoder()(input_ids=source_ids_BS, attention_mask=source_mask_BS)
 
 
-def encoded_loss_sum(
+def read_targets(
     model: PreTrainedModel,
     encoding: BaseModelOutput,
-    source_mask_BS: torch.Tensor,
+    source_mask_BS: torch.Tensor | None,
+    source_lengths: Sequence[int],
     decoder_ids_BT: torch.Tensor,
-    labels_BT: torch.Tensor,
-) -> torch.Tensor:
-    """Sum of token losses, without a second pass of the encoder."""
-    output = model(
-        encoder_outputs=encoding, attention_mask=source_mask_BS, decoder_input_ids=decoder_ids_BT, use_cache=False
+) -> tuple[torch.Tensor, Sources]:
+    """The decoder's states [B, T, D] over the targets, and what its cross-attention made of the sources meanwhile."""
+    cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+    output = model.get_decoder()(
+        input_ids=decoder_ids_BT,
+        encoder_hidden_states=encoding.last_hidden_state,
+        encoder_attention_mask=source_mask_BS,
+        past_key_values=cache,
+        use_cache=True,
     )
-    return token_loss_sum(output.logits, labels_BT)
+    layers = [(layer.keys, layer.values) for layer in cache.cross_attention_cache.layers]
+    return output.last_hidden_state, Sources(layers, tuple(source_lengths))
+
+
+def score_targets(head: Head, states_BTD: torch.Tensor, labels_BT: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sum of the token losses, and the likeliest tokens [B, T], -100 where the labels are. Waits for a GPU."""
+    counted_BT = labels_BT != IGNORED
+    states_ND, labels_N = states_BTD[counted_BT], labels_BT[counted_BT]
+    loss_sum = states_BTD.new_zeros((), dtype=torch.float32)
+    likeliest_N = torch.empty_like(labels_N)
+    for first in range(0, len(labels_N), HEAD_ROWS):
+        rows = slice(first, first + HEAD_ROWS)
+        logits_NV = head.logits(states_ND[rows]).float()  # sums over a large vocabulary lose digits in half precision
+        loss_sum += F.cross_entropy(logits_NV, labels_N[rows], reduction="sum")
+        likeliest_N[rows] = logits_NV.argmax(-1)
+    likeliest_BT = torch.full_like(labels_BT, IGNORED)
+    likeliest_BT[counted_BT] = likeliest_N
+    return loss_sum, likeliest_BT
+
+
+def find_answered(likeliest_BT: torch.Tensor, labels_BT: torch.Tensor, rule: GreedyRule) -> torch.Tensor:
+    """Which rows [B] a greedy search would answer with their very target: it must be complete, and not too long."""
+    counted_BT = labels_BT != IGNORED
+    lengths_B = counted_BT.sum(1)
+    ends = torch.tensor(rule.end_ids, dtype=torch.long, device=labels_BT.device)
+    is_end_BT = torch.isin(labels_BT, ends)
+    ends_once_B = is_end_BT.sum(1) == 1
+    last_B1 = (lengths_B - 1).clamp(min=0)[:, None]
+    complete_B = ends_once_B & is_end_BT.gather(1, last_B1)[:, 0] & (lengths_B <= rule.max_new_tokens)
+    if rule.first_id is not None or rule.last_id is not None:
+        return torch.zeros_like(complete_B)
+    return complete_B & (likeliest_BT == labels_BT).all(1)
 
 
 def generate(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,18 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM
 
+from seqfit.model import decode
 from seqfit.model.build import load_model, quiet
-from seqfit.model.decode import build_generation_config, encode, encoded_loss_sum, generate
+from seqfit.model.decode import (
+    build_generation_config,
+    encode,
+    find_answered,
+    generate,
+    read_targets,
+    score_targets,
+)
+from seqfit.model.greedy import GreedyRule
+from seqfit.model.head import find_head
 from seqfit.model.loss import sequence_loss_sum
 from seqfit.recipe.schema import ModelRecipe
 
@@ -68,13 +79,59 @@ def test_greedy_text_is_the_most_likely_token_after_each_prefix(load: Callable[[
 
 
 @pytest.mark.parametrize("name", ["t5", "mt5", "umt5", "bart"])
-def test_the_loss_from_an_encoding_is_the_loss_of_the_whole_model(load: Callable[[str], Any], name: str) -> None:
+def test_the_loss_from_an_encoding_is_the_loss_of_the_whole_model(
+    load: Callable[[str], Any], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = load(name)
-    decoder, labels = torch.tensor([[0, 5], [0, 6], [0, 7]]), torch.tensor([[5, 1], [6, 1], [-100, -100]])
+    targets, labels = torch.tensor([[0, 5], [0, 6], [0, 7]]), torch.tensor([[5, 1], [6, 1], [-100, -100]])
+    monkeypatch.setattr(decode, "HEAD_ROWS", 3)  # of four that count
     with torch.inference_mode():
-        whole = sequence_loss_sum(model, SOURCE, MASK, decoder, labels)
-        encoded = encoded_loss_sum(model, encode(model, SOURCE, MASK), MASK, decoder, labels)
-    assert torch.allclose(encoded, whole)
+        whole = sequence_loss_sum(model, SOURCE, MASK, targets, labels)
+        best = model(input_ids=SOURCE, attention_mask=MASK, decoder_input_ids=targets).logits.argmax(-1)
+        states, sources = read_targets(model, encode(model, SOURCE, MASK), MASK, [4, 3, 4], targets)
+        loss, likeliest = score_targets(find_head(model), states, labels)
+    assert torch.allclose(loss, whole)
+    assert torch.equal(likeliest, best.masked_fill(labels == -100, -100))
+    assert sources.lengths == (4, 3, 4)
+    assert len(sources.layers) == 2
+
+
+def test_rows_without_labels_have_no_loss(load: Callable[[str], Any]) -> None:
+    model = load("t5")
+    labels = torch.full((3, 1), -100)
+    with torch.inference_mode():
+        states, _ = read_targets(model, encode(model, SOURCE, MASK), MASK, [4, 3, 4], torch.zeros_like(labels))
+        loss, likeliest = score_targets(find_head(model), states, labels)
+    assert float(loss) == 0.0
+    assert not find_answered(likeliest, labels, RULE).any()
+
+
+RULE = GreedyRule(start_id=0, pad_id=0, end_ids=(1, 2), max_new_tokens=3)
+
+
+@pytest.mark.parametrize(
+    ("likeliest", "labels", "answered"),
+    [
+        ([7, 9, 1], [7, 9, 1], True),
+        ([7, 2, -100], [7, 2, -100], True),  # padding behind the end
+        ([7, 4, 1], [7, 9, 1], False),
+        ([7, 9, 8], [7, 9, 8], False),  # cut off: the search would go on
+        ([1, 9, 1], [1, 9, 1], False),  # the search would stop at the first end
+        ([7, 9, 5, 1], [7, 9, 5, 1], False),  # longer than an answer may be
+        ([-100, -100], [-100, -100], False),
+    ],
+)
+def test_a_row_is_answered_by_its_target_where_the_search_would_write_just_that(
+    likeliest: list[int], labels: list[int], answered: bool
+) -> None:
+    assert find_answered(torch.tensor([likeliest]), torch.tensor([labels]), RULE).tolist() == [answered]
+
+
+def test_with_a_forced_token_no_row_is_answered_by_its_target() -> None:
+    ids = torch.tensor([[7, 1]])
+    assert find_answered(ids, ids, RULE).all()
+    assert not find_answered(ids, ids, replace(RULE, first_id=7)).any()
+    assert not find_answered(ids, ids, replace(RULE, last_id=1)).any()
 
 
 @pytest.mark.parametrize("beams", [1, 4])
