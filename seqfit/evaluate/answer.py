@@ -35,8 +35,10 @@ from seqfit.step.precision import Precision
 
 Progress = Callable[[int, int], None]
 
-CPU_PIECE_TOKENS = 2048  # t5-small's encoder took 149 ms a row in pieces of 4,096 tokens, 128 of 2,048, 120 of 1,024
-DECODED_ROWS = 128  # decoding took 0.86 of the encoder's time with 32 rows at once, 0.73 with 64, 0.71 with 128
+# Measured with t5-small on DialogSum, one core, processor time: the encoder took 120, 128 and 143 ms a row in pieces
+# of 1,024, 2,048 and 4,096 tokens; decoding 0.86, 0.73 and 0.71 of the encoder's time with 32, 64 and 128 rows at once.
+CPU_PIECE_TOKENS = 2048
+DECODED_ROWS = 128
 DECODED_CACHE_BYTES = 2**30  # of rows that wait; a single piece may have more
 
 
@@ -299,3 +301,9 @@ def _build_desk(answerer: Answerer) -> _Desk:
         return _GreedyDesk(answerer)
     assert not answerer.force_lengths  # a means of comparison, not a user's choice
     return _SearchDesk(answerer)
+
+
+def explain_fallback(answerer: Answerer) -> list[tuple[str, str]]:
+    """The event of a run whose answers are generated the slower way; none otherwise."""
+    reason = answerer.fallback
+    return [] if reason is None else [("fallback", f"transformers' generate writes the answers: {reason}")]

@@ -83,15 +83,13 @@ def score_targets(head: Head, states_BTD: torch.Tensor, labels_BT: torch.Tensor)
 
 def find_answered(likeliest_BT: torch.Tensor, labels_BT: torch.Tensor, rule: GreedyRule) -> torch.Tensor:
     """Which rows [B] a greedy search would answer with their very target: it must be complete, and not too long."""
-    counted_BT = labels_BT != IGNORED
-    lengths_B = counted_BT.sum(1)
-    ends = torch.tensor(rule.end_ids, dtype=torch.long, device=labels_BT.device)
-    is_end_BT = torch.isin(labels_BT, ends)
-    ends_once_B = is_end_BT.sum(1) == 1
-    last_B1 = (lengths_B - 1).clamp(min=0)[:, None]
-    complete_B = ends_once_B & is_end_BT.gather(1, last_B1)[:, 0] & (lengths_B <= rule.max_new_tokens)
-    if rule.first_id is not None or rule.last_id is not None:
-        return torch.zeros_like(complete_B)
+    if rule.first_id is not None:  # forced, so it is not what the decoder saw as likeliest
+        return torch.zeros(len(labels_BT), dtype=torch.bool, device=labels_BT.device)
+    longest = rule.max_new_tokens - (rule.last_id is not None)  # the last token of all is forced
+    lengths_B = (labels_BT != IGNORED).sum(1)
+    is_end_BT = torch.isin(labels_BT, torch.tensor(rule.end_ids, dtype=torch.long, device=labels_BT.device))
+    is_last_end_B = is_end_BT.gather(1, (lengths_B - 1).clamp(min=0)[:, None])[:, 0]
+    complete_B = is_last_end_B & (is_end_BT.sum(1) == 1) & (lengths_B <= longest)
     return complete_B & (likeliest_BT == labels_BT).all(1)
 
 

@@ -19,7 +19,7 @@ from seqfit.data.loader import Loader
 from seqfit.data.remap import count_words, remap_data
 from seqfit.data.tokenize import PreparedData, TokenizedSplit, prepare_data
 from seqfit.errors import RecipeError, complain
-from seqfit.evaluate.answer import Answerer, build_padding
+from seqfit.evaluate.answer import Answerer, build_padding, explain_fallback
 from seqfit.evaluate.score import choose_metrics
 from seqfit.model.adapters import add_adapters, choose_lora
 from seqfit.model.build import check_vocabulary, load_model, load_position_limit, load_tokenizer
@@ -88,6 +88,7 @@ def build_job(recipe: Recipe, view: View) -> tuple[Job, PreparedData]:
         batch_tokens=recipe.train.batch_tokens,
         seed=recipe.seed,
     )
+    answerer = _build_answerer(recipe, learner, precision)
     job = Job(
         recipe=recipe,
         strategy=strategy,
@@ -95,11 +96,17 @@ def build_job(recipe: Recipe, view: View) -> tuple[Job, PreparedData]:
         step=step,
         loader=loader,
         validation=learner.data.splits.get("validation"),
-        answerer=_build_answerer(recipe, learner, precision),
+        answerer=answerer,
         metrics=metrics,
         best=best,
         total_steps=_count_steps(recipe, loader),
-        events=[*learner.events, *execution.events, ("optimizer", reason), ("precision", str(precision))],
+        events=[
+            *learner.events,
+            *execution.events,
+            ("optimizer", reason),
+            ("precision", str(precision)),
+            *explain_fallback(answerer),
+        ],
     )
     return job, learner.data
 

@@ -127,11 +127,12 @@ def test_a_row_is_answered_by_its_target_where_the_search_would_write_just_that(
     assert find_answered(torch.tensor([likeliest]), torch.tensor([labels]), RULE).tolist() == [answered]
 
 
-def test_with_a_forced_token_no_row_is_answered_by_its_target() -> None:
-    ids = torch.tensor([[7, 1]])
-    assert find_answered(ids, ids, RULE).all()
-    assert not find_answered(ids, ids, replace(RULE, first_id=7)).any()
-    assert not find_answered(ids, ids, replace(RULE, last_id=1)).any()
+def test_a_row_that_a_forced_token_could_change_is_not_answered_by_its_target() -> None:
+    short, long = torch.tensor([[7, 1]]), torch.tensor([[7, 9, 1]])
+    assert not find_answered(short, short, replace(RULE, first_id=7)).any()
+    assert find_answered(short, short, replace(RULE, last_id=2)).all()
+    assert find_answered(long, long, RULE).all()
+    assert not find_answered(long, long, replace(RULE, last_id=2)).any()
 
 
 @pytest.mark.parametrize("beams", [1, 4])

@@ -1,0 +1,228 @@
+"""Both sides of the comparison, each over the same rows: seconds and token ids of all answers come out.
+
+    ours           seqfit's answer_split, as `seqfit evaluate` and every evaluation during training call it
+    trainer-16     Seq2SeqTrainer.predict with predict_with_generate, 16 rows a batch, dynamic padding; or 64
+    grouped-16     the same with train_sampling_strategy="group_by_length", which also orders an evaluation
+
+Random weights would never end an answer, or at once. So on both sides answers are as long as the rows' targets: the
+end token can't be chosen before, and is forced then.
+
+    target of 3 tokens    step 1: no end    step 2: no end    step 3: the end
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import (
+    DataCollatorForSeq2Seq,
+    LogitsProcessor,
+    LogitsProcessorList,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+)
+
+from benchmarks.engine.rows import SQUAD_ES, find_data, find_tokenizer
+from benchmarks.engine.workloads import MODELS, write_model
+from benchmarks.trainer import to_feature
+from seqfit.data.tokenize import PreparedData, TokenizedSplit, prepare_data
+from seqfit.evaluate.answer import Answerer, answer_split
+from seqfit.model.build import load_model, load_tokenizer, quiet
+from seqfit.recipe.load import load_recipe
+from seqfit.recipe.schema import ModelRecipe
+from seqfit.step.precision import Precision
+from seqfit.train.job import choose_answer_length
+
+END = 1  # T5's
+MODEL = "t5-small"
+WARM_UP_ROWS = 8
+DATA = {"squad-es": ("mt5-squad-es", SQUAD_ES), "dialogsum": ("t5-summarize", "dialogsum")}
+SIDES = ("ours", "trainer-16", "trainer-64", "grouped-16")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One process: a side on some rows."""
+
+    side: str
+    data: str  # a key of DATA
+    rows: int
+    work: str  # folder of the model
+    repeat: int = 0
+
+    def to_json(self) -> str:
+        """For another process."""
+        return json.dumps(asdict(self))
+
+    @cached_property
+    def model(self) -> ModelRecipe:
+        """Random weights, with T5's tokenizer."""
+        return ModelRecipe(path=str(Path(self.work) / MODEL), tokenizer=str(find_tokenizer("t5")))
+
+
+@dataclass(frozen=True)
+class Questions:
+    """The rows to answer, and how long an answer may be."""
+
+    split: TokenizedSplit
+    rows: Any  # spread evenly over the split, as eval.limit does it
+    max_new_tokens: int
+
+
+def prepare(run: Run) -> None:
+    """Write the model and tokenize the data, so that no measured process has to."""
+    if not (Path(run.work) / MODEL).exists():
+        write_model(Path(run.work) / MODEL, MODELS[MODEL])
+    load_questions(run, load_tokenizer(run.model))
+
+
+def load_questions(run: Run, tokenizer: PreTrainedTokenizerBase) -> Questions:
+    """Test rows of the recipe's data."""
+    recipe_name, path = DATA[run.data]
+    recipe = load_recipe(recipe_name, [f"data.path={find_data(path)}", "~data.hub"])
+    data: PreparedData = prepare_data(recipe, tokenizer, ("train", "validation", "test"))
+    split = data.splits["test"]
+    rows = np.linspace(0, len(split) - 1, min(run.rows, len(split))).round().astype(np.int64)
+    return Questions(split, rows, choose_answer_length(data, None))
+
+
+def measure_side(run: Run) -> dict[str, Any]:
+    """Seconds of all rows, and the ids of their answers. The first rows are answered before, to warm up."""
+    tokenizer, model = load_tokenizer(run.model), load_model(run.model).eval()
+    questions = load_questions(run, tokenizer)
+    answer = build_ours(model, tokenizer) if run.side == "ours" else build_trainer(run.side, model, tokenizer)
+    answer(replace(questions, rows=questions.rows[:WARM_UP_ROWS]))
+    started = time.perf_counter()
+    ids = answer(questions)
+    return {"seconds": time.perf_counter() - started, "ids": ids, "threads": torch.get_num_threads()}
+
+
+def build_ours(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Callable[[Questions], list[list[int]]]:
+    """Our side. Texts are made as ever; their ids are noted on the way."""
+    precision = Precision("fp32", torch.device("cpu"), "both sides")
+    noting = NotingTokenizer(tokenizer)
+
+    def answer(questions: Questions) -> list[list[int]]:
+        answerer = Answerer(model, noting, precision, 1, questions.max_new_tokens, 8192, force_lengths=True)
+        assert answerer.fallback is None
+        texts = answer_split(answerer, questions.split, questions.rows).texts
+        return [noting.ids[text] for text in texts]
+
+    return answer
+
+
+class NotingTokenizer:
+    """The tokenizer, whose texts are numbered, so that the ids behind each can be told."""
+
+    def __init__(self, inner: PreTrainedTokenizerBase) -> None:
+        self._inner = inner
+        self.pad_token_id = inner.pad_token_id
+        self.ids: dict[str, list[int]] = {}
+
+    def batch_decode(self, ids_BT: torch.Tensor, **settings: Any) -> list[str]:
+        """Texts as the inner one gives them, with a number in front."""
+        texts = []
+        for ids, text in zip(ids_BT.tolist(), self._inner.batch_decode(ids_BT, **settings), strict=True):
+            texts.append(f"{len(self.ids)} {text}")
+            self.ids[texts[-1]] = strip(ids)
+        return texts
+
+
+def build_trainer(
+    side: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> Callable[[Questions], list[list[int]]]:
+    """transformers' side: generation, loss and texts, as compute_metrics would need them."""
+    kind, batch = side.split("-")
+    model.set_attn_implementation("sdpa")
+    force_lengths(model)
+
+    def answer(questions: Questions) -> list[list[int]]:
+        pairs = [questions.split.token_ids(int(row)) for row in questions.rows]
+        features = [to_feature((source.tolist(), target.tolist()), None, 0) for source, target in pairs]
+        with tempfile.TemporaryDirectory() as folder:
+            trainer = Seq2SeqTrainer(
+                model=model,
+                args=build_arguments(folder, int(batch), grouped=kind == "grouped"),
+                data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+                processing_class=tokenizer,
+            )
+            order = list(trainer._get_eval_sampler(features))
+            settings = {"num_beams": 1, "do_sample": False, "max_new_tokens": questions.max_new_tokens}
+            with quiet():
+                predicted = trainer.predict(features, **settings).predictions
+        ids = np.where(predicted < 0, 0, predicted)
+        tokenizer.batch_decode(ids, skip_special_tokens=True)
+        return [strip(ids[place].tolist()) for place in np.argsort(order)]
+
+    return answer
+
+
+def build_arguments(folder: str, batch: int, *, grouped: bool) -> Seq2SeqTrainingArguments:
+    """The best settings for a CPU in fp32."""
+    return Seq2SeqTrainingArguments(
+        output_dir=folder,
+        per_device_eval_batch_size=batch,
+        predict_with_generate=True,
+        train_sampling_strategy="group_by_length" if grouped else "sequential",
+        use_cpu=True,
+        dataloader_num_workers=0,
+        dataloader_pin_memory=False,
+        remove_unused_columns=False,
+        report_to="none",
+        disable_tqdm=True,
+    )
+
+
+def force_lengths(model: PreTrainedModel) -> None:
+    """`generate` knows the labels of its batch: the Trainer hands them over, and stock leaves them alone."""
+    stock = model.generate
+
+    def generate(**settings: Any) -> torch.Tensor:
+        forced = ForcedLengths((settings["labels"] >= 0).sum(1))
+        ids: torch.Tensor = stock(**settings, logits_processor=LogitsProcessorList([forced]))
+        return ids
+
+    model.generate = generate
+
+
+class ForcedLengths(LogitsProcessor):
+    """The end at each row's length, and not before."""
+
+    def __init__(self, lengths_B: torch.Tensor) -> None:
+        self._lengths_B = lengths_B
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Scores of the next token, which is number input_ids.shape[1], for the start token is no answer's."""
+        scores[:, END] = -torch.inf
+        ending_B = self._lengths_B == input_ids.shape[1]
+        scores[ending_B, END] = torch.inf
+        return scores
+
+
+def strip(ids: list[int]) -> list[int]:
+    """Without the start token and what is behind the end."""
+    return ids[1 : ids.index(END) + 1] if END in ids else ids[1:]
+
+
+@torch.inference_mode()
+def measure_gap(run: Run, place: int, ours: list[int], theirs: list[int]) -> float:
+    """How far apart the logits of two answers are where they part: a tie to rounding, or a mistake."""
+    model = load_model(run.model).eval()
+    questions = load_questions(run, load_tokenizer(run.model))
+    source, _ = questions.split.token_ids(int(questions.rows[place]))
+    at = next(at for at, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other)
+    logits_V = model(
+        input_ids=torch.tensor(np.array([source])), decoder_input_ids=torch.tensor([[0, *ours[:at]]])
+    ).logits[0, -1]
+    return float((logits_V[ours[at]] - logits_V[theirs[at]]).abs())
