@@ -63,7 +63,7 @@ class _SegmentAttention(torch.autograd.Function):
                     p_HCL = _probabilities(block, q_NHK, k_NHK, band, scale)
                     if masks is not None:
                         p_HCL.mul_(masks.next(p_HCL.shape).to(p_HCL.dtype))
-                    torch.bmm(p_HCL.to(v_NHK.dtype), block.take_keys(v_NHK), out=block.take_queries(output_NHK))
+                    block.take_queries(output_NHK).copy_(torch.bmm(p_HCL.to(v_NHK.dtype), block.take_keys(v_NHK)))
         if masks is not None:
             output_NHK.mul_(masks.scale)
         ctx.save_for_backward(q_NHK, k_NHK, v_NHK, bias_HR)
@@ -153,4 +153,4 @@ def _add_product(into_HLK: torch.Tensor, left: torch.Tensor, right: torch.Tensor
     if add:
         into_HLK.baddbmm_(left, right)
     else:
-        torch.bmm(left, right, out=into_HLK)
+        into_HLK.copy_(torch.bmm(left, right))  # `out=` a view would multiply head by head, a tenth slower
