@@ -10,7 +10,8 @@ UMT5 are matrices of their own. Loading weights copes with it; two cases do not 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,22 @@ def load_tokenizer(model: ModelRecipe) -> PreTrainedTokenizerBase:
             ) from error
 
 
+@dataclass(frozen=True)
+class Outline:
+    """What a model is built from, but for its weights."""
+
+    config: PreTrainedConfig  # with the recipe's dropout and labels
+    raw: dict[str, Any]  # the config file's own text: the class overwrites part of it
+    auto: Any  # transformers' Auto class of the recipe's kind
+
+
 def load_model(model: ModelRecipe, labels: Sequence[str] | None = None) -> PreTrainedModel:
     """The model in fp32 on the CPU, with a fresh head where it is a classifier of `labels`."""
+    return build_model(model, load_outline(model, labels))
+
+
+def load_outline(model: ModelRecipe, labels: Sequence[str] | None = None) -> Outline:
+    """The model's config as the recipe wants it, checked to be of the recipe's kind."""
     config, raw = _load_config(model)
     if model.kind == "text-to-text" and not config.is_encoder_decoder:
         raise ModelError(
@@ -75,9 +90,16 @@ def load_model(model: ModelRecipe, labels: Sequence[str] | None = None) -> PreTr
     if model.kind == "classifier":
         _set_labels(config, labels or ())
     auto = AutoModelForSeq2SeqLM if model.kind == "text-to-text" else AutoModelForSequenceClassification
+    return Outline(config, raw, auto)
+
+
+def build_model(
+    model: ModelRecipe, outline: Outline, weights: Mapping[str, torch.Tensor] | None = None
+) -> PreTrainedModel:
+    """The model in fp32 with the weights of its folder, or with those given, by the names that the folder has."""
     with quiet():
-        built = _build(auto, model, config)
-    _respect_untied_head(built, raw, model)
+        built = _build(outline.auto, model, outline.config, weights)
+    _respect_untied_head(built, outline.raw, model)
     return built
 
 
@@ -101,7 +123,11 @@ def position_limit(config: PreTrainedConfig) -> int | None:
 
 def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, recipe: ModelRecipe) -> None:
     """A tokenizer of another model gives ids that this one has no embedding for."""
-    embeddings = model.get_input_embeddings().num_embeddings
+    check_embeddings(model.get_input_embeddings().num_embeddings, tokenizer, recipe)
+
+
+def check_embeddings(embeddings: int, tokenizer: PreTrainedTokenizerBase, recipe: ModelRecipe) -> None:
+    """The same, where the model isn't loaded yet and only the number of its embeddings is known."""
     if len(tokenizer) > embeddings:
         raise ModelError(
             complain(
@@ -136,13 +162,16 @@ def _load_config(model: ModelRecipe) -> tuple[PreTrainedConfig, dict[str, Any]]:
             ) from error
 
 
-def _build(auto: Any, model: ModelRecipe, config: PreTrainedConfig) -> PreTrainedModel:
+def _build(
+    auto: Any, model: ModelRecipe, config: PreTrainedConfig, weights: Mapping[str, torch.Tensor] | None
+) -> PreTrainedModel:
     if model.weights == "random":
         return auto.from_config(config, dtype=torch.float32)
     try:
         built, report = auto.from_pretrained(
-            model.location,
+            model.location if weights is None else None,  # transformers takes only one of place and weights
             config=config,
+            state_dict=weights,
             dtype=torch.float32,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # told below by name, and a head may have had other labels before
@@ -159,6 +188,7 @@ def _build(auto: Any, model: ModelRecipe, config: PreTrainedConfig) -> PreTraine
     if model.kind == "classifier":  # whose head, and in some encoders pooler, is new
         lost = {name for name in lost if name.startswith(f"{built.base_model_prefix}.") and ".pooler." not in name}
     _check_complete(model, lost)
+    built.name_or_path = built.config.name_or_path = model.location
     return built
 
 

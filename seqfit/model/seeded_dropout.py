@@ -61,13 +61,18 @@ class _Dropout(torch.autograd.Function):
         kept = source.next(states.shape)
         ctx.save_for_backward(kept)
         ctx.scale = source.scale
-        return kept.to(states.dtype).mul_(source.scale).mul_(states)
+        return _apply(kept, states, source.scale)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         (kept,) = ctx.saved_tensors
-        return kept.to(gradient.dtype).mul_(ctx.scale).mul_(gradient), None
+        return _apply(kept, gradient, ctx.scale), None
+
+
+def _apply(kept: torch.Tensor, states: torch.Tensor, scale: float) -> torch.Tensor:
+    """states * kept * scale in one pass over them."""
+    return torch.addcmul(states.new_zeros(()), kept.to(states.dtype), states, value=scale)
 
 
 class SeededDropout(nn.Dropout):
@@ -85,7 +90,7 @@ class _ReluDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, states: torch.Tensor, rate: float) -> torch.Tensor:
         source = MaskSource(draw_seed(), rate, states.device)
-        output = source.next(states.shape).to(states.dtype).mul_(source.scale).mul_(states).relu_()
+        output = _apply(source.next(states.shape), states, source.scale).relu_()
         ctx.save_for_backward(output)
         ctx.scale = source.scale
         return output

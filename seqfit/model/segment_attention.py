@@ -106,13 +106,19 @@ class _Backward:
 
     def add(self, segment: list[Block]) -> None:
         """One segment. Several blocks of queries add up in the gradients of its keys and values."""
-        if len(segment) > 1:
-            for states_NHK in (self.dk_NHK, self.dv_NHK):
-                segment[-1].take_keys(states_NHK).zero_()  # the last block sees all keys, also under a causal mask
+        dk_HLK, dv_HLK = (segment[-1].take_keys(states_NHK) for states_NHK in (self.dk_NHK, self.dv_NHK))
+        if len(segment) == 1:
+            self._add_block(segment[0], dk_HLK, dv_HLK, add=False)
+            return
+        # Sums are contiguous: products added to a view go head by head, a fifth slower. The last block sees all keys.
+        dk_sum_HLK, dv_sum_HLK = (view_HLK.new_zeros(view_HLK.shape) for view_HLK in (dk_HLK, dv_HLK))
         for block in segment:
-            self._add_block(block, add_keys=len(segment) > 1)
+            seen = block.keys.stop - block.keys.start
+            self._add_block(block, dk_sum_HLK[:, :seen], dv_sum_HLK[:, :seen], add=True)
+        dk_HLK.copy_(dk_sum_HLK)
+        dv_HLK.copy_(dv_sum_HLK)
 
-    def _add_block(self, block: Block, *, add_keys: bool) -> None:
+    def _add_block(self, block: Block, dk_HLK: torch.Tensor, dv_HLK: torch.Tensor, *, add: bool) -> None:
         do_HCK, q_HCK = block.take_queries(self.gradient_NHK), block.take_queries(self.q_NHK)
         p_HCL = _probabilities(block, self.q_NHK, self.k_NHK, self.band, self.scale)
         dp_HCL = torch.bmm(do_HCK, block.take_keys(self.v_NHK).transpose(1, 2)).to(p_HCL.dtype)
@@ -121,7 +127,7 @@ class _Backward:
             kept_HCL = self.masks.next(p_HCL.shape).to(p_HCL.dtype)
             dp_HCL.mul_(kept_HCL)
             dropped_HCL = kept_HCL.mul_(p_HCL)
-        _add_product(block.take_keys(self.dv_NHK), dropped_HCL.to(do_HCK.dtype).transpose(1, 2), do_HCK, add=add_keys)
+        _add_product(dv_HLK, dropped_HCL.to(do_HCK.dtype).transpose(1, 2), do_HCK, add=add)
         ds_HCL = torch.ops.aten._softmax_backward_data(dp_HCL, p_HCL, -1, p_HCL.dtype)
         if self.dband_HCR is not None and self.band is not None:
             columns = self.band.columns(block.first, ds_HCL.shape[2])
@@ -130,7 +136,7 @@ class _Backward:
             ds_HCL.mul_(self.scale)
         ds_HCL = ds_HCL.to(q_HCK.dtype)
         _add_product(block.take_queries(self.dq_NHK), ds_HCL, block.take_keys(self.k_NHK), add=False)
-        _add_product(block.take_keys(self.dk_NHK), ds_HCL.transpose(1, 2), q_HCK, add=add_keys)
+        _add_product(dk_HLK, ds_HCL.transpose(1, 2), q_HCK, add=add)
 
 
 def _probabilities(

@@ -13,7 +13,7 @@ Rows beyond the tokenizer's words (mT5 has 12 of them) go, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,7 @@ _ONE_ID = (
     "forced_bos_token_id",
     "forced_eos_token_id",
 )  # an id, or a list of them
+_SIZES = ("vocab_size", "decoder_vocab_size")  # Marian has both
 _FORBIDDEN = ("suppress_tokens", "begin_suppress_tokens", "bad_words_ids")  # a dropped word needs no ban
 
 
@@ -109,20 +110,34 @@ def trim_vocabulary(
 
 def trim_model(model: PreTrainedModel, kept: KeptWords) -> TrimReport:
     """Drop the other words' rows from every matrix, in place. Before an optimizer or an adapter is built on them."""
-    words_before, parameters_before = model.get_input_embeddings().num_embeddings, count_parameters(model)
+    words_before = model.get_input_embeddings().num_embeddings
     _slice_rows(model, kept, words_before)
     for config in _find_configs(model):
-        _renumber(config, kept)
-        if getattr(config, "vocab_size", None) == words_before:
-            config.vocab_size = len(kept)
+        trim_config(config, kept, words_before)
+    return report_trimming(model, kept, words_before)
+
+
+def trim_config(config: Any, kept: KeptWords, words_before: int) -> None:
+    """New ids and the new number of words, in place; of a model or of generation."""
+    _renumber(config, kept)
+    for name in _SIZES:
+        if getattr(config, name, None) == words_before:
+            setattr(config, name, len(kept))
+
+
+def report_trimming(model: PreTrainedModel, kept: KeptWords, words_before: int) -> TrimReport:
+    """Of a model that has the kept words only: what was dropped is known from the rows of its matrices."""
     assert model.get_input_embeddings().weight.shape[0] == len(kept)
+    matrices = {parameter for parameter in find_matrices(model) if parameter.shape[0] == len(kept)}
+    parameters_per_word = sum(matrix.numel() for matrix in matrices) // len(kept)
+    parameters_after = count_parameters(model)
     return TrimReport(
         words_before=words_before,
         words_after=len(kept),
         reasons=kept.reasons,
         writing_systems=kept.writing_systems,
-        parameters_before=parameters_before,
-        parameters_after=count_parameters(model),
+        parameters_before=parameters_after + parameters_per_word * (words_before - len(kept)),
+        parameters_after=parameters_after,
         dropped_examples=kept.dropped_examples,
         generates=model.get_output_embeddings() is not None,
     )
@@ -130,7 +145,12 @@ def trim_model(model: PreTrainedModel, kept: KeptWords) -> TrimReport:
 
 def read_token_ids(model: PreTrainedModel) -> set[int]:
     """The ids that the model's configs name: they must stay."""
-    values = [getattr(config, name, None) for config in _find_configs(model) for name in _ONE_ID]
+    return list_token_ids(_find_configs(model))
+
+
+def list_token_ids(configs: Iterable[Any]) -> set[int]:
+    """The ids that some configs name."""
+    values = [getattr(config, name, None) for config in configs for name in _ONE_ID]
     flat = [number for value in values for number in (value if isinstance(value, list) else [value])]
     return {number for number in flat if number is not None}
 
@@ -138,7 +158,7 @@ def read_token_ids(model: PreTrainedModel) -> set[int]:
 def _slice_rows(model: PreTrainedModel, kept: KeptWords, words_before: int) -> None:
     old_ids = torch.from_numpy(kept.old_ids)
     sliced: dict[nn.Parameter, nn.Parameter] = {}
-    for parameter in _find_matrices(model):
+    for parameter in find_matrices(model):
         if parameter.shape[0] == words_before and parameter not in sliced:
             rows = parameter.detach()[old_ids.to(parameter.device)]
             sliced[parameter] = nn.Parameter(rows, requires_grad=parameter.requires_grad)
@@ -152,7 +172,7 @@ def _slice_rows(model: PreTrainedModel, kept: KeptWords, words_before: int) -> N
             module.final_logits_bias = bias_1V[:, old_ids.to(bias_1V.device)]
 
 
-def _find_matrices(model: PreTrainedModel) -> Iterator[nn.Parameter]:
+def find_matrices(model: PreTrainedModel) -> Iterator[nn.Parameter]:
     """Embeddings and heads with their biases; one that is shared comes several times."""
     parts = [model, model.get_encoder(), model.get_decoder()] if model.config.is_encoder_decoder else [model]
     for part in parts:

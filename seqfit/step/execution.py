@@ -22,7 +22,7 @@ from seqfit.step.host_memory import keep_freed_memory
 from seqfit.step.recompute import enable_recompute
 from seqfit.strategy.schema import Strategy
 
-SHORT = 512  # tokens
+SHORT_ON_CPU, SHORT_ON_GPU = 32, 512  # tokens
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Execution:
 def choose_blockwise_above(attention: str, device: torch.device) -> int:
     """The length up to which torch's own attention is used, on segments padded for it alone.
 
-    On a CPU blockwise attention is the faster one at every length (benchmarks/attention). On a GPU a short segment is
-    a matter of launches, of which torch's has fewer; not measured on one.
+    Short segments are a matter of calls, of which torch's has fewer. On a CPU blockwise attention is the faster one
+    from 64 tokens on (benchmarks/attention); on a GPU calls weigh more, but none has been measured.
     """
-    if attention == "stock":
-        return sys.maxsize
-    return 0 if attention == "blockwise" or device.type == "cpu" else SHORT
+    if attention == "auto":
+        return SHORT_ON_CPU if device.type == "cpu" else SHORT_ON_GPU
+    return 0 if attention == "blockwise" else sys.maxsize
 
 
 def build_execution(model: PreTrainedModel, strategy: Strategy, train: TrainRecipe, device: torch.device) -> Execution:

@@ -24,7 +24,7 @@ from seqfit.evaluate.score import choose_metrics
 from seqfit.model.adapters import add_adapters, choose_lora
 from seqfit.model.build import check_vocabulary, load_model, load_position_limit, load_tokenizer
 from seqfit.model.freezing import freeze_parts
-from seqfit.model.trim import trim_vocabulary
+from seqfit.model.trimmed_weights import load_trimmed_model, trim_words
 from seqfit.recipe.schema import Recipe
 from seqfit.step.execution import Execution, build_execution
 from seqfit.step.optimizers import build_optimizer
@@ -116,13 +116,20 @@ def _build_learner(recipe: Recipe, strategy: Strategy, device: torch.device, vie
     tokenizer = load_tokenizer(recipe.model)
     limit = load_position_limit(recipe.model)
     data = prepare_data(recipe, tokenizer, ("train", "validation"), position_limit=limit, progress=view.progress)
-    model = load_model(recipe.model, list(recipe.task.label_values) or None)
-    check_vocabulary(model, tokenizer, recipe.model)
+    labels = list(recipe.task.label_values) or None
     events: Events = []
-    if recipe.model.trim_vocabulary is not None:
-        trimmed = trim_vocabulary(model, tokenizer, count_words(data, len(tokenizer)), recipe.model.trim_vocabulary)
-        tokenizer, data = trimmed.tokenizer, remap_data(data, trimmed.kept.remap)
+    mode = recipe.model.trim_vocabulary
+    if mode is None:
+        model = load_model(recipe.model, labels)
+        check_vocabulary(model, tokenizer, recipe.model)
+    else:  # the full tokenizer goes before the model comes: mT5's takes as much memory as its trimmed weights
+        kept, tokenizer = trim_words(recipe.model, tokenizer, count_words(data, len(tokenizer)), mode)
+        data = remap_data(data, kept.remap)
+        trimmed = load_trimmed_model(recipe.model, labels, kept)
+        model = trimmed.model
         events.append(("trim", str(trimmed.report)))
+        if trimmed.fallback is not None:
+            events.append(("fallback", f"the whole model was loaded and then trimmed: {trimmed.fallback}"))
     lora = choose_lora(recipe.model.lora, strategy.lora_rank)
     if lora is not None:
         events.append(("lora", add_adapters(model, lora)))

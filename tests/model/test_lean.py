@@ -10,6 +10,7 @@ from transformers.activations import NewGELUActivation
 
 from seqfit.model.build import load_model
 from seqfit.model.lean import make_lean
+from seqfit.model.lean_norm import LeanNorm
 from seqfit.model.seeded_dropout import ReluDropout, SeededDropout
 from seqfit.recipe.schema import ModelRecipe
 
@@ -34,11 +35,13 @@ def test_every_dropout_of_a_t5_is_exchanged(tiny_model: Callable[[str], Path]) -
     kinds = [type(module) for module in model.modules()]
     assert nn.Dropout not in kinds
     assert kinds.count(ReluDropout) == 4  # one a block
-    assert kinds.count(SeededDropout) + 2 * kinds.count(ReluDropout) == exchanged
+    norms = 12  # two in an encoder's block, three in a decoder's, one behind each stack
+    assert kinds.count(LeanNorm) == norms
+    assert kinds.count(SeededDropout) + 2 * kinds.count(ReluDropout) + norms == exchanged
     assert {module.rate for module in model.modules() if isinstance(module, ReluDropout)} == {0.1}
 
 
-def test_on_a_gpu_only_the_activation_is_exchanged(tiny_model: Callable[[str], Path]) -> None:
+def test_on_a_gpu_dropout_stays(tiny_model: Callable[[str], Path]) -> None:
     model = load_model(ModelRecipe(path=str(tiny_model("mt5"))))
     assert NewGELUActivation in map(type, model.modules())
     make_lean(model, torch.device("cuda"))
