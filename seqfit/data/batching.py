@@ -120,7 +120,8 @@ def _cut_evenly(rows: Rows, tokens: Lengths, rule: MicroBatchRule) -> Iterator[R
             yield rows[start:position]
             start, used, before, number = position, 0, before + used, number + 1
         used += length
-    yield rows[start:]
+    if start < len(rows):
+        yield rows[start:]
 
 
 def _round_up(length: int, multiple: int) -> int:

@@ -4,7 +4,7 @@ Shapes: B examples, S source, T target, N packed source tokens, M packed target 
 
     sources [5 6 1], [7 1]; targets [8 1], [9 3 1]; pad 0, decoder start 0
     padded   source_ids  5 6 1 | 7 1 0    source_mask  1 1 1 | 1 1 0
-             decoder_ids 0 8 0 | 0 9 3    labels       8 1 -100 | 9 3 1
+             decoder_ids 0 8 1 | 0 9 3    labels       8 1 -100 | 9 3 1
     packed   source_ids  5 6 1 7 1        source_lengths 3 2
              decoder_ids 0 8 0 9 3        labels 8 1 9 3 1    target_lengths 2 3
 """
@@ -132,12 +132,6 @@ def pack_labels(sources: Sequence[TokenIds], labels: Sequence[int]) -> MicroBatc
         padded_tokens=0,
         source_lengths=tuple(map(len, sources)),
     )
-
-
-def pad_sources(sources: Sequence[TokenIds], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids and mask of sources alone, padded to the longest."""
-    length = max(map(len, sources))
-    return torch.from_numpy(_fill(sources, length, pad_id)), torch.from_numpy(_mask(sources, length))
 
 
 def _row(ids: TokenIds) -> torch.Tensor:

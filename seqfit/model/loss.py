@@ -32,6 +32,9 @@ class LossRule:
     chunked: bool = True
 
 
+PLAIN = LossRule()
+
+
 class LossModel(nn.Module):
     """A model together with its loss: one forward gives the sum over a micro-batch, packed or padded.
 
@@ -76,7 +79,7 @@ class LossModel(nn.Module):
             output = self.model(
                 input_ids=source_ids, attention_mask=source_mask, decoder_input_ids=decoder_ids, use_cache=False
             )
-            return logits_loss_sum(output.logits.flatten(0, 1), labels.flatten(), self._rule)
+            return token_loss_sum(output.logits, labels, self._rule)
         states_BTD = decoder_states(self.model, source_ids, source_mask, decoder_ids)
         return self._states_loss(states_BTD.flatten(0, 1), labels.flatten(), counted_rows)
 
@@ -90,7 +93,7 @@ class LossModel(nn.Module):
         head = self._head or find_head(self.model)
         assert head is not None  # a model that runs packed rows has a known head
         if not self._rule.chunked:
-            return logits_loss_sum(head.logits(states_ND), labels_N, self._rule)
+            return token_loss_sum(head.logits(states_ND), labels_N, self._rule)
         return linear_loss_sum(
             head.scaled(states_ND),
             head.weight_VD,
@@ -123,36 +126,10 @@ def class_logits(model: nn.Module, source_ids_BS: torch.Tensor, source_mask_BS: 
     return logits_BC.float()
 
 
-def logits_loss_sum(logits_NV: torch.Tensor, labels_N: torch.Tensor, rule: LossRule) -> torch.Tensor:
-    """The reference, from logits that exist. In fp32: sums over a large vocabulary lose digits in half precision."""
-    logits_NV = logits_NV.float()
+def token_loss_sum(logits: torch.Tensor, labels: torch.Tensor, rule: LossRule = PLAIN) -> torch.Tensor:
+    """The reference, from logits [..., V] that exist, in fp32: long sums lose digits in half precision."""
+    logits_NV, labels_N = logits.reshape(-1, logits.shape[-1]).float(), labels.flatten()
     loss = F.cross_entropy(logits_NV, labels_N, reduction="sum", label_smoothing=rule.label_smoothing)
     if rule.z_loss:
         loss = loss + rule.z_loss * logits_NV[labels_N != IGNORED].logsumexp(-1).square().sum()
     return loss
-
-
-def sequence_loss_sum(
-    model: nn.Module,
-    source_ids_BS: torch.Tensor,
-    source_mask_BS: torch.Tensor,
-    decoder_ids_BT: torch.Tensor,
-    labels_BT: torch.Tensor,
-) -> torch.Tensor:
-    """Text-to-text: sum of the losses over target tokens."""
-    output = model(
-        input_ids=source_ids_BS, attention_mask=source_mask_BS, decoder_input_ids=decoder_ids_BT, use_cache=False
-    )
-    return token_loss_sum(output.logits, labels_BT)
-
-
-def class_loss_sum(
-    model: nn.Module, source_ids_BS: torch.Tensor, source_mask_BS: torch.Tensor, labels_B: torch.Tensor
-) -> torch.Tensor:
-    """Classifier: sum of the losses over examples."""
-    return F.cross_entropy(class_logits(model, source_ids_BS, source_mask_BS), labels_B, reduction="sum")
-
-
-def token_loss_sum(logits_BTV: torch.Tensor, labels_BT: torch.Tensor) -> torch.Tensor:
-    """Labels of -100 are ignored. In fp32, for sums over a large vocabulary lose digits in half precision."""
-    return F.cross_entropy(logits_BTV.flatten(0, 1).float(), labels_BT.flatten(), reduction="sum")

@@ -15,7 +15,7 @@ import torch
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
 from seqfit.model.build import load_model
-from seqfit.model.loss import class_loss_sum, sequence_loss_sum
+from seqfit.model.loss import LossModel, LossRule
 from seqfit.recipe.schema import ModelRecipe, OptimizerRecipe
 from seqfit.step.in_backward import InBackward
 from seqfit.step.optimizers import build_optimizer, set_learning_rate
@@ -38,10 +38,10 @@ def fresh_model(tiny_model: Callable[[str], Path]) -> Callable[[str], Any]:
 
 
 def loss_of(model: Any, source: torch.Tensor) -> torch.Tensor:
-    mask = (source != 0).long()
-    if not model.config.is_encoder_decoder:
-        return class_loss_sum(model, source, mask, source[:, 0] % 3)
-    return sequence_loss_sum(model, source, mask, source, source.roll(-1, dims=1))
+    classifies = not model.config.is_encoder_decoder
+    labels, decoder = (source[:, 0] % 3, None) if classifies else (source.roll(-1, dims=1), source)
+    loss: torch.Tensor = LossModel(model, LossRule())(source, labels, decoder, (source != 0).long())
+    return loss
 
 
 def build(model: Any, name: str = "adamw", kernel: Any = "auto") -> torch.optim.Optimizer:

@@ -14,7 +14,7 @@ import torch
 
 from seqfit.model.adapters import add_adapters
 from seqfit.model.build import load_model
-from seqfit.model.loss import class_loss_sum, sequence_loss_sum
+from seqfit.model.loss import LossModel, LossRule
 from seqfit.recipe.schema import LoraRecipe, ModelRecipe
 from seqfit.step.recompute import Recompute, enable_recompute
 
@@ -39,9 +39,10 @@ def run(tiny_model: Callable[[str], Path]) -> Callable[..., Outcome]:
         mask = (source != 0).long()
         target = torch.tensor([[5, 6, 1], [9, 1, -100]])
         if name == "bert":
-            loss = class_loss_sum(model, source, mask, torch.tensor([0, 2]))
+            loss = LossModel(model, LossRule())(source, torch.tensor([0, 2]), None, mask)
         else:
-            loss = sequence_loss_sum(model, source, mask, torch.tensor([[0, 5, 6], [0, 9, 1]]), target)
+            decoder = torch.tensor([[0, 5, 6], [0, 9, 1]])
+            loss = LossModel(model, LossRule())(source, target, decoder, mask)
         loss.backward()
         return loss.detach(), {key: tensor.grad for key, tensor in model.named_parameters() if tensor.grad is not None}
 

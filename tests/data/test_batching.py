@@ -40,7 +40,9 @@ def ints(*numbers: int) -> Lengths:
     return np.array(numbers, dtype=np.int32)
 
 
-@pytest.mark.parametrize(("batching", "pieces"), [("grouped", [[1, 3], [2, 0]]), ("padded", [[0, 1], [2, 3]])])
+@pytest.mark.parametrize(
+    ("batching", "pieces"), [("grouped", [[1, 3], [2, 0]]), ("padded", [[0, 1], [2, 3]]), ("ragged", [[0, 1], [2, 3]])]
+)
 def test_the_docstring_example_holds(batching: Batching, pieces: list[list[int]]) -> None:
     cut = cut_micro_batches(np.arange(4), ints(9, 2, 8, 3), ints(1, 1, 1, 1), MicroBatchRule(batching, tokens=20))
     assert [piece.tolist() for piece in cut] == pieces
@@ -127,6 +129,31 @@ def test_a_micro_batch_keeps_to_its_rule_unless_it_is_a_single_row(
         shape = rule.padded_shape(int(source[piece].max()), int(target[piece].max()))
         assert len(piece) == 1 or len(piece) * sum(shape) <= rule.tokens
         assert rule.examples is None or len(piece) <= rule.examples
+
+
+@pytest.mark.parametrize("tokens", [30, 60, 100, 1000, 10**6])
+def test_ragged_pieces_keep_the_order_and_the_budget_and_are_about_equally_large(
+    tokens: int, lengths: tuple[Lengths, Lengths]
+) -> None:
+    source, target = lengths
+    real = source + target
+    pieces = list(cut_micro_batches(np.arange(100), source, target, MicroBatchRule("ragged", tokens)))
+    sizes = [int(real[piece].sum()) for piece in pieces]
+    assert np.concatenate(pieces).tolist() == list(range(100))
+    assert all(size <= tokens or len(piece) == 1 for size, piece in zip(sizes, pieces, strict=True))
+    assert len(pieces) <= 1.5 * np.ceil(sum(sizes) / tokens)
+    if tokens >= 1000:
+        assert max(sizes) - min(sizes) <= 2 * int(real.max())
+
+
+def test_ragged_pieces_keep_to_the_examples_too(lengths: tuple[Lengths, Lengths]) -> None:
+    pieces = list(cut_micro_batches(np.arange(100), *lengths, MicroBatchRule("ragged", 10**6, examples=7)))
+    assert [len(piece) for piece in pieces] == [7] * 14 + [2]
+
+
+def test_no_rows_make_no_ragged_pieces() -> None:
+    nothing = np.array([], dtype=np.int64)
+    assert list(cut_micro_batches(nothing, ints(1), ints(1), MicroBatchRule("ragged"))) == []
 
 
 def test_a_row_that_occurs_twice_in_a_batch_stays_twice() -> None:

@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from seqfit.data.micro_batch import IGNORED, Padding, TokenIds, collate_labels, collate_sequences, pad_sources
+from seqfit.data.micro_batch import (
+    IGNORED,
+    Padding,
+    TokenIds,
+    collate_labels,
+    collate_sequences,
+    pack_labels,
+    pack_sequences,
+)
 
 
 def ids(*rows: list[int]) -> list[TokenIds]:
@@ -62,10 +70,21 @@ def test_a_classifiers_batch_has_one_label_a_row_and_no_decoder() -> None:
     assert (batch.examples, batch.source_tokens, batch.target_tokens, batch.padded_tokens) == (2, 3, 0, 3)
 
 
-def test_sources_alone_are_padded_to_the_longest() -> None:
-    source_ids, mask = pad_sources(ids([5], [6, 7, 1]), pad_id=0)
-    assert source_ids.tolist() == [[5, 0, 0], [6, 7, 1]]
-    assert mask.tolist() == [[1, 0, 0], [1, 1, 1]]
+def test_a_packed_batch_is_one_row_of_each_side_and_each_target_begins_with_the_start_token() -> None:
+    batch = pack_sequences(ids([5, 6, 1], [7, 1]), ids([8, 1], [9, 3, 1]), Padding(0, 4))
+    assert batch.source_ids.tolist() == [[5, 6, 1, 7, 1]]
+    assert batch.decoder_ids is not None
+    assert batch.decoder_ids.tolist() == [[4, 8, 4, 9, 3]]
+    assert batch.labels.tolist() == [[8, 1, 9, 3, 1]]
+    assert (batch.source_lengths, batch.target_lengths, batch.source_mask) == ((3, 2), (2, 3), None)
+    assert (batch.examples, batch.source_tokens, batch.target_tokens, batch.padded_tokens) == (2, 5, 5, 0)
+
+
+def test_a_packed_classifiers_batch_has_one_label_a_segment() -> None:
+    batch = pack_labels(ids([5, 6], [7]), [2, 0])
+    assert batch.source_ids.tolist() == [[5, 6, 7]]
+    assert (batch.labels.tolist(), batch.source_lengths, batch.target_lengths) == ([2, 0], (2, 1), None)
+    assert (batch.decoder_ids, batch.examples, batch.target_tokens, batch.padded_tokens) == (None, 2, 0, 0)
 
 
 def test_a_sequence_longer_than_the_shape_is_an_error_never_cut() -> None:

@@ -12,7 +12,7 @@ import torch
 from seqfit.evaluate import answer
 from seqfit.evaluate.answer import Answerer, answer_sources, answer_split
 from seqfit.model.build import load_model, load_tokenizer
-from seqfit.model.loss import sequence_loss_sum
+from seqfit.model.loss import LossModel, LossRule
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.step.precision import Precision
 
@@ -79,9 +79,8 @@ def test_answers_and_loss_are_those_of_rows_answered_alone(
     expected = texts_of(answerer, [ask_stock(answerer, source, beams) for source in sources])
     with torch.inference_mode():
         losses = [
-            sequence_loss_sum(
-                answerer.model,
-                *(torch.tensor([ids]) for ids in (source, [1] * len(source), [start, *target[:-1]], target)),
+            LossModel(answerer.model, LossRule(chunked=False))(
+                *(torch.tensor([ids]) for ids in (source, target, [start, *target[:-1]], [1] * len(source))),
             )
             for source, target in zip(sources, targets, strict=True)
         ]

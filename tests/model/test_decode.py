@@ -21,7 +21,7 @@ from seqfit.model.decode import (
 )
 from seqfit.model.greedy import GreedyRule
 from seqfit.model.head import find_head
-from seqfit.model.loss import sequence_loss_sum
+from seqfit.model.loss import LossModel, LossRule
 from seqfit.recipe.schema import ModelRecipe
 
 TEXT_TO_TEXT = ["t5", "t5-v1.1", "mt5", "umt5", "bart"]
@@ -86,7 +86,7 @@ def test_the_loss_from_an_encoding_is_the_loss_of_the_whole_model(
     targets, labels = torch.tensor([[0, 5], [0, 6], [0, 7]]), torch.tensor([[5, 1], [6, 1], [-100, -100]])
     monkeypatch.setattr(decode, "HEAD_ROWS", 3)  # of four that count
     with torch.inference_mode():
-        whole = sequence_loss_sum(model, SOURCE, MASK, targets, labels)
+        whole = LossModel(model, LossRule(chunked=False))(SOURCE, labels, targets, MASK)
         best = model(input_ids=SOURCE, attention_mask=MASK, decoder_input_ids=targets).logits.argmax(-1)
         states, sources = read_targets(model, encode(model, SOURCE, MASK), MASK, [4, 3, 4], targets)
         loss, likeliest = score_targets(find_head(model), states, labels)

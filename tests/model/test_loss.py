@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from seqfit.model.build import load_model
-from seqfit.model.loss import class_logits, class_loss_sum, sequence_loss_sum, token_loss_sum
+from seqfit.model.loss import LossModel, LossRule, class_logits, token_loss_sum
 from seqfit.recipe.schema import ModelRecipe
 
 
@@ -36,14 +36,14 @@ def test_the_sum_of_parts_is_the_sum_of_the_whole() -> None:
 
 @torch.inference_mode()
 @pytest.mark.parametrize("name", ["t5", "mt5", "bart"])
-def test_padding_does_not_change_a_sequences_loss(tiny_model: Callable[[str], Path], name: str) -> None:
+@pytest.mark.parametrize("chunked", [True, False])
+def test_padding_does_not_change_a_sequences_loss(tiny_model: Callable[[str], Path], name: str, chunked: bool) -> None:
     model = load_model(ModelRecipe(path=str(tiny_model(name)))).eval()
     source, decoder, labels = torch.tensor([[5, 6, 1]]), torch.tensor([[0, 8]]), torch.tensor([[8, 1]])
-    plain = sequence_loss_sum(model, source, torch.ones_like(source), decoder, labels)
+    loss_model = LossModel(model, LossRule(chunked=chunked))
+    plain = loss_model(source, labels, decoder, torch.ones_like(source))
     mask = torch.tensor([[1, 1, 1, 0, 0]])
-    padded = sequence_loss_sum(
-        model, F.pad(source, (0, 2)), mask, F.pad(decoder, (0, 3)), F.pad(labels, (0, 3), value=-100)
-    )
+    padded = loss_model(F.pad(source, (0, 2)), F.pad(labels, (0, 3), value=-100), F.pad(decoder, (0, 3)), mask)
     assert float(padded) == pytest.approx(float(plain), rel=1e-5)
 
 
@@ -53,4 +53,4 @@ def test_a_classifiers_loss_is_summed_over_examples(tiny_model: Callable[[str], 
     logits = class_logits(model, source, mask)
     assert logits.shape == (2, 2)
     logs = logits.log_softmax(-1)
-    assert torch.allclose(class_loss_sum(model, source, mask, labels), -(logs[0, 1] + logs[1, 0]))
+    assert torch.allclose(LossModel(model, LossRule())(source, labels, None, mask), -(logs[0, 1] + logs[1, 0]))
