@@ -17,14 +17,40 @@ _WIDTH = 110
 def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
     network: Annotated[bool, typer.Option("--network", help="Also try to reach the Hub (3 seconds at most).")] = False,
+    selftest: Annotated[
+        bool, typer.Option("--selftest", help="Train tiny models in every way on this device and compare the updates.")
+    ] = False,
 ) -> None:
-    """Say what this machine has and lacks, and how to fix it. Exit code 1 if something needed is missing."""
+    """Say what this machine has and lacks, and how to fix it. Exit code 1 if something needed is missing or wrong."""
+    if selftest:
+        _run_selftest(as_json)
+        return
     findings = examine(network=network)
     if as_json:
         print(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2, ensure_ascii=False))
     else:
         _print_table(findings)
     if any(finding.state == "missing" for finding in findings):
+        raise typer.Exit(1)
+
+
+def _run_selftest(as_json: bool) -> None:
+    from seqfit.step.precision import choose_device  # imports torch
+    from seqfit.step.selftest import run_selftest
+    from seqfit.strategy.schema import Strategy
+
+    device = choose_device(Strategy())
+    checks = []
+    for check in run_selftest(device):
+        checks.append(check)
+        if not as_json:
+            print(f"{check.state:<8} {check.name:<34} {check.detail}")
+    wrong = [check for check in checks if check.state == "wrong"]
+    if as_json:
+        print(json.dumps([dataclasses.asdict(check) for check in checks], indent=2, ensure_ascii=False))
+    else:
+        print(f"\n{len(wrong)} of {len(checks)} are wrong on {device}." if wrong else f"\nAll in order on {device}.")
+    if wrong:
         raise typer.Exit(1)
 
 

@@ -188,7 +188,9 @@ def _build(
     if model.kind == "classifier":  # whose head, and in some encoders pooler, is new
         lost = {name for name in lost if name.startswith(f"{built.base_model_prefix}.") and ".pooler." not in name}
     _check_complete(model, lost)
-    built.name_or_path = built.config.name_or_path = model.location
+    for part in built.modules():  # adapters and saved folders say where a model came from
+        if isinstance(part, PreTrainedModel):
+            part.name_or_path = part.config.name_or_path = model.location
     return built
 
 

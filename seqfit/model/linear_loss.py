@@ -91,14 +91,14 @@ class _Gradients:
         return not (self.hidden_ND is None and self.weight_VD is None and self.bias_V is None)
 
     def add(self, start: int, gradient_CV: torch.Tensor, hidden_CD: torch.Tensor, weight_VD: torch.Tensor) -> None:
-        """What the chunk from row `start` contributes."""
+        """What the chunk from row `start` contributes; the first one fills what is still empty."""
         if self.bias_V is not None:
-            self.bias_V.add_(gradient_CV.sum(0))
+            self.bias_V.copy_(gradient_CV.sum(0)) if start == 0 else self.bias_V.add_(gradient_CV.sum(0))
         gradient_CV = gradient_CV.to(weight_VD.dtype)
         if self.hidden_ND is not None:
             _set_product(self.hidden_ND[start : start + len(gradient_CV)], gradient_CV, weight_VD)
         if self.weight_VD is not None:
-            _add_product(self.weight_VD, gradient_CV.t(), hidden_CD)
+            (_set_product if start == 0 else _add_product)(self.weight_VD, gradient_CV.t(), hidden_CD)
 
 
 class _LinearLoss(torch.autograd.Function):
@@ -113,10 +113,9 @@ class _LinearLoss(torch.autograd.Function):
         labels_N: torch.Tensor,
         rule: _Rule,
     ) -> torch.Tensor:
+        allocate = torch.empty_like if len(hidden_ND) else torch.zeros_like  # filling 65 MB with zeros takes its time
         gradients = [
-            None
-            if given is None or not (needed and rule.with_gradients)
-            else torch.zeros_like(given, dtype=rule.sum_dtype)
+            None if given is None or not (needed and rule.with_gradients) else allocate(given, dtype=rule.sum_dtype)
             for given, needed in zip((hidden_ND, weight_VD, bias_V), ctx.needs_input_grad[:3], strict=True)
         ]
         loss = _run_chunks(hidden_ND, weight_VD, bias_V, labels_N, rule, _Gradients(*gradients))

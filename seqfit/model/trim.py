@@ -167,6 +167,8 @@ def _slice_rows(model: PreTrainedModel, kept: KeptWords, words_before: int) -> N
             if parameter in sliced:
                 setattr(module, name, sliced[parameter])
                 _set_sizes(module, kept)
+        if not isinstance(module, nn.Embedding) and isinstance(getattr(module, "padding_idx", None), int):
+            module.padding_idx = int(kept.remap[module.padding_idx])  # BART's stacks have a copy of the config's
         bias_1V = getattr(module, "final_logits_bias", None)  # BART's, a buffer
         if isinstance(bias_1V, torch.Tensor) and bias_1V.shape[-1] == words_before:
             module.final_logits_bias = bias_1V[:, old_ids.to(bias_1V.device)]

@@ -47,7 +47,7 @@ class TrimmedModel:
     fallback: str | None  # why the whole model was in memory, or None
 
 
-def trim_words(
+def choose_vocabulary(
     model: ModelRecipe, tokenizer: PreTrainedTokenizerBase, counts: NDArray[np.integer], mode: Mode
 ) -> tuple[KeptWords, PreTrainedTokenizerBase]:
     """The kept words and the tokenizer that knows them only, without a look at the model's weights."""

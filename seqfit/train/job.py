@@ -24,7 +24,7 @@ from seqfit.evaluate.score import choose_metrics
 from seqfit.model.adapters import add_adapters, choose_lora
 from seqfit.model.build import check_vocabulary, load_model, load_position_limit, load_tokenizer
 from seqfit.model.freezing import freeze_parts
-from seqfit.model.trimmed_weights import load_trimmed_model, trim_words
+from seqfit.model.trimmed_weights import choose_vocabulary, load_trimmed_model
 from seqfit.recipe.schema import Recipe
 from seqfit.step.execution import Execution, build_execution
 from seqfit.step.optimizers import build_optimizer
@@ -122,8 +122,8 @@ def _build_learner(recipe: Recipe, strategy: Strategy, device: torch.device, vie
     if mode is None:
         model = load_model(recipe.model, labels)
         check_vocabulary(model, tokenizer, recipe.model)
-    else:  # the full tokenizer goes before the model comes: mT5's takes as much memory as its trimmed weights
-        kept, tokenizer = trim_words(recipe.model, tokenizer, count_words(data, len(tokenizer)), mode)
+    else:  # the full tokenizer goes before the model comes: mT5's takes 220 MiB
+        kept, tokenizer = choose_vocabulary(recipe.model, tokenizer, count_words(data, len(tokenizer)), mode)
         data = remap_data(data, kept.remap)
         trimmed = load_trimmed_model(recipe.model, labels, kept)
         model = trimmed.model
