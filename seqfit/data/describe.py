@@ -146,16 +146,8 @@ class _Look:
         return measure_padding(*shortened, batch, pad_to, self._recipe.seed)
 
     def _count_tokens(self, name: str, split: TokenizedSplit) -> TokenUse:
-        counts = np.zeros(len(self._tokenizer), dtype=np.int64)
-        waiting: list[npt.NDArray[np.integer]] = []
-        for row in self._rows(f"{name}: counting tokens", np.arange(len(split))):
-            source, target = split.token_ids(row)
-            waiting += [source] if self._labels else [source, target]
-            if len(waiting) >= _CHUNK:
-                counts += np.bincount(np.concatenate(waiting), minlength=len(counts))
-                waiting.clear()
-        if waiting:
-            counts += np.bincount(np.concatenate(waiting), minlength=len(counts))
+        counts = split.token_counts(len(self._tokenizer))
+        self._progress(f"{name}: counting tokens", len(split), len(split))
         frequent = np.argsort(-counts, kind="stable")[:_MOST_FREQUENT].tolist()
         unknown = self._tokenizer.unk_token_id
         return TokenUse(

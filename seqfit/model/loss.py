@@ -46,7 +46,7 @@ class LossModel(nn.Module):
         self.model = model
         self._rule = rule
         self._ragged = ragged
-        self._head = find_head(model) if rule.chunked else None
+        self._head = find_head(model)
 
     def running(
         self, source_lengths: Sequence[int] | None, target_lengths: Sequence[int] | None
@@ -75,7 +75,7 @@ class LossModel(nn.Module):
         if source_mask is None:
             assert self._ragged is not None
             return self._states_loss(self._ragged.decoder_states(source_ids, decoder_ids), labels[0], labels.numel())
-        if self._head is None:
+        if self._head is None or not self._rule.chunked:
             output = self.model(
                 input_ids=source_ids, attention_mask=source_mask, decoder_input_ids=decoder_ids, use_cache=False
             )
@@ -90,7 +90,7 @@ class LossModel(nn.Module):
         return self._ragged.class_logits(source_ids).float()
 
     def _states_loss(self, states_ND: torch.Tensor, labels_N: torch.Tensor, counted_rows: int | None) -> torch.Tensor:
-        head = self._head or find_head(self.model)
+        head = self._head
         assert head is not None  # a model that runs packed rows has a known head
         if not self._rule.chunked:
             return token_loss_sum(head.logits(states_ND), labels_N, self._rule)

@@ -87,7 +87,7 @@ def _compare(
 ) -> Check:
     try:
         loss, change = _update(build(), strategy, device)
-    except (RuntimeError, NotImplementedError, AssertionError, TypeError) as error:  # whatever a device may refuse
+    except RuntimeError as error:  # what a device refuses, kernels that it lacks included
         return Check(title, "wrong", f"{type(error).__name__}: {error}")
     apart = float((change - reference[1]).abs().max() / reference[1].abs().max())
     limit = TOLERANCE.get(strategy.precision, TOLERANCE["fp32"])
