@@ -31,7 +31,7 @@ class MicroBatchRule:
     """How a global batch is cut into micro-batches, and how these are padded."""
 
     batching: Batching = "grouped"
-    tokens: int = 4096  # source plus target, padding included
+    tokens: int = 6144  # source plus target, padding included
     examples: int | None = None
     pad_multiple: int = 1
     pad_source_tokens: int | None = None  # max_length: every source is padded to this

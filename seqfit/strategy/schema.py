@@ -27,7 +27,7 @@ class Strategy(Part):
         "cutting it; padded keeps their order; max_length pads to the recipe's limits.",
     )
     micro_batch_tokens: Annotated[int, Field(ge=1)] = Field(
-        4096, description="Source plus target tokens of one micro-batch, padding included, at most."
+        6144, description="Source plus target tokens of one micro-batch, padding included, at most."
     )
     micro_batch_examples: Annotated[int, Field(ge=1)] | None = Field(
         None, description="Examples of one micro-batch, at most."
