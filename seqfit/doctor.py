@@ -20,6 +20,7 @@ from typing import Literal
 
 from seqfit import __version__
 from seqfit.data.cache import cache_root
+from seqfit.hardware.probe import Gpu, Machine, probe_machine
 from seqfit.hub import hub_address, is_offline_by_setting, reach_hub
 from seqfit.units import format_bytes
 
@@ -59,26 +60,16 @@ class Finding:
     fix: str = ""
 
 
-@dataclass(frozen=True)
-class _Nvml:
-    """What NVIDIA's driver says: its version, the newest CUDA it runs, the names of the cards."""
-
-    driver: str = ""
-    cuda: tuple[int, int] = (0, 0)
-    cards: tuple[str, ...] = ()
-    problem: str = ""
-
-
 def examine(network: bool = False) -> list[Finding]:
     """Look at everything; `network` also tries to reach the Hub, for three seconds at most."""
-    nvml = _read_nvml()
+    machine = probe_machine()
     return [
         _examine_python(),
         Finding("seqfit", "ok", f"{__version__} in {Path(__file__).parent}"),
-        _examine_torch(nvml),
+        _examine_torch(machine),
         *_examine_devices(),
-        _examine_nvml(nvml),
-        _examine_processor(),
+        _examine_driver(machine),
+        _examine_processor(machine),
         *_examine_disks(),
         _examine_hub(network),
         _examine_libraries("libraries", LIBRARIES),
@@ -94,44 +85,29 @@ def _examine_python() -> Finding:
     return Finding("Python", "ok", detail)
 
 
-def _read_nvml() -> _Nvml:
-    if importlib.util.find_spec("pynvml") is None:
-        return _Nvml(problem="nvidia-ml-py is not installed")
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        return _Nvml(problem=str(error))
-    try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        version = pynvml.nvmlSystemGetCudaDriverVersion_v2()  # 13020 is 13.2
-        return _Nvml(
-            driver=str(pynvml.nvmlSystemGetDriverVersion()),
-            cuda=(version // 1000, version % 1000 // 10),
-            cards=tuple(str(pynvml.nvmlDeviceGetName(handle)) for handle in handles),
-        )
-    except pynvml.NVMLError as error:
-        return _Nvml(problem=str(error))
-    finally:
-        pynvml.nvmlShutdown()
+def _examine_driver(machine: Machine) -> Finding:
+    if not machine.gpus:
+        reason = f"{machine.no_gpu_reason}: no GPU telemetry, which is fine where there is no NVIDIA GPU"
+        return Finding("NVML", "ok", reason)
+    cuda = ".".join(map(str, machine.driver.cuda))
+    cards = ", ".join(_describe_gpu(gpu) for gpu in machine.gpus)
+    return Finding("NVML", "ok", f"driver {machine.driver.version} for CUDA {cuda} or older, {cards}")
 
 
-def _examine_nvml(nvml: _Nvml) -> Finding:
-    if nvml.cards:
-        cuda = ".".join(map(str, nvml.cuda))
-        return Finding("NVML", "ok", f"driver {nvml.driver} for CUDA {cuda} or older, {', '.join(nvml.cards)}")
-    reason = nvml.problem or "no card found"
-    return Finding("NVML", "ok", f"{reason}: no GPU telemetry, which is fine where there is no NVIDIA GPU")
+def _describe_gpu(gpu: Gpu) -> str:
+    known = f"'{gpu.card.key}' in plans" if gpu.card else "not in the table of cards"
+    free = format_bytes(gpu.memory_bytes - gpu.used_bytes)
+    return f"{gpu.name} ({free} of {format_bytes(gpu.memory_bytes)} free, {known})"
 
 
-def _examine_torch(nvml: _Nvml) -> Finding:
+def _examine_torch(machine: Machine) -> Finding:
     if importlib.util.find_spec("torch") is None:
         return Finding("torch", "missing", "not installed", 'pip install "torch>=2.13,<3"')
     import torch
 
     built_for = _torch_build(torch.version.cuda, torch.version.hip)
-    return judge_torch(f"{torch.__version__} ({built_for})", torch.version.cuda, nvml.cuda if nvml.cards else None)
+    driver_cuda = machine.driver.cuda if machine.gpus else None
+    return judge_torch(f"{torch.__version__} ({built_for})", torch.version.cuda, driver_cuda)
 
 
 def _torch_build(cuda: str | None, hip: str | None) -> str:
@@ -174,18 +150,13 @@ def _examine_devices() -> list[Finding]:
     return findings
 
 
-def _examine_processor() -> Finding:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return judge_threads(cores, f"{cores} cores{_memory()}", os.environ.get("OMP_NUM_THREADS"))
-
-
-def _memory() -> str:
-    if importlib.util.find_spec("psutil") is None:
-        return ""
-    import psutil
-
-    memory = psutil.virtual_memory()
-    return f", {format_bytes(memory.total)} of memory, {format_bytes(memory.available)} free"
+def _examine_processor(machine: Machine) -> Finding:
+    detail = f"{machine.processor}, {machine.cores} cores"
+    if machine.memory_bytes is not None and machine.available_bytes is not None:
+        detail += f", {format_bytes(machine.memory_bytes)} of memory, {format_bytes(machine.available_bytes)} free"
+    if machine.is_limited:
+        detail += " (what this process may use; the machine has more)"
+    return judge_threads(machine.cores, detail, os.environ.get("OMP_NUM_THREADS"))
 
 
 def judge_threads(cores: int, detail: str, omp_num_threads: str | None) -> Finding:

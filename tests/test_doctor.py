@@ -9,6 +9,8 @@ import pytest
 
 from seqfit import doctor
 from seqfit.doctor import Finding, examine, judge_disk, judge_threads, judge_torch
+from seqfit.hardware.card import find_card
+from seqfit.hardware.probe import Driver, Gpu, Machine
 
 PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
 
@@ -62,6 +64,18 @@ def test_a_build_of_torch_must_fit_the_driver(
     assert finding.state == state
     assert word in finding.detail
     assert bool(finding.fix) == (state == "warn")
+
+
+def test_a_gpu_is_named_with_its_free_memory_and_its_row_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = (Gpu(0, "NVIDIA A10G", 22 * 2**30, 2**30, find_card("a10g")), Gpu(1, "NVIDIA X", 2**30, 0, None))
+    machine = Machine("AMD EPYC", 2, 8 * 2**30, 2**30, True, Driver("595.10", (13, 2), gpus))
+    monkeypatch.setattr(doctor, "probe_machine", lambda: machine)
+    assert found("NVML").detail == (
+        "driver 595.10 for CUDA 13.2 or older, NVIDIA A10G (21.0 GiB of 22.0 GiB free, 'a10g' in plans), "
+        "NVIDIA X (1.0 GiB of 1.0 GiB free, not in the table of cards)"
+    )
+    assert found("torch").state == ("warn" if "CPU alone" in found("torch").detail else "ok")
+    assert "AMD EPYC, 2 cores, 8.0 GiB of memory, 1.0 GiB free (what this process may use" in found("processor").detail
 
 
 @pytest.mark.parametrize(("setting", "state"), [(None, "ok"), ("4", "ok"), ("1", "warn"), ("64", "warn")])

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from seqfit.hardware import probe
+from seqfit.hardware.cgroup import Limits
+from seqfit.hardware.probe import probe_machine, read_driver, read_processor_name, usable_cores, usable_memory
+
+GIB, MIB = 1024**3, 1024**2
+
+
+class FakeNvml:
+    """As much of pynvml as is used, with two GPUs; `broken` makes that call fail."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, broken: str = "") -> None:
+        self.broken = broken
+        self.shut_down = 0
+
+    def _call(self, name: str, answer: object = None) -> object:
+        if name == self.broken:
+            raise self.NVMLError(f"{name} failed")
+        return answer
+
+    def nvmlInit(self) -> None:
+        self._call("nvmlInit")
+
+    def nvmlShutdown(self) -> None:
+        self.shut_down += 1
+
+    def nvmlSystemGetCudaDriverVersion_v2(self) -> object:
+        return self._call("nvmlSystemGetCudaDriverVersion_v2", 13020)
+
+    def nvmlSystemGetDriverVersion(self) -> object:
+        return "595.10"
+
+    def nvmlDeviceGetCount(self) -> object:
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> object:
+        return self._call("nvmlDeviceGetHandleByIndex", index)
+
+    def nvmlDeviceGetName(self, handle: int) -> object:
+        return ("NVIDIA A10G", "NVIDIA Future 9000")[handle]
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> object:
+        return SimpleNamespace(total=23028 * MIB, used=512 * MIB)
+
+
+def install(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pynvml", nvml)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+
+
+def test_this_machine_has_cores_and_memory() -> None:
+    machine = probe_machine()
+    assert 1 <= machine.cores <= (os.cpu_count() or 1)
+    assert machine.processor
+    assert machine.memory_bytes is not None
+    assert machine.available_bytes is not None
+    assert 0 < machine.available_bytes < machine.memory_bytes
+    assert bool(machine.gpus) != bool(machine.no_gpu_reason)
+
+
+def test_gpus_come_with_their_row_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = FakeNvml()
+    install(nvml, monkeypatch)
+    driver = read_driver()
+    assert (driver.version, driver.cuda, driver.problem) == ("595.10", (13, 2), "")
+    known, unknown = driver.gpus
+    assert known.card is not None
+    assert (known.card.key, known.memory_bytes, known.used_bytes) == ("a10g", 23028 * MIB, 512 * MIB)
+    assert (unknown.index, unknown.name, unknown.card) == (1, "NVIDIA Future 9000", None)
+    assert nvml.shut_down == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "shut_down"),
+    [("nvmlInit", 0), ("nvmlSystemGetCudaDriverVersion_v2", 1), ("nvmlDeviceGetHandleByIndex", 1)],
+)
+def test_a_driver_that_fails_is_a_reason(call: str, shut_down: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = FakeNvml(broken=call)
+    install(nvml, monkeypatch)
+    assert probe_machine().no_gpu_reason == f"{call} failed"
+    assert nvml.shut_down == shut_down
+
+
+def test_a_missing_library_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    machine = probe_machine()
+    assert machine.no_gpu_reason == "nvidia-ml-py is not installed"
+    assert (machine.memory_bytes, machine.available_bytes) == (None, None)
+
+
+@pytest.mark.parametrize(("quota", "cores"), [(None, 4), (8.0, 4), (2.0, 2), (2.7, 2), (0.5, 1)])
+def test_a_quota_leaves_whole_cores(quota: float | None, cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2, 3}, raising=False)
+    assert usable_cores(Limits(cores=quota)) == cores
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        (Limits(), (64 * GIB, 40 * GIB)),
+        (Limits(memory_bytes=100 * GIB), (64 * GIB, 40 * GIB)),
+        (Limits(memory_bytes=8 * GIB, used_bytes=3 * GIB), (8 * GIB, 5 * GIB)),
+        (Limits(memory_bytes=50 * GIB, used_bytes=3 * GIB), (50 * GIB, 40 * GIB)),
+        (Limits(memory_bytes=8 * GIB, used_bytes=9 * GIB), (8 * GIB, 0)),
+    ],
+)
+def test_a_container_has_its_share_of_the_memory(limits: Limits, expected: tuple[int, int]) -> None:
+    assert usable_memory(64 * GIB, 40 * GIB, limits) == expected
+
+
+def test_a_limit_shows_on_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "read_limits", lambda: Limits(memory_bytes=GIB, used_bytes=0))
+    machine = probe_machine()
+    assert (machine.memory_bytes, machine.is_limited) == (GIB, True)
+
+
+def test_the_processor_is_named_as_linux_names_it(tmp_path: Path) -> None:
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: AMD EPYC  7763\nmodel name\t: other\n")
+    assert read_processor_name(tmp_path / "cpuinfo") == "AMD EPYC 7763"
+    assert read_processor_name(tmp_path / "missing")
