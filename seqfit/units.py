@@ -65,6 +65,14 @@ def format_count(count: float) -> str:
     return _three_digits(count)
 
 
+def format_flops(flops_per_second: float) -> str:
+    """Of operations a second: '950 FLOP/s', '47.1 GFLOP/s', '7.1 TFLOP/s'."""
+    for unit, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if flops_per_second >= 0.9995 * unit:
+            return f"{_three_digits(flops_per_second / unit)} {prefix}FLOP/s"
+    return f"{_three_digits(flops_per_second)} FLOP/s"
+
+
 def _three_digits(number: float) -> str:
     """As %g has it, but never with an exponent for what is large."""
     return f"{number:.0f}" if abs(number) >= 99.95 else f"{number:.3g}"

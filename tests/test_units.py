@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from seqfit.units import format_bytes, format_count, format_seconds, format_share, parse_bytes
+from seqfit.units import format_bytes, format_count, format_flops, format_seconds, format_share, parse_bytes
 
 
 @pytest.mark.parametrize(
@@ -88,3 +88,17 @@ def test_counts_have_three_digits_and_no_exponent(count: float, text: str) -> No
 
 def test_shares_are_per_cent_with_one_decimal() -> None:
     assert format_share(0.125) == "12.5%"
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [
+        (950, "950 FLOP/s"),
+        (47_064_182_837.9, "47.1 GFLOP/s"),
+        (999.9e9, "1 TFLOP/s"),  # not 1000 GFLOP/s
+        (7.1e12, "7.1 TFLOP/s"),
+        (1.979e15, "1.98 PFLOP/s"),
+    ],
+)
+def test_operations_a_second_are_printed_with_three_digits(rate: float, text: str) -> None:
+    assert format_flops(rate) == text

@@ -1,12 +1,4 @@
-"""How many floating-point operations a step needs, and how fast this machine's matrix multiplication is.
-
-Counted are the multiplications that the model's mathematics needs on real tokens: linear layers, attention per
-example, head; twice as many in the backward. Padding and recomputation are work that a better engine would not do, so
-they don't count. A multiplication and its addition are two operations.
-
-    one linear layer [512 -> 2048] on 10 tokens: 2 x 10 x 512 x 2048 forward, 6 x 10 x 512 x 2048 with the backward
-    causal attention over T tokens: T x (T + 1) / 2 pairs
-"""
+"""How many floating-point operations a T5's step needs (seqfit.model.flops), and how fast this machine multiplies."""
 
 from __future__ import annotations
 
@@ -17,19 +9,15 @@ from typing import Any
 
 import torch
 
+from seqfit.model.flops import count_training_flops, read_model_shape
+
 
 def count_step_flops(config: dict[str, Any], lengths: Iterable[tuple[int, int]]) -> int:
     """Of a T5 with this config on examples of these (source, target) lengths, forward and backward."""
-    width, inner = config["d_model"], config["num_heads"] * config["d_kv"]
-    feed_forward = (3 if "gated" in config["feed_forward_proj"] else 2) * width * config["d_ff"]
-    projection = width * inner
-    multiplications = 0
-    for source, target in lengths:
-        encoder = source * (4 * projection + feed_forward) + 2 * source * source * inner
-        cross = 2 * target * projection + 2 * source * projection + 2 * target * source * inner
-        decoder = target * (4 * projection + feed_forward) + target * (target + 1) * inner + cross
-        multiplications += config["num_layers"] * (encoder + decoder) + target * width * config["vocab_size"]
-    return 2 * 3 * multiplications
+    shape, reason = read_model_shape({"model_type": "t5"} | config)
+    assert shape is not None, reason
+    sources, targets = zip(*lengths, strict=True)
+    return count_training_flops(shape, sources, targets)
 
 
 def measure_matmul_rate(tokens: int, *, times: int = 9) -> float:

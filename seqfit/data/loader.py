@@ -115,6 +115,10 @@ class Loader:
                 yield self._load(rows, epoch + number / len(batches))
             epoch += 1
 
+    def lengths(self, batch: GlobalBatch) -> tuple[Lengths, Lengths]:
+        """Real source and target tokens of each of a batch's examples."""
+        return self._split.source_lengths[batch.rows], self._split.target_lengths[batch.rows]
+
     def _cut(self, epoch: int) -> Iterator[Rows]:
         order = order_epoch(self._split.source_index, self._split.weights, self._seed, epoch)
         return cut_global_batches(order, self._lengths, examples=self._batch_examples, tokens=self._batch_tokens)

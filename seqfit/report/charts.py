@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from seqfit.units import format_bytes
+from seqfit.units import format_bytes, format_share
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -22,6 +22,7 @@ ACCENT, SOFT, NEUTRAL, INK = "var(--accent)", "var(--accent-soft)", "var(--neutr
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
 _MOST_POINTS = 1000
 _SMOOTHED_FROM = 60  # points; below that the line itself is readable
+Unit = Literal["bytes", "share", "number"]
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 
 
@@ -81,6 +82,31 @@ def draw_series(name: str, points: Mapping[float, float], *, bytes_axis: bool = 
     figure.update_yaxes(rangemode="tozero")
     if bytes_axis:
         ticks = byte_ticks(max(values))
+        figure.update_yaxes(tickvals=ticks, ticktext=[format_bytes(tick) for tick in ticks])
+    return figure
+
+
+def draw_timeline(lines: Mapping[str, Mapping[float, float]], unit: Unit) -> go.Figure:
+    """A quantity by minutes, a line for each of several; the first has the accent."""
+    figure = _empty_figure()
+    for number, (name, points) in enumerate(lines.items()):
+        minutes, values = thin(list(points), list(points.values()))
+        written = {
+            "bytes": [format_bytes(value) for value in values],
+            "share": [format_share(value) for value in values],
+            "number": None,
+        }[unit]
+        colour = ACCENT if number == 0 else NEUTRAL
+        _add_line(
+            figure, name, minutes, values, colour, dash=_DASHES[number % 5], written=written, at="minute %{x:.1f}"
+        )
+    _finish(figure, x="minutes")
+    figure.update_layout(showlegend=len(lines) > 1)
+    figure.update_yaxes(rangemode="tozero")
+    if unit == "share":
+        figure.update_yaxes(range=[0, 1], tickformat=".0%")
+    if unit == "bytes":
+        ticks = byte_ticks(max((value for points in lines.values() for value in points.values()), default=0))
         figure.update_yaxes(tickvals=ticks, ticktext=[format_bytes(tick) for tick in ticks])
     return figure
 
@@ -151,6 +177,7 @@ def _add_line(
     markers: bool = False,
     legend: bool = True,
     written: list[str] | None = None,
+    at: str = "step %{x}",
 ) -> None:
     import plotly.graph_objects as go
 
@@ -165,7 +192,7 @@ def _add_line(
             marker={"color": colour, "size": 6},
             showlegend=legend,
             text=written,
-            hovertemplate=f"step %{{x}}: {'%{text}' if written else '%{y:.4g}'}" if legend else None,
+            hovertemplate=f"{at}: {'%{text}' if written else '%{y:.4g}'}" if legend else None,
             hoverinfo=None if legend else "skip",
         )
     )

@@ -21,6 +21,7 @@ from seqfit.recipe.schema import ModelRecipe
 from seqfit.report.charts import draw_loss, draw_scores, draw_series
 from seqfit.report.document import figure, figures, render_page
 from seqfit.report.elements import Html, badge, code, disclosure, element, facts, section, table, tile, tiles
+from seqfit.report.machine import show_machine, show_time
 from seqfit.report.predictions import show_predictions
 from seqfit.rundir import Run, files
 from seqfit.rundir.writer import write_whole
@@ -49,6 +50,8 @@ def report(run_or_path: Run | str | Path, out: Path | None = None) -> Path:
         _header(run),
         _headline(run, evaluated, best),
         _curves(run, best),
+        show_time(run),
+        show_machine(run),
         _score_table(run, evaluated, best),
         *(show_predictions(evaluation, run.recipe.task) for evaluation in evaluated),
         _events(run),

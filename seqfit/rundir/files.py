@@ -3,6 +3,8 @@
 runs/demo-20260102-030405/
   recipe.yaml  strategy.yaml  manifest.json
   steps.jsonl  evaluations.jsonl  events.jsonl     one record a line, appended while training
+  telemetry.jsonl                                  readings of GPUs and host, one sample a line, by a process of its own
+  sensors.json                                     what that process reads, and why it lacks what it lacks
   checkpoint/                                      the best model, Hugging Face layout
   evaluation-test.json                             scores and predictions, written by `seqfit evaluate`
   summary.html
@@ -19,6 +21,8 @@ MANIFEST = "manifest.json"
 STEPS = "steps.jsonl"
 EVALUATIONS = "evaluations.jsonl"
 EVENTS = "events.jsonl"
+TELEMETRY = "telemetry.jsonl"
+SENSORS = "sensors.json"
 CHECKPOINT = "checkpoint"
 SUMMARY = "summary.html"
 

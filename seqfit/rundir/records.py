@@ -1,13 +1,33 @@
-"""The records of a run: what is measured at a step, at an evaluation, and what happened in between.
+"""The records of a run: what is measured at a step, at an evaluation, by the sampler, and what happened in between.
 
 Each is one line of JSON. Quantities end in their unit. A value that could not be had is None, never 0. A number that
 is not finite (a gradient's norm of inf) is written as null, for JSON has no NaN, and an event says what it was.
+
+All have the time they were made, on one clock (Unix time of the machine), so that a sample falls into the steps
+between two records:
+
+    steps.jsonl      time 100.0 step 10                       time 103.0 step 20
+    telemetry.jsonl          time 100.4  time 100.9  ...  time 102.9                  -> samples of the steps 11 to 20
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
+
+Phase = Literal[
+    "data_wait",  # for the next batch
+    "host_to_device",
+    "forward",
+    "backward",
+    "optimizer",
+    "communication",  # with other ranks, where nothing else is computed meanwhile
+    "evaluation",
+    "checkpoint",  # of the best model
+    "snapshot",  # of all that an exact resume needs
+]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+BETWEEN_STEPS: frozenset[Phase] = frozenset({"evaluation", "checkpoint", "snapshot"})  # no part of step_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +48,10 @@ class StepRecord:
     tokens_per_second: float  # real source and target tokens, since the last record
     memory_bytes: int  # peak of the device's allocations, or the process's resident memory on a CPU
     time: float  # Unix time
+    phase_seconds: dict[str, float] = field(default_factory=dict)  # of PHASES, summed since the last record
+    padding_share: float | None = None  # of all tokens since the last record
+    model_flops_per_second: float | None = None  # what the model's mathematics needs on real tokens
+    model_flops_share: float | None = None  # of the device's peak rate; None where that is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +75,47 @@ class EventRecord:
     kind: str
     message: str
     data: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """One GPU at one moment. A reading that the card or its driver does not give is None."""
+
+    gpu: int  # number in sensors.json
+    busy_share: float | None = None  # of the time, at least one kernel ran
+    memory_busy_share: float | None = None  # of the time, its memory was read or written
+    memory_bytes: int | None = None  # used by everybody, the driver included
+    temperature_celsius: float | None = None
+    power_watts: float | None = None
+    energy_joules: float | None = None  # since the driver was loaded
+    core_clock_hz: int | None = None
+    memory_clock_hz: int | None = None
+    throttle_reasons: list[str] | None = None  # [] where it runs as fast as it may
+    pcie_receive_bytes_per_second: int | None = None
+    pcie_send_bytes_per_second: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostReading:
+    """The machine and the run's processes at one moment. Rates are since the sample before, so the first has none."""
+
+    core_shares: list[float]  # busy share of each core
+    load: float | None  # of the last minute: processes that run or want to
+    processes: int  # of the run, without the sampler
+    cores_used: float | None  # by the run's processes
+    memory_bytes: int  # resident, of the run's processes; pages that they share count for each
+    peak_memory_bytes: int  # the most so far
+    disk_read_bytes_per_second: float | None  # of the machine, as are the next three
+    disk_write_bytes_per_second: float | None
+    network_receive_bytes_per_second: float | None
+    network_send_bytes_per_second: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryRecord:
+    """One sample."""
+
+    time: float  # Unix time, the clock of all records
+    host: HostReading
+    gpus: list[GpuReading]
+    sampler_cpu_seconds: float  # what sampling has cost so far

@@ -80,6 +80,14 @@ class Run:
         """What happened besides steps and evaluations."""
         return read_records(self.path / files.EVENTS)
 
+    def telemetry(self) -> list[dict[str, Any]]:
+        """The samples of GPUs and host."""
+        return read_records(self.path / files.TELEMETRY)
+
+    def sensors(self) -> dict[str, Any] | None:
+        """What was sampled: the GPUs by name, and the reasons for what is absent; None where nothing was."""
+        return self._read_json(files.SENSORS)
+
     def evaluation(self, split: str, *, before: bool = False) -> dict[str, Any] | None:
         """What `seqfit evaluate` wrote for a split: metrics and predictions, after fine-tuning or before it."""
         return self._read_json(files.evaluation(split, before=before))

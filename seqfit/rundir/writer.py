@@ -115,9 +115,13 @@ class RunWriter:
     def _write_line(self, name: str, record: dict[str, Any]) -> None:
         if name not in self._streams:
             self._streams[name] = open(self.path / name, "a", encoding="utf-8")  # noqa: SIM115 (closed in close())
-        stream = self._streams[name]
-        stream.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
-        stream.flush()
+        append_record(self._streams[name], record)
+
+
+def append_record(stream: TextIO, record: dict[str, Any]) -> None:
+    """One line, handed to the system at once: it stays when the process is killed."""
+    stream.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+    stream.flush()
 
 
 def _without_nan(value: Any) -> Any:

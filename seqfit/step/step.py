@@ -14,6 +14,7 @@ from torch import nn
 from seqfit.data.loader import GlobalBatch
 from seqfit.data.micro_batch import MicroBatch
 from seqfit.model.loss import LossModel
+from seqfit.step.clock import StepClock
 from seqfit.step.in_backward import InBackward
 from seqfit.step.precision import Precision
 
@@ -42,6 +43,7 @@ class TrainStep:
         self.optimizer = optimizer
         self.precision = precision
         self.clip_norm = clip_norm
+        self.clock = StepClock(precision.device)
         self._in_backward = InBackward(optimizer) if in_backward else None
         self._scaler = torch.amp.GradScaler(precision.device.type) if precision.needs_scaler else None
 
@@ -51,15 +53,20 @@ class TrainStep:
         for number, micro_batch in enumerate(batch.micro_batches, 1):
             if self._in_backward is not None:
                 self._in_backward.arm(last=number == len(batch.micro_batches))
-            loss += self._accumulate(micro_batch.to(self.precision.device), batch.loss_terms)
-        return StepOutcome(loss, self._update())
+            with self.clock.phase("host_to_device"):
+                moved = micro_batch.to(self.precision.device)
+            loss += self._accumulate(moved, batch.loss_terms)
+        with self.clock.phase("optimizer"):
+            norm = self._update()
+        return StepOutcome(loss, norm)
 
     def _accumulate(self, batch: MicroBatch, loss_terms: int) -> torch.Tensor:
         """Add a micro-batch's share of the gradient; returns its share of the loss."""
         with self.model.running(batch.source_lengths, batch.target_lengths):
-            with self.precision.autocast():
+            with self.clock.phase("forward"), self.precision.autocast():
                 loss = micro_batch_loss_sum(self.model, batch) / loss_terms
-            (loss if self._scaler is None else self._scaler.scale(loss)).backward()
+            with self.clock.phase("backward"):
+                (loss if self._scaler is None else self._scaler.scale(loss)).backward()
         return loss.detach()
 
     def _update(self) -> torch.Tensor | None:

@@ -29,6 +29,7 @@ from seqfit.train.job import Job
 from seqfit.train.schedules import Schedule
 from seqfit.train.step_log import StepLog, explain_nan
 from seqfit.train.view import View
+from seqfit.train.work import Work
 
 
 @dataclass
@@ -63,14 +64,15 @@ class Best:
 class TrainingLoop:
     """Runs the steps of one run. All it leaves behind is in the run directory."""
 
-    def __init__(self, job: Job, writer: RunWriter, view: View) -> None:
+    def __init__(self, job: Job, writer: RunWriter, view: View, work: Work) -> None:
         self._job = job
         self._recipe = job.recipe
         self._step = job.step
         self._schedule = Schedule(job.recipe.train.schedule, job.total_steps)
         self._writer = writer
         self._view = view
-        self._log = StepLog(writer, view, job.step.precision)
+        self._clock = job.step.clock
+        self._log = StepLog(writer, view, job.step.precision, self._clock, work)
         stopping = job.recipe.eval.early_stopping
         self._best = Best(job.best, stopping.min_delta if stopping is not None else 0.0)
         self._number = 0
@@ -81,7 +83,7 @@ class TrainingLoop:
             self._evaluate(0)
         self._step.model.train()
         with contextlib.closing(self._batches()) as batches, self._log:
-            for number, batch in enumerate(batches, 1):
+            for number, batch in enumerate(self._clock.each("data_wait", batches), 1):
                 self._number = number
                 rate = self._set_learning_rate(number)
                 outcome = self._step(batch)
@@ -127,14 +129,15 @@ class TrainingLoop:
         self._log.leave_out(time.perf_counter() - started)
 
     def _evaluate_on(self, split: TokenizedSplit, number: int) -> None:
-        result = score_split(
-            self._job.answerer,
-            self._job.task,
-            split,
-            self._job.metrics,
-            limit=self._recipe.eval.limit,
-            progress=lambda done, total: self._view.progress("evaluating", done, total),
-        )
+        with self._clock.phase("evaluation"):
+            result = score_split(
+                self._job.answerer,
+                self._job.task,
+                split,
+                self._job.metrics,
+                limit=self._recipe.eval.limit,
+                progress=lambda done, total: self._view.progress("evaluating", done, total),
+            )
         if result.loss is not None and not math.isfinite(result.loss):
             raise TrainingFailed(explain_nan(number, result.loss, self._step.precision.name))
         record = EvaluationRecord(
@@ -170,7 +173,8 @@ class TrainingLoop:
             max_new_tokens=self._job.answerer.max_new_tokens,
             step=self._number if number is None else number,
         )
-        save_checkpoint(self.checkpoint, self._job.answerer.model, self._job.answerer.tokenizer, teaching)
+        with self._clock.phase("checkpoint"):
+            save_checkpoint(self.checkpoint, self._job.answerer.model, self._job.answerer.tokenizer, teaching)
 
     @property
     def checkpoint(self) -> Path:

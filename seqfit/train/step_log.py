@@ -5,6 +5,7 @@
 
 So the device never waits for the host. On a CPU a step is done when it returns, and the order is the same. A loss
 that is no number is found one step late, too, but before an evaluation or the end, for both write first.
+The seconds of phases (seqfit.step.clock) arrive the same way.
 """
 
 from __future__ import annotations
@@ -22,37 +23,11 @@ from seqfit.data.loader import GlobalBatch
 from seqfit.errors import TrainingFailed, complain
 from seqfit.rundir.records import StepRecord
 from seqfit.rundir.writer import RunWriter
+from seqfit.step.clock import Moment, StepClock
 from seqfit.step.precision import Precision
 from seqfit.step.step import StepOutcome
 from seqfit.train.view import View
-
-
-@dataclass(frozen=True)
-class Moment:
-    """A point in the device's work: on a GPU an event in its queue, on a CPU simply now."""
-
-    clock: float
-    event: torch.cuda.Event | None
-
-    @classmethod
-    def mark(cls, device: torch.device) -> Self:
-        """After all that was launched so far."""
-        event = None
-        if device.type == "cuda":
-            event = torch.cuda.Event(enable_timing=True)
-            event.record()
-        return cls(time.perf_counter(), event)
-
-    def wait(self) -> None:
-        """Until the device has got there."""
-        if self.event is not None:
-            self.event.synchronize()
-
-    def seconds_since(self, earlier: Moment) -> float:
-        """On the device's clock where it has one; both must have been reached."""
-        if self.event is None or earlier.event is None:
-            return self.clock - earlier.clock
-        return float(earlier.event.elapsed_time(self.event)) / 1000
+from seqfit.train.work import Work
 
 
 @dataclass
@@ -62,6 +37,8 @@ class _Window:
     started: Moment
     left_out_seconds: float = 0.0  # evaluations
     tokens: int = 0
+    padded_tokens: int = 0
+    flops: list[int | None] = field(default_factory=list)
     losses: list[torch.Tensor] = field(default_factory=list)  # on the device
     terms: list[int] = field(default_factory=list)
 
@@ -76,6 +53,7 @@ class _Reading:
     memory_bytes: int
     time: float
     window: _Window
+    phase_seconds: dict[str, float]
     losses: torch.Tensor
     gradient_norm: torch.Tensor | None
     arrived: Moment
@@ -84,10 +62,12 @@ class _Reading:
 class StepLog:
     """Sums up steps, and writes a record of them when it is told that the next one was launched."""
 
-    def __init__(self, writer: RunWriter, view: View, precision: Precision) -> None:
+    def __init__(self, writer: RunWriter, view: View, precision: Precision, clock: StepClock, work: Work) -> None:
         self._writer = writer
         self._view = view
         self._precision = precision
+        self._clock = clock
+        self._work = work
         self._device = precision.device
         self._reading: _Reading | None = None
         self._window = _Window(Moment.mark(self._device))
@@ -106,6 +86,8 @@ class StepLog:
     def observe(self, outcome: StepOutcome, batch: GlobalBatch) -> None:
         """A step was launched."""
         self._window.tokens += batch.source_tokens + batch.target_tokens
+        self._window.padded_tokens += batch.padded_tokens
+        self._window.flops.append(self._work.count(batch))
         self._window.losses.append(outcome.loss)
         self._window.terms.append(batch.loss_terms)
 
@@ -120,7 +102,8 @@ class StepLog:
         norm = None if outcome.gradient_norm is None else _send(outcome.gradient_norm)
         arrived = Moment.mark(self._device)
         memory = measure_memory_bytes(self._device)
-        self._reading = _Reading(step, batch, learning_rate, memory, time.time(), window, losses, norm, arrived)
+        phases = self._clock.take()
+        self._reading = _Reading(step, batch, learning_rate, memory, time.time(), window, phases, losses, norm, arrived)
         self._window = _Window(arrived)
 
     def write(self) -> None:
@@ -129,7 +112,8 @@ class StepLog:
             return
         reading, self._reading = self._reading, None
         reading.arrived.wait()
-        record = _finish(reading)
+        self._clock.settle()
+        record = _finish(reading, self._work.peak_flops_per_second)
         if not math.isfinite(record.loss):
             raise TrainingFailed(explain_nan(record.step, record.loss, self._precision.name))
         self._writer.step(record)
@@ -145,10 +129,12 @@ def _send(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().to("cpu", non_blocking=True)
 
 
-def _finish(reading: _Reading) -> StepRecord:
+def _finish(reading: _Reading, peak_flops_per_second: float | None) -> StepRecord:
     window, batch = reading.window, reading.batch
     weights = torch.tensor(window.terms, dtype=torch.float64)
     seconds = reading.arrived.seconds_since(window.started) - window.left_out_seconds
+    flops = [count for count in window.flops if count is not None]
+    rate = sum(flops) / seconds if flops else None
     return StepRecord(
         step=reading.step,
         epoch=round(batch.epoch, 4),
@@ -164,6 +150,10 @@ def _finish(reading: _Reading) -> StepRecord:
         tokens_per_second=window.tokens / seconds,
         memory_bytes=reading.memory_bytes,
         time=reading.time,
+        phase_seconds={name: round(spent, 6) for name, spent in reading.phase_seconds.items()},
+        padding_share=window.padded_tokens / (window.tokens + window.padded_tokens),
+        model_flops_per_second=rate,
+        model_flops_share=rate / peak_flops_per_second if rate and peak_flops_per_second else None,
     )
 
 

@@ -10,6 +10,7 @@ from seqfit.report.charts import (
     draw_loss,
     draw_scores,
     draw_series,
+    draw_timeline,
     smooth,
     thin,
 )
@@ -55,6 +56,16 @@ def test_bytes_are_marked_at_powers_of_two() -> None:
     assert byte_ticks(3.3 * 2**30) == [0, 2**30, 2 * 2**30, 3 * 2**30, 4 * 2**30]
     axis = draw_series("memory", {1: 3.3 * 2**30}, bytes_axis=True).layout.yaxis
     assert list(axis.ticktext)[:2] == ["0 B", "1.0 GiB"]
+
+
+def test_a_timeline_has_a_line_for_each_and_its_own_unit() -> None:
+    shares = draw_timeline({"GPU 0": {0.0: 0.5, 1.0: 0.97}, "GPU 1": {0.0: 0.0}}, "share")
+    assert [trace.line.color for trace in shares.data] == ["var(--accent)", "var(--neutral)"]
+    assert list(shares.data[0].text) == ["50.0%", "97.0%"]
+    assert list(shares.layout.yaxis.range) == [0, 1]
+    memory = draw_timeline({"run": {0.0: 3.3 * 2**30}}, "bytes")
+    assert list(memory.layout.yaxis.ticktext)[:2] == ["0 B", "1.0 GiB"]
+    assert memory.layout.xaxis.title.text == "minutes"
 
 
 def test_bins_beyond_the_limit_are_neutral() -> None:

@@ -150,3 +150,30 @@ def test_prefetching_changes_no_loss(word_recipe: Recipe, tmp_path: Path) -> Non
     ]
     assert losses[0] == losses[1]
     assert not [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_NAME)]
+
+
+def test_phases_say_where_the_time_of_steps_and_between_them_went(word_recipe: Recipe, tmp_path: Path) -> None:
+    run = seqfit.train(word_recipe, out=tmp_path / "run")
+    inside = {"data_wait", "host_to_device", "forward", "backward", "optimizer"}
+    before = 0
+    for record in run.steps():
+        phases = record["phase_seconds"]
+        assert inside <= set(phases)
+        seconds = record["step_seconds"] * (record["step"] - before)
+        assert sum(phases[name] for name in inside) <= seconds
+        before = record["step"]
+    between = [set(record["phase_seconds"]) - inside for record in run.steps()]
+    assert between == [set(), {"evaluation", "checkpoint"}, set()]  # after step 6; that after step 12 is in none
+    evaluations = sum(record["seconds"] for record in run.evaluations())
+    assert run.manifest["phase_seconds"]["evaluation"] == pytest.approx(evaluations, rel=0.2, abs=0.05)
+
+
+def test_padding_and_operations_are_counted_in_every_record(word_recipe: Recipe, tmp_path: Path) -> None:
+    run = seqfit.train(word_recipe, ["strategy.batching=padded", "strategy.telemetry_hz=0"], out=tmp_path / "run")
+    for record in run.steps():
+        assert 0 < record["padding_share"] < 1
+        assert record["model_flops_per_second"] > 0
+        assert record["model_flops_share"] is None
+    assert run.manifest["absent"] == {"model_flops_share": "no peak rate is known of a CPU"}
+    assert run.telemetry() == []
+    assert run.sensors() is None

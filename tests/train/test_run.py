@@ -14,6 +14,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import seqfit
 from seqfit.errors import DataError, ModelError, RunError, TrainingFailed
+from seqfit.rundir import files
 from seqfit.train.view import Silent
 
 Recipe = dict[str, Any]
@@ -176,18 +177,22 @@ def test_without_validation_rows_the_last_model_is_kept(word_recipe: Recipe, tmp
     assert json.loads((run.checkpoint / "seqfit.json").read_text())["step"] == 12
 
 
-def test_killed_while_training_leaves_readable_records(word_recipe: Recipe, tmp_path: Path) -> None:
-    recipe = changed(word_recipe, "train", steps=100_000, log_every=1)
+def test_killed_while_training_leaves_readable_records_and_samples(word_recipe: Recipe, tmp_path: Path) -> None:
+    recipe = changed(word_recipe, "train", steps=100_000, log_every=1) | {"strategy": {"telemetry_hz": 50}}
     (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
     command = [sys.executable, "-m", "seqfit", "train", str(tmp_path / "recipe.yaml"), "--out", str(tmp_path / "run")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        seen = next(line for line in process.stdout if line.startswith("step 5/"))
+        telemetry = tmp_path / "run" / files.TELEMETRY
+        seen = next(line for line in process.stdout if telemetry.is_file() and telemetry.read_text().count("\n") >= 5)
         process.kill()
     run = seqfit.Run(tmp_path / "run")
     assert seen
     assert run.status == "running"  # nothing could say otherwise
     assert len(run.steps()) >= 5
+    assert len(run.telemetry()) >= 5
+    first, last = run.steps()[0]["time"], run.steps()[-1]["time"]
+    assert any(first <= sample["time"] <= last for sample in run.telemetry())  # one clock
 
 
 def test_weights_that_are_no_numbers_are_never_the_best(word_recipe: Recipe, tmp_path: Path) -> None:

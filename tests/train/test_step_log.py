@@ -12,11 +12,16 @@ from seqfit.data.loader import GlobalBatch
 from seqfit.errors import TrainingFailed
 from seqfit.rundir.records import StepRecord
 from seqfit.rundir.writer import RunWriter
+from seqfit.step import clock as step_clock
+from seqfit.step.clock import StepClock
 from seqfit.step.precision import Precision
 from seqfit.step.step import StepOutcome
 from seqfit.train import step_log
 from seqfit.train.step_log import StepLog
 from seqfit.train.view import Silent
+from seqfit.train.work import Work
+
+CPU = torch.device("cpu")
 
 
 class Records(Silent):
@@ -44,7 +49,20 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(step_log, "time", clock)
+    monkeypatch.setattr(step_clock, "time", clock)
     return clock
+
+
+class CountedWork(Work):
+    """A thousand operations for every target token, on a device that makes 4,000 a second."""
+
+    def count(self, batch: GlobalBatch) -> int:
+        return 1000 * batch.target_tokens
+
+
+@pytest.fixture
+def phases() -> StepClock:
+    return StepClock(CPU)
 
 
 @pytest.fixture
@@ -53,7 +71,7 @@ def records() -> Records:
 
 
 @pytest.fixture
-def log(clock: Clock, records: Records, tmp_path: Path) -> Iterator[StepLog]:
+def log(clock: Clock, phases: StepClock, records: Records, tmp_path: Path) -> Iterator[StepLog]:
     writer = RunWriter.create(tmp_path / "run", listener=records.event)
 
     class SteppingLog(StepLog):
@@ -61,7 +79,7 @@ def log(clock: Clock, records: Records, tmp_path: Path) -> Iterator[StepLog]:
             clock.now += 1
             super().observe(outcome, batch)
 
-    yield SteppingLog(writer, records, Precision("fp32", torch.device("cpu"), ""))
+    yield SteppingLog(writer, records, Precision("fp32", CPU, ""), phases, CountedWork(peak_flops_per_second=4000))
     writer.close()
 
 
@@ -139,3 +157,45 @@ def test_what_was_begun_is_written_when_the_steps_are_interrupted(log: StepLog, 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert [record.step for record in records.seen] == [1]
+
+
+def test_phases_are_those_since_the_last_record(
+    log: StepLog, phases: StepClock, records: Records, clock: Clock
+) -> None:
+    with log:
+        for seconds in (2, 3):
+            with phases.phase("forward"):
+                clock.now += seconds
+            log.observe(outcome(1.0), batch(5))
+        log.read(2, batch(5), outcome(1.0), None)
+        with phases.phase("forward"):  # of the next step, before the record is written
+            clock.now += 100
+        log.write()
+        log.observe(outcome(1.0), batch(5))
+        log.read(3, batch(5), outcome(1.0), None)
+    assert [record.phase_seconds for record in records.seen] == [{"forward": 5.0}, {"forward": 100.0}]
+
+
+def test_operations_and_padding_are_counted_over_the_recorded_steps(
+    log: StepLog, records: Records, clock: Clock
+) -> None:
+    with log:
+        for tokens in (1, 3):  # a second each
+            log.observe(outcome(1.0), batch(tokens))
+        log.read(2, batch(3), outcome(1.0), None)
+    (record,) = records.seen
+    assert (record.model_flops_per_second, record.model_flops_share) == (2000.0, 0.5)
+    assert record.padding_share == 6 / (6 + 10 + 1 + 10 + 3)
+
+
+def test_where_operations_are_not_counted_they_are_absent_and_not_zero(
+    clock: Clock, phases: StepClock, records: Records, tmp_path: Path
+) -> None:
+    writer = RunWriter.create(tmp_path / "run")
+    log = StepLog(writer, records, Precision("fp32", CPU, ""), phases, Work())
+    with log:
+        clock.now += 1
+        log.observe(outcome(1.0), batch(5))
+        log.read(1, batch(5), outcome(1.0), None)
+    writer.close()
+    assert (records.seen[0].model_flops_per_second, records.seen[0].model_flops_share) == (None, None)

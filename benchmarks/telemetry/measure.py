@@ -1,0 +1,120 @@
+"""What sampling costs: the sampler's own CPU time, and the time of steps with and without it.
+
+    python benchmarks/telemetry/measure.py --write
+
+In: the recipe to train (default: the demo). Out: the table of README.md, in Markdown. Blocks of steps alternate in
+one process, with the sampler and without (with, without, without, with, ...); a block with it begins after its first
+sample, so its start is told apart. A pair of neighbouring blocks gives one ratio of median step times; the table has
+the median of all pairs and the interval in which 95% of the medians of resampled pairs lie.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import psutil
+import torch
+
+from seqfit.checks import load_checked_recipe
+from seqfit.data.loader import GlobalBatch
+from seqfit.rundir import files
+from seqfit.rundir.run import read_records
+from seqfit.telemetry.recorder import Recorder
+from seqfit.telemetry.summary import Sample, summarise_host
+from seqfit.train.job import Job, build_job
+from seqfit.train.view import Silent
+
+README = Path(__file__).with_name("README.md")
+BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->"
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--recipe", default="demo")
+    parser.add_argument("--hz", type=float, default=2.0)
+    parser.add_argument("--pairs", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=12, help="of a block")
+    parser.add_argument("--write", action="store_true", help="put the table into README.md")
+    given = parser.parse_args()
+    job, _ = build_job(load_checked_recipe(given.recipe, []), Silent())
+    batches = job.loader.iterate()
+    time_block(job, batches, 3)  # warm-up
+    with tempfile.TemporaryDirectory() as folder:
+        ratios, blocks = measure_pairs(job, batches, given, Path(folder))
+    table = "\n".join(make_table(ratios, blocks, given.hz))
+    print(table)
+    if given.write:
+        head, rest = README.read_text("utf-8").split(BEGIN)
+        README.write_text(head + BEGIN + table + "\n" + END + rest.split(END)[1], "utf-8")
+
+
+def measure_pairs(
+    job: Job, batches: Iterator[GlobalBatch], given: argparse.Namespace, folder: Path
+) -> tuple[list[float], list[list[Sample]]]:
+    """Median step time with sampling over that without, for each pair of blocks; and the samples of each block."""
+    ratios, blocks = [], []
+    for pair in range(given.pairs):
+        place = folder / str(pair)
+        place.mkdir()
+        medians = {}
+        for sampled in (True, False) if pair % 2 == 0 else (False, True):  # a drift of the machine then cancels out
+            with Recorder(place, given.hz if sampled else 0, print_nothing):
+                while sampled and not read_records(place / files.TELEMETRY):
+                    time.sleep(0.01)
+                medians[sampled] = statistics.median(time_block(job, batches, given.steps))
+        ratios.append(medians[True] / medians[False])
+        blocks.append(read_records(place / files.TELEMETRY))
+    return ratios, blocks
+
+
+def time_block(job: Job, batches: Iterator[GlobalBatch], steps: int) -> list[float]:
+    """Seconds of each step; reading the loss waits for it on any device."""
+    seconds = []
+    for _ in range(steps):
+        batch = next(batches)
+        started = time.perf_counter()
+        float(job.step(batch).loss)
+        seconds.append(time.perf_counter() - started)
+    return seconds
+
+
+def make_table(ratios: Sequence[float], blocks: Sequence[Sequence[Sample]], hz: float) -> list[str]:
+    """Markdown lines."""
+    hosts = [summarise_host(samples) for samples in blocks]
+    cpu = sum((host.sampler_cpu_share or 0) * host.seconds for host in hosts)
+    share = cpu / sum(host.seconds for host in hosts)
+    start = statistics.median(samples[0]["sampler_cpu_seconds"] for samples in blocks)
+    low, high = find_interval(ratios)
+    samples = sum(host.samples for host in hosts)
+    return [
+        "| question | measured |",
+        "|---|---|",
+        f"| machine | {psutil.cpu_count()} cores, {torch.get_num_threads()} threads in training |",
+        f"| samples a second | {hz:g} |",
+        f"| the sampler's CPU time, of the wall time | {100 * share:.2f}% ({samples} samples) |",
+        f"| its start, once | {1000 * start:.0f} ms of CPU time |",
+        f"| step time with sampling / without | {statistics.median(ratios):.4f} "
+        f"(95% interval {low:.4f} to {high:.4f}, {len(ratios)} pairs) |",
+    ]
+
+
+def find_interval(ratios: Sequence[float], draws: int = 4000) -> tuple[float, float]:
+    """Of the median, by drawing as many pairs again and again."""
+    generator = random.Random(0)
+    medians = sorted(statistics.median(generator.choices(ratios, k=len(ratios))) for _ in range(draws))
+    return medians[int(0.025 * draws)], medians[int(0.975 * draws)]
+
+
+def print_nothing(kind: str, message: str) -> None:
+    """The reason for absent GPUs is no result."""
+
+
+if __name__ == "__main__":
+    main()

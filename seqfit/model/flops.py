@@ -1,0 +1,103 @@
+"""How many floating-point operations a training step needs on its real tokens.
+
+In: a model's config and the lengths of a step's examples. Out: the operations of forward and backward.
+
+Counted are the multiplications that the model's mathematics needs: linear layers, attention within each example, the
+head; twice as many in the backward. Padding and recomputation are work that a better engine would not do, so they
+don't count. A multiplication and its addition are two operations.
+
+    one linear layer [512 -> 2048] on 10 tokens: 2 x 10 x 512 x 2048 forward, 6 x 10 x 512 x 2048 with the backward
+    attention over S tokens: S x S pairs; causal over T tokens: T x (T + 1) / 2 pairs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_T5_TYPES = ("t5", "mt5", "umt5")
+_BART_TYPES = ("bart", "mbart", "marian", "pegasus")
+_BERT_TYPES = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """What the operations depend on. Feed-forward sizes are multiplications for one token and layer."""
+
+    width: int
+    attention_width: int  # of all heads together
+    encoder_layers: int
+    encoder_feed_forward: int
+    decoder_layers: int = 0
+    decoder_feed_forward: int = 0
+    vocabulary: int = 0  # words of the head, for each target token
+    example_head: int = 0  # a classifier's multiplications for each example
+
+
+def read_model_shape(config: Mapping[str, Any]) -> tuple[ModelShape | None, str]:
+    """From a config as a dictionary; None and the reason where this kind of model is not known."""
+    kind = config.get("model_type")
+    if kind in _T5_TYPES:
+        return _read_t5(config), ""
+    if kind in _BART_TYPES:
+        return _read_bart(config), ""
+    if kind in _BERT_TYPES:
+        return _read_bert(config), ""
+    return None, f"operations of a model of type '{kind}' are not counted"
+
+
+def count_training_flops(shape: ModelShape, source: npt.ArrayLike, target: npt.ArrayLike) -> int:
+    """Forward and backward on examples of these lengths; targets of length 0 for a classifier."""
+    sources, targets = np.asarray(source, np.int64), np.asarray(target, np.int64)
+    projection = shape.width * shape.attention_width
+    source_tokens, target_tokens = int(sources.sum()), int(targets.sum())
+    source_pairs = int((sources * sources).sum())
+    causal_pairs = int((targets * (targets + 1)).sum())  # each pair is in two products, half of them are masked
+    cross_pairs = int((sources * targets).sum())
+    encoder = source_tokens * (4 * projection + shape.encoder_feed_forward) + 2 * source_pairs * shape.attention_width
+    cross = 2 * (target_tokens + source_tokens) * projection + 2 * cross_pairs * shape.attention_width
+    decoder = target_tokens * (4 * projection + shape.decoder_feed_forward) + causal_pairs * shape.attention_width
+    heads = target_tokens * shape.width * shape.vocabulary + len(sources) * shape.example_head
+    return 2 * 3 * (shape.encoder_layers * encoder + shape.decoder_layers * (decoder + cross) + heads)
+
+
+def _read_t5(config: Mapping[str, Any]) -> ModelShape:
+    width = config["d_model"]
+    feed_forward = (3 if "gated" in config["feed_forward_proj"] else 2) * width * config["d_ff"]
+    return ModelShape(
+        width=width,
+        attention_width=config["num_heads"] * config["d_kv"],
+        encoder_layers=config["num_layers"],
+        encoder_feed_forward=feed_forward,
+        decoder_layers=config.get("num_decoder_layers") or config["num_layers"],
+        decoder_feed_forward=feed_forward,
+        vocabulary=config["vocab_size"],
+    )
+
+
+def _read_bart(config: Mapping[str, Any]) -> ModelShape:
+    width = config["d_model"]
+    return ModelShape(
+        width=width,
+        attention_width=width,
+        encoder_layers=config["encoder_layers"],
+        encoder_feed_forward=2 * width * config["encoder_ffn_dim"],
+        decoder_layers=config["decoder_layers"],
+        decoder_feed_forward=2 * width * config["decoder_ffn_dim"],
+        vocabulary=config["vocab_size"],
+    )
+
+
+def _read_bert(config: Mapping[str, Any]) -> ModelShape:
+    width = config["hidden_size"]
+    return ModelShape(
+        width=width,
+        attention_width=width,
+        encoder_layers=config["num_hidden_layers"],
+        encoder_feed_forward=2 * width * config["intermediate_size"],
+        example_head=width * (width + len(config["id2label"])),
+    )

@@ -1,0 +1,117 @@
+"""Host readings through psutil: cores, the run's processes and their memory, disks and network.
+
+In: the id of the run's process. Out: a `HostReading` whenever it is asked. Counters become rates:
+
+    bytes read from disks   1,000 at second 10   4,000 at second 12   ->   1,500 bytes per second
+                            none before the second sample, none where a counter went back (a disk was taken out)
+
+Asking costs about 0.3 ms. The one slow part is to find the run's processes, for it looks at all of the machine's
+(1.7 ms with 79 of them), so that is done every 5 seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import psutil
+
+from seqfit.rundir.records import HostReading
+
+LOOK_FOR_PROCESSES_SECONDS = 5.0
+
+
+class Rate:
+    """Turns a counter into a rate per second."""
+
+    def __init__(self) -> None:
+        self._before: tuple[float, float] | None = None
+
+    def __call__(self, count: float | None, now: float) -> float | None:
+        """Since the count before; None at the first, and where the counter went back or could not be had."""
+        before, self._before = self._before, None if count is None else (count, now)
+        if before is None or count is None or count < before[0] or now <= before[1]:
+            return None
+        return (count - before[0]) / (now - before[1])
+
+
+class ProcessTree:
+    """The run's process and those it started, without the sampler."""
+
+    def __init__(self, pid: int) -> None:
+        self._root = psutil.Process(pid)
+        self._members = [self._root]
+        self._looked = -LOOK_FOR_PROCESSES_SECONDS
+        self._busy: dict[int, Rate] = {}
+        self._peak_bytes = 0
+
+    def read(self, now: float) -> tuple[int, float | None, int, int]:
+        """Number of processes, cores that they keep busy, resident bytes, and the most of these so far."""
+        if now - self._looked >= LOOK_FOR_PROCESSES_SECONDS:
+            self._look(now)
+        resident, rates, alive = 0, [], 0
+        for process in self._members:
+            try:
+                with process.oneshot():
+                    resident += process.memory_info().rss
+                    spent = process.cpu_times()
+            except psutil.Error:  # it has ended, or belongs to somebody else now
+                continue
+            alive += 1
+            rates.append(self._busy.setdefault(process.pid, Rate())(spent.user + spent.system, now))
+        self._peak_bytes = max(self._peak_bytes, resident, read_peak_bytes(self._root.pid))
+        known = [rate for rate in rates if rate is not None]
+        return alive, sum(known) if known else None, resident, self._peak_bytes
+
+    def _look(self, now: float) -> None:
+        self._looked = now
+        try:
+            found = self._root.children(recursive=True)
+        except psutil.Error:  # the run has ended; the sampler is about to notice
+            found = []
+        self._members = [self._root, *(process for process in found if process.pid != os.getpid())]
+        members = {process.pid for process in self._members}
+        self._busy = {pid: rate for pid, rate in self._busy.items() if pid in members}
+
+
+def read_peak_bytes(pid: int) -> int:
+    """The kernel's own record of a process's largest resident memory, which no sample can miss; 0 outside Linux."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text("utf-8")
+    except OSError:
+        return 0
+    line = next((line for line in status.splitlines() if line.startswith("VmHWM:")), "VmHWM: 0 kB")
+    return int(line.split()[1]) * 1024
+
+
+class HostReader:
+    """Remembers the counters of the sample before."""
+
+    def __init__(self, pid: int) -> None:
+        self._tree = ProcessTree(pid)
+        self._rates = {name: Rate() for name in ("disk_read", "disk_write", "network_receive", "network_send")}
+        psutil.cpu_percent(percpu=True)  # the first call has nothing to compare with, and is 0 for every core
+
+    def read(self) -> HostReading:
+        """Everything now, and the rates since the call before."""
+        now = time.monotonic()
+        disk = psutil.disk_io_counters(nowrap=False)  # None in a container that sees no disks
+        network = psutil.net_io_counters(nowrap=False)
+        processes, cores_used, resident, peak = self._tree.read(now)
+        return HostReading(
+            core_shares=[round(percent / 100, 3) for percent in psutil.cpu_percent(percpu=True)],
+            load=round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+            processes=processes,
+            cores_used=None if cores_used is None else round(cores_used, 3),
+            memory_bytes=resident,
+            peak_memory_bytes=peak,
+            disk_read_bytes_per_second=self._rate("disk_read", disk and disk.read_bytes, now),
+            disk_write_bytes_per_second=self._rate("disk_write", disk and disk.write_bytes, now),
+            network_receive_bytes_per_second=self._rate("network_receive", network and network.bytes_recv, now),
+            network_send_bytes_per_second=self._rate("network_send", network and network.bytes_sent, now),
+        )
+
+    def _rate(self, name: str, count: int | None, now: float) -> float | None:
+        rate = self._rates[name](count, now)
+        return None if rate is None else round(rate, 1)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from seqfit.rundir import files
+from seqfit.rundir.run import read_records
+from seqfit.telemetry import recorder
+from seqfit.telemetry.recorder import Recorder
+
+
+class Told:
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str]] = []
+
+    def __call__(self, kind: str, message: str) -> None:
+        self.events.append((kind, message))
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+def wait_for_samples(folder: Path, count: int) -> None:
+    deadline = time.monotonic() + 20
+    while len(read_records(folder / files.TELEMETRY)) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_run_is_sampled_until_it_ends_and_gpus_play_back(tmp_path: Path, recording: Path, told: Told) -> None:
+    with Recorder(tmp_path, 50, told, replay=recording):
+        wait_for_samples(tmp_path, 5)
+    samples = read_records(tmp_path / files.TELEMETRY)
+    time.sleep(0.1)
+    assert read_records(tmp_path / files.TELEMETRY) == samples
+    played = read_records(recording / files.TELEMETRY)
+    assert [sample["gpus"] for sample in samples] == [sample["gpus"] for sample in played[: len(samples)]]
+    assert told.events == []
+
+
+def test_without_a_gpu_the_host_is_sampled_and_an_event_says_why(tmp_path: Path, told: Told) -> None:
+    with Recorder(tmp_path, 50, told, replay=tmp_path):  # a recording without GPUs stands for a machine without
+        wait_for_samples(tmp_path, 2)
+    samples = read_records(tmp_path / files.TELEMETRY)
+    assert {tuple(sample["gpus"]) for sample in samples} == {()}
+    assert samples[1]["host"]["memory_bytes"] > 0
+    assert told.events == [("telemetry", f"no readings of gpus: {tmp_path / files.TELEMETRY} has no GPU readings")]
+
+
+def test_a_rate_of_zero_starts_nothing(tmp_path: Path, told: Told) -> None:
+    with Recorder(tmp_path, 0, told):
+        pass
+    assert list(tmp_path.iterdir()) == []
+    assert told.events == []
+
+
+def test_a_sampler_that_breaks_does_not_stop_the_run_but_is_told(tmp_path: Path, told: Told) -> None:
+    with Recorder(tmp_path / "nowhere", 50, told):
+        time.sleep(0)
+    ((kind, message),) = told.events
+    assert kind == "telemetry"
+    assert message.startswith("sampling ended early: FileNotFoundError")
+
+
+def test_a_sampler_that_does_not_start_is_told(tmp_path: Path, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with Recorder(tmp_path, 50, told):
+        pass
+    ((_, message),) = told.events
+    assert message.startswith("nothing is sampled: [Errno 2]")
+
+
+def test_a_sampler_that_does_not_end_is_killed_and_told(
+    tmp_path: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stubborn = tmp_path / "stubborn"
+    stubborn.write_text("#!/bin/sh\nexec sleep 30\n")
+    stubborn.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(stubborn))
+    monkeypatch.setattr(recorder, "PATIENCE_SECONDS", 0.1)
+    with Recorder(tmp_path, 50, told):
+        pass
+    assert told.events == [("telemetry", "the sampler did not end within 0.1 s and was killed")]
