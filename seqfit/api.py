@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from seqfit.data.row_index import Progress
     from seqfit.model.trim import TrimReport
     from seqfit.model.trim_words import Mode
+    from seqfit.plan.answer import Answer
+    from seqfit.plan.duration import Rates
 
 
 def describe_data(
@@ -113,3 +115,47 @@ def _count_recipe_words(
 def _mode_of(recipe: Recipe | None) -> Mode:
     mode = None if recipe is None else recipe.model.trim_vocabulary
     return "data" if mode is None else mode
+
+
+def plan(
+    recipe: Recipe | str | Path | Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    *,
+    gpu: str | None = None,
+    gpus: int = 1,
+    source_tokens: int | None = None,
+    target_tokens: int | None = None,
+    no_data: bool = False,
+    progress: Progress | None = None,
+) -> Answer:
+    """Memory and time of training by this recipe on a card or on this machine, and the fastest way that fits."""
+    loaded = load_recipe(recipe, overrides)
+    from seqfit.plan.stored import find_plan, plan_key, store_plan
+
+    options: dict[str, Any] = {"gpu": gpu, "gpus": gpus, "lengths": (source_tokens, target_tokens, no_data)}
+    if gpu is None:
+        from seqfit.hardware.probe import probe_machine
+
+        machine = probe_machine()
+        options["machine"] = (machine.processor, machine.cores, machine.memory_bytes, [g.name for g in machine.gpus])
+    key = plan_key(loaded, options)
+    answer = find_plan(key)
+    if answer is None:
+        # These import torch: a recipe's mistakes are reported, and stored plans found, before.
+        from seqfit.plan.ask import Assumed, ask_plan
+        from seqfit.plan.target import find_target
+
+        target = find_target(gpu, gpus)
+        assumed = Assumed(source_tokens, target_tokens, no_data)
+        answer = ask_plan(loaded, target, assumed, progress or (lambda *_: None))
+        store_plan(key, answer)
+    return answer
+
+
+def calibrate_machine(progress: Progress | None = None) -> Rates:
+    """Measure this machine's device; later plans for it use the rates."""
+    from seqfit.plan.calibrate import calibrate, store_rates
+
+    device, rates = calibrate(progress or (lambda *_: None))
+    store_rates(device, rates)
+    return rates

@@ -5,6 +5,7 @@
     ├── DataError              a file, a column, a row
     ├── ModelError             a model or tokenizer that does not load or does not fit the recipe
     ├── RunError               a run directory: missing, already there, damaged
+    ├── PlanError              a card, a shape or a limit that no plan can be made for
     └── TrainingFailed     3   training started and could not go on (the loss is not a number, ...)
 
 A message has three parts: where and what was given; which rule it breaks; what to change. `complain`
@@ -38,6 +39,10 @@ class ModelError(SeqfitError):
 
 class RunError(SeqfitError):
     """A run directory that is missing, already there or damaged."""
+
+
+class PlanError(SeqfitError):
+    """A card, a shape or a limit that no plan can be made for."""
 
 
 class TrainingFailed(SeqfitError):

@@ -41,6 +41,13 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     monkeypatch.setenv("SEQFIT_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
+@pytest.fixture(autouse=True)
+def _no_forecast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forecast takes seconds, more than the training of most tests; those marked `forecast` make theirs."""
+    if request.node.get_closest_marker("forecast") is None:
+        monkeypatch.setenv("SEQFIT_FORECAST", "off")
+
+
 @pytest.fixture(scope="session")
 def minilm() -> Path:
     """The one pretrained encoder that a package carries."""

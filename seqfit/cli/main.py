@@ -25,7 +25,9 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells count
 GROUPS: dict[str, dict[str, str]] = {
     "Train and judge": {
         "data": "Show the data as the model sees it: examples, lengths, truncation, overlap.",
+        "plan": "Predict memory and time on any card, and choose the fastest way that fits.",
         "train": "Fine-tune a model; writes a run directory.",
+        "profile": "Show where a step's time and memory go, and what to change.",
         "evaluate": "Score a run's model; writes metrics and predictions.",
         "predict": "Answer lines from a file or standard input with a run's model.",
         "report": "Write one HTML page about a run.",

@@ -60,6 +60,8 @@ def build_execution(model: PreTrainedModel, strategy: Strategy, train: TrainReci
         if not strategy.compile:  # which fuses these parts by itself, and can't look into numpy
             make_lean(model, device)
         ragged = Ragged(model, choose_blockwise_above(strategy.attention, device))
+    if ragged is None and strategy.attention == "eager":
+        model.set_attn_implementation("eager")
     if device.type == "cpu":
         keep_freed_memory()
     if strategy.compile:

@@ -16,7 +16,22 @@ from seqfit.strategy.schema import Strategy
 
 def find_conflicts(strategy: Strategy, train: TrainRecipe) -> list[Mistake]:
     """Every disagreement, in the order of the fields."""
-    return [*_find_optimizer_conflicts(strategy, train), *_find_in_backward_conflicts(strategy, train)]
+    return [
+        *_find_attention_conflicts(strategy),
+        *_find_optimizer_conflicts(strategy, train),
+        *_find_in_backward_conflicts(strategy, train),
+    ]
+
+
+def _find_attention_conflicts(strategy: Strategy) -> list[Mistake]:
+    if strategy.attention != "eager" or strategy.batching != "ragged":
+        return []
+    sentence = complain(
+        "it is 'eager' and strategy.batching is 'ragged'",
+        "eager attention takes padded batches",
+        "Set strategy.batching=grouped, or strategy.attention=stock",
+    )
+    return [(("strategy", "attention"), sentence)]
 
 
 def _find_optimizer_conflicts(strategy: Strategy, train: TrainRecipe) -> list[Mistake]:

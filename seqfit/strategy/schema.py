@@ -33,10 +33,11 @@ class Strategy(Part):
         None, description="Examples of one micro-batch, at most."
     )
     pad_multiple: Annotated[int, Field(ge=1)] = Field(1, description="Padded lengths are multiples of this.")
-    attention: Literal["auto", "blockwise", "stock"] = Field(
+    attention: Literal["auto", "blockwise", "stock", "eager"] = Field(
         "auto",
-        description="blockwise recomputes scores in the backward, with memory linear in the length; stock is "
-        "transformers' own; auto chooses by length.",
+        description="blockwise recomputes scores in the backward, with memory linear in the length; stock is torch's "
+        "own kernel; eager keeps all scores, as transformers does without one (not with ragged); auto chooses by "
+        "length.",
     )
     loss: Literal["chunked", "full"] = Field(
         "chunked", description="chunked never holds the logits of all target tokens; full is the reference."
@@ -64,6 +65,9 @@ class Strategy(Part):
         default_factory=list, description="Parts whose weights stay as they are (lossy)."
     )
     threads: Annotated[int, Field(ge=1)] | None = Field(None, description="CPU threads; default: the number of cores.")
+    telemetry_hz: Annotated[float, Field(ge=0, le=50)] = Field(
+        2.0, description="Readings of GPUs and host a second, by a process of its own; 0: none."
+    )
 
     @property
     def lossy(self) -> list[str]:

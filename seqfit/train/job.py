@@ -10,6 +10,7 @@ import random
 from dataclasses import dataclass, field
 
 import numpy as np
+import psutil
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -21,22 +22,20 @@ from seqfit.data.tokenize import PreparedData, TokenizedSplit, prepare_data
 from seqfit.errors import RecipeError, complain
 from seqfit.evaluate.answer import Answerer, build_padding, explain_fallback
 from seqfit.evaluate.score import choose_metrics
-from seqfit.model.adapters import add_adapters, choose_lora
 from seqfit.model.build import check_vocabulary, load_model, load_position_limit, load_tokenizer
-from seqfit.model.freezing import freeze_parts
+from seqfit.model.trim_words import KeptWords
 from seqfit.model.trimmed_weights import choose_vocabulary, load_trimmed_model
 from seqfit.recipe.schema import Recipe
-from seqfit.step.execution import Execution, build_execution
-from seqfit.step.optimizers import build_optimizer
+from seqfit.step.build import Events, build_step, choose_weights
 from seqfit.step.precision import Precision, choose_device, choose_precision
 from seqfit.step.step import TrainStep
 from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import Strategy
 from seqfit.tasks import Task, build_task
+from seqfit.train.forecast import Forecast, make_forecast
 from seqfit.train.view import View
 
 DEFAULT_EPOCHS = 3.0
-Events = list[tuple[str, str]]  # kind, message
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,18 @@ class Job:
     metrics: list[str]
     best: str  # the score that decides which checkpoint is kept
     total_steps: int
+    forecast: Forecast
+    before_bytes: int  # of the process, before its model came
     events: Events = field(default_factory=list)  # what was decided while building it
+
+
+@dataclass(frozen=True)
+class _Corpus:
+    """Tokenized data, and the tokenizer that made them."""
+
+    tokenizer: PreTrainedTokenizerBase
+    data: PreparedData
+    kept: KeptWords | None = None  # where the vocabulary is trimmed
 
 
 @dataclass(frozen=True)
@@ -68,22 +78,26 @@ class _Learner:
 
 def build_job(recipe: Recipe, view: View) -> tuple[Job, PreparedData]:
     """Everything that the loop needs, checked."""
-    strategy = load_strategy(recipe)
-    device = choose_device(strategy)
-    precision = choose_precision(strategy, device, recipe.allow)
+    stated = load_strategy(recipe)
+    device = choose_device(stated)
+    choose_precision(stated, device, recipe.allow)  # what can't be had is told before the data are read
     task = build_task(recipe.task)
     metrics, best = choose_metrics(task, recipe.eval)
-    if strategy.threads is not None:
-        torch.set_num_threads(strategy.threads)
-    seed_everything(recipe.seed)
+    if stated.threads is not None:
+        torch.set_num_threads(stated.threads)
 
-    learner = _build_learner(recipe, strategy, device, view)
-    execution = build_execution(learner.model, strategy, recipe.train, device)
-    step, reason = _build_step(recipe, strategy, execution, precision)
+    corpus = _read_corpus(recipe, view)
+    forecast = make_forecast(recipe, corpus.data, device, words=None if corpus.kept is None else len(corpus.kept))
+    strategy = forecast.strategy
+    precision = choose_precision(strategy, device, recipe.allow)
+    seed_everything(recipe.seed)
+    before_bytes = psutil.Process().memory_info().rss
+    learner = _build_learner(recipe, strategy, device, corpus)
+    built = build_step(learner.model, recipe.train, strategy, precision)
     loader = Loader(
         learner.data.splits["train"],
         build_padding(learner.model, learner.tokenizer),
-        build_rule(strategy, recipe, execution.batching),
+        build_rule(strategy, recipe, built.batching),
         batch_examples=recipe.train.examples_per_step,
         batch_tokens=recipe.train.batch_tokens,
         seed=recipe.seed,
@@ -93,17 +107,19 @@ def build_job(recipe: Recipe, view: View) -> tuple[Job, PreparedData]:
         recipe=recipe,
         strategy=strategy,
         task=task,
-        step=step,
+        step=built.step,
         loader=loader,
         validation=learner.data.splits.get("validation"),
         answerer=answerer,
         metrics=metrics,
         best=best,
         total_steps=_count_steps(recipe, loader),
+        forecast=forecast,
+        before_bytes=before_bytes,
         events=[
+            *forecast.events,
             *learner.events,
-            *execution.events,
-            ("optimizer", reason),
+            *built.events,
             ("precision", str(precision)),
             *explain_fallback(answerer),
         ],
@@ -111,53 +127,33 @@ def build_job(recipe: Recipe, view: View) -> tuple[Job, PreparedData]:
     return job, learner.data
 
 
-def _build_learner(recipe: Recipe, strategy: Strategy, device: torch.device, view: View) -> _Learner:
-    """In this order: trimming replaces the embeddings, adapters freeze what is there."""
+def _read_corpus(recipe: Recipe, view: View) -> _Corpus:
+    """The tokenized data. Trimming makes a smaller tokenizer; mT5's full one, 220 MiB, goes before the model comes."""
     tokenizer = load_tokenizer(recipe.model)
     limit = load_position_limit(recipe.model)
     data = prepare_data(recipe, tokenizer, ("train", "validation"), position_limit=limit, progress=view.progress)
-    labels = list(recipe.task.label_values) or None
-    events: Events = []
     mode = recipe.model.trim_vocabulary
     if mode is None:
+        return _Corpus(tokenizer, data)
+    kept, trimmed = choose_vocabulary(recipe.model, tokenizer, count_words(data, len(tokenizer)), mode)
+    return _Corpus(trimmed, remap_data(data, kept.remap), kept)
+
+
+def _build_learner(recipe: Recipe, strategy: Strategy, device: torch.device, corpus: _Corpus) -> _Learner:
+    """In this order: trimming replaces the embeddings, adapters freeze what is there."""
+    labels = list(recipe.task.label_values) or None
+    events: Events = []
+    if corpus.kept is None:
         model = load_model(recipe.model, labels)
-        check_vocabulary(model, tokenizer, recipe.model)
-    else:  # the full tokenizer goes before the model comes: mT5's takes 220 MiB
-        kept, tokenizer = choose_vocabulary(recipe.model, tokenizer, count_words(data, len(tokenizer)), mode)
-        data = remap_data(data, kept.remap)
-        trimmed = load_trimmed_model(recipe.model, labels, kept)
+        check_vocabulary(model, corpus.tokenizer, recipe.model)
+    else:
+        trimmed = load_trimmed_model(recipe.model, labels, corpus.kept)
         model = trimmed.model
         events.append(("trim", str(trimmed.report)))
         if trimmed.fallback is not None:
             events.append(("fallback", f"the whole model was loaded and then trimmed: {trimmed.fallback}"))
-    lora = choose_lora(recipe.model.lora, strategy.lora_rank)
-    if lora is not None:
-        events.append(("lora", add_adapters(model, lora)))
-    frozen = [*dict.fromkeys([*recipe.model.freeze, *strategy.freeze])]
-    if frozen:
-        events.append(("freeze", freeze_parts(model, frozen).text))
-    return _Learner(model.to(device), tokenizer, data, events)
-
-
-def _build_step(
-    recipe: Recipe, strategy: Strategy, execution: Execution, precision: Precision
-) -> tuple[TrainStep, str]:
-    optimizer, reason = build_optimizer(
-        execution.model,
-        recipe.train.optimizer,
-        recipe.train.learning_rate,
-        kernel=strategy.optimizer_kernel,
-        override=strategy.optimizer,
-        device=precision.device,
-    )
-    step = TrainStep(
-        execution.model,
-        optimizer,
-        precision,
-        recipe.train.clip_norm,
-        in_backward=strategy.optimizer_in_backward,
-    )
-    return step, reason
+    events.extend(choose_weights(model, recipe.model, strategy))
+    return _Learner(model.to(device), corpus.tokenizer, corpus.data, events)
 
 
 def _build_answerer(recipe: Recipe, learner: _Learner, precision: Precision) -> Answerer:

@@ -25,13 +25,17 @@ from seqfit.recipe.load import anchor_paths, dump_recipe
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files
 from seqfit.rundir.manifest import collect_versions, find_commit
+from seqfit.rundir.records import BETWEEN_STEPS
 from seqfit.rundir.run import Run
 from seqfit.rundir.writer import RunWriter
 from seqfit.strategy.load import dump_strategy
+from seqfit.telemetry.recorder import Recorder
+from seqfit.train.forecast import compare_with_measured
 from seqfit.train.job import Job, build_job
 from seqfit.train.loop import TrainingLoop
 from seqfit.train.view import Silent, View
-from seqfit.units import format_count
+from seqfit.train.work import describe_work
+from seqfit.units import format_bytes, format_count, format_seconds
 
 
 def train(
@@ -88,11 +92,14 @@ def _train(job: Job, writer: RunWriter, view: View) -> None:
     """The loop, and how it ended, in the manifest."""
     view.start(_headline(job), job.total_steps)
     status = "failed"
-    loop = TrainingLoop(job, writer, view)
+    work = describe_work(job)
+    writer.write_manifest(absent=work.absent)
+    loop = TrainingLoop(job, writer, view, work)
     try:
-        steps = loop.run()
+        with Recorder(writer.path, job.strategy.telemetry_hz, writer.event):
+            steps = loop.run()
         status = "finished"
-        writer.write_manifest(steps=steps)
+        writer.write_manifest(steps=steps, forecast=_judge_forecast(job, steps, writer))
     except KeyboardInterrupt:
         status = "interrupted"
         kept = "of the best evaluation so far"
@@ -105,8 +112,28 @@ def _train(job: Job, writer: RunWriter, view: View) -> None:
         writer.event("failed", f"{type(error).__name__}: {error}")
         raise
     finally:
-        writer.write_manifest(status=status, ended=time.time())
+        writer.write_manifest(status=status, ended=time.time(), phase_seconds=job.step.clock.totals)
         writer.close()
+
+
+def _judge_forecast(job: Job, steps: int, writer: RunWriter) -> dict[str, float | int | None]:
+    """What was predicted and what was measured, also in words."""
+    within = sum(seconds for phase, seconds in job.step.clock.totals.items() if phase not in BETWEEN_STEPS)
+    compared = compare_with_measured(
+        job.forecast,
+        job.step.precision.device,
+        before_bytes=job.before_bytes,
+        step_seconds=within / steps if steps else None,
+    )
+    predicted, measured = compared["predicted_peak_bytes"], compared["measured_peak_bytes"]
+    if predicted is not None and measured is not None and compared["measured_step_seconds"]:
+        writer.event(
+            "forecast",
+            f"memory {format_bytes(predicted)} predicted, {format_bytes(measured)} measured; a step "
+            f"{format_seconds(compared['predicted_step_seconds'] or 0)} predicted, "
+            f"{format_seconds(compared['measured_step_seconds'])} measured",
+        )
+    return compared
 
 
 def _headline(job: Job) -> str:
@@ -130,4 +157,5 @@ def describe_hardware(device: torch.device) -> dict[str, Any]:
     if device.type != "cuda":
         return {"device": "cpu", "name": platform.processor() or platform.machine(), **host}
     properties = torch.cuda.get_device_properties(device)
-    return {"device": "cuda", "name": properties.name, "memory_bytes": properties.total_memory, **host}
+    card = {"name": properties.name, "uuid": str(properties.uuid), "memory_bytes": properties.total_memory}
+    return {"device": "cuda", **card, **host}

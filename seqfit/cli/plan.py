@@ -1,0 +1,117 @@
+"""`seqfit plan RECIPE`: whether it fits, how long it takes and which way of training is best, before anything runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seqfit.cli.arguments import OverridesArgument
+from seqfit.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from seqfit.data.row_index import Progress
+    from seqfit.plan.answer import Answer
+
+
+def command(
+    recipe: Annotated[
+        str | None,
+        typer.Argument(metavar="RECIPE", help="Name of a library recipe, a YAML file, or a run directory."),
+    ] = None,
+    overrides: OverridesArgument = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option("--gpu", metavar="CARD", help="Plan for this card, such as rtx3090; default: this machine."),
+    ] = None,
+    gpus: Annotated[int, typer.Option("--gpus", metavar="N", help="How many of that card.")] = 1,
+    explain: Annotated[bool, typer.Option("--explain", help="Also take the peak apart, with bars.")] = False,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--what-if",
+            metavar="FIELD=VALUE",
+            help="Plan a second time with this change and show the difference: any override of the recipe, or "
+            "max_source_tokens=N and max_target_tokens=N, as if the longest text had N tokens.",
+        ),
+    ] = None,
+    source_tokens: Annotated[
+        int | None, typer.Option("--source-tokens", help="Longest source instead of the data's.")
+    ] = None,
+    target_tokens: Annotated[
+        int | None, typer.Option("--target-tokens", help="Longest target instead of the data's.")
+    ] = None,
+    no_data: Annotated[
+        bool, typer.Option("--no-data", help="Don't read the data: all texts are as long as --source-tokens says.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON instead.")] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Also write one HTML page with the memory timeline.")
+    ] = None,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="First measure this machine (a minute); later plans use it.")
+    ] = False,
+) -> None:
+    """Predict memory and time without running anything, and choose the fastest way of training that fits.
+
+    Examples: seqfit plan demo; seqfit plan mine.yaml --gpu rtx3090 --gpus 2 --explain; seqfit plan mine.yaml --gpu t4
+    --what-if max_source_tokens=4096
+    """
+    from seqfit.api import calibrate_machine, plan
+    from seqfit.cli.plan_view import print_difference, print_plan, print_rates
+
+    if calibrate:
+        with progress_bar() as progress:
+            rates = calibrate_machine(progress)
+        print_rates(rates)
+        if recipe is None:
+            return
+    if recipe is None:
+        from seqfit.errors import RecipeError, complain
+
+        raise RecipeError(complain("no recipe is given", "a plan is for one", "Try seqfit plan demo"))
+    options: dict[str, Any] = {
+        "gpu": gpu,
+        "gpus": gpus,
+        "source_tokens": source_tokens,
+        "target_tokens": target_tokens,
+        "no_data": no_data,
+    }
+    with progress_bar() as progress:
+        answer = plan(recipe, overrides or (), progress=progress, **options)
+        changed = _plan_what_if(recipe, overrides or [], what_if, options, progress) if what_if else None
+    if html is not None:
+        from seqfit.report.plan_page import write_plan_page
+
+        write_plan_page(answer, html)
+    if as_json:
+        shown = answer.to_json() if changed is None else {"plan": answer.to_json(), "what_if": changed.to_json()}
+        typer.echo(json.dumps(shown, indent=2))
+    else:
+        print_plan(answer, explain=explain)
+        if changed is not None:
+            print_difference(answer, changed, what_if or [])
+    if html is not None:
+        typer.echo(html, err=as_json)
+    if answer.chosen is None:
+        raise typer.Exit(1)
+
+
+def _plan_what_if(
+    recipe: str, overrides: list[str], changes: list[str], options: dict[str, Any], progress: Progress
+) -> Answer:
+    from seqfit.api import plan
+
+    lengths = {"max_source_tokens": "source_tokens", "max_target_tokens": "target_tokens"}
+    further: list[str] = []
+    for change in changes:
+        name, _, value = change.partition("=")
+        field = lengths.get(name.removeprefix("task."))
+        if field is not None and value.lstrip("-").isdecimal():
+            options = {**options, field: int(value)}
+            further.append(f"task.{name.removeprefix('task.')}=null")
+        else:
+            further.append(change)
+    return plan(recipe, [*overrides, *further], progress=progress, **options)

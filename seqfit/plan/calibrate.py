@@ -1,0 +1,210 @@
+"""Measures what this machine does in a second, so that step times are predicted and not guessed.
+
+In: nothing but the machine. Out: `Rates`, stored under the cache folder by device. A few real steps of small models of
+different make (long and short rows, wide and narrow layers, large and small vocabulary) are timed beside their traces;
+the rates are those non-negative numbers that explain the seconds best:
+
+    seconds = products / rate + attention's products / rate + other bytes / bandwidth + calls * overhead
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers import AutoModelForSeq2SeqLM, T5Config
+
+from seqfit.data.cache import cache_root
+from seqfit.data.row_index import Progress
+from seqfit.hardware.card import match_card
+from seqfit.model.build import Outline, build_model
+from seqfit.plan.device_rules import rules_for
+from seqfit.plan.duration import Rates, sum_features
+from seqfit.plan.fake_step import FakeStep, Subject
+from seqfit.plan.shape import Shape, build_batch, uniform
+from seqfit.recipe.schema import ModelRecipe, TrainRecipe
+from seqfit.step.build import build_step
+from seqfit.step.precision import Precision
+from seqfit.strategy.schema import Strategy
+
+_REPEATS = 3
+_FEATURES = ("product", "batched product", "other", "calls")
+_MODEL = ModelRecipe(path="calibration", weights="random")
+
+
+@dataclass(frozen=True)
+class _Trial:
+    width: int
+    layers: int
+    vocabulary: int
+    shape: Shape
+
+
+_TRIALS = (
+    _Trial(512, 2, 2000, uniform(8, 128, 16, packed=True)),
+    _Trial(512, 2, 2000, uniform(2, 512, 64, packed=True)),
+    _Trial(256, 4, 2000, uniform(16, 64, 32, packed=True)),
+    _Trial(512, 2, 32000, uniform(8, 64, 64, packed=True)),
+    _Trial(768, 2, 2000, uniform(4, 256, 8, packed=True)),
+    _Trial(512, 2, 2000, uniform(1, 1024, 16, packed=True)),
+    _Trial(128, 4, 2000, uniform(32, 32, 8, packed=True)),
+    _Trial(512, 2, 2000, uniform(8, 128, 16, packed=False)),
+)
+
+
+def load_rates(device: str) -> Rates | None:
+    """What was measured before."""
+    path = cache_root() / "rates" / f"{device}.json"
+    return Rates.from_json(json.loads(path.read_text("utf-8"))) if path.is_file() else None
+
+
+def store_rates(device: str, rates: Rates) -> None:
+    """For later plans."""
+    path = cache_root() / "rates" / f"{device}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(rates.to_json(), indent=1) + "\n", "utf-8")
+
+
+def calibrate(progress: Progress = lambda *_: None) -> tuple[str, Rates]:
+    """Time the trials on this machine's device, half a minute; returns its name and its rates."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    features, seconds = [], []
+    for number, trial in enumerate(_TRIALS):
+        progress("calibrating", number, len(_TRIALS))
+        features.append(_trace_trial(trial, device))
+        seconds.append(_time_trial(trial, device))
+    progress("calibrating", len(_TRIALS), len(_TRIALS))
+    rates = fit_rates(np.array(features), np.array(seconds))
+    name, threads = "cpu", torch.get_num_threads()
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        card = match_card(properties.name, properties.total_memory)
+        name = "gpu" if card is None else card.key
+    return name, replace(rates, source=f"measured on this machine ({device.type}, {threads} threads)")
+
+
+def fit_rates(features: npt.NDArray[np.float64], seconds: npt.NDArray[np.float64]) -> Rates:
+    """From [trial, feature] and [trial]; errors count in proportion to the seconds."""
+    least = np.array([1 / _product_rate(), 1 / _product_rate(), 1e-14, 0.0])  # nothing is faster than a large product
+    product, batched, other, call = _solve_from(least, features / seconds[:, None], np.ones_like(seconds)).tolist()
+    half = _half_speed()
+    return Rates(
+        source="fitted",
+        flops_per_second={
+            "product": 1 / product,
+            "half product": half / product,
+            "batched product": 1 / batched,
+            "half batched product": half / batched,
+        },
+        bytes_per_second=1 / other,
+        call_seconds=call,
+        products_wait_for_memory=False,  # what they wait is in their rate
+    )
+
+
+@cache
+def probe_rates() -> Rates:
+    """A glance at this CPU instead of a calibration: one matrix product and one copy, a third of a second."""
+    product = _product_rate()
+    block = torch.zeros(2**22)
+    traffic = _best_rate(lambda: block.clone(), 2 * block.numel() * 4)
+    half = _half_speed()
+    return Rates(
+        source="a glance at this CPU; `seqfit plan --calibrate` measures it",
+        flops_per_second={
+            "product": 0.85 * product,
+            "half product": 0.85 * product * half,
+            "batched product": 0.5 * product,
+            "half batched product": 0.5 * product * half,
+        },
+        bytes_per_second=traffic,
+        call_seconds=8e-6,
+    )
+
+
+def _best_rate(run: Callable[[], torch.Tensor], work: float) -> float:
+    run()
+    best = float("inf")
+    for _ in range(8):
+        started = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - started)
+    return work / best
+
+
+@cache
+def _product_rate() -> float:
+    left, right = torch.randn(1024, 512), torch.randn(512, 2048)
+    return _best_rate(lambda: torch.mm(left, right), 2 * 1024 * 512 * 2048)
+
+
+@cache
+def _half_speed() -> float:
+    """How much faster bf16 products are than fp32's; below 1 on a CPU without such units."""
+    left, right = torch.randn(512, 512), torch.randn(512, 512)
+    full = _best_rate(lambda: torch.mm(left, right), 1.0)
+    left16, right16 = left.bfloat16(), right.bfloat16()
+    return _best_rate(lambda: torch.mm(left16, right16), 1.0) / full
+
+
+def _subject(trial: _Trial, device: torch.device) -> Subject:
+    config = T5Config(
+        vocab_size=trial.vocabulary,
+        d_model=trial.width,
+        d_kv=64,
+        d_ff=4 * trial.width,
+        num_layers=trial.layers,
+        num_heads=max(2, trial.width // 64),
+        decoder_start_token_id=0,
+    )
+    strategy = Strategy(batching="ragged" if trial.shape.packed else "grouped", micro_batch_tokens=10**9)
+    rules = rules_for("cpu" if device.type == "cpu" else "gpu")
+    return Subject(Outline(config, {}, AutoModelForSeq2SeqLM), _MODEL, TrainRecipe(), strategy, "fp32", rules)
+
+
+def _trace_trial(trial: _Trial, device: torch.device) -> list[float]:
+    totals = sum_features(FakeStep(_subject(trial, device)).trace([trial.shape]))
+    return [totals[name] for name in _FEATURES]
+
+
+def _time_trial(trial: _Trial, device: torch.device) -> float:
+    """The median of some steps after a first one."""
+    subject = _subject(trial, device)
+    model = build_model(subject.model, subject.outline).to(device).train()
+    step = build_step(model, subject.train, subject.strategy, Precision("fp32", device, "calibration")).step
+    batch = build_batch([trial.shape])
+    return statistics.median(list(_time_steps(lambda: float(step(batch).loss)))[1:])
+
+
+def _time_steps(run: Callable[[], float]) -> Iterator[float]:
+    for _ in range(1 + _REPEATS):
+        started = time.perf_counter()
+        run()
+        yield time.perf_counter() - started
+
+
+def _solve_from(
+    least: npt.NDArray[np.float64], matrix: npt.NDArray[np.float64], wanted: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Least squares with no number below its least, by coordinate descent on scaled columns."""
+    scale = np.linalg.norm(matrix, axis=0)
+    scale[scale == 0] = 1.0
+    columns, floor = matrix / scale, least * scale
+    solution = floor.copy()
+    rest = wanted - columns @ solution
+    for _ in range(20_000):
+        before = solution.copy()
+        for place in range(len(solution)):
+            change = max(columns[:, place] @ rest, floor[place] - solution[place])
+            solution[place] += change
+            rest -= change * columns[:, place]
+        if np.abs(solution - before).max() < 1e-12:
+            break
+    return np.asarray(solution / scale)

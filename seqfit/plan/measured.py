@@ -1,0 +1,96 @@
+"""The same step for real: what a plan predicts from fake tensors, measured on this machine's CPU.
+
+In: a `Subject` and the micro-batches of a step, as a `FakeStep` takes them. Out: the peak of allocated bytes of a real
+step, from torch's own record of what its CPU allocator hands out and gets back:
+
+    there before the step     +8 (an activation)   +4   -8   +6
+    100                       108                  112  104  110          peak 112
+
+Tokens are random, and padded batches have real padding, for masks of ones take another way through transformers.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+import numpy as np
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from seqfit.data.loader import GlobalBatch
+from seqfit.data.micro_batch import (
+    MicroBatch,
+    Padding,
+    TokenIds,
+    collate_labels,
+    collate_sequences,
+    pack_labels,
+    pack_sequences,
+)
+from seqfit.model.build import build_model
+from seqfit.plan.fake_step import Subject
+from seqfit.plan.shape import Shape, join_micro_batches
+from seqfit.step.build import BuiltStep, build_step, choose_weights
+from seqfit.step.precision import Precision
+from seqfit.step.step import TrainStep
+
+_FIRST_WORD, _LAST_WORD = 3, 99  # ids that every vocabulary has, behind padding and end
+_PADDING = Padding(pad_id=0, decoder_start_id=0)
+
+
+def build_real_step(subject: Subject) -> BuiltStep:
+    """With random weights, on the CPU."""
+    outline = replace(subject.outline, config=copy.deepcopy(subject.outline.config))  # building writes to it
+    model = build_model(subject.model.model_copy(update={"weights": "random"}), outline)
+    choose_weights(model, subject.model, subject.strategy)
+    precision = Precision(subject.precision, torch.device("cpu"), "as planned")
+    return build_step(model.train(), subject.train, subject.strategy, precision)
+
+
+def draw_batch(shapes: Sequence[Shape]) -> GlobalBatch:
+    """Random tokens of these lengths, packed or padded by the code that training uses."""
+    return join_micro_batches([_draw_micro_batch(shape) for shape in shapes])
+
+
+def measure_peak_bytes(step: TrainStep, batch: GlobalBatch) -> int:
+    """Allocated bytes at the peak of one step. A step went before: the first one makes the optimizer's state."""
+    before_bytes = sum({tensor.untyped_storage()._cdata: _bytes(tensor) for tensor in _lasting(step, batch)}.values())
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        step(batch)
+    recorded = profiled.profiler.kineto_results.events()  # type: ignore[union-attr]
+    memory = sorted((event for event in recorded if event.name() == "[memory]"), key=lambda event: event.start_ns())
+    assert memory, "torch recorded no allocation"
+    return before_bytes + max(accumulate(event.nbytes() for event in memory))
+
+
+def _lasting(step: TrainStep, batch: GlobalBatch) -> Iterator[torch.Tensor]:
+    """What is there before and after the step."""
+    yield from step.model.parameters()
+    yield from step.model.buffers()
+    for held in (*step.optimizer.state.values(), *map(vars, batch.micro_batches)):
+        yield from (value for value in held.values() if isinstance(value, torch.Tensor))
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().nbytes()
+
+
+def _draw_micro_batch(shape: Shape) -> MicroBatch:
+    sources = _draw(shape.sources)
+    if shape.targets is None:
+        labels = [0] * shape.examples
+        if shape.packed:
+            return pack_labels(sources, labels)
+        return collate_labels(sources, labels, _PADDING, max(shape.sources))
+    targets = _draw(shape.targets)
+    if shape.packed:
+        return pack_sequences(sources, targets, _PADDING)
+    return collate_sequences(sources, targets, _PADDING, (max(shape.sources), max(shape.targets)))
+
+
+def _draw(lengths: Sequence[int]) -> list[TokenIds]:
+    random = np.random.default_rng(0)
+    return [random.integers(_FIRST_WORD, _LAST_WORD, length) for length in lengths]

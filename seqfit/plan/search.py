@@ -1,0 +1,341 @@
+"""Finds the fastest way of training that fits, and says why the others are not it.
+
+In: a `Question` (model, recipe, what a run feeds it, the target). Out: a `Plan`. Each variant is traced at two or three
+small shapes and becomes a function of the micro-batch; micro-batch sizes are then tried in milliseconds. What is
+chosen is traced once more at its largest micro-batch, and on a GPU replayed on the allocator with the capacity of the
+card: the polynomials propose, the trace decides.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from seqfit.data.batching import MicroBatchRule
+from seqfit.data.row_index import Progress
+from seqfit.model.build import Outline
+from seqfit.plan.anatomy import Anatomy, explain_tape
+from seqfit.plan.fake_step import FakeStep, Subject
+from seqfit.plan.memory import Memory, measure_steps
+from seqfit.plan.parallel_cost import ALONE, WAYS, Spread, memory_change, step_seconds
+from seqfit.plan.step_model import StepModel, model_step
+from seqfit.plan.tape import WEIGHTS, Tape
+from seqfit.plan.target import Target
+from seqfit.plan.variants import Refusal, Variant, list_variants
+from seqfit.plan.workload import Workload
+from seqfit.recipe.schema import ModelRecipe, TrainRecipe
+from seqfit.strategy.schema import Strategy
+from seqfit.units import format_bytes
+
+_SMALLEST_BUDGET, _LARGEST_BUDGET = 512, 131_072  # tokens of a micro-batch
+_HOST_BYTES = 600 * 2**20  # of a Python process with torch and transformers on a CPU, before the model
+_MARGIN = 1.04  # what the allocator adds before it is replayed
+_REPLAYED_STEPS = 24
+_EQUALLY_FAST = 0.02  # no prediction is better than that
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a plan is asked for."""
+
+    outline: Outline
+    model: ModelRecipe
+    train: TrainRecipe
+    allow: tuple[str, ...]
+    fixed: Mapping[str, Any]  # strategy fields that the recipe states
+    workload: Workload
+    target: Target
+    limits: tuple[int | None, int | None] = (None, None)  # what max_length pads to
+    kept_words: int | None = None
+    spreads: tuple[Spread, ...] = (ALONE,)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way of training with one size of micro-batch."""
+
+    variant: Variant
+    strategy: Strategy
+    spread: Spread
+    total_bytes: int
+    step_seconds: float
+    micro_batches: float  # a step, on average
+    capacity_bytes: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether the device holds it."""
+        return self.total_bytes <= self.capacity_bytes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The answer."""
+
+    chosen: Candidate | None
+    memory: Memory | None  # of the chosen one, verified
+    anatomy: Anatomy | None
+    front: list[Candidate]  # no other is both faster and smaller
+    best_of_each: list[Candidate]  # of each variant and spread, the fastest that fits, or the smallest
+    refusals: list[Refusal]
+    real_tokens: float  # a step, on average
+    total_steps: int
+    rates_source: str
+    events: list[str] = field(default_factory=list)
+
+
+def search(question: Question, progress: Progress = lambda *_: None) -> Plan:
+    """Trace the variants, try micro-batches, verify the fastest that fits."""
+    target = question.target
+    variants, refusals = list_variants(
+        question.model,
+        question.train,
+        question.allow,
+        question.fixed,
+        on_gpu=target.kind == "gpu",
+        has_bf16=target.has_bf16,
+        kept_words=question.kept_words,
+        longest=_longest(question),
+    )
+    models: dict[Variant, StepModel] = {}
+    candidates: list[Candidate] = []
+    for number, variant in enumerate(variants):
+        progress("planning", number, len(variants))
+        if _is_pointless(variant, candidates):
+            continue
+        models[variant] = _model(question, variant)
+        candidates += _try_budgets(question, variant, models[variant])
+    progress("planning", len(variants), len(variants))
+    chosen, memory, tape, events = _verify(question, models, candidates)
+    steps = question.workload.sample()
+    return Plan(
+        chosen=chosen,
+        memory=memory,
+        anatomy=None if tape is None else explain_tape(tape),
+        front=pareto_front(candidates),
+        best_of_each=_best_of_each(candidates),
+        refusals=refusals,
+        real_tokens=question.workload.real_tokens(steps) / len(steps),
+        total_steps=question.workload.total_steps,
+        rates_source=target.rates(variants[0].precision).source,
+        events=events,
+    )
+
+
+def predict(question: Question, strategy: Strategy, precision: str) -> tuple[Memory, Tape, float]:
+    """Memory (verified), tape and seconds of one given strategy."""
+    variant, model, seconds = _predict(question, strategy, precision)
+    memory, tape = _measure(question, variant, model, strategy)
+    return memory, tape, seconds
+
+
+def quick_predict(question: Question, strategy: Strategy, precision: str) -> tuple[Memory, float]:
+    """The same from the polynomials alone."""
+    _, model, seconds = _predict(question, strategy, precision)
+    return _estimate(question, model, strategy), seconds
+
+
+def _predict(question: Question, strategy: Strategy, precision: str) -> tuple[Variant, StepModel, float]:
+    variant = Variant(
+        tuple(strategy.model_dump(exclude_defaults=True, exclude={"name", "precision"}).items()), precision
+    )
+    model = _model(question, variant)
+    rule = _rule(question, strategy, model.batching)
+    steps = question.workload.cut(rule, question.workload.sample())
+    return variant, model, float(model.step_seconds(steps, question.target.rates(precision)).mean())
+
+
+def pareto_front(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """From the fastest to the smallest; each is smaller than all faster ones."""
+    front: list[Candidate] = []
+    for candidate in sorted(candidates, key=lambda item: (item.step_seconds, item.total_bytes)):
+        if not front or candidate.total_bytes < front[-1].total_bytes * 0.99:
+            front.append(candidate)
+    return front
+
+
+def quick_search(question: Question) -> tuple[Strategy, Memory, float] | None:
+    """The first variant, plainest first, that fits at all: strategy, memory and seconds. For a run that is to start."""
+    target = question.target
+    variants, _ = list_variants(
+        question.model,
+        question.train,
+        question.allow,
+        question.fixed,
+        on_gpu=target.kind == "gpu",
+        has_bf16=target.has_bf16,
+        kept_words=None,
+        longest=_longest(question),
+    )
+    for variant in variants:
+        model = _model(question, variant)
+        candidates = [candidate for candidate in _try_budgets(question, variant, model) if candidate.spread == ALONE]
+        for candidate in _in_order([candidate for candidate in candidates if candidate.fits]):
+            memory = _estimate(question, model, candidate.strategy)
+            if memory.out_of_memory is None:
+                return candidate.strategy, memory, candidate.step_seconds
+    return None
+
+
+def _is_pointless(variant: Variant, candidates: Sequence[Candidate]) -> bool:
+    """fp32 beside a half precision that fits without recompute is slower and larger: one of it is enough to show."""
+    halves = [candidate for candidate in candidates if candidate.variant.precision != "fp32" and candidate.fits]
+    return bool(halves) and variant.precision == "fp32" and dict(variant.fields).get("recompute", "none") != "none"
+
+
+def _model(question: Question, variant: Variant) -> StepModel:
+    fake = FakeStep(_subject(question, variant))
+    rule = _rule(question, variant.strategy, fake.batching)
+    steps = question.workload.cut(rule, question.workload.largest())
+    return model_step(fake, steps)
+
+
+def _subject(question: Question, variant: Variant) -> Subject:
+    outline = question.outline
+    if variant.vocabulary is not None:
+        outline = replace(outline, config=copy.deepcopy(outline.config))
+        outline.config.vocab_size = variant.vocabulary
+    return Subject(outline, question.model, question.train, variant.strategy, variant.precision, question.target.rules)
+
+
+def _rule(question: Question, strategy: Strategy, batching: Any) -> MicroBatchRule:
+    return MicroBatchRule(
+        batching=batching,
+        tokens=strategy.micro_batch_tokens,
+        examples=strategy.micro_batch_examples,
+        pad_multiple=strategy.pad_multiple,
+        pad_source_tokens=question.limits[0],
+        pad_target_tokens=question.limits[1],
+    )
+
+
+def _try_budgets(question: Question, variant: Variant, model: StepModel) -> Iterator[Candidate]:
+    target, workload = question.target, question.workload
+    rates = target.rates(variant.precision)
+    sampled = workload.sample()
+    weight_bytes = _bytes_of(model, WEIGHTS)
+    for budget in _budgets(question):
+        strategy = variant.strategy.model_copy(update={"micro_batch_tokens": budget})
+        steps = workload.cut(_rule(question, strategy, model.batching), sampled)
+        shape, alone = model.largest(steps)
+        peak_bytes = model.peak_bytes(shape, alone=alone)
+        seconds = float(model.step_seconds(steps, rates).mean())
+        parts = model.parts(shape, alone=alone)
+        for spread in question.spreads:
+            change = memory_change(spread, parts, model.largest_block_bytes)
+            spread_seconds = seconds
+            if target.card is not None:
+                spread_seconds = step_seconds(spread, seconds, weight_bytes, target.card)
+            yield Candidate(
+                variant,
+                strategy,
+                spread,
+                _total_bytes(target, peak_bytes + change),
+                spread_seconds,
+                sum(map(len, steps)) / len(steps),
+                target.capacity_bytes,
+            )
+
+
+def _longest(question: Question) -> int:
+    return int(max(question.workload.source_lengths.max(), question.workload.target_lengths.max()))
+
+
+def _budgets(question: Question) -> list[int]:
+    asked = question.fixed.get("micro_batch_tokens")
+    if asked is not None:
+        return [int(asked)]
+    workload = question.workload
+    most = max(workload.real_tokens([step]) for step in workload.largest())
+    longest = int((workload.source_lengths + workload.target_lengths).max())
+    budgets = [_SMALLEST_BUDGET]
+    while budgets[0] < longest:  # a smaller one would be cut no further
+        budgets[0] *= 2
+    while budgets[-1] < min(most, _LARGEST_BUDGET):
+        budgets.append(budgets[-1] * 3 // 2 if budgets[-1] & (budgets[-1] - 1) == 0 else budgets[-1] * 4 // 3)
+    return budgets
+
+
+def _total_bytes(target: Target, peak_bytes: int) -> int:
+    if target.kind == "cpu":
+        return peak_bytes + _HOST_BYTES
+    return int(peak_bytes * _MARGIN) + 2 * target.rules.workspace_bytes + target.context_bytes
+
+
+def _verify(
+    question: Question, models: Mapping[Variant, StepModel], candidates: Sequence[Candidate]
+) -> tuple[Candidate | None, Memory | None, Tape | None, list[str]]:
+    """The fastest that fits also when traced at its largest micro-batch and replayed."""
+    events: list[str] = []
+    usable = [candidate for candidate in candidates if candidate.fits and candidate.spread == ALONE]
+    for candidate in _in_order(usable)[:6]:
+        memory, tape = _measure(question, candidate.variant, models[candidate.variant], candidate.strategy)
+        total = memory.total_bytes + (_HOST_BYTES if question.target.kind == "cpu" else 0)
+        if memory.out_of_memory is None and total <= question.target.capacity_bytes:
+            return replace(candidate, total_bytes=total), memory, tape, events
+        events.append(
+            f"{candidate.variant.label}, micro-batches of {candidate.strategy.micro_batch_tokens} tokens: looked as if "
+            f"it fitted, but takes {format_bytes(total)} once its pieces are laid out in memory"
+        )
+    return None, None, None, events
+
+
+def _in_order(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The fastest first; of those that are as good as equally fast, the smallest."""
+    if not candidates:
+        return []
+    fastest = min(candidate.step_seconds for candidate in candidates)
+    return sorted(
+        candidates,
+        key=lambda item: (
+            (item.step_seconds > fastest * (1 + _EQUALLY_FAST), item.total_bytes)
+            if item.step_seconds <= fastest * (1 + _EQUALLY_FAST)
+            else (True, item.step_seconds)
+        ),
+    )
+
+
+def _measure(question: Question, variant: Variant, model: StepModel, strategy: Strategy) -> tuple[Memory, Tape]:
+    target, workload = question.target, question.workload
+    steps = workload.cut(_rule(question, strategy, model.batching), workload.sample())
+    shape, alone = model.largest(steps)
+    tape = FakeStep(_subject(question, variant)).trace([shape] if alone else [shape, shape])
+    if target.kind == "cpu":
+        return measure_steps([[tape]], target.rules), tape
+    return _estimate(question, model, strategy), tape
+
+
+def _estimate(question: Question, model: StepModel, strategy: Strategy) -> Memory:
+    """From the polynomials: the largest micro-batch; on a GPU many steps, laid out by its allocator."""
+    target, workload = question.target, question.workload
+    steps = workload.cut(_rule(question, strategy, model.batching), workload.sample())
+    if target.kind == "cpu":
+        shape, alone = model.largest(steps)
+        peak_bytes = model.peak_bytes(shape, alone=alone)
+        return Memory(peak_bytes, peak_bytes, 0, model.parts(shape, alone=alone))
+    replayed = [*steps[:_REPLAYED_STEPS], *steps[-2:]]
+    return model.measure(replayed, target.rules, target.context_bytes, target.capacity_bytes)
+
+
+def _best_of_each(candidates: Sequence[Candidate]) -> list[Candidate]:
+    groups: dict[tuple[Variant, Spread], list[Candidate]] = {}
+    for candidate in candidates:
+        groups.setdefault((candidate.variant, candidate.spread), []).append(candidate)
+    return [
+        min([c for c in group if c.fits], key=lambda c: c.step_seconds)
+        if any(c.fits for c in group)
+        else min(group, key=lambda c: c.total_bytes)
+        for group in groups.values()
+    ]
+
+
+def _bytes_of(model: StepModel, category: str) -> int:
+    return sum(block.bytes for block in model.template.tape.blocks if block.category == category)
+
+
+def list_spreads(count: int) -> tuple[Spread, ...]:
+    """One GPU, and every way of using several; offload also helps one."""
+    ways = [Spread(way, count) for way in WAYS if way != "offload"] if count > 1 else []
+    return (ALONE, *ways, Spread("offload", 1))

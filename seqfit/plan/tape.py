@@ -1,0 +1,147 @@
+"""What a traced step did: which memory it took and gave back, in order, and which kernels ran.
+
+In: events from a recorder. Out: the bytes that are live after each event, the peak, and what the peak consists of.
+
+    event          take 0: 8   take 1: 4   give 0   take 2: 6
+    live bytes     8           12          4        10           peak 12 after event 1, made of blocks 0 and 1
+
+Blocks have a category that later events may make more precise: a tensor of the backward turns out to be a gradient
+when it becomes some weight's `.grad`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+WEIGHTS, GRADIENTS, STATE = "weights", "gradients", "optimizer state"
+INPUTS, ACTIVATIONS, LOSS, TEMPORARIES = "inputs", "activations", "logits and loss", "temporaries"
+GIVEN = "given"  # instead of a kernel: what was there before the step
+CATEGORIES = (WEIGHTS, GRADIENTS, STATE, INPUTS, ACTIVATIONS, LOSS, TEMPORARIES)
+
+
+@dataclass(slots=True)
+class Block:
+    """One piece of memory."""
+
+    bytes: int
+    category: str
+    place: str  # the module that made it, "" outside of all
+    kernel: str
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+
+
+KINDS = ("product", "half product", "batched product", "half batched product", "other")  # what a device is good at
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One operation that the device runs, or several of a kind."""
+
+    name: str
+    stretch: int
+    dtype: str
+    flops: int  # of matrix products
+    bytes: int  # read and written
+    calls: int = 1
+
+    @property
+    def kind(self) -> str:
+        """One of KINDS."""
+        if self.name in KINDS:
+            return self.name
+        if not self.flops:
+            return "other"
+        batched = "batched product" if self.name in ("bmm", "baddbmm") else "product"
+        return f"half {batched}" if self.dtype in ("float16", "bfloat16") else batched
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The events and kernels between two marks: a part of a module's forward, or one node of the backward."""
+
+    phase: str  # forward, backward, update
+    name: str
+    first_event: int
+    first_kernel: int
+
+
+@dataclass
+class Tape:
+    """A growing record. `events` holds a block's number where it was taken, its complement (~) where it was given."""
+
+    blocks: list[Block] = field(default_factory=list)
+    events: list[int] = field(default_factory=list)
+    kernels: list[Kernel] = field(default_factory=list)
+    stretches: list[Stretch] = field(default_factory=list)
+    parts: list[int] = field(default_factory=list)  # the event that each micro-batch's forward begins with
+    update_from: int = 0  # the first event behind the last backward
+
+    def take(self, block: Block) -> int:
+        """A new block's number."""
+        self.blocks.append(block)
+        self.events.append(len(self.blocks) - 1)
+        return len(self.blocks) - 1
+
+    def give(self, number: int) -> None:
+        """A block's memory is free again."""
+        self.events.append(~number)
+
+    def order_gives(self) -> None:
+        """Blocks that go at once go by number: a cache forgets its entries in whatever order they lie."""
+        bounds = {stretch.first_event for stretch in self.stretches} | {*self.parts, self.update_from}
+        start = 0
+        for end in range(len(self.events) + 1):
+            if end == len(self.events) or self.events[end] >= 0 or end in bounds:
+                self.events[start:end] = sorted(self.events[start:end], reverse=True)
+                start = end + (end < len(self.events) and self.events[end] >= 0)
+
+    def mark(self, phase: str, name: str) -> None:
+        """Begins a stretch; an empty one is replaced."""
+        stretch = Stretch(phase, name, len(self.events), len(self.kernels))
+        last = self.stretches[-1] if self.stretches else None
+        if last is not None and (last.first_event, last.first_kernel) == (stretch.first_event, stretch.first_kernel):
+            self.stretches[-1] = stretch
+        else:
+            self.stretches.append(stretch)
+
+    def live_bytes(self) -> npt.NDArray[np.int64]:
+        """After each event."""
+        changes = [self.blocks[n].bytes if n >= 0 else -self.blocks[~n].bytes for n in self.events]
+        return np.cumsum(np.array(changes, dtype=np.int64))
+
+    @property
+    def peak_bytes(self) -> int:
+        """Of all events."""
+        return int(self.live_bytes().max(initial=0))
+
+    def live_at_peak(self) -> list[Block]:
+        """The blocks that the peak consists of."""
+        if not self.events:
+            return []
+        return self.live_at(int(self.live_bytes().argmax()))
+
+    def live_at(self, event: int) -> list[Block]:
+        """The blocks that are live after an event."""
+        live: dict[int, Block] = {}
+        for number in self.events[: event + 1]:
+            if number >= 0:
+                live[number] = self.blocks[number]
+            else:
+                del live[~number]
+        return list(live.values())
+
+    def part(self, micro_batch: int) -> list[int]:
+        """The events of one micro-batch's forward and backward."""
+        ends = [*self.parts[1:], self.update_from]
+        return self.events[self.parts[micro_batch] : ends[micro_batch]]
+
+    def stretch_events(self) -> Iterator[tuple[Stretch, list[int]]]:
+        """Each stretch with its events."""
+        bounds = [stretch.first_event for stretch in self.stretches[1:]] + [len(self.events)]
+        for stretch, end in zip(self.stretches, bounds, strict=True):
+            yield stretch, self.events[stretch.first_event : end]

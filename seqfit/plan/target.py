@@ -1,0 +1,78 @@
+"""Where a plan is for: this machine, or a card that need not be there.
+
+In: a card's name and how many, or nothing. Out: a `Target` with what planning needs of it: memory, rules of its
+kernels, rates of its arithmetic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from seqfit.errors import PlanError, complain
+from seqfit.hardware.card import Card, find_card
+from seqfit.hardware.probe import Machine, probe_machine
+from seqfit.plan.calibrate import load_rates, probe_rates
+from seqfit.plan.device_rules import DeviceRules, rules_for
+from seqfit.plan.duration import Rates, rates_of_card
+from seqfit.plan.memory import CONTEXT_BYTES
+
+_KEPT_FREE = 0.03  # of a machine's free memory: other processes breathe, too
+
+
+@dataclass(frozen=True)
+class Target:
+    """One kind of device, and how many of it."""
+
+    name: str
+    kind: str  # cpu, gpu
+    capacity_bytes: int
+    count: int
+    rules: DeviceRules
+    card: Card | None
+    context_bytes: int
+
+    @property
+    def has_bf16(self) -> bool:
+        """In hardware."""
+        return self.card is not None and self.card.has_bf16
+
+    def rates(self, precision: str) -> Rates:
+        """Measured on this machine if it was calibrated, else from the data sheet or a glance."""
+        if self.card is None:
+            return load_rates("cpu") or probe_rates()
+        return load_rates(self.card.key) or rates_of_card(self.card, precision)
+
+
+def find_target(gpu: str | None, count: int) -> Target:
+    """A card by name; without one, this machine's first GPU or its CPU."""
+    if count < 1:
+        raise PlanError(complain(f"--gpus is {count}", "a plan is for at least one", "Give a number from 1 on"))
+    if gpu is not None and gpu.lower() != "cpu":
+        return card_target(find_card(gpu), count)
+    machine = probe_machine()
+    cards = [found.card for found in machine.gpus if found.card is not None]
+    if cards and gpu is None:
+        return card_target(cards[0], count)
+    return cpu_target(machine)
+
+
+def card_target(card: Card, count: int) -> Target:
+    """So many of a card."""
+    capability = float(card.arch.removeprefix("sm")) / 10 if card.arch.startswith("sm") else None
+    rules = rules_for("gpu", compute_capability=capability)
+    return Target(card.name, "gpu", card.usable_bytes, count, rules, card, CONTEXT_BYTES)
+
+
+def cpu_target(machine: Machine) -> Target:
+    """This machine's processor and free memory."""
+    memory_bytes = machine.available_bytes or machine.memory_bytes
+    if memory_bytes is None:
+        raise PlanError(
+            complain(
+                "this machine does not say how much memory it has",
+                "a plan needs to know",
+                "Plan for a card with --gpu NAME",
+            )
+        )
+    name = f"{machine.processor}, {machine.cores} cores"
+    return Target(name, "cpu", int(memory_bytes * (1 - _KEPT_FREE)), 1, rules_for("cpu"), None, 0)

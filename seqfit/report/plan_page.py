@@ -1,0 +1,129 @@
+"""A plan as one HTML page: the answer, the ways compared, the peak taken apart, memory along a step.
+
+In: an `Answer`. Out: a file that needs no network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seqfit.report.charts import byte_ticks
+from seqfit.report.document import figure, figures, render_page
+from seqfit.report.elements import Html, element, section, table, tile, tiles
+from seqfit.units import format_bytes, format_count, format_seconds, format_share
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from seqfit.plan.answer import Answer, Explained, Part, Way
+
+_COLOURS = ("#5b6b7f", "#8aa1b8", "#b9c8d6", "#d9d2c0", "#2f7ed8", "#d8602f", "#e0b13a")
+
+
+def write_plan_page(answer: Answer, out: Path) -> Path:
+    """The page of a plan."""
+    parts = [element("h1", f"Plan for {answer.target}"), _headline(answer)]
+    if answer.explained is not None:
+        parts.append(_memory(answer.explained, answer.capacity_bytes))
+    parts += [_ways(answer), _refused(answer)]
+    out.write_text(render_page(f"Plan for {answer.target}", [part for part in parts if part]), "utf-8")
+    return out
+
+
+def _headline(answer: Answer) -> Html:
+    way = answer.chosen
+    if way is None:
+        closest = min(answer.ways, key=lambda item: item.predicted_bytes)
+        short = format_bytes(closest.predicted_bytes - answer.capacity_bytes)
+        return tiles([tile("fits", "nothing", f"the closest, {closest.label}, misses by {short}")])
+    rate = answer.real_tokens_per_step / way.predicted_step_seconds
+    return tiles(
+        [
+            tile("best way", way.label, f"micro-batches of {way.micro_batch_tokens:,} tokens"),
+            tile("memory", format_bytes(way.predicted_bytes), f"of {format_bytes(answer.capacity_bytes)}"),
+            tile("a step", format_seconds(way.predicted_step_seconds), f"{format_count(rate)} tokens/s"),
+            tile("in all", format_seconds(way.predicted_step_seconds * answer.total_steps), answer.rates_source),
+        ]
+    )
+
+
+def _memory(explained: Explained, capacity_bytes: int) -> Html:
+    rows = [
+        ("  " * depth + part.name, format_bytes(part.bytes), format_share(part.bytes / explained.allocated_bytes))
+        for depth, part in _walk(explained.parts)
+        if part.bytes >= 0.005 * explained.allocated_bytes
+    ]
+    return section(
+        "Memory",
+        element("p", f"The cause of the peak: {explained.cause}."),
+        figures([figure(draw_memory_timeline(explained, capacity_bytes), f"one step of {explained.label}")]),
+        table(("part", "at the peak", "share"), rows),
+    )
+
+
+def draw_memory_timeline(explained: Explained, capacity_bytes: int) -> go.Figure:
+    """Live bytes by category, stacked, along the events of a step; the device's capacity as a line."""
+    import plotly.graph_objects as go  # 0.3 s, and only pages need it
+
+    drawn = go.Figure()
+    count = len(explained.phases)
+    for colour, (category, values) in zip(_COLOURS, explained.timeline.items(), strict=False):
+        drawn.add_scatter(
+            x=list(range(count)),
+            y=values,
+            name=category,
+            stackgroup="memory",
+            line={"width": 0.5, "color": colour},
+            hovertemplate=f"{category}: %{{y:.3s}}B<extra></extra>",
+        )
+    most = max(explained.allocated_bytes, 1)
+    ticks = byte_ticks(most)
+    if capacity_bytes < 1.6 * most:
+        drawn.add_hline(y=capacity_bytes, line={"dash": "dash", "width": 1}, annotation_text="capacity")
+    for start, phase in _phase_starts(explained.phases):
+        drawn.add_vline(x=start, line={"width": 0.5, "color": "#999"}, annotation_text=phase, annotation_font_size=10)
+    drawn.update_layout(
+        height=380,
+        margin={"l": 60, "r": 20, "t": 30, "b": 40},
+        legend={"orientation": "h", "y": -0.15},
+        xaxis={"title": "events of the step", "showticklabels": False},
+        yaxis={"tickvals": ticks, "ticktext": [format_bytes(tick) for tick in ticks]},
+        template="plotly_white",
+    )
+    return drawn
+
+
+def _phase_starts(phases: Sequence[str]) -> Iterator[tuple[int, str]]:
+    for number, phase in enumerate(phases):
+        if number == 0 or phases[number - 1] != phase:
+            yield number, phase
+
+
+def _ways(answer: Answer) -> Html:
+    ways = sorted(answer.ways, key=lambda way: (not way.fits, way.predicted_step_seconds))
+    rows = [_way_cells(way, answer) for way in ways]
+    return section("Ways compared", table(("way", "on", "micro-batch", "memory", "step", ""), rows))
+
+
+def _way_cells(way: Way, answer: Answer) -> tuple[object, ...]:
+    chosen = answer.chosen is not None and (way.label, way.spread) == (answer.chosen.label, answer.chosen.spread)
+    return (
+        way.label,
+        way.spread,
+        f"{way.micro_batch_tokens:,} tokens",
+        format_bytes(way.predicted_bytes),
+        format_seconds(way.predicted_step_seconds),
+        "chosen" if chosen else way.why_not,
+    )
+
+
+def _refused(answer: Answer) -> Html:
+    return section("Not tried", table(("way", "why"), answer.refused))
+
+
+def _walk(parts: Sequence[Part], depth: int = 0) -> Iterator[tuple[int, Part]]:
+    for part in parts:
+        yield depth, part
+        yield from _walk(part.parts, depth + 1)

@@ -1,0 +1,69 @@
+"""Builds the step that trains a model: adapters and frozen parts, execution, optimizer.
+
+In: a model with its weights (or without: the planner hands over fake ones), a recipe's parts and a strategy. Out: a
+`TrainStep` and what was decided on the way, for the run's events. Training and planning both go through here, so what
+is planned is what runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel
+
+from seqfit.data.batching import Batching
+from seqfit.model.adapters import add_adapters, choose_lora
+from seqfit.model.freezing import freeze_parts
+from seqfit.recipe.schema import ModelRecipe, TrainRecipe
+from seqfit.step.execution import build_execution
+from seqfit.step.optimizers import build_optimizer
+from seqfit.step.precision import Precision
+from seqfit.step.step import TrainStep
+from seqfit.strategy.schema import Strategy
+
+Events = list[tuple[str, str]]  # kind, message
+
+
+@dataclass(frozen=True)
+class BuiltStep:
+    """A step, how its batches are to be cut, and what was decided."""
+
+    step: TrainStep
+    batching: Batching
+    events: Events
+
+
+def choose_weights(model: PreTrainedModel, recipe: ModelRecipe, strategy: Strategy) -> Events:
+    """Puts adapters in and freezes what the recipe or the strategy says, in this order: adapters freeze the rest."""
+    events: Events = []
+    lora = choose_lora(recipe.lora, strategy.lora_rank)
+    if lora is not None:
+        events.append(("lora", add_adapters(model, lora)))
+    frozen = [*dict.fromkeys([*recipe.freeze, *strategy.freeze])]
+    if frozen:
+        events.append(("freeze", freeze_parts(model, frozen).text))
+    return events
+
+
+def build_step(
+    model: PreTrainedModel,
+    train: TrainRecipe,
+    strategy: Strategy,
+    precision: Precision,
+    *,
+    device: torch.device | None = None,
+) -> BuiltStep:
+    """The step of a model on its device. `device` is the one to choose kernels for, if it isn't there: in a plan."""
+    device = device or precision.device
+    execution = build_execution(model, strategy, train, device)
+    optimizer, reason = build_optimizer(
+        execution.model,
+        train.optimizer,
+        train.learning_rate,
+        kernel=strategy.optimizer_kernel,
+        override=strategy.optimizer,
+        device=device,
+    )
+    step = TrainStep(execution.model, optimizer, precision, train.clip_norm, in_backward=strategy.optimizer_in_backward)
+    return BuiltStep(step, execution.batching, [*execution.events, ("optimizer", reason)])

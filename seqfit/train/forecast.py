@@ -1,0 +1,119 @@
+"""What a run is going to take, before it starts: the plan that `seqfit train` follows and is measured against.
+
+In: a recipe, its tokenized data and the device. Out: a `Forecast`: the strategy (the recipe's own, or where it has none
+the fastest that fits this machine), its predicted peak and step time. A run that is predicted not to fit is not
+refused, for predictions err; but it is an event. SEQFIT_FORECAST=off leaves all this out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from seqfit.data.cache import cache_root
+from seqfit.data.tokenize import PreparedData
+from seqfit.hardware.card import match_card
+from seqfit.hardware.probe import probe_machine
+from seqfit.plan.ask import build_question, choose_precision_name
+from seqfit.plan.search import Question, quick_predict, quick_search
+from seqfit.plan.stored import plan_key
+from seqfit.plan.target import Target, card_target, cpu_target
+from seqfit.recipe.schema import Recipe
+from seqfit.strategy.load import load_strategy
+from seqfit.strategy.schema import Strategy
+from seqfit.telemetry.host import read_peak_bytes
+from seqfit.units import format_bytes, format_seconds
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A strategy with what it is predicted to take; None where nothing can be predicted, with the reason."""
+
+    strategy: Strategy
+    predicted_peak_bytes: int | None  # tensors; on a GPU with what the allocator adds
+    predicted_step_seconds: float | None
+    events: list[tuple[str, str]] = field(default_factory=list)
+
+
+def make_forecast(recipe: Recipe, data: PreparedData, device: torch.device, *, words: int | None = None) -> Forecast:
+    """The recipe's strategy, or the planned one, with its prediction; remembered between runs.
+
+    `words` is the size of a trimmed vocabulary.
+    """
+    if os.environ.get("SEQFIT_FORECAST") == "off":
+        return Forecast(load_strategy(recipe), None, None)
+    target = _find_target(device)
+    if target is None:
+        reason = f"{torch.cuda.get_device_name(device)} is not in the hardware table"
+        return Forecast(load_strategy(recipe), None, None, [("plan", f"nothing is predicted: {reason}")])
+    key = plan_key(recipe, {"forecast": [target.name, target.kind, torch.get_num_threads(), data.fingerprint, words]})
+    place = cache_root() / "forecasts" / f"{key}.json"
+    if place.is_file():
+        return _say(recipe, target, json.loads(place.read_text("utf-8")))
+    question = build_question(recipe, target, data=data, words=words)
+    if not question.workload.steps:
+        return Forecast(load_strategy(recipe), None, None)
+    found = _predict(recipe, question)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    draft = place.with_suffix(".draft")
+    draft.write_text(json.dumps(found), "utf-8")
+    draft.replace(place)
+    return _say(recipe, target, found)
+
+
+def compare_with_measured(
+    forecast: Forecast, device: torch.device, *, before_bytes: int, step_seconds: float | None
+) -> dict[str, float | int | None]:
+    """Predicted and measured side by side. `before_bytes` is what the process took before its model came.
+
+    On a CPU the peak is that of the process, so it also holds what evaluation and libraries took in the meantime.
+    """
+    if device.type == "cuda":
+        measured_bytes = torch.cuda.max_memory_reserved(device)
+    else:
+        measured_bytes = read_peak_bytes(os.getpid()) - before_bytes
+    return {
+        "predicted_peak_bytes": forecast.predicted_peak_bytes,
+        "measured_peak_bytes": measured_bytes,
+        "predicted_step_seconds": forecast.predicted_step_seconds,
+        "measured_step_seconds": step_seconds,
+    }
+
+
+def _predict(recipe: Recipe, question: Question) -> dict[str, Any]:
+    if recipe.strategy is None:
+        chosen = quick_search(question)
+        if chosen is not None:
+            strategy, memory, seconds = chosen
+            fields = strategy.model_dump(mode="json", exclude_defaults=True)
+            return {"strategy": fields, "bytes": memory.reserved_bytes, "total": memory.total_bytes, "seconds": seconds}
+    strategy = load_strategy(recipe)
+    precision = choose_precision_name(strategy, question.target, question.allow)
+    memory, seconds = quick_predict(question, strategy, precision)
+    return {"strategy": None, "bytes": memory.reserved_bytes, "total": memory.total_bytes, "seconds": seconds}
+
+
+def _say(recipe: Recipe, target: Target, found: dict[str, Any]) -> Forecast:
+    stated = found["strategy"] is None
+    strategy = load_strategy(recipe) if stated else Strategy.model_validate(found["strategy"])
+    takes = f"{format_bytes(found['bytes'])} and {format_seconds(found['seconds'])} a step are predicted"
+    fields = strategy.model_dump(exclude_defaults=True, exclude={"name"})
+    chosen = ", ".join(f"{name}={value}" for name, value in fields.items()) or "defaults"
+    message = f"the recipe's strategy: {takes}" if stated else f"planned for {target.name} ({chosen}): {takes}"
+    events = [("plan", message)]
+    if found["total"] > target.capacity_bytes:
+        short = format_bytes(found["total"] - target.capacity_bytes)
+        events.append(("plan", f"that is {short} more than there is; `seqfit plan` shows what fits"))
+    return Forecast(strategy, found["bytes"], found["seconds"], events)
+
+
+def _find_target(device: torch.device) -> Target | None:
+    if device.type == "cpu":
+        return cpu_target(probe_machine())
+    properties = torch.cuda.get_device_properties(device)
+    card = match_card(properties.name, properties.total_memory)
+    return None if card is None else card_target(card, 1)
