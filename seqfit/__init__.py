@@ -6,11 +6,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from seqfit.api import describe_data, trim
+    from seqfit.api import describe_data, plan, trim
     from seqfit.data.guess import guess_recipe
     from seqfit.doctor import examine
     from seqfit.errors import SeqfitError
     from seqfit.evaluate.run import evaluate, predict
+    from seqfit.profile.run import profile
     from seqfit.recipe.library import copy_recipe, list_library
     from seqfit.recipe.load import load_recipe, to_json_schema
     from seqfit.recipe.schema import Recipe
@@ -31,7 +32,9 @@ _HOMES = {
     "guess_recipe": "seqfit.data.guess",
     "list_library": "seqfit.recipe.library",
     "load_recipe": "seqfit.recipe.load",
+    "plan": "seqfit.api",
     "predict": "seqfit.evaluate.run",
+    "profile": "seqfit.profile.run",
     "report": "seqfit.report.page",
     "to_json_schema": "seqfit.recipe.load",
     "train": "seqfit.train.run",
@@ -50,7 +53,9 @@ __all__ = [
     "guess_recipe",
     "list_library",
     "load_recipe",
+    "plan",
     "predict",
+    "profile",
     "report",
     "to_json_schema",
     "train",

@@ -1,0 +1,163 @@
+"""A profile on the terminal: the step's phases, the tables of its trace, findings last, for there the eye rests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from seqfit.units import format_bytes, format_count, format_seconds, format_share
+
+if TYPE_CHECKING:
+    from seqfit.profile.findings import Finding
+    from seqfit.profile.gpu_time import GpuTime
+    from seqfit.profile.measure import Measurement
+    from seqfit.profile.memory import MemoryTimeline
+    from seqfit.profile.modules import ModuleRow
+    from seqfit.profile.prove import Proof
+    from seqfit.profile.run import Profile
+    from seqfit.profile.summary import Summary
+    from seqfit.profile.syncs import SyncRow
+    from seqfit.profile.tables import Row
+
+_MOST_ROWS = 12
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_NAME_WIDTH = 70
+
+
+def print_profile(result: Profile, console: Console | None = None) -> None:
+    """Everything that was measured."""
+    console = console or Console()
+    print_measurement(result.measurement, console)
+    print_summary(result.summary, console)
+    print_findings(result.findings, console)
+    if result.proof is not None:
+        print_proof(result.proof, console)
+    console.print(f"trace: {result.trace} (opens in ui.perfetto.dev)", soft_wrap=True, highlight=False)
+
+
+def print_measurement(measurement: Measurement, console: Console) -> None:
+    """The step without the profiler."""
+    rest = 1 - sum(measurement.phases.values())
+    phases = [f"{name.replace('_', ' ')} {format_share(share)}" for name, share in measurement.phases.items()]
+    console.print(
+        Text(
+            f"a step takes {_short(measurement.step_seconds)}: {', '.join(phases)}, rest {format_share(rest)}; "
+            f"{format_count(measurement.tokens / measurement.step_seconds)} tokens/s, "
+            f"{format_share(measurement.padding_share)} padding",
+            style="bold",
+        )
+    )
+
+
+def print_summary(summary: Summary, console: Console | None = None) -> None:
+    """The tables of a trace; those of which it has nothing are left out."""
+    console = console or Console()
+    if summary.calls:
+        console.print(_rows("CUDA API calls", summary.calls))
+    for gpu in summary.gpus:
+        console.print(Text(_gpu_line(gpu)))
+    if summary.kernels:
+        console.print(_rows("kernels", summary.kernels))
+    elif summary.operators:
+        console.print(_rows("operators, by their own time", summary.operators))
+    if summary.copies:
+        console.print(_rows("copies", summary.copies))
+    if len(summary.modules) > 1:
+        console.print(_modules(summary.modules))
+    if summary.syncs:
+        console.print(_syncs(summary.syncs, summary.on_gpu))
+    if summary.memory is not None:
+        console.print(_memory(summary.memory), _draw_memory(summary.memory))
+
+
+def print_findings(findings: Sequence[Finding], console: Console | None = None) -> None:
+    """Each with its change, ready to be pasted."""
+    console = console or Console()
+    if not findings:
+        console.print(Text("nothing found that would be worth a change", style="green"))
+    for number, finding in enumerate(findings, 1):
+        console.print(Text(f"{number}. {finding.cause}: {finding.sentence}", style="bold yellow"), soft_wrap=True)
+        console.print(Text(f"   {finding.advice}: {' '.join(finding.change) or 'no setting'}"), soft_wrap=True)
+        console.print(Text(f"   expected gain: {format_share(finding.gain)} of the {finding.gain_of}"), soft_wrap=True)
+
+
+def print_proof(proof: Proof, console: Console | None = None) -> None:
+    """Expected and seen."""
+    verdict = "confirmed" if proof.confirmed else "not confirmed"
+    rounds = ", ".join(format_share(gain) for gain in proof.gains)
+    (console or Console()).print(
+        Text(
+            f"proof of {proof.finding.cause} ({' '.join(proof.finding.change)}): expected "
+            f"{format_share(proof.finding.gain)} of the {proof.finding.gain_of}, seen {format_share(proof.seen)} "
+            f"({verdict}; rounds: {rounds})",
+            style="bold green" if proof.confirmed else "bold red",
+        ),
+        soft_wrap=True,
+    )
+
+
+def _rows(title: str, rows: Sequence[Row]) -> Table:
+    table = _table(title, ("share", "calls", "average", "total"), "name")
+    for row in rows[:_MOST_ROWS]:
+        average, total = _short(row.average_ns / 1e9), _short(row.total_ns / 1e9)
+        table.add_row(format_share(row.share), f"{row.calls:,}", average, total, _cut(row.name))
+    return table
+
+
+def _modules(rows: Sequence[ModuleRow]) -> Table:
+    table = _table("modules, by their own time", ("share", "forward", "backward"), "module")
+    for row in rows[:_MOST_ROWS]:
+        table.add_row(format_share(row.share), _short(row.forward_ns / 1e9), _short(row.backward_ns / 1e9), row.name)
+    return table
+
+
+def _syncs(rows: Sequence[SyncRow], on_gpu: bool) -> Table:
+    title = "the host waits for the device" if on_gpu else "values read on the host (each would be a wait on a GPU)"
+    table = _table(title, ("a step", "time"), "where")
+    for row in rows[:_MOST_ROWS]:
+        table.add_row(f"{row.calls_per_step:.1f}", _short(row.seconds_per_step), f"{_cut(row.place)} ({row.what})")
+    return table
+
+
+def _memory(timeline: MemoryTimeline) -> Table:
+    title = f"memory above weights and states: {format_bytes(timeline.peak_bytes)}"
+    table = _table(title, ("at the peak",), "for")
+    for category, held in sorted(timeline.peak_by_category.items(), key=lambda item: -item[1]):
+        table.add_row(format_bytes(held), category)
+    return table
+
+
+def _draw_memory(timeline: MemoryTimeline) -> Text:
+    totals = [sum(moment.held_bytes.values()) for moment in timeline.moments]
+    most = max(totals, default=0) or 1
+    line = "".join(_BLOCKS[max(round(8 * total / most), 0)] for total in totals)
+    return Text(f"{line} over {_short(timeline.moments[-1].seconds)}")
+
+
+def _gpu_line(gpu: GpuTime) -> str:
+    causes = ", ".join(f"{cause} {format_share(share)}" for cause, share in gpu.causes.items() if share > 0.0005)
+    return (
+        f"GPU {gpu.device}: computing {format_share(gpu.computing)}, only copying {format_share(gpu.copying)}, "
+        f"idle {format_share(gpu.idle)} ({causes or 'nowhere'})"
+    )
+
+
+def _table(title: str, numbers: Sequence[str], name: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for heading in numbers:
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column(name)
+    return table
+
+
+def _short(seconds: float) -> str:
+    """Also microseconds, which only a profile has."""
+    return format_seconds(seconds) if seconds >= 0.01 else f"{seconds * 1e6:,.0f} us"
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 3]}..."

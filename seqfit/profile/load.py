@@ -1,0 +1,40 @@
+"""A trace from a file of any kind that we know, told apart by its first bytes and not by its name.
+
+7b ...  {  or 5b  [        Kineto's Chrome trace          1f 8b     the same, gzip-compressed
+"SQLite format 3\\0"        Nsight Systems, exported       otherwise refused, with what to do
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from seqfit.errors import DataError, complain
+from seqfit.profile.kineto import read_kineto
+from seqfit.profile.nsight import read_nsight
+from seqfit.profile.trace import Trace
+
+_SQLITE = b"SQLite format 3\0"
+_GZIP = b"\x1f\x8b"
+_KNOWN = "seqfit reads torch.profiler's JSON (plain or .gz) and Nsight Systems' SQLite export"
+
+
+def read_trace(path: str | Path) -> Trace:
+    """The trace in a file; what can't be read is refused with the command that makes a readable one."""
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            start = file.read(64)
+    except OSError as error:
+        raise DataError(
+            complain(f"{path} can't be opened ({error.strerror})", _KNOWN, "Give another file with --trace")
+        ) from error
+    if start.startswith(_SQLITE):
+        return read_nsight(path)
+    packed = start.startswith(_GZIP)
+    if (packed and path.suffix == ".gz") or start.lstrip(b" \t\r\n\xef\xbb\xbf")[:1] in (b"{", b"["):
+        return read_kineto(path)
+    change = "Rename it so that it ends in .gz" if packed else "Give another file with --trace"
+    if path.suffix in (".nsys-rep", ".qdrep"):
+        change = f"Export it: nsys export --type sqlite {path.name}, and give the .sqlite file"
+    what = "is empty" if not start else "is compressed" if packed else "is neither JSON nor SQLite"
+    raise DataError(complain(f"{path} {what}", _KNOWN, change))

@@ -1,0 +1,133 @@
+"""Reads a report of Nsight Systems that was exported to SQLite (`nsys export --type sqlite report.nsys-rep`).
+
+In: the .sqlite file. Out: a `Trace`. Tables are made by nsys only where there is something to put into them, so each
+but the names is optional; times are nanoseconds. Names are numbers into StringIds, kinds of copies numbers of CUPTI:
+
+    CUPTI_ACTIVITY_KIND_RUNTIME   start 100, end 300, globalTid 7, correlationId 5, nameId 1
+    StringIds                     id 1, value cudaLaunchKernel_v7000
+    ->  Call("cudaLaunchKernel", 100, 200, "7", correlation=5)
+
+nsys itself cuts the version off a call's name in its tables, and so do we, so that both say the same.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from seqfit.errors import DataError, complain
+from seqfit.profile.trace import Call, Copy, HostSpan, Kernel, Trace
+
+_RUNTIME, _KERNEL = "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL"
+_MEMCPY, _MEMSET = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
+_SYNCHRONIZATION, _NVTX = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "NVTX_EVENTS"
+_VERSION = re.compile(r"_v\d+$")
+_COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH"}
+_COPY_KINDS |= {10: "PtoP"}  # of CUPTI: CUpti_ActivityMemcpyKind
+_SYNC_KINDS = {1: "cudaEventSynchronize", 2: "cudaStreamWaitEvent", 3: "cudaStreamSynchronize"}
+_SYNC_KINDS |= {4: "cudaDeviceSynchronize"}  # CUpti_ActivitySynchronizationType, by the call that makes each
+_EXPORT = "Export the report anew: nsys export --type sqlite report.nsys-rep"
+
+
+def read_nsight(path: Path) -> Trace:
+    """The trace of an exported report; a damaged or foreign database is refused."""
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            return _read(_Report(database, path), path)
+    except sqlite3.DatabaseError as error:
+        raise DataError(
+            complain(f"{path} can't be read ({error})", "a report is a whole SQLite database", _EXPORT)
+        ) from error
+
+
+class _Report:
+    """The database, its tables and its names."""
+
+    def __init__(self, database: sqlite3.Connection, path: Path) -> None:
+        self._database = database
+        self.tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if "StringIds" not in self.tables or not self.tables & {_RUNTIME, _KERNEL, _MEMCPY, _NVTX}:
+            raise DataError(
+                complain(
+                    f"{path} has the tables {', '.join(sorted(self.tables)[:5]) or '(none)'}",
+                    f"an Nsight Systems export has StringIds and {_RUNTIME} or {_KERNEL}",
+                    f"{_EXPORT} (profile with --trace cuda,nvtx)",
+                )
+            )
+        self.names = dict(database.execute("SELECT id, value FROM StringIds"))
+
+    def rows(self, table: str, *columns: str) -> Iterator[tuple[int | str | None, ...]]:
+        """The columns of a table, None for those that this version of nsys does not write; nothing without table."""
+        if table not in self.tables:
+            return iter(())
+        there = {row[1] for row in self._database.execute(f"PRAGMA table_info({table})")}
+        wanted = ", ".join(column if column.strip('"') in there else "NULL" for column in columns)
+        return self._database.execute(f'SELECT {wanted} FROM {table} ORDER BY start, "end" DESC')
+
+    def name(self, number: object, otherwise: str = "?") -> str:
+        """The text of a StringIds number."""
+        return str(self.names.get(number, otherwise))
+
+
+def _read(report: _Report, path: Path) -> Trace:
+    calls = tuple(_read_calls(report))
+    waits = () if calls else tuple(_read_waits(report))  # without the API's own table these are the only syncs
+    return Trace(
+        source=path.name,
+        kind="nsight",
+        calls=calls or waits,
+        kernels=tuple(_read_kernels(report)),
+        copies=tuple(_read_copies(report)),
+        ranges=tuple(_read_ranges(report)),
+    )
+
+
+def _read_calls(report: _Report) -> Iterator[Call]:
+    for start, end, thread, correlation, name in report.rows(
+        _RUNTIME, "start", '"end"', "globalTid", "correlationId", "nameId"
+    ):
+        yield Call(_VERSION.sub("", report.name(name)), *_span(start, end), str(thread), _number(correlation))
+
+
+def _read_waits(report: _Report) -> Iterator[Call]:
+    for start, end, thread, correlation, kind in report.rows(
+        _SYNCHRONIZATION, "start", '"end"', "globalPid", "correlationId", "syncType"
+    ):
+        name = _SYNC_KINDS.get(_number(kind) or 0, "synchronization")
+        yield Call(name, *_span(start, end), str(thread), _number(correlation))
+
+
+def _read_kernels(report: _Report) -> Iterator[Kernel]:
+    for start, end, device, stream, correlation, long_name, short_name in report.rows(
+        _KERNEL, "start", '"end"', "deviceId", "streamId", "correlationId", "demangledName", "shortName"
+    ):
+        name = report.name(short_name, report.name(long_name))
+        yield Kernel(name, *_span(start, end), _number(device) or 0, _number(stream) or 0, _number(correlation))
+
+
+def _read_copies(report: _Report) -> Iterator[Copy]:
+    columns = ("start", '"end"', "deviceId", "streamId", "correlationId", "bytes")
+    for table, kind_column in ((_MEMCPY, "copyKind"), (_MEMSET, "value")):
+        for start, end, device, stream, correlation, size, kind in report.rows(table, *columns, kind_column):
+            name = "memset" if table == _MEMSET else _COPY_KINDS.get(_number(kind) or 0, "other")
+            device_number, stream_number = _number(device) or 0, _number(stream) or 0
+            size_bytes = _number(size) or 0
+            yield Copy(name, *_span(start, end), device_number, stream_number, _number(correlation), size_bytes)
+
+
+def _read_ranges(report: _Report) -> Iterator[HostSpan]:
+    for start, end, thread, text, text_number in report.rows(_NVTX, "start", '"end"', "globalTid", "text", "textId"):
+        if end is not None:  # a mark has no length
+            yield HostSpan(str(text) if text else report.name(text_number), *_span(start, end), str(thread))
+
+
+def _span(start: object, end: object) -> tuple[int, int]:
+    first = _number(start) or 0
+    return first, max((_number(end) or 0) - first, 0)
+
+
+def _number(value: object) -> int | None:
+    return int(value) if isinstance(value, int) else None

@@ -1,0 +1,137 @@
+"""`seqfit.profile(recipe)`: measure a few steps, profile a few more, say what was found, prove it if asked.
+
+In: a recipe. Out: a `Profile`; and in the output folder trace.json.gz, for Perfetto, and summary.json, with all tables,
+the evidence and the findings.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from seqfit.checks import load_checked_recipe
+from seqfit.model.blocks import find_blocks
+from seqfit.model.linear_loss import CHUNK_BYTES
+from seqfit.profile.capture import capture
+from seqfit.profile.evidence import Evidence, add_recipe, add_run, add_summary
+from seqfit.profile.findings import Finding, find
+from seqfit.profile.measure import Measurement, measure
+from seqfit.profile.prove import Build, Proof, prove
+from seqfit.profile.summary import Summary, summarise
+from seqfit.profile.sync_lines import find_sync_lines, name_lines
+from seqfit.recipe.schema import Recipe
+from seqfit.rundir import files
+from seqfit.rundir.run import Run
+from seqfit.rundir.writer import write_json
+from seqfit.train.job import Job, build_job
+from seqfit.train.view import Silent, View
+
+TRACE, SUMMARY = "trace.json.gz", "summary.json"
+_KEPT_VALUES = 17  # of a block for each token and channel: 34 bytes in 16 bits (Korthikanti et al. 2022, section 4)
+_FP32_BYTES = 4
+_TRACED_STEPS = 3  # a step with Python stacks takes some ten times as long, and its events megabytes
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What was measured and what follows from it."""
+
+    summary: Summary
+    measurement: Measurement
+    evidence: Evidence
+    findings: list[Finding]
+    trace: Path
+    proof: Proof | None = None
+
+
+def profile(
+    recipe: Recipe | str | Path | Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    *,
+    steps: int = 5,
+    out: str | Path = "profile",
+    prove_first: bool = False,
+    view: View | None = None,
+    build: Build | None = None,
+) -> Profile:
+    """Profile a recipe; of a run directory, the records of its run are evidence, too."""
+    run = Run(recipe) if isinstance(recipe, str | Path) and (Path(recipe) / files.MANIFEST).is_file() else None
+    loaded, shown = load_checked_recipe(recipe, overrides), view or Silent()
+    build = build or (lambda wanted: build_job(wanted, shown)[0])
+    job = build(loaded)
+    shown.progress("measuring", 0, None)
+    measurement = measure(job, steps)
+    trace = Path(out) / TRACE
+    shown.progress("profiling", 0, None)
+    summary = summarise(capture(job, trace, min(steps, _TRACED_STEPS)))
+    summary = replace(summary, syncs=name_lines(summary.syncs, find_sync_lines(job)))
+    evidence = gather(job, measurement, summary)
+    if run is not None:
+        evidence = add_run(evidence, run)
+    findings = find(evidence)
+    del job  # a proof builds its own, and two may not fit
+    shown.progress("proving", 0, None)
+    provable = next((finding for finding in findings if finding.change), None)
+    proof = prove(loaded, provable, build, steps=steps) if prove_first and provable else None
+    result = Profile(summary, measurement, evidence, findings, trace, proof)
+    write_json(Path(out) / SUMMARY, to_json(result))
+    return result
+
+
+def to_json(result: Profile) -> dict[str, Any]:
+    """What summary.json holds."""
+    proof = result.proof
+    return {
+        "summary": result.summary.to_json(),
+        "measurement": asdict(result.measurement),
+        "evidence": asdict(result.evidence) | {"strategy": result.evidence.strategy.model_dump()},
+        "findings": [asdict(finding) for finding in result.findings],
+        "proof": None if proof is None else asdict(proof) | {"seen": proof.seen, "confirmed": proof.confirmed},
+    }
+
+
+def gather(job: Job, measurement: Measurement, summary: Summary) -> Evidence:
+    """All that is known of a job's steps."""
+    device, precision = job.step.precision.device, job.step.precision.name
+    on_gpu = device.type == "cuda"
+    vocabulary = getattr(job.answerer.model.config, "vocab_size", None) or 0
+    logits_bytes = measurement.largest_targets * vocabulary * _FP32_BYTES
+    evidence = Evidence(
+        precision=precision,
+        has_bf16=on_gpu and "bf16" in job.recipe.allow and torch.cuda.is_bf16_supported(including_emulation=False),
+        threads=torch.get_num_threads(),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        step_seconds=measurement.step_seconds,
+        phases=measurement.phases,
+        padding_share=measurement.padding_share,
+        micro_batches=measurement.micro_batches,
+        tokens_per_micro_batch=measurement.tokens_per_micro_batch,
+        evaluation_seconds=measurement.evaluation_seconds,
+        evaluate_every=measurement.evaluate_every,
+        logits_bytes=logits_bytes or None,
+        chunked_loss_bytes=2 * min(logits_bytes, CHUNK_BYTES) + _count_head_bytes(job),
+        recompute_saves_bytes=_estimate_kept_bytes(job, measurement),
+        free_bytes=torch.cuda.mem_get_info(device)[0] if on_gpu else psutil.virtual_memory().available,
+    )
+    return add_summary(add_recipe(evidence, job.recipe), summary)
+
+
+def _count_head_bytes(job: Job) -> int:
+    """The gradient of the head, which the chunked loss holds from the forward on."""
+    head = job.answerer.model.get_output_embeddings()
+    return 0 if head is None else head.weight.numel() * _FP32_BYTES
+
+
+def _estimate_kept_bytes(job: Job, measurement: Measurement) -> int | None:
+    """What the blocks' activations of a micro-batch take without recompute."""
+    width = getattr(job.answerer.model.config, "hidden_size", None)
+    if job.strategy.recompute == "none" or width is None:
+        return None
+    blocks = len(find_blocks(job.answerer.model, "strategy.recompute"))
+    return int(measurement.tokens_per_micro_batch * width * blocks * _KEPT_VALUES * _FP32_BYTES)

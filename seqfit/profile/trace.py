@@ -1,0 +1,121 @@
+"""What a profiler saw, in one form, whoever wrote the file.
+
+In: nothing; the readers (`kineto.py`, `nsight.py`) fill it. Out: `Trace`, on which all tables are computed.
+
+Every time is an integer number of nanoseconds on the trace's own clock, so that sums are exact:
+
+    Call("cudaLaunchKernel", start_ns=1_000, duration_ns=200, thread="7", correlation=5)     the host asks
+    Kernel("gemm", start_ns=1_900, duration_ns=4_000, device=0, stream=7, correlation=5)     the device does
+
+The same `correlation` joins the two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+
+MODULE_PREFIX = "module: "  # of the ranges that `capture.py` opens around each module's forward
+DATA_WAIT = "data_wait"  # the range in which the loop waits for its next batch
+BACKWARD_PREFIX = "autograd::engine::evaluate_function: "
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Something with a beginning and a length."""
+
+    name: str
+    start_ns: int
+    duration_ns: int
+
+    @property
+    def end_ns(self) -> int:
+        return self.start_ns + self.duration_ns
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpan(Span):
+    """A range, a Python function: on a thread of the host."""
+
+    thread: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call(HostSpan):
+    """A call of CUDA's runtime or driver."""
+
+    correlation: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Op(HostSpan):
+    """An operator of torch."""
+
+    sequence: int | None = None  # an operator and the node of its backward have the same
+    is_backward: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel(Span):
+    """Work of the device."""
+
+    device: int
+    stream: int
+    correlation: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Copy(Kernel):
+    """A copy to, from or within the device, or a memset; its name is the kind, such as HtoD."""
+
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Memory taken (positive) or given back (negative)."""
+
+    time_ns: int
+    size_bytes: int
+    address: int
+    on_device: bool
+    total_bytes: int  # what the allocator holds afterwards
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One profile."""
+
+    source: str  # the file's name
+    kind: str  # kineto or nsight
+    calls: tuple[Call, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+    copies: tuple[Copy, ...] = ()
+    ops: tuple[Op, ...] = ()
+    ranges: tuple[HostSpan, ...] = ()  # annotations, modules, NVTX
+    frames: tuple[HostSpan, ...] = ()  # Python functions: 'step_log.py(150): _finish'
+    steps: tuple[HostSpan, ...] = ()  # ProfilerStep#n
+    allocations: tuple[Allocation, ...] = ()
+
+    @property
+    def on_gpu(self) -> bool:
+        return bool(self.kernels or self.calls)
+
+    @property
+    def window_ns(self) -> tuple[int, int]:
+        """From the first step's beginning to the last one's end; without steps, from the first to the last event."""
+        work: list[Span] = [*self.steps] or [*chain(self.kernels, self.copies, self.calls, self.ops)]
+        if not work:
+            return (0, 0)
+        return min(span.start_ns for span in work), max(span.end_ns for span in work)
+
+    @property
+    def span_ns(self) -> int:
+        """The length of the window."""
+        start, end = self.window_ns
+        return end - start
+
+    @property
+    def step_count(self) -> int:
+        """At least one, so that figures per step are those of the whole trace where it has no steps."""
+        return max(len(self.steps), 1)
