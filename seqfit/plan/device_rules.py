@@ -4,7 +4,7 @@ In: the name of a device's kind. Out: rules that a recorder applies while it wat
 
     rule                      on a GPU
     dropout_mask_bytes        dropout keeps one byte an element; a CPU keeps a factor of the input's own type
-    autocast_to_fp32          autocast computes softmax, norms and losses in fp32; on a CPU it leaves softmax and norms alone
+    autocast_to_fp32          autocast computes softmax, norms and losses in fp32; on a CPU softmax and norms stay
     memory_efficient          attention keeps its output and a number a row, not the scores
     softmax_keeps_input       torch up to 1.10 kept the input of a softmax beside its output
     gradients_stay            torch before 2.0 filled gradients with zeros between steps; since then they are freed

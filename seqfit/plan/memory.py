@@ -2,7 +2,7 @@
 
 In: a `Tape` and, for a GPU, its rules and capacity. Out: a `Memory` with the peak and its parts.
 
-    CPU   peak of allocated bytes; the process adds what Python and its libraries take (`host_bytes`)
+    CPU   peak of allocated bytes; the process adds what Python, its libraries and malloc take
     GPU   many steps are replayed on a model of the caching allocator, for batches of other lengths find its memory cut
           into pieces that don't fit; the CUDA context comes on top
 """
@@ -69,7 +69,7 @@ def sum_categories(blocks: list[Block]) -> dict[str, int]:
 
 
 def list_requests(steps: Sequence[Sequence[Tape]], workspace_bytes: int) -> Iterator[Allocate | Free]:
-    """What an allocator sees: weights, a first step, the optimizer's state that it leaves, further steps."""
+    """What an allocator sees: weights, a first step whose update makes the optimizer's state, further steps."""
     sequence = _Sequence(steps[0][0])
     yield from sequence.keep(WEIGHTS)
     for key in _WORKSPACES:
@@ -78,11 +78,11 @@ def list_requests(steps: Sequence[Sequence[Tape]], workspace_bytes: int) -> Iter
         for place, tape in enumerate(step):
             yield from sequence.play(tape, tape.part(min(place, len(tape.parts) - 1)))
             yield from sequence.drop(all_but=GRADIENTS)
+        if number == 0:  # what stays is taken where activations have just been, between gradients
+            yield from sequence.keep(GRADIENTS)
+            yield from sequence.keep(STATE)
         yield from sequence.play(step[-1], step[-1].events[step[-1].update_from :])
         yield from sequence.drop()
-        if number == 0:
-            yield from sequence.keep(STATE)
-            yield from sequence.keep(GRADIENTS)
 
 
 class _Sequence:

@@ -2,6 +2,7 @@
 
 In: a fake step and two or three shapes to trace it at. Out: a `StepModel`. A step is traced with two micro-batches, for
 the second one finds the gradients of the first, and a step of k is the first, k - 1 times the second, and the update.
+Updates in the backward happen in a step's last micro-batch, so there a step is traced with that one alone.
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ class StepModel:
     template: Template
     batching: Batching
     largest_block_bytes: int  # weights of the largest block, or of the embedding
+    gradient_bytes: int  # of all weights that learn
 
     def peak_bytes(self, shape: Shape, *, alone: bool) -> int:
         """Allocated bytes at the peak, where this micro-batch is the only one of its step, or a later one."""
-        return int(self._live_bytes(shape, alone=alone).max())
+        waiting = 0 if alone or len(self.template.tape.parts) > 1 else self.gradient_bytes
+        return int(self._live_bytes(shape, alone=alone).max()) + waiting
 
     def parts(self, shape: Shape, *, alone: bool) -> dict[str, int]:
         """What the peak consists of, by category."""
@@ -96,6 +99,8 @@ class StepModel:
     def _events_alone(self) -> npt.NDArray[np.int64]:
         """Without the second micro-batch, and so without what only it would have left."""
         tape = self.template.tape
+        if len(tape.parts) == 1:
+            return self._events_all
         left = {event for event in tape.part(1) if event >= 0}
         events = [*tape.events[: tape.parts[1]], *tape.events[tape.update_from :]]
         return np.array([event for event in events if event >= 0 or ~event not in left], dtype=np.int64)
@@ -109,15 +114,25 @@ class StepModel:
         """Which kernels belong to the first micro-batch, the second, the update."""
         tape = self.template.tape
         stretch = np.array([kernel.stretch for kernel in tape.kernels])
-        second, update = _stretch_at(tape, tape.parts[1]), _stretch_at(tape, tape.update_from)
+        update = _stretch_at(tape, tape.update_from)
+        if len(tape.parts) == 1:
+            return stretch < update, stretch < update, stretch >= update
+        second = _stretch_at(tape, tape.parts[1])
         return stretch < second, (stretch >= second) & (stretch < update), stretch >= update
 
 
 def model_step(fake: FakeStep, steps: Sequence[Sequence[Shape]]) -> StepModel:
     """Trace a step at the shapes of its largest and of a small micro-batch."""
     shapes = choose_traced(steps)
-    tapes = [fake.trace([shape, shape]) for shape in shapes]
-    return StepModel(fit_template(shapes, tapes), fake.batching, _largest_block_bytes(fake))
+    count = 1 if fake.subject.strategy.optimizer_in_backward else 2
+    tapes = [fake.trace([shape] * count) for shape in shapes]
+    weights = [weight for weight in fake.built.step.model.parameters() if weight.requires_grad]
+    return StepModel(
+        fit_template(shapes, tapes),
+        fake.batching,
+        largest_block_bytes=_largest_block_bytes(fake),
+        gradient_bytes=sum(weight.numel() * weight.element_size() for weight in weights),
+    )
 
 
 def choose_traced(steps: Sequence[Sequence[Shape]]) -> list[Shape]:
