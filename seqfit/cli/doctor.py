@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import textwrap
+from itertools import chain
 from typing import Annotated
 
 import typer
@@ -18,7 +20,11 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
     network: Annotated[bool, typer.Option("--network", help="Also try to reach the Hub (3 seconds at most).")] = False,
     selftest: Annotated[
-        bool, typer.Option("--selftest", help="Train tiny models in every way on this device and compare the updates.")
+        bool,
+        typer.Option(
+            "--selftest",
+            help="Train tiny models in every way on this device: are updates alike, is memory as predicted?",
+        ),
     ] = False,
 ) -> None:
     """Say what this machine has and lacks, and how to fix it. Exit code 1 if something needed is missing or wrong."""
@@ -35,13 +41,15 @@ def command(
 
 
 def _run_selftest(as_json: bool) -> None:
-    from seqfit.step.precision import choose_device  # imports torch
+    os.environ |= {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}  # the profiler greets on stderr
+    from seqfit.plan.selftest import check_predictions  # imports torch
+    from seqfit.step.precision import choose_device
     from seqfit.step.selftest import run_selftest
     from seqfit.strategy.schema import Strategy
 
     device = choose_device(Strategy())
     checks = []
-    for check in run_selftest(device):
+    for check in chain(run_selftest(device), check_predictions(device)):
         checks.append(check)
         if not as_json:
             print(f"{check.state:<8} {check.name:<34} {check.detail}")

@@ -110,11 +110,20 @@ def summarise(question: Question, plan: Plan, asked: tuple[Way, Explained] | Non
         chosen=chosen,
         asked=None if asked is None else asked[0],
         explained=explained,
-        ways=[_way(candidate, _why_not(candidate, plan.chosen)) for candidate in plan.best_of_each],
+        ways=[_way(candidate, _why_not(candidate, plan.chosen)) for candidate in _verified(plan)],
         front=[_way(candidate, "") for candidate in plan.front if candidate.spread == ALONE],
         refused=[(refusal.what, refusal.why) for refusal in plan.refusals],
         events=plan.events,
     )
+
+
+def _verified(plan: Plan) -> list[Candidate]:
+    """The chosen one as it was verified, the others as the polynomials have them."""
+    chosen = plan.chosen
+    return [
+        chosen if chosen is not None and (item.variant, item.spread) == (chosen.variant, chosen.spread) else item
+        for item in plan.best_of_each
+    ]
 
 
 def explain(label: str, memory: Memory, anatomy: Anatomy, *, fits: bool) -> Explained:

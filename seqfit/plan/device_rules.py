@@ -18,7 +18,7 @@ None of it needs a GPU: each rule is documented behaviour of torch's CUDA kernel
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -203,8 +203,3 @@ class _Efficient(torch.autograd.Function):
             dmask = whole[..., : k.shape[2]].sum_to_size(ctx.mask_shape)
         del delta
         return dq, dk, dv, dmask
-
-
-def describe(rules: DeviceRules) -> Iterable[str]:
-    """The rules in force, a line each."""
-    return (f"{name}: {value}" for name, value in vars(rules).items() if value)

@@ -41,13 +41,13 @@ _FIRST_WORD, _LAST_WORD = 3, 99  # ids that every vocabulary has, behind padding
 _PADDING = Padding(pad_id=0, decoder_start_id=0)
 
 
-def build_real_step(subject: Subject) -> BuiltStep:
-    """With random weights, on the CPU."""
+def build_real_step(subject: Subject, device: torch.device = torch.device("cpu")) -> BuiltStep:  # noqa: B008, a value
+    """With random weights."""
     outline = replace(subject.outline, config=copy.deepcopy(subject.outline.config))  # building writes to it
     model = build_model(subject.model.model_copy(update={"weights": "random"}), outline)
     choose_weights(model, subject.model, subject.strategy)
-    precision = Precision(subject.precision, torch.device("cpu"), "as planned")
-    return build_step(model.train(), subject.train, subject.strategy, precision)
+    precision = Precision(subject.precision, device, "as planned")
+    return build_step(model.to(device).train(), subject.train, subject.strategy, precision)
 
 
 def draw_batch(shapes: Sequence[Shape]) -> GlobalBatch:
@@ -60,10 +60,10 @@ def measure_peak_bytes(step: TrainStep, batch: GlobalBatch) -> int:
     before_bytes = sum({tensor.untyped_storage()._cdata: _bytes(tensor) for tensor in _lasting(step, batch)}.values())
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         step(batch)
-    recorded = profiled.profiler.kineto_results.events()  # type: ignore[union-attr]
+    recorded = profiled.profiler.kineto_results.events()
     memory = sorted((event for event in recorded if event.name() == "[memory]"), key=lambda event: event.start_ns())
     assert memory, "torch recorded no allocation"
-    return before_bytes + max(accumulate(event.nbytes() for event in memory))
+    return before_bytes + int(max(accumulate(event.nbytes() for event in memory)))
 
 
 def _lasting(step: TrainStep, batch: GlobalBatch) -> Iterator[torch.Tensor]:

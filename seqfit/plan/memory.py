@@ -70,6 +70,7 @@ def sum_categories(blocks: list[Block]) -> dict[str, int]:
 
 def list_requests(steps: Sequence[Sequence[Tape]], workspace_bytes: int) -> Iterator[Allocate | Free]:
     """What an allocator sees: weights, a first step whose update makes the optimizer's state, further steps."""
+    assert all(len(step) == 1 or len(step[0].parts) > 1 for step in steps), "a later micro-batch adds to gradients"
     sequence = _Sequence(steps[0][0])
     yield from sequence.keep(WEIGHTS)
     for key in _WORKSPACES:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -26,7 +27,7 @@ from torch.utils.flop_counter import flop_registry
 from seqfit.plan.device_rules import CPU_RULES, DeviceRules
 from seqfit.plan.tape import ACTIVATIONS, GIVEN, GRADIENTS, LOSS, TEMPORARIES, Block, Kernel, Tape
 
-_GOES_ON_WITHOUT_DEVICE = ("detach", "alias", "lift_fresh", "_unsafe_view", "_record_function")
+_WITHOUT_KERNEL = ("detach", "alias", "lift_fresh", "_unsafe_view", "_record_function")
 
 
 class Recorder(TorchDispatchMode):
@@ -86,7 +87,7 @@ class Recorder(TorchDispatchMode):
         output = func(*args, **kwargs)
         name = func._overloadpacket.__name__
         taken = [self._add(tensor, name) for tensor in _tensors_of(output)]
-        if not func.is_view and not name.startswith(_GOES_ON_WITHOUT_DEVICE):
+        if not func.is_view and not name.startswith(_WITHOUT_KERNEL):
             self._note_kernel(func, name, args, kwargs, output)
         self._apply_rules(name, args, taken)
         if self.phase == "backward" and self._node is None and name == "add" and taken:
@@ -108,7 +109,7 @@ class Recorder(TorchDispatchMode):
             str(tensor.dtype).removeprefix("torch."),
         )
         number = self._numbers[key] = self.tape.take(block)
-        self._watched[key] = weakref.ref(storage, lambda _, key=key: self._gone(key))
+        self._watched[key] = weakref.ref(storage, partial(self._gone, key))
         return number
 
     def _category(self) -> str:
@@ -116,7 +117,7 @@ class Recorder(TorchDispatchMode):
             return TEMPORARIES
         return LOSS if len(self._places) <= 1 else ACTIVATIONS
 
-    def _gone(self, key: int) -> None:
+    def _gone(self, key: int, _reference: Any) -> None:
         number = self._numbers.pop(key)
         del self._watched[key]
         if any(number in held for held in self._held.values()):
@@ -197,7 +198,7 @@ class Recorder(TorchDispatchMode):
         def begin(_gradients: Any) -> None:
             if self._waits_for_end:
                 self._waits_for_end = False
-                torch.autograd.Variable._execution_engine.queue_callback(self._backward_ends)  # type: ignore[attr-defined]
+                torch.autograd.Variable._execution_engine.queue_callback(self._backward_ends)
             self._settle_sum()
             self._node = name
             self.tape.mark("backward", name)

@@ -1,6 +1,6 @@
 """The shape of a micro-batch: how long its sources and targets are, and whether they are packed or padded.
 
-In: lengths. Out: a global batch of fake rows for the step, and the terms that memory and time are polynomials of:
+In: lengths. Out: a `Shape`, and a global batch of zeros that has the tensors a step would get:
 
     sources 3 and 5, targets 2 and 1, packed      8 source tokens and 3 target tokens in one row each
     the same padded                               [2, 5] and [2, 2]
@@ -48,11 +48,6 @@ class Shape:
         """Source and target, without padding."""
         return sum(self.sources) + sum(self.targets or ())
 
-    def padded(self) -> Shape:
-        """With every example as long as the longest."""
-        targets = None if self.targets is None else (max(self.targets),) * self.examples
-        return Shape((max(self.sources),) * self.examples, targets, packed=False)
-
 
 def uniform(examples: int, source_tokens: int, target_tokens: int | None, *, packed: bool) -> Shape:
     """All examples alike."""
@@ -96,7 +91,12 @@ def _build_micro_batch(shape: Shape) -> MicroBatch:
         examples=shape.examples,
         source_tokens=source_tokens,
         target_tokens=target_tokens,
-        padded_tokens=0 if shape.packed else size[0] * size[1] - source_tokens,
+        padded_tokens=0 if shape.packed else _padded_tokens(shape),
         source_lengths=shape.sources if shape.packed else None,
         target_lengths=shape.targets if shape.packed else None,
     )
+
+
+def _padded_tokens(shape: Shape) -> int:
+    longest = max(shape.sources) + max(shape.targets or (0,))
+    return shape.examples * longest - shape.real_tokens

@@ -38,7 +38,7 @@ def terms(shape: Shape) -> list[float]:
 class Template:
     """A tape whose sizes are polynomials."""
 
-    tape: Tape  # of one of the shapes, collapsed
+    tape: Tape  # of one of the shapes; collapsed where they differ in more than sizes
     block_bytes: Matrix  # [block, term]
     kernel_flops: Matrix  # [kernel, term]
     kernel_bytes: Matrix
@@ -48,7 +48,7 @@ class Template:
         """The tape of another shape."""
         values = np.array(terms(shape))
         sizes = np.maximum(np.rint(self.block_bytes @ values), 0).astype(np.int64)
-        blocks = [_resized(block, int(size)) for block, size in zip(self.tape.blocks, sizes, strict=True)]
+        blocks = [replace(block, bytes=int(size)) for block, size in zip(self.tape.blocks, sizes, strict=True)]
         return replace(self.tape, blocks=blocks)
 
     def peak_bytes(self, shape: Shape) -> int:
@@ -139,10 +139,6 @@ def _sum_kernels(kernels: list[Kernel], stretch: int) -> list[Kernel]:
 
 def _signature(tape: Tape) -> tuple[object, ...]:
     return tuple(tape.events), tuple(kernel.name for kernel in tape.kernels)
-
-
-def _resized(block: Block, size: int) -> Block:
-    return replace(block, bytes=size)
 
 
 class _Solver:

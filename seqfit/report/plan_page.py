@@ -51,7 +51,7 @@ def _headline(answer: Answer) -> Html:
 
 def _memory(explained: Explained, capacity_bytes: int) -> Html:
     rows = [
-        ("  " * depth + part.name, format_bytes(part.bytes), format_share(part.bytes / explained.allocated_bytes))
+        ("\u2003" * depth + part.name, format_bytes(part.bytes), format_share(part.bytes / explained.allocated_bytes))
         for depth, part in _walk(explained.parts)
         if part.bytes >= 0.005 * explained.allocated_bytes
     ]
@@ -85,10 +85,9 @@ def draw_memory_timeline(explained: Explained, capacity_bytes: int) -> go.Figure
     for start, phase in _phase_starts(explained.phases):
         drawn.add_vline(x=start, line={"width": 0.5, "color": "#999"}, annotation_text=phase, annotation_font_size=10)
     drawn.update_layout(
-        height=380,
-        margin={"l": 60, "r": 20, "t": 30, "b": 40},
-        legend={"orientation": "h", "y": -0.15},
-        xaxis={"title": "events of the step", "showticklabels": False},
+        margin={"l": 60, "r": 20, "t": 24, "b": 24},
+        legend={"orientation": "h", "y": -0.12},
+        xaxis={"showticklabels": False},
         yaxis={"tickvals": ticks, "ticktext": [format_bytes(tick) for tick in ticks]},
         template="plotly_white",
     )
