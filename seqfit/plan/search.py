@@ -283,18 +283,20 @@ def _verify(
 
 
 def _in_order(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The fastest first; of those that are as good as equally fast, the smallest."""
-    if not candidates:
-        return []
-    fastest = min(candidate.step_seconds for candidate in candidates)
-    return sorted(
-        candidates,
-        key=lambda item: (
-            (item.step_seconds > fastest * (1 + _EQUALLY_FAST), item.total_bytes)
-            if item.step_seconds <= fastest * (1 + _EQUALLY_FAST)
-            else (True, item.step_seconds)
-        ),
-    )
+    """The fastest first; of those that are as good as equally fast the largest micro-batches within half of the memory.
+
+    For predictions know little of what many small ones cost. Beyond that half, the smallest memory.
+    """
+    fastest = min((candidate.step_seconds for candidate in candidates), default=0.0)
+
+    def rank(item: Candidate) -> tuple[float, ...]:
+        if item.step_seconds > fastest * (1 + _EQUALLY_FAST):
+            return 2, item.step_seconds, item.total_bytes
+        if item.total_bytes > item.capacity_bytes / 2:
+            return 1, item.total_bytes
+        return 0, -item.strategy.micro_batch_tokens, item.step_seconds
+
+    return sorted(candidates, key=rank)
 
 
 def _measure(question: Question, variant: Variant, model: StepModel, strategy: Strategy) -> tuple[Memory, Tape]:
