@@ -183,8 +183,12 @@ def test_killed_while_training_leaves_readable_records_and_samples(word_recipe: 
     command = [sys.executable, "-m", "seqfit", "train", str(tmp_path / "recipe.yaml"), "--out", str(tmp_path / "run")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        telemetry = tmp_path / "run" / files.TELEMETRY
-        seen = next(line for line in process.stdout if telemetry.is_file() and telemetry.read_text().count("\n") >= 5)
+        records = [tmp_path / "run" / name for name in (files.TELEMETRY, files.STEPS)]
+        seen = next(
+            line
+            for line in process.stdout
+            if all(path.is_file() and path.read_text().count("\n") >= 5 for path in records)
+        )
         process.kill()
     run = seqfit.Run(tmp_path / "run")
     assert seen
