@@ -4,9 +4,9 @@ glibc hands every block above 32 MiB back to the system and takes a new one the 
 with zeros one by one: the gradient of T5's embedding (65 MB) takes 28 ms to allocate that way, and 3 ms from kept
 memory. A training step allocates the same blocks again and again, so keeping them costs no time.
 
-It costs memory: kept blocks are cut and joined, and a process held 1.1 to 1.5 times as much as without
+It costs memory: kept blocks are cut and joined, and a process held 1.0 to 1.4 times as much as without
 (benchmarks/planned_memory). Who sets glibc's own MALLOC_MMAP_THRESHOLD_ has decided otherwise: with 65536 a step takes
-what its plan says, and a quarter to a third more time.
+what its plan says, and a third to two fifths more time (a small T5 on one core).
 """
 
 from __future__ import annotations
