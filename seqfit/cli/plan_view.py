@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -12,7 +13,7 @@ from rich.text import Text
 from seqfit.units import format_bytes, format_count, format_flops, format_seconds, format_share
 
 if TYPE_CHECKING:
-    from seqfit.plan.answer import Answer, Explained, Part, Way
+    from seqfit.plan.answer import Answer, Explained, Way
     from seqfit.plan.duration import Rates
 
 _BAR = 24
@@ -58,7 +59,7 @@ def print_explained(console: Console, explained: Explained, capacity_bytes: int)
     table = Table("", "at the peak", "", box=None, pad_edge=False)
     table.columns[1].justify = "right"
     whole = max(explained.allocated_bytes, 1)
-    for depth, part in _walk(explained.parts):
+    for depth, part in chain.from_iterable(part.walk() for part in explained.parts):
         if part.bytes >= 0.005 * whole:
             bar = "█" * max(1, round(_BAR * part.bytes / whole))
             table.add_row("  " * depth + part.name, format_bytes(part.bytes), Text(bar, style="dim" if depth else ""))
@@ -141,12 +142,6 @@ def _ways_table(answer: Answer) -> Table:
         )
         table.add_row(*cells, style=style)
     return table
-
-
-def _walk(parts: Sequence[Part], depth: int = 0) -> Iterator[tuple[int, Part]]:
-    for part in parts:
-        yield depth, part
-        yield from _walk(part.parts, depth + 1)
 
 
 def _compare(before: Answer, after: Answer) -> Iterator[tuple[str, str, str]]:

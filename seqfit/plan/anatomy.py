@@ -11,24 +11,16 @@ In: a tape. Out: an `Anatomy` with nested shares, the largest cause in words, an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
+from seqfit.plan.answer import Part
 from seqfit.plan.tape import ACTIVATIONS, CATEGORIES, LOSS, TEMPORARIES, Block, Tape
 
 _TIMELINE_POINTS = 400
 _BLOCK = re.compile(r"(encoder|decoder)(?:\.layers?|\.block|\.layer)\.(\d+)")
-
-
-@dataclass(frozen=True)
-class Share:
-    """A part of the peak and what it consists of."""
-
-    name: str
-    bytes: int
-    children: list[Share] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -44,7 +36,7 @@ class Anatomy:
     """The peak taken apart."""
 
     peak_bytes: int
-    shares: list[Share]
+    parts: list[Part]
     cause: str
     timeline: Timeline
 
@@ -52,9 +44,9 @@ class Anatomy:
 def explain_tape(tape: Tape) -> Anatomy:
     """Of the peak of a traced step."""
     live = tape.live_at_peak()
-    shares = [_category_share(category, live) for category in CATEGORIES]
-    shares = sorted((share for share in shares if share.bytes), key=lambda share: -share.bytes)
-    return Anatomy(tape.peak_bytes, shares, _name_cause(live), trace_timeline(tape))
+    parts = [_category_part(category, live) for category in CATEGORIES]
+    parts = sorted((part for part in parts if part.bytes), key=lambda part: -part.bytes)
+    return Anatomy(tape.peak_bytes, parts, _name_cause(live), trace_timeline(tape))
 
 
 def trace_timeline(tape: Tape) -> Timeline:
@@ -83,23 +75,23 @@ def _phases_at(tape: Tape, points: list[int]) -> list[str]:
     return phases
 
 
-def _category_share(category: str, live: list[Block]) -> Share:
+def _category_part(category: str, live: list[Block]) -> Part:
     blocks = [block for block in live if block.category == category]
     total = sum(block.bytes for block in blocks)
     if category not in (ACTIVATIONS, TEMPORARIES, LOSS):
-        return Share(category, total)
+        return Part(category, total)
     places = _group(blocks, lambda block: _place(block.place))
     children = []
     for place, inside in places.items():
-        kinds = [Share(kind, _sum(part)) for kind, part in _group(inside, _kind).items()]
-        children.append(Share(place, _sum(inside), sorted(kinds, key=lambda share: -share.bytes)))
-    return Share(category, total, sorted(children, key=lambda share: -share.bytes))
+        kinds = [Part(kind, _sum(part)) for kind, part in _group(inside, _kind).items()]
+        children.append(Part(place, _sum(inside), sorted(kinds, key=lambda part: -part.bytes)))
+    return Part(category, total, sorted(children, key=lambda part: -part.bytes))
 
 
-def _group(blocks: Iterable[Block], name: object) -> dict[str, list[Block]]:
+def _group(blocks: Iterable[Block], name: Callable[[Block], str]) -> dict[str, list[Block]]:
     groups: dict[str, list[Block]] = {}
     for block in blocks:
-        groups.setdefault(name(block), []).append(block)  # type: ignore[operator]
+        groups.setdefault(name(block), []).append(block)
     return groups
 
 

@@ -5,6 +5,7 @@ In: a `Plan` of `search` (through `summarise`), or JSON. Out: an `Answer`, or JS
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -31,6 +32,12 @@ class Part:
     name: str
     bytes: int
     parts: list[Part] = field(default_factory=list)
+
+    def walk(self, depth: int = 0) -> Iterator[tuple[int, Part]]:
+        """This part and all within it, each with how deep it lies."""
+        yield depth, self
+        for part in self.parts:
+            yield from part.walk(depth + 1)
 
 
 @dataclass(frozen=True)

@@ -13,19 +13,19 @@ from seqfit.data.tokenize import PreparedData, prepare_data
 from seqfit.errors import PlanError, complain
 from seqfit.model.build import load_outline, load_position_limit, load_tokenizer
 from seqfit.model.trimmed_weights import choose_vocabulary
-from seqfit.plan.anatomy import Anatomy, Share, explain_tape
-from seqfit.plan.answer import Answer, Explained, Part, Way
+from seqfit.plan.anatomy import Anatomy, explain_tape
+from seqfit.plan.answer import Answer, Explained, Way
 from seqfit.plan.memory import Memory
 from seqfit.plan.parallel_cost import ALONE
 from seqfit.plan.search import Candidate, Plan, Question, list_spreads, predict, search
 from seqfit.plan.target import Target
 from seqfit.plan.workload import Workload, assume_workload, build_workload
 from seqfit.recipe.schema import Recipe
+from seqfit.step.build import padding_limits
+from seqfit.step.precision import choose_auto
 from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import Strategy
 from seqfit.units import format_bytes, format_share
-
-DEFAULT_EPOCHS = 3.0
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,7 @@ def build_question(
         fixed={},
         workload=_find_workload(recipe, assumed, data),
         target=target,
-        limits=(
-            recipe.task.max_source_tokens,
-            None if recipe.model.kind == "classifier" else recipe.task.max_target_tokens,
-        ),
+        limits=padding_limits(recipe),
         kept_words=words if recipe.model.trim_vocabulary is None else None,
         spreads=list_spreads(target.count) if target.kind == "gpu" else (ALONE,),
     )
@@ -88,7 +85,7 @@ def choose_precision_name(strategy: Strategy, target: Target, allow: tuple[str, 
     """As training chooses it, for a device that need not be there."""
     if strategy.precision != "auto":
         return strategy.precision
-    return "bf16" if target.has_bf16 and "bf16" in allow else "fp32"
+    return choose_auto(has_bf16=target.has_bf16, allow=allow)
 
 
 def summarise(question: Question, plan: Plan, asked: tuple[Way, Explained] | None) -> Answer:
@@ -135,7 +132,7 @@ def explain(label: str, memory: Memory, anatomy: Anatomy, *, fits: bool) -> Expl
         context_bytes=memory.context_bytes,
         fits=fits,
         cause=anatomy.cause,
-        parts=[_part(share) for share in anatomy.shares],
+        parts=anatomy.parts,
         phases=anatomy.timeline.phases,
         timeline=anatomy.timeline.categories,
     )
@@ -168,8 +165,7 @@ def _find_workload(recipe: Recipe, assumed: Assumed, data: PreparedData | None) 
         total_steps=0,
         is_classifier=is_classifier,
     )
-    epochs = recipe.train.epochs or DEFAULT_EPOCHS
-    steps = recipe.train.steps or max(1, round(epochs * len(workload.steps)))
+    steps = recipe.train.steps or max(1, round(recipe.train.passes * len(workload.steps)))
     return replace(workload, total_steps=steps).with_longest(assumed.source_tokens, assumed.target_tokens)
 
 
@@ -227,7 +223,3 @@ def _shown(value: object) -> str:
     if isinstance(value, list):
         return f"[{','.join(map(str, value))}]"
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _part(share: Share) -> Part:
-    return Part(share.name, share.bytes, [_part(child) for child in share.children])

@@ -66,13 +66,6 @@ def rates_of_card(card: Card, precision: str) -> Rates:
     )
 
 
-def estimate_tape_seconds(tape: Tape, rates: Rates) -> float:
-    """Of one traced step."""
-    values = np.array([[kernel.flops, kernel.bytes, kernel.calls] for kernel in tape.kernels], dtype=np.float64)
-    flops, moved_bytes, calls = values.reshape(-1, 3).T
-    return rates.step_seconds + float(kernel_seconds(flops, moved_bytes, calls, kinds_of(tape.kernels), rates).sum())
-
-
 def sum_features(tape: Tape) -> dict[str, float]:
     """Totals of a step that a calibration fits rates to: FLOPs by kind, other bytes, calls."""
     features = dict.fromkeys((*KINDS, "calls"), 0.0)

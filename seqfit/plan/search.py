@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from seqfit.data.batching import MicroBatchRule
+from seqfit.data.batching import Batching, MicroBatchRule
 from seqfit.data.row_index import Progress
 from seqfit.model.build import Outline
 from seqfit.plan.anatomy import Anatomy, explain_tape
@@ -26,6 +26,7 @@ from seqfit.plan.target import Target
 from seqfit.plan.variants import Refusal, Variant, list_variants
 from seqfit.plan.workload import Workload
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
+from seqfit.step.build import Limits, build_rule
 from seqfit.strategy.schema import Strategy
 from seqfit.units import format_bytes
 
@@ -47,7 +48,7 @@ class Question:
     fixed: Mapping[str, Any]  # strategy fields that the recipe states
     workload: Workload
     target: Target
-    limits: tuple[int | None, int | None] = (None, None)  # what max_length pads to
+    limits: Limits = (None, None)  # what max_length pads to
     kept_words: int | None = None
     spreads: tuple[Spread, ...] = (ALONE,)
 
@@ -88,17 +89,7 @@ class Plan:
 
 def search(question: Question, progress: Progress = lambda *_: None) -> Plan:
     """Trace the variants, try micro-batches, verify the fastest that fits."""
-    target = question.target
-    variants, refusals = list_variants(
-        question.model,
-        question.train,
-        question.allow,
-        question.fixed,
-        on_gpu=target.kind == "gpu",
-        has_bf16=target.has_bf16,
-        kept_words=question.kept_words,
-        longest=_longest(question),
-    )
+    variants, refusals = _list_variants(question)
     models: dict[Variant, StepModel] = {}
     candidates: list[Candidate] = []
     for number, variant in enumerate(variants):
@@ -119,7 +110,7 @@ def search(question: Question, progress: Progress = lambda *_: None) -> Plan:
         refusals=refusals,
         real_tokens=question.workload.real_tokens(steps) / len(steps),
         total_steps=question.workload.total_steps,
-        rates_source=target.rates(variants[0].precision).source,
+        rates_source=question.target.rates(variants[0].precision).source,
         events=events,
     )
 
@@ -158,18 +149,7 @@ def pareto_front(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 def quick_search(question: Question) -> tuple[Strategy, Memory, float] | None:
     """The first variant, plainest first, that fits at all: strategy, memory and seconds. For a run that is to start."""
-    target = question.target
-    variants, _ = list_variants(
-        question.model,
-        question.train,
-        question.allow,
-        question.fixed,
-        on_gpu=target.kind == "gpu",
-        has_bf16=target.has_bf16,
-        kept_words=None,
-        longest=_longest(question),
-    )
-    for variant in variants:
+    for variant in _list_variants(replace(question, kept_words=None))[0]:  # trimming is the recipe's to state
         model = _model(question, variant)
         candidates = [candidate for candidate in _try_budgets(question, variant, model) if candidate.spread == ALONE]
         for candidate in _in_order([candidate for candidate in candidates if candidate.fits]):
@@ -177,6 +157,20 @@ def quick_search(question: Question) -> tuple[Strategy, Memory, float] | None:
             if memory.out_of_memory is None:
                 return candidate.strategy, memory, candidate.step_seconds
     return None
+
+
+def _list_variants(question: Question) -> tuple[list[Variant], list[Refusal]]:
+    target, workload = question.target, question.workload
+    return list_variants(
+        question.model,
+        question.train,
+        question.allow,
+        question.fixed,
+        on_gpu=target.kind == "gpu",
+        has_bf16=target.has_bf16,
+        kept_words=question.kept_words,
+        longest=int(max(workload.source_lengths.max(), workload.target_lengths.max())),
+    )
 
 
 def _is_pointless(variant: Variant, candidates: Sequence[Candidate]) -> bool:
@@ -200,15 +194,8 @@ def _subject(question: Question, variant: Variant) -> Subject:
     return Subject(outline, question.model, question.train, variant.strategy, variant.precision, question.target.rules)
 
 
-def _rule(question: Question, strategy: Strategy, batching: Any) -> MicroBatchRule:
-    return MicroBatchRule(
-        batching=batching,
-        tokens=strategy.micro_batch_tokens,
-        examples=strategy.micro_batch_examples,
-        pad_multiple=strategy.pad_multiple,
-        pad_source_tokens=question.limits[0],
-        pad_target_tokens=question.limits[1],
-    )
+def _rule(question: Question, strategy: Strategy, batching: Batching) -> MicroBatchRule:
+    return build_rule(strategy, batching, question.limits)
 
 
 def _try_budgets(question: Question, variant: Variant, model: StepModel) -> Iterator[Candidate]:
@@ -237,10 +224,6 @@ def _try_budgets(question: Question, variant: Variant, model: StepModel) -> Iter
                 sum(map(len, steps)) / len(steps),
                 target.capacity_bytes,
             )
-
-
-def _longest(question: Question) -> int:
-    return int(max(question.workload.source_lengths.max(), question.workload.target_lengths.max()))
 
 
 def _budgets(question: Question) -> list[int]:

@@ -17,6 +17,7 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 LocalPath = Annotated[str, AfterValidator(os.path.expanduser)]
 SPLITS = ("train", "validation", "test")
 DEFAULT_ALLOW = ["bf16"]
+DEFAULT_EPOCHS = 3.0
 
 
 class Part(BaseModel):
@@ -254,6 +255,11 @@ class TrainRecipe(Part):
         if self.batch_examples is not None and self.batch_tokens is not None:
             raise ValueError("batch_examples and batch_tokens are both given; keep one (remove the other with ~)")
         return self
+
+    @property
+    def passes(self) -> float:
+        """Epochs; three where nothing is said."""
+        return self.epochs or DEFAULT_EPOCHS
 
     @property
     def examples_per_step(self) -> int | None:

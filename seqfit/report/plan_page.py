@@ -6,6 +6,7 @@ In: an `Answer`. Out: a file that needs no network.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from seqfit.units import format_bytes, format_count, format_seconds, format_shar
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from seqfit.plan.answer import Answer, Explained, Part, Way
+    from seqfit.plan.answer import Answer, Explained, Way
 
 _COLOURS = ("#5b6b7f", "#8aa1b8", "#b9c8d6", "#d9d2c0", "#2f7ed8", "#d8602f", "#e0b13a")
 
@@ -52,7 +53,7 @@ def _headline(answer: Answer) -> Html:
 def _memory(explained: Explained, capacity_bytes: int) -> Html:
     rows = [
         ("\u2003" * depth + part.name, format_bytes(part.bytes), format_share(part.bytes / explained.allocated_bytes))
-        for depth, part in _walk(explained.parts)
+        for depth, part in chain.from_iterable(part.walk() for part in explained.parts)
         if part.bytes >= 0.005 * explained.allocated_bytes
     ]
     return section(
@@ -120,9 +121,3 @@ def _way_cells(way: Way, answer: Answer) -> tuple[object, ...]:
 
 def _refused(answer: Answer) -> Html:
     return section("Not tried", table(("way", "why"), answer.refused))
-
-
-def _walk(parts: Sequence[Part], depth: int = 0) -> Iterator[tuple[int, Part]]:
-    for part in parts:
-        yield depth, part
-        yield from _walk(part.parts, depth + 1)

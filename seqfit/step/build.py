@@ -1,4 +1,4 @@
-"""Builds the step that trains a model: adapters and frozen parts, execution, optimizer.
+"""Builds the step that trains a model: adapters and frozen parts, execution, optimizer; and how its batches are cut.
 
 In: a model with its weights (or without: the planner hands over fake ones), a recipe's parts and a strategy. Out: a
 `TrainStep` and what was decided on the way, for the run's events. Training and planning both go through here, so what
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel
 
-from seqfit.data.batching import Batching
+from seqfit.data.batching import Batching, MicroBatchRule
 from seqfit.model.adapters import add_adapters, choose_lora
 from seqfit.model.freezing import freeze_parts
-from seqfit.recipe.schema import ModelRecipe, TrainRecipe
+from seqfit.recipe.schema import ModelRecipe, Recipe, TrainRecipe
 from seqfit.step.execution import build_execution
 from seqfit.step.optimizers import build_optimizer
 from seqfit.step.precision import Precision
@@ -23,6 +23,7 @@ from seqfit.step.step import TrainStep
 from seqfit.strategy.schema import Strategy
 
 Events = list[tuple[str, str]]  # kind, message
+Limits = tuple[int | None, int | None]  # of source and target tokens
 
 
 @dataclass(frozen=True)
@@ -67,3 +68,21 @@ def build_step(
     )
     step = TrainStep(execution.model, optimizer, precision, train.clip_norm, in_backward=strategy.optimizer_in_backward)
     return BuiltStep(step, execution.batching, [*execution.events, ("optimizer", reason)])
+
+
+def padding_limits(recipe: Recipe) -> Limits:
+    """What batches of `max_length` are padded to; a classifier has no targets."""
+    target_tokens = None if recipe.model.kind == "classifier" else recipe.task.max_target_tokens
+    return recipe.task.max_source_tokens, target_tokens
+
+
+def build_rule(strategy: Strategy, batching: Batching, limits: Limits) -> MicroBatchRule:
+    """How micro-batches are cut and padded."""
+    return MicroBatchRule(
+        batching=batching,
+        tokens=strategy.micro_batch_tokens,
+        examples=strategy.micro_batch_examples,
+        pad_multiple=strategy.pad_multiple,
+        pad_source_tokens=limits[0],
+        pad_target_tokens=limits[1],
+    )

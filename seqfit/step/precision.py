@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -50,12 +51,17 @@ def choose_device(strategy: Strategy) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
+def choose_auto(*, has_bf16: bool, allow: Sequence[str]) -> str:
+    """What `auto` means on a device, which need not be there."""
+    return "bf16" if has_bf16 and "bf16" in allow else "fp32"
+
+
 def choose_precision(strategy: Strategy, device: torch.device, allow: list[str]) -> Precision:
     """The strategy's precision, or for auto bf16 where the GPU has it in hardware and the recipe allows it."""
     on_gpu = device.type == "cuda"
     has_bf16 = on_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
     if strategy.precision == "auto":
-        if has_bf16 and "bf16" in allow:
+        if choose_auto(has_bf16=has_bf16, allow=allow) == "bf16":
             return Precision("bf16", device, "the GPU has bf16 and the recipe allows it")
         if on_gpu and not has_bf16:
             return Precision("fp32", device, "the GPU has no bf16, and fp16 overflows in T5's feed-forward layers")

@@ -14,7 +14,6 @@ import psutil
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from seqfit.data.batching import Batching, MicroBatchRule
 from seqfit.data.encode import smaller_limit
 from seqfit.data.loader import Loader
 from seqfit.data.remap import count_words, remap_data
@@ -26,7 +25,7 @@ from seqfit.model.build import check_vocabulary, load_model, load_position_limit
 from seqfit.model.trim_words import KeptWords
 from seqfit.model.trimmed_weights import choose_vocabulary, load_trimmed_model
 from seqfit.recipe.schema import Recipe
-from seqfit.step.build import Events, build_step, choose_weights
+from seqfit.step.build import Events, build_rule, build_step, choose_weights, padding_limits
 from seqfit.step.precision import Precision, choose_device, choose_precision
 from seqfit.step.step import TrainStep
 from seqfit.strategy.load import load_strategy
@@ -34,8 +33,6 @@ from seqfit.strategy.schema import Strategy
 from seqfit.tasks import Task, build_task
 from seqfit.train.forecast import Forecast, make_forecast
 from seqfit.train.view import View
-
-DEFAULT_EPOCHS = 3.0
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,7 @@ def build_job(recipe: Recipe, view: View) -> tuple[Job, PreparedData]:
     loader = Loader(
         learner.data.splits["train"],
         build_padding(learner.model, learner.tokenizer),
-        build_rule(strategy, recipe, built.batching),
+        build_rule(strategy, built.batching, padding_limits(recipe)),
         batch_examples=recipe.train.examples_per_step,
         batch_tokens=recipe.train.batch_tokens,
         seed=recipe.seed,
@@ -175,18 +172,6 @@ def choose_answer_length(data: PreparedData, position_limit: int | None) -> int:
     return smaller_limit(longest + longest // 4 + 1, None if position_limit is None else position_limit - 1) or 1
 
 
-def build_rule(strategy: Strategy, recipe: Recipe, batching: Batching) -> MicroBatchRule:
-    """How micro-batches are cut and padded."""
-    return MicroBatchRule(
-        batching=batching,
-        tokens=strategy.micro_batch_tokens,
-        examples=strategy.micro_batch_examples,
-        pad_multiple=strategy.pad_multiple,
-        pad_source_tokens=recipe.task.max_source_tokens,
-        pad_target_tokens=None if recipe.model.kind == "classifier" else recipe.task.max_target_tokens,
-    )
-
-
 def seed_everything(seed: int) -> None:
     """Python's, numpy's and torch's generators, on every device."""
     random.seed(seed)
@@ -195,7 +180,7 @@ def seed_everything(seed: int) -> None:
 
 
 def _count_steps(recipe: Recipe, loader: Loader) -> int:
-    steps = recipe.train.steps or loader.count_steps(recipe.train.epochs or DEFAULT_EPOCHS)
+    steps = recipe.train.steps or loader.count_steps(recipe.train.passes)
     if steps == 0:
         raise RecipeError(
             complain(

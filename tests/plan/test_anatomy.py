@@ -19,8 +19,8 @@ def trace(outline: Any, length: int, **strategy: Any) -> Tape:
 def test_long_texts_with_eager_attention_name_the_scores_as_the_cause(outline: Any) -> None:
     anatomy = explain_tape(trace(outline, 1024))
     assert anatomy.cause.startswith("attention scores")
-    encoder = next(share for share in anatomy.shares[0].children if share.name == "encoder blocks")
-    assert encoder.children[0].name == "attention scores and bias"
+    encoder = next(part for part in anatomy.parts[0].parts if part.name == "encoder blocks")
+    assert encoder.parts[0].name == "attention scores and bias"
 
 
 def test_blockwise_attention_keeps_no_scores(outline: Any) -> None:
@@ -30,11 +30,11 @@ def test_blockwise_attention_keeps_no_scores(outline: Any) -> None:
     assert sum(block.bytes for block in kept) < one_layer / 2  # a band of biases for each stack
 
 
-def test_shares_add_up_to_the_peak(outline: Any) -> None:
+def test_parts_add_up_to_the_peak(outline: Any) -> None:
     anatomy = explain_tape(trace(outline, 64))
-    assert sum(share.bytes for share in anatomy.shares) == anatomy.peak_bytes
-    for share in anatomy.shares:
-        assert not share.children or sum(child.bytes for child in share.children) == share.bytes
+    assert sum(part.bytes for part in anatomy.parts) == anatomy.peak_bytes
+    for part in anatomy.parts:
+        assert not part.parts or sum(child.bytes for child in part.parts) == part.bytes
 
 
 def test_the_timeline_holds_the_peak_and_all_phases(outline: Any) -> None:
