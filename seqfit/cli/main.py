@@ -31,6 +31,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "evaluate": "Score a run's model; writes metrics and predictions.",
         "predict": "Answer lines from a file or standard input with a run's model.",
         "report": "Write one HTML page about a run.",
+        "track": "Send runs to TensorBoard, trackio, Weights & Biases or MLflow.",
         "trim": "Write a smaller model that knows only the words that some data uses.",
     },
     "Recipes": {

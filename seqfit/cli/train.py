@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from seqfit.cli.arguments import OverridesArgument
+from seqfit.cli.track import ProjectOption, Tool
 from seqfit.errors import RecipeError, complain
 
 
@@ -29,6 +33,10 @@ def command(
     model: Annotated[
         str | None, typer.Option("--model", help="With --data: the model, a Hub name or a folder.")
     ] = None,
+    track: Annotated[
+        Tool | None, typer.Option("--track", help="Show the run there while it goes on, by a process of its own.")
+    ] = None,
+    project: ProjectOption = "seqfit",
 ) -> None:
     """Fine-tune a model as a recipe says, or with --data as its columns suggest; writes a run directory.
 
@@ -51,15 +59,27 @@ def command(
                 "Name a recipe ('seqfit ls' lists them) and change it by model.name=... and the like, or use --data",
             )
         )
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler, which watches a few steps, greets on stderr
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from seqfit.report.page import report
     from seqfit.rundir import files
-    from seqfit.train.run import train  # imports torch: after the recipe's mistakes are reported
+    from seqfit.train.run import choose_folder, train  # imports torch: after the recipe's mistakes are reported
     from seqfit.train.view import choose_view
 
-    run = train(loaded, name=name, out=out, view=choose_view())
+    folder = out or choose_folder(name)
+    with _follow(folder, track, project):
+        run = train(loaded, name=name, out=folder, view=choose_view())
     if data is not None:
         print(f"recipe: {run.path / files.RECIPE}, to change and train again")
     print(f"run: {run.path}\nsummary: {report(run)}\nnext: seqfit evaluate {run.path}")
+
+
+def _follow(folder: Path, tool: Tool | None, project: str) -> AbstractContextManager[object]:
+    if tool is None:
+        return nullcontext()
+    from seqfit.track.beside import Beside
+
+    return Beside(folder, tool, project, tell=lambda message: print(f"tracking: {message}", file=sys.stderr))
 
 
 def _guess(data: str, task: str | None, model: str | None, overrides: list[str]) -> dict[str, object]:

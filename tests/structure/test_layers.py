@@ -25,7 +25,7 @@ LAYERS = (
     ("train",),
     ("launch", "profile", "export"),
     ("compare",),
-    ("report", "serve"),
+    ("report", "serve", "track"),
     ("studies", "doctor", "api"),
     ("cli",),
     ("__main__",),

@@ -1,0 +1,41 @@
+"""`seqfit track RUN... --to TOOL`: send runs to a dashboard, after the fact or while they go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+Tool = Literal["tensorboard", "trackio", "wandb", "mlflow"]
+ProjectOption = Annotated[str, typer.Option("--project", help="The project or experiment in the tool.")]
+
+
+def command(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")],
+    to: Annotated[Tool, typer.Option("--to", help="Where to send them.")],
+    project: ProjectOption = "seqfit",
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on until the runs end; one that is not there yet is waited for.")
+    ] = False,
+    patience: Annotated[
+        float, typer.Option(min=1, help="With --follow: seconds without a record after which a run counts as dead.")
+    ] = 600.0,
+) -> None:
+    """Send runs to TensorBoard, trackio, Weights & Biases or MLflow: scalars, settings, events, final scores.
+
+    Sending a run again adds what is new and nothing twice. 'seqfit train ... --track TOOL' follows a run as it goes.
+    """
+    from functools import partial
+
+    from seqfit.track.export import Following, export_runs, follow_runs
+    from seqfit.track.tracker import check_tool, open_tracker
+
+    check_tool(to)
+    opener = partial(open_tracker, to)
+    if follow:
+        sent = follow_runs([Following(run, opener, project, patience_seconds=patience) for run in runs])
+    else:
+        sent = export_runs(runs, opener, project)
+    for one in sent:
+        print(f"{one.folder} ({one.status}): {one.records} records -> {one.place}")

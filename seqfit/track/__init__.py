@@ -1,0 +1,1 @@
+"""Runs in other people's dashboards, from run directories alone: TensorBoard, trackio, Weights & Biases, MLflow."""

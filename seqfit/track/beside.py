@@ -1,0 +1,87 @@
+"""A follower beside a run: started before training, let go after it, never waited for longer than a moment.
+
+In: the directory that the run will write, and a tool. Out: the run in that tool while it goes on. What goes wrong is
+told, to the user and as an event of the run; training itself never hears of it.
+
+    with Beside(Path("runs/demo"), "tensorboard", "seqfit", tell=print):
+        train(...)
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from seqfit.rundir import files
+from seqfit.rundir.writer import RunWriter
+from seqfit.track.tracker import check_tool
+
+PATIENCE_SECONDS = 10.0  # at the end of the run, for what is still to be sent
+
+
+class Beside:
+    """The run's side of the following process. A tool that is not installed is an error at once."""
+
+    def __init__(self, folder: Path, tool: str, project: str, tell: Callable[[str], None]) -> None:
+        check_tool(tool)
+        self._folder = folder
+        self._tool = tool
+        self._project = project
+        self._tell_user = tell
+        self._process: subprocess.Popen[bytes] | None = None
+        # No pipe: one that nobody reads fills up and stops the follower. Closed in __exit__.
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115
+
+    def __enter__(self) -> Self:
+        if not (self._folder / files.MANIFEST).is_file():  # otherwise another run is there, and training will refuse
+            self._start()
+        return self
+
+    def _start(self) -> None:
+        command = [sys.executable, "-m", "seqfit.track.follower", str(self._folder), "--to", self._tool]
+        command += ["--project", self._project]
+        try:  # in a session of its own, which Ctrl-C in the run's terminal does not reach
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=self._said,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._tell_user(f"nothing is sent to {self._tool}: {error}")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._said:
+            if self._process is not None:
+                self._let_go(self._process)
+
+    def _let_go(self, process: subprocess.Popen[bytes]) -> None:
+        if not (self._folder / files.MANIFEST).is_file():  # a mistake ended training before it began
+            process.kill()
+            process.communicate()
+            return
+        try:
+            process.communicate(timeout=PATIENCE_SECONDS)  # closes its standard input, the sign to end
+        except subprocess.TimeoutExpired:
+            self._tell(f"process {process.pid} still sends the run to {self._tool}; it ends by itself")
+            return
+        if process.returncode != 0:
+            self._said.seek(0)
+            lines = self._said.read().decode("utf-8", "replace").strip().splitlines()
+            reason = lines[-1] if lines else f"exit code {process.returncode}"
+            self._tell(f"the run could not be sent to {self._tool}: {reason}")
+
+    def _tell(self, message: str) -> None:
+        """The run has ended, so its directory has no other writer."""
+        self._tell_user(message)
+        writer = RunWriter(self._folder)
+        writer.event("tracking", message)
+        writer.close()

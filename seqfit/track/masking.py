@@ -1,0 +1,49 @@
+"""Keeps secrets at home: what looks like one is masked before anything goes out.
+
+In: dotted names and values, or a text. Out: the same with `***` for secrets. A run directory stays on the machine, a
+dashboard often does not; a recipe or a command line may hold a password in an address, or a token.
+
+    {"recipe.data.path": "https://me:pw@host/rows.csv", "recipe.train.batch_tokens": 4096}
+    ->  {"recipe.data.path": "https://***@host/rows.csv", "recipe.train.batch_tokens": 4096}
+    "seqfit train demo --hf-token hf_AbCdEfGhIjKlMnOpQrSt"   ->   "seqfit train demo --hf-token ***"
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from seqfit.track.tracker import Value
+
+MASK = "***"
+# 'token' and not 'tokens': the second counts, the first opens doors.
+_SECRET = r"(?:[\w.-]*[_.-])?(?:token|secret|password|passwd|credentials?|api[_-]?key|access[_-]?key|private[_-]?key)"
+_SECRET_NAME = re.compile(rf"^{_SECRET}$", re.IGNORECASE)
+_SECRET_WORD = re.compile(rf"(?<![\w])(-{{0,2}}{_SECRET})(\s*[=:]\s*|\s+)(?!\*\*\*)(\S+)", re.IGNORECASE)
+_IN_ADDRESS = re.compile(r"(?<=://)[^/\s@]+(?=@)")
+# What tokens of the Hub, GitHub, OpenAI and AWS begin with.
+_KNOWN_SHAPE = re.compile(r"\b(?:hf_\w{16,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|sk-[\w-]{16,}|AKIA[0-9A-Z]{16})\b")
+
+
+def mask_values(values: Mapping[str, Value]) -> dict[str, Value]:
+    """By the names, and within texts."""
+    masked: dict[str, Value] = {}
+    for name, value in values.items():
+        if _SECRET_NAME.match(name):
+            masked[name] = MASK
+        else:
+            masked[name] = mask_text(value) if isinstance(value, str) else value
+    return masked
+
+
+def mask_text(text: str) -> str:
+    """Words after a secret's name, users and passwords in addresses, and what has a token's shape."""
+    text = _IN_ADDRESS.sub(MASK, text)
+    text = _KNOWN_SHAPE.sub(MASK, text)
+    return _SECRET_WORD.sub(_mask_option, text)
+
+
+def _mask_option(found: re.Match[str]) -> str:
+    """`--token x`, `token=x` and `token: x`; a plain 'token x' is a sentence about tokens."""
+    name, between, _ = found.groups()
+    return f"{name}{between}{MASK}" if name.startswith("--") or between.strip() else found.group(0)
