@@ -18,6 +18,7 @@ from typing import Any
 from seqfit.metrics import higher_is_better
 from seqfit.recipe.load import dump_recipe
 from seqfit.recipe.schema import ModelRecipe
+from seqfit.report.advice import show_advice
 from seqfit.report.charts import draw_loss, draw_scores, draw_series
 from seqfit.report.document import figure, figures, render_page
 from seqfit.report.elements import Html, badge, code, disclosure, element, facts, section, table, tile, tiles
@@ -51,6 +52,7 @@ def report(run_or_path: Run | str | Path, out: Path | None = None) -> Path:
         _headline(run, evaluated, best),
         _curves(run, best),
         show_time(run),
+        show_advice(run),
         show_machine(run),
         _score_table(run, evaluated, best),
         *(show_predictions(evaluation, run.recipe.task) for evaluation in evaluated),

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.diagnosis.plants import PLANTS, SHAPE, Plant, load_planted, write_workload
+from seqfit.checks import load_checked_recipe
+from seqfit.profile.findings import RULES
+from seqfit.strategy.load import load_strategy
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("workload")
+    write_workload(path)
+    return path
+
+
+@pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)
+def test_every_planted_recipe_loads_and_passes_all_checks(plant: Plant, folder: Path) -> None:
+    recipe = load_checked_recipe(load_planted(plant, folder))
+    assert (folder / plant.model / "config.json").is_file()
+    assert recipe.train.examples_per_step == 16
+    changes_nothing = not plant.overrides and not plant.slow_source and not plant.reads_weights
+    assert changes_nothing == (plant.cause is None)
+
+
+def test_each_override_reaches_the_strategy_it_is_planted_in(folder: Path) -> None:
+    strategies = {name: load_strategy(load_planted(plant, folder)) for name, plant in PLANTS.items()}
+    healthy = strategies["nothing"]
+    assert (strategies["data"].prefetch, healthy.prefetch > 0) == (0, True)
+    assert (strategies["padding"].batching, strategies["threads"].threads) == ("max_length", 16)
+    assert (strategies["batch"].micro_batch_examples, strategies["logits"].loss) == (2, "full")
+    assert (strategies["recompute"].recompute, healthy.recompute) == ("blocks", "none")
+    assert load_planted(PLANTS["evaluation"], folder).eval.every_steps == 5
+
+
+def test_eight_different_causes_are_planted_and_rules_know_them() -> None:
+    causes = [plant.cause for plant in PLANTS.values() if plant.cause is not None]
+    assert len(causes) == len(set(causes)) == 8
+    constants = {constant for rule in RULES for constant in rule.__code__.co_consts if isinstance(constant, str)}
+    assert set(causes) <= constants
+
+
+def test_the_workload_has_as_many_rows_as_a_hundred_steps_need(folder: Path) -> None:
+    assert len((folder / "train.jsonl").read_text().splitlines()) == 100 * 16
+    assert SHAPE["num_layers"] == SHAPE["num_decoder_layers"]

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from seqfit.recipe.load import dump_recipe, load_recipe
+from seqfit.report.advice import show_advice
+from seqfit.report.page import report
+from seqfit.rundir import Run, files
+
+
+def add_to_steps(run_path: Path, extra: dict[str, object]) -> None:
+    lines = [json.loads(line) for line in (run_path / files.STEPS).read_text("utf-8").splitlines()]
+    (run_path / files.STEPS).write_text("".join(json.dumps(line | extra) + "\n" for line in lines), "utf-8")
+
+
+def calm_evaluations(run_path: Path) -> None:
+    lines = [json.loads(line) for line in (run_path / files.EVALUATIONS).read_text("utf-8").splitlines()]
+    (run_path / files.EVALUATIONS).write_text("".join(json.dumps(line | {"seconds": 1.0}) + "\n" for line in lines))
+
+
+def test_a_finding_is_shown_with_evidence_override_and_gain(run_path: Path) -> None:
+    calm_evaluations(run_path)
+    add_to_steps(run_path, {"phase_seconds": {"data_wait": 1.9, "forward": 1.9}})  # of two steps of 1.9 s
+    page = report(run_path).read_text("utf-8")
+    shown = page[page.index("What to change") :]
+    assert "waiting for data" in shown
+    assert "50.0% of a step is spent waiting for the next batch" in shown
+    assert "50.0% of the time" in shown
+
+
+def test_the_largest_gain_comes_first_and_can_be_pasted(run_path: Path) -> None:
+    recipe = load_recipe(run_path / files.RECIPE, ["strategy.batching=grouped"])
+    (run_path / files.RECIPE).write_text(dump_recipe(recipe), "utf-8")
+    add_to_steps(run_path, {"phase_seconds": {"data_wait": 0.5, "forward": 3.3}, "padding_share": 0.8})
+    shown = str(show_advice(Run(run_path)))
+    assert shown.index("padding") < shown.index("waiting for data")
+    assert "<code>strategy.batching=ragged</code>" in shown
+
+
+def test_threads_beyond_the_cores_are_known_from_the_manifest(run_path: Path) -> None:
+    manifest = json.loads((run_path / files.MANIFEST).read_text("utf-8"))
+    manifest["hardware"] |= {"cores": 2, "threads": 16}
+    (run_path / files.MANIFEST).write_text(json.dumps(manifest), "utf-8")
+    add_to_steps(run_path, {"phase_seconds": {"forward": 1.9, "backward": 1.9}})
+    assert "strategy.threads=2" in str(show_advice(Run(run_path)))
+
+
+def test_where_nothing_is_found_the_part_is_left_out(run_path: Path) -> None:
+    calm_evaluations(run_path)
+    assert show_advice(Run(run_path)) is None
+    assert "What to change" not in report(run_path).read_text("utf-8")
