@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _MEANINGS = {
     "special": "pad, end, unknown, sentinels, added words",
-    "data": "occur in the data",
+    "data": "occur in the data or in the task of a checkpoint",
     "fallback": "single characters, bytes, parts of kept words",
     "more": "further words of the same writing systems",
 }

@@ -114,11 +114,13 @@ def load_position_limit(model: ModelRecipe) -> int | None:
 
 
 def position_limit(config: PreTrainedConfig) -> int | None:
-    """The same from a config. RoBERTa's kind counts from the padding's id on and so never uses two of them."""
+    """The same from a config. RoBERTa's kind counts from behind the padding's id on and never uses those before."""
     positions = getattr(config, "max_position_embeddings", None)
     if positions is None or positions <= 0:
         return None
-    return int(positions) - 2 if "roberta" in config.model_type or config.model_type == "camembert" else int(positions)
+    if "roberta" in config.model_type or config.model_type == "camembert":
+        return int(positions) - 1 - int(config.pad_token_id or 0)
+    return int(positions)
 
 
 def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, recipe: ModelRecipe) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from seqfit.model.build import load_model, load_tokenizer, quiet
 from seqfit.model.decode import build_generation_config
 from seqfit.recipe.schema import ModelRecipe, TaskRecipe
 from seqfit.rundir import files
+from seqfit.tasks.template import columns_of, render_template
 
 _FILE = "seqfit.json"
 
@@ -38,6 +40,13 @@ class Teaching:
     def at_start(self) -> Teaching:
         """The same of the model before fine-tuning."""
         return replace(self, step=0)
+
+    def own_texts(self) -> Iterator[str]:
+        """What the task adds to the texts of any row: its templates with '.' for each column, and its fixed answers."""
+        for prefix, given in ((self.task.prefix, self.task.source), ("", self.task.target)):
+            for template in [given] if isinstance(given, str) else given:
+                yield prefix + render_template(template, dict.fromkeys(columns_of(template), "."))
+        yield from (*self.task.label_values, self.task.no_answer)
 
 
 @dataclass(frozen=True)
@@ -67,8 +76,7 @@ def save_checkpoint(
         tokenizer.save_pretrained(fresh)
         if teaching.kind == "text-to-text":  # plain `generate` stops at 20 tokens otherwise
             build_generation_config(model, teaching.beams, teaching.max_new_tokens).save_pretrained(fresh)
-    text = json.dumps(_to_dict(teaching), ensure_ascii=False, indent=2)
-    (fresh / _FILE).write_text(text + "\n", "utf-8")
+    write_teaching(fresh, teaching)
     if folder.exists():
         os.replace(folder, old)
     os.replace(fresh, folder)
@@ -81,6 +89,12 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     recipe = ModelRecipe.model_validate({"path": str(folder), "kind": teaching.kind})
     labels = list(teaching.task.label_values) or None
     return Checkpoint(load_model(recipe, labels), load_tokenizer(recipe), teaching)
+
+
+def find_teaching(model: PreTrainedModel) -> Teaching | None:
+    """That of the folder which a model was loaded from; None where seqfit has not written it."""
+    folder = Path(model.name_or_path)
+    return read_teaching(folder) if (folder / _FILE).is_file() else None
 
 
 def read_teaching(folder: Path) -> Teaching:
@@ -98,11 +112,13 @@ def read_teaching(folder: Path) -> Teaching:
         ) from error
 
 
-def _to_dict(teaching: Teaching) -> dict[str, Any]:
-    return {
+def write_teaching(folder: Path, teaching: Teaching) -> None:
+    """Beside the weights. It holds texts and lengths, no ids of words: a trimmed vocabulary changes nothing in it."""
+    values = {
         "kind": teaching.kind,
         "task": teaching.task.model_dump(exclude_none=True),
         "beams": teaching.beams,
         "max_new_tokens": teaching.max_new_tokens,
         "step": teaching.step,
     }
+    (folder / _FILE).write_text(json.dumps(values, ensure_ascii=False, indent=2) + "\n", "utf-8")

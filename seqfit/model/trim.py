@@ -24,6 +24,7 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from seqfit.model.build import count_parameters
+from seqfit.model.folder import find_teaching
 from seqfit.model.trim_tokenizer import trim_tokenizer
 from seqfit.model.trim_words import KeptWords, Mode, choose_kept_words
 from seqfit.units import format_bytes, format_count, format_share
@@ -102,8 +103,12 @@ class Trimmed:
 def trim_vocabulary(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, counts: NDArray[np.integer], mode: Mode
 ) -> Trimmed:
-    """Trim the model in place; `counts` says how often the data uses each of the tokenizer's words."""
-    kept = choose_kept_words(tokenizer, counts, mode, needed=read_token_ids(model))
+    """Trim the model in place; `counts` says how often the data uses each of the tokenizer's words.
+
+    The words of a checkpoint's own task are kept like the data's: `question:` of a template is in no data file.
+    """
+    taught = _count_taught_words(model, tokenizer, len(counts))
+    kept = choose_kept_words(tokenizer, counts + taught, mode, needed=read_token_ids(model))
     trimmed = trim_tokenizer(tokenizer, kept)  # first: what cannot be trimmed leaves the model as it was
     return Trimmed(trimmed, kept, trim_model(model, kept))
 
@@ -111,6 +116,7 @@ def trim_vocabulary(
 def trim_model(model: PreTrainedModel, kept: KeptWords) -> TrimReport:
     """Drop the other words' rows from every matrix, in place. Before an optimizer or an adapter is built on them."""
     words_before = model.get_input_embeddings().num_embeddings
+    assert list_ids_before_pad(model) <= set(kept.old_ids.tolist())
     _slice_rows(model, kept, words_before)
     for config in _find_configs(model):
         trim_config(config, kept, words_before)
@@ -144,8 +150,18 @@ def report_trimming(model: PreTrainedModel, kept: KeptWords, words_before: int) 
 
 
 def read_token_ids(model: PreTrainedModel) -> set[int]:
-    """The ids that the model's configs name: they must stay."""
-    return list_token_ids(_find_configs(model))
+    """The ids that must stay: those that the model's configs name, and those before pad where that has to stay."""
+    return list_token_ids(_find_configs(model)) | list_ids_before_pad(model)
+
+
+def list_ids_before_pad(model: PreTrainedModel) -> set[int]:
+    """Of RoBERTa's kind, which counts positions from pad's id on: with all ids before it, pad keeps its own.
+
+    pad 1: a text's positions are 2 3 4 ...      renumbered to 0, pad would make them 1 2 3 ..., other rows of the table
+    """
+    places = ("position_embeddings", "embed_positions")
+    first = [getattr(part, "padding_idx", None) for name, part in model.named_modules() if name.endswith(places)]
+    return {number for pad in first if pad is not None for number in range(pad)}
 
 
 def list_token_ids(configs: Iterable[Any]) -> set[int]:
@@ -153,6 +169,13 @@ def list_token_ids(configs: Iterable[Any]) -> set[int]:
     values = [getattr(config, name, None) for config in configs for name in _ONE_ID]
     flat = [number for value in values for number in (value if isinstance(value, list) else [value])]
     return {number for number in flat if number is not None}
+
+
+def _count_taught_words(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, words: int) -> NDArray[np.integer]:
+    teaching = find_teaching(model)
+    texts = [] if teaching is None else list(teaching.own_texts())
+    ids = [number for text in texts for number in tokenizer(text, add_special_tokens=False).input_ids]
+    return np.bincount(np.array(ids, dtype=np.int64), minlength=words)
 
 
 def _slice_rows(model: PreTrainedModel, kept: KeptWords, words_before: int) -> None:

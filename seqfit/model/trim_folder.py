@@ -1,6 +1,7 @@
 """Model folders on the way through `seqfit trim`: loaded as they were saved, written so that plain transformers loads.
 
-In: a folder or Hub name. Out: a new folder with config, weights and tokenizer, complete or not there at all.
+In: a folder or Hub name. Out: a new folder with config, weights and tokenizer, complete or not there at all. A
+checkpoint of seqfit's stays one: what it was taught goes along, so `seqfit predict` takes the trimmed folder as well.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedToken
 
 from seqfit.errors import ModelError, complain
 from seqfit.model.build import load_model, quiet
+from seqfit.model.folder import find_teaching, write_teaching
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.rundir import files
 
@@ -59,4 +61,7 @@ def save_trimmed(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedToke
     with quiet():
         model.save_pretrained(fresh)
         tokenizer.save_pretrained(fresh)
+    teaching = find_teaching(model)
+    if teaching is not None:
+        write_teaching(fresh, teaching)
     os.replace(fresh, folder)

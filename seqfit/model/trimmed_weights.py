@@ -23,13 +23,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModel, GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file, find_adapter_config_file
 from transformers.utils.hub import get_checkpoint_shard_files
 
 from seqfit.errors import ModelError
 from seqfit.model.build import Outline, build_model, check_embeddings, load_model, load_outline, quiet
-from seqfit.model.trim import TrimReport, find_matrices, list_token_ids, report_trimming, trim_config, trim_model
+from seqfit.model.trim import (
+    TrimReport,
+    find_matrices,
+    list_ids_before_pad,
+    list_token_ids,
+    report_trimming,
+    trim_config,
+    trim_model,
+)
 from seqfit.model.trim_tokenizer import trim_tokenizer
 from seqfit.model.trim_words import KeptWords, Mode, choose_kept_words
 from seqfit.recipe.schema import ModelRecipe
@@ -56,6 +64,8 @@ def choose_vocabulary(
     if words is not None:
         check_embeddings(words, tokenizer, model)
     needed = list_token_ids([config, *_load_generation_config(model)])
+    if getattr(config, "pad_token_id", None):
+        needed |= list_ids_before_pad(_build_shapes(AutoModel, config))
     kept = choose_kept_words(tokenizer, counts, mode, needed)
     return kept, trim_tokenizer(tokenizer, kept)
 
@@ -116,8 +126,7 @@ def _build_random(model: ModelRecipe, outline: Outline, kept: KeptWords) -> Trim
 
 def _load_kept(model: ModelRecipe, outline: Outline, kept: KeptWords, files: list[str]) -> TrimmedModel:
     words_before = outline.config.vocab_size
-    with quiet(), torch.device("meta"):
-        shapes: PreTrainedModel = outline.auto.from_config(outline.config)  # which takes no memory
+    shapes = _build_shapes(outline.auto, outline.config)
     weights = _read_weights(files, _find_vocabulary_names(shapes), kept, words_before)
     trim_config(outline.config, kept, words_before)
     # The Auto class looks at the folder for code, and here is none; the model's own class doesn't.
@@ -126,6 +135,13 @@ def _load_kept(model: ModelRecipe, outline: Outline, kept: KeptWords, files: lis
         trim_config(generation, kept, words_before)
         built.generation_config = generation
     return TrimmedModel(built, report_trimming(built, kept, words_before), None)
+
+
+def _build_shapes(auto: Any, config: PreTrainedConfig) -> PreTrainedModel:
+    """The model without weights, which takes no memory."""
+    with quiet(), torch.device("meta"):
+        shapes: PreTrainedModel = auto.from_config(config)
+    return shapes
 
 
 def _read_weights(

@@ -14,11 +14,19 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+)
 
 from seqfit.model.build import load_model, load_tokenizer, quiet
 from seqfit.model.trim import Trimmed, trim_vocabulary
 from seqfit.model.trim_folder import save_trimmed
+from seqfit.model.trimmed_weights import choose_vocabulary, load_trimmed_model
 from seqfit.recipe.schema import ModelRecipe
 
 TOLERANCE = 1e-5
@@ -101,6 +109,48 @@ def test_a_trimmed_classifier_is_the_whole_one(tiny_model: Callable[[str], Path]
     for logits_BC in logits:
         F.cross_entropy(logits_BC, labels_B).backward()
     assert assert_same_gradients(trimmed, whole, torch.from_numpy(kept.old_ids)) == 1
+
+
+@pytest.fixture(params=[1, 7])
+def roberta(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A classifier that counts positions from its pad on, which is the second word, or one after words of the data."""
+    pad, size = request.param, {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    words = {word: number for number, word in enumerate(f"w{number}" for number in range(WORDS))}
+    words = {{f"w{pad}": "<pad>", "w60": "<unk>"}.get(word, word): number for word, number in words.items()}
+    inner = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    torch.manual_seed(0)
+    config = RobertaConfig(
+        vocab_size=WORDS, pad_token_id=pad, bos_token_id=None, eos_token_id=None, max_position_embeddings=32, **size
+    )
+    PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", unk_token="<unk>").save_pretrained(tmp_path)
+    with quiet():
+        RobertaForSequenceClassification(config).save_pretrained(tmp_path)
+    return tmp_path
+
+
+def test_a_trimmed_model_that_counts_positions_from_its_pad_is_the_whole_one(roberta: Path) -> None:
+    recipe = ModelRecipe(path=str(roberta), kind="classifier", dropout=0.0)
+    labels, tokenizer = ["yes", "no"], load_tokenizer(recipe)
+    whole, sliced = (load_model(recipe, labels).eval() for _ in range(2))
+    pad = whole.config.pad_token_id
+    counts = np.zeros(WORDS, dtype=np.int64)
+    counts[[50, 51, 52, 53]] = 1
+    kept = trim_vocabulary(sliced, tokenizer, counts, "data").kept
+    chosen, small = choose_vocabulary(recipe, tokenizer, counts, "data")
+    loaded = load_trimmed_model(recipe, labels, chosen)
+    assert len(kept) == len(chosen) == pad + 6  # those before pad, pad, unknown, four of the data
+    assert loaded.fallback is None
+    assert small.pad_token_id == sliced.config.pad_token_id == pad
+
+    ids_BS = torch.tensor([[50, 51, 52, 53, 50], [53, 52, pad, pad, pad]])
+    new_ids_BS, mask_BS = torch.from_numpy(kept.remap).long()[ids_BS], (ids_BS != pad).long()
+    logits_BC = whole(input_ids=ids_BS, attention_mask=mask_BS).logits
+    for trimmed in (sliced, loaded.model.eval()):
+        assert_near(trimmed(input_ids=new_ids_BS, attention_mask=mask_BS).logits, logits_BC)
+    F.cross_entropy(logits_BC, torch.tensor([0, 1])).backward()
+    F.cross_entropy(sliced(input_ids=new_ids_BS, attention_mask=mask_BS).logits, torch.tensor([0, 1])).backward()
+    assert assert_same_gradients(sliced, whole, torch.from_numpy(kept.old_ids)) == 1
 
 
 # Not UMT5: plain transformers 5.22 scales its logits, trimmed or not.

@@ -50,6 +50,27 @@ def test_a_recipes_data_and_mode_are_taken(
     assert "15 of 100 words kept" in capsys.readouterr().out
 
 
+def test_a_trimmed_checkpoint_is_still_one_and_answers_the_same(
+    tiny_model: Callable[[str], Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(
+        f"model: {{path: {tiny_model('t5')}, dropout: 0}}\ndata: {{path: {data}}}\n"
+        "task: {name: qa, prefix: 'w80 ', source: '{q} w70', target: '{a} w90'}\n"
+        "train: {steps: 30, learning_rate: 0.01, batch_examples: 8}\neval: {max_new_tokens: 7}\n"
+    )
+    run, out = tmp_path / "run", tmp_path / "out"
+    assert main(["train", str(recipe), "--out", str(run)]) == 0
+    assert main(["trim", str(run / "checkpoint"), str(out), "--data", str(data)]) == 0
+    assert "18 of 100 words kept" in capsys.readouterr().out  # the file's 15, and the task's w70, w80 and w90
+    assert (out / "seqfit.json").read_bytes() == (run / "checkpoint" / "seqfit.json").read_bytes()
+    answers = []
+    for model in (run, out):
+        assert main(["predict", str(model), "q=w10 w11"]) == 0
+        answers.append(capsys.readouterr().out)
+    assert answers[0] == answers[1] == "w60 w90\n"
+
+
 def test_mistakes_are_told_in_three_parts_and_write_nothing(
     tiny_model: Callable[[str], Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
