@@ -1,6 +1,6 @@
 """Faster and leaner versions of a model's smallest parts. The same numbers up to rounding, under the same names.
 
-    nn.Dropout                     -> SeededDropout: a byte a mask element instead of four, and a quarter of the time
+    nn.Dropout                     -> SeededDropout: a byte a mask element instead of four, and a tenth of the time
     T5's ReLU, then nn.Dropout     -> ReluDropout: one tensor is kept for the backward instead of three
     transformers' NewGELU          -> nn.GELU("tanh"): one kernel instead of eight, one tensor kept instead of five
     T5's norm                      -> LeanNorm: one tensor kept instead of three

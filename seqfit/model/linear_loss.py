@@ -40,6 +40,7 @@ class _Rule:
     z_loss: float
     chunk_bytes: int
     product_dtype: torch.dtype  # of the matrix products: autocast's, or the weight's
+    gradient_dtype: torch.dtype  # of those in the backward: fp32 for fp16, in which unscaled gradients are zero
     sum_dtype: torch.dtype  # of logits, losses and sums over chunks: at least fp32
     with_gradients: bool  # False under no_grad, where needs_input_grad is still True
 
@@ -66,7 +67,8 @@ def linear_loss_sum(
     device = hidden_ND.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight_VD.dtype
     sum_dtype = torch.promote_types(dtype, torch.float32)
-    rule = _Rule(label_smoothing, z_loss, chunk_bytes, dtype, sum_dtype, torch.is_grad_enabled())
+    backward_dtype = sum_dtype if dtype == torch.float16 else dtype
+    rule = _Rule(label_smoothing, z_loss, chunk_bytes, dtype, backward_dtype, sum_dtype, torch.is_grad_enabled())
     with torch.autocast(device, enabled=False):  # the rule says which type is used where
         loss: torch.Tensor = _LinearLoss.apply(hidden_ND, weight_VD, bias_V, labels_N, rule)
     return loss
@@ -90,15 +92,17 @@ class _Gradients:
     def asked_for(self) -> bool:
         return not (self.hidden_ND is None and self.weight_VD is None and self.bias_V is None)
 
-    def add(self, start: int, gradient_CV: torch.Tensor, hidden_CD: torch.Tensor, weight_VD: torch.Tensor) -> None:
+    def add(self, start: int, gradient_CV: torch.Tensor, hidden_ND: torch.Tensor, weight_VD: torch.Tensor) -> None:
         """What the chunk from row `start` contributes; the first one fills what is still empty."""
+        rows = slice(start, start + len(gradient_CV))
         if self.bias_V is not None:
-            self.bias_V.copy_(gradient_CV.sum(0)) if start == 0 else self.bias_V.add_(gradient_CV.sum(0))
+            gradient_V = gradient_CV.sum(0)
+            self.bias_V.copy_(gradient_V if start == 0 else self.bias_V + gradient_V)
         gradient_CV = gradient_CV.to(weight_VD.dtype)
         if self.hidden_ND is not None:
-            _set_product(self.hidden_ND[start : start + len(gradient_CV)], gradient_CV, weight_VD)
+            _set_product(self.hidden_ND[rows], gradient_CV, weight_VD)
         if self.weight_VD is not None:
-            (_set_product if start == 0 else _add_product)(self.weight_VD, gradient_CV.t(), hidden_CD)
+            (_set_product if start == 0 else _add_product)(self.weight_VD, gradient_CV.t(), hidden_ND[rows])
 
 
 class _LinearLoss(torch.autograd.Function):
@@ -140,6 +144,7 @@ def _run_chunks(
     gradients: _Gradients,
 ) -> torch.Tensor:
     """The sum of the losses; the gradients are added to."""
+    factors = hidden_ND.to(rule.gradient_dtype), weight_VD.to(rule.gradient_dtype)
     hidden_ND, weight_VD = hidden_ND.to(rule.product_dtype), weight_VD.to(rule.product_dtype)
     chunk_rows = count_chunk_rows(len(hidden_ND), len(weight_VD) * rule.sum_dtype.itemsize, rule.chunk_bytes)
     buffer_CV = hidden_ND.new_empty((chunk_rows, len(weight_VD)), dtype=rule.sum_dtype)
@@ -154,7 +159,7 @@ def _run_chunks(
         loss += losses_C.sum()
         if gradients.asked_for:
             _turn_into_gradient(logits_CV, labels_C, log_normaliser_C, rule)
-            gradients.add(start, logits_CV, hidden_CD, weight_VD)
+            gradients.add(start, logits_CV, *factors)
     return loss
 
 

@@ -27,7 +27,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from seqfit.model.distance_bias import bias_by_distance
-from seqfit.model.head import BART_TYPES, T5_TYPES
+from seqfit.model.head import BART_TYPES, T5_TYPES, find_head
 from seqfit.model.padded_attention import attend_padded
 from seqfit.model.segment_attention import attend_segments
 from seqfit.model.segments import Layout, Pairing
@@ -161,6 +161,8 @@ def explain_why_not(model: PreTrainedModel) -> str | None:
     known = (*T5_TYPES, *BART_TYPES) if model.config.is_encoder_decoder else tuple(BERT_TYPES)
     if kind not in known:
         return f"{kind} has no ragged path; those that have: {', '.join(known)}"
+    if model.config.is_encoder_decoder and find_head(model) is None:
+        return "an encoder-decoder that classifies has no ragged path"
     position_type = getattr(model.config, "position_embedding_type", None) or "absolute"
     return None if position_type == "absolute" else f"its positions are {position_type}, which need the padded form"
 

@@ -76,7 +76,7 @@ def _apply(kept: torch.Tensor, states: torch.Tensor, scale: float) -> torch.Tens
 
 
 class SeededDropout(nn.Dropout):
-    """`nn.Dropout` with fast masks. Without gradients, or off, it is `nn.Dropout`."""
+    """`nn.Dropout` with fast masks."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Zeroes elements with the module's rate."""

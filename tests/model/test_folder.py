@@ -11,7 +11,7 @@ import torch
 
 from seqfit.errors import ModelError
 from seqfit.model.build import load_model, load_tokenizer
-from seqfit.model.folder import Teaching, load_checkpoint, read_teaching, save_checkpoint
+from seqfit.model.folder import Teaching, find_teaching, load_checkpoint, read_teaching, save_checkpoint
 from seqfit.recipe.schema import ModelRecipe, TaskRecipe
 
 TASK = TaskRecipe(name="qa", prefix="responde: ", source="¿{q}?", target="{a}")
@@ -37,6 +37,20 @@ def test_a_checkpoint_brings_back_weights_tokenizer_and_teaching(saved: tuple[Pa
 
 def test_the_teaching_of_the_model_before_fine_tuning_is_at_step_0() -> None:
     assert TEACHING.at_start() == Teaching("text-to-text", TASK, beams=2, max_new_tokens=33, step=0)
+
+
+def test_a_teachings_own_texts_are_all_that_a_row_does_not_bring() -> None:
+    sources = ["frage: {q}", "{title}[[ in {c.text}]]"]
+    task = TaskRecipe(name="classify", prefix="tu: ", source=sources, target="{l}!", labels={"gut": ["1"], "nein": []})
+    texts = list(Teaching("text-to-text", task, 1, 1, 0).own_texts())
+    assert texts == ["tu: frage: .", "tu: . in .", ".!", "gut", "nein", "unanswerable"]
+
+
+def test_the_teaching_of_a_loaded_model_is_that_of_its_folder(
+    saved: tuple[Path, Any, Any], tiny_model: Callable[[str], Path]
+) -> None:
+    assert find_teaching(load_checkpoint(saved[0]).model) == TEACHING
+    assert find_teaching(load_model(ModelRecipe(path=str(tiny_model("t5"))))) is None
 
 
 def test_plain_generate_reads_the_answers_length_and_beams_from_the_folder(saved: tuple[Path, Any, Any]) -> None:

@@ -239,3 +239,17 @@ def test_fake_tensors_run_through_forward_and_backward() -> None:
         assert weight.grad is not None
         assert hidden.grad is not None
         assert (weight.grad.shape, hidden.grad.shape) == (weight.shape, hidden.shape)
+
+
+def test_unscaled_gradients_do_not_vanish_in_fp16() -> None:
+    """A word's share of 1e-8 is less than fp16 can hold; a scale that comes later would not bring it back."""
+    hidden, weight, labels = inputs(torch.float32)
+    hidden = hidden.detach().mul(8).requires_grad_()
+    with torch.autocast("cpu", dtype=torch.float16):
+        linear_loss_sum(hidden, weight, labels).backward()
+    full = weight.detach().clone().requires_grad_()
+    logits = hidden.detach() @ full.t()
+    torch.nn.functional.cross_entropy(logits, labels, reduction="sum").backward()
+    assert weight.grad is not None
+    assert full.grad is not None
+    assert (weight.grad == 0).sum() <= (full.grad == 0).sum()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForSeq2SeqLM
+from transformers import AutoModelForSeq2SeqLM, BartConfig, BartForSequenceClassification
 
 from seqfit.model.build import load_model, quiet
 from seqfit.model.head import find_head
@@ -90,3 +90,19 @@ def test_a_model_without_a_ragged_path_says_why(model: Any) -> None:
     reason = explain_why_not(model)
     assert reason is not None
     assert reason.startswith("led has no ragged path; those that have: t5, mt5")
+
+
+def test_an_encoder_decoder_that_classifies_says_why_not() -> None:
+    config = BartConfig(
+        vocab_size=50,
+        d_model=8,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=8,
+        decoder_ffn_dim=8,
+        num_labels=2,
+    )
+    reason = explain_why_not(BartForSequenceClassification(config))
+    assert reason == "an encoder-decoder that classifies has no ragged path"

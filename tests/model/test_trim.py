@@ -10,11 +10,19 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import BartConfig, BartForConditionalGeneration, BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    BertConfig,
+    BertForMaskedLM,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaModel,
+)
 
 from seqfit.errors import ModelError
 from seqfit.model.build import count_parameters, load_model
-from seqfit.model.trim import TrimReport, read_token_ids, trim_model, trim_vocabulary
+from seqfit.model.trim import TrimReport, list_ids_before_pad, read_token_ids, trim_model, trim_vocabulary
 from seqfit.model.trim_words import KeptWords
 from seqfit.recipe.schema import ModelRecipe
 
@@ -49,6 +57,15 @@ def test_the_ids_that_the_configs_name_are_found() -> None:
     model = bart()
     model.generation_config.eos_token_id = [18, 11]
     assert read_token_ids(model) == {3, 5, 18, 11}
+
+
+def test_pad_may_move_where_positions_are_counted_from_zero_and_not_where_they_follow_it() -> None:
+    assert list_ids_before_pad(bart()) == set()
+    size = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    roberta = RobertaModel(RobertaConfig(vocab_size=20, pad_token_id=3, **size))
+    assert list_ids_before_pad(roberta) == {0, 1, 2}
+    with pytest.raises(AssertionError):
+        trim_model(roberta, keep(1, 2, 3, 9, of=20))
 
 
 def test_a_bias_on_the_logits_is_sliced() -> None:
