@@ -4,8 +4,9 @@ In: a model. Out: the same model, whose blocks run compiled in `train()` and as 
 
 Blocks of one kind share their machine code, so T5's 24 blocks are compiled four times (encoder and decoder, with and
 without the position table), not 24 times, and shapes are symbols: a new length compiles nothing. What does compile
-again: a size of 1, and a batch without padding, whose mask transformers leaves out. Generation is left alone, for its
-cache grows by a token at each call.
+again: a size of 1, and a batch without padding, whose mask transformers leaves out. In packed rows attention goes by
+segments and is left to Python, so each kind is compiled in parts, before and behind it (19 in all for T5). Generation
+is left alone, for its cache grows by a token at each call.
 """
 
 from __future__ import annotations

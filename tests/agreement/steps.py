@@ -20,17 +20,21 @@ CPU = Precision("fp32", torch.device("cpu"), "")
 
 
 def run_step(model: Any, batch: GlobalBatch, rule: LossRule | None = None) -> Update:
+    """Loss and gradients of a real step of a plain model, packed or padded as the batch is."""
+    packed = batch.micro_batches[0].source_lengths is not None
+    return run_wrapped(LossModel(model, rule or LossRule(), Ragged(model) if packed else None), batch)
+
+
+def run_wrapped(wrapped: LossModel, batch: GlobalBatch) -> Update:
     """Loss and gradients of a real step, read where the optimizer would use them."""
     seen: Gradients = {}
 
     class Reader(torch.optim.SGD):
         def step(self, closure: Any = None) -> None:
-            named = model.named_parameters()
+            named = wrapped.model.named_parameters()
             seen.update({name: tensor.grad.clone() for name, tensor in named if tensor.grad is not None})
 
-    packed = batch.micro_batches[0].source_lengths is not None
-    wrapped = LossModel(model, rule or LossRule(), Ragged(model) if packed else None)
-    step = TrainStep(wrapped, Reader(model.parameters(), lr=1.0), CPU, None)
+    step = TrainStep(wrapped, Reader(wrapped.model.parameters(), lr=1.0), CPU, None)
     return float(step(batch).loss), seen
 
 

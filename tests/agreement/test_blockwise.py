@@ -1,10 +1,11 @@
 """Blockwise attention gives what eager attention gives, and its gradients.
 
-Tolerance: 1e-5 of the largest value of each tensor, in fp32 without dropout.
+Tolerance: 1e-5 of the largest value of each tensor, in fp32 without dropout. A model's step: see steps.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,12 +13,15 @@ import torch
 from transformers import T5Config
 from transformers.models.t5.modeling_t5 import T5Attention
 
+from seqfit.data.batching import MicroBatchRule
+from seqfit.data.loader import GlobalBatch
 from seqfit.model import segments
 from seqfit.model.distance_bias import bias_by_distance
 from seqfit.model.padded_attention import attend_padded
 from seqfit.model.seeded_dropout import MaskSource
 from seqfit.model.segment_attention import attend_segments
 from seqfit.model.segments import Pairing, Segments
+from tests.agreement.steps import assert_agree, run_step
 
 TOLERANCE = 1e-5
 HEADS, WIDTH = 4, 16
@@ -73,6 +77,18 @@ def test_attention_by_segments_is_eager_attention(attend: Any, kind: str, scale:
     )
     for mine, reference in compared:
         assert float((mine - reference).abs().max()) <= TOLERANCE * float(reference.abs().max())
+
+
+@pytest.mark.parametrize("name", ["t5", "t5-v1.1", "mt5", "umt5", "bart", "marian", "bert"])
+@pytest.mark.usefixtures("block")
+def test_a_models_step_with_blocks_is_that_with_transformers_eager_attention(
+    name: str, fresh_model: Callable[[str], Any], global_batch: Callable[[str, MicroBatchRule], GlobalBatch]
+) -> None:
+    """Sources and targets of up to 30 tokens: with blocks of 7 queries, several a segment and a last one of 2."""
+    eager = fresh_model(name)
+    eager.set_attn_implementation("eager")
+    padded, packed = (global_batch(name, MicroBatchRule(kind, 10**6)) for kind in ("padded", "ragged"))
+    assert_agree(run_step(fresh_model(name), packed), run_step(eager, padded))
 
 
 @pytest.mark.usefixtures("block")

@@ -43,6 +43,7 @@ def build_outline(model: str) -> Outline:
     ("model", "micro_batches", "precision", "optimizer", "strategy", "lora"),
     [
         ("t5", 1, "fp32", "adamw", {}, None),
+        ("t5", 1, "fp32", "adamw", {"batching": "padded", "loss": "full", "attention": "stock"}, None),
         ("t5", 2, "fp32", "adafactor", {"recompute": "alternate"}, None),
         ("t5", 1, "bf16", "adamw", {"batching": "padded", "recompute": "blocks"}, None),
         ("mt5", 1, "fp32", "adamw", {"batching": "padded", "loss": "full", "attention": "eager"}, None),
