@@ -130,6 +130,10 @@ def plan(
 ) -> Answer:
     """Memory and time of training by this recipe on a card or on this machine, and the fastest way that fits."""
     loaded = load_recipe(recipe, overrides)
+    if gpu is not None and gpu.lower() != "cpu":
+        from seqfit.hardware.card import find_card
+
+        find_card(gpu)  # an unknown one is told before torch is imported
     from seqfit.plan.stored import find_plan, plan_key, store_plan
 
     options: dict[str, Any] = {"gpu": gpu, "gpus": gpus, "lengths": (source_tokens, target_tokens, no_data)}

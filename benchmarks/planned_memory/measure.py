@@ -4,9 +4,10 @@
     python benchmarks/planned_memory/measure.py t5              # one of them
     python benchmarks/planned_memory/measure.py table           # README.md from the results that are there
 
-In: names of models. Out: results/MODEL.jsonl with a line for each case, and the table. Each case is predicted here, on
-fake tensors, and measured in fresh processes: one with a tiny model, one that returns what it frees to the system, and
-for some one that keeps it, as training does.
+In: names of models. Out: results/MODEL.jsonl with a line for each case, and the table. A case that has its line is not
+measured again: remove the file for that. Each case is predicted here, on fake tensors, and measured in fresh
+processes: one with a tiny model, one that returns what it frees to the system, and for some one that keeps it, as
+training does.
 """
 
 from __future__ import annotations
@@ -64,10 +65,11 @@ def main() -> None:
 
 
 def compare_model(name: str, threads: int) -> None:
-    """All figures of each of a model's cases."""
-    machine = describe_machine(threads)
-    results = []
-    for case in [case for case in CASES if case.model == name]:
+    """All figures of each of a model's cases that has none yet; each is written at once, for all take a while."""
+    path = RESULTS / f"{name}.jsonl"
+    machine, results = read_results(path) if path.exists() else (describe_machine(threads), [])
+    measured = [describe(result) for result in results]
+    for case in [case for case in CASES if case.model == name and describe(asdict(case)) not in measured]:
         result = asdict(case) | {"predicted_bytes": predict_peak_bytes(case)}
         result |= call("before", case.plain(), threads) | call("resident", case, threads)
         if case.is_kept_measured:
@@ -75,7 +77,7 @@ def compare_model(name: str, threads: int) -> None:
         errors = (format_error(result, which) for which in ("allocated", "resident"))
         print(f"{describe(result)}: {', '.join(errors)}", file=sys.stderr, flush=True)
         results.append(result)
-    write_results(RESULTS / f"{name}.jsonl", machine, results)
+        write_results(path, machine, results)
 
 
 def predict_peak_bytes(case: Case) -> int:

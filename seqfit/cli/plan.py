@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from seqfit.cli.arguments import OverridesArgument
 from seqfit.cli.progress import progress_bar
-
-if TYPE_CHECKING:
-    from seqfit.data.row_index import Progress
-    from seqfit.plan.answer import Answer
 
 
 def command(
@@ -79,9 +75,14 @@ def command(
         "target_tokens": target_tokens,
         "no_data": no_data,
     }
+    _check_lengths(options)
+    further, changed_options = _read_changes(what_if or [], options)
+    _check_lengths(changed_options)
     with progress_bar() as progress:
         answer = plan(recipe, overrides or (), progress=progress, **options)
-        changed = _plan_what_if(recipe, overrides or [], what_if, options, progress) if what_if else None
+        changed = None
+        if what_if:
+            changed = plan(recipe, [*(overrides or ()), *further], progress=progress, **changed_options)
     if html is not None:
         from seqfit.report.plan_page import write_plan_page
 
@@ -99,11 +100,19 @@ def command(
         raise typer.Exit(1)
 
 
-def _plan_what_if(
-    recipe: str, overrides: list[str], changes: list[str], options: dict[str, Any], progress: Progress
-) -> Answer:
-    from seqfit.api import plan
+def _check_lengths(options: dict[str, Any]) -> None:
+    """Before anything is read, which may take minutes."""
+    for name in ("source_tokens", "target_tokens"):
+        if options[name] is not None and options[name] < 1:
+            from seqfit.errors import PlanError, complain
 
+            flag = f"--{name.replace('_', '-')}"
+            rule = "a text has at least one token"
+            raise PlanError(complain(f"{flag} is {options[name]}", rule, f"Give a length from 1 on: {flag} 64"))
+
+
+def _read_changes(changes: list[str], options: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """The overrides and options of a second plan."""
     lengths = {"max_source_tokens": "source_tokens", "max_target_tokens": "target_tokens"}
     further: list[str] = []
     for change in changes:
@@ -114,4 +123,4 @@ def _plan_what_if(
             further.append(f"task.{name.removeprefix('task.')}=null")
         else:
             further.append(change)
-    return plan(recipe, [*overrides, *further], progress=progress, **options)
+    return further, options

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from seqfit.step.host_memory import KEPT_AT_MOST
 from seqfit.units import format_bytes, format_count, format_flops, format_seconds, format_share
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ def print_plan(answer: Answer, *, explain: bool) -> None:
             console.print(Text(line))
     else:
         console.print(Text(say_miss(answer)))
+    way = answer.asked or answer.chosen
+    if answer.target_kind == "cpu" and way is not None and answer.explained is not None:
+        console.print(Text(_say_resident(way, answer.explained)))
     console.print(_ways_table(answer))
     for what, why in answer.refused:
         console.print(Text(f"not tried: {what}: {why}", style="dim"))
@@ -40,17 +44,26 @@ def print_plan(answer: Answer, *, explain: bool) -> None:
 
 
 def say_miss(answer: Answer) -> str:
-    """Nothing fits: what is closest, how far it misses, what would help."""
+    """Nothing is chosen: what is closest, how far it misses, what would help."""
     closest = min(answer.ways, key=lambda way: way.predicted_bytes)
-    short = closest.predicted_bytes - answer.capacity_bytes
-    allowed = [what for what, why in answer.refused if "allow=" in why]
-    help_ = f"allow something lossy ({', '.join(allowed)}), " if allowed else ""
+    sizes = f"{format_bytes(closest.predicted_bytes)} of {format_bytes(answer.capacity_bytes)}"
+    way = f"{closest.label} ({closest.spread}) with micro-batches of {closest.micro_batch_tokens} tokens"
+    if closest.fits:  # by formula or before its pieces are laid out, which is no reason to start a run with it
+        return f"Nothing fits for certain. The closest, {way}, takes {sizes}; {_say_help(answer)}"
+    short_bytes = closest.predicted_bytes - answer.capacity_bytes
     return (
-        f"Nothing fits. The closest, {closest.label} ({closest.spread}) with micro-batches of "
-        f"{closest.micro_batch_tokens} tokens, needs {format_bytes(closest.predicted_bytes)} and misses by "
-        f"{format_bytes(short)}. What would help: {help_}a card with more memory (--gpu), more cards (--gpus), "
-        "shorter texts (task.max_source_tokens), a smaller model."
+        f"Nothing fits. The closest, {way}, needs {sizes} and misses by {format_bytes(short_bytes)} "
+        f"({format_share(short_bytes / answer.capacity_bytes)}); {_say_help(answer)}"
     )
+
+
+def _say_help(answer: Answer) -> str:
+    lossy = [what for what, why in answer.refused if "allow=" in why]
+    help_ = f"allow something lossy ({', '.join(lossy)}), " if lossy else ""
+    device = "a card with more memory (--gpu), more cards (--gpus)"
+    if answer.target_kind == "cpu":
+        device = "a machine with more memory"
+    return f"what would help: {help_}{device}, shorter texts (task.max_source_tokens), a smaller model"
 
 
 def print_explained(console: Console, explained: Explained, capacity_bytes: int) -> None:
@@ -95,6 +108,15 @@ def print_rates(rates: Rates) -> None:
 def _headline(answer: Answer) -> str:
     steps = f"{format_count(answer.total_steps)} steps of {format_count(answer.real_tokens_per_step)} tokens on average"
     return f"{answer.target}, {format_bytes(answer.capacity_bytes)} usable; {steps}"
+
+
+def _say_resident(way: Way, explained: Explained) -> str:
+    """What the system shows for the process, which on a CPU depends on what becomes of freed memory."""
+    kept = int(way.predicted_bytes + (KEPT_AT_MOST - 1) * explained.allocated_bytes)
+    return (
+        f"resident memory of the process: {format_bytes(way.predicted_bytes)} with strategy.host_memory=return, "
+        f"up to {format_bytes(kept)} with keep, which is faster"
+    )
 
 
 def _say_asked(answer: Answer) -> str:

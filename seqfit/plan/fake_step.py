@@ -122,6 +122,11 @@ class FakeStep:
 class _AnyValue(TorchDispatchMode):
     """Answers where a model asks for a value (is one infinite? how large is a weight?): false, or one half."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here, and the guard against it would be entered at every operation."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

@@ -35,7 +35,7 @@ from seqfit.plan.fake_step import Subject
 from seqfit.plan.shape import Shape, join_micro_batches
 from seqfit.step.build import BuiltStep, build_step, choose_weights
 from seqfit.step.precision import Precision
-from seqfit.step.step import TrainStep
+from seqfit.step.step import StepOutcome, TrainStep
 
 _FIRST_WORD, _LAST_WORD = 3, 99  # ids that every vocabulary has, behind padding and end
 _PADDING = Padding(pad_id=0, decoder_start_id=0)
@@ -57,13 +57,19 @@ def draw_batch(shapes: Sequence[Shape]) -> GlobalBatch:
 
 def measure_peak_bytes(step: TrainStep, batch: GlobalBatch) -> int:
     """Allocated bytes at the peak of one step. A step went before: the first one makes the optimizer's state."""
+    _, peak_bytes = run_measured(step, batch)
+    return peak_bytes
+
+
+def run_measured(step: TrainStep, batch: GlobalBatch) -> tuple[StepOutcome, int]:
+    """One step, and the allocated bytes at its peak: what lasts, and the most that came on top of it."""
     before_bytes = sum({tensor.untyped_storage()._cdata: _bytes(tensor) for tensor in _lasting(step, batch)}.values())
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-        step(batch)
+        outcome = step(batch)
     recorded = profiled.profiler.kineto_results.events()
     memory = sorted((event for event in recorded if event.name() == "[memory]"), key=lambda event: event.start_ns())
     assert memory, "torch recorded no allocation"
-    return before_bytes + int(max(accumulate(event.nbytes() for event in memory)))
+    return outcome, before_bytes + int(max(accumulate(event.nbytes() for event in memory)))
 
 
 def _lasting(step: TrainStep, batch: GlobalBatch) -> Iterator[torch.Tensor]:

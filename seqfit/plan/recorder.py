@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
@@ -51,6 +52,11 @@ class Recorder(TorchDispatchMode):
         self._waits_for_end = False  # a backward is due whose end isn't asked for yet
         self._hooks = ExitStack()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here, and the guard against it would be entered at every operation."""
+        return False
+
     def __enter__(self) -> Recorder:
         for hook in (register_module_forward_pre_hook(self._enter_module), _after_each_module(self._leave_module)):
             self._hooks.callback(hook.remove)
@@ -81,8 +87,8 @@ class Recorder(TorchDispatchMode):
     ) -> Any:
         """Runs the operation, then looks at what it returned."""
         kwargs = kwargs or {}
-        if func is torch.ops.prim.device.default:  # fake tensors ask for their device this way, thrice an operation
-            return func(*args, **kwargs)
+        if func is torch.ops.prim.device.default:  # asked twice an operation: the modes below would say the same
+            return _device_of(args[0])
         self._settle_sum()
         output = func(*args, **kwargs)
         name = func._overloadpacket.__name__
@@ -90,7 +96,7 @@ class Recorder(TorchDispatchMode):
         if not func.is_view and not name.startswith(_WITHOUT_KERNEL):
             self._note_kernel(func, name, args, kwargs, output)
         self._apply_rules(name, args, taken)
-        if self.phase == "backward" and self._node is None and name == "add" and taken:
+        if self.phase == "backward" and self._node is None and name == "add" and taken and not args[0]._is_view():
             self._sum = self._numbers[_storage_key(args[0])], len(self.tape.events) - 1
         return output
 
@@ -133,14 +139,18 @@ class Recorder(TorchDispatchMode):
                 self._give(held)
 
     def _settle_sum(self) -> None:
-        """The engine adds in place unless it is watched: a sum that outlives its first part has that part's memory."""
+        """The engine adds in place unless it is watched: a sum that outlives its first part has that part's memory.
+
+        Not if that part is a view, such as the gradient of a tied head that was turned round: its base holds on to the
+        memory, so the engine takes new memory for the sum (`can_accumulate_inplace` in autograd's input_buffer.cpp).
+        """
         if self._sum is None:
             return
         first, taken_at = self._sum
         self._sum = None
         events = self.tape.events
         if ~first in events[taken_at + 1 :]:
-            events.remove(~first)
+            del events[events.index(~first, taken_at + 1)]
             events.insert(taken_at, ~first)
 
     def _note_kernel(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
@@ -218,6 +228,11 @@ class Recorder(TorchDispatchMode):
     def _name_gradient(self, parameter: torch.Tensor) -> None:
         if parameter.grad is not None:
             self.own([parameter.grad], GRADIENTS)
+
+
+def _device_of(tensor: FakeTensor) -> torch.device:
+    """As FakeTensorMode answers; real tensors are never asked this way."""
+    return torch.device("meta") if tensor.fake_mode.in_kernel_invocation else tensor.fake_device
 
 
 def _after_each_module(hook: Callable[..., None]) -> Any:

@@ -9,21 +9,25 @@ card: the polynomials propose, the trace decides.
 from __future__ import annotations
 
 import copy
+import gc
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from seqfit.data.batching import Batching, MicroBatchRule
 from seqfit.data.row_index import Progress
+from seqfit.errors import PlanError, complain
 from seqfit.model.build import Outline
 from seqfit.plan.anatomy import Anatomy, explain_tape
+from seqfit.plan.eight_bit import shrink_model, shrink_tape
 from seqfit.plan.fake_step import FakeStep, Subject
 from seqfit.plan.memory import Memory, measure_steps
 from seqfit.plan.parallel_cost import ALONE, WAYS, Spread, memory_change, step_seconds
 from seqfit.plan.step_model import StepModel, model_step
 from seqfit.plan.tape import WEIGHTS, Tape
 from seqfit.plan.target import Target
-from seqfit.plan.variants import Refusal, Variant, list_variants
+from seqfit.plan.variants import Refusal, Variant, build_variant, list_variants
 from seqfit.plan.workload import Workload
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.step.build import Limits, build_rule
@@ -92,14 +96,15 @@ def search(question: Question, progress: Progress = lambda *_: None) -> Plan:
     variants, refusals = _list_variants(question)
     models: dict[Variant, StepModel] = {}
     candidates: list[Candidate] = []
-    for number, variant in enumerate(variants):
-        progress("planning", number, len(variants))
-        if _is_pointless(variant, candidates):
-            continue
-        models[variant] = _model(question, variant)
-        candidates += _try_budgets(question, variant, models[variant])
-    progress("planning", len(variants), len(variants))
-    chosen, memory, tape, events = _verify(question, models, candidates)
+    with _quick_collections():
+        for number, variant in enumerate(variants):
+            progress("planning", number, len(variants))
+            if _is_pointless(variant, candidates):
+                continue
+            models[variant] = _model(question, variant, models)
+            candidates += _try_budgets(question, variant, models[variant])
+        progress("planning", len(variants), len(variants))
+        chosen, memory, tape, events = _verify(question, models, candidates)
     steps = question.workload.sample()
     return Plan(
         chosen=chosen,
@@ -111,8 +116,29 @@ def search(question: Question, progress: Progress = lambda *_: None) -> Plan:
         real_tokens=question.workload.real_tokens(steps) / len(steps),
         total_steps=question.workload.total_steps,
         rates_source=question.target.rates(variants[0].precision).source,
-        events=events,
+        events=[*events, *_warn(chosen)],
     )
+
+
+def _warn(chosen: Candidate | None) -> Iterator[str]:
+    if chosen is not None and chosen.strategy.optimizer_in_backward:
+        yield (
+            "Weights are updated in the backward, so a step that runs out of memory leaves some of them updated: such "
+            "a run goes back to its last snapshot, not to the beginning of the step"
+        )
+    if chosen is not None and chosen.strategy.optimizer == "8bit":
+        yield "8-bit AdamW is predicted by rule; it needs bitsandbytes or torchao where it is trained"
+
+
+@contextmanager
+def _quick_collections() -> Iterator[None]:
+    """Each trace begins with a collection; it need not walk through all of torch and transformers again."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def predict(question: Question, strategy: Strategy, precision: str) -> tuple[Memory, Tape, float]:
@@ -129,13 +155,24 @@ def quick_predict(question: Question, strategy: Strategy, precision: str) -> tup
 
 
 def _predict(question: Question, strategy: Strategy, precision: str) -> tuple[Variant, StepModel, float]:
-    variant = Variant(
-        tuple(strategy.model_dump(exclude_defaults=True, exclude={"name", "precision"}).items()), precision
-    )
+    _check_precision(question.target, precision)
+    variant = build_variant(strategy, precision)
     model = _model(question, variant)
     rule = _rule(question, strategy, model.batching)
     steps = question.workload.cut(rule, question.workload.sample())
     return variant, model, float(model.step_seconds(steps, question.target.rates(precision)).mean())
+
+
+def _check_precision(target: Target, precision: str) -> None:
+    """As training refuses it."""
+    if precision == "bf16" and target.kind == "gpu" and not target.has_bf16:
+        raise PlanError(
+            complain(
+                f"strategy.precision is 'bf16' on {target.name}",
+                "this card has no bf16 in hardware",
+                "Set strategy.precision=fp32 or auto, or plan for a card that has it (--gpu)",
+            )
+        )
 
 
 def pareto_front(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -150,6 +187,8 @@ def pareto_front(candidates: Sequence[Candidate]) -> list[Candidate]:
 def quick_search(question: Question) -> tuple[Strategy, Memory, float] | None:
     """The first variant, plainest first, that fits at all: strategy, memory and seconds. For a run that is to start."""
     for variant in _list_variants(replace(question, kept_words=None))[0]:  # trimming is the recipe's to state
+        if variant.traced != variant:  # 8 bits need a package: they are the user's to ask for
+            continue
         model = _model(question, variant)
         candidates = [candidate for candidate in _try_budgets(question, variant, model) if candidate.spread == ALONE]
         for candidate in _in_order([candidate for candidate in candidates if candidate.fits]):
@@ -179,7 +218,11 @@ def _is_pointless(variant: Variant, candidates: Sequence[Candidate]) -> bool:
     return bool(halves) and variant.precision == "fp32" and dict(variant.fields).get("recompute", "none") != "none"
 
 
-def _model(question: Question, variant: Variant) -> StepModel:
+def _model(question: Question, variant: Variant, known: Mapping[Variant, StepModel] | None = None) -> StepModel:
+    """Traced, or derived from what is known already."""
+    traced = variant.traced
+    if traced != variant:
+        return shrink_model((known or {}).get(traced) or _model(question, traced))
     fake = FakeStep(_subject(question, variant))
     rule = _rule(question, variant.strategy, fake.batching)
     steps = question.workload.cut(rule, question.workload.largest())
@@ -191,7 +234,8 @@ def _subject(question: Question, variant: Variant) -> Subject:
     if variant.vocabulary is not None:
         outline = replace(outline, config=copy.deepcopy(outline.config))
         outline.config.vocab_size = variant.vocabulary
-    return Subject(outline, question.model, question.train, variant.strategy, variant.precision, question.target.rules)
+    strategy = variant.traced.strategy
+    return Subject(outline, question.model, question.train, strategy, variant.precision, question.target.rules)
 
 
 def _rule(question: Question, strategy: Strategy, batching: Batching) -> MicroBatchRule:
@@ -287,6 +331,8 @@ def _measure(question: Question, variant: Variant, model: StepModel, strategy: S
     steps = workload.cut(_rule(question, strategy, model.batching), workload.sample())
     shape, alone = model.largest(steps)
     tape = FakeStep(_subject(question, variant)).trace([shape] if alone else [shape, shape])
+    if variant.traced != variant:
+        tape = shrink_tape(tape)
     if target.kind == "cpu":
         return measure_steps([[tape]], target.rules), tape
     return _estimate(question, model, strategy), tape

@@ -1,14 +1,19 @@
 """The ways of training that a plan compares, and those that it may not use, with the reason.
 
 In: what the recipe states, allows and fixes, and the target. Out: `Variant`s to trace and `Refusal`s to print. Lossless
-choices are free; a lossy one is tried only where the recipe's `allow:` names it. Micro-batch sizes are not here: they
-are cheap to try once a variant is traced.
+choices are free and tried in every combination; a lossy one is tried only where the recipe's `allow:` names it, and one
+at a time, for each adds as many traces as all lossless ones together:
+
+    allow [bf16, lora]     bf16 x recompute x attention,  bf16 + LoRA x recompute x attention,  fp32 x ...
+
+Micro-batch sizes are not here: they are cheap to try once a variant is traced. Nor are AdamW's kernels: `auto`
+takes the fused one, which is a single pass over each tensor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -17,6 +22,7 @@ from seqfit.step.execution import SHORT_ON_GPU
 from seqfit.strategy.schema import Strategy
 
 _LORA_RANK = 16
+_EIGHT_BIT = ("optimizer", "8bit")
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,11 @@ class Variant:
     fields: tuple[tuple[str, Any], ...]
     precision: str
     vocabulary: int | None = None  # words that trimming leaves
+
+    @property
+    def traced(self) -> Variant:
+        """What is traced for it: 8-bit state is a rule on top of plain AdamW (`eight_bit`)."""
+        return replace(self, fields=tuple(field for field in self.fields if field != _EIGHT_BIT))
 
     @property
     def strategy(self) -> Strategy:
@@ -62,15 +73,29 @@ def list_variants(
     allowed = set(allow)
     refusals = [*_refuse(allowed, train, model, fixed, has_bf16=has_bf16, on_gpu=on_gpu)]
     precisions = _precisions(allowed, fixed, on_gpu=on_gpu, has_bf16=has_bf16)
-    choices = _choices(allowed, model, train, fixed, short=on_gpu and longest <= SHORT_ON_GPU)
+    choices = _lossless(train, fixed, short=on_gpu and longest <= SHORT_ON_GPU)
     base = {name: value for name, value in fixed.items() if name not in ("name", "precision", *choices)}
+    lossy = [change for change in _lossy(allowed, model, train) if not change.keys() & fixed.keys()]
     variants = [
-        Variant(tuple({**base, **_changed(zip(choices, values, strict=True))}.items()), precision)
-        for precision, values in product(precisions, product(*choices.values()))
+        _build({**base, **_changed(zip(choices, values, strict=True)), **change}, precision)
+        for precision, change, values in product(precisions, [{}, *lossy], product(*choices.values()))
     ]
     if kept_words is not None and "trim" in allowed and model.trim_vocabulary is None:
-        variants += [Variant(variant.fields, variant.precision, kept_words) for variant in variants[:1]]
+        of_first = [variant for variant in variants if variant.precision == precisions[0]]
+        plainest_and_leanest = dict.fromkeys((of_first[0], of_first[-1]))
+        variants += [replace(variant, vocabulary=kept_words) for variant in plainest_and_leanest]
     return variants, refusals
+
+
+def build_variant(strategy: Strategy, precision: str) -> Variant:
+    """Of one given strategy."""
+    return _build(strategy.model_dump(exclude_defaults=True, exclude={"name", "precision"}), precision)
+
+
+def _build(fields: Mapping[str, Any], precision: str) -> Variant:
+    """Lists become tuples, so that variants can be looked up."""
+    kept = ((name, tuple(value) if isinstance(value, list) else value) for name, value in fields.items())
+    return Variant(tuple(kept), precision)
 
 
 def _precisions(allowed: set[str], fixed: Mapping[str, Any], *, on_gpu: bool, has_bf16: bool) -> list[str]:
@@ -84,22 +109,25 @@ def _precisions(allowed: set[str], fixed: Mapping[str, Any], *, on_gpu: bool, ha
     return ["fp16", "fp32"] if "fp16" in allowed else ["fp32"]
 
 
-def _choices(
-    allowed: set[str], model: ModelRecipe, train: TrainRecipe, fixed: Mapping[str, Any], *, short: bool
-) -> dict[str, list[Any]]:
+def _lossless(train: TrainRecipe, fixed: Mapping[str, Any], *, short: bool) -> dict[str, list[Any]]:
     """Field -> the values to try, the default first."""
     choices: dict[str, list[Any]] = {"recompute": ["none", "alternate", "blocks"]}
     if short:  # else auto is blockwise by itself
         choices["attention"] = ["auto", "blockwise"]
     if train.clip_norm is None:
         choices["optimizer_in_backward"] = [False, True]
-    if "adafactor" in allowed and train.optimizer.name == "adamw":
-        choices["optimizer"] = ["recipe", "adafactor"]
-    if "lora" in allowed and model.lora is None:
-        choices["lora_rank"] = [None, _LORA_RANK]
-    if "freeze" in allowed and not model.freeze:
-        choices["freeze"] = [[], ["embeddings"]]
     return {name: [fixed[name]] if name in fixed else values for name, values in choices.items()}
+
+
+def _lossy(allowed: set[str], model: ModelRecipe, train: TrainRecipe) -> Iterator[dict[str, Any]]:
+    """What the recipe allows to differ, one at a time."""
+    for optimizer in ("adafactor", "8bit"):
+        if optimizer in allowed and train.optimizer.name == "adamw":
+            yield {"optimizer": optimizer}
+    if "freeze" in allowed and not model.freeze:
+        yield {"freeze": ["embeddings"]}
+    if "lora" in allowed and model.lora is None:
+        yield {"lora_rank": _LORA_RANK}
 
 
 def _changed(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:

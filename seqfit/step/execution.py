@@ -18,7 +18,7 @@ from seqfit.model.loss import LossModel, LossRule
 from seqfit.model.ragged import Ragged, explain_why_not
 from seqfit.recipe.schema import TrainRecipe
 from seqfit.step.compiling import compile_blocks
-from seqfit.step.host_memory import keep_freed_memory
+from seqfit.step.host_memory import arrange_freed_memory
 from seqfit.step.recompute import enable_recompute
 from seqfit.strategy.schema import Strategy
 
@@ -63,7 +63,9 @@ def build_execution(model: PreTrainedModel, strategy: Strategy, train: TrainReci
     if ragged is None and strategy.attention == "eager":
         model.set_attn_implementation("eager")
     if device.type == "cpu":
-        keep_freed_memory()
+        arranged = arrange_freed_memory(strategy.host_memory)
+        if arranged is not None:
+            events.append(("memory", arranged))
     if strategy.compile:
         events.append(("compile", f"{compile_blocks(model, device)} blocks, at the first steps"))
     rule = LossRule(train.label_smoothing, train.z_loss, chunked=strategy.loss == "chunked")

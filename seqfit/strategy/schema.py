@@ -65,6 +65,11 @@ class Strategy(Part):
         default_factory=list, description="Parts whose weights stay as they are (lossy)."
     )
     threads: Annotated[int, Field(ge=1)] | None = Field(None, description="CPU threads; default: the number of cores.")
+    host_memory: Literal["keep", "return"] | None = Field(
+        None,
+        description="Memory that a step frees on a CPU (glibc): keep it for the next one, which is faster, or return "
+        "it to the system, which takes the least memory; default: keep, unless that might not fit.",
+    )
     telemetry_hz: Annotated[float, Field(ge=0, le=50)] = Field(
         2.0, description="Readings of GPUs and host a second, by a process of its own; 0: none."
     )

@@ -23,9 +23,11 @@ from seqfit.plan.search import Question, quick_predict, quick_search
 from seqfit.plan.stored import plan_key
 from seqfit.plan.target import Target, card_target, cpu_target
 from seqfit.recipe.schema import Recipe
+from seqfit.step.host_memory import should_return
 from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import Strategy
 from seqfit.telemetry.host import read_peak_bytes
+from seqfit.train.peak import PeakWatch
 from seqfit.units import format_bytes, format_seconds
 
 
@@ -37,6 +39,27 @@ class Forecast:
     predicted_peak_bytes: int | None  # tensors; on a GPU with what the allocator adds
     predicted_step_seconds: float | None
     events: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Predicted and measured, as they stand in the manifest."""
+
+    predicted_peak_bytes: int | None
+    measured_peak_bytes: int | None
+    measured_peak_is: str  # of what, and of which steps
+    resident_growth_bytes: int  # of the process: with evaluation and what glibc keeps, less what planning left free
+    predicted_step_seconds: float | None
+    measured_step_seconds: float | None
+
+    def __str__(self) -> str:
+        predicted, measured = self.predicted_peak_bytes or 0, self.measured_peak_bytes
+        memory = self.measured_peak_is if measured is None else f"{format_bytes(measured)} {self.measured_peak_is}"
+        return (
+            f"memory {format_bytes(predicted)} predicted, {memory}; a step "
+            f"{format_seconds(self.predicted_step_seconds or 0)} predicted, "
+            f"{format_seconds(self.measured_step_seconds or 0)} measured"
+        )
 
 
 def make_forecast(recipe: Recipe, data: PreparedData, device: torch.device, *, words: int | None = None) -> Forecast:
@@ -66,22 +89,22 @@ def make_forecast(recipe: Recipe, data: PreparedData, device: torch.device, *, w
 
 
 def compare_with_measured(
-    forecast: Forecast, device: torch.device, *, before_bytes: int, step_seconds: float | None
-) -> dict[str, float | int | None]:
-    """Predicted and measured side by side. `before_bytes` is what the process took before its model came.
-
-    On a CPU the peak is that of the process, so it also holds what evaluation and libraries took in the meantime.
-    """
+    forecast: Forecast, device: torch.device, peak: PeakWatch, *, before_bytes: int, step_seconds: float | None
+) -> Compared:
+    """Predicted and measured side by side. `before_bytes` is what the process took before its model came."""
     if device.type == "cuda":
-        measured_bytes = torch.cuda.max_memory_reserved(device)
+        measured_bytes: int | None = torch.cuda.max_memory_reserved(device)
+        measured_is = "reserved by torch's allocator, whole run"
     else:
-        measured_bytes = read_peak_bytes(os.getpid()) - before_bytes
-    return {
-        "predicted_peak_bytes": forecast.predicted_peak_bytes,
-        "measured_peak_bytes": measured_bytes,
-        "predicted_step_seconds": forecast.predicted_step_seconds,
-        "measured_step_seconds": step_seconds,
-    }
+        measured_bytes, measured_is = peak.peak_bytes, peak.describe()
+    return Compared(
+        predicted_peak_bytes=forecast.predicted_peak_bytes,
+        measured_peak_bytes=measured_bytes,
+        measured_peak_is=measured_is,
+        resident_growth_bytes=read_peak_bytes(os.getpid()) - before_bytes,
+        predicted_step_seconds=forecast.predicted_step_seconds,
+        measured_step_seconds=step_seconds,
+    )
 
 
 def _predict(recipe: Recipe, question: Question) -> dict[str, Any]:
@@ -108,6 +131,10 @@ def _say(recipe: Recipe, target: Target, found: dict[str, Any]) -> Forecast:
     if found["total"] > target.capacity_bytes:
         short = format_bytes(found["total"] - target.capacity_bytes)
         events.append(("plan", f"that is {short} more than there is; `seqfit plan` shows what fits"))
+    if target.kind == "cpu" and strategy.host_memory is None and should_return(found["bytes"], target.capacity_bytes):
+        strategy = strategy.model_copy(update={"host_memory": "return"})
+        usable = format_bytes(target.capacity_bytes)
+        events.append(("memory", f"strategy.host_memory=return: kept memory might need more than {usable}"))
     return Forecast(strategy, found["bytes"], found["seconds"], events)
 
 

@@ -26,6 +26,7 @@ from seqfit.rundir.records import EvaluationRecord
 from seqfit.rundir.writer import RunWriter
 from seqfit.step.optimizers import set_learning_rate
 from seqfit.train.job import Job
+from seqfit.train.peak import PeakWatch
 from seqfit.train.schedules import Schedule
 from seqfit.train.step_log import StepLog, explain_nan
 from seqfit.train.view import View
@@ -68,6 +69,7 @@ class TrainingLoop:
         self._job = job
         self._recipe = job.recipe
         self._step = job.step
+        self.peak = PeakWatch(job.step, is_wanted=job.forecast.predicted_peak_bytes is not None)
         self._schedule = Schedule(job.recipe.train.schedule, job.total_steps)
         self._writer = writer
         self._view = view
@@ -86,7 +88,7 @@ class TrainingLoop:
             for number, batch in enumerate(self._clock.each("data_wait", batches), 1):
                 self._number = number
                 rate = self._set_learning_rate(number)
-                outcome = self._step(batch)
+                outcome = self.peak(number, batch)
                 self._log.write()  # of the step before: the device is busy with this one
                 self._log.observe(outcome, batch)
                 self._view.advance(number)

@@ -10,6 +10,7 @@ import platform
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,10 @@ from seqfit.telemetry.recorder import Recorder
 from seqfit.train.forecast import compare_with_measured
 from seqfit.train.job import Job, build_job
 from seqfit.train.loop import TrainingLoop
+from seqfit.train.peak import PeakWatch
 from seqfit.train.view import Silent, View
 from seqfit.train.work import describe_work
-from seqfit.units import format_bytes, format_count, format_seconds
+from seqfit.units import format_count
 
 
 def train(
@@ -49,7 +51,7 @@ def train(
     """Fine-tune as the recipe says; `out` is the run directory, by default runs/NAME-TIME."""
     name = name or (Path(recipe).stem if isinstance(recipe, str | Path) else "run")
     recipe = anchor_paths(load_checked_recipe(recipe, overrides))
-    path = Path(out) if out is not None else Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    path = Path(out) if out is not None else choose_folder(name)
     with view if view is not None else Silent() as shown:
         RunWriter.check_free(path)
         job, data = build_job(recipe, shown)
@@ -57,6 +59,11 @@ def train(
         _write_start(writer, job, data)
         _train(job, writer, shown)
     return Run(path)
+
+
+def choose_folder(name: str) -> Path:
+    """Where a run goes that is told no place."""
+    return Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
 def _write_start(writer: RunWriter, job: Job, data: PreparedData) -> None:
@@ -96,10 +103,11 @@ def _train(job: Job, writer: RunWriter, view: View) -> None:
     writer.write_manifest(absent=work.absent)
     loop = TrainingLoop(job, writer, view, work)
     try:
+        # The one place that starts a sampler. It reads the whole host: of several ranks on one, only the first may.
         with Recorder(writer.path, job.strategy.telemetry_hz, writer.event):
             steps = loop.run()
         status = "finished"
-        writer.write_manifest(steps=steps, forecast=_judge_forecast(job, steps, writer))
+        writer.write_manifest(steps=steps, forecast=_judge_forecast(job, loop.peak, steps, writer))
     except KeyboardInterrupt:
         status = "interrupted"
         kept = "of the best evaluation so far"
@@ -116,24 +124,19 @@ def _train(job: Job, writer: RunWriter, view: View) -> None:
         writer.close()
 
 
-def _judge_forecast(job: Job, steps: int, writer: RunWriter) -> dict[str, float | int | None]:
+def _judge_forecast(job: Job, peak: PeakWatch, steps: int, writer: RunWriter) -> dict[str, Any]:
     """What was predicted and what was measured, also in words."""
     within = sum(seconds for phase, seconds in job.step.clock.totals.items() if phase not in BETWEEN_STEPS)
     compared = compare_with_measured(
         job.forecast,
         job.step.precision.device,
+        peak,
         before_bytes=job.before_bytes,
-        step_seconds=within / steps if steps else None,
+        step_seconds=(within - peak.watched_seconds) / (steps - peak.watched_steps) if steps else None,
     )
-    predicted, measured = compared["predicted_peak_bytes"], compared["measured_peak_bytes"]
-    if predicted is not None and measured is not None and compared["measured_step_seconds"]:
-        writer.event(
-            "forecast",
-            f"memory {format_bytes(predicted)} predicted, {format_bytes(measured)} measured; a step "
-            f"{format_seconds(compared['predicted_step_seconds'] or 0)} predicted, "
-            f"{format_seconds(compared['measured_step_seconds'])} measured",
-        )
-    return compared
+    if compared.predicted_peak_bytes is not None and steps:
+        writer.event("forecast", str(compared))
+    return asdict(compared)
 
 
 def _headline(job: Job) -> str:

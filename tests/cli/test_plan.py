@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from seqfit.cli.main import main
-from seqfit.plan.answer import Answer
+from seqfit.cli.plan_view import say_miss
+from seqfit.plan.answer import Answer, Way
 
 QUICK = ["--no-data", "--source-tokens", "48", "--target-tokens", "6", "train.batch_examples=4"]
 
@@ -70,14 +71,68 @@ def test_a_stored_plan_needs_no_torch(planned: tuple[Answer, Path]) -> None:
     assert done.stderr.strip().splitlines()[-1] == "0 False"
 
 
+def make_answer(*ways: Way, refused: list[tuple[str, str]] | None = None) -> Answer:
+    """A plan for a card of 10 GiB that has chosen none of these ways."""
+    return Answer(
+        target="a card",
+        target_kind="gpu",
+        capacity_bytes=10 * 2**30,
+        real_tokens_per_step=100.0,
+        total_steps=10,
+        rates_source="",
+        chosen=None,
+        asked=None,
+        explained=None,
+        ways=list(ways),
+        front=[],
+        refused=refused or [],
+        events=[],
+    )
+
+
+def make_way(label: str, spread: str, gibibytes: int, *, fits: bool) -> Way:
+    return Way(label, spread, 512, 4.0, gibibytes * 2**30, 1.0, fits, [])
+
+
+def test_where_nothing_fits_the_closest_way_and_its_miss_are_told() -> None:
+    ways = [make_way("fp32", "one device", 40, fits=False), make_way("bf16", "one device", 15, fits=False)]
+    told = say_miss(make_answer(*ways, refused=[("LoRA", "lossy: 'allow=[lora]'"), ("bf16", "the card has none")]))
+    assert told.startswith("Nothing fits. The closest, bf16 (one device) with micro-batches of 512 tokens")
+    assert "needs 15.0 GiB of 10.0 GiB and misses by 5.0 GiB (50.0%)" in told
+    assert "allow something lossy (LoRA), a card with more memory" in told
+
+
+def test_a_way_that_fits_by_formula_alone_does_not_miss() -> None:
+    ways = [make_way("fp32", "one device", 15, fits=False), make_way("fp32", "fsdp, 2 GPUs", 8, fits=True)]
+    told = say_miss(make_answer(*ways))
+    assert told.startswith("Nothing fits for certain. The closest, fp32 (fsdp, 2 GPUs)")
+    assert "takes 8.0 GiB of 10.0 GiB" in told
+    assert "misses" not in told
+
+
+def test_a_plan_that_chooses_nothing_ends_with_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = make_answer(make_way("fp32", "one device", 15, fits=False))
+    monkeypatch.setattr("seqfit.api.plan", lambda *_, **__: answer)
+    assert main(["plan", "demo"]) == 1
+    assert "misses by 5.0 GiB" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--gpu", "rtx3099"], "Did you mean rtx3090"),
+        (["--gpu", "h10"], "Did you mean"),
         (["--gpu", "a100"], "a100-40"),
         (["--gpus", "0"], "at least one"),
         (["--no-data"], "--source-tokens 512"),
         (["--no-data", "--source-tokens", "0", "--target-tokens", "3"], "at least one token"),
+        (["--no-data", "--source-tokens", "9", "--target-tokens", "0"], "Give a length from 1 on: --target-tokens 64"),
+        (["--what-if", "max_source_tokens=0"], "at least one token"),
+        (["strategy={attention: eager, batching: ragged}"], "Set strategy.batching=grouped"),
+        (["strategy={optimizer_in_backward: true}"], "needs the norm of all gradients"),
+        (["strategy={optimizer: 8bit}"], "allow=[bf16, 8bit]"),
     ],
 )
 def test_what_cannot_be_planned_is_told(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

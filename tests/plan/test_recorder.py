@@ -65,6 +65,28 @@ def test_the_second_gradient_of_a_tensor_is_added_into_the_first_ones_memory() -
     assert tape.blocks[~tape.events[taken_at - 1]].bytes == tape.blocks[number].bytes
 
 
+def test_a_gradient_that_is_a_view_is_not_added_to_in_place() -> None:
+    """Its base holds on to the memory, so the engine takes new memory for the sum, as with a tied head."""
+
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(64, 64))
+
+        def forward(self, given: torch.Tensor) -> torch.Tensor:
+            return ((given @ self.weight.exp()) @ self.weight.t()).sum()
+
+    net = Tied()
+    recorder = Recorder(net)
+    with recorder:
+        net(torch.ones(2, 64)).backward()
+    tape = recorder.tape
+    (number,) = [n for n, block in enumerate(tape.blocks) if block.kernel == "add" and block.bytes == 64 * 64 * 4]
+    taken_at = tape.events.index(number)
+    live = [block for block in tape.live_at(taken_at) if block.bytes == 64 * 64 * 4 and block.category == TEMPORARIES]
+    assert [block.kernel for block in live] == ["mm", "mul"]  # both parts beside their sum, which is a gradient
+
+
 def test_a_second_micro_batch_finds_the_first_ones_gradients() -> None:
     tape = record(micro_batches=2)
     assert len(tape.parts) == 2

@@ -5,17 +5,56 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from transformers import AutoModelForSeq2SeqLM, T5Config
 
+from seqfit.errors import PlanError
+from seqfit.hardware.card import find_card
+from seqfit.model.build import Outline
 from seqfit.plan.parallel_cost import ALONE
-from seqfit.plan.search import Candidate, Question, list_spreads, pareto_front, predict, quick_search, search
-from seqfit.plan.target import Target
+from seqfit.plan.search import (
+    Candidate,
+    Plan,
+    Question,
+    list_spreads,
+    pareto_front,
+    predict,
+    quick_predict,
+    quick_search,
+    search,
+)
+from seqfit.plan.target import Target, card_target
 from seqfit.plan.variants import Variant
 from seqfit.plan.workload import assume_workload
-from seqfit.recipe.schema import TrainRecipe
+from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.strategy.schema import Strategy
 
 Make = Callable[..., Question]
 PLAIN = {"recompute": "none", "attention": "auto"}  # each further choice is a second or two of tracing
+
+
+@pytest.fixture
+def outline(outline: Outline) -> Outline:
+    """One layer: half as much to trace."""
+    outline.config.num_layers = outline.config.num_decoder_layers = 1
+    return outline
+
+
+@pytest.fixture(scope="module")
+def recomputing() -> tuple[Question, Plan]:
+    """A search that only recompute is left open for, with two layers, so that every other block is not every block."""
+    config = T5Config(
+        vocab_size=256, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, decoder_start_token_id=0
+    )
+    question = Question(
+        outline=Outline(config, {}, AutoModelForSeq2SeqLM),
+        model=ModelRecipe(path="model"),
+        train=TrainRecipe(),
+        allow=("bf16",),
+        fixed={"micro_batch_tokens": 100_000, "precision": "bf16", "attention": "auto"},
+        workload=assume_workload(64, 128, 16),
+        target=card_target(find_card("rtx3090"), 1),
+    )
+    return question, search(question)
 
 
 def make_candidate(seconds: float, size: int) -> Candidate:
@@ -29,8 +68,8 @@ def test_the_front_holds_what_nothing_beats_in_both() -> None:
     assert [(item.step_seconds, item.total_bytes) for item in front] == [(1, 90), (3, 40)]
 
 
-def test_where_all_fits_the_plainest_is_chosen_and_verified(make_question: Make) -> None:
-    plan = search(make_question(fixed={"attention": "auto", "precision": "bf16"}))
+def test_where_all_fits_the_plainest_is_chosen_and_verified(recomputing: tuple[Question, Plan]) -> None:
+    plan = recomputing[1]
     assert plan.chosen is not None
     assert plan.memory is not None
     assert plan.chosen.fits
@@ -40,15 +79,11 @@ def test_where_all_fits_the_plainest_is_chosen_and_verified(make_question: Make)
     assert labels == {"bf16", "bf16, recompute every other block", "bf16, recompute every block"}
 
 
-def test_a_card_that_is_too_small_for_the_plain_way_gets_recompute(make_question: Make, card: Target) -> None:
-    question = make_question(
-        workload=assume_workload(64, 128, 16),
-        fixed={"micro_batch_tokens": 100_000, "precision": "bf16", "attention": "auto"},
-    )
-    plain = search(question).best_of_each
-    sizes = {candidate.variant.label: candidate.total_bytes for candidate in plain}
+def test_a_card_that_is_too_small_for_the_plain_way_gets_recompute(recomputing: tuple[Question, Plan]) -> None:
+    question, roomy = recomputing
+    sizes = {candidate.variant.label: candidate.total_bytes for candidate in roomy.best_of_each}
     between = (sizes["bf16"] + sizes["bf16, recompute every other block"]) // 2
-    plan = search(replace(question, target=replace(card, capacity_bytes=between)))
+    plan = search(replace(question, target=replace(question.target, capacity_bytes=between)))
     assert plan.chosen is not None
     assert plan.chosen.strategy.recompute != "none"
     assert not next(item for item in plan.best_of_each if item.variant.label == "bf16").fits
@@ -66,14 +101,16 @@ def test_lossy_ways_are_tried_only_where_they_are_allowed(make_question: Make) -
     strict = search(make_question(allow=(), fixed=PLAIN))
     assert {candidate.variant.precision for candidate in strict.best_of_each} == {"fp32"}
     assert "bf16" in {refusal.what for refusal in strict.refusals}
-    free = search(make_question(allow=("bf16", "lora"), fixed={**PLAIN, "precision": "bf16"}))
-    assert any(candidate.strategy.lora_rank == 16 for candidate in free.best_of_each)
+    free = search(make_question(allow=("bf16", "lora", "8bit"), fixed={**PLAIN, "precision": "bf16"}))
+    sizes = {candidate.variant.label: candidate.total_bytes for candidate in free.best_of_each}
+    assert set(sizes) == {"bf16", "bf16, optimizer 8bit", "bf16, LoRA of rank 16"}
+    assert sizes["bf16, optimizer 8bit"] < sizes["bf16"]
 
 
 def test_smaller_micro_batches_take_less_memory_and_more_time(make_question: Make) -> None:
     question = make_question(workload=assume_workload(64, 128, 16))
-    small, _, small_seconds = predict(question, Strategy(micro_batch_tokens=512), "fp32")
-    large, _, large_seconds = predict(question, Strategy(micro_batch_tokens=16_384), "fp32")
+    small, small_seconds = quick_predict(question, Strategy(micro_batch_tokens=512), "fp32")
+    large, large_seconds = quick_predict(question, Strategy(micro_batch_tokens=16_384), "fp32")
     assert small.allocated_bytes < large.allocated_bytes
     assert small_seconds > large_seconds
 
@@ -81,16 +118,34 @@ def test_smaller_micro_batches_take_less_memory_and_more_time(make_question: Mak
 @pytest.mark.parametrize("batching", ["ragged", "padded"])
 def test_more_examples_take_more_memory(make_question: Make, batching: Any) -> None:
     sizes = [
-        predict(make_question(workload=assume_workload(count, 64, 8)), Strategy(batching=batching), "fp32")[0]
+        quick_predict(make_question(workload=assume_workload(count, 64, 8)), Strategy(batching=batching), "fp32")[0]
         for count in (8, 16)
     ]
     assert sizes[0].parts["activations"] < sizes[1].parts["activations"]
 
 
-def test_updates_in_backward_are_tried_without_clipping(make_question: Make) -> None:
-    plan = search(make_question(train=TrainRecipe(clip_norm=None), fixed={**PLAIN, "precision": "fp32"}))
+def test_a_strategy_of_8_bits_is_predicted_without_its_package(make_question: Make) -> None:
+    question = make_question()
+    whole, _, _ = predict(question, Strategy(), "fp32")
+    eight, tape, _ = predict(question, Strategy(optimizer="8bit"), "fp32")
+    state = sum(block.bytes for block in tape.blocks if block.category == "optimizer state")
+    assert eight.parts["optimizer state"] == state
+    assert 0.25 < state / whole.parts["optimizer state"] < 0.27
+
+
+def test_bf16_is_refused_on_a_card_without_it(make_question: Make) -> None:
+    question = make_question(target=card_target(find_card("t4"), 1))
+    with pytest.raises(PlanError, match=r"has no bf16 in hardware. Set strategy.precision=fp32"):
+        predict(question, Strategy(precision="bf16"), "bf16")
+
+
+def test_updates_in_backward_are_tried_without_clipping_and_their_price_is_told(make_question: Make) -> None:
+    fixed = {**PLAIN, "precision": "fp32"}
+    plan = search(make_question(train=TrainRecipe(clip_norm=None), fixed=fixed))
     sizes = {candidate.variant.label: candidate.total_bytes for candidate in plan.best_of_each}
     assert sizes["fp32, update in backward"] < sizes["fp32"]
+    assert plan.chosen is not None
+    assert any("last snapshot" in event for event in plan.events) == plan.chosen.strategy.optimizer_in_backward
 
 
 def test_two_cards_are_compared_in_every_way() -> None:

@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 
 import seqfit
+from seqfit.hardware.probe import probe_machine
+from seqfit.plan.target import cpu_target
+from seqfit.recipe.load import load_recipe
+from seqfit.train.forecast import _say
 
 
 @pytest.mark.forecast
@@ -17,7 +21,8 @@ def test_a_run_without_a_strategy_follows_the_plan_and_is_measured_against_it(wo
     forecast = json.loads((tmp_path / "run" / "manifest.json").read_text())["forecast"]
     assert forecast["predicted_peak_bytes"] > 0
     assert forecast["predicted_step_seconds"] > 0
-    assert forecast["measured_peak_bytes"] > 0
+    assert forecast["measured_peak_bytes"] == pytest.approx(forecast["predicted_peak_bytes"], rel=0.05)  # by polynomial
+    assert forecast["measured_peak_is"].startswith("allocated in step")
     assert forecast["measured_step_seconds"] > 0
     kinds = [event["kind"] for event in run.events()]
     assert "plan" in kinds
@@ -32,3 +37,17 @@ def test_a_stated_strategy_is_kept_and_predicted(word_recipe: Any, tmp_path: Pat
     assert "name: vanilla" in (tmp_path / "run" / "strategy.yaml").read_text()
     forecast = json.loads((tmp_path / "run" / "manifest.json").read_text())["forecast"]
     assert forecast["predicted_peak_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("stated", "share", "chosen"), [(None, 0.6, None), (None, 0.7, "return"), ("keep", 0.7, "keep")]
+)
+def test_freed_memory_is_returned_where_keeping_it_might_not_fit(
+    stated: str | None, share: float, chosen: str | None, word_recipe: Any
+) -> None:
+    recipe = load_recipe({**word_recipe, "strategy": {"host_memory": stated}})
+    target = cpu_target(probe_machine())
+    peak_bytes = int(share * target.capacity_bytes)
+    forecast = _say(recipe, target, {"strategy": None, "bytes": peak_bytes, "total": peak_bytes, "seconds": 1.0})
+    assert forecast.strategy.host_memory == chosen
+    assert ("memory" in [kind for kind, _ in forecast.events]) is (stated is None and chosen == "return")
