@@ -112,7 +112,7 @@ def _build_card(key: str, row: Mapping[str, Any]) -> Card:
         memory_bytes=row["memory_mib"] * _MIB,
         torch_bytes=row["torch_mib"] * _MIB if "torch_mib" in row else None,
         bandwidth_bytes_per_second=row["bandwidth_gb"] * 1e9,
-        flops_per_second=MappingProxyType({precision: rate * 1e12 for precision, rate in row["tflops"].items()}),
+        flops_per_second={precision: rate * 1e12 for precision, rate in row["tflops"].items()},
         pcie=row["pcie"],
         fabric=fabric and Fabric(fabric["kind"], fabric["gb"] * 1e9, fabric.get("bridge", False)),
         multiprocessors=row["sms"],

@@ -25,6 +25,9 @@ from seqfit.plan.tape import KINDS, Kernel, Tape
 # What well-shaped kernels reach of a data sheet's figures: published T5 and BERT training runs lie between 0.4 and 0.6
 # of the dense rate, copies between 0.75 and 0.85 of the bandwidth. Batched products of attention reach less.
 _PRODUCT_SHARE, _BATCHED_SHARE, _BANDWIDTH_SHARE = 0.55, 0.30, 0.80
+# FLOPs a byte from which a product's operands count as cached. T5's smallest, 512 x 512, has about 100; an adapter's of
+# rank 8 has 4, and takes as long as reading its operands does.
+_DENSE = 16
 _LAUNCH_SECONDS = 7e-6  # of an operation issued from Python without a graph
 
 
@@ -92,7 +95,13 @@ def kernel_seconds(
     arithmetic = flops / (per_second if flops.ndim == 1 else per_second[:, None])
     traffic = moved_bytes / rates.bytes_per_second
     if not rates.products_wait_for_memory:
-        traffic = traffic.copy()
-        traffic[kinds != KINDS.index("other")] = 0.0
+        is_thin = _is(kinds, "product", "half product", like=flops) & (flops < _DENSE * moved_bytes)
+        traffic = np.where(_is(kinds, "other", like=flops) | is_thin, traffic, 0.0)
     seconds: npt.NDArray[np.float64] = np.maximum(arithmetic, traffic) + calls * rates.call_seconds
     return seconds
+
+
+def _is(kinds: npt.NDArray[np.int64], *names: str, like: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Whether kernels are of some kinds, in the shape of `like`."""
+    found = np.isin(kinds, [KINDS.index(name) for name in names])
+    return found if like.ndim == 1 else found[:, None]

@@ -27,6 +27,7 @@ from seqfit.plan.parallel_cost import ALONE, WAYS, Spread, memory_change, step_s
 from seqfit.plan.step_model import StepModel, model_step
 from seqfit.plan.tape import WEIGHTS, Tape
 from seqfit.plan.target import Target
+from seqfit.plan.tracing import Tracers
 from seqfit.plan.variants import Refusal, Variant, build_variant, list_variants
 from seqfit.plan.workload import Workload
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
@@ -38,6 +39,7 @@ _SMALLEST_BUDGET, _LARGEST_BUDGET = 512, 131_072  # tokens of a micro-batch
 _HOST_BYTES = 600 * 2**20  # of a Python process with torch and transformers on a CPU, before the model
 _MARGIN = 1.04  # what the allocator adds before it is replayed
 _REPLAYED_STEPS = 24
+_MANY_LAYERS = 12
 _EQUALLY_FAST = 0.02  # no prediction is better than that
 
 
@@ -96,13 +98,15 @@ def search(question: Question, progress: Progress = lambda *_: None) -> Plan:
     variants, refusals = _list_variants(question)
     models: dict[Variant, StepModel] = {}
     candidates: list[Candidate] = []
-    with _quick_collections():
-        for number, variant in enumerate(variants):
-            progress("planning", number, len(variants))
-            if _is_pointless(variant, candidates):
-                continue
-            models[variant] = _model(question, variant, models)
-            candidates += _try_budgets(question, variant, models[variant])
+    with _quick_collections(), _build_tracers(question) as tracers:
+        for precision in dict.fromkeys(variant.precision for variant in variants):
+            wanted = [v for v in variants if v.precision == precision and not _is_pointless(v, candidates)]
+            traced = list(dict.fromkeys(variant.traced for variant in wanted))
+            known = tracers.trace(traced, lambda: progress("planning", len(models), len(variants)))
+            for variant in wanted:
+                models[variant] = known[variant] if variant in known else shrink_model(known[variant.traced])
+                candidates += _try_budgets(question, variant, models[variant])
+            progress("planning", len(models), len(variants))
         progress("planning", len(variants), len(variants))
         chosen, memory, tape, events = _verify(question, models, candidates)
     steps = question.workload.sample()
@@ -116,7 +120,7 @@ def search(question: Question, progress: Progress = lambda *_: None) -> Plan:
         real_tokens=question.workload.real_tokens(steps) / len(steps),
         total_steps=question.workload.total_steps,
         rates_source=question.target.rates(variants[0].precision).source,
-        events=[*events, *_warn(chosen)],
+        events=[*tracers.events, *events, *_warn(chosen)],
     )
 
 
@@ -128,6 +132,13 @@ def _warn(chosen: Candidate | None) -> Iterator[str]:
         )
     if chosen is not None and chosen.strategy.optimizer == "8bit":
         yield "8-bit AdamW is predicted by rule; it needs bitsandbytes or torchao where it is trained"
+
+
+def _build_tracers(question: Question) -> Tracers[Question, Variant, StepModel]:
+    """A second process pays for models of many layers."""
+    config = question.outline.config
+    layers = int(config.num_hidden_layers) + int(getattr(config, "num_decoder_layers", None) or 0)
+    return Tracers(question, trace_variant, beside=layers >= _MANY_LAYERS)
 
 
 @contextmanager
@@ -213,16 +224,20 @@ def _list_variants(question: Question) -> tuple[list[Variant], list[Refusal]]:
 
 
 def _is_pointless(variant: Variant, candidates: Sequence[Candidate]) -> bool:
-    """fp32 beside a half precision that fits without recompute is slower and larger: one of it is enough to show."""
+    """fp32 beside a half precision that fits is slower and larger: the plainest of it is enough to show."""
     halves = [candidate for candidate in candidates if candidate.variant.precision != "fp32" and candidate.fits]
-    return bool(halves) and variant.precision == "fp32" and dict(variant.fields).get("recompute", "none") != "none"
+    chosen = dict(variant.fields).keys() & {"recompute", "attention", "optimizer_in_backward"}
+    return bool(halves) and variant.precision == "fp32" and bool(chosen)
 
 
-def _model(question: Question, variant: Variant, known: Mapping[Variant, StepModel] | None = None) -> StepModel:
-    """Traced, or derived from what is known already."""
-    traced = variant.traced
-    if traced != variant:
-        return shrink_model((known or {}).get(traced) or _model(question, traced))
+def _model(question: Question, variant: Variant) -> StepModel:
+    """Traced, or derived from the trace of another."""
+    model = trace_variant(question, variant.traced)
+    return model if variant == variant.traced else shrink_model(model)
+
+
+def trace_variant(question: Question, variant: Variant) -> StepModel:
+    """Its step at a few shapes, as a function of the shape."""
     fake = FakeStep(_subject(question, variant))
     rule = _rule(question, variant.strategy, fake.batching)
     steps = question.workload.cut(rule, question.workload.largest())

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from seqfit.hardware.card import find_card
 from seqfit.plan.calibrate import fit_rates
 from seqfit.plan.duration import Rates, kernel_seconds, kinds_of, rates_of_card, sum_features
-from seqfit.plan.tape import Kernel, Tape
+from seqfit.plan.tape import KINDS, Kernel, Tape
 
 RATES = Rates("test", {"product": 1e13, "batched product": 1e12}, 1e12, 5e-6)
 
@@ -29,6 +31,14 @@ def test_a_kernel_takes_its_arithmetic_or_its_traffic_and_its_launch() -> None:
 def test_a_product_of_little_arithmetic_waits_for_memory() -> None:
     tape = make_tape(Kernel("mm", 0, "float32", 1000, int(1e9)))
     assert sum_seconds(tape) == pytest.approx(1e-3 + 5e-6)
+
+
+def test_a_calibrated_product_waits_for_memory_only_where_it_is_thin() -> None:
+    """A rate that was measured has the waiting of usual products in it; an adapter's are unusual."""
+    rates = replace(RATES, products_wait_for_memory=False)
+    kinds = np.array([KINDS.index("product")] * 2)
+    seconds = kernel_seconds(np.array([4e6, 1e8]), np.array([1e6, 1e6]), np.zeros(2), kinds, rates)
+    assert seconds.tolist() == [1e6 / 1e12, 1e8 / 1e13]
 
 
 def test_features_tell_products_from_the_rest() -> None:

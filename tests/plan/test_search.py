@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -21,9 +24,10 @@ from seqfit.plan.search import (
     quick_predict,
     quick_search,
     search,
+    trace_variant,
 )
 from seqfit.plan.target import Target, card_target
-from seqfit.plan.variants import Variant
+from seqfit.plan.variants import Variant, build_variant
 from seqfit.plan.workload import assume_workload
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.strategy.schema import Strategy
@@ -151,3 +155,14 @@ def test_updates_in_backward_are_tried_without_clipping_and_their_price_is_told(
 def test_two_cards_are_compared_in_every_way() -> None:
     assert {spread.way for spread in list_spreads(2)} == {"", "ddp", "fsdp", "pipeline", "dataparallel", "offload"}
     assert {spread.way for spread in list_spreads(1)} == {"", "offload"}
+
+
+def test_the_process_beside_a_search_traces_the_same(recomputing: tuple[Question, Plan]) -> None:
+    question, _ = recomputing
+    variant = build_variant(Strategy(micro_batch_tokens=100_000), "bf16")
+    given = pickle.dumps(question) + pickle.dumps(variant)
+    command = [sys.executable, "-m", "seqfit.plan.trace_worker"]
+    done = subprocess.run(command, input=given, capture_output=True, check=True, timeout=120)
+    there, here = pickle.loads(done.stdout), trace_variant(question, variant)
+    assert there.template.tape.events == here.template.tape.events
+    assert (there.template.block_bytes == here.template.block_bytes).all()
