@@ -6,7 +6,8 @@
     ├── ModelError             a model or tokenizer that does not load or does not fit the recipe
     ├── RunError               a run directory: missing, already there, damaged
     ├── PlanError              a card, a shape or a limit that no plan can be made for
-    └── TrainingFailed     3   training started and could not go on (the loss is not a number, ...)
+    ├── TrainingFailed     3   training started and could not go on (the loss is not a number, ...)
+    └── Stopped           75   a signal asked training to stop; --resume goes on
 
 A message has three parts: where and what was given; which rule it breaks; what to change. `complain`
 joins them, so that none is forgotten. The command line prints the message without a traceback.
@@ -49,6 +50,12 @@ class TrainingFailed(SeqfitError):
     """Training started and could not go on."""
 
     exit_code = 3
+
+
+class Stopped(SeqfitError):
+    """A signal asked training to stop, and it has saved all that it needs to go on."""
+
+    exit_code = 75  # EX_TEMPFAIL of <sysexits.h>: try again later
 
 
 def complain(given: str, rule: str, change: str) -> str:

@@ -6,6 +6,8 @@ runs/demo-20260102-030405/
   telemetry.jsonl                                  readings of GPUs and host, one sample a line, by a process of its own
   sensors.json                                     what that process reads, and why it lacks what it lacks
   checkpoint/                                      the best model, Hugging Face layout
+  snapshots/step-00000120/                         all that an exact resume needs, the last few and the best
+  .lock                                            held by the process that writes
   evaluation-test.json                             scores and predictions, written by `seqfit evaluate`
   summary.html
 """
@@ -24,11 +26,13 @@ EVENTS = "events.jsonl"
 TELEMETRY = "telemetry.jsonl"
 SENSORS = "sensors.json"
 CHECKPOINT = "checkpoint"
+SNAPSHOTS = "snapshots"
+LOCK = ".lock"
 SUMMARY = "summary.html"
 
 
 def beside(folder: Path, state: Literal["new", "old"]) -> Path:
-    """Where a checkpoint is written before it takes its place, and where the one it replaces waits meanwhile."""
+    """Where a folder is written before it takes its place, and where the one it replaces waits meanwhile."""
     return folder.with_name(f".{folder.name}.{state}")
 
 

@@ -1,32 +1,66 @@
 """Writes a run directory: records are appended and flushed line by line, files are replaced as a whole.
 
-A run that is killed leaves complete lines and at most one torn one, which the reader ignores.
+A run that is killed leaves complete lines and at most one torn one, which the reader ignores and a resume cuts off.
+One process writes a run directory at a time: it holds a lock, which the system takes back however the process ends.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-from seqfit.errors import RunError, complain
+from seqfit.errors import RunError, TrainingFailed, complain
 from seqfit.rundir import files
+from seqfit.rundir.masking import mask_text
 from seqfit.rundir.records import EvaluationRecord, EventRecord, StepRecord
+from seqfit.rundir.repair import cut_records
+
+
+@contextmanager
+def told_failures(path: Path) -> Iterator[None]:
+    """A disk that is full or gone is the user's to put right."""
+    try:
+        yield
+    except OSError as error:
+        raise TrainingFailed(
+            complain(
+                f"'{path}' can't be written ({error.strerror or error})",
+                "a run keeps its records on the disk as it goes",
+                "Make room or mend the disk, then go on with seqfit train --resume",
+            )
+        ) from error
 
 
 def write_whole(path: Path, text: str) -> None:
     """Write to a temporary name, sync, rename: a reader sees the old file or the new one, never half of one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(temporary, "w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(temporary, path)
+    with told_failures(path):
+        try:
+            with open(temporary, "w", encoding="utf-8", errors="backslashreplace") as stream:  # half a surrogate
+                stream.write(text)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def sync_folder(folder: Path) -> None:
+    """So that a name which was just given is still there after a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -42,11 +76,15 @@ class RunWriter:
         self._listener = listener
         self._streams: dict[str, TextIO] = {}
         self._manifest: dict[str, Any] = {}
+        self._lock: int | None = _take_lock(path)
 
     @staticmethod
-    def check_free(path: Path) -> None:
-        """A directory that holds anything is refused, for no run overwrites another; so is one that can't be made."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    def check_free(path: Path, *, resumes: bool = False) -> None:
+        """A directory that holds anything is refused, for no run overwrites another; so is one that can't be made.
+
+        A resume may find what a run left that was killed before it had a manifest.
+        """
+        if path.exists() and (not path.is_dir() or (any(path.iterdir()) and not (resumes and _has_just_begun(path)))):
             raise RunError(
                 complain(
                     f"'{path}' already exists",
@@ -66,11 +104,31 @@ class RunWriter:
             )
 
     @classmethod
-    def create(cls, path: Path, listener: Callable[[EventRecord], None] | None = None) -> RunWriter:
+    def create(
+        cls, path: Path, listener: Callable[[EventRecord], None] | None = None, *, resumes: bool = False
+    ) -> RunWriter:
         """A new directory."""
-        cls.check_free(path)
+        cls.check_free(path, resumes=resumes)
         path.mkdir(parents=True, exist_ok=True)
         return cls(path, listener)
+
+    @classmethod
+    def reopen(
+        cls, path: Path, manifest: dict[str, Any], listener: Callable[[EventRecord], None] | None = None
+    ) -> RunWriter:
+        """A directory that an earlier process wrote, to go on with it."""
+        writer = cls(path, listener)
+        writer._manifest = dict(manifest)
+        return writer
+
+    def forget_after(self, step: int) -> None:
+        """Take out the records of steps that a resume makes again, and torn lines, to which nothing may be appended."""
+        self._close_streams()  # the files are about to be replaced
+        lost = [cut_records(self.path / name, after_step=step) for name in (files.STEPS, files.EVALUATIONS)]
+        for name in (files.EVENTS, files.TELEMETRY):
+            cut_records(self.path / name)
+        if any(lost):
+            self.event("resume", f"{lost[0]} records of steps and {lost[1]} of evaluations after step {step} were lost")
 
     def write_manifest(self, **entries: Any) -> None:
         """Add entries to the manifest and write it anew."""
@@ -91,17 +149,23 @@ class RunWriter:
 
     def event(self, kind: str, message: str, **data: Any) -> None:
         """Append an event, and tell whoever watches the run."""
-        record = EventRecord(time.time(), kind, message, data)
+        record = EventRecord(time.time(), kind, mask_text(message), data)
         self._write_line(files.EVENTS, _without_nan(asdict(record)))
         if self._listener is not None:
             self._listener(record)
 
     def close(self) -> None:
-        """Sync and close the record files."""
-        for stream in self._streams.values():
-            stream.flush()
-            os.fsync(stream.fileno())
-            stream.close()
+        """Sync and close the record files, and let others write the directory."""
+        self._close_streams()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _close_streams(self) -> None:
+        for name, stream in self._streams.items():
+            with told_failures(self.path / name), stream:
+                stream.flush()
+                os.fsync(stream.fileno())
         self._streams.clear()
 
     def _append(self, name: str, record: dict[str, Any]) -> None:
@@ -115,7 +179,32 @@ class RunWriter:
     def _write_line(self, name: str, record: dict[str, Any]) -> None:
         if name not in self._streams:
             self._streams[name] = open(self.path / name, "a", encoding="utf-8")  # noqa: SIM115 (closed in close())
-        append_record(self._streams[name], record)
+        with told_failures(self.path / name):
+            append_record(self._streams[name], record)
+
+
+def _has_just_begun(path: Path) -> bool:
+    """Nothing but what is written before the manifest: a lock, which is ours alone, and the recipe."""
+    names = {entry.name for entry in path.iterdir()}
+    left = {name for name in names if not name.startswith(".")} - {files.RECIPE, files.STRATEGY}
+    return files.LOCK in names and not left
+
+
+def _take_lock(path: Path) -> int:
+    """A descriptor that holds the lock until it is closed; no process that is started from this one inherits it."""
+    lock = os.open(path / files.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        raise RunError(
+            complain(
+                f"another process is writing '{path}'",
+                "one process at a time may write a run directory",
+                "Wait until it ends, or choose another directory with --out",
+            )
+        ) from error
+    return lock
 
 
 def append_record(stream: TextIO, record: dict[str, Any]) -> None:

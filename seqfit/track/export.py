@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seqfit.rundir import files
+from seqfit.rundir.masking import mask_text
 from seqfit.rundir.run import Run
-from seqfit.track.masking import mask_text
 from seqfit.track.series import read_config, read_evaluation, read_sample, read_scores, read_step
 from seqfit.track.stream import Entry, Stream
 from seqfit.track.tracker import Opener, identify

@@ -17,9 +17,9 @@ from typing import Any
 
 from seqfit.recipe.yaml_text import read_yaml
 from seqfit.rundir import files
+from seqfit.rundir.masking import mask_values
 from seqfit.rundir.records import BETWEEN_STEPS
 from seqfit.rundir.run import Run
-from seqfit.track.masking import mask_values
 from seqfit.track.tracker import Value
 
 Record = Mapping[str, Any]

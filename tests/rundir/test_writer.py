@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from seqfit.errors import RunError
+from seqfit.errors import RunError, TrainingFailed
 from seqfit.rundir import EvaluationRecord, EventRecord, Run, RunWriter, StepRecord, files
 from seqfit.rundir.writer import write_json, write_whole
 
@@ -103,9 +103,10 @@ def test_a_write_that_fails_before_its_rename_leaves_the_old_file(
         raise OSError("disk full")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(TrainingFailed, match="disk full"):
         write_whole(path, "new")
     assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
 def test_a_reader_never_sees_half_of_a_file(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Keeps secrets at home: what looks like one is masked before anything goes out.
 
-In: dotted names and values, or a text. Out: the same with `***` for secrets. A run directory stays on the machine, a
-dashboard often does not; a recipe or a command line may hold a password in an address, or a token.
+In: dotted names and values, or a text. Out: the same with `***` for secrets. A recipe or a command line may hold a
+password in an address, or a token; manifests and events are copied about, and dashboards stand elsewhere.
 
     {"recipe.data.path": "https://me:pw@host/rows.csv", "recipe.train.batch_tokens": 4096}
     ->  {"recipe.data.path": "https://***@host/rows.csv", "recipe.train.batch_tokens": 4096}
@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from seqfit.track.tracker import Value
+Value = str | int | float | bool
 
 MASK = "***"
 # 'token' and not 'tokens': the second counts, the first opens doors.

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from seqfit.track.masking import mask_text, mask_values
+from seqfit.rundir.masking import mask_text, mask_values
 
 
 @pytest.mark.parametrize(
