@@ -36,6 +36,16 @@ def went_offline() -> bool:
     return "offline" in _state
 
 
+def trust_remote_code() -> None:
+    """From now on, models and tokenizers may run code that comes with them. Only a user's own word sets this."""
+    _state.add("trusted")
+
+
+def is_remote_code_trusted() -> bool:
+    """Whether the user has said so in this process. Never by a recipe: those are passed on."""
+    return "trusted" in _state
+
+
 def reach_hub(seconds: float = _PATIENCE_SECONDS) -> str | None:
     """None where the Hub answers, whatever it says, else what went wrong."""
     try:

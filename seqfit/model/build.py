@@ -30,7 +30,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from seqfit.errors import ModelError, complain
-from seqfit.hub import use_hub
+from seqfit.hub import is_remote_code_trusted, use_hub
 from seqfit.recipe.schema import ModelRecipe
 
 _DROPOUT_FIELDS = (
@@ -50,7 +50,7 @@ def load_tokenizer(model: ModelRecipe) -> PreTrainedTokenizerBase:
     _find_files(location, field, needed=_has_tokenizer, what="tokenizer (tokenizer.json, spiece.model or vocab.txt)")
     with quiet():
         try:
-            return AutoTokenizer.from_pretrained(location)
+            return AutoTokenizer.from_pretrained(location, trust_remote_code=is_remote_code_trusted())
         except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError) as error:
             raise ModelError(
                 complain(
@@ -153,7 +153,7 @@ def _load_config(model: ModelRecipe) -> tuple[PreTrainedConfig, dict[str, Any]]:
     with quiet():
         try:
             raw, _ = PreTrainedConfig.get_config_dict(model.location)
-            return AutoConfig.from_pretrained(model.location), raw
+            return AutoConfig.from_pretrained(model.location, trust_remote_code=is_remote_code_trusted()), raw
         except (OSError, ValueError, KeyError) as error:
             raise ModelError(
                 complain(
@@ -175,6 +175,7 @@ def _build(
             config=config,
             state_dict=weights,
             dtype=torch.float32,
+            trust_remote_code=is_remote_code_trusted(),
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # told below by name, and a head may have had other labels before
         )

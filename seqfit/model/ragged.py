@@ -127,7 +127,7 @@ class Ragged:
 
         def compute_bias(queries: int, keys: int, device: Any = None, past_seen_tokens: int = 0) -> torch.Tensor:
             if self._layout is None:
-                return torch.zeros(1, module.n_heads, queries, keys, device=device)
+                return torch.zeros(1, module.n_heads, queries, keys, device=device, dtype=module.q.weight.dtype)
             return torch.empty(0, device=device)
 
         return compute_bias

@@ -99,7 +99,8 @@ class _ReluDropout(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         (output,) = ctx.saved_tensors
-        return torch.ops.aten.threshold_backward(gradient, output, 0).mul_(ctx.scale), None
+        # ELU's gradient with alpha 0 is the scaled gradient where the output is positive, else zero: one pass, not two.
+        return torch.ops.aten.elu_backward(gradient, 0.0, ctx.scale, 1.0, True, output), None
 
 
 class ReluDropout(nn.Module):

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from seqfit.errors import ModelError, complain
+from seqfit.hub import is_remote_code_trusted
 from seqfit.model.build import load_model, quiet
 from seqfit.model.folder import find_teaching, write_teaching
 from seqfit.recipe.schema import ModelRecipe
@@ -26,7 +27,7 @@ def load_whole(model: ModelRecipe) -> PreTrainedModel:
     """With the head that it was saved with: an encoder may be bare, a classifier, a language model."""
     with quiet():
         try:
-            config = AutoConfig.from_pretrained(model.location)
+            config = AutoConfig.from_pretrained(model.location, trust_remote_code=is_remote_code_trusted())
             if not config.is_encoder_decoder:
                 architecture = getattr(transformers, (config.architectures or [""])[0], AutoModel)
                 encoder: PreTrainedModel = architecture.from_pretrained(model.location, dtype=torch.float32)

@@ -229,6 +229,16 @@ class OptimizerRecipe(Part):
     )
 
 
+class SnapshotRecipe(Part):
+    """How often all that an exact resume needs is saved."""
+
+    every_steps: Annotated[int, Field(ge=1)] | None = Field(None, description="Steps between two snapshots.")
+    every_minutes: Annotated[float, Field(gt=0)] | None = Field(
+        10.0, description="Minutes between two snapshots; null: no clock decides."
+    )
+    keep: Annotated[int, Field(ge=1)] = Field(2, description="The last so many are kept, and that of the best model.")
+
+
 class TrainRecipe(Part):
     """The budget, the global batch and the update rule."""
 
@@ -249,6 +259,12 @@ class TrainRecipe(Part):
     clip_norm: Annotated[float, Field(gt=0)] | None = Field(
         1.0, description="Gradient norm is clipped to this; null: not."
     )
+    when_not_finite: Literal["stop", "skip", "higher-precision-retry"] = Field(
+        "stop",
+        description="What a loss or gradient that is no number does: end the run, leave the update out, or make the "
+        "step again in fp32.",
+    )
+    snapshot: SnapshotRecipe = Field(default_factory=SnapshotRecipe, description="What an exact resume goes on from.")
 
     @model_validator(mode="after")
     def _one_batch_size(self) -> TrainRecipe:

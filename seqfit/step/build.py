@@ -17,6 +17,7 @@ from seqfit.model.adapters import add_adapters, choose_lora
 from seqfit.model.freezing import freeze_parts
 from seqfit.recipe.schema import ModelRecipe, Recipe, TrainRecipe
 from seqfit.step.execution import build_execution
+from seqfit.step.fp16_safe import keep_outputs_in_fp32
 from seqfit.step.optimizers import build_optimizer
 from seqfit.step.precision import Precision
 from seqfit.step.step import TrainStep
@@ -66,8 +67,18 @@ def build_step(
         override=strategy.optimizer,
         device=device,
     )
-    step = TrainStep(execution.model, optimizer, precision, train.clip_norm, in_backward=strategy.optimizer_in_backward)
-    return BuiltStep(step, execution.batching, [*execution.events, ("optimizer", reason)])
+    events = [*execution.events, ("optimizer", reason)]
+    if precision.name == "fp16":
+        events += [("precision", text) for text in [keep_outputs_in_fp32(model, device)] if text]
+    step = TrainStep(
+        execution.model,
+        optimizer,
+        precision,
+        train.clip_norm,
+        in_backward=strategy.optimizer_in_backward,
+        asks_host=train.when_not_finite != "stop",
+    )
+    return BuiltStep(step, execution.batching, events)
 
 
 def padding_limits(recipe: Recipe) -> Limits:

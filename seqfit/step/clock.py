@@ -77,7 +77,7 @@ class StepClock:
     """Sums up phases for the window that is open, and for the whole run."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        self.device = device
         self._window: dict[str, float] = {}
         self._totals: dict[str, float] = {}
         self._under_way: deque[_Stretch] = deque()  # on a GPU: those that the device has not finished
@@ -85,9 +85,9 @@ class StepClock:
     @contextlib.contextmanager
     def phase(self, name: Phase) -> Iterator[None]:
         """What is launched inside belongs to this phase; one that raises is not counted."""
-        started = Moment.mark(self._device)
+        started = Moment.mark(self.device)
         yield
-        self._under_way.append(_Stretch(self._window, name, started, Moment.mark(self._device)))
+        self._under_way.append(_Stretch(self._window, name, started, Moment.mark(self.device)))
         self.settle()
 
     def each(self, name: Phase, items: Iterator[T]) -> Iterator[T]:

@@ -2,11 +2,19 @@
 
 The divisor (target tokens of the whole global batch) is counted on the host before the first forward, so every
 micro-batch contributes its exact share and the gradient does not depend on how the batch was cut.
+
+A step that fails says how far it got: until the update begins, no weight has moved and it can be made again.
+
+A loss or a gradient that is no number never reaches the weights. Fused AdamW is told so by a number on the device and
+does nothing. Other rules can't be told: where the recipe says what to do about it, the host reads that number before
+the update, which waits for the device; where it doesn't, the run ends at the next record anyway.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -14,9 +22,12 @@ from torch import nn
 from seqfit.data.loader import GlobalBatch
 from seqfit.data.micro_batch import MicroBatch
 from seqfit.model.loss import LossModel
+from seqfit.rundir.records import Phase
 from seqfit.step.clock import StepClock
 from seqfit.step.in_backward import InBackward
 from seqfit.step.precision import Precision
+
+_CLIP_EPSILON = 1e-6  # torch's own, so that both ways of clipping are one
 
 
 @dataclass(frozen=True)
@@ -25,6 +36,7 @@ class StepOutcome:
 
     loss: torch.Tensor  # mean over the global batch's target tokens
     gradient_norm: torch.Tensor | None  # before clipping; None where nothing is clipped
+    not_finite: torch.Tensor  # 1.0 where the loss or the norm is no number
 
 
 class TrainStep:
@@ -38,6 +50,7 @@ class TrainStep:
         clip_norm: float | None,
         *,
         in_backward: bool = False,
+        asks_host: bool = False,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
@@ -45,46 +58,108 @@ class TrainStep:
         self.clip_norm = clip_norm
         self.clock = StepClock(precision.device)
         self._in_backward = InBackward(optimizer) if in_backward else None
-        self._scaler = torch.amp.GradScaler(precision.device.type) if precision.needs_scaler else None
+        self.scaler = torch.amp.GradScaler(precision.device.type) if precision.needs_scaler else None
+        fused = bool(optimizer.defaults.get("fused"))
+        self._tells_optimizer = fused and not in_backward and self.scaler is None
+        self._asks_host = asks_host and not in_backward and not self._tells_optimizer and self.scaler is None
+        self.phase: Phase = "forward"  # what a step that failed was doing
+        self.micro_batch = 0  # and with which of its micro-batches
+        self._is_updating = False
+
+    @property
+    def is_half_updated(self) -> bool:
+        """After a step that failed: whether some weights may have moved."""
+        inside = self._in_backward is not None and self._in_backward.updated > 0
+        return inside or self._is_updating
+
+    @property
+    def updates_in_backward(self) -> bool:
+        """Whether weights move before the backward is done."""
+        return self._in_backward is not None
+
+    def drop(self) -> None:
+        """What a step that failed has left: gradients."""
+        self.optimizer.zero_grad(set_to_none=True)
+        self._is_updating = False
+        if self._in_backward is not None:
+            self._in_backward.updated = 0
 
     def __call__(self, batch: GlobalBatch) -> StepOutcome:
         """One update with the whole global batch."""
         loss = torch.zeros((), device=self.precision.device)
-        for number, micro_batch in enumerate(batch.micro_batches, 1):
+        for number, micro_batch in enumerate(batch.micro_batches):
+            self.micro_batch = number
             if self._in_backward is not None:
-                self._in_backward.arm(last=number == len(batch.micro_batches))
-            with self.clock.phase("host_to_device"):
+                self._in_backward.arm(last=number == len(batch.micro_batches) - 1)
+            with self._enter("host_to_device"):
                 moved = micro_batch.to(self.precision.device)
             loss += self._accumulate(moved, batch.loss_terms)
-        with self.clock.phase("optimizer"):
-            norm = self._update()
-        return StepOutcome(loss, norm)
+        with self._enter("optimizer"):
+            norm = self._clip()
+            not_finite = _find_not_finite(loss, None if self.scaler is not None else norm)  # a scaler tries large ones
+            self._update(not_finite)
+        self._is_updating = False
+        return StepOutcome(loss, norm, not_finite)
+
+    @contextmanager
+    def full_precision(self) -> Iterator[None]:
+        """Steps inside compute in fp32."""
+        usual = self.precision
+        self.precision = replace(usual, name="fp32")
+        try:
+            yield
+        finally:
+            self.precision = usual
 
     def _accumulate(self, batch: MicroBatch, loss_terms: int) -> torch.Tensor:
         """Add a micro-batch's share of the gradient; returns its share of the loss."""
         with self.model.running(batch.source_lengths, batch.target_lengths):
-            with self.clock.phase("forward"), self.precision.autocast():
+            with self._enter("forward"), self.precision.autocast():
                 loss = micro_batch_loss_sum(self.model, batch) / loss_terms
-            with self.clock.phase("backward"):
-                (loss if self._scaler is None else self._scaler.scale(loss)).backward()
+            with self._enter("backward"):
+                (loss if self.scaler is None else self.scaler.scale(loss)).backward()
         return loss.detach()
 
-    def _update(self) -> torch.Tensor | None:
+    def _enter(self, phase: Phase) -> AbstractContextManager[None]:
+        self.phase = phase
+        return self.clock.phase(phase)
+
+    def _clip(self) -> torch.Tensor | None:
+        """The gradient's norm before clipping, where it is clipped.
+
+        Fused AdamW divides gradients as it reads them; to shrink them here would be one more pass over all of them.
+        """
+        if self.scaler is not None:
+            self.scaler.unscale_(self.optimizer)
+        if self.clip_norm is None or self._in_backward is not None:
+            return None
+        learning = [weight for weight in self.model.parameters() if weight.grad is not None]
+        norm = nn.utils.get_total_norm([weight.grad for weight in learning if weight.grad is not None])
+        if self._tells_optimizer and norm.dtype == torch.float32:  # the type that its kernel takes the divisor in
+            divisor = ((norm + _CLIP_EPSILON) / self.clip_norm).clamp(min=1.0)
+            self.optimizer.grad_scale = divisor  # type: ignore[attr-defined]
+        else:
+            nn.utils.clip_grads_with_norm_(learning, self.clip_norm, norm)
+        return norm
+
+    def _update(self, not_finite: torch.Tensor) -> None:
+        self._is_updating = True
         if self._in_backward is not None:
             self._in_backward.finish()
-            return None
-        if self._scaler is not None:
-            self._scaler.unscale_(self.optimizer)
-        norm = None
-        if self.clip_norm is not None:
-            norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
-        if self._scaler is None:
+        elif self.scaler is not None:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        elif not (self._asks_host and bool(not_finite)):
+            if self._tells_optimizer:
+                self.optimizer.found_inf = not_finite  # type: ignore[attr-defined]
             self.optimizer.step()
-        else:
-            self._scaler.step(self.optimizer)
-            self._scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
-        return norm
+
+
+def _find_not_finite(loss: torch.Tensor, norm: torch.Tensor | None) -> torch.Tensor:
+    """1.0 or 0.0, on the device."""
+    finite = loss.isfinite() if norm is None else loss.isfinite() & norm.isfinite()
+    return finite.logical_not().to(torch.float32)
 
 
 def micro_batch_loss_sum(model: nn.Module, batch: MicroBatch) -> torch.Tensor:

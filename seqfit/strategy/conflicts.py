@@ -67,6 +67,13 @@ def _find_in_backward_conflicts(strategy: Strategy, train: TrainRecipe) -> list[
             "Set train.clip_norm=null, which changes what the recipe learns, or strategy.optimizer_in_backward=false",
         )
         mistakes.append((where, sentence))
+    if train.when_not_finite != "stop":
+        sentence = complain(
+            f"it is on and train.when_not_finite is '{train.when_not_finite}'",
+            "weights have moved before the last gradient is known, so the step can't be left out or made again",
+            "Set train.when_not_finite=stop, or strategy.optimizer_in_backward=false",
+        )
+        mistakes.append((where, sentence))
     if strategy.precision == "fp16":
         sentence = complain(
             "it is on and strategy.precision is 'fp16'",

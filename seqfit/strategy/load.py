@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import ValidationError
 
-from seqfit.errors import RecipeError, complain, did_you_mean
+from seqfit.errors import RecipeError, RunError, complain, did_you_mean
 from seqfit.recipe.mistakes import Mistake, explain, report_mistakes, to_line
 from seqfit.recipe.schema import Recipe, TrainRecipe
 from seqfit.recipe.yaml_text import read_yaml, write_yaml
@@ -40,6 +42,20 @@ def load_strategy(recipe: Recipe) -> Strategy:
     if mistakes:
         raise RecipeError(report_mistakes("The strategy", list(map(to_line, mistakes))))
     return Strategy.model_validate(_to_fields(recipe.strategy))
+
+
+def read_strategy(path: Path) -> Strategy:
+    """What `dump_strategy` wrote: that of a run, with what a plan has chosen."""
+    try:
+        return Strategy.model_validate(read_yaml(path.read_text("utf-8"))[0])
+    except (OSError, ValueError, yaml.YAMLError) as error:  # pydantic's and Unicode's are ValueErrors
+        raise RunError(
+            complain(
+                f"{path} can't be read ({type(error).__name__})",
+                "a run keeps there how it is carried out",
+                "It was edited or damaged: restore it, or start a new run",
+            )
+        ) from error
 
 
 def find_strategy_mistakes(

@@ -3,10 +3,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
+from torch import nn
 
 from seqfit.data.batching import MicroBatchRule
 from seqfit.data.loader import GlobalBatch, Loader
@@ -117,3 +118,27 @@ def test_a_classifier_trains_by_the_same_step(tiny_model: Callable[[str], Path],
     losses = [float(step(batch).loss) for batch in islice(loader.iterate(), 30)]
     assert losses[0] == pytest.approx(1.1, abs=0.3)  # ln 3: the fresh head knows nothing
     assert losses[-1] < losses[0] / 3
+
+
+@pytest.mark.parametrize("kernel", ["fused", "loop"])
+def test_clipping_is_torchs_whoever_divides(kernel: str) -> None:
+    """Fused AdamW divides as it reads, others are handed clipped gradients; both as clip_grad_norm_ would."""
+    torch.manual_seed(0)
+    weights = [nn.Parameter(torch.randn(40, 30)), nn.Parameter(torch.randn(7))]
+    copies = [nn.Parameter(weight.detach().clone()) for weight in weights]
+    optimizer = torch.optim.AdamW(weights, lr=0.1, fused=kernel == "fused", foreach=False)
+    plain = torch.optim.AdamW(copies, lr=0.1, fused=False, foreach=False)
+    model = nn.ParameterList(weights)
+    step = TrainStep(cast(Any, model), optimizer, Precision("fp32", torch.device("cpu"), ""), clip_norm=0.5)
+    for factor in (100.0, 1e-3, 3.0):
+        for weight, copy in zip(weights, copies, strict=True):
+            weight.grad = torch.randn_like(weight) * factor
+            copy.grad = weight.grad.clone()
+        expected = nn.utils.clip_grad_norm_(copies, 0.5)
+        plain.step()
+        norm = step._clip()
+        assert norm is not None
+        step._update(torch.tensor(0.0))
+        torch.testing.assert_close(norm, expected)
+    for weight, copy in zip(weights, copies, strict=True):
+        torch.testing.assert_close(weight, copy, rtol=1e-5, atol=1e-6)

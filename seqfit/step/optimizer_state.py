@@ -1,0 +1,99 @@
+"""The optimizer's state: allocated before the first step, taken out by name, put back in place.
+
+A state that first appears inside an update can run out of memory there, with some weights moved and others not. So it
+is made beforehand, by one update of each weight alone that changes nothing: gradient zero, rate zero, no decay. AdamW's
+moments are then zero, as they begin. Adafactor's keep a trace of 1e-30, which its first update multiplies by zero.
+
+    parameter 3 of all groups, AdamW    ->    tensors {"3/exp_avg": ..., "3/exp_avg_sq": ..., "3/step": ...}
+    the same, Adafactor                 ->    tensors {"3/exp_avg_sq_row": ...}, values {"3/step": 7}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+Value = int | float | bool | None
+
+
+def allocate_state(optimizer: torch.optim.Optimizer) -> None:
+    """Make the state of every weight that has none; weights stay as they are, to the bit."""
+    groups = optimizer.param_groups
+    try:
+        for group in groups:
+            still = {**group, "weight_decay": 0.0, "lr": _no_rate(group["lr"])}
+            for parameter in group["params"]:
+                if optimizer.state.get(parameter):
+                    continue
+                parameter.grad = torch.zeros_like(parameter)
+                optimizer.param_groups = [{**still, "params": [parameter]}]
+                optimizer.step()
+                parameter.grad = None
+                _count_from_zero(optimizer.state[parameter])
+    finally:
+        optimizer.param_groups = groups
+
+
+def read_state(optimizer: torch.optim.Optimizer) -> tuple[dict[str, torch.Tensor], dict[str, Value]]:
+    """The state's tensors, not copied, and its plain numbers."""
+    tensors: dict[str, torch.Tensor] = {}
+    values: dict[str, Value] = {}
+    for key, value in _walk(optimizer):
+        if isinstance(value, torch.Tensor):
+            tensors |= _plain_tensors(key, value)
+        else:
+            assert value is None or isinstance(value, int | float)
+            values[key] = value
+    return tensors, values
+
+
+def restore_state(
+    optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor], values: Mapping[str, Value]
+) -> None:
+    """Put back what `read_state` gave into a state that was allocated: the same names, the same shapes."""
+    allocate_state(optimizer)
+    with torch.no_grad():
+        for key, live in read_state(optimizer)[0].items():
+            live.copy_(tensors[key])
+    for index, parameter in enumerate(_parameters(optimizer)):
+        state = optimizer.state[parameter]
+        for name in [name for name, value in state.items() if not isinstance(value, torch.Tensor)]:
+            state[name] = values[f"{index}/{name}"]
+
+
+def _no_rate(rate: Any) -> Any:
+    """None stays: Adafactor's relative steps set their own rate, and move nothing by a gradient of zero."""
+    if isinstance(rate, torch.Tensor):
+        return torch.zeros_like(rate)
+    return None if rate is None else 0.0
+
+
+def _count_from_zero(state: dict[str, Any]) -> None:
+    step = state.get("step")
+    if isinstance(step, torch.Tensor):
+        step.zero_()
+    elif step is not None:
+        state["step"] = 0
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    for group in optimizer.param_groups:
+        yield from group["params"]
+
+
+def _walk(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Any]]:
+    for index, parameter in enumerate(_parameters(optimizer)):
+        for name, value in optimizer.state[parameter].items():
+            yield f"{index}/{name}", value
+
+
+def _plain_tensors(key: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
+    """A tensor under its name; one that is made of others (torchao's 8-bit states) as those."""
+    if not hasattr(tensor, "__tensor_flatten__"):
+        return {key: tensor}
+    parts: dict[str, torch.Tensor] = {}
+    for name in tensor.__tensor_flatten__()[0]:
+        parts |= _plain_tensors(f"{key}.{name}", getattr(tensor, name))
+    return parts
