@@ -7,8 +7,8 @@ A command is a module `seqfit/cli/NAME.py` with a function `command` whose param
 
     def command(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None: ...
 
-Exit codes: 0 done, 1 a check failed, 2 what was given is wrong, 3 training failed, 130 interrupted. Any other
-exception is a bug of seqfit's and keeps its traceback.
+Exit codes: 0 done, 1 a check failed, 2 what was given is wrong, 3 training failed, 75 stopped by a signal after a
+snapshot, 130 interrupted. Any other exception is a bug of seqfit's and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from seqfit import __version__
 from seqfit.errors import SeqfitError, complain, did_you_mean
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
+TRUST = "--trust-remote-code"
 
 GROUPS: dict[str, dict[str, str]] = {
     "Train and judge": {
@@ -63,7 +64,12 @@ def _dispatch(arguments: list[str]) -> int:
     if not arguments:
         print(help_text(), file=sys.stderr)
         return SeqfitError.exit_code
-    name, *rest = arguments
+    if TRUST in arguments:  # of any command: what it loads may then run code of its own
+        from seqfit.hub import trust_remote_code
+
+        trust_remote_code()
+        arguments = [argument for argument in arguments if argument != TRUST]
+    name, *rest = arguments or ["--help"]
     if name in ("--help", "-h"):
         print(help_text())
         return 0
@@ -110,6 +116,7 @@ def help_text() -> str:
     lines += [
         "",
         "'seqfit COMMAND --help' says more about one of them; 'seqfit --version' prints the version.",
+        f"{TRUST} lets a model run code that comes with it; without it none does.",
         "Start with 'seqfit ls', or 'seqfit train demo'.",
     ]
     return "\n".join(lines)

@@ -13,6 +13,7 @@ import typer
 from seqfit.cli.arguments import OverridesArgument
 from seqfit.cli.track import ProjectOption, Tool
 from seqfit.errors import RecipeError, complain
+from seqfit.recipe.schema import Recipe
 
 
 def command(
@@ -33,6 +34,12 @@ def command(
     model: Annotated[
         str | None, typer.Option("--model", help="With --data: the model, a Hub name or a folder.")
     ] = None,
+    memory_limit: Annotated[
+        str | None, typer.Option("--memory-limit", help="On a CPU: what this process may take, such as 4GiB.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an unfinished run: RECIPE is its directory, or --out has it.")
+    ] = False,
     track: Annotated[
         Tool | None, typer.Option("--track", help="Show the run there while it goes on, by a process of its own.")
     ] = None,
@@ -41,16 +48,20 @@ def command(
     """Fine-tune a model as a recipe says, or with --data as its columns suggest; writes a run directory.
 
     Examples: seqfit train demo; seqfit train t5-gsm8k train.steps=500 model.path=./t5;
-    seqfit train --data my.csv --task qa --model google/mt5-small
+    seqfit train --data my.csv --task qa --model google/mt5-small; seqfit train runs/demo-20260102-030405 --resume
+
+    SIGTERM, SIGUSR1 and Ctrl-C let it finish its step and take a snapshot. Exit codes then: 75, 75 and 130.
     """
     from seqfit.checks import load_checked_recipe
 
+    loaded: Recipe | str
     if data is not None:
         # All positional words are overrides here: there is no recipe to name.
         words = [word for word in [recipe, *(overrides or [])] if word is not None]
         loaded, name = load_checked_recipe(_guess(data, task, model, words), words), Path(data).stem
     elif recipe is not None and task is None and model is None:
-        loaded, name = load_checked_recipe(recipe, overrides or []), Path(recipe).stem
+        load_checked_recipe(recipe, overrides or [])  # its mistakes are reported before torch is imported
+        loaded, name = recipe, Path(recipe).stem
     else:
         raise RecipeError(
             complain(
@@ -63,15 +74,36 @@ def command(
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from seqfit.report.page import report
     from seqfit.rundir import files
+    from seqfit.train.resume import find_earlier
     from seqfit.train.run import choose_folder, train  # imports torch: after the recipe's mistakes are reported
     from seqfit.train.view import choose_view
 
-    folder = out or choose_folder(name)
+    earlier = find_earlier(name, out, None if recipe is None else Path(recipe)) if resume else None
+    folder = earlier.path if earlier is not None else out or choose_folder(name)
     with _follow(folder, track, project):
-        run = train(loaded, name=name, out=folder, view=choose_view())
+        run = train(
+            loaded,
+            [] if data is not None else overrides or [],
+            name=name,
+            out=folder,
+            resume=resume,
+            memory_limit_bytes=_parse_limit(memory_limit),
+            view=choose_view(),
+        )
     if data is not None:
         print(f"recipe: {run.path / files.RECIPE}, to change and train again")
     print(f"run: {run.path}\nsummary: {report(run)}\nnext: seqfit evaluate {run.path}")
+
+
+def _parse_limit(text: str | None) -> int | None:
+    from seqfit.units import parse_bytes
+
+    try:
+        return None if text is None else parse_bytes(text)
+    except ValueError as error:
+        raise RecipeError(
+            complain(f"--memory-limit is '{text}'", "it is a size in bytes", "Write it as 4GiB or 4096MiB")
+        ) from error
 
 
 def _follow(folder: Path, tool: Tool | None, project: str) -> AbstractContextManager[object]:

@@ -41,6 +41,14 @@ def find_entry(key: str) -> Path | None:
     return folder if folder.is_dir() else None
 
 
+def drop_entry(key: str) -> None:
+    """Take a damaged entry away. Who has it open keeps what it has."""
+    with _named_cache():
+        aside = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=_entries()))
+        os.replace(_entries() / key, aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
 @contextmanager
 def new_entry(key: str) -> Iterator[Path]:
     """A folder to write to; it gets its name when the block ends, and goes when the block fails."""

@@ -8,7 +8,7 @@ for batch in loader.iterate(first_step=0):     # one GlobalBatch an optimizer st
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -53,6 +53,7 @@ class GlobalBatch:
     source_tokens: int
     target_tokens: int
     padded_tokens: int
+    rule: MicroBatchRule | None = None  # that it was cut by, where a loader did
 
     @property
     def loss_terms(self) -> int:
@@ -88,7 +89,7 @@ class Loader:
     ) -> None:
         self._split = split
         self._padding = padding
-        self._rule = rule
+        self.rule = rule  # may change between two steps: what is cut from then on follows it
         self._batch_examples = batch_examples
         self._batch_tokens = batch_tokens
         self._seed = seed
@@ -115,6 +116,14 @@ class Loader:
                 yield self._load(rows, epoch + number / len(batches))
             epoch += 1
 
+    def cut_anew(self, batch: GlobalBatch) -> GlobalBatch:
+        """The same rows by the rule that holds now."""
+        return batch if batch.rule == self.rule else self._load(batch.rows, batch.epoch)
+
+    def load(self, rows: Sequence[int]) -> GlobalBatch:
+        """Some rows as a batch; its epoch is not known."""
+        return self._load(np.array(rows, dtype=np.int64), math.nan)
+
     def lengths(self, batch: GlobalBatch) -> tuple[Lengths, Lengths]:
         """Real source and target tokens of each of a batch's examples."""
         return self._split.source_lengths[batch.rows], self._split.target_lengths[batch.rows]
@@ -127,8 +136,9 @@ class Loader:
         return sum(1 for _ in self._cut(epoch))
 
     def _load(self, rows: Rows, epoch: float) -> GlobalBatch:
-        pieces = cut_micro_batches(rows, self._split.source_lengths, self._split.target_lengths, self._rule)
-        micro_batches = [collate_rows(self._split, piece, self._rule, self._padding) for piece in pieces]
+        rule = self.rule  # once: another thread may set a new one meanwhile
+        pieces = cut_micro_batches(rows, self._split.source_lengths, self._split.target_lengths, rule)
+        micro_batches = [collate_rows(self._split, piece, rule, self._padding) for piece in pieces]
         return GlobalBatch(
             rows=rows,
             micro_batches=micro_batches,
@@ -137,4 +147,5 @@ class Loader:
             source_tokens=sum(batch.source_tokens for batch in micro_batches),
             target_tokens=sum(batch.target_tokens for batch in micro_batches),
             padded_tokens=sum(batch.padded_tokens for batch in micro_batches),
+            rule=rule,
         )

@@ -23,12 +23,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqfit.data.cache import file_digest, find_entry, new_entry
+from seqfit.data.cache import drop_entry, file_digest, find_entry, new_entry
 from seqfit.data.encode import Encoder, cut, smaller_limit
 from seqfit.data.json_stream import Row
 from seqfit.data.row_index import Progress
 from seqfit.data.splits import Selection, SourceSplits, find_splits
-from seqfit.data.tokenized import ROWS_FILE, PartFacts, PreparedData, TokenizedSplit
+from seqfit.data.tokenized import ROWS_FILE, PartFacts, PreparedData, TokenizedSplit, find_damage
 from seqfit.errors import DataError, SeqfitError, complain
 from seqfit.recipe.schema import Recipe
 from seqfit.tasks import ClassifyTask, Example, Task, build_task
@@ -72,6 +72,7 @@ def prepare_data(
             told += [f"{prefix}{event}" for event in PartFacts.read(folder).events]
     if "train" in parts and not parts["train"]:
         raise _no_train(recipe)
+    told += preparation.events
     for event in told:
         if events is not None:
             events("data", event)
@@ -121,6 +122,7 @@ class _Preparation:
         self._progress = progress
         self._encoder = Encoder(tokenizer)
         self._encoder_identity = self._encoder.identity
+        self.events: list[str] = []
         self._has_head = recipe.model.kind == "classifier"
         self._source_limit = smaller_limit(recipe.task.max_source_tokens, position_limit)
         self._target_limit = smaller_limit(recipe.task.max_target_tokens, position_limit)
@@ -129,6 +131,10 @@ class _Preparation:
         """Folder and key of one source's split."""
         key = self._key(found, split)
         folder = find_entry(key)
+        if folder is not None and (damage := find_damage(folder)) is not None:
+            self.events.append(f"{found.source.title}, {split}: the cached rows are damaged and made anew ({damage})")
+            drop_entry(key)
+            folder = None
         if folder is None:
             with new_entry(key) as draft:
                 self._write(found.select(split), found.source.title, split, draft)

@@ -50,6 +50,16 @@ class PartFacts:
         return cls(**json.loads((folder / FACTS_FILE).read_text("utf-8")))
 
 
+def find_damage(folder: Path) -> str | None:
+    """What is wrong with a folder of the cache; None where it can be read to its last row."""
+    try:
+        facts = PartFacts.read(folder)
+        rows = sum(batch.num_rows for batch in _open_batches(folder))
+    except (OSError, ValueError, TypeError, KeyError, DataError) as error:
+        return f"{type(error).__name__}: {error}"
+    return None if rows == facts.rows else f"{rows} rows instead of {facts.rows}"
+
+
 class TokenizedSplit:
     """The rows of one split over all sources. Pickles as its file names: a worker process maps them anew."""
 

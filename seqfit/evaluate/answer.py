@@ -61,6 +61,7 @@ class Answerer:
     max_new_tokens: int
     batch_tokens: int
     labels: list[str] | None = None  # classifier: the label words by index
+    decoded_rows: int = DECODED_ROWS  # so many are decoded at once, at least
     force_lengths: bool = False  # answers as long as their targets, which makes two ways of decoding comparable
 
     @property
@@ -291,7 +292,7 @@ class _GreedyDesk(_Desk):
     def _is_full(self) -> bool:
         rows = sum(len(waiting.rows) for waiting in self._waiting)
         cache_bytes = sum(waiting.sources.cache_bytes for waiting in self._waiting)
-        return rows >= DECODED_ROWS or cache_bytes >= DECODED_CACHE_BYTES
+        return rows >= self._answerer.decoded_rows or cache_bytes >= DECODED_CACHE_BYTES
 
 
 def _build_desk(answerer: Answerer) -> _Desk:

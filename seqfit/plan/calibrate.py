@@ -60,9 +60,12 @@ _TRIALS = (
 
 
 def load_rates(device: str) -> Rates | None:
-    """What was measured before."""
+    """What was measured before; a damaged file counts as nothing."""
     path = cache_root() / "rates" / f"{device}.json"
-    return Rates.from_json(json.loads(path.read_text("utf-8"))) if path.is_file() else None
+    try:
+        return Rates.from_json(json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def store_rates(device: str, rates: Rates) -> None:

@@ -72,11 +72,11 @@ class Evidence:
         return self.phases["forward"] + self.phases.get("backward", 0.0)
 
 
-def add_recipe(evidence: Evidence, recipe: Recipe) -> Evidence:
-    """What the recipe says by itself."""
+def add_recipe(evidence: Evidence, recipe: Recipe, strategy: Strategy | None = None) -> Evidence:
+    """What the recipe says by itself, and the strategy that a plan has chosen for it, if one has."""
     return replace(
         evidence,
-        strategy=load_strategy(recipe),
+        strategy=strategy or load_strategy(recipe),
         log_every=recipe.train.log_every,
         batch_examples=recipe.train.examples_per_step,
     )

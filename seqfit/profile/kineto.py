@@ -34,8 +34,8 @@ def read_kineto(path: Path) -> Trace:
     found = False
     for event in _read_events(path):
         found = found or "ph" in event
-        if event.get("ph") == "X" and event.get("cat") in _SPANS:
-            field, build = _SPANS[event["cat"]]
+        if event.get("ph") == "X" and str(event.get("cat")) in _SPANS:
+            field, build = _SPANS[str(event["cat"])]
             kept[field].append(_build(build, event, path))
         elif event.get("name") == "[memory]":
             kept["allocations"].append(_build(_allocation, event, path))
@@ -49,7 +49,7 @@ def read_kineto(path: Path) -> Trace:
 def _build(build: Callable[[Event], Any], event: Event, path: Path) -> Any:
     try:
         return build(event)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DataError(
             complain(
                 f"{path}: the event {str(event)[:120]} is not as expected ({type(error).__name__}: {error})",

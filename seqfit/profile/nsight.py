@@ -37,7 +37,7 @@ def read_nsight(path: Path) -> Trace:
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
             return _read(_Report(database, path), path)
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         raise DataError(
             complain(f"{path} can't be read ({error})", "a report is a whole SQLite database", _EXPORT)
         ) from error

@@ -119,7 +119,7 @@ def gather(job: Job, measurement: Measurement, summary: Summary) -> Evidence:
         recompute_saves_bytes=_estimate_kept_bytes(job, measurement),
         free_bytes=torch.cuda.mem_get_info(device)[0] if on_gpu else psutil.virtual_memory().available,
     )
-    return add_summary(add_recipe(evidence, job.recipe), summary)
+    return add_summary(add_recipe(evidence, job.recipe, job.strategy), summary)
 
 
 def _count_head_bytes(job: Job) -> int:

@@ -20,6 +20,7 @@ from pathlib import Path
 from seqfit.rundir.writer import RunWriter
 from seqfit.train.job import Job
 from seqfit.train.loop import TrainingLoop
+from seqfit.train.stopping import Stopping
 from seqfit.train.view import Silent
 from seqfit.train.work import Work
 
@@ -50,7 +51,7 @@ def run_steps(job: Job, steps: int, after: Callable[[int], None]) -> None:
     with tempfile.TemporaryDirectory(prefix="seqfit-profile-") as folder:
         writer = RunWriter.create(Path(folder) / "run")
         try:
-            TrainingLoop(job, writer, _Watcher(steps, after), Work()).run()
+            TrainingLoop(job, writer, _Watcher(steps, after), Work(), Stopping()).run()
         except _Enough:
             pass
         finally:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from seqfit.profile.evidence import Evidence, add_recipe, add_run
 from seqfit.profile.findings import Finding, find
 from seqfit.report.elements import Html, element, join, section, table
-from seqfit.rundir import Run
+from seqfit.rundir import Run, files
+from seqfit.strategy.load import read_strategy
 from seqfit.units import format_share
 
 
@@ -35,7 +36,8 @@ def gather_evidence(run: Run) -> Evidence:
         threads=hardware.get("threads"),
         cores=hardware.get("cores"),
     )
-    return add_run(add_recipe(known, run.recipe), run)
+    used = run.path / files.STRATEGY
+    return add_run(add_recipe(known, run.recipe, read_strategy(used) if used.is_file() else None), run)
 
 
 def _sentence(text: str) -> Html:

@@ -1,7 +1,8 @@
 """The page of a run: a run directory comes in, one self-contained HTML file goes out.
 
 It shows what the files say and nothing else: a part whose file is missing (no evaluation yet, a run that failed early)
-is left out, and the header says how the run ended.
+is left out, and the header says how the run ended. A part whose records are not what a run writes says so in its place,
+and the rest is shown.
 
     report("runs/demo")   ->   runs/demo/summary.html
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from seqfit.recipe.schema import ModelRecipe
 from seqfit.report.advice import show_advice
 from seqfit.report.charts import draw_loss, draw_scores, draw_series
 from seqfit.report.document import figure, figures, render_page
-from seqfit.report.elements import Html, badge, code, disclosure, element, facts, section, table, tile, tiles
+from seqfit.report.elements import Html, badge, code, disclosure, element, facts, join, section, table, tile, tiles
 from seqfit.report.machine import show_machine, show_time
 from seqfit.report.predictions import show_predictions
 from seqfit.rundir import Run, files
@@ -43,24 +44,33 @@ _SERIES = (
 def report(run_or_path: Run | str | Path, out: Path | None = None) -> Path:
     """Write the page, by default into the run directory, and return its path."""
     run = run_or_path if isinstance(run_or_path, Run) else Run(run_or_path)
-    best = choose_best_score(run)
     written = out or run.path / files.SUMMARY
     written.parent.mkdir(parents=True, exist_ok=True)
     evaluated = [evaluation for split in run.evaluated_splits() if (evaluation := run.evaluation(split))]
-    parts = [
-        _header(run),
-        _headline(run, evaluated, best),
-        _curves(run, best),
-        show_time(run),
-        show_advice(run),
-        show_machine(run),
-        _score_table(run, evaluated, best),
-        *(show_predictions(evaluation, run.recipe.task) for evaluation in evaluated),
-        _events(run),
-        _sources(run),
-    ]
+    builders: dict[str, Callable[[], Html | None]] = {
+        "header": lambda: _header(run),
+        "scores at a glance": lambda: _headline(run, evaluated, choose_best_score(run)),
+        "curves": lambda: _curves(run, choose_best_score(run)),
+        "time": lambda: show_time(run),
+        "advice": lambda: show_advice(run),
+        "machine": lambda: show_machine(run),
+        "scores": lambda: _score_table(run, evaluated, choose_best_score(run)),
+        "predictions": lambda: join([show_predictions(one, run.recipe.task) for one in evaluated]),
+        "events": lambda: _events(run),
+        "sources": lambda: _sources(run),
+    }
+    parts = [_build(name, build) for name, build in builders.items()]
     write_whole(written, render_page(f"{run.path.resolve().name} · seqfit", [part for part in parts if part]))
     return written
+
+
+def _build(name: str, build: Callable[[], Html | None]) -> Html | None:
+    """A part, or where its records are not what a run writes, a note of it: any shape of JSON may stand in a file."""
+    try:
+        return build()
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError) as error:
+        what = f"{type(error).__name__}: {error}"
+        return section(f"Not shown: {name}", note=f"A file of this run is damaged and can't be read here ({what}).")
 
 
 def choose_best_score(run: Run) -> str:

@@ -7,11 +7,13 @@ refused, for predictions err; but it is an event. SEQFIT_FORECAST=off leaves all
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import psutil
 import torch
 
 from seqfit.data.cache import cache_root
@@ -62,10 +64,17 @@ class Compared:
         )
 
 
-def make_forecast(recipe: Recipe, data: PreparedData, device: torch.device, *, words: int | None = None) -> Forecast:
+def make_forecast(
+    recipe: Recipe,
+    data: PreparedData,
+    device: torch.device,
+    *,
+    words: int | None = None,
+    memory_limit_bytes: int | None = None,
+) -> Forecast:
     """The recipe's strategy, or the planned one, with its prediction; remembered between runs.
 
-    `words` is the size of a trimmed vocabulary.
+    `words` is the size of a trimmed vocabulary; a limit of the process's memory may leave less than the machine has.
     """
     if os.environ.get("SEQFIT_FORECAST") == "off":
         return Forecast(load_strategy(recipe), None, None)
@@ -73,9 +82,13 @@ def make_forecast(recipe: Recipe, data: PreparedData, device: torch.device, *, w
     if target is None:
         reason = f"{torch.cuda.get_device_name(device)} is not in the hardware table"
         return Forecast(load_strategy(recipe), None, None, [("plan", f"nothing is predicted: {reason}")])
-    key = plan_key(recipe, {"forecast": [target.name, target.kind, torch.get_num_threads(), data.fingerprint, words]})
+    if memory_limit_bytes is not None:
+        left_bytes = memory_limit_bytes - psutil.Process().memory_info().rss
+        target = replace(target, capacity_bytes=min(target.capacity_bytes, left_bytes))
+    place_of_run = [target.name, target.kind, torch.get_num_threads(), memory_limit_bytes]
+    key = plan_key(recipe, {"forecast": [*place_of_run, data.fingerprint, words]})
     place = cache_root() / "forecasts" / f"{key}.json"
-    if place.is_file():
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # none yet, or damaged: it is made anew
         return _say(recipe, target, json.loads(place.read_text("utf-8")))
     question = build_question(recipe, target, data=data, words=words)
     if not question.workload.steps:

@@ -26,6 +26,7 @@ from seqfit.model.trim_words import KeptWords
 from seqfit.model.trimmed_weights import choose_vocabulary, load_trimmed_model
 from seqfit.recipe.schema import Recipe
 from seqfit.step.build import Events, build_rule, build_step, choose_weights, padding_limits
+from seqfit.step.optimizer_state import allocate_state
 from seqfit.step.precision import Precision, choose_device, choose_precision
 from seqfit.step.step import TrainStep
 from seqfit.strategy.load import load_strategy
@@ -33,6 +34,7 @@ from seqfit.strategy.schema import Strategy
 from seqfit.tasks import Task, build_task
 from seqfit.train.forecast import Forecast, make_forecast
 from seqfit.train.view import View
+from seqfit.units import format_bytes
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Job:
     metrics: list[str]
     best: str  # the score that decides which checkpoint is kept
     total_steps: int
+    data_fingerprint: str
     forecast: Forecast
     before_bytes: int  # of the process, before its model came
     events: Events = field(default_factory=list)  # what was decided while building it
@@ -73,8 +76,8 @@ class _Learner:
     events: Events
 
 
-def build_job(recipe: Recipe, view: View) -> tuple[Job, PreparedData]:
-    """Everything that the loop needs, checked."""
+def build_job(recipe: Recipe, view: View, memory_limit_bytes: int | None = None) -> tuple[Job, PreparedData]:
+    """Everything that the loop needs, checked. A plan keeps within the limit of the process, if there is one."""
     stated = load_strategy(recipe)
     device = choose_device(stated)
     choose_precision(stated, device, recipe.allow)  # what can't be had is told before the data are read
@@ -84,13 +87,15 @@ def build_job(recipe: Recipe, view: View) -> tuple[Job, PreparedData]:
         torch.set_num_threads(stated.threads)
 
     corpus = _read_corpus(recipe, view)
-    forecast = make_forecast(recipe, corpus.data, device, words=None if corpus.kept is None else len(corpus.kept))
+    words = None if corpus.kept is None else len(corpus.kept)
+    forecast = make_forecast(recipe, corpus.data, device, words=words, memory_limit_bytes=memory_limit_bytes)
     strategy = forecast.strategy
     precision = choose_precision(strategy, device, recipe.allow)
     seed_everything(recipe.seed)
     before_bytes = psutil.Process().memory_info().rss
     learner = _build_learner(recipe, strategy, device, corpus)
     built = build_step(learner.model, recipe.train, strategy, precision)
+    allocate_state(built.step.optimizer)
     loader = Loader(
         learner.data.splits["train"],
         build_padding(learner.model, learner.tokenizer),
@@ -111,9 +116,11 @@ def build_job(recipe: Recipe, view: View) -> tuple[Job, PreparedData]:
         metrics=metrics,
         best=best,
         total_steps=_count_steps(recipe, loader),
+        data_fingerprint=learner.data.fingerprint,
         forecast=forecast,
         before_bytes=before_bytes,
         events=[
+            *_say_limit(memory_limit_bytes),
             *forecast.events,
             *learner.events,
             *built.events,
@@ -122,6 +129,10 @@ def build_job(recipe: Recipe, view: View) -> tuple[Job, PreparedData]:
         ],
     )
     return job, learner.data
+
+
+def _say_limit(limit_bytes: int | None) -> Events:
+    return [] if limit_bytes is None else [("memory-limit", f"the process may take {format_bytes(limit_bytes)}")]
 
 
 def _read_corpus(recipe: Recipe, view: View) -> _Corpus:

@@ -2,7 +2,7 @@
 
 In: the step, and each global batch. Out: the step's outcome, and the highest peak so far. torch counts no CPU memory
 by itself, and counting takes time, so of the first steps only those are watched whose largest micro-batch has more
-tokens than any watched before. The first one is left out: it makes the optimizer's state.
+tokens than any watched before. The first one is left out: libraries set themselves up in it.
 
     step                      1     2     3     4     5     ...  16   17
     tokens of its largest     900   800   700   850   600        820  990

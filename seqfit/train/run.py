@@ -6,6 +6,7 @@ nothing behind.
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import sys
 import time
@@ -20,21 +21,28 @@ import torch
 
 from seqfit.checks import load_checked_recipe
 from seqfit.data.tokenize import PreparedData
+from seqfit.errors import Stopped
 from seqfit.hub import went_offline
 from seqfit.model.build import count_parameters
 from seqfit.recipe.load import anchor_paths, dump_recipe
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files
 from seqfit.rundir.manifest import collect_versions, find_commit
+from seqfit.rundir.masking import mask_text
 from seqfit.rundir.records import BETWEEN_STEPS
 from seqfit.rundir.run import Run
 from seqfit.rundir.writer import RunWriter
-from seqfit.strategy.load import dump_strategy
+from seqfit.step.precision import choose_device
+from seqfit.strategy.load import dump_strategy, load_strategy
 from seqfit.telemetry.recorder import Recorder
 from seqfit.train.forecast import compare_with_measured
 from seqfit.train.job import Job, build_job
 from seqfit.train.loop import TrainingLoop
-from seqfit.train.peak import PeakWatch
+from seqfit.train.memory_limit import limited_memory
+from seqfit.train.resume import FINISHED, check_exact, check_same_recipe, find_earlier, load_earlier_recipe
+from seqfit.train.snapshot import Snapshot
+from seqfit.train.snapshots import find_newest
+from seqfit.train.stopping import Stopping
 from seqfit.train.view import Silent, View
 from seqfit.train.work import describe_work
 from seqfit.units import format_count
@@ -46,19 +54,56 @@ def train(
     *,
     out: str | Path | None = None,
     name: str | None = None,
+    resume: bool = False,
+    memory_limit_bytes: int | None = None,
     view: View | None = None,
 ) -> Run:
-    """Fine-tune as the recipe says; `out` is the run directory, by default runs/NAME-TIME."""
-    name = name or (Path(recipe).stem if isinstance(recipe, str | Path) else "run")
-    recipe = anchor_paths(load_checked_recipe(recipe, overrides))
-    path = Path(out) if out is not None else choose_folder(name)
+    """Fine-tune as the recipe says; `out` is the run directory, by default runs/NAME-TIME.
+
+    With `resume` an unfinished run goes on from its newest snapshot: the one in `out` if there is one, the one that the
+    recipe's path names, or the newest of that name. `memory_limit_bytes` holds for this process, on a CPU.
+    """
+    place = Path(recipe) if isinstance(recipe, str | Path) else None
+    name = name or ("run" if place is None else place.stem)
+    path = None if out is None else Path(out)
+    earlier = find_earlier(name, path, place) if resume else None
     with view if view is not None else Silent() as shown:
-        RunWriter.check_free(path)
-        job, data = build_job(recipe, shown)
-        writer = RunWriter.create(path, listener=shown.event)
-        _write_start(writer, job, data)
-        _train(job, writer, shown)
+        if earlier is not None:
+            _go_on(earlier, recipe, overrides, memory_limit_bytes, shown)
+            return earlier
+        path = path or choose_folder(name)
+        loaded = anchor_paths(load_checked_recipe(recipe, overrides))
+        RunWriter.check_free(path, resumes=resume)
+        with limited_memory(memory_limit_bytes, choose_device(load_strategy(loaded))) as limit_bytes:
+            job, data = build_job(loaded, shown, limit_bytes)
+            writer = RunWriter.create(path, listener=shown.event, resumes=resume)
+            _write_start(writer, job, data)
+            _train(job, writer, shown)
     return Run(path)
+
+
+def _go_on(
+    run: Run,
+    recipe: Recipe | str | Path | Mapping[str, Any],
+    overrides: Sequence[str],
+    memory_limit_bytes: int | None,
+    view: View,
+) -> None:
+    """From the newest snapshot, or from the beginning where there is none yet."""
+    if overrides or not (isinstance(recipe, str | Path) and Path(recipe) == run.path):
+        check_same_recipe(run, anchor_paths(load_checked_recipe(recipe, overrides)))
+    writer = RunWriter.reopen(run.path, run.manifest, listener=view.event)
+    used = load_earlier_recipe(run)
+    with contextlib.closing(writer), limited_memory(memory_limit_bytes, choose_device(load_strategy(used))) as limit:
+        job, _ = build_job(used, view, limit)
+        snapshot = find_newest(run.path, writer)
+        if snapshot is not None:
+            check_exact(run.path, snapshot, job)
+        writer.forget_after(-1 if snapshot is None else snapshot.step)
+        begins = "there is no snapshot: from the beginning" if snapshot is None else f"from step {snapshot.step}"
+        writer.event("resume", f"goes on {begins}", step=0 if snapshot is None else snapshot.step)
+        writer.write_manifest(status="running", resumed=[*run.manifest.get("resumed", []), time.time()])
+        _train(job, writer, view, snapshot)
 
 
 def choose_folder(name: str) -> Path:
@@ -73,7 +118,7 @@ def _write_start(writer: RunWriter, job: Job, data: PreparedData) -> None:
     writer.write_manifest(
         status="running",
         started=time.time(),
-        command=" ".join(sys.argv),
+        command=mask_text(" ".join(sys.argv)),
         versions=collect_versions(),
         commit=find_commit(),
         hardware=describe_hardware(job.step.precision.device),
@@ -95,26 +140,20 @@ def _write_start(writer: RunWriter, job: Job, data: PreparedData) -> None:
         writer.event("data", message)
 
 
-def _train(job: Job, writer: RunWriter, view: View) -> None:
+def _train(job: Job, writer: RunWriter, view: View, snapshot: Snapshot | None = None) -> None:
     """The loop, and how it ended, in the manifest."""
     view.start(_headline(job), job.total_steps)
     status = "failed"
     work = describe_work(job)
     writer.write_manifest(absent=work.absent)
-    loop = TrainingLoop(job, writer, view, work)
     try:
-        # The one place that starts a sampler. It reads the whole host: of several ranks on one, only the first may.
-        with Recorder(writer.path, job.strategy.telemetry_hz, writer.event):
-            steps = loop.run()
-        status = "finished"
-        writer.write_manifest(steps=steps, forecast=_judge_forecast(job, loop.peak, steps, writer))
-    except KeyboardInterrupt:
+        with Stopping() as stopping:
+            loop = TrainingLoop(job, writer, view, work, stopping)
+            if snapshot is not None:
+                loop.resume(snapshot)
+            status = _run_loop(loop, job, writer)
+    except (KeyboardInterrupt, Stopped):
         status = "interrupted"
-        kept = "of the best evaluation so far"
-        if not loop.checkpoint.is_dir():
-            loop.save()
-            kept = "of the last step, for there was no evaluation yet"
-        writer.event("interrupted", f"stopped by the user; the checkpoint is that {kept}")
         raise
     except Exception as error:
         writer.event("failed", f"{type(error).__name__}: {error}")
@@ -124,17 +163,33 @@ def _train(job: Job, writer: RunWriter, view: View) -> None:
         writer.close()
 
 
-def _judge_forecast(job: Job, peak: PeakWatch, steps: int, writer: RunWriter) -> dict[str, Any]:
+def _run_loop(loop: TrainingLoop, job: Job, writer: RunWriter) -> str:
+    try:
+        # The one place that starts a sampler. It reads the whole host: of several ranks on one, only the first may.
+        with Recorder(writer.path, job.strategy.telemetry_hz, writer.event):
+            steps = loop.run()
+    except (KeyboardInterrupt, Stopped) as stopped:
+        last = loop.keep_something()
+        kept = "of the last step, for there was no evaluation yet" if last else "of the best evaluation so far"
+        by = "the user" if isinstance(stopped, KeyboardInterrupt) else "a signal"
+        writer.event("interrupted", f"stopped by {by}; the checkpoint is that {kept}")
+        raise
+    writer.write_manifest(steps=steps, forecast=_judge_forecast(job, loop, writer))
+    return FINISHED
+
+
+def _judge_forecast(job: Job, loop: TrainingLoop, writer: RunWriter) -> dict[str, Any]:
     """What was predicted and what was measured, also in words."""
     within = sum(seconds for phase, seconds in job.step.clock.totals.items() if phase not in BETWEEN_STEPS)
+    unwatched = loop.made - loop.peak.watched_steps
     compared = compare_with_measured(
         job.forecast,
         job.step.precision.device,
-        peak,
+        loop.peak,
         before_bytes=job.before_bytes,
-        step_seconds=(within - peak.watched_seconds) / (steps - peak.watched_steps) if steps else None,
+        step_seconds=(within - loop.peak.watched_seconds) / unwatched if unwatched else None,
     )
-    if compared.predicted_peak_bytes is not None and steps:
+    if compared.predicted_peak_bytes is not None and loop.made:
         writer.event("forecast", str(compared))
     return asdict(compared)
 

@@ -6,6 +6,8 @@ linear, 2 warm-up steps of 6:   step 1 2 3 4 5 6  ->  0.5 1 1 0.75 0.5 0.25 (the
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from seqfit.recipe.schema import ScheduleRecipe
 
@@ -35,6 +37,14 @@ class Schedule:
         if name == "cosine":
             return self._recipe.floor + (1 - self._recipe.floor) * (1 + math.cos(math.pi * done)) / 2
         return 1.0
+
+    def read_state(self) -> dict[str, float]:
+        """What it has heard of evaluations, for a snapshot."""
+        return {"plateau_factor": self._plateau_factor, "stale": self._stale}
+
+    def restore_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from a snapshot."""
+        self._plateau_factor, self._stale = float(state["plateau_factor"]), int(state["stale"])
 
     def observe(self, improved: bool) -> bool:
         """Tell it of an evaluation. True where plateau lowers the rate because of it."""

@@ -4,7 +4,8 @@
     step 11 launched     the host waits for that copy, if it must, and writes record 10; the device is at step 11
 
 So the device never waits for the host. On a CPU a step is done when it returns, and the order is the same. A loss
-that is no number is found one step late, too, but before an evaluation or the end, for both write first.
+that is no number is found one step late, too, but before an evaluation or the end, for both write first: `judge` sees
+every step before its record is written.
 The seconds of phases (seqfit.step.clock) arrive the same way.
 """
 
@@ -12,19 +13,18 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import psutil
 import torch
 
 from seqfit.data.loader import GlobalBatch
-from seqfit.errors import TrainingFailed, complain
 from seqfit.rundir.records import StepRecord
 from seqfit.rundir.writer import RunWriter
 from seqfit.step.clock import Moment, StepClock
-from seqfit.step.precision import Precision
 from seqfit.step.step import StepOutcome
 from seqfit.train.view import View
 from seqfit.train.work import Work
@@ -40,7 +40,19 @@ class _Window:
     padded_tokens: int = 0
     flops: list[int | None] = field(default_factory=list)
     losses: list[torch.Tensor] = field(default_factory=list)  # on the device
+    marks: list[torch.Tensor] = field(default_factory=list)  # of numbers that are none; on the device, too
     terms: list[int] = field(default_factory=list)
+    rows: list[list[int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class SeenStep:
+    """A step whose loss has arrived on the host."""
+
+    step: int
+    loss: float
+    is_marked: bool  # its loss or gradient is no number
+    rows: list[int]
 
 
 @dataclass(frozen=True)
@@ -55,26 +67,40 @@ class _Reading:
     window: _Window
     phase_seconds: dict[str, float]
     losses: torch.Tensor
+    marks: torch.Tensor
     gradient_norm: torch.Tensor | None
     arrived: Moment
+
+    def steps(self) -> list[SeenStep]:
+        """One by one."""
+        first = self.step - len(self.window.rows) + 1
+        seen = zip(self.losses.tolist(), self.marks.tolist(), self.window.rows, strict=True)
+        return [SeenStep(first + n, loss, bool(mark), rows) for n, (loss, mark, rows) in enumerate(seen)]
 
 
 class StepLog:
     """Sums up steps, and writes a record of them when it is told that the next one was launched."""
 
-    def __init__(self, writer: RunWriter, view: View, precision: Precision, clock: StepClock, work: Work) -> None:
+    def __init__(
+        self,
+        writer: RunWriter,
+        view: View,
+        clock: StepClock,
+        work: Work,
+        judge: Callable[[Sequence[SeenStep]], None],
+    ) -> None:
         self._writer = writer
         self._view = view
-        self._precision = precision
         self._clock = clock
         self._work = work
-        self._device = precision.device
+        self._judge = judge
+        self._device = clock.device
         self._reading: _Reading | None = None
         self._window = _Window(Moment.mark(self._device))
 
     def __enter__(self) -> Self:
-        """The first step is about to begin."""
-        self._window = _Window(Moment.mark(self._device))
+        """The next step is about to begin."""
+        self._window.started = Moment.mark(self._device)
         return self
 
     def __exit__(
@@ -89,7 +115,36 @@ class StepLog:
         self._window.padded_tokens += batch.padded_tokens
         self._window.flops.append(self._work.count(batch))
         self._window.losses.append(outcome.loss)
+        self._window.marks.append(outcome.not_finite)
         self._window.terms.append(batch.loss_terms)
+        self._window.rows.append(batch.rows.tolist())
+
+    def read_state(self) -> dict[str, Any]:
+        """What is summed up since the last record, for a snapshot: waits for the device."""
+        window, now = self._window, Moment.mark(self._device)
+        now.wait()
+        return {
+            "seconds": now.seconds_since(window.started) - window.left_out_seconds,
+            "losses": [_to_json(float(loss)) for loss in window.losses],
+            "marks": [float(mark) for mark in window.marks],
+            "rows": list(window.rows),
+            "terms": list(window.terms),
+            "tokens": window.tokens,
+            "padded_tokens": window.padded_tokens,
+            "flops": list(window.flops),
+        }
+
+    def restore_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from a snapshot."""
+        self._window.losses = [self._to_tensor(math.nan if loss is None else loss) for loss in state["losses"]]
+        self._window.marks = [self._to_tensor(mark) for mark in state["marks"]]
+        self._window.rows = list(state["rows"])
+        self._window.terms, self._window.flops = list(state["terms"]), list(state["flops"])
+        self._window.tokens, self._window.padded_tokens = state["tokens"], state["padded_tokens"]
+        self._window.left_out_seconds = -float(state["seconds"])  # they were spent before this window's clock began
+
+    def _to_tensor(self, value: float) -> torch.Tensor:
+        return torch.tensor(value, device=self._device)
 
     def leave_out(self, seconds: float) -> None:
         """An evaluation is not step time."""
@@ -98,12 +153,13 @@ class StepLog:
     def read(self, step: int, batch: GlobalBatch, outcome: StepOutcome, learning_rate: float | None) -> None:
         """Begin the record of the steps observed so far, without waiting for them."""
         window = self._window
-        losses = _send(torch.stack(window.losses))
+        losses, marks = _send(torch.stack(window.losses)), _send(torch.stack(window.marks))
         norm = None if outcome.gradient_norm is None else _send(outcome.gradient_norm)
         arrived = Moment.mark(self._device)
         memory = measure_memory_bytes(self._device)
         phases = self._clock.take()
-        self._reading = _Reading(step, batch, learning_rate, memory, time.time(), window, phases, losses, norm, arrived)
+        now = time.time()
+        self._reading = _Reading(step, batch, learning_rate, memory, now, window, phases, losses, marks, norm, arrived)
         self._window = _Window(arrived)
 
     def write(self) -> None:
@@ -113,9 +169,8 @@ class StepLog:
         reading, self._reading = self._reading, None
         reading.arrived.wait()
         self._clock.settle()
+        self._judge(reading.steps())
         record = _finish(reading, self._work.peak_flops_per_second)
-        if not math.isfinite(record.loss):
-            raise TrainingFailed(explain_nan(record.step, record.loss, self._precision.name))
         self._writer.step(record)
         self._view.step(record)
 
@@ -131,14 +186,15 @@ def _send(tensor: torch.Tensor) -> torch.Tensor:
 
 def _finish(reading: _Reading, peak_flops_per_second: float | None) -> StepRecord:
     window, batch = reading.window, reading.batch
-    weights = torch.tensor(window.terms, dtype=torch.float64)
+    losses = reading.losses.double()
+    weights = torch.tensor(window.terms, dtype=torch.float64) * losses.isfinite()  # what was skipped does not count
     seconds = reading.arrived.seconds_since(window.started) - window.left_out_seconds
     flops = [count for count in window.flops if count is not None]
     rate = sum(flops) / seconds if flops else None
     return StepRecord(
         step=reading.step,
         epoch=round(batch.epoch, 4),
-        loss=float((reading.losses.double() * weights).sum() / weights.sum()),
+        loss=float((losses.nan_to_num() * weights).sum() / weights.sum()),
         learning_rate=reading.learning_rate,
         gradient_norm=None if reading.gradient_norm is None else float(reading.gradient_norm),
         examples=batch.examples,
@@ -164,13 +220,5 @@ def measure_memory_bytes(device: torch.device) -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def explain_nan(step: int, loss: float, precision: str) -> str:
-    """What to do about a loss that is no number."""
-    change = "Lower train.learning_rate, or set train.schedule.warmup_steps"
-    if precision == "fp16":
-        change = "Set strategy.precision=fp32 or bf16: T5's feed-forward layers overflow in fp16"
-    return complain(
-        f"the loss is {loss} at step {step} ({precision})",
-        "training can't go on from a loss that is no number",
-        change,
-    )
+def _to_json(value: float) -> float | None:
+    return value if math.isfinite(value) else None

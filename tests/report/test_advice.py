@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from seqfit.recipe.load import dump_recipe, load_recipe
 from seqfit.report.advice import show_advice
 from seqfit.report.page import report
 from seqfit.rundir import Run, files
@@ -30,8 +29,7 @@ def test_a_finding_is_shown_with_evidence_override_and_gain(run_path: Path) -> N
 
 
 def test_the_largest_gain_comes_first_and_can_be_pasted(run_path: Path) -> None:
-    recipe = load_recipe(run_path / files.RECIPE, ["strategy.batching=grouped"])
-    (run_path / files.RECIPE).write_text(dump_recipe(recipe), "utf-8")
+    (run_path / files.STRATEGY).write_text("batching: grouped\n", "utf-8")  # as a plan has chosen, not the recipe
     add_to_steps(run_path, {"phase_seconds": {"data_wait": 0.5, "forward": 3.3}, "padding_share": 0.8})
     shown = str(show_advice(Run(run_path)))
     assert shown.index("padding") < shown.index("waiting for data")

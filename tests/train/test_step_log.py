@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +14,9 @@ from seqfit.rundir.records import StepRecord
 from seqfit.rundir.writer import RunWriter
 from seqfit.step import clock as step_clock
 from seqfit.step.clock import StepClock
-from seqfit.step.precision import Precision
 from seqfit.step.step import StepOutcome
 from seqfit.train import step_log
-from seqfit.train.step_log import StepLog
+from seqfit.train.step_log import SeenStep, StepLog
 from seqfit.train.view import Silent
 from seqfit.train.work import Work
 
@@ -79,7 +78,7 @@ def log(clock: Clock, phases: StepClock, records: Records, tmp_path: Path) -> It
             clock.now += 1
             super().observe(outcome, batch)
 
-    yield SteppingLog(writer, records, Precision("fp32", CPU, ""), phases, CountedWork(peak_flops_per_second=4000))
+    yield SteppingLog(writer, records, phases, CountedWork(peak_flops_per_second=4000), judge)
     writer.close()
 
 
@@ -88,7 +87,13 @@ def batch(target_tokens: int) -> GlobalBatch:
 
 
 def outcome(loss: float, norm: float | None = None) -> StepOutcome:
-    return StepOutcome(torch.tensor(loss), None if norm is None else torch.tensor(norm))
+    return StepOutcome(torch.tensor(loss), None if norm is None else torch.tensor(norm), torch.tensor(0.0))
+
+
+def judge(steps: Sequence[SeenStep]) -> None:
+    for seen in steps:
+        if not math.isfinite(seen.loss):
+            raise TrainingFailed(f"step {seen.step}")
 
 
 def test_a_record_is_written_when_the_next_step_was_launched_and_not_before(log: StepLog, records: Records) -> None:
@@ -142,7 +147,7 @@ def test_a_loss_that_is_no_number_ends_the_run_and_names_its_own_step(
         log.observe(outcome(loss), batch(4))
         log.read(1, batch(4), outcome(loss), 1e-3)
         log.observe(outcome(1.0), batch(4))
-        with pytest.raises(TrainingFailed, match="at step 1 "):
+        with pytest.raises(TrainingFailed, match="step 1"):
             log.write()
     assert records.seen == []
 
@@ -192,7 +197,7 @@ def test_where_operations_are_not_counted_they_are_absent_and_not_zero(
     clock: Clock, phases: StepClock, records: Records, tmp_path: Path
 ) -> None:
     writer = RunWriter.create(tmp_path / "run")
-    log = StepLog(writer, records, Precision("fp32", CPU, ""), phases, Work())
+    log = StepLog(writer, records, phases, Work(), judge)
     with log:
         clock.now += 1
         log.observe(outcome(1.0), batch(5))

@@ -1,0 +1,144 @@
+"""Evaluations while training: score the validation split, keep the checkpoint of the best model so far.
+
+A signal in the middle of an evaluation ends it: the run takes its snapshot at once, and a resume evaluates again. Where
+memory runs out, the evaluation is made again in smaller pieces, and so are those after it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from seqfit.data.tokenize import TokenizedSplit
+from seqfit.errors import TrainingFailed, complain
+from seqfit.evaluate.score import SplitScores, score_split
+from seqfit.model.folder import Teaching, save_checkpoint
+from seqfit.rundir import files
+from seqfit.rundir.records import EvaluationRecord
+from seqfit.rundir.writer import RunWriter, told_failures
+from seqfit.train.best import Best
+from seqfit.train.numbers import explain_nan
+from seqfit.train.out_of_memory import attempt
+from seqfit.train.progress import Progress
+from seqfit.train.stopping import Stopping
+from seqfit.train.view import View
+
+_LEAST_TOKENS = 64  # of an evaluation batch; a longer row is a batch by itself
+
+
+class _StopAsked(Exception):
+    """A signal came in the middle of an evaluation."""
+
+
+class Judge:
+    """Evaluates the model of a run, and keeps the best."""
+
+    def __init__(self, progress: Progress, writer: RunWriter, view: View, stopping: Stopping) -> None:
+        self._progress = progress
+        self._job = progress.job
+        self._answerer = progress.job.answerer
+        self._writer = writer
+        self._view = view
+        self._stopping = stopping
+
+    def evaluate(self) -> None:
+        """Score the model as it is now; it becomes the checkpoint if it is the best so far."""
+        log = self._progress.log
+        log.write()  # a loss that is no number ends the run before anything is kept
+        log.wait()
+        started = time.perf_counter()
+        self._progress.evaluation_is_due = True
+        try:
+            if self._job.validation is None:
+                self.save()
+            else:
+                self._evaluate_on(self._job.validation)
+            self._progress.evaluation_is_due = False
+        except _StopAsked:
+            self._writer.event("interrupted", f"the evaluation of step {self._progress.step} is left for the resume")
+        log.leave_out(time.perf_counter() - started)
+
+    def save(self) -> None:
+        """Keep the model as it is now."""
+        teaching = Teaching(
+            kind=self._job.recipe.model.kind,
+            task=self._job.task.recipe,
+            beams=self._job.answerer.beams,
+            max_new_tokens=self._job.answerer.max_new_tokens,
+            step=self._progress.step,
+        )
+        with self._job.step.clock.phase("checkpoint"), told_failures(self.checkpoint):
+            save_checkpoint(self.checkpoint, self._job.answerer.model, self._job.answerer.tokenizer, teaching)
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where the best model is kept."""
+        return self._writer.path / files.CHECKPOINT
+
+    def _evaluate_on(self, split: TokenizedSplit) -> None:
+        number, best, schedule = self._progress.step, self._progress.best, self._progress.schedule
+        with self._job.step.clock.phase("evaluation"):
+            result = self._score(split)
+        if result.loss is not None and not math.isfinite(result.loss):
+            raise TrainingFailed(explain_nan(number, result.loss, self._job.step.precision.name))
+        record = EvaluationRecord(
+            number, "validation", result.loss, result.scores.values, result.rows, result.seconds, time.time()
+        )
+        self._writer.evaluation(record)
+        kept, improved = best.judge(self._score_to_judge(best, result), result.loss)
+        self._progress.is_best = kept
+        self._view.evaluation(record, best=kept)
+        if kept:
+            self.save()
+        if number and schedule.observe(improved):
+            self._writer.event("plateau", f"no better {best.name}: the learning rate is lowered at step {number}")
+
+    def _score(self, split: TokenizedSplit) -> SplitScores:
+        while True:
+            result = attempt(
+                lambda: score_split(
+                    self._answerer,
+                    self._job.task,
+                    split,
+                    self._job.metrics,
+                    limit=self._job.recipe.eval.limit,
+                    progress=self._show,
+                )
+            )
+            if result is not None:
+                return result
+            self._make_smaller()
+
+    def _show(self, done: int, total: int) -> None:
+        if self._stopping.requested:
+            raise _StopAsked
+        self._view.progress("evaluating", done, total)
+
+    def _make_smaller(self) -> None:
+        tokens, rows = self._answerer.batch_tokens // 2, max(1, self._answerer.decoded_rows // 2)
+        where = f"the evaluation of step {self._progress.step}"
+        if tokens < _LEAST_TOKENS:
+            raise TrainingFailed(
+                complain(
+                    f"memory ran out in {where}, row by row",
+                    "the least that an evaluation takes is one row",
+                    "Set a smaller task.max_source_tokens or eval.max_new_tokens",
+                )
+            )
+        self._answerer = replace(self._answerer, batch_tokens=tokens, decoded_rows=rows)
+        self._writer.event(
+            "out-of-memory",
+            f"{where}: it is made again in batches of at most {tokens} tokens, and {rows} rows decoded at once",
+            step=self._progress.step,
+            phase="evaluation",
+        )
+
+    def _score_to_judge(self, best: Best, result: SplitScores) -> float | None:
+        """The score that decides; where it can't be computed the loss decides from now on, which is an event."""
+        if best.name != "loss" and best.name not in result.scores.values:
+            reason = result.scores.absent.get(best.name, "not computed")
+            self._writer.event("fallback", f"{best.name} is absent ({reason}): the loss chooses the checkpoint")
+            best.start_over("loss")
+        return result.loss if best.name == "loss" else result.scores.values[best.name]

@@ -1,0 +1,118 @@
+"""What happens when memory runs out: the same global batch again, in smaller micro-batches, from the same weights.
+
+In: a step that failed. Out: the step, made. Nothing of the failed try is left: its gradients are dropped, the
+generators go back to where they were, and the weights have not moved, for the optimizer's state is there before the
+first step and an update is all that follows the last backward.
+
+    micro-batches of 6,144 tokens     [a b c d]         out of memory in the backward
+    of half the failed one's          [a b] [c d]       the same update, and this cut from now on, also after a resume
+
+Where some weights may have moved (in the middle of an update, or with updates inside the backward), only a snapshot has
+the weights that the step began with: `HalfUpdated`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import platform
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+import torch
+
+from seqfit.data.loader import GlobalBatch, Loader
+from seqfit.data.micro_batch import MicroBatch
+from seqfit.errors import TrainingFailed, complain
+from seqfit.rundir.writer import RunWriter
+from seqfit.step.randomness import read_torch_states, restore_torch_states
+from seqfit.step.step import StepOutcome, TrainStep
+from seqfit.train.numbers import Numbers
+
+T = TypeVar("T")
+_CPU_MESSAGES = ("can't allocate memory", "not enough memory", "bad_alloc", "Cannot allocate memory")
+
+
+class HalfUpdated(Exception):
+    """Memory ran out while weights were being changed."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """torch's own error of a GPU, Python's, and what torch's CPU allocator says in a RuntimeError."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(message in str(error) for message in _CPU_MESSAGES)
+
+
+class Recovery:
+    """Makes steps, and makes them again where memory runs out."""
+
+    def __init__(
+        self,
+        make: Callable[[int, GlobalBatch], StepOutcome],
+        step: TrainStep,
+        loader: Loader,
+        numbers: Numbers,
+        writer: RunWriter,
+    ) -> None:
+        self._make = make  # calls the step
+        self._step = step
+        self._numbers = numbers
+        self._loader = loader
+        self._writer = writer
+
+    def make_step(self, number: int, batch: GlobalBatch) -> tuple[StepOutcome, GlobalBatch]:
+        """The step, and its batch as it was cut in the end."""
+        batch = self._loader.cut_anew(batch)  # one that was prepared before the cut became smaller
+        states = read_torch_states()
+        while (outcome := attempt(partial(self._make, number, batch))) is None:
+            half_updated, failed = self._step.is_half_updated, batch.micro_batches[self._step.micro_batch]
+            self._step.drop()
+            self._make_smaller(number, failed)
+            if half_updated:
+                raise HalfUpdated
+            restore_torch_states(states)
+            batch = self._loader.cut_anew(batch)
+        return self._numbers.retry(number, outcome, partial(self._again, batch, states)), batch
+
+    def _again(self, batch: GlobalBatch, states: dict[str, torch.Tensor]) -> StepOutcome:
+        restore_torch_states(states)
+        return self._step(batch)
+
+    def _make_smaller(self, number: int, failed: MicroBatch) -> None:
+        tokens = failed.source_tokens + failed.target_tokens + failed.padded_tokens
+        where = f"step {number}, a micro-batch of {failed.examples} examples and {tokens} tokens"
+        if failed.examples == 1:
+            raise TrainingFailed(
+                complain(
+                    f"memory ran out at {where}",
+                    "one example is the least that a micro-batch can hold",
+                    "Set strategy.recompute=blocks or a smaller task.max_source_tokens; `seqfit plan` shows what fits",
+                )
+            )
+        self._loader.rule = replace(self._loader.rule, tokens=tokens // 2)
+        self._writer.event(
+            "out-of-memory",
+            f"{where}: the same global batch is cut into micro-batches of at most {tokens // 2} tokens from now on",
+            step=number,
+            phase=self._step.phase,
+            micro_batch_tokens=tokens // 2,
+        )
+
+
+def attempt(action: Callable[[], T]) -> T | None:
+    """What it returns; None where memory ran out, and then nothing that it had made is alive any more."""
+    try:
+        return action()
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    # The error is gone here, and with it the frames that held activations.
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+    elif platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)  # a heap in pieces may have no room for what would fit
+    return None

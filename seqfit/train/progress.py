@@ -1,0 +1,128 @@
+"""What a run has done so far: taken out for a snapshot, put back by a resume.
+
+In: the live parts of a run between two steps. Out: tensors and facts, and back. Together with the recipe, the strategy
+and the data, which a snapshot only names (`Identity`), this is all that the rest of the run depends on:
+
+    weights that learn, buffers       tensors    model/NAME
+    optimizer's state                 tensors    optimizer/3/exp_avg        facts  optimizer
+    generators                        tensors    random/torch               facts  random
+    step number = position in the data, best score, schedule, loss scaler, micro-batches' cut, open record   facts
+
+Weights that do not learn are not written; a sum over their bits says whether they are still the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+
+from seqfit.rundir.manifest import collect_versions
+from seqfit.step.optimizer_state import read_state, restore_state
+from seqfit.step.randomness import read_host_states, read_torch_states, restore_host_states, restore_torch_states
+from seqfit.train.best import Best
+from seqfit.train.job import Job
+from seqfit.train.schedules import Schedule
+from seqfit.train.snapshot import Snapshot
+from seqfit.train.step_log import StepLog
+
+
+@dataclass
+class Progress:
+    """The parts of a run that change while it trains."""
+
+    job: Job
+    best: Best
+    schedule: Schedule
+    log: StepLog
+    step: int = 0
+    evaluation_is_due: bool = False  # of `step`: the run was stopped before it or in the middle of it
+    is_best: bool = False  # whether the evaluation of `step` was the best so far
+
+    def take(self) -> Snapshot:
+        """As it is now. Tensors are not copied."""
+        step = self.job.step
+        state, values = read_state(step.optimizer)
+        tensors = {f"model/{name}": tensor for name, tensor in _learning_tensors(step.model).items()}
+        tensors |= {f"optimizer/{name}": tensor for name, tensor in state.items()}
+        tensors |= {f"random/{name}": tensor for name, tensor in read_torch_states().items()}
+        facts = {
+            "identity": identify(self.job),
+            "optimizer": values,
+            "random": read_host_states(),
+            "scaler": None if step.scaler is None else step.scaler.state_dict(),
+            "schedule": self.schedule.read_state(),
+            "best": {name: _to_json(value) for name, value in asdict(self.best).items()},
+            "micro_batch_tokens": self.job.loader.rule.tokens,
+            "window": self.log.read_state(),
+            "evaluation_is_due": self.evaluation_is_due,
+            "is_best": self.is_best,
+        }
+        return Snapshot(self.step, tensors, facts)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on from a snapshot of the same run (`find_differences` is empty)."""
+        step, facts = self.job.step, snapshot.facts
+        with torch.no_grad():
+            for name, live in _learning_tensors(step.model).items():
+                live.copy_(snapshot.tensors[f"model/{name}"])
+        restore_state(step.optimizer, _part(snapshot.tensors, "optimizer/"), facts["optimizer"])
+        restore_torch_states(_part(snapshot.tensors, "random/"))
+        restore_host_states(facts["random"])
+        if step.scaler is not None:
+            step.scaler.load_state_dict(facts["scaler"])
+        self.schedule.restore_state(facts["schedule"])
+        for name, value in facts["best"].items():
+            setattr(self.best, name, math.inf if name == "loss" and value is None else value)
+        rule = self.job.loader.rule
+        self.job.loader.rule = replace(rule, tokens=min(rule.tokens, facts["micro_batch_tokens"]))
+        self.log.restore_state(facts["window"])
+        self.step, self.evaluation_is_due = snapshot.step, facts["evaluation_is_due"]
+
+
+def identify(job: Job) -> dict[str, Any]:
+    """What must be the same for a resume to be exact, and is not in the snapshot itself."""
+    device = job.step.precision.device
+    versions = collect_versions()
+    return {
+        "data": job.data_fingerprint,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "threads": torch.get_num_threads() if device.type == "cpu" else None,
+        "precision": job.step.precision.name,
+        "torch": versions.get("torch"),
+        "transformers": versions.get("transformers"),
+        "frozen weights": _sum_frozen_bits(job.step.model),
+    }
+
+
+def find_differences(snapshot: Snapshot, job: Job) -> list[str]:
+    """Why a resume would not be exact; empty where it is."""
+    then, now = snapshot.facts["identity"], identify(job)
+    return [f"{name}: {then.get(name)} then, {value} now" for name, value in now.items() if then.get(name) != value]
+
+
+def _learning_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Weights that learn, and buffers that are part of the model's state; each once."""
+    learning = {name: weight.detach() for name, weight in model.named_parameters() if weight.requires_grad}
+    saved = model.state_dict()
+    return learning | {name: buffer for name, buffer in model.named_buffers() if name in saved}
+
+
+def _sum_frozen_bits(model: torch.nn.Module) -> int:
+    whole = 0
+    for weight in model.parameters():
+        if not weight.requires_grad:
+            bits = weight.detach().contiguous().flatten().view(torch.uint8)
+            whole = (whole * 31 + int(bits.sum(dtype=torch.int64))) % 2**61
+    return whole
+
+
+def _part(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _to_json(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

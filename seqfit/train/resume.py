@@ -1,0 +1,89 @@
+"""Which run `--resume` goes on with, and whether it can be the very same run.
+
+    seqfit train runs/demo-20260102-030405 --resume     that one
+    seqfit train demo --out here --resume               the run in `here`, or a new one: the same line for every try
+    seqfit train demo --resume                          the newest unfinished runs/demo-*
+
+In: what the command line gave. Out: a run directory with the recipe and the strategy that it began with. A resume that
+would not be exact stops and says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from seqfit.errors import RunError, complain
+from seqfit.recipe.load import dump_recipe, load_recipe
+from seqfit.recipe.schema import Recipe
+from seqfit.rundir import files
+from seqfit.rundir.run import Run
+from seqfit.strategy.load import read_strategy
+from seqfit.train.job import Job
+from seqfit.train.progress import find_differences
+from seqfit.train.snapshot import Snapshot
+
+FINISHED = "finished"
+
+
+def find_earlier(name: str, out: Path | None, given: Path | None) -> Run | None:
+    """The run to go on with; None where `out` names a place for a new one. `given`: a recipe's place, if it has one."""
+    if given is not None and (given / files.MANIFEST).is_file():
+        return _unfinished(Run(given))
+    if out is not None:
+        return _unfinished(Run(out)) if (out / files.MANIFEST).is_file() else None
+    found = [Run(path.parent) for path in Path("runs").glob(f"{name}-*/{files.MANIFEST}")]
+    left = sorted((run.path for run in found if run.status != FINISHED), key=lambda path: path.name)
+    if not left:
+        raise RunError(
+            complain(
+                f"--resume is given, and runs/{name}-* has no unfinished run",
+                "a resume goes on with a run that was stopped",
+                "Name its directory: seqfit train runs/NAME-TIME --resume",
+            )
+        )
+    return Run(left[-1])
+
+
+def load_earlier_recipe(run: Run) -> Recipe:
+    """As the run began: its recipe with the strategy that was used, so that nothing is planned anew."""
+    strategy = read_strategy(run.path / files.STRATEGY)
+    return run.recipe.model_copy(update={"strategy": strategy.model_dump(exclude_none=True)})
+
+
+def check_same_recipe(run: Run, recipe: Recipe) -> None:
+    """A recipe that is given with --resume must be the run's own."""
+    if dump_recipe(recipe) != dump_recipe(load_recipe(run.path / files.RECIPE)):
+        raise RunError(
+            complain(
+                f"the recipe or its overrides differ from those in '{run.path / files.RECIPE}'",
+                "a resumed run ends as if it had never been stopped, which another recipe would not",
+                f"Leave them out (seqfit train {run.path} --resume), or start a new run",
+            )
+        )
+
+
+def check_exact(run: Path, snapshot: Snapshot, job: Job) -> None:
+    """What decides over the rest of the run must be as it was."""
+    differences: Sequence[str] = find_differences(snapshot, job)
+    if differences:
+        raise RunError(
+            complain(
+                f"'{run}' can't be resumed exactly: {'; '.join(differences)}",
+                "a resumed run ends as if it had never been stopped",
+                "Restore what has changed, or start a new run from its checkpoint with "
+                f"model.path={run / files.CHECKPOINT}",
+            )
+        )
+
+
+def _unfinished(run: Run) -> Run:
+    if run.status == FINISHED:
+        raise RunError(
+            complain(
+                f"'{run.path}' is finished",
+                "a resume goes on with a run that was stopped",
+                f"Evaluate it (seqfit evaluate {run.path}), or train a new one",
+            )
+        )
+    return run

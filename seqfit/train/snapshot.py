@@ -1,0 +1,184 @@
+"""Snapshots on disk: written beside, synced, hashed, renamed; the newest whole one is found again.
+
+In: tensors by name and facts as JSON. Out: a folder of a run directory.
+
+    snapshots/step-00000120/state.safetensors     all tensors
+                            snapshot.json         the facts, and the hash of that file
+    snapshots/.step-00000140.new/                 a run was killed here: never looked at, removed by the next one
+
+A folder has its final name only after both files and their folder are on the disk, so whatever has that name is whole
+unless the disk damaged it, which the hash finds. No pickle is written or read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from seqfit.errors import TrainingFailed, complain
+from seqfit.rundir import files
+from seqfit.rundir.writer import sync_folder
+
+_STATE, _FACTS = "state.safetensors", "snapshot.json"
+
+
+class Damaged(Exception):
+    """A snapshot that is not whole; the message says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a resume needs."""
+
+    step: int
+    tensors: Mapping[str, torch.Tensor]
+    facts: Mapping[str, Any]
+
+
+class SnapshotWriter:
+    """Writes the snapshots of one run, and keeps the last few and the best.
+
+    Tensors of a GPU are copied to the host, and a thread writes them while training goes on. Those of a CPU are
+    written before the next step changes them: a copy would take as much memory again as weights and state.
+    """
+
+    def __init__(self, run: Path, *, keep: int, in_background: bool) -> None:
+        self._folder = run / files.SNAPSHOTS
+        self._keep = keep
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="seqfit-snapshot") if in_background else None
+        self._writing: Future[None] | None = None
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Begin to write; what an earlier one failed at is raised here."""
+        self.wait()
+        if self._thread is None:
+            self._write(snapshot)
+            return
+        copied = {name: tensor.to("cpu", copy=True) for name, tensor in snapshot.tensors.items()}
+        self._writing = self._thread.submit(self._write, Snapshot(snapshot.step, copied, snapshot.facts))
+
+    def wait(self) -> None:
+        """Until what was begun is on the disk."""
+        if self._writing is not None:
+            writing, self._writing = self._writing, None
+            writing.result()
+
+    def close(self) -> None:
+        """Wait, and end the thread."""
+        try:
+            self.wait()
+        finally:
+            if self._thread is not None:
+                self._thread.shutdown()
+
+    def _write(self, snapshot: Snapshot) -> None:
+        try:
+            write_snapshot(self._folder, snapshot)
+            for folder in _superfluous(self._folder, self._keep):
+                shutil.rmtree(folder)
+        except (OSError, SafetensorError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise TrainingFailed(
+                complain(
+                    f"the snapshot of step {snapshot.step} can't be written to '{self._folder}' ({reason})",
+                    "training does not go on without the snapshots that it was asked for",
+                    "Make room, then go on with seqfit train --resume; train.snapshot.keep=1 takes less",
+                )
+            ) from error
+
+
+def write_snapshot(folder: Path, snapshot: Snapshot) -> Path:
+    """One snapshot, whole or not at all."""
+    place = folder / f"step-{snapshot.step:08d}"
+    fresh = files.beside(place, "new")
+    folder.mkdir(exist_ok=True)
+    for leftover in folder.glob(".*.new"):
+        shutil.rmtree(leftover)
+    try:
+        fresh.mkdir()
+        save_file(_without_sharing(snapshot.tensors), fresh / _STATE)
+        facts = {**snapshot.facts, "step": snapshot.step, "sha256": _hash(fresh / _STATE)}
+        (fresh / _FACTS).write_text(json.dumps(facts, indent=1, allow_nan=False), "utf-8")
+        for name in (_STATE, _FACTS):
+            _sync(fresh / name)
+        sync_folder(fresh)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    if place.exists():  # of a part of the run that was lost and made again
+        shutil.rmtree(place)
+    os.replace(fresh, place)
+    sync_folder(folder)
+    return place
+
+
+def find_snapshots(run: Path) -> list[Path]:
+    """The newest first."""
+    return sorted((run / files.SNAPSHOTS).glob("step-*"), reverse=True)
+
+
+def load_snapshot(folder: Path) -> Snapshot:
+    """Raises `Damaged` where a file is missing, torn or not what was written."""
+    facts = _read_facts(folder)
+    try:
+        if _hash(folder / _STATE) != facts.get("sha256"):
+            raise Damaged(f"{_STATE} is not what was written")
+        return Snapshot(int(facts["step"]), load_file(folder / _STATE), facts)
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise Damaged(f"{type(error).__name__}: {error}") from error
+
+
+def _read_facts(folder: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads((folder / _FACTS).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise Damaged(f"{_FACTS} can't be read ({type(error).__name__})") from error
+    if not isinstance(facts, dict):
+        raise Damaged(f"{_FACTS} holds no object")
+    return facts
+
+
+def _superfluous(folder: Path, keep: int) -> Iterator[Path]:
+    """All but the last few, and the newest that was the best model of its run."""
+    best_is_kept = False
+    for number, snapshot in enumerate(sorted(folder.glob("step-*"), reverse=True)):
+        is_best = False
+        with contextlib.suppress(Damaged):
+            is_best = bool(_read_facts(snapshot).get("is_best"))
+        if number >= keep and (best_is_kept or not is_best):
+            yield snapshot
+        best_is_kept = best_is_kept or is_best
+
+
+def _without_sharing(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """safetensors refuses tensors that share memory: the second of two is written as a copy."""
+    seen: set[int] = set()
+    apart: dict[str, torch.Tensor] = {}
+    for name, tensor in tensors.items():
+        storage = tensor.untyped_storage().data_ptr()
+        whole = tensor.is_contiguous() and storage not in seen
+        apart[name] = tensor.detach() if whole else tensor.detach().clone(memory_format=torch.contiguous_format)
+        seen.add(storage)
+    return apart
+
+
+def _hash(path: Path) -> str:
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    with open(path, "rb") as stream:
+        os.fsync(stream.fileno())

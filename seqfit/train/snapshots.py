@@ -1,0 +1,76 @@
+"""When snapshots are taken, and how a run in this process goes back to the newest one."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from seqfit.errors import TrainingFailed, complain
+from seqfit.rundir.writer import RunWriter
+from seqfit.train.progress import Progress
+from seqfit.train.snapshot import Damaged, Snapshot, SnapshotWriter, find_snapshots, load_snapshot
+
+
+class Snapshots:
+    """The snapshots of a run that is going on."""
+
+    def __init__(self, progress: Progress, writer: RunWriter) -> None:
+        self._progress = progress
+        self._writer = writer
+        self._rule = progress.job.recipe.train.snapshot
+        on_gpu = progress.job.step.precision.device.type == "cuda"
+        self._disk = SnapshotWriter(writer.path, keep=self._rule.keep, in_background=on_gpu)
+        self._last = time.monotonic()
+
+    def take_if_due(self) -> None:
+        """By steps or by the clock, as the recipe says."""
+        steps, minutes = self._rule.every_steps, self._rule.every_minutes
+        by_steps = steps is not None and self._progress.step % steps == 0
+        if by_steps or (minutes is not None and time.monotonic() - self._last >= 60 * minutes):
+            self.take()
+
+    def take(self) -> None:
+        """Now."""
+        started = time.perf_counter()
+        with self._progress.job.step.clock.phase("snapshot"):
+            self._progress.log.write()  # its record must not be lost with what comes after the snapshot
+            self._disk.write(self._progress.take())
+        self._last = time.monotonic()
+        self._progress.log.leave_out(time.perf_counter() - started)
+
+    def wait(self) -> None:
+        """Until what was taken is on the disk."""
+        self._disk.wait()
+
+    def close(self) -> None:
+        """Wait, and end."""
+        self._disk.close()
+
+    def go_back(self) -> None:
+        """To the newest: memory ran out while weights were being changed."""
+        self.wait()
+        lost = self._progress.step + 1
+        found = find_newest(self._writer.path, self._writer)
+        if found is None:
+            raise TrainingFailed(
+                complain(
+                    f"memory ran out in the update of step {lost}, and there is no snapshot yet",
+                    "some weights have moved and others have not",
+                    "Set train.snapshot.every_steps, and a smaller strategy.micro_batch_tokens",
+                )
+            )
+        self._progress.restore(found)
+        self._writer.forget_after(found.step)
+        self._writer.event(
+            "out-of-memory", f"in the update of step {lost}: back to the snapshot of step {found.step}", step=lost
+        )
+
+
+def find_newest(run: Path, writer: RunWriter) -> Snapshot | None:
+    """The newest that is whole; each that is not is an event."""
+    for folder in find_snapshots(run):
+        try:
+            return load_snapshot(folder)
+        except Damaged as error:
+            writer.event("resume", f"the snapshot {folder.name} is damaged and is passed over ({error})")
+    return None

@@ -1,0 +1,61 @@
+"""Signals that ask a run to stop: it finishes its step, takes a snapshot and ends with a code that says so.
+
+    Ctrl-C             exit code 130; a second one stops at once, without a snapshot
+    SIGTERM, SIGUSR1   exit code 75 ("try again later"): what Slurm sends before it takes the machine away
+
+A handler only notes the signal. Who trains asks `stopping.requested` between steps and during evaluations.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, NoReturn, Self
+
+from seqfit.errors import Stopped, complain
+
+_ASKED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+
+class Stopping:
+    """Notes signals while it is entered. In a thread other than the main one there are none to note."""
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in _ASKED}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @property
+    def requested(self) -> bool:
+        """Whether to stop at the next good moment."""
+        return self.signal is not None
+
+    def raise_stopped(self, step: int, run: Path) -> NoReturn:
+        """End the run with the signal's own code."""
+        if self.signal is signal.SIGINT:
+            raise KeyboardInterrupt
+        name = "no signal" if self.signal is None else self.signal.name
+        raise Stopped(
+            complain(
+                f"{name} came after step {step}",
+                "a run that is asked to stop finishes its step and takes a snapshot",
+                f"Go on with: seqfit train {run} --resume",
+            )
+        )
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGINT and self.signal is signal.SIGINT:
+            raise KeyboardInterrupt  # the second time: at once
+        self.signal = signal.Signals(number)
