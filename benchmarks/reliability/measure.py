@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that `benchmarks` can be imported as a script, too
-os.environ["SEQFIT_FORECAST"] = "off"  # plans are no part of these questions, and take longer than the runs
 
 from benchmarks.engine.table import describe_in_words, describe_machine, read_results, update_readme, write_results
 
@@ -41,6 +40,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, help="kills, or points of a step")
     parser.add_argument("--seconds", type=float, default=FUZZ_SECONDS, help="of fuzzing")
     arguments = parser.parse_args()
+    os.environ["SEQFIT_FORECAST"] = "off"  # plans are no part of these questions, and take longer than the runs
     for what in arguments.what or ["kills", "limits", "fuzz"]:
         if what != "table":
             with tempfile.TemporaryDirectory(prefix="seqfit-reliability-") as folder:

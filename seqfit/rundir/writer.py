@@ -12,7 +12,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
@@ -156,17 +156,20 @@ class RunWriter:
 
     def close(self) -> None:
         """Sync and close the record files, and let others write the directory."""
-        self._close_streams()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        try:
+            self._close_streams()
+        finally:
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
 
     def _close_streams(self) -> None:
-        for name, stream in self._streams.items():
-            with told_failures(self.path / name), stream:
-                stream.flush()
-                os.fsync(stream.fileno())
-        self._streams.clear()
+        with ExitStack() as stack:  # all of them, also where one fails
+            for name, stream in self._streams.items():
+                stack.enter_context(told_failures(self.path / name))
+                stack.enter_context(stream)
+                stack.callback(_sync, stream)
+            self._streams = {}
 
     def _append(self, name: str, record: dict[str, Any]) -> None:
         """A record; NaN and infinity become null, and an event says so."""
@@ -181,6 +184,13 @@ class RunWriter:
             self._streams[name] = open(self.path / name, "a", encoding="utf-8")  # noqa: SIM115 (closed in close())
         with told_failures(self.path / name):
             append_record(self._streams[name], record)
+
+
+def add_event(path: Path, kind: str, message: str) -> None:
+    """One event from outside the process that writes the run: a single short write at the end of the file."""
+    record = EventRecord(time.time(), kind, mask_text(message), {})
+    with told_failures(path / files.EVENTS), open(path / files.EVENTS, "a", encoding="utf-8") as stream:
+        append_record(stream, asdict(record))
 
 
 def _has_just_begun(path: Path) -> bool:
@@ -205,6 +215,11 @@ def _take_lock(path: Path) -> int:
             )
         ) from error
     return lock
+
+
+def _sync(stream: TextIO) -> None:
+    stream.flush()
+    os.fsync(stream.fileno())
 
 
 def append_record(stream: TextIO, record: dict[str, Any]) -> None:

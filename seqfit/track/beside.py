@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from seqfit.rundir import files
-from seqfit.rundir.writer import RunWriter
+from seqfit.rundir.writer import add_event
 from seqfit.track.tracker import check_tool
 
 PATIENCE_SECONDS = 10.0  # at the end of the run, for what is still to be sent
@@ -80,8 +80,6 @@ class Beside:
             self._tell(f"the run could not be sent to {self._tool}: {reason}")
 
     def _tell(self, message: str) -> None:
-        """The run has ended, so its directory has no other writer."""
+        """To the user, and as an event of the run."""
         self._tell_user(message)
-        writer = RunWriter(self._folder)
-        writer.event("tracking", message)
-        writer.close()
+        add_event(self._folder, "tracking", message)

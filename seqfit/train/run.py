@@ -159,8 +159,10 @@ def _train(job: Job, writer: RunWriter, view: View, snapshot: Snapshot | None = 
         writer.event("failed", f"{type(error).__name__}: {error}")
         raise
     finally:
-        writer.write_manifest(status=status, ended=time.time(), phase_seconds=job.step.clock.totals)
-        writer.close()
+        try:
+            writer.write_manifest(status=status, ended=time.time(), phase_seconds=job.step.clock.totals)
+        finally:
+            writer.close()
 
 
 def _run_loop(loop: TrainingLoop, job: Job, writer: RunWriter) -> str:

@@ -269,12 +269,14 @@ def test_no_training_rows_are_an_error(folder: Path, tokenizer: Any) -> None:
     assert list(prepare_data(_recipe(folder), tokenizer, ["validation"]).splits) == ["validation"]
 
 
-def test_a_damaged_entry_says_what_to_delete(folder: Path, tokenizer: Any) -> None:
-    prepare_data(_recipe(folder), tokenizer, ["validation"])
+def test_a_damaged_entry_is_made_anew_and_told(folder: Path, tokenizer: Any) -> None:
+    whole = prepare_data(_recipe(folder), tokenizer, ["validation"])
     entry = next((cache_root() / "tokenized").iterdir())
     (entry / "rows.arrow").write_bytes(b"gone")
-    with pytest.raises(DataError, match="Delete that folder"):
-        prepare_data(_recipe(folder), tokenizer, ["validation"])
+    again = prepare_data(_recipe(folder), tokenizer, ["validation"])
+    assert [event for event in again.events if "damaged and made anew" in event]
+    assert again.fingerprint == whole.fingerprint
+    assert len(again.splits["validation"]) == len(whole.splits["validation"])
 
 
 def _prepare_real(data: dict[str, Any], task: dict[str, Any], tokenizer: Path) -> PreparedData:

@@ -120,9 +120,8 @@ def test_rows_wait_for_each_other_up_to_a_limit(
     split = make_split(sources, [[5, 1]] * ROWS)
     expected = answer_split(answerer, split, ALL).texts
     searched.clear()
-    monkeypatch.setattr(answer, "DECODED_ROWS", rows)
     monkeypatch.setattr(answer, "DECODED_CACHE_BYTES", cache_bytes)
-    assert answer_split(answerer, split, ALL).texts == expected
+    assert answer_split(replace(answerer, decoded_rows=rows), split, ALL).texts == expected
     assert searched == batches
 
 
@@ -184,11 +183,10 @@ def test_settings_without_a_loop_of_ours_are_honoured(
 
 
 def test_progress_counts_answered_rows_and_ends_with_all_of_them(
-    build: Callable[..., Answerer], make_split: Any, sources: list[list[int]], monkeypatch: pytest.MonkeyPatch
+    build: Callable[..., Answerer], make_split: Any, sources: list[list[int]]
 ) -> None:
-    monkeypatch.setattr(answer, "DECODED_ROWS", 8)
     seen: list[tuple[int, int]] = []
-    answerer = build("t5", batch_tokens=40)
+    answerer = replace(build("t5", batch_tokens=40), decoded_rows=8)
     answer_split(answerer, make_split(sources, [[5, 1]] * ROWS), ALL, lambda done, total: seen.append((done, total)))
     assert seen == sorted(seen)
     assert seen[-1] == (ROWS, ROWS)

@@ -64,7 +64,7 @@ def test_a_sampler_that_breaks_does_not_stop_the_run_but_is_told(tmp_path: Path,
         time.sleep(0)
     ((kind, message),) = told.events
     assert kind == "telemetry"
-    assert message.startswith("sampling ended early: FileNotFoundError")
+    assert message.startswith("sampling ended early: seqfit.errors.TrainingFailed")
 
 
 def test_a_sampler_that_does_not_start_is_told(tmp_path: Path, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
