@@ -134,7 +134,7 @@ def plan(
         from seqfit.hardware.card import find_card
 
         find_card(gpu)  # an unknown one is told before torch is imported
-    from seqfit.plan.stored import find_plan, plan_key, store_plan
+    from seqfit.plan.stored import find_plan, plan_key, stamp_experience, store_plan
 
     options: dict[str, Any] = {"gpu": gpu, "gpus": gpus, "lengths": (source_tokens, target_tokens, no_data)}
     if gpu is None:
@@ -142,6 +142,7 @@ def plan(
 
         machine = probe_machine()
         options["machine"] = (machine.processor, machine.cores, machine.memory_bytes, [g.name for g in machine.gpus])
+        options["experience"] = stamp_experience()
     key = plan_key(loaded, options)
     answer = find_plan(key)
     if answer is None:

@@ -4,7 +4,8 @@ In: nothing but the machine. Out: `Rates`, stored under the cache folder by devi
 different make (long and short rows, wide and narrow layers, large and small vocabulary) are timed beside their traces;
 the rates are those non-negative numbers that explain the seconds best:
 
-    seconds = products / rate + attention's products / rate + other bytes / bandwidth + calls * overhead
+    seconds = products / rate + attention's products / rate + other bytes / bandwidth + the optimizer's bytes / its
+              bandwidth + calls * overhead
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -34,8 +36,8 @@ from seqfit.step.build import build_step
 from seqfit.step.precision import Precision
 from seqfit.strategy.schema import Strategy
 
-_REPEATS = 3
-_FEATURES = ("product", "batched product", "other", "calls")
+_REPEATS = 5
+_FEATURES = ("product", "batched product", "other", "update", "calls")
 _MODEL = ModelRecipe(path="calibration", weights="random")
 
 
@@ -45,6 +47,7 @@ class _Trial:
     layers: int
     vocabulary: int
     shape: Shape
+    optimizer: Literal["adamw", "adafactor"] = "adamw"
 
 
 _TRIALS = (
@@ -56,6 +59,7 @@ _TRIALS = (
     _Trial(512, 2, 2000, uniform(1, 1024, 16, packed=True)),
     _Trial(128, 4, 2000, uniform(32, 32, 8, packed=True)),
     _Trial(512, 2, 2000, uniform(8, 128, 16, packed=False)),
+    _Trial(512, 2, 32000, uniform(2, 128, 16, packed=True), "adafactor"),
 )
 
 
@@ -76,7 +80,7 @@ def store_rates(device: str, rates: Rates) -> None:
 
 
 def calibrate(progress: Progress = lambda *_: None) -> tuple[str, Rates]:
-    """Time the trials on this machine's device, half a minute; returns its name and its rates."""
+    """Time the trials on this machine's device, a minute; returns its name and its rates."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     features, seconds = [], []
     for number, trial in enumerate(_TRIALS):
@@ -95,8 +99,10 @@ def calibrate(progress: Progress = lambda *_: None) -> tuple[str, Rates]:
 
 def fit_rates(features: npt.NDArray[np.float64], seconds: npt.NDArray[np.float64]) -> Rates:
     """From [trial, feature] and [trial]; errors count in proportion to the seconds."""
-    least = np.array([1 / _product_rate(), 1 / _product_rate(), 1e-14, 0.0])  # nothing is faster than a large product
-    product, batched, other, call = _solve_from(least, features / seconds[:, None], np.ones_like(seconds)).tolist()
+    fastest = 1 / _product_rate()  # nothing is faster than a large product
+    least = np.array([fastest, fastest, 1e-14, 1e-14, 0.0])
+    solution = _solve_from(least, features / seconds[:, None], np.ones_like(seconds))
+    product, batched, other, update, call = solution.tolist()
     half = _half_speed()
     return Rates(
         source="fitted",
@@ -107,6 +113,7 @@ def fit_rates(features: npt.NDArray[np.float64], seconds: npt.NDArray[np.float64
             "half batched product": half / batched,
         },
         bytes_per_second=1 / other,
+        update_bytes_per_second=1 / update,
         call_seconds=call,
         products_wait_for_memory=False,  # what they wait is in their rate
     )
@@ -128,6 +135,7 @@ def probe_rates() -> Rates:
             "half batched product": 0.5 * product * half,
         },
         bytes_per_second=traffic,
+        update_bytes_per_second=traffic,
         call_seconds=8e-6,
     )
 
@@ -151,7 +159,7 @@ def _product_rate() -> float:
 @cache
 def _half_speed() -> float:
     """How much faster bf16 products are than fp32's; below 1 on a CPU without such units."""
-    left, right = torch.randn(512, 512), torch.randn(512, 512)
+    left, right = torch.randn(1024, 512), torch.randn(512, 2048)  # small ones gain less
     full = _best_rate(lambda: torch.mm(left, right), 1.0)
     left16, right16 = left.bfloat16(), right.bfloat16()
     return _best_rate(lambda: torch.mm(left16, right16), 1.0) / full
@@ -169,7 +177,8 @@ def _subject(trial: _Trial, device: torch.device) -> Subject:
     )
     strategy = Strategy(batching="ragged" if trial.shape.packed else "grouped", micro_batch_tokens=10**9)
     rules = rules_for("cpu" if device.type == "cpu" else "gpu")
-    return Subject(Outline(config, {}, AutoModelForSeq2SeqLM), _MODEL, TrainRecipe(), strategy, "fp32", rules)
+    train = TrainRecipe.model_validate({"optimizer": {"name": trial.optimizer}})
+    return Subject(Outline(config, {}, AutoModelForSeq2SeqLM), _MODEL, train, strategy, "fp32", rules)
 
 
 def _trace_trial(trial: _Trial, device: torch.device) -> list[float]:

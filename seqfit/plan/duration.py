@@ -12,15 +12,14 @@ itself (`calibrate`), which is far better.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from seqfit.hardware.card import Card
-from seqfit.plan.tape import KINDS, Kernel, Tape
+from seqfit.plan.tape import KINDS, Tape
 
 # What well-shaped kernels reach of a data sheet's figures: published T5 and BERT training runs lie between 0.4 and 0.6
 # of the dense rate, copies between 0.75 and 0.85 of the bandwidth. Batched products of attention reach less.
@@ -36,11 +35,24 @@ class Rates:
     """What a device does in a second, by kind of kernel."""
 
     source: str
-    flops_per_second: dict[str, float]  # of each kind but "other"
+    flops_per_second: dict[str, float]  # of products
     bytes_per_second: float
+    update_bytes_per_second: float  # of the optimizer, which streams through all weights
     call_seconds: float
     step_seconds: float = 0.0  # of each step, whatever its size
     products_wait_for_memory: bool = True
+
+    def slowed(self, factor: float, why: str) -> Rates:
+        """All of it so much slower."""
+        return replace(
+            self,
+            source=f"{self.source}, {why}",
+            flops_per_second={kind: rate / factor for kind, rate in self.flops_per_second.items()},
+            bytes_per_second=self.bytes_per_second / factor,
+            update_bytes_per_second=self.update_bytes_per_second / factor,
+            call_seconds=self.call_seconds * factor,
+            step_seconds=self.step_seconds * factor,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """As stored."""
@@ -65,6 +77,7 @@ def rates_of_card(card: Card, precision: str) -> Rates:
             "half batched product": half * _BATCHED_SHARE,
         },
         bytes_per_second=card.bandwidth_bytes_per_second * _BANDWIDTH_SHARE,
+        update_bytes_per_second=card.bandwidth_bytes_per_second * _BANDWIDTH_SHARE,
         call_seconds=_LAUNCH_SECONDS,
     )
 
@@ -73,14 +86,15 @@ def sum_features(tape: Tape) -> dict[str, float]:
     """Totals of a step that a calibration fits rates to: FLOPs by kind, other bytes, calls."""
     features = dict.fromkeys((*KINDS, "calls"), 0.0)
     for kernel in tape.kernels:
-        features[kernel.kind] += kernel.bytes if kernel.kind == "other" else kernel.flops
+        kind = tape.kind_of(kernel)
+        features[kind] += kernel.bytes if kind in ("other", "update") else kernel.flops
         features["calls"] += kernel.calls
     return features
 
 
-def kinds_of(kernels: Sequence[Kernel]) -> npt.NDArray[np.int64]:
+def kinds_of(tape: Tape) -> npt.NDArray[np.int64]:
     """[kernel]: its kind's place in KINDS."""
-    return np.array([KINDS.index(kernel.kind) for kernel in kernels], dtype=np.int64)
+    return np.array([KINDS.index(tape.kind_of(kernel)) for kernel in tape.kernels], dtype=np.int64)
 
 
 def kernel_seconds(
@@ -93,10 +107,11 @@ def kernel_seconds(
     """Of each kernel; arrays are [kernel] or [kernel, shape]."""
     per_second = np.array([rates.flops_per_second.get(kind, np.inf) for kind in KINDS])[kinds]
     arithmetic = flops / (per_second if flops.ndim == 1 else per_second[:, None])
-    traffic = moved_bytes / rates.bytes_per_second
+    is_update = _is(kinds, "update", like=flops)
+    traffic = moved_bytes / np.where(is_update, rates.update_bytes_per_second, rates.bytes_per_second)
     if not rates.products_wait_for_memory:
         is_thin = _is(kinds, "product", "half product", like=flops) & (flops < _DENSE * moved_bytes)
-        traffic = np.where(_is(kinds, "other", like=flops) | is_thin, traffic, 0.0)
+        traffic = np.where(_is(kinds, "other", "update", like=flops) | is_thin, traffic, 0.0)
     seconds: npt.NDArray[np.float64] = np.maximum(arithmetic, traffic) + calls * rates.call_seconds
     return seconds
 

@@ -107,7 +107,7 @@ class StepModel:
 
     @cached_property
     def _kinds(self) -> npt.NDArray[np.int64]:
-        return kinds_of(self.template.tape.kernels)
+        return kinds_of(self.template.tape)
 
     @cached_property
     def _parts(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:

@@ -31,6 +31,11 @@ def plan_key(recipe: Recipe, options: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
 
+def stamp_experience() -> list[Any]:
+    """Of what runs on this machine have shown: a plan from before knows less."""
+    return _stamp(cache_root() / "experience")
+
+
 def find_plan(key: str) -> Answer | None:
     """What was stored under a key; a damaged file counts as none."""
     path = _place(key)

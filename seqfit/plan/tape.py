@@ -35,7 +35,8 @@ class Block:
     dtype: str = ""
 
 
-KINDS = ("product", "half product", "batched product", "half batched product", "other")  # what a device is good at
+# What a device is good at. "update" is the other work of the optimizer, which streams through all weights.
+KINDS = ("product", "half product", "batched product", "half batched product", "other", "update")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Kernel:
 
     @property
     def kind(self) -> str:
-        """One of KINDS."""
+        """One of KINDS, but for "update", which `Tape.kind_of` knows."""
         if self.name in KINDS:
             return self.name
         if not self.flops:
@@ -80,6 +81,11 @@ class Tape:
     stretches: list[Stretch] = field(default_factory=list)
     parts: list[int] = field(default_factory=list)  # the event that each micro-batch's forward begins with
     update_from: int = 0  # the first event behind the last backward
+
+    def kind_of(self, kernel: Kernel) -> str:
+        """One of KINDS."""
+        is_other = kernel.kind == "other" and kernel.stretch < len(self.stretches)
+        return "update" if is_other and self.stretches[kernel.stretch].phase == "update" else kernel.kind
 
     def take(self, block: Block) -> int:
         """A new block's number."""

@@ -14,6 +14,7 @@ from seqfit.hardware.probe import Machine, probe_machine
 from seqfit.plan.calibrate import load_rates, probe_rates
 from seqfit.plan.device_rules import DeviceRules, rules_for
 from seqfit.plan.duration import Rates, rates_of_card
+from seqfit.plan.experience import read_factor
 from seqfit.plan.memory import CONTEXT_BYTES
 
 _KEPT_FREE = 0.03  # of a machine's free memory: other processes breathe, too
@@ -37,10 +38,13 @@ class Target:
         return self.card is not None and self.card.has_bf16
 
     def rates(self, precision: str) -> Rates:
-        """Measured on this machine if it was calibrated, else from the data sheet or a glance."""
+        """Measured here if it was calibrated, else from the data sheet or a glance; corrected by earlier runs."""
         if self.card is None:
-            return load_rates("cpu") or probe_rates()
-        return load_rates(self.card.key) or rates_of_card(self.card, precision)
+            rates = load_rates("cpu") or probe_rates()
+        else:
+            rates = load_rates(self.card.key) or rates_of_card(self.card, precision)
+        factor, runs = read_factor(self.name)
+        return rates.slowed(factor, f"times {factor:.2f} by {runs} earlier runs") if runs else rates
 
 
 def find_target(gpu: str | None, count: int) -> Target:

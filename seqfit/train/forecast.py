@@ -21,6 +21,7 @@ from seqfit.data.tokenize import PreparedData
 from seqfit.hardware.card import match_card
 from seqfit.hardware.probe import probe_machine
 from seqfit.plan.ask import build_question, choose_precision_name
+from seqfit.plan.experience import LEAST_STEPS, add_run, read_factor
 from seqfit.plan.search import Question, quick_predict, quick_search
 from seqfit.plan.stored import plan_key
 from seqfit.plan.target import Target, card_target, cpu_target
@@ -41,6 +42,18 @@ class Forecast:
     predicted_peak_bytes: int | None  # tensors; on a GPU with what the allocator adds
     predicted_step_seconds: float | None
     events: list[tuple[str, str]] = field(default_factory=list)
+    device: str = ""  # that it is for, as plans name it
+    time_factor: float = 1.0  # what earlier runs on it have multiplied the time by
+
+    def learn(self, steps: int, measured_step_seconds: float) -> None:
+        """Remember how long the steps of a run took, for the next predictions."""
+        if self.predicted_step_seconds and steps >= LEAST_STEPS:
+            add_run(
+                self.device,
+                predicted_seconds=self.predicted_step_seconds,
+                factor=self.time_factor,
+                measured_seconds=measured_step_seconds,
+            )
 
 
 @dataclass(frozen=True)
@@ -93,7 +106,7 @@ def make_forecast(
     question = build_question(recipe, target, data=data, words=words)
     if not question.workload.steps:
         return Forecast(load_strategy(recipe), None, None)
-    found = _predict(recipe, question)
+    found = _predict(recipe, question) | {"factor": read_factor(target.name)[0]}
     place.parent.mkdir(parents=True, exist_ok=True)
     draft = place.with_suffix(".draft")
     draft.write_text(json.dumps(found), "utf-8")
@@ -136,7 +149,9 @@ def _predict(recipe: Recipe, question: Question) -> dict[str, Any]:
 def _say(recipe: Recipe, target: Target, found: dict[str, Any]) -> Forecast:
     stated = found["strategy"] is None
     strategy = load_strategy(recipe) if stated else Strategy.model_validate(found["strategy"])
-    takes = f"{format_bytes(found['bytes'])} and {format_seconds(found['seconds'])} a step are predicted"
+    factor = read_factor(target.name)[0]
+    seconds = found["seconds"] / found["factor"] * factor
+    takes = f"{format_bytes(found['bytes'])} and {format_seconds(seconds)} a step are predicted"
     fields = strategy.model_dump(exclude_defaults=True, exclude={"name"})
     chosen = ", ".join(f"{name}={value}" for name, value in fields.items()) or "defaults"
     message = f"the recipe's strategy: {takes}" if stated else f"planned for {target.name} ({chosen}): {takes}"
@@ -148,7 +163,7 @@ def _say(recipe: Recipe, target: Target, found: dict[str, Any]) -> Forecast:
         strategy = strategy.model_copy(update={"host_memory": "return"})
         usable = format_bytes(target.capacity_bytes)
         events.append(("memory", f"strategy.host_memory=return: kept memory might need more than {usable}"))
-    return Forecast(strategy, found["bytes"], found["seconds"], events)
+    return Forecast(strategy, found["bytes"], seconds, events, target.name, factor)
 
 
 def _find_target(device: torch.device) -> Target | None:

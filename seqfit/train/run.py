@@ -191,6 +191,8 @@ def _judge_forecast(job: Job, loop: TrainingLoop, writer: RunWriter) -> dict[str
         before_bytes=job.before_bytes,
         step_seconds=(within - loop.peak.watched_seconds) / unwatched if unwatched else None,
     )
+    if compared.measured_step_seconds is not None:
+        job.forecast.learn(unwatched, compared.measured_step_seconds)
     if compared.predicted_peak_bytes is not None and loop.made:
         writer.event("forecast", str(compared))
     return asdict(compared)

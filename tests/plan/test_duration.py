@@ -8,9 +8,9 @@ import pytest
 from seqfit.hardware.card import find_card
 from seqfit.plan.calibrate import fit_rates
 from seqfit.plan.duration import Rates, kernel_seconds, kinds_of, rates_of_card, sum_features
-from seqfit.plan.tape import KINDS, Kernel, Tape
+from seqfit.plan.tape import KINDS, Kernel, Stretch, Tape
 
-RATES = Rates("test", {"product": 1e13, "batched product": 1e12}, 1e12, 5e-6)
+RATES = Rates("test", {"product": 1e13, "batched product": 1e12}, 1e12, 2e12, 5e-6)
 
 
 def make_tape(*kernels: Kernel) -> Tape:
@@ -20,7 +20,7 @@ def make_tape(*kernels: Kernel) -> Tape:
 def sum_seconds(tape: Tape) -> float:
     values = np.array([[kernel.flops, kernel.bytes, kernel.calls] for kernel in tape.kernels], dtype=np.float64)
     flops, moved_bytes, calls = values.T
-    return float(kernel_seconds(flops, moved_bytes, calls, kinds_of(tape.kernels), RATES).sum())
+    return float(kernel_seconds(flops, moved_bytes, calls, kinds_of(tape), RATES).sum())
 
 
 def test_a_kernel_takes_its_arithmetic_or_its_traffic_and_its_launch() -> None:
@@ -47,6 +47,14 @@ def test_features_tell_products_from_the_rest() -> None:
     assert (features["half batched product"], features["product"], features["other"], features["calls"]) == (7, 5, 3, 3)
 
 
+def test_what_the_optimizer_moves_has_a_rate_of_its_own() -> None:
+    tape = make_tape(Kernel("add", 0, "float32", 0, int(2e12)), Kernel("add", 1, "float32", 0, int(2e12)))
+    tape.stretches = [Stretch("forward", "layer", 0, 0), Stretch("update", "optimizer", 0, 1)]
+    features = sum_features(tape)
+    assert (features["other"], features["update"]) == (2e12, 2e12)
+    assert sum_seconds(tape) == pytest.approx(2 + 1, rel=1e-4)
+
+
 def test_faster_cards_have_higher_rates() -> None:
     slow, fast = (rates_of_card(find_card(name), "bf16") for name in ("rtx3090", "h100"))
     assert fast.flops_per_second["half product"] > 5 * slow.flops_per_second["half product"]
@@ -54,11 +62,12 @@ def test_faster_cards_have_higher_rates() -> None:
 
 def test_rates_are_found_again_from_what_they_made() -> None:
     rng = np.random.default_rng(0)
-    features = rng.uniform(0.2, 1, (8, 4)) * np.array([1e11, 1e10, 1e9, 1e3])
-    seconds = features @ np.array([1e-10, 3e-10, 2e-10, 1e-5])
+    features = rng.uniform(0.2, 1, (9, 5)) * np.array([1e11, 1e10, 1e9, 1e9, 1e3])
+    seconds = features @ np.array([1e-10, 3e-10, 2e-10, 1e-10, 1e-5])
     rates = fit_rates(features, seconds)
     assert rates.flops_per_second["product"] == pytest.approx(1e10, rel=0.01)
     assert rates.bytes_per_second == pytest.approx(5e9, rel=0.01)
+    assert rates.update_bytes_per_second == pytest.approx(1e10, rel=0.01)
     assert rates.call_seconds == pytest.approx(1e-5, rel=0.05)
 
 

@@ -48,6 +48,21 @@ def test_freed_memory_is_returned_where_keeping_it_might_not_fit(
     recipe = load_recipe({**word_recipe, "strategy": {"host_memory": stated}})
     target = cpu_target(probe_machine())
     peak_bytes = int(share * target.capacity_bytes)
-    forecast = _say(recipe, target, {"strategy": None, "bytes": peak_bytes, "total": peak_bytes, "seconds": 1.0})
+    found = {"strategy": None, "bytes": peak_bytes, "total": peak_bytes, "seconds": 1.0, "factor": 1.0}
+    forecast = _say(recipe, target, found)
     assert forecast.strategy.host_memory == chosen
     assert ("memory" in [kind for kind, _ in forecast.events]) is (stated is None and chosen == "return")
+
+
+@pytest.mark.forecast
+def test_a_run_teaches_the_next_prediction(word_recipe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQFIT_CACHE", str(tmp_path / "cache"))
+    recipe = {**word_recipe, "train": {**word_recipe["train"], "steps": 40}}
+    forecasts = []
+    for name in ("first", "second"):
+        seqfit.train(recipe, out=tmp_path / name)
+        forecasts.append(json.loads((tmp_path / name / "manifest.json").read_text())["forecast"])
+    first, second = forecasts
+    ratio = first["measured_step_seconds"] / first["predicted_step_seconds"]
+    expected = first["predicted_step_seconds"] * min(max(ratio, 0.5), 3.0)
+    assert second["predicted_step_seconds"] == pytest.approx(expected, rel=1e-6)
