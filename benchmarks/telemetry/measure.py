@@ -15,7 +15,8 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 import psutil
@@ -31,6 +32,8 @@ from seqfit.train.job import Job, build_job
 from seqfit.train.view import Silent
 
 README = Path(__file__).with_name("README.md")
+PAUSE_SECONDS = 0.6  # before each block: a sampler starts in less
+WARM_UP_STEPS = 3
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->"
 
 
@@ -40,12 +43,12 @@ def main() -> None:
     parser.add_argument("--recipe", default="demo")
     parser.add_argument("--hz", type=float, default=2.0)
     parser.add_argument("--pairs", type=int, default=12)
-    parser.add_argument("--steps", type=int, default=12, help="of a block")
+    parser.add_argument("--steps", type=int, default=16, help="of a block")
     parser.add_argument("--write", action="store_true", help="put the table into README.md")
     given = parser.parse_args()
     job, _ = build_job(load_checked_recipe(given.recipe, []), Silent())
     batches = job.loader.iterate()
-    time_block(job, batches, 3)  # warm-up
+    time_block(job, islice(batches, WARM_UP_STEPS))
     with tempfile.TemporaryDirectory() as folder:
         ratios, blocks = measure_pairs(job, batches, given, Path(folder))
     table = "\n".join(make_table(ratios, blocks, given.hz))
@@ -64,21 +67,24 @@ def measure_pairs(
         place = folder / str(pair)
         place.mkdir()
         medians = {}
+        chosen = list(islice(batches, given.steps))  # both blocks of a pair make the same steps
         for sampled in (True, False) if pair % 2 == 0 else (False, True):  # a drift of the machine then cancels out
             with Recorder(place, given.hz if sampled else 0, print_nothing):
+                started = time.perf_counter()
                 while sampled and not read_records(place / files.TELEMETRY):
                     time.sleep(0.01)
-                medians[sampled] = statistics.median(time_block(job, batches, given.steps))
+                time.sleep(max(0.0, PAUSE_SECONDS - (time.perf_counter() - started)))  # a pause is no advantage
+                time_block(job, chosen[:WARM_UP_STEPS])
+                medians[sampled] = statistics.median(time_block(job, chosen))
         ratios.append(medians[True] / medians[False])
         blocks.append(read_records(place / files.TELEMETRY))
     return ratios, blocks
 
 
-def time_block(job: Job, batches: Iterator[GlobalBatch], steps: int) -> list[float]:
+def time_block(job: Job, batches: Iterable[GlobalBatch]) -> list[float]:
     """Seconds of each step; reading the loss waits for it on any device."""
     seconds = []
-    for _ in range(steps):
-        batch = next(batches)
+    for batch in batches:
         started = time.perf_counter()
         float(job.step(batch).loss)
         seconds.append(time.perf_counter() - started)
