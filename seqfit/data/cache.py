@@ -24,6 +24,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from seqfit.errors import DataError, complain
+from seqfit.rundir.writer import sync
 
 # A file changed this recently may change again within the clock's resolution: it is hashed next time, too.
 _RACY_SECONDS = 2.0
@@ -61,9 +62,9 @@ def new_entry(key: str) -> Iterator[Path]:
         with _named_cache():
             yield draft
             for path in (*draft.iterdir(), draft):
-                _sync(path)
+                sync(path)
             _publish(draft, entries / key)
-            _sync(entries)
+            sync(entries)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -102,14 +103,6 @@ def _publish(draft: Path, place: Path) -> None:
         # Another process was faster; its content is the same, for the key is a hash of all that decides it.
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextmanager

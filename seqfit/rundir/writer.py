@@ -54,9 +54,9 @@ def write_whole(path: Path, text: str) -> None:
             raise
 
 
-def sync_folder(folder: Path) -> None:
-    """So that a name which was just given is still there after a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """A file's content, or a folder's names: both are still there after a power cut."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -29,7 +29,7 @@ from safetensors.torch import load_file, save_file
 
 from seqfit.errors import TrainingFailed, complain
 from seqfit.rundir import files
-from seqfit.rundir.writer import sync_folder
+from seqfit.rundir.writer import sync
 
 _STATE, _FACTS = "state.safetensors", "snapshot.json"
 
@@ -112,15 +112,15 @@ def write_snapshot(folder: Path, snapshot: Snapshot) -> Path:
         facts = {**snapshot.facts, "step": snapshot.step, "sha256": _hash(fresh / _STATE)}
         (fresh / _FACTS).write_text(json.dumps(facts, indent=1, allow_nan=False), "utf-8")
         for name in (_STATE, _FACTS):
-            _sync(fresh / name)
-        sync_folder(fresh)
+            sync(fresh / name)
+        sync(fresh)
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
         raise
     if place.exists():  # of a part of the run that was lost and made again
         shutil.rmtree(place)
     os.replace(fresh, place)
-    sync_folder(folder)
+    sync(folder)
     return place
 
 
@@ -177,8 +177,3 @@ def _without_sharing(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Ten
 def _hash(path: Path) -> str:
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    with open(path, "rb") as stream:
-        os.fsync(stream.fileno())
