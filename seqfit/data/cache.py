@@ -46,7 +46,8 @@ def drop_entry(key: str) -> None:
     """Take a damaged entry away. Who has it open keeps what it has."""
     with _named_cache():
         aside = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=_entries()))
-        os.replace(_entries() / key, aside)
+        with suppress(FileNotFoundError):  # another process was faster
+            os.replace(_entries() / key, aside)
         shutil.rmtree(aside, ignore_errors=True)
 
 
@@ -74,7 +75,8 @@ def file_digest(path: Path) -> str:
     status = path.stat()
     note = cache_root() / "digests" / f"{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]}.json"
     known = _read_note(note)
-    if (known.get("size"), known.get("mtime_ns")) == (status.st_size, status.st_mtime_ns):
+    same = (known.get("size"), known.get("mtime_ns")) == (status.st_size, status.st_mtime_ns)
+    if same and isinstance(known.get("sha256"), str):
         return str(known["sha256"])
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -125,7 +127,7 @@ def _named_cache() -> Iterator[None]:
 def _read_note(note: Path) -> dict[str, object]:
     try:
         content = json.loads(note.read_text("utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
+    except (FileNotFoundError, ValueError):  # not JSON, not UTF-8
         return {}
     return content if isinstance(content, dict) else {}
 

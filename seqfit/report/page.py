@@ -26,6 +26,7 @@ from seqfit.report.elements import Html, badge, code, disclosure, element, facts
 from seqfit.report.machine import show_machine, show_time
 from seqfit.report.predictions import show_predictions
 from seqfit.rundir import Run, files
+from seqfit.rundir.masking import mask_text
 from seqfit.rundir.writer import write_whole
 from seqfit.tasks import build_task
 from seqfit.units import format_bytes, format_count, format_seconds
@@ -228,10 +229,10 @@ def _sources(run: Run) -> Html:
     strategy = run.path / files.STRATEGY
     return section(
         "How to get this again",
-        disclosure("Recipe", code(dump_recipe(run.recipe))),
+        disclosure("Recipe", code(mask_text(dump_recipe(run.recipe)))),
         disclosure("Strategy", code(strategy.read_text("utf-8"))) if strategy.is_file() else "",
-        disclosure("Manifest", code(json.dumps(run.manifest, indent=2, ensure_ascii=False))),
-        note=str(run.manifest.get("command") or ""),
+        disclosure("Manifest", code(mask_text(json.dumps(run.manifest, indent=2, ensure_ascii=False)))),
+        note=mask_text(str(run.manifest.get("command") or "")),
     )
 
 

@@ -119,14 +119,15 @@ class RunWriter:
         """A directory that an earlier process wrote, to go on with it."""
         writer = cls(path, listener)
         writer._manifest = dict(manifest)
+        for name in (files.STEPS, files.EVALUATIONS, files.EVENTS, files.TELEMETRY):
+            cut_records(path / name)  # nothing may be appended to a torn line
         return writer
 
-    def forget_after(self, step: int) -> None:
-        """Take out the records of steps that a resume makes again, and torn lines, to which nothing may be appended."""
+    def forget_after(self, step: int, *, evaluation_is_due: bool = False) -> None:
+        """Take out the records of what is made again; `evaluation_is_due`: that of this step is, too."""
         self._close_streams()  # the files are about to be replaced
-        lost = [cut_records(self.path / name, after_step=step) for name in (files.STEPS, files.EVALUATIONS)]
-        for name in (files.EVENTS, files.TELEMETRY):
-            cut_records(self.path / name)
+        last = {files.STEPS: step, files.EVALUATIONS: step - evaluation_is_due}
+        lost = [cut_records(self.path / name, after_step=after) for name, after in last.items()]
         if any(lost):
             self.event("resume", f"{lost[0]} records of steps and {lost[1]} of evaluations after step {step} were lost")
 
@@ -189,8 +190,10 @@ class RunWriter:
 def add_event(path: Path, kind: str, message: str) -> None:
     """One event from outside the process that writes the run: a single short write at the end of the file."""
     record = EventRecord(time.time(), kind, mask_text(message), {})
-    with told_failures(path / files.EVENTS), open(path / files.EVENTS, "a", encoding="utf-8") as stream:
-        append_record(stream, asdict(record))
+    with told_failures(path / files.EVENTS), open(path / files.EVENTS, "a+", encoding="utf-8") as stream:
+        is_torn = stream.tell() > 0 and (path / files.EVENTS).read_bytes()[-1:] != b"\n"
+        if not is_torn:  # a run that was killed: its resume cuts the torn line off, and this would be glued to it
+            append_record(stream, asdict(record))
 
 
 def _has_just_begun(path: Path) -> bool:
@@ -205,7 +208,7 @@ def _take_lock(path: Path) -> int:
     lock = os.open(path / files.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    except BlockingIOError as error:
         os.close(lock)
         raise RunError(
             complain(

@@ -63,6 +63,7 @@ class InBackward:
         """Step with one parameter: optimizers walk over their groups, so for a moment there is only one, of one."""
         if not self._is_last:
             return
+        self.updated += 1  # before, for an update that fails may have begun
         groups = self.optimizer.param_groups  # read now: loading a state puts new ones in their place
         self.optimizer.param_groups = [{**groups[index], "params": [parameter]}]
         try:
@@ -70,7 +71,6 @@ class InBackward:
         finally:
             self.optimizer.param_groups = groups
         parameter.grad = None
-        self.updated += 1
 
 
 def _check_single_process() -> None:

@@ -65,6 +65,7 @@ class TrainStep:
         self.phase: Phase = "forward"  # what a step that failed was doing
         self.micro_batch = 0  # and with which of its micro-batches
         self._is_updating = False
+        self.updates = 0  # made so far
 
     @property
     def is_half_updated(self) -> bool:
@@ -83,6 +84,10 @@ class TrainStep:
         self._is_updating = False
         if self._in_backward is not None:
             self._in_backward.updated = 0
+        if self.scaler is not None:  # which remembers that it has unscaled these gradients
+            state = self.scaler.state_dict()
+            self.scaler = torch.amp.GradScaler(self.precision.device.type)
+            self.scaler.load_state_dict(state)
 
     def __call__(self, batch: GlobalBatch) -> StepOutcome:
         """One update with the whole global batch."""
@@ -99,6 +104,7 @@ class TrainStep:
             not_finite = _find_not_finite(loss, None if self.scaler is not None else norm)  # a scaler tries large ones
             self._update(not_finite)
         self._is_updating = False
+        self.updates += 1
         return StepOutcome(loss, norm, not_finite)
 
     @contextmanager

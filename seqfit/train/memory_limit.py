@@ -5,7 +5,7 @@ system's own (RLIMIT_DATA): it tracks what the process maps for itself to write,
 and refuses what goes beyond; torch's allocator then raises. In a container whose group may use so much and no more,
 that is the limit where none is asked for.
 
-    --memory-limit 4GiB      group's limit 3 GiB, 0.5 GiB used by others      ->      2.5 GiB
+    --memory-limit 4GiB      group's limit 3 GiB, 1 GiB used; 0.5 GiB mapped by this process      ->      2.5 GiB
 """
 
 from __future__ import annotations
@@ -53,9 +53,8 @@ def _choose_limit(asked_bytes: int | None, device: torch.device) -> int | None:
     taken_bytes = _read_taken_bytes()
     group = read_limits()
     limits = [asked_bytes]
-    if group.memory_bytes is not None:
-        others_bytes = max(0, (group.used_bytes or 0) - taken_bytes)
-        limits.append(group.memory_bytes - others_bytes)
+    if group.memory_bytes is not None:  # which counts what is resident; the limit counts what is mapped
+        limits.append(taken_bytes + max(0, group.memory_bytes - (group.used_bytes or 0)))
     limit_bytes = min((limit for limit in limits if limit is not None), default=None)
     if asked_bytes is not None and limit_bytes is not None and limit_bytes <= taken_bytes:
         raise RecipeError(

@@ -32,7 +32,14 @@ from seqfit.step.step import StepOutcome, TrainStep
 from seqfit.train.numbers import Numbers
 
 T = TypeVar("T")
-_CPU_MESSAGES = ("can't allocate memory", "not enough memory", "bad_alloc", "Cannot allocate memory")
+_MESSAGES = (
+    "can't allocate memory",
+    "not enough memory",
+    "bad_alloc",
+    "Cannot allocate memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDA error: out of memory",
+)
 
 
 class HalfUpdated(Exception):
@@ -40,10 +47,10 @@ class HalfUpdated(Exception):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """torch's own error of a GPU, Python's, and what torch's CPU allocator says in a RuntimeError."""
+    """torch's own error of a GPU, Python's, and what other allocators say in a RuntimeError."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(message in str(error) for message in _CPU_MESSAGES)
+    return isinstance(error, RuntimeError) and any(message in str(error) for message in _MESSAGES)
 
 
 class Recovery:
@@ -66,9 +73,10 @@ class Recovery:
     def make_step(self, number: int, batch: GlobalBatch) -> tuple[StepOutcome, GlobalBatch]:
         """The step, and its batch as it was cut in the end."""
         batch = self._loader.cut_anew(batch)  # one that was prepared before the cut became smaller
-        states = read_torch_states()
+        states, updates = read_torch_states(), self._step.updates
         while (outcome := attempt(partial(self._make, number, batch))) is None:
-            half_updated, failed = self._step.is_half_updated, batch.micro_batches[self._step.micro_batch]
+            failed = batch.micro_batches[self._step.micro_batch]
+            half_updated = self._step.is_half_updated or self._step.updates != updates  # or whole, and then it failed
             self._step.drop()
             self._make_smaller(number, failed)
             if half_updated:

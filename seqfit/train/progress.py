@@ -81,6 +81,8 @@ class Progress:
         self.job.loader.rule = replace(rule, tokens=min(rule.tokens, facts["micro_batch_tokens"]))
         self.log.restore_state(facts["window"])
         self.step, self.evaluation_is_due = snapshot.step, facts["evaluation_is_due"]
+        self.is_best = facts["is_best"]
+        snapshot.tensors.clear()  # as large as weights and state together, and nobody needs them any more
 
 
 def identify(job: Job) -> dict[str, Any]:

@@ -10,6 +10,7 @@ would not be exact stops and says why.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,7 +33,9 @@ def find_earlier(name: str, out: Path | None, given: Path | None) -> Run | None:
         return _unfinished(Run(given))
     if out is not None:
         return _unfinished(Run(out)) if (out / files.MANIFEST).is_file() else None
-    found = [Run(path.parent) for path in Path("runs").glob(f"{name}-*/{files.MANIFEST}")]
+    named = re.compile(re.escape(name) + r"-\d{8}-\d{6}")  # and not those of a recipe called NAME-large
+    places = [path.parent for path in Path("runs").glob(f"{name}-*/{files.MANIFEST}")]
+    found = [Run(place) for place in places if named.fullmatch(place.name)]
     left = sorted((run.path for run in found if run.status != FINISHED), key=lambda path: path.name)
     if not left:
         raise RunError(

@@ -76,9 +76,9 @@ def train(
         RunWriter.check_free(path, resumes=resume)
         with limited_memory(memory_limit_bytes, choose_device(load_strategy(loaded))) as limit_bytes:
             job, data = build_job(loaded, shown, limit_bytes)
-            writer = RunWriter.create(path, listener=shown.event, resumes=resume)
-            _write_start(writer, job, data)
-            _train(job, writer, shown)
+            with contextlib.closing(RunWriter.create(path, listener=shown.event, resumes=resume)) as writer:
+                _write_start(writer, job, data)
+                _train(job, writer, shown)
     return Run(path)
 
 
@@ -99,7 +99,10 @@ def _go_on(
         snapshot = find_newest(run.path, writer)
         if snapshot is not None:
             check_exact(run.path, snapshot, job)
-        writer.forget_after(-1 if snapshot is None else snapshot.step)
+        if snapshot is None:
+            writer.forget_after(-1)
+        else:
+            writer.forget_after(snapshot.step, evaluation_is_due=snapshot.facts["evaluation_is_due"])
         begins = "there is no snapshot: from the beginning" if snapshot is None else f"from step {snapshot.step}"
         writer.event("resume", f"goes on {begins}", step=0 if snapshot is None else snapshot.step)
         writer.write_manifest(status="running", resumed=[*run.manifest.get("resumed", []), time.time()])

@@ -43,7 +43,7 @@ class Snapshot:
     """What a resume needs."""
 
     step: int
-    tensors: Mapping[str, torch.Tensor]
+    tensors: dict[str, torch.Tensor]
     facts: Mapping[str, Any]
 
 
@@ -85,7 +85,12 @@ class SnapshotWriter:
 
     def _write(self, snapshot: Snapshot) -> None:
         try:
-            write_snapshot(self._folder, snapshot)
+            place = write_snapshot(self._folder, snapshot)
+            for folder in self._folder.glob("step-*"):
+                if (
+                    folder.name > place.name
+                ):  # damaged, or of a part that was lost: this run went on from an earlier one
+                    shutil.rmtree(folder)
             for folder in _superfluous(self._folder, self._keep):
                 shutil.rmtree(folder)
         except (OSError, SafetensorError) as error:
@@ -104,7 +109,7 @@ def write_snapshot(folder: Path, snapshot: Snapshot) -> Path:
     place = folder / f"step-{snapshot.step:08d}"
     fresh = files.beside(place, "new")
     folder.mkdir(exist_ok=True)
-    for leftover in folder.glob(".*.new"):
+    for leftover in (*folder.glob(".*.new"), *folder.glob(".*.old")):
         shutil.rmtree(leftover)
     try:
         fresh.mkdir()
@@ -117,10 +122,12 @@ def write_snapshot(folder: Path, snapshot: Snapshot) -> Path:
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
         raise
-    if place.exists():  # of a part of the run that was lost and made again
-        shutil.rmtree(place)
+    old = files.beside(place, "old")
+    if place.exists():  # taken twice, or of a part of the run that was lost and made again
+        os.replace(place, old)
     os.replace(fresh, place)
     sync(folder)
+    shutil.rmtree(old, ignore_errors=True)
     return place
 
 

@@ -60,7 +60,7 @@ class Snapshots:
                 )
             )
         self._progress.restore(found)
-        self._writer.forget_after(found.step)
+        self._writer.forget_after(found.step, evaluation_is_due=self._progress.evaluation_is_due)
         self._writer.event(
             "out-of-memory", f"in the update of step {lost}: back to the snapshot of step {found.step}", step=lost
         )

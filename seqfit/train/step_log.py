@@ -96,17 +96,20 @@ class StepLog:
         self._judge = judge
         self._device = clock.device
         self._reading: _Reading | None = None
+        self._is_open = False
         self._window = _Window(Moment.mark(self._device))
 
     def __enter__(self) -> Self:
         """The next step is about to begin."""
         self._window.started = Moment.mark(self._device)
+        self._is_open = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """However the steps ended, the record of those that were made is written."""
+        self._is_open = False
         self.write()
 
     def observe(self, outcome: StepOutcome, batch: GlobalBatch) -> None:
@@ -147,8 +150,9 @@ class StepLog:
         return torch.tensor(value, device=self._device)
 
     def leave_out(self, seconds: float) -> None:
-        """An evaluation is not step time."""
-        self._window.left_out_seconds += seconds
+        """An evaluation is not step time; before the first step there is nothing to leave it out of."""
+        if self._is_open:
+            self._window.left_out_seconds += seconds
 
     def read(self, step: int, batch: GlobalBatch, outcome: StepOutcome, learning_rate: float | None) -> None:
         """Begin the record of the steps observed so far, without waiting for them."""
