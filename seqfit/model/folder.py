@@ -22,6 +22,7 @@ from seqfit.model.build import load_model, load_tokenizer, quiet
 from seqfit.model.decode import build_generation_config
 from seqfit.recipe.schema import ModelRecipe, TaskRecipe
 from seqfit.rundir import files
+from seqfit.rundir.writer import sync
 from seqfit.tasks.template import columns_of, render_template
 
 _FILE = "seqfit.json"
@@ -77,6 +78,8 @@ def save_checkpoint(
         if teaching.kind == "text-to-text":  # plain `generate` stops at 20 tokens otherwise
             build_generation_config(model, teaching.beams, teaching.max_new_tokens).save_pretrained(fresh)
     write_teaching(fresh, teaching)
+    for path in [*fresh.rglob("*"), fresh]:
+        sync(path)
     if folder.exists():
         os.replace(folder, old)
     os.replace(fresh, folder)

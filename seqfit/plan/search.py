@@ -382,6 +382,8 @@ def _bytes_of(model: StepModel, category: str) -> int:
 
 
 def list_spreads(count: int) -> tuple[Spread, ...]:
-    """One GPU, and every way of using several; offload also helps one."""
-    ways = [Spread(way, count) for way in WAYS if way != "offload"] if count > 1 else []
+    """One GPU, and every way of using two, four, ... and all of them; offload also helps one."""
+    counts = [number for number in (2**power for power in range(1, count.bit_length())) if number < count]
+    counts += [count] if count > 1 else []
+    ways = [Spread(way, number) for number in counts for way in WAYS if way != "offload"]
     return (ALONE, *ways, Spread("offload", 1))

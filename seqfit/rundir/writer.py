@@ -109,25 +109,32 @@ class RunWriter:
     ) -> RunWriter:
         """A new directory."""
         cls.check_free(path, resumes=resumes)
-        path.mkdir(parents=True, exist_ok=True)
+        with told_failures(path):
+            path.mkdir(parents=True, exist_ok=True)
         return cls(path, listener)
 
     @classmethod
-    def reopen(
-        cls, path: Path, manifest: dict[str, Any], listener: Callable[[EventRecord], None] | None = None
-    ) -> RunWriter:
-        """A directory that an earlier process wrote, to go on with it."""
+    def reopen(cls, path: Path, listener: Callable[[EventRecord], None] | None = None) -> RunWriter:
+        """A directory that an earlier process wrote, to go on with it; its caller knows that the manifest is whole."""
         writer = cls(path, listener)
-        writer._manifest = dict(manifest)
+        writer._manifest = json.loads((path / files.MANIFEST).read_text("utf-8"))  # now that nobody else writes it
         for name in (files.STEPS, files.EVALUATIONS, files.EVENTS, files.TELEMETRY):
-            cut_records(path / name)  # nothing may be appended to a torn line
+            with told_failures(path / name):
+                cut_records(path / name)  # nothing may be appended to a torn line
         return writer
+
+    def sync(self) -> None:
+        """What was appended so far survives a power cut."""
+        for name, stream in self._streams.items():
+            with told_failures(self.path / name):
+                _sync(stream)
 
     def forget_after(self, step: int, *, evaluation_is_due: bool = False) -> None:
         """Take out the records of what is made again; `evaluation_is_due`: that of this step is, too."""
         self._close_streams()  # the files are about to be replaced
         last = {files.STEPS: step, files.EVALUATIONS: step - evaluation_is_due}
-        lost = [cut_records(self.path / name, after_step=after) for name, after in last.items()]
+        with told_failures(self.path):
+            lost = [cut_records(self.path / name, after_step=after) for name, after in last.items()]
         if any(lost):
             self.event("resume", f"{lost[0]} records of steps and {lost[1]} of evaluations after step {step} were lost")
 
@@ -181,9 +188,9 @@ class RunWriter:
             self.event("not-finite", f"step {record['step']}, {name}: {lost}", **lost)
 
     def _write_line(self, name: str, record: dict[str, Any]) -> None:
-        if name not in self._streams:
-            self._streams[name] = open(self.path / name, "a", encoding="utf-8")  # noqa: SIM115 (closed in close())
         with told_failures(self.path / name):
+            if name not in self._streams:
+                self._streams[name] = open(self.path / name, "a", encoding="utf-8")  # noqa: SIM115 (closed in close())
             append_record(self._streams[name], record)
 
 

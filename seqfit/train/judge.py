@@ -46,7 +46,8 @@ class Judge:
     def evaluate(self) -> None:
         """Score the model as it is now; it becomes the checkpoint if it is the best so far."""
         log = self._progress.log
-        log.write()  # a loss that is no number ends the run before anything is kept
+        log.write()
+        log.judge_open()  # a loss that is no number ends the run before anything is kept
         log.wait()
         started = time.perf_counter()
         self._progress.evaluation_is_due = True

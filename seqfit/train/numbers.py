@@ -1,7 +1,8 @@
 """What to do about numbers that are none: find out where they begin, leave the step out, or make it again in fp32.
 
-Steps mark such numbers on the device (`StepOutcome.not_finite`); the marks are read with the records, one step late.
-So the weights are those before the bad step, and running its batch again shows which module makes the first inf or NaN.
+Steps mark such numbers on the device (`StepOutcome.not_finite`); the marks are read with the records, and before an
+evaluation or a snapshot. Fused AdamW passes over such a step, so to run its batch again with the weights of that moment
+shows which module makes the first inf or NaN; other optimizers may have spoilt the weights, and then those are named.
 
     step 17   loss nan   ->   "encoder.block.3.layer.1.DenseReluDense.wo makes the first number that is none (inf)"
 """

@@ -13,6 +13,7 @@ Weights that do not learn are not written; a sum over their bits says whether th
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -88,11 +89,13 @@ class Progress:
 def identify(job: Job) -> dict[str, Any]:
     """What must be the same for a resume to be exact, and is not in the snapshot itself."""
     device = job.step.precision.device
-    versions = collect_versions()
+    on_gpu, versions = device.type == "cuda", collect_versions()
     return {
         "data": job.data_fingerprint,
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-        "threads": torch.get_num_threads() if device.type == "cpu" else None,
+        "recipe": _hash(job.recipe.model_dump_json(exclude={"strategy"})),
+        "strategy": _hash(job.strategy.model_dump_json()),
+        "device": torch.cuda.get_device_name(device) if on_gpu else torch.backends.cpu.get_cpu_capability(),
+        "threads": None if on_gpu else torch.get_num_threads(),
         "precision": job.step.precision.name,
         "torch": versions.get("torch"),
         "transformers": versions.get("transformers"),
@@ -104,6 +107,10 @@ def find_differences(snapshot: Snapshot, job: Job) -> list[str]:
     """Why a resume would not be exact; empty where it is."""
     then, now = snapshot.facts["identity"], identify(job)
     return [f"{name}: {then.get(name)} then, {value} now" for name, value in now.items() if then.get(name) != value]
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _learning_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -30,9 +30,9 @@ FINISHED = "finished"
 def find_earlier(name: str, out: Path | None, given: Path | None) -> Run | None:
     """The run to go on with; None where `out` names a place for a new one. `given`: a recipe's place, if it has one."""
     if given is not None and (given / files.MANIFEST).is_file():
-        return _unfinished(Run(given))
+        return check_unfinished(Run(given))
     if out is not None:
-        return _unfinished(Run(out)) if (out / files.MANIFEST).is_file() else None
+        return check_unfinished(Run(out)) if (out / files.MANIFEST).is_file() else None
     named = re.compile(re.escape(name) + r"-\d{8}-\d{6}")  # and not those of a recipe called NAME-large
     places = [path.parent for path in Path("runs").glob(f"{name}-*/{files.MANIFEST}")]
     found = [Run(place) for place in places if named.fullmatch(place.name)]
@@ -46,6 +46,19 @@ def find_earlier(name: str, out: Path | None, given: Path | None) -> Run | None:
             )
         )
     return Run(left[-1])
+
+
+def check_unfinished(run: Run) -> Run:
+    """A finished run has nothing left to make."""
+    if run.status == FINISHED:
+        raise RunError(
+            complain(
+                f"'{run.path}' is finished",
+                "a resume goes on with a run that was stopped",
+                f"Evaluate it (seqfit evaluate {run.path}), or train a new one",
+            )
+        )
+    return run
 
 
 def load_earlier_recipe(run: Run) -> Recipe:
@@ -78,15 +91,3 @@ def check_exact(run: Path, snapshot: Snapshot, job: Job) -> None:
                 f"model.path={run / files.CHECKPOINT}",
             )
         )
-
-
-def _unfinished(run: Run) -> Run:
-    if run.status == FINISHED:
-        raise RunError(
-            complain(
-                f"'{run.path}' is finished",
-                "a resume goes on with a run that was stopped",
-                f"Evaluate it (seqfit evaluate {run.path}), or train a new one",
-            )
-        )
-    return run

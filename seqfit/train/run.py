@@ -39,7 +39,14 @@ from seqfit.train.forecast import compare_with_measured
 from seqfit.train.job import Job, build_job
 from seqfit.train.loop import TrainingLoop
 from seqfit.train.memory_limit import limited_memory
-from seqfit.train.resume import FINISHED, check_exact, check_same_recipe, find_earlier, load_earlier_recipe
+from seqfit.train.resume import (
+    FINISHED,
+    check_exact,
+    check_same_recipe,
+    check_unfinished,
+    find_earlier,
+    load_earlier_recipe,
+)
 from seqfit.train.snapshot import Snapshot
 from seqfit.train.snapshots import find_newest
 from seqfit.train.stopping import Stopping
@@ -92,9 +99,10 @@ def _go_on(
     """From the newest snapshot, or from the beginning where there is none yet."""
     if overrides or not (isinstance(recipe, str | Path) and Path(recipe) == run.path):
         check_same_recipe(run, anchor_paths(load_checked_recipe(recipe, overrides)))
-    writer = RunWriter.reopen(run.path, run.manifest, listener=view.event)
     used = load_earlier_recipe(run)
+    writer = RunWriter.reopen(run.path, listener=view.event)
     with contextlib.closing(writer), limited_memory(memory_limit_bytes, choose_device(load_strategy(used))) as limit:
+        check_unfinished(run)  # once more, now that nobody else writes it
         job, _ = build_job(used, view, limit)
         snapshot = find_newest(run.path, writer)
         if snapshot is not None:

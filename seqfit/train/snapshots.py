@@ -23,10 +23,11 @@ class Snapshots:
         self._last = time.monotonic()
 
     def take_if_due(self) -> None:
-        """By steps or by the clock, as the recipe says."""
+        """By steps or by the clock, as the recipe says, and at the best evaluation so far."""
         steps, minutes = self._rule.every_steps, self._rule.every_minutes
         by_steps = steps is not None and self._progress.step % steps == 0
-        if by_steps or (minutes is not None and time.monotonic() - self._last >= 60 * minutes):
+        by_clock = minutes is not None and time.monotonic() - self._last >= 60 * minutes
+        if by_steps or by_clock or self._progress.is_best:
             self.take()
 
     def take(self) -> None:
@@ -34,6 +35,8 @@ class Snapshots:
         started = time.perf_counter()
         with self._progress.job.step.clock.phase("snapshot"):
             self._progress.log.write()  # its record must not be lost with what comes after the snapshot
+            self._progress.log.judge_open()  # no snapshot has a loss that is no number behind it
+            self._writer.sync()
             self._disk.write(self._progress.take())
         self._last = time.monotonic()
         self._progress.log.leave_out(time.perf_counter() - started)

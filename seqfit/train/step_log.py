@@ -35,6 +35,8 @@ class _Window:
     """What is summed up between two records."""
 
     started: Moment
+    before: int = 0  # steps that were made before its first
+    judged: int = 0  # of its steps, so many were judged ahead of their record
     left_out_seconds: float = 0.0  # evaluations
     tokens: int = 0
     padded_tokens: int = 0
@@ -70,12 +72,6 @@ class _Reading:
     marks: torch.Tensor
     gradient_norm: torch.Tensor | None
     arrived: Moment
-
-    def steps(self) -> list[SeenStep]:
-        """One by one."""
-        first = self.step - len(self.window.rows) + 1
-        seen = zip(self.losses.tolist(), self.marks.tolist(), self.window.rows, strict=True)
-        return [SeenStep(first + n, loss, bool(mark), rows) for n, (loss, mark, rows) in enumerate(seen)]
 
 
 class StepLog:
@@ -127,6 +123,7 @@ class StepLog:
         window, now = self._window, Moment.mark(self._device)
         now.wait()
         return {
+            "before": window.before,
             "seconds": now.seconds_since(window.started) - window.left_out_seconds,
             "losses": [_to_json(float(loss)) for loss in window.losses],
             "marks": [float(mark) for mark in window.marks],
@@ -142,6 +139,7 @@ class StepLog:
         self._window.losses = [self._to_tensor(math.nan if loss is None else loss) for loss in state["losses"]]
         self._window.marks = [self._to_tensor(mark) for mark in state["marks"]]
         self._window.rows = list(state["rows"])
+        self._window.before, self._window.judged = int(state["before"]), len(state["rows"])
         self._window.terms, self._window.flops = list(state["terms"]), list(state["flops"])
         self._window.tokens, self._window.padded_tokens = state["tokens"], state["padded_tokens"]
         self._window.left_out_seconds = -float(state["seconds"])  # they were spent before this window's clock began
@@ -164,7 +162,14 @@ class StepLog:
         phases = self._clock.take()
         now = time.time()
         self._reading = _Reading(step, batch, learning_rate, memory, now, window, phases, losses, marks, norm, arrived)
-        self._window = _Window(arrived)
+        self._window = _Window(arrived, before=step)
+
+    def judge_open(self) -> None:
+        """Judge the steps that have no record yet, before anything is kept of them; waits for the device."""
+        window = self._window
+        if window.judged < len(window.losses):
+            self._judge(_see(window, torch.stack(window.losses), torch.stack(window.marks)))
+            window.judged = len(window.losses)
 
     def write(self) -> None:
         """Write the record that was begun, if any: waits until the device has finished its step."""
@@ -173,7 +178,7 @@ class StepLog:
         reading, self._reading = self._reading, None
         reading.arrived.wait()
         self._clock.settle()
-        self._judge(reading.steps())
+        self._judge(_see(reading.window, reading.losses, reading.marks))
         record = _finish(reading, self._work.peak_flops_per_second)
         self._writer.step(record)
         self._view.step(record)
@@ -181,6 +186,13 @@ class StepLog:
     def wait(self) -> None:
         """Until the device has done all that was launched, so that what follows can be timed on its own."""
         Moment.mark(self._device).wait()
+
+
+def _see(window: _Window, losses: torch.Tensor, marks: torch.Tensor) -> list[SeenStep]:
+    """The steps of a window that nobody has judged yet."""
+    seen = zip(losses.tolist(), marks.tolist(), window.rows, strict=True)
+    steps = [SeenStep(window.before + n, loss, bool(mark), rows) for n, (loss, mark, rows) in enumerate(seen, 1)]
+    return steps[window.judged :]
 
 
 def _send(tensor: torch.Tensor) -> torch.Tensor:

@@ -155,6 +155,7 @@ def test_updates_in_backward_are_tried_without_clipping_and_their_price_is_told(
 def test_two_cards_are_compared_in_every_way() -> None:
     assert {spread.way for spread in list_spreads(2)} == {"", "ddp", "fsdp", "pipeline", "dataparallel", "offload"}
     assert {spread.way for spread in list_spreads(1)} == {"", "offload"}
+    assert sorted({spread.count for spread in list_spreads(6)}) == [1, 2, 4, 6]
 
 
 def test_the_process_beside_a_search_traces_the_same(recomputing: tuple[Question, Plan]) -> None:

@@ -30,10 +30,11 @@ def test_where_no_run_is_near_the_message_says_to_train_one(tmp_path: Path, monk
 
 def test_the_newest_five_runs_are_named_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # the working directory may have runs of its own
+    place = tmp_path / "kept"  # its parent is searched, too, and other tests' folders lie beside this one's
     for number in range(7):
-        RunWriter.create(tmp_path / f"run{number}").write_manifest()
-        os.utime(tmp_path / f"run{number}" / files.MANIFEST, (number, number))
-    names = [Path(found).name for found in nearby_runs(tmp_path)]
+        RunWriter.create(place / f"run{number}").write_manifest()
+        os.utime(place / f"run{number}" / files.MANIFEST, (number, number))
+    names = [Path(found).name for found in nearby_runs(place)]
     assert names == ["run6", "run5", "run4", "run3", "run2"]
 
 

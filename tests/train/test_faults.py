@@ -101,7 +101,7 @@ def test_a_second_process_in_the_same_directory_is_refused(tmp_path: Path) -> No
     script = (
         "import sys\nfrom pathlib import Path\nfrom seqfit.errors import RunError\n"
         "from seqfit.rundir.writer import RunWriter\n"
-        "try:\n    RunWriter.reopen(Path(sys.argv[1]), {})\nexcept RunError as error:\n    sys.exit(str(error))\n"
+        "try:\n    RunWriter.reopen(Path(sys.argv[1]))\nexcept RunError as error:\n    sys.exit(str(error))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, str(writer.path)], capture_output=True, text=True, timeout=60, check=False
