@@ -30,7 +30,8 @@ BERT_SHAPE = {"hidden_size": 768, "num_hidden_layers": 4, "num_attention_heads":
 TINY = {"d_model": 32, "d_kv": 8, "d_ff": 64, "vocab_size": 200}
 TINY_BERT = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 200}
 
-LENGTHS: dict[str, list[list[tuple[int, int]]]] = {  # name -> micro-batches of (source, target)
+Batches = list[list[tuple[int, int]]]  # micro-batches of (source, target)
+LENGTHS: dict[str, Batches] = {
     "short": [[(41, 9), (128, 30), (77, 12), (97, 3), (64, 25), (103, 18), (55, 7), (120, 22)] * 3],
     "long": [[(1024, 40), (700, 96)]],
     "two micro-batches": [[(180, 20), (90, 35), (133, 8)] * 3, [(220, 16), (48, 48)] * 4],
@@ -75,15 +76,18 @@ class Case:
 
     def shapes(self, *, examples: int | None = None) -> list[Shape]:
         """Its micro-batches, of all examples or of the first few."""
-        is_classifier = self.model == "bert"
         return [
             Shape(
                 tuple(source for source, _ in batch[:examples]),
-                None if is_classifier else tuple(target for _, target in batch[:examples]),
+                None if self.model == "bert" else tuple(target for _, target in batch[:examples]),
                 packed=self.batching == "ragged",
             )
-            for batch in (CLASSIFIED if is_classifier else LENGTHS)[self.lengths]
+            for batch in self.batches()
         ]
+
+    def batches(self) -> Batches:
+        """Source and target tokens of each example."""
+        return (CLASSIFIED if self.model == "bert" else LENGTHS)[self.lengths]
 
 
 def build_outline(model: str, *, tiny: bool) -> Outline:

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.planned_memory.cases import build_outline
-from seqfit.plan.fake_step import Subject
-from seqfit.plan.shape import Shape
-from seqfit.recipe.schema import ModelRecipe, TrainRecipe
-from seqfit.strategy.schema import Strategy
+from benchmarks.planned_memory import cases
 
-LENGTHS: dict[str, list[list[tuple[int, int]]]] = {  # name -> micro-batches of (source, target)
+LENGTHS: dict[str, cases.Batches] = {
     "short": [[(41, 9), (128, 30), (77, 12), (97, 3), (64, 25), (103, 18), (55, 7), (120, 22)]],
     "long": [[(500, 40), (420, 24)]],
     "long targets": [[(60, 102), (44, 170), (71, 130), (90, 189), (38, 64), (57, 95)]],
@@ -23,41 +19,12 @@ LENGTHS: dict[str, list[list[tuple[int, int]]]] = {  # name -> micro-batches of 
 
 
 @dataclass(frozen=True)
-class Case:
-    """One step."""
+class Case(cases.Case):
+    """One step, of the same models with shorter batches."""
 
-    model: str = "t5"
-    lengths: str = "short"
-    batching: str = "ragged"
-    precision: str = "fp32"
-    optimizer: str = "adamw"
-    recompute: str = "none"
-    lora: bool = False
-
-    def subject(self) -> Subject:
-        """What is planned and what is run."""
-        return Subject(
-            outline=build_outline(self.model, tiny=False),
-            model=ModelRecipe(
-                path="benchmark",
-                kind="classifier" if self.model == "bert" else "text-to-text",
-                lora={"rank": 8} if self.lora else None,
-            ),
-            train=TrainRecipe.model_validate({"optimizer": {"name": self.optimizer}}),
-            strategy=Strategy.model_validate({"batching": self.batching, "recompute": self.recompute}),
-            precision=self.precision,
-        )
-
-    def shapes(self) -> list[Shape]:
-        """Its micro-batches."""
-        return [
-            Shape(
-                tuple(source for source, _ in batch),
-                None if self.model == "bert" else tuple(target for _, target in batch),
-                packed=self.batching == "ragged",
-            )
-            for batch in LENGTHS[self.lengths]
-        ]
+    def batches(self) -> cases.Batches:
+        """Source and target tokens of each example."""
+        return LENGTHS[self.lengths]
 
 
 CASES = [
