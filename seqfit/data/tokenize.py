@@ -180,7 +180,10 @@ class _Preparation:
                 if self._progress is not None:
                     self._progress(f"{title}: tokenizing {split}", facts.rows, selection.count)
         self.task.check_columns(columns)
-        replace(facts, events=[*selection.events, *self._cut_events(facts, split)]).write(folder)
+        with open(folder / ROWS_FILE, "rb") as rows:
+            digest = hashlib.file_digest(rows, "sha256").hexdigest()
+        events = [*selection.events, *self._cut_events(facts, split)]
+        replace(facts, sha256=digest, events=events).write(folder)
 
     def _render(self, selection: Selection, title: str, columns: set[str]) -> Iterator[_Rendered]:
         """Rows as text; `columns` collects the names that occur."""

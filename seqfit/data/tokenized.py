@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqfit.data.cache import file_digest
 from seqfit.errors import DataError, complain
 from seqfit.tasks.example import Example
 
@@ -38,6 +39,7 @@ class PartFacts:
     target_tokens: int = 0
     longest_source: int = 0
     longest_target: int = 0
+    sha256: str = ""  # of the rows' file
     events: list[str] = field(default_factory=list)
 
     def write(self, folder: Path) -> None:
@@ -51,9 +53,12 @@ class PartFacts:
 
 
 def find_damage(folder: Path) -> str | None:
-    """What is wrong with a folder of the cache; None where it can be read to its last row."""
+    """What is wrong with a folder of the cache; None where it is what was written. A file that nobody touched since it
+    was last hashed is not read again."""
     try:
         facts = PartFacts.read(folder)
+        if file_digest(folder / ROWS_FILE) != facts.sha256:
+            return f"{ROWS_FILE} is not what was written"
         rows = sum(batch.num_rows for batch in _open_batches(folder))
     except (OSError, ValueError, TypeError, KeyError, DataError) as error:
         return f"{type(error).__name__}: {error}"

@@ -6,7 +6,10 @@ import importlib.metadata
 import platform
 import subprocess
 
-_PACKAGES = ("seqfit", "torch", "transformers", "tokenizers", "datasets", "safetensors", "numpy", "pyarrow")
+_PACKAGES = (
+    *("seqfit", "torch", "transformers", "tokenizers", "datasets", "safetensors", "numpy", "pyarrow", "peft"),
+    *("bitsandbytes", "torchao"),
+)
 
 
 def collect_versions() -> dict[str, str]:

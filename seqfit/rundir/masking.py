@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 Value = str | int | float | bool
 
@@ -19,7 +20,9 @@ MASK = "***"
 # 'token' and not 'tokens': the second counts, the first opens doors.
 _SECRET = r"(?:[\w.-]*[_.-])?(?:token|secret|password|passwd|credentials?|api[_-]?key|access[_-]?key|private[_-]?key)"
 _SECRET_NAME = re.compile(rf"^{_SECRET}$", re.IGNORECASE)
-_SECRET_WORD = re.compile(rf"(?<![\w])(-{{0,2}}{_SECRET})(\s*[=:]\s*|\s+)(?!\*\*\*)(\S+)", re.IGNORECASE)
+_VALUE = r"""(?!["']?\*\*\*)("[^"]*"|'[^']*'|\S+)"""
+_SECRET_WORD = re.compile(rf"(?<!\w)(-{{0,2}}{_SECRET})([\"']?\s*[=:]\s*|\s+){_VALUE}", re.IGNORECASE)
+_BEARER = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]{6,}")  # of an Authorization header
 _IN_ADDRESS = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 # What tokens of the Hub, GitHub, OpenAI and AWS begin with.
 _KNOWN_SHAPE = re.compile(r"\b(?:hf_\w{16,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|sk-[\w-]{16,}|AKIA[0-9A-Z]{16})\b")
@@ -36,14 +39,25 @@ def mask_values(values: Mapping[str, Value]) -> dict[str, Value]:
     return masked
 
 
+def mask_data(data: Any) -> Any:
+    """What JSON can hold: the texts in it, and whatever has a secret's name."""
+    if isinstance(data, Mapping):
+        return {name: MASK if _SECRET_NAME.match(str(name)) else mask_data(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [mask_data(value) for value in data]
+    return mask_text(data) if isinstance(data, str) else data
+
+
 def mask_text(text: str) -> str:
     """Words after a secret's name, users and passwords in addresses, and what has a token's shape."""
     text = _IN_ADDRESS.sub(MASK, text)
+    text = _BEARER.sub(rf"\1 {MASK}", text)
     text = _KNOWN_SHAPE.sub(MASK, text)
     return _SECRET_WORD.sub(_mask_option, text)
 
 
 def _mask_option(found: re.Match[str]) -> str:
-    """`--token x`, `token=x` and `token: x`; a plain 'token x' is a sentence about tokens."""
-    name, between, _ = found.groups()
-    return f"{name}{between}{MASK}" if name.startswith("--") or between.strip() else found.group(0)
+    """`--token x`, `token=x`, `token: x` and `"token": "x"`; a plain 'token x' is a sentence about tokens."""
+    name, between, value = found.groups()
+    quote = value[0] if value[0] in "\"'" else ""
+    return f"{name}{between}{quote}{MASK}{quote}" if name.startswith("--") or between.strip() else found.group(0)

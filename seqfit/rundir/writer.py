@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 from seqfit.errors import RunError, TrainingFailed, complain
 from seqfit.rundir import files
-from seqfit.rundir.masking import mask_text
+from seqfit.rundir.masking import mask_data, mask_text
 from seqfit.rundir.records import EvaluationRecord, EventRecord, StepRecord
 from seqfit.rundir.repair import cut_records
 
@@ -157,7 +157,7 @@ class RunWriter:
 
     def event(self, kind: str, message: str, **data: Any) -> None:
         """Append an event, and tell whoever watches the run."""
-        record = EventRecord(time.time(), kind, mask_text(message), data)
+        record = EventRecord(time.time(), kind, mask_text(message), mask_data(data))
         self._write_line(files.EVENTS, _without_nan(asdict(record)))
         if self._listener is not None:
             self._listener(record)

@@ -38,7 +38,6 @@ class Judge:
     def __init__(self, progress: Progress, writer: RunWriter, view: View, stopping: Stopping) -> None:
         self._progress = progress
         self._job = progress.job
-        self._answerer = progress.job.answerer
         self._writer = writer
         self._view = view
         self._stopping = stopping
@@ -100,7 +99,7 @@ class Judge:
         while True:
             result = attempt(
                 lambda: score_split(
-                    self._answerer,
+                    self._progress.answerer,
                     self._job.task,
                     split,
                     self._job.metrics,
@@ -118,7 +117,8 @@ class Judge:
         self._view.progress("evaluating", done, total)
 
     def _make_smaller(self) -> None:
-        tokens, rows = self._answerer.batch_tokens // 2, max(1, self._answerer.decoded_rows // 2)
+        answerer = self._progress.answerer
+        tokens, rows = answerer.batch_tokens // 2, max(1, answerer.decoded_rows // 2)
         where = f"the evaluation of step {self._progress.step}"
         if tokens < _LEAST_TOKENS:
             raise TrainingFailed(
@@ -128,7 +128,7 @@ class Judge:
                     "Set a smaller task.max_source_tokens or eval.max_new_tokens",
                 )
             )
-        self._answerer = replace(self._answerer, batch_tokens=tokens, decoded_rows=rows)
+        self._progress.answerer = replace(answerer, batch_tokens=tokens, decoded_rows=rows)
         self._writer.event(
             "out-of-memory",
             f"{where}: it is made again in batches of at most {tokens} tokens, and {rows} rows decoded at once",

@@ -7,7 +7,7 @@ device has the next step to work on. Only an evaluation and the end make it idle
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from itertools import islice
 
 from seqfit.data.loader import GlobalBatch
@@ -47,15 +47,25 @@ class TrainingLoop:
         early = job.recipe.eval.early_stopping
         best = Best(job.best, early.min_delta if early is not None else 0.0)
         schedule = Schedule(job.recipe.train.schedule, job.total_steps)
-        self._progress = Progress(job, best, schedule, self._log, evaluation_is_due=job.recipe.eval.at_start)
+        self._progress = Progress(
+            job,
+            best,
+            schedule,
+            self._log,
+            numbers,
+            answerer=job.answerer,
+            evaluation_is_due=job.recipe.eval.at_start,
+        )
         self._judge = Judge(self._progress, writer, view, stopping)
         self._snapshots = Snapshots(self._progress, writer)
         self._recovery = Recovery(self.peak, job.step, job.loader, numbers, writer)
         self._stopping = stopping
 
-    def resume(self, snapshot: Snapshot) -> None:
-        """Go on from a snapshot instead of from the beginning."""
-        self._progress.restore(snapshot)
+    def resume(self, snapshot: Snapshot | None, cuts: Mapping[int, int]) -> None:
+        """Go on from a snapshot instead of from the beginning; `cuts`: where micro-batches became smaller after it."""
+        if snapshot is not None:
+            self._progress.restore(snapshot)
+        self._recovery.expect(cuts)
 
     def run(self) -> int:
         """Train until the budget is used, nothing improves any more or a signal comes; returns the steps made."""

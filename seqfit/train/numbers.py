@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -43,6 +43,16 @@ class Numbers:
         self._spikes = SpikeDetector()
         self._in_a_row = 0
 
+    def read_state(self) -> dict[str, Any]:
+        """What it remembers of the steps so far, for a snapshot."""
+        return {"in_a_row": self._in_a_row, "losses": list(self._spikes.before)}
+
+    def restore_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from a snapshot."""
+        self._in_a_row = state["in_a_row"]
+        self._spikes.before.clear()
+        self._spikes.before.extend(state["losses"])
+
     def judge(self, steps: Sequence[SeenStep]) -> None:
         """Of steps that were made: raises where training can't go on."""
         for seen in steps:
@@ -56,15 +66,13 @@ class Numbers:
                 message = f"the loss is {seen.loss:.4g} at step {seen.step}, and was about {usual:.4g} before"
                 self._writer.event("loss-spike", message, step=seen.step, rows=seen.rows)
 
-    def retry(self, number: int, outcome: StepOutcome, again: Callable[[], StepOutcome]) -> StepOutcome:
-        """Where the recipe says so: a step whose numbers are none once more, in fp32. Waits for the device."""
-        lower = self._step.precision.name != "fp32"
-        if self._policy != "higher-precision-retry" or not lower or not bool(outcome.not_finite):
-            return outcome
+    def wants_more_precision(self, number: int, outcome: StepOutcome) -> bool:
+        """Whether a step is to be made once more, in fp32, for the recipe says so. Waits for the device."""
         name = self._step.precision.name
+        if self._policy != "higher-precision-retry" or name == "fp32" or not bool(outcome.not_finite):
+            return False
         self._writer.event("not-finite", f"step {number} is no number in {name}: it is made again in fp32", step=number)
-        with self._step.full_precision():
-            return again()
+        return True
 
     def _judge_bad(self, seen: SeenStep) -> None:
         if self._policy == "skip" and self._in_a_row < _SKIPPED_IN_A_ROW:
@@ -137,23 +145,23 @@ class SpikeDetector:
     """Tells a loss that stands out from those before it."""
 
     def __init__(self) -> None:
-        self._before: deque[float] = deque(maxlen=_REMEMBERED)
+        self.before: deque[float] = deque(maxlen=_REMEMBERED)
 
     @property
     def usual(self) -> float:
         """The median of those before."""
-        return statistics.median(self._before)
+        return statistics.median(self.before)
 
     def is_spike(self, loss: float) -> bool:
         """Whether it is far above what its predecessors scatter by; then it is not remembered."""
         if not math.isfinite(loss):
             return False
-        if len(self._before) >= _LEAST:
+        if len(self.before) >= _LEAST:
             middle = self.usual
-            spread = statistics.median(abs(value - middle) for value in self._before)
+            spread = statistics.median(abs(value - middle) for value in self.before)
             if loss > middle + _DEVIATIONS * spread and loss > _RATIO * middle:
                 return True
-        self._before.append(loss)
+        self.before.append(loss)
         return False
 
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 import ctypes
 import gc
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -69,11 +69,27 @@ class Recovery:
         self._numbers = numbers
         self._loader = loader
         self._writer = writer
+        self._known_cuts: dict[int, int] = {}
+
+    def expect(self, cuts: Mapping[int, int]) -> None:
+        """Cuts that an earlier process made after the snapshot that this one goes on from (`find_cuts`)."""
+        self._known_cuts = dict(cuts)
 
     def make_step(self, number: int, batch: GlobalBatch) -> tuple[StepOutcome, GlobalBatch]:
         """The step, and its batch as it was cut in the end."""
+        if number in self._known_cuts:
+            self._cut_smaller(self._known_cuts.pop(number))
         batch = self._loader.cut_anew(batch)  # one that was prepared before the cut became smaller
-        states, updates = read_torch_states(), self._step.updates
+        states = read_torch_states()
+        outcome, batch = self._try(number, batch, states)
+        if self._numbers.wants_more_precision(number, outcome):
+            restore_torch_states(states)
+            with self._step.full_precision():
+                outcome, batch = self._try(number, batch, states)
+        return outcome, batch
+
+    def _try(self, number: int, batch: GlobalBatch, states: dict[str, torch.Tensor]) -> tuple[StepOutcome, GlobalBatch]:
+        updates = self._step.updates
         while (outcome := attempt(partial(self._make, number, batch))) is None:
             failed = batch.micro_batches[self._step.micro_batch]
             half_updated = self._step.is_half_updated or self._step.updates != updates  # or whole, and then it failed
@@ -83,11 +99,10 @@ class Recovery:
                 raise HalfUpdated
             restore_torch_states(states)
             batch = self._loader.cut_anew(batch)
-        return self._numbers.retry(number, outcome, partial(self._again, batch, states)), batch
+        return outcome, batch
 
-    def _again(self, batch: GlobalBatch, states: dict[str, torch.Tensor]) -> StepOutcome:
-        restore_torch_states(states)
-        return self._step(batch)
+    def _cut_smaller(self, tokens: int) -> None:
+        self._loader.rule = replace(self._loader.rule, tokens=min(tokens, self._loader.rule.tokens))
 
     def _make_smaller(self, number: int, failed: MicroBatch) -> None:
         tokens = failed.source_tokens + failed.target_tokens + failed.padded_tokens
@@ -100,7 +115,7 @@ class Recovery:
                     "Set strategy.recompute=blocks or a smaller task.max_source_tokens; `seqfit plan` shows what fits",
                 )
             )
-        self._loader.rule = replace(self._loader.rule, tokens=tokens // 2)
+        self._cut_smaller(tokens // 2)
         self._writer.event(
             "out-of-memory",
             f"{where}: the same global batch is cut into micro-batches of at most {tokens // 2} tokens from now on",
@@ -108,6 +123,22 @@ class Recovery:
             phase=self._step.phase,
             micro_batch_tokens=tokens // 2,
         )
+        self._writer.sync()
+
+
+def find_cuts(events: Iterable[Mapping[str, Any]], after: int) -> dict[int, int]:
+    """From which steps after a snapshot the micro-batches became smaller, and how large they are from then on.
+
+    A process that is killed after such a step has left no snapshot of it, only the event; the steps before it are made
+    again as they were.
+    """
+    cuts: dict[int, int] = {}
+    for event in events:
+        data = event.get("data") or {}
+        step, tokens = data.get("step"), data.get("micro_batch_tokens")
+        if event.get("kind") == "out-of-memory" and tokens is not None and step is not None and step > after:
+            cuts[step] = min(tokens, cuts.get(step, tokens))
+    return cuts
 
 
 def attempt(action: Callable[[], T]) -> T | None:

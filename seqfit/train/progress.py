@@ -6,7 +6,8 @@ and the data, which a snapshot only names (`Identity`), this is all that the res
     weights that learn, buffers       tensors    model/NAME
     optimizer's state                 tensors    optimizer/3/exp_avg        facts  optimizer
     generators                        tensors    random/torch               facts  random
-    step number = position in the data, best score, schedule, loss scaler, micro-batches' cut, open record   facts
+    step number = position in the data, best score, schedule, loss scaler, micro-batches' cut, evaluations' batches,
+    open record, losses that a spike is told by                                                              facts
 
 Weights that do not learn are not written; a sum over their bits says whether they are still the same.
 """
@@ -15,20 +16,26 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 
+from seqfit.evaluate.answer import Answerer
 from seqfit.rundir.manifest import collect_versions
 from seqfit.step.optimizer_state import read_state, restore_state
 from seqfit.step.randomness import read_host_states, read_torch_states, restore_host_states, restore_torch_states
 from seqfit.train.best import Best
 from seqfit.train.job import Job
+from seqfit.train.numbers import Numbers
 from seqfit.train.schedules import Schedule
 from seqfit.train.snapshot import Snapshot
 from seqfit.train.step_log import StepLog
+
+_EVALUATION_SIZES = ("batch_tokens", "decoded_rows")
+_HASHED_AT_ONCE = 1 << 20  # elements
 
 
 @dataclass
@@ -39,9 +46,15 @@ class Progress:
     best: Best
     schedule: Schedule
     log: StepLog
+    numbers: Numbers
+    answerer: Answerer  # that evaluates; its batches become smaller where memory runs out
     step: int = 0
     evaluation_is_due: bool = False  # of `step`: the run was stopped before it or in the middle of it
     is_best: bool = False  # whether the evaluation of `step` was the best so far
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
+        return identify(self.job)
 
     def take(self) -> Snapshot:
         """As it is now. Tensors are not copied."""
@@ -51,13 +64,15 @@ class Progress:
         tensors |= {f"optimizer/{name}": tensor for name, tensor in state.items()}
         tensors |= {f"random/{name}": tensor for name, tensor in read_torch_states().items()}
         facts = {
-            "identity": identify(self.job),
+            "identity": self._identity,
             "optimizer": values,
             "random": read_host_states(),
             "scaler": None if step.scaler is None else step.scaler.state_dict(),
             "schedule": self.schedule.read_state(),
             "best": {name: _to_json(value) for name, value in asdict(self.best).items()},
             "micro_batch_tokens": self.job.loader.rule.tokens,
+            "evaluation": {name: getattr(self.answerer, name) for name in _EVALUATION_SIZES},
+            "numbers": self.numbers.read_state(),
             "window": self.log.read_state(),
             "evaluation_is_due": self.evaluation_is_due,
             "is_best": self.is_best,
@@ -70,8 +85,8 @@ class Progress:
         with torch.no_grad():
             for name, live in _learning_tensors(step.model).items():
                 live.copy_(snapshot.tensors[f"model/{name}"])
-        restore_state(step.optimizer, _part(snapshot.tensors, "optimizer/"), facts["optimizer"])
-        restore_torch_states(_part(snapshot.tensors, "random/"))
+        restore_state(step.optimizer, _Part(snapshot.tensors, "optimizer/"), facts["optimizer"])
+        restore_torch_states(_Part(snapshot.tensors, "random/"))
         restore_host_states(facts["random"])
         if step.scaler is not None:
             step.scaler.load_state_dict(facts["scaler"])
@@ -80,10 +95,12 @@ class Progress:
             setattr(self.best, name, math.inf if name == "loss" and value is None else value)
         rule = self.job.loader.rule
         self.job.loader.rule = replace(rule, tokens=min(rule.tokens, facts["micro_batch_tokens"]))
+        sizes = {name: min(getattr(self.answerer, name), facts["evaluation"][name]) for name in _EVALUATION_SIZES}
+        self.answerer = replace(self.answerer, **sizes)
+        self.numbers.restore_state(facts["numbers"])
         self.log.restore_state(facts["window"])
         self.step, self.evaluation_is_due = snapshot.step, facts["evaluation_is_due"]
         self.is_best = facts["is_best"]
-        snapshot.tensors.clear()  # as large as weights and state together, and nobody needs them any more
 
 
 def identify(job: Job) -> dict[str, Any]:
@@ -95,10 +112,10 @@ def identify(job: Job) -> dict[str, Any]:
         "recipe": _hash(job.recipe.model_dump_json(exclude={"strategy"})),
         "strategy": _hash(job.strategy.model_dump_json()),
         "device": torch.cuda.get_device_name(device) if on_gpu else torch.backends.cpu.get_cpu_capability(),
+        "devices": torch.cuda.device_count() if on_gpu else None,
         "threads": None if on_gpu else torch.get_num_threads(),
         "precision": job.step.precision.name,
-        "torch": versions.get("torch"),
-        "transformers": versions.get("transformers"),
+        **{name: versions.get(name) for name in ("torch", "transformers", "seqfit", "peft", "bitsandbytes", "torchao")},
         "frozen weights": _sum_frozen_bits(job.step.model),
     }
 
@@ -121,16 +138,31 @@ def _learning_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _sum_frozen_bits(model: torch.nn.Module) -> int:
+    """A number that changes with any byte and its place; made where the weights are."""
     whole = 0
     for weight in model.parameters():
         if not weight.requires_grad:
-            bits = weight.detach().contiguous().flatten().view(torch.uint8)
-            whole = (whole * 31 + int(bits.sum(dtype=torch.int64))) % 2**61
+            for bits in weight.detach().contiguous().flatten().view(torch.uint8).split(_HASHED_AT_ONCE):
+                places = torch.arange(1, 2 * len(bits), 2, device=bits.device)  # int64, which wraps around
+                whole = (whole * 31 + int((bits * (places * places * 2654435761 + places)).sum())) % 2**61
     return whole
 
 
-def _part(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+class _Part(Mapping[str, torch.Tensor]):
+    """Those whose names begin with a prefix, without it; nothing is read before it is asked for."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor], prefix: str) -> None:
+        self._tensors = tensors
+        self._prefix = prefix
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        return self._tensors[self._prefix + name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.removeprefix(self._prefix) for name in self._tensors if name.startswith(self._prefix))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def _to_json(value: Any) -> Any:

@@ -35,17 +35,19 @@ def find_earlier(name: str, out: Path | None, given: Path | None) -> Run | None:
         return check_unfinished(Run(out)) if (out / files.MANIFEST).is_file() else None
     named = re.compile(re.escape(name) + r"-\d{8}-\d{6}")  # and not those of a recipe called NAME-large
     places = [path.parent for path in Path("runs").glob(f"{name}-*/{files.MANIFEST}")]
-    found = [Run(place) for place in places if named.fullmatch(place.name)]
-    left = sorted((run.path for run in found if run.status != FINISHED), key=lambda path: path.name)
-    if not left:
-        raise RunError(
-            complain(
-                f"--resume is given, and runs/{name}-* has no unfinished run",
-                "a resume goes on with a run that was stopped",
-                "Name its directory: seqfit train runs/NAME-TIME --resume",
-            )
+    newest_first = sorted((place for place in places if named.fullmatch(place.name)), key=lambda place: place.name)[
+        ::-1
+    ]
+    for place in newest_first:  # a damaged manifest raises: that run may be the one that is meant
+        if Run(place).status != FINISHED:
+            return Run(place)
+    raise RunError(
+        complain(
+            f"--resume is given, and runs/{name}-* has no unfinished run",
+            "a resume goes on with a run that was stopped",
+            "Name its directory: seqfit train runs/NAME-TIME --resume",
         )
-    return Run(left[-1])
+    )
 
 
 def check_unfinished(run: Run) -> Run:

@@ -10,7 +10,7 @@ import contextlib
 import platform
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -21,7 +21,7 @@ import torch
 
 from seqfit.checks import load_checked_recipe
 from seqfit.data.tokenize import PreparedData
-from seqfit.errors import Stopped
+from seqfit.errors import Stopped, TrainingFailed, complain
 from seqfit.hub import went_offline
 from seqfit.model.build import count_parameters
 from seqfit.recipe.load import anchor_paths, dump_recipe
@@ -39,6 +39,7 @@ from seqfit.train.forecast import compare_with_measured
 from seqfit.train.job import Job, build_job
 from seqfit.train.loop import TrainingLoop
 from seqfit.train.memory_limit import limited_memory
+from seqfit.train.out_of_memory import find_cuts, is_out_of_memory
 from seqfit.train.resume import (
     FINISHED,
     check_exact,
@@ -47,7 +48,6 @@ from seqfit.train.resume import (
     find_earlier,
     load_earlier_recipe,
 )
-from seqfit.train.snapshot import Snapshot
 from seqfit.train.snapshots import find_newest
 from seqfit.train.stopping import Stopping
 from seqfit.train.view import Silent, View
@@ -114,7 +114,8 @@ def _go_on(
         begins = "there is no snapshot: from the beginning" if snapshot is None else f"from step {snapshot.step}"
         writer.event("resume", f"goes on {begins}", step=0 if snapshot is None else snapshot.step)
         writer.write_manifest(status="running", resumed=[*run.manifest.get("resumed", []), time.time()])
-        _train(job, writer, view, snapshot)
+        cuts = find_cuts(run.events(), after=0 if snapshot is None else snapshot.step)
+        _train(job, writer, view, lambda loop: loop.resume(snapshot, cuts))
 
 
 def choose_folder(name: str) -> Path:
@@ -151,7 +152,7 @@ def _write_start(writer: RunWriter, job: Job, data: PreparedData) -> None:
         writer.event("data", message)
 
 
-def _train(job: Job, writer: RunWriter, view: View, snapshot: Snapshot | None = None) -> None:
+def _train(job: Job, writer: RunWriter, view: View, prepare: Callable[[TrainingLoop], None] | None = None) -> None:
     """The loop, and how it ended, in the manifest."""
     view.start(_headline(job), job.total_steps)
     status = "failed"
@@ -160,20 +161,33 @@ def _train(job: Job, writer: RunWriter, view: View, snapshot: Snapshot | None = 
     try:
         with Stopping() as stopping:
             loop = TrainingLoop(job, writer, view, work, stopping)
-            if snapshot is not None:
-                loop.resume(snapshot)
+            if prepare is not None:
+                prepare(loop)
             status = _run_loop(loop, job, writer)
     except (KeyboardInterrupt, Stopped):
         status = "interrupted"
         raise
     except Exception as error:
         writer.event("failed", f"{type(error).__name__}: {error}")
+        if is_out_of_memory(error):
+            raise _explain_memory(error) from error
         raise
     finally:
         try:
             writer.write_manifest(status=status, ended=time.time(), phase_seconds=job.step.clock.totals)
         finally:
             writer.close()
+
+
+def _explain_memory(error: BaseException) -> TrainingFailed:
+    """Steps and evaluations are made again in smaller pieces; what is left is what surrounds them."""
+    return TrainingFailed(
+        complain(
+            f"memory ran out outside a step and an evaluation ({error})",
+            "smaller micro-batches help only within them",
+            "End other programs or raise --memory-limit, then go on with seqfit train --resume",
+        )
+    )
 
 
 def _run_loop(loop: TrainingLoop, job: Job, writer: RunWriter) -> str:

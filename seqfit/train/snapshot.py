@@ -3,7 +3,7 @@
 In: tensors by name and facts as JSON. Out: a folder of a run directory.
 
     snapshots/step-00000120/state.safetensors     all tensors
-                            snapshot.json         the facts, and the hash of that file
+                            snapshot.json         the facts, the hash of that file, and their own
     snapshots/.step-00000140.new/                 a run was killed here: never looked at, removed by the next one
 
 A folder has its final name only after both files and their folder are on the disk, so whatever has that name is whole
@@ -24,14 +24,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 
 from seqfit.errors import TrainingFailed, complain
 from seqfit.rundir import files
 from seqfit.rundir.writer import sync
 
 _STATE, _FACTS = "state.safetensors", "snapshot.json"
+_FACTS_HASH = "facts_sha256"  # of all the other facts
 
 
 class Damaged(Exception):
@@ -43,7 +44,7 @@ class Snapshot:
     """What a resume needs."""
 
     step: int
-    tensors: dict[str, torch.Tensor]
+    tensors: Mapping[str, torch.Tensor]  # of one that was loaded: each is read from the disk when it is asked for
     facts: Mapping[str, Any]
 
 
@@ -115,7 +116,8 @@ def write_snapshot(folder: Path, snapshot: Snapshot) -> Path:
         fresh.mkdir()
         save_file(_without_sharing(snapshot.tensors), fresh / _STATE)
         facts = {**snapshot.facts, "step": snapshot.step, "sha256": _hash(fresh / _STATE)}
-        (fresh / _FACTS).write_text(json.dumps(facts, indent=1, allow_nan=False), "utf-8")
+        text = json.dumps(facts | {_FACTS_HASH: _hash_facts(facts)}, indent=1, allow_nan=False)
+        (fresh / _FACTS).write_text(text, "utf-8")
         for name in (_STATE, _FACTS):
             sync(fresh / name)
         sync(fresh)
@@ -142,7 +144,7 @@ def load_snapshot(folder: Path) -> Snapshot:
     try:
         if _hash(folder / _STATE) != facts.get("sha256"):
             raise Damaged(f"{_STATE} is not what was written")
-        return Snapshot(int(facts["step"]), load_file(folder / _STATE), facts)
+        return Snapshot(int(facts["step"]), _TensorsOnDisk(folder / _STATE), facts)
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise Damaged(f"{type(error).__name__}: {error}") from error
 
@@ -154,7 +156,29 @@ def _read_facts(folder: Path) -> dict[str, Any]:
         raise Damaged(f"{_FACTS} can't be read ({type(error).__name__})") from error
     if not isinstance(facts, dict):
         raise Damaged(f"{_FACTS} holds no object")
+    if facts.pop(_FACTS_HASH, None) != _hash_facts(facts):
+        raise Damaged(f"{_FACTS} is not what was written")
     return facts
+
+
+class _TensorsOnDisk(Mapping[str, torch.Tensor]):
+    """Reads one tensor at a time: a process that goes back has its weights and its state in memory already."""
+
+    def __init__(self, path: Path) -> None:
+        self._stored = safe_open(path, "pt")
+        self._names = dict.fromkeys(self._stored.keys())
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        if name not in self._names:
+            raise KeyError(name)
+        tensor: torch.Tensor = self._stored.get_tensor(name)
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def _superfluous(folder: Path, keep: int) -> Iterator[Path]:
@@ -179,6 +203,11 @@ def _without_sharing(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Ten
         apart[name] = tensor.detach() if whole else tensor.detach().clone(memory_format=torch.contiguous_format)
         seen.add(storage)
     return apart
+
+
+def _hash_facts(facts: Mapping[str, Any]) -> str:
+    as_read = json.loads(json.dumps(facts, allow_nan=False))  # with names as JSON has them
+    return hashlib.sha256(json.dumps(as_read, sort_keys=True).encode()).hexdigest()
 
 
 def _hash(path: Path) -> str:

@@ -65,8 +65,12 @@ class Snapshots:
         self._progress.restore(found)
         self._writer.forget_after(found.step, evaluation_is_due=self._progress.evaluation_is_due)
         self._writer.event(
-            "out-of-memory", f"in the update of step {lost}: back to the snapshot of step {found.step}", step=lost
+            "out-of-memory",
+            f"in the update of step {lost}: back to the snapshot of step {found.step}",
+            step=found.step + 1,  # from which on smaller micro-batches are made
+            micro_batch_tokens=self._progress.job.loader.rule.tokens,
         )
+        self._writer.sync()
 
 
 def find_newest(run: Path, writer: RunWriter) -> Snapshot | None:

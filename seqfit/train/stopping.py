@@ -25,6 +25,7 @@ class Stopping:
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
         self._before: dict[signal.Signals, Any] = {}
+        self._interrupts = 0
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -56,6 +57,8 @@ class Stopping:
         )
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGINT and self.signal is signal.SIGINT:
-            raise KeyboardInterrupt  # the second time: at once
-        self.signal = signal.Signals(number)
+        if number == signal.SIGINT:
+            self._interrupts += 1
+            if self._interrupts > 1:
+                raise KeyboardInterrupt  # the second time: at once
+        self.signal = self.signal or signal.Signals(number)  # the first decides over the exit code

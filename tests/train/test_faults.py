@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import seqfit
@@ -149,7 +150,7 @@ def test_a_killed_sampler_is_no_end_of_a_run(word_recipe: Recipe, tmp_path: Path
     assert seqfit.train(word_recipe, out=tmp_path / "run", view=Kill()).status == "finished"
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "no facts", "facts"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "no facts", "facts", "ids"])
 def test_a_damaged_cache_is_rebuilt_with_an_event(word_recipe: Recipe, tmp_path: Path, damage: str) -> None:
     first = seqfit.train(word_recipe, out=tmp_path / "first")
     for entry in (cache_root() / "tokenized").iterdir():
@@ -160,6 +161,11 @@ def test_a_damaged_cache_is_rebuilt_with_an_event(word_recipe: Recipe, tmp_path:
             rows.write_bytes(b"")
         elif damage == "no facts":
             facts.unlink()
+        elif damage == "ids":  # readable, and yet another text
+            source_ids = pa.ipc.open_file(str(rows)).get_batch(0).column("source_ids").values.to_numpy()[:3].tobytes()
+            content = rows.read_bytes()
+            assert source_ids in content
+            rows.write_bytes(content.replace(source_ids, bytes(len(source_ids))))
         else:
             facts.write_text('{"rows": 1')
     second = seqfit.train(word_recipe, out=tmp_path / "second")

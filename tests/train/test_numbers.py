@@ -14,6 +14,7 @@ from seqfit.errors import RecipeError, TrainingFailed
 from seqfit.rundir.run import Run
 from seqfit.step.step import TrainStep
 from seqfit.train.numbers import SpikeDetector
+from seqfit.train.view import Silent
 
 Recipe = dict[str, Any]
 WHERE = "encoder.block.1.layer.1.DenseReluDense.wo"
@@ -92,6 +93,21 @@ def test_ten_in_a_row_are_no_accident(recipe: Recipe, tmp_path: Path, poisoned: 
     with pytest.raises(TrainingFailed):
         seqfit.train(recipe, out=tmp_path / "run")
     assert Run(tmp_path / "run").steps()[-1]["step"] <= 12
+
+
+def test_a_resume_counts_them_on(recipe: Recipe, tmp_path: Path, poisoned: dict[str, Any]) -> None:
+    recipe["train"] |= {"when_not_finite": "skip", "steps": 30, "log_every": 1, "snapshot": {"every_steps": 1}}
+    poisoned["steps"] = set(range(2, 40))
+
+    class Stop(Silent):
+        def advance(self, step: int) -> None:
+            if step == 8:
+                raise SystemExit
+
+    with pytest.raises(SystemExit):
+        seqfit.train(recipe, out=tmp_path / "run", view=Stop())
+    with pytest.raises(TrainingFailed, match="step 11"):
+        seqfit.train(tmp_path / "run", resume=True)
 
 
 def test_a_step_is_made_again_in_fp32(recipe: Recipe, tmp_path: Path, poisoned: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,63 @@ def test_the_cut_is_remembered_across_a_resume(exact: Recipe, tmp_path: Path, fa
     run = seqfit.train(tmp_path / "run", resume=True)
     facts = json.loads((find_snapshots(run.path)[0] / "snapshot.json").read_text())
     assert (facts["step"], facts["micro_batch_tokens"]) == (4, event["data"]["micro_batch_tokens"])
+
+
+def test_a_cut_that_no_snapshot_knows_is_made_at_the_same_step_again(
+    exact: Recipe, tmp_path: Path, failing: dict[str, Any]
+) -> None:
+    exact["train"] |= {"steps": 6, "snapshot": {"every_steps": 1, "keep": 9}}
+    exact["eval"] = {"every_steps": 6}
+    failing["mode"] = FailAt(40)
+    whole = seqfit.train(exact, out=tmp_path / "whole")  # cut smaller at its second step
+
+    shutil.copytree(whole.path, tmp_path / "run")  # as if it had been killed before it took a second snapshot
+    for snapshot in find_snapshots(tmp_path / "run")[:-1]:
+        shutil.rmtree(snapshot)
+    manifest = tmp_path / "run" / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"status": "running"}))
+    run = seqfit.train(tmp_path / "run", resume=True)
+    kept = ("step", "loss", "micro_batches")
+    assert [[r[k] for k in kept] for r in run.steps()] == [[r[k] for k in kept] for r in whole.steps()]
+    assert run.steps()[0]["micro_batches"] < run.steps()[1]["micro_batches"]
+
+
+def test_smaller_batches_of_evaluations_are_remembered_across_a_resume(
+    exact: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from seqfit.train import judge
+
+    exact["train"]["snapshot"] = {"every_steps": 1}
+    exact["eval"] = {"every_steps": 2}
+    score, tried = judge.score_split, []
+
+    def once(answerer: Any, *rest: Any, **settings: Any) -> Any:
+        tried.append(answerer.batch_tokens)
+        if len(tried) == 1:
+            raise RuntimeError(CPU_MESSAGE)
+        return score(answerer, *rest, **settings)
+
+    class Stop(Silent):
+        def advance(self, step: int) -> None:
+            if step == 3:
+                raise SystemExit
+
+    monkeypatch.setattr(judge, "score_split", once)
+    with pytest.raises(SystemExit):
+        seqfit.train(exact, out=tmp_path / "run", view=Stop())
+    seqfit.train(tmp_path / "run", resume=True)
+    assert tried == [tried[0], tried[0] // 2, tried[0] // 2]
+
+
+def test_memory_that_runs_out_elsewhere_is_told_in_three_parts(
+    exact: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_arguments: Any) -> Any:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr("seqfit.data.loader.Loader.cut_anew", never)
+    with pytest.raises(TrainingFailed, match=r"outside a step.*no room.*--resume"):
+        seqfit.train(exact, out=tmp_path / "run")
 
 
 def test_an_update_broken_in_the_middle_goes_back_to_the_snapshot(exact: Recipe, tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from safetensors.torch import load_file
 import seqfit
 from seqfit.errors import RunError, Stopped
 from seqfit.rundir.run import Run
-from seqfit.train.snapshot import find_snapshots
+from seqfit.train.progress import _sum_frozen_bits
+from seqfit.train.snapshot import Damaged, find_snapshots, load_snapshot
 from seqfit.train.view import Silent
 
 Recipe = dict[str, Any]
@@ -115,6 +116,35 @@ def test_a_signal_during_an_evaluation_leaves_it_for_the_resume(drops: Recipe, t
 def assert_same_ending_of_weights(one: Run, other: Run) -> None:
     left, right = load_file(one.checkpoint / "model.safetensors"), load_file(other.checkpoint / "model.safetensors")
     assert all(torch.equal(left[key], right[key]) for key in left)
+
+
+def test_the_first_of_two_signals_decides_over_the_exit_code(drops: Recipe, tmp_path: Path) -> None:
+    class Both(Silent):
+        def advance(self, step: int) -> None:
+            if step == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Stopped):
+        seqfit.train(drops, out=tmp_path / "run", view=Both())
+
+
+def test_facts_that_were_changed_are_damage(drops: Recipe, tmp_path: Path) -> None:
+    (snapshot,) = find_snapshots(stop(drops, tmp_path / "run", 3).path)
+    facts = json.loads((snapshot / "snapshot.json").read_text())
+    facts["schedule"] = {"factor": 0.5}
+    (snapshot / "snapshot.json").write_text(json.dumps(facts))
+    with pytest.raises(Damaged, match=r"snapshot.json is not what was written"):
+        load_snapshot(snapshot)
+
+
+def test_frozen_weights_that_change_places_are_noticed() -> None:
+    model = torch.nn.Linear(4, 2)
+    model.requires_grad_(False)
+    before = _sum_frozen_bits(model)
+    with torch.no_grad():
+        model.weight.copy_(model.weight.flip(0))
+    assert _sum_frozen_bits(model) != before
 
 
 def test_ctrl_c_takes_a_snapshot_too(drops: Recipe, tmp_path: Path) -> None:
