@@ -7,7 +7,8 @@
     ├── RunError               a run directory: missing, already there, damaged
     ├── PlanError              a card, a shape or a limit that no plan can be made for
     ├── TrainingFailed     3   training started and could not go on (the loss is not a number, ...)
-    └── Stopped           75   a signal asked training to stop; --resume goes on
+    ├── Stopped           75   a signal asked training to stop; --resume goes on
+    └── PeerLost          76   another process of the same run has ended, or this one has left it; --resume goes on
 
 A message has three parts: where and what was given; which rule it breaks; what to change. `complain`
 joins them, so that none is forgotten. The command line prints the message without a traceback.
@@ -56,6 +57,12 @@ class Stopped(SeqfitError):
     """A signal asked training to stop, and it has saved all that it needs to go on."""
 
     exit_code = 75  # EX_TEMPFAIL of <sysexits.h>: try again later
+
+
+class PeerLost(SeqfitError):
+    """The processes of a run can't go on together; a launcher starts them again from the last snapshot."""
+
+    exit_code = 76  # EX_PROTOCOL of <sysexits.h>: the remote end went away
 
 
 def complain(given: str, rule: str, change: str) -> str:

@@ -133,6 +133,7 @@ TINY_CONFIGS: dict[str, dict[str, Any]] = {
     | {"encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1}
     | {"decoder_start_token_id": 2, "forced_eos_token_id": None},
     "marian": {"model_type": "marian", "vocab_size": 100, "d_model": 32, "max_position_embeddings": 64}
+    | {"scale_embedding": True}
     | {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
     | {"encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1}
     | {"decoder_start_token_id": 2, "forced_eos_token_id": None},

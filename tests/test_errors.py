@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 
 import seqfit.errors
-from seqfit.errors import SeqfitError, Stopped, TrainingFailed, complain, did_you_mean
+from seqfit.errors import PeerLost, SeqfitError, Stopped, TrainingFailed, complain, did_you_mean
 
 KINDS = [kind for kind in vars(seqfit.errors).values() if isinstance(kind, type) and issubclass(kind, SeqfitError)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_the_user_gave_wrong_exits_with_2_and_failed_training_with_3(kind: type[SeqfitError]) -> None:
-    assert kind.exit_code == {TrainingFailed: 3, Stopped: 75}.get(kind, 2)
+    assert kind.exit_code == {TrainingFailed: 3, Stopped: 75, PeerLost: 76}.get(kind, 2)
 
 
 @pytest.mark.parametrize("kind", KINDS)

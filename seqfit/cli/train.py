@@ -6,7 +6,7 @@ import os
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,9 @@ from seqfit.cli.arguments import OverridesArgument
 from seqfit.cli.track import ProjectOption, Tool
 from seqfit.errors import RecipeError, complain
 from seqfit.recipe.schema import Recipe
+
+if TYPE_CHECKING:
+    from seqfit.launch.local import Place
 
 
 def command(
@@ -44,11 +47,26 @@ def command(
         Tool | None, typer.Option("--track", help="Show the run there while it goes on, by a process of its own.")
     ] = None,
     project: ProjectOption = "seqfit",
+    nproc: Annotated[
+        int | None,
+        typer.Option("--nproc", min=1, help="Processes on this machine, one a GPU; not inside torchrun or srun."),
+    ] = None,
+    accelerate_config: Annotated[
+        Path | None,
+        typer.Option("--accelerate-config", help="A file of `accelerate config` to take processes and precision from."),
+    ] = None,
+    max_restarts: Annotated[
+        int, typer.Option("--max-restarts", min=0, help="With --nproc: after a process died, so often at most.")
+    ] = 3,
+    grace: Annotated[
+        int, typer.Option("--grace", min=1, help="With --nproc: seconds to finish a step after a signal.")
+    ] = 25,
 ) -> None:
     """Fine-tune a model as a recipe says, or with --data as its columns suggest; writes a run directory.
 
     Examples: seqfit train demo; seqfit train t5-gsm8k train.steps=500 model.path=./t5;
-    seqfit train --data my.csv --task qa --model google/mt5-small; seqfit train runs/demo-20260102-030405 --resume
+    seqfit train --data my.csv --task qa --model google/mt5-small; seqfit train runs/demo-20260102-030405 --resume;
+    seqfit train t5-gsm8k --nproc 2
 
     SIGTERM, SIGUSR1 and Ctrl-C let it finish its step and take a snapshot. Exit codes then: 75, 75 and 130.
     """
@@ -72,14 +90,24 @@ def command(
         )
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler, which watches a few steps, greets on stderr
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    from seqfit.launch.local import is_first
     from seqfit.report.page import report
     from seqfit.rundir import files
     from seqfit.train.resume import find_earlier
-    from seqfit.train.run import choose_folder, train  # imports torch: after the recipe's mistakes are reported
+    from seqfit.train.run import train  # imports torch: after the recipe's mistakes are reported
     from seqfit.train.view import choose_view
 
     earlier = find_earlier(name, out, None if recipe is None else Path(recipe)) if resume else None
-    folder = earlier.path if earlier is not None else out or choose_folder(name)
+    folder = earlier.path if earlier is not None else out or files.new_run(name)
+    place, more = _choose_place(nproc, accelerate_config)
+    if place is not None:
+        from seqfit.launch.local import launch
+
+        words = [*(overrides or []), *more]
+        same = _repeat(recipe, words, folder, data, task, model, memory_limit, resume=resume)
+        with _follow(folder, track, project):
+            launch(same, folder, place, max_restarts=max_restarts, grace_seconds=grace)
+        return
     with _follow(folder, track, project):
         run = train(
             loaded,
@@ -90,9 +118,50 @@ def command(
             memory_limit_bytes=_parse_limit(memory_limit),
             view=choose_view(),
         )
+    if not is_first():
+        return
     if data is not None:
         print(f"recipe: {run.path / files.RECIPE}, to change and train again")
     print(f"run: {run.path}\nsummary: {report(run)}\nnext: seqfit evaluate {run.path}")
+
+
+def _choose_place(nproc: int | None, accelerate_config: Path | None) -> tuple[Place | None, list[str]]:
+    """The processes to start, None for this one alone, and overrides of the recipe that come with them."""
+    from seqfit.launch.accelerate import read_accelerate_file
+    from seqfit.launch.local import Place
+
+    if accelerate_config is None:
+        return (None if nproc is None else Place(nproc)), []
+    if nproc is not None:
+        raise RecipeError(
+            complain(
+                "--nproc and --accelerate-config are given", "both say how many processes", "Leave one of them out"
+            )
+        )
+    file = read_accelerate_file(accelerate_config)
+    for text in file.ignored:
+        print(f"ignored of {accelerate_config}: {text}", file=sys.stderr)
+    if file.overrides:
+        print(f"from {accelerate_config}: {' '.join(file.overrides)}", file=sys.stderr)
+    return file.place, file.overrides
+
+
+def _repeat(
+    recipe: str | None,
+    overrides: list[str] | None,
+    folder: Path,
+    data: str | None,
+    task: str | None,
+    model: str | None,
+    memory_limit: str | None,
+    *,
+    resume: bool,
+) -> list[str]:
+    """The command as each process gets it, with the run directory that is now known."""
+    options = {"--out": str(folder), "--data": data, "--task": task, "--model": model, "--memory-limit": memory_limit}
+    given = [word for name, value in options.items() if value is not None for word in (name, value)]
+    words = [word for word in [recipe, *(overrides or [])] if word is not None]
+    return ["train", *words, *given, *(["--resume"] if resume else [])]
 
 
 def _parse_limit(text: str | None) -> int | None:
@@ -122,6 +191,8 @@ def _guess(data: str, task: str | None, model: str | None, overrides: list[str])
             complain("--data is given without --model", "the data does not say which", "Add --model google/mt5-small")
         )
     guess = guess_recipe(data, task, model, overrides)
-    for note in guess.notes:
+    from seqfit.launch.local import is_first
+
+    for note in guess.notes if is_first() else []:
         print(f"guessed: {note}")
     return guess.recipe

@@ -8,7 +8,10 @@ An epoch's order is a pure function of seed and epoch number, so a position in t
     the same, padded (order kept):                                 [0 1] = 2 x (9+1),  [2 3] = 2 x (8+1)
     the same, ragged (order kept, real tokens, evenly filled):     [0 1] = 13,         [2 3] = 13
 
-Whatever the cut, the global batch is the same: the update does not depend on the micro-batches.
+Whatever the cut, the global batch is the same: the update does not depend on the micro-batches. Of several ranks each
+gets rows of about the same predicted cost, the dearest dealt out first, and cuts its own:
+
+    costs of rows 0 1 2 3    9 2 8 3      two ranks: [0 1] = 11, [2 3] = 11
 """
 
 from __future__ import annotations
@@ -43,6 +46,13 @@ class MicroBatchRule:
             longest_source = max(longest_source, self.pad_source_tokens or 0)
             longest_target = max(longest_target, self.pad_target_tokens or 0)
         return _round_up(longest_source, self.pad_multiple), _round_up(longest_target, self.pad_multiple)
+
+    def count_padding(self, source_lengths: Lengths, target_lengths: Lengths) -> int:
+        """Tokens that padding adds to a micro-batch of such examples."""
+        if self.batching == "ragged":
+            return 0
+        shape = self.padded_shape(int(source_lengths.max()), int(target_lengths.max()))
+        return len(source_lengths) * sum(shape) - int(source_lengths.sum()) - int(target_lengths.sum())
 
 
 def order_epoch(source_index: npt.NDArray[np.integer], weights: Sequence[float], seed: int, epoch: int) -> Rows:
@@ -82,11 +92,14 @@ def cut_global_batches(
 
 
 def cut_micro_batches(
-    rows: Rows, source_lengths: Lengths, target_lengths: Lengths, rule: MicroBatchRule
+    rows: Rows, source_lengths: Lengths, target_lengths: Lengths, rule: MicroBatchRule, *, least: int = 1
 ) -> Iterator[Rows]:
-    """Pieces of one global batch, each within the rule's tokens and examples after padding."""
+    """Pieces of one global batch, each within the rule's tokens and examples after padding.
+
+    `least`: into so many ragged pieces, where other ranks need as many; the last may be missing for want of rows.
+    """
     if rule.batching == "ragged":
-        yield from _cut_evenly(rows, source_lengths[rows] + target_lengths[rows], rule)
+        yield from _cut_evenly(rows, source_lengths[rows] + target_lengths[rows], rule, least)
         return
     if rule.batching == "grouped":
         rows = rows[np.lexsort((target_lengths[rows], source_lengths[rows]))]
@@ -105,12 +118,28 @@ def cut_micro_batches(
         yield np.array(piece, dtype=np.int64)
 
 
-def _cut_evenly(rows: Rows, tokens: Lengths, rule: MicroBatchRule) -> Iterator[Rows]:
+def deal_rows(rows: Rows, costs: npt.NDArray[np.float64], ranks: int) -> list[Rows]:
+    """The rows of each rank, in the order of the batch: the dearest first, each to the rank that has least."""
+    dealt: list[list[int]] = [[] for _ in range(ranks)]
+    loads = [0.0] * ranks
+    for position in np.argsort(-costs, kind="stable").tolist():
+        rank = loads.index(min(loads))
+        dealt[rank].append(position)
+        loads[rank] += float(costs[position])
+    return [rows[np.array(sorted(positions), dtype=np.int64)] for positions in dealt]
+
+
+def count_pieces(rows: Rows, source_lengths: Lengths, target_lengths: Lengths, rule: MicroBatchRule) -> int:
+    """Ragged pieces that the budget of tokens asks for, at least."""
+    return max(1, math.ceil(int((source_lengths[rows] + target_lengths[rows]).sum()) / rule.tokens))
+
+
+def _cut_evenly(rows: Rows, tokens: Lengths, rule: MicroBatchRule, least: int) -> Iterator[Rows]:
     """As few pieces as the budget allows, about equally large: a small last one would cost as much as a large one.
 
     A row longer than the budget is a piece by itself.
     """
-    pieces = max(1, math.ceil(int(tokens.sum()) / rule.tokens))
+    pieces = max(least, math.ceil(int(tokens.sum()) / rule.tokens))
     share = int(tokens.sum()) / pieces
     start, used, before, number = 0, 0, 0, 1
     for position, length in enumerate(tokens.tolist()):

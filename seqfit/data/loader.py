@@ -9,13 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from seqfit.data.batching import Lengths, MicroBatchRule, Rows, cut_global_batches, cut_micro_batches, order_epoch
+from seqfit.data.batching import (
+    Lengths,
+    MicroBatchRule,
+    Rows,
+    count_pieces,
+    cut_global_batches,
+    cut_micro_batches,
+    deal_rows,
+    order_epoch,
+)
 from seqfit.data.micro_batch import (
     MicroBatch,
     Padding,
@@ -25,6 +34,7 @@ from seqfit.data.micro_batch import (
     pack_labels,
     pack_sequences,
 )
+from seqfit.strategy.cost import TOKENS, CostModel
 
 
 class Split(Protocol):
@@ -44,7 +54,7 @@ class Split(Protocol):
 
 @dataclass(frozen=True)
 class GlobalBatch:
-    """All examples of one optimizer step."""
+    """All examples of one optimizer step. Of several ranks each has its own micro-batches; all else is of the whole."""
 
     rows: Rows
     micro_batches: list[MicroBatch]
@@ -54,6 +64,7 @@ class GlobalBatch:
     target_tokens: int
     padded_tokens: int
     rule: MicroBatchRule | None = None  # that it was cut by, where a loader did
+    imbalance: float = 0.0  # by how much the predicted cost of the busiest rank exceeds the mean
 
     @property
     def loss_terms(self) -> int:
@@ -74,6 +85,19 @@ def collate_rows(split: Split, rows: Rows, rule: MicroBatchRule, padding: Paddin
     return collate_labels(sources, labels, padding, shape[0])
 
 
+@dataclass(frozen=True)
+class Share:
+    """Which part of every global batch a rank loads."""
+
+    rank: int = 0
+    ranks: int = 1
+    in_step: bool = False  # all ranks need as many micro-batches, for each has exchanges with the others in it
+    cost: CostModel = TOKENS
+
+
+WHOLE = Share()
+
+
 class Loader:
     """Batches of a training split. What it yields at a step depends on the seed alone, not on the cut."""
 
@@ -86,6 +110,7 @@ class Loader:
         batch_examples: int | None,
         batch_tokens: int | None,
         seed: int,
+        share: Share = WHOLE,
     ) -> None:
         self._split = split
         self._padding = padding
@@ -93,6 +118,7 @@ class Loader:
         self._batch_examples = batch_examples
         self._batch_tokens = batch_tokens
         self._seed = seed
+        self._share = share
         self._lengths = split.source_lengths + split.target_lengths
         assert len(self._lengths) > 0  # `iterate` would look for a batch for ever
 
@@ -137,15 +163,25 @@ class Loader:
 
     def _load(self, rows: Rows, epoch: float) -> GlobalBatch:
         rule = self.rule  # once: another thread may set a new one meanwhile
-        pieces = cut_micro_batches(rows, self._split.source_lengths, self._split.target_lengths, rule)
-        micro_batches = [collate_rows(self._split, piece, rule, self._padding) for piece in pieces]
+        source, target = self._split.source_lengths, self._split.target_lengths
+        costs = self._share.cost.costs(source[rows], target[rows])
+        dealt = deal_rows(rows, costs, self._share.ranks) if self._share.ranks > 1 else [rows]
+        least = max(count_pieces(part, source, target, rule) for part in dealt)
+        cut = [list(cut_micro_batches(part, source, target, rule, least=least)) for part in dealt]
+        micro_batches = [collate_rows(self._split, piece, rule, self._padding) for piece in cut[self._share.rank]]
+        wanted = max(map(len, cut)) if self._share.in_step else 1
+        shortest = rows[[int(np.argmin(costs))]]
+        while len(micro_batches) < wanted:
+            micro_batches.append(replace(collate_rows(self._split, shortest, rule, self._padding), counts=False))
+        loads = [float(self._share.cost.costs(source[part], target[part]).sum()) for part in dealt]
         return GlobalBatch(
             rows=rows,
             micro_batches=micro_batches,
             epoch=epoch,
             examples=len(rows),
-            source_tokens=sum(batch.source_tokens for batch in micro_batches),
-            target_tokens=sum(batch.target_tokens for batch in micro_batches),
-            padded_tokens=sum(batch.padded_tokens for batch in micro_batches),
+            source_tokens=int(source[rows].sum()),
+            target_tokens=int(target[rows].sum()),
+            padded_tokens=sum(rule.count_padding(source[piece], target[piece]) for part in cut for piece in part),
             rule=rule,
+            imbalance=max(loads) / (sum(loads) / len(loads)) - 1,
         )

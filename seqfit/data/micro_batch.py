@@ -37,6 +37,7 @@ class MicroBatch:
     padded_tokens: int  # what padding added
     source_lengths: tuple[int, ...] | None = None  # of the examples in a packed row
     target_lengths: tuple[int, ...] | None = None
+    counts: bool = True  # False: it only keeps a rank with too few of them in step with the others
 
     def to(self, device: torch.device) -> MicroBatch:
         """The tensors on a device."""

@@ -44,10 +44,16 @@ DECODED_CACHE_BYTES = 2**30  # of rows that wait; a single piece may have more
 
 @dataclass(frozen=True)
 class Answers:
-    """Texts in the order of the rows asked for, and the mean loss over target tokens (classifier: examples)."""
+    """Texts in the order of the rows asked for, and the sum of losses over target tokens (classifier: examples)."""
 
     texts: list[str]
-    loss: float | None
+    loss_sum: float
+    terms: int  # what was summed up
+
+    @property
+    def loss(self) -> float | None:
+        """The mean."""
+        return self.loss_sum / self.terms if self.terms else None
 
 
 @dataclass(frozen=True)
@@ -116,7 +122,7 @@ def answer_split(answerer: Answerer, split: Split, rows: Rows, progress: Progres
         desk.finish()
     if progress is not None:
         progress(total, total)
-    return Answers([desk.texts[row] for row in rows.tolist()], desk.loss_sum() / terms if terms else None)
+    return Answers([desk.texts[row] for row in rows.tolist()], desk.loss_sum(), terms)
 
 
 def answer_sources(answerer: Answerer, sources: Sequence[TokenIds]) -> list[str]:

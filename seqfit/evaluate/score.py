@@ -12,7 +12,7 @@ import numpy as np
 from seqfit.data.batching import Rows
 from seqfit.data.tokenize import TokenizedSplit
 from seqfit.errors import RecipeError
-from seqfit.evaluate.answer import Answerer, Progress, answer_split
+from seqfit.evaluate.answer import Answerer, Answers, Progress, answer_split
 from seqfit.metrics import Scores, score
 from seqfit.metrics.choice import available_scores, find_metric_mistakes
 from seqfit.recipe.mistakes import report_mistakes, to_line
@@ -43,8 +43,14 @@ def score_split(
 ) -> SplitScores:
     """Answers every row (or `limit` rows spread evenly over the split) and scores the answers."""
     start = time.perf_counter()
-    rows = _spread(len(split), limit)
-    answers = answer_split(answerer, split, rows, progress)
+    rows = spread_rows(len(split), limit)
+    return score_answers(task, split, rows, answer_split(answerer, split, rows, progress), metrics, started=start)
+
+
+def score_answers(
+    task: Task, split: TokenizedSplit, rows: Rows, answers: Answers, metrics: Sequence[str], *, started: float
+) -> SplitScores:
+    """Scores answers to some rows that were asked for at `started`, by time.perf_counter."""
     predictions = [_prediction(task, split, row, text) for row, text in zip(rows.tolist(), answers.texts, strict=True)]
     by_source = {}
     if len(split.titles) > 1:
@@ -57,7 +63,7 @@ def score_split(
         by_source=by_source,
         predictions=predictions,
         rows=len(rows),
-        seconds=time.perf_counter() - start,
+        seconds=time.perf_counter() - started,
     )
 
 
@@ -70,7 +76,8 @@ def choose_metrics(task: Task, recipe: EvalRecipe) -> tuple[list[str], str]:
     return metrics, recipe.best or (task.main_score if task.main_score in available_scores(metrics) else "loss")
 
 
-def _spread(rows: int, limit: int | None) -> Rows:
+def spread_rows(rows: int, limit: int | None) -> Rows:
+    """All, or so many spread evenly."""
     if limit is None or limit >= rows:
         return np.arange(rows, dtype=np.int64)
     return np.linspace(0, rows - 1, limit).round().astype(np.int64)

@@ -76,6 +76,9 @@ class Ragged:
         # One lookup for both sides: each has a gradient of the vocabulary's size.
         embedded = self._model.get_input_embeddings()(torch.cat([source_ids_1N, decoder_ids_1M], 1))
         source_1ND, target_1MD = embedded.split([source_ids_1N.shape[1], decoder_ids_1M.shape[1]], 1)
+        scale = getattr(self._model.get_encoder(), "embed_scale", 1.0)
+        if scale != 1.0:  # Marian's and Pegasus's encoders scale only what they look up, their decoders all they get
+            source_1ND = source_1ND * scale
         encoding = self._model.get_encoder()(inputs_embeds=source_1ND, attention_mask=seen, layout=self._layout)
         decoding = self._model.get_decoder()(
             inputs_embeds=target_1MD,
@@ -163,8 +166,15 @@ def explain_why_not(model: PreTrainedModel) -> str | None:
         return f"{kind} has no ragged path; those that have: {', '.join(known)}"
     if model.config.is_encoder_decoder and find_head(model) is None:
         return "an encoder-decoder that classifies has no ragged path"
+    if model.config.is_encoder_decoder and not _has_one_embedding(model):
+        return "its encoder and its decoder have embeddings of their own"
     position_type = getattr(model.config, "position_embedding_type", None) or "absolute"
     return None if position_type == "absolute" else f"its positions are {position_type}, which need the padded form"
+
+
+def _has_one_embedding(model: PreTrainedModel) -> bool:
+    sides = [stack.get_input_embeddings().weight for stack in (model.get_encoder(), model.get_decoder())]
+    return sides[0] is sides[1]
 
 
 def find_pairing(module: Any, layout: Layout) -> Pairing:

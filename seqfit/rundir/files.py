@@ -7,13 +7,17 @@ runs/demo-20260102-030405/
   sensors.json                                     what that process reads, and why it lacks what it lacks
   checkpoint/                                      the best model, Hugging Face layout
   snapshots/step-00000120/                         all that an exact resume needs, the last few and the best
+  ranks/                                           what processes besides the first have printed or left as a note
   .lock                                            held by the process that writes
   evaluation-test.json                             scores and predictions, written by `seqfit evaluate`
   summary.html
+  job.sbatch  submissions.jsonl  slurm-17.out      of a run that `seqfit submit` gave to Slurm: its job file, which jobs
+                                                   it was, and what they printed
 """
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -27,8 +31,11 @@ TELEMETRY = "telemetry.jsonl"
 SENSORS = "sensors.json"
 CHECKPOINT = "checkpoint"
 SNAPSHOTS = "snapshots"
+RANKS = "ranks"
 LOCK = ".lock"
 SUMMARY = "summary.html"
+JOB = "job.sbatch"
+SUBMISSIONS = "submissions.jsonl"
 
 
 def beside(folder: Path, state: Literal["new", "old"]) -> Path:
@@ -39,3 +46,18 @@ def beside(folder: Path, state: Literal["new", "old"]) -> Path:
 def evaluation(split: str, *, before: bool = False) -> str:
     """Scores and predictions of one split, after fine-tuning or before it."""
     return f"evaluation-{split}{'-before' if before else ''}.json"
+
+
+def new_run(name: str) -> Path:
+    """Where a run goes that is told no place."""
+    return Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def slurm_log(job: str) -> str:
+    """What a job prints; `job` is its number, or sbatch's pattern for it."""
+    return f"slurm-{job}.out"
+
+
+def is_of_a_job(name: str) -> bool:
+    """Whether it is written for Slurm or by it, which may be before training begins."""
+    return name in (JOB, SUBMISSIONS) or (name.startswith("slurm-") and name.endswith(".out"))

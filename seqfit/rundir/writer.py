@@ -194,6 +194,37 @@ class RunWriter:
             append_record(self._streams[name], record)
 
 
+class NoWriter(RunWriter):
+    """What a process has that is not the first of its run: it is told the same, and writes nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def sync(self) -> None:
+        """Nothing to sync."""
+
+    def forget_after(self, step: int, *, evaluation_is_due: bool = False) -> None:
+        """The first process does."""
+
+    def write_manifest(self, **entries: Any) -> None:
+        """The first process does."""
+
+    def write_text(self, name: str, text: str) -> None:
+        """The first process does."""
+
+    def step(self, record: StepRecord) -> None:
+        """The first process has the same."""
+
+    def evaluation(self, record: EvaluationRecord) -> None:
+        """The first process has the same."""
+
+    def event(self, kind: str, message: str, **data: Any) -> None:
+        """The first process has the same, or is told by an agreement."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 def add_event(path: Path, kind: str, message: str) -> None:
     """One event from outside the process that writes the run: a single short write at the end of the file."""
     record = EventRecord(time.time(), kind, mask_text(message), {})
@@ -204,10 +235,10 @@ def add_event(path: Path, kind: str, message: str) -> None:
 
 
 def _has_just_begun(path: Path) -> bool:
-    """Nothing but what is written before the manifest: a lock, which is ours alone, and the recipe."""
+    """Nothing but what is written before the manifest: a lock, which is ours alone, the recipe, and a job's files."""
     names = {entry.name for entry in path.iterdir()}
-    left = {name for name in names if not name.startswith(".")} - {files.RECIPE, files.STRATEGY}
-    return files.LOCK in names and not left
+    left = {name for name in names if not name.startswith(".") and not files.is_of_a_job(name)}
+    return bool(names & {files.LOCK, files.SUBMISSIONS}) and not left - {files.RECIPE, files.STRATEGY}
 
 
 def _take_lock(path: Path) -> int:

@@ -15,8 +15,12 @@ from transformers import PreTrainedModel
 from seqfit.data.batching import Batching, MicroBatchRule
 from seqfit.model.adapters import add_adapters, choose_lora
 from seqfit.model.freezing import freeze_parts
+from seqfit.parallel.balance import estimate_block_times
+from seqfit.parallel.pipeline import Pipeline
+from seqfit.parallel.way import Pipelined, Replicated, Sharded, Way
+from seqfit.parallel.world import ALONE, World
 from seqfit.recipe.schema import ModelRecipe, Recipe, TrainRecipe
-from seqfit.step.execution import build_execution
+from seqfit.step.execution import Execution, build_execution
 from seqfit.step.fp16_safe import keep_outputs_in_fp32
 from seqfit.step.optimizers import build_optimizer
 from seqfit.step.precision import Precision
@@ -55,12 +59,19 @@ def build_step(
     precision: Precision,
     *,
     device: torch.device | None = None,
+    world: World = ALONE,
+    lengths: tuple[float, float] = (1.0, 1.0),
 ) -> BuiltStep:
-    """The step of a model on its device. `device` is the one to choose kernels for, if it isn't there: in a plan."""
+    """The step of a model on its device. `device` is the one to choose kernels for, if it isn't there: in a plan.
+
+    `lengths`: source and target tokens of an average example, which stages of equal time are cut by.
+    """
     device = device or precision.device
     execution = build_execution(model, strategy, train, device)
+    way = _build_way(execution, strategy, precision, world, lengths)
+    learner = way.pipeline if isinstance(way, Pipelined) else execution.model
     optimizer, reason = build_optimizer(
-        execution.model,
+        learner,
         train.optimizer,
         train.learning_rate,
         kernel=strategy.optimizer_kernel,
@@ -68,17 +79,42 @@ def build_step(
         device=device,
     )
     events = [*execution.events, ("optimizer", reason)]
+    if world.size > 1:
+        events.append(("parallel", f"{way.name} over {world.size} processes"))
     if precision.name == "fp16":
         events += [("precision", text) for text in [keep_outputs_in_fp32(model, device)] if text]
     step = TrainStep(
-        execution.model,
+        learner,
         optimizer,
         precision,
         train.clip_norm,
+        way=way,
         in_backward=strategy.optimizer_in_backward,
         asks_host=train.when_not_finite != "stop",
     )
     return BuiltStep(step, execution.batching, events)
+
+
+def _build_way(
+    execution: Execution, strategy: Strategy, precision: Precision, world: World, lengths: tuple[float, float]
+) -> Way:
+    """As the strategy says; `auto` is one copy of the model in each process."""
+    model = execution.model
+    if world.size == 1:
+        return Way(model)
+    if strategy.parallel == "fsdp":
+        return Sharded(model, world, precision=precision.name, offload=strategy.offload)
+    if strategy.parallel == "pipeline":
+        by_time = strategy.pipeline_balance == "time"
+        pipeline = Pipeline(
+            model.model,
+            execution.rule,
+            execution.ragged,
+            schedule=strategy.pipeline_schedule,
+            costs=estimate_block_times(model.model, *lengths) if by_time else None,
+        )
+        return Pipelined(pipeline.to(precision.device), world)
+    return Replicated(model, world)
 
 
 def padding_limits(recipe: Recipe) -> Limits:

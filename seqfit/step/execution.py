@@ -32,6 +32,8 @@ class Execution:
     model: LossModel
     batching: Batching
     events: list[tuple[str, str]]  # kind and message: what was plugged in, what differs from what was asked for
+    rule: LossRule
+    ragged: Ragged | None
 
 
 def choose_blockwise_above(attention: str, device: torch.device) -> int:
@@ -69,4 +71,4 @@ def build_execution(model: PreTrainedModel, strategy: Strategy, train: TrainReci
     if strategy.compile:
         events.append(("compile", f"{compile_blocks(model, device)} blocks, at the first steps"))
     rule = LossRule(train.label_smoothing, train.z_loss, chunked=strategy.loss == "chunked")
-    return Execution(LossModel(model, rule, ragged), batching, events)
+    return Execution(LossModel(model, rule, ragged), batching, events, rule, ragged)

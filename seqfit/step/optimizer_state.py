@@ -4,8 +4,8 @@ A state that first appears inside an update can run out of memory there, with so
 is made beforehand, by one update of each weight alone that changes nothing: gradient zero, rate zero, no decay. AdamW's
 moments are then zero, as they begin. Adafactor's keep a trace of 1e-30, which its first update multiplies by zero.
 
-    parameter 3 of all groups, AdamW    ->    tensors {"3/exp_avg": ..., "3/exp_avg_sq": ..., "3/step": ...}
-    the same, Adafactor                 ->    tensors {"3/exp_avg_sq_row": ...}, values {"3/step": 7}
+    the weight wo, AdamW     ->    tensors {"wo/exp_avg": ..., "wo/exp_avg_sq": ..., "wo/step": ...}
+    the same, Adafactor      ->    tensors {"wo/exp_avg_sq_row": ...}, values {"wo/step": 7}
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
 
 Value = int | float | bool | None
 
@@ -36,11 +38,11 @@ def allocate_state(optimizer: torch.optim.Optimizer) -> None:
         optimizer.param_groups = groups
 
 
-def read_state(optimizer: torch.optim.Optimizer) -> tuple[dict[str, torch.Tensor], dict[str, Value]]:
-    """The state's tensors, not copied, and its plain numbers."""
+def read_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> tuple[dict[str, torch.Tensor], dict[str, Value]]:
+    """The state's tensors, not copied, and its plain numbers, by the names that the weights have in the model."""
     tensors: dict[str, torch.Tensor] = {}
     values: dict[str, Value] = {}
-    for key, value in _walk(optimizer):
+    for key, value in _walk(optimizer, model):
         if isinstance(value, torch.Tensor):
             tensors |= _plain_tensors(key, value)
         else:
@@ -49,18 +51,12 @@ def read_state(optimizer: torch.optim.Optimizer) -> tuple[dict[str, torch.Tensor
     return tensors, values
 
 
-def restore_state(
-    optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor], values: Mapping[str, Value]
-) -> None:
-    """Put back what `read_state` gave into a state that was allocated: the same names, the same shapes."""
-    allocate_state(optimizer)
-    with torch.no_grad():
-        for key, live in read_state(optimizer)[0].items():
-            live.copy_(tensors[key])
-    for index, parameter in enumerate(_parameters(optimizer)):
+def restore_values(optimizer: torch.optim.Optimizer, model: nn.Module, values: Mapping[str, Value]) -> None:
+    """Put back the plain numbers that `read_state` gave; its tensors can be copied into."""
+    for parameter, key in _named(optimizer, model):
         state = optimizer.state[parameter]
         for name in [name for name, value in state.items() if not isinstance(value, torch.Tensor)]:
-            state[name] = values[f"{index}/{name}"]
+            state[name] = values[f"{key}/{name}"]
 
 
 def _no_rate(rate: Any) -> Any:
@@ -78,20 +74,22 @@ def _count_from_zero(state: dict[str, Any]) -> None:
         state["step"] = 0
 
 
-def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+def _named(optimizer: torch.optim.Optimizer, model: nn.Module) -> Iterator[tuple[torch.Tensor, str]]:
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
     for group in optimizer.param_groups:
-        yield from group["params"]
+        for parameter in group["params"]:
+            yield parameter, names[id(parameter)]
 
 
-def _walk(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Any]]:
-    for index, parameter in enumerate(_parameters(optimizer)):
+def _walk(optimizer: torch.optim.Optimizer, model: nn.Module) -> Iterator[tuple[str, Any]]:
+    for parameter, key in _named(optimizer, model):
         for name, value in optimizer.state[parameter].items():
-            yield f"{index}/{name}", value
+            yield f"{key}/{name}", value
 
 
 def _plain_tensors(key: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
-    """A tensor under its name; one that is made of others (torchao's 8-bit states) as those."""
-    if not hasattr(tensor, "__tensor_flatten__"):
+    """A tensor under its name; one that is made of others (torchao's 8-bit states) as those, but for shards."""
+    if isinstance(tensor, DTensor) or not hasattr(tensor, "__tensor_flatten__"):
         return {key: tensor}
     parts: dict[str, torch.Tensor] = {}
     for name in tensor.__tensor_flatten__()[0]:

@@ -3,6 +3,9 @@
 The divisor (target tokens of the whole global batch) is counted on the host before the first forward, so every
 micro-batch contributes its exact share and the gradient does not depend on how the batch was cut.
 
+Of several processes each runs its own micro-batches; a `Way` says what is exchanged and when. Every process then has
+the gradient of the whole global batch (or its shard of it), the same loss and the same norm, and makes the same update.
+
 A step that fails says how far it got: until the update begins, no weight has moved and it can be made again.
 
 A loss or a gradient that is no number never reaches the weights. Fused AdamW is told so by a number on the device and
@@ -12,16 +15,20 @@ the update, which waits for the device; where it doesn't, the run ends at the ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from seqfit.data.loader import GlobalBatch
 from seqfit.data.micro_batch import MicroBatch
 from seqfit.model.loss import LossModel
+from seqfit.parallel.pipeline import Pipeline
+from seqfit.parallel.way import Pipelined, Way
 from seqfit.rundir.records import Phase
 from seqfit.step.clock import StepClock
 from seqfit.step.in_backward import InBackward
@@ -44,15 +51,17 @@ class TrainStep:
 
     def __init__(
         self,
-        model: LossModel,
+        model: LossModel | Pipeline,
         optimizer: torch.optim.Optimizer,
         precision: Precision,
         clip_norm: float | None,
         *,
+        way: Way | None = None,
         in_backward: bool = False,
         asks_host: bool = False,
     ) -> None:
         self.model = model
+        self.way = way or Way(cast(LossModel, model))
         self.optimizer = optimizer
         self.precision = precision
         self.clip_norm = clip_norm
@@ -60,12 +69,13 @@ class TrainStep:
         self._in_backward = InBackward(optimizer) if in_backward else None
         self.scaler = torch.amp.GradScaler(precision.device.type) if precision.needs_scaler else None
         fused = bool(optimizer.defaults.get("fused"))
-        self._tells_optimizer = fused and not in_backward and self.scaler is None
+        self._tells_optimizer = fused and not in_backward and self.scaler is None and not self.way.has_shards
         self._asks_host = asks_host and not in_backward and not self._tells_optimizer and self.scaler is None
         self.phase: Phase = "forward"  # what a step that failed was doing
         self.micro_batch = 0  # and with which of its micro-batches
         self._is_updating = False
         self.updates = 0  # made so far
+        self.before_exchange: Callable[[], None] = _do_nothing  # called once a step, while it can still be given up
 
     @property
     def is_half_updated(self) -> bool:
@@ -91,14 +101,10 @@ class TrainStep:
 
     def __call__(self, batch: GlobalBatch) -> StepOutcome:
         """One update with the whole global batch."""
-        loss = torch.zeros((), device=self.precision.device)
-        for number, micro_batch in enumerate(batch.micro_batches):
-            self.micro_batch = number
-            if self._in_backward is not None:
-                self._in_backward.arm(last=number == len(batch.micro_batches) - 1)
-            with self._enter("host_to_device"):
-                moved = micro_batch.to(self.precision.device)
-            loss += self._accumulate(moved, batch.loss_terms)
+        loss = self._run_stages(batch) if isinstance(self.way, Pipelined) else self._accumulate_all(batch)
+        if self.way.world.size > 1:
+            with self._enter("communication"):
+                self.way.world.sum(loss)
         with self._enter("optimizer"):
             norm = self._clip()
             not_finite = _find_not_finite(loss, None if self.scaler is not None else norm)  # a scaler tries large ones
@@ -106,6 +112,30 @@ class TrainStep:
         self._is_updating = False
         self.updates += 1
         return StepOutcome(loss, norm, not_finite)
+
+    def _run_stages(self, batch: GlobalBatch) -> torch.Tensor:
+        """Forwards and backwards of all micro-batches, which change places: together they are called the backward."""
+        assert isinstance(self.way, Pipelined)
+        self.micro_batch = 0
+        self._agree()
+        with self._enter("backward"):
+            scale = None if self.scaler is None else self.scaler.scale
+            loss = self.way.pipeline.run(batch.micro_batches, batch.loss_terms, self.precision.autocast, scale)
+        return loss.float()  # the last stage's may be of another type than the others' zero
+
+    def _accumulate_all(self, batch: GlobalBatch) -> torch.Tensor:
+        """The gradient of this process's micro-batches; returns their share of the loss."""
+        loss = torch.zeros((), device=self.precision.device)
+        last = len(batch.micro_batches) - 1
+        for number, micro_batch in enumerate(batch.micro_batches):
+            self.micro_batch = number
+            if self._in_backward is not None:
+                self._in_backward.arm(last=number == last)
+            with self._enter("host_to_device"):
+                moved = micro_batch.to(self.precision.device)
+            with self.way.exchanging(first=number == 0, last=number == last, agree=self._agree):
+                loss += self._accumulate(moved, batch.loss_terms)
+        return loss
 
     @contextmanager
     def full_precision(self) -> Iterator[None]:
@@ -119,12 +149,17 @@ class TrainStep:
 
     def _accumulate(self, batch: MicroBatch, loss_terms: int) -> torch.Tensor:
         """Add a micro-batch's share of the gradient; returns its share of the loss."""
-        with self.model.running(batch.source_lengths, batch.target_lengths):
+        with self.way.model.running(batch.source_lengths, batch.target_lengths):
             with self._enter("forward"), self.precision.autocast():
-                loss = micro_batch_loss_sum(self.model, batch) / loss_terms
+                loss = micro_batch_loss_sum(self.way.called, batch) / loss_terms
+                loss = loss if batch.counts else loss * 0.0
             with self._enter("backward"):
-                (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+                summed = loss * self.way.factor if self.way.factor > 1 else loss
+                (summed if self.scaler is None else self.scaler.scale(summed)).backward()
         return loss.detach()
+
+    def _agree(self) -> None:
+        self.before_exchange()
 
     def _enter(self, phase: Phase) -> AbstractContextManager[None]:
         self.phase = phase
@@ -140,7 +175,10 @@ class TrainStep:
         if self.clip_norm is None or self._in_backward is not None:
             return None
         learning = [weight for weight in self.model.parameters() if weight.grad is not None]
-        norm = nn.utils.get_total_norm([weight.grad for weight in learning if weight.grad is not None])
+        norm = self.way.total_norm([weight.grad for weight in learning if weight.grad is not None])
+        if self.way.has_shards:
+            nn.utils.clip_grads_with_norm_(learning, self.clip_norm, norm)
+            return norm.full_tensor() if isinstance(norm, DTensor) else norm
         if self._tells_optimizer and norm.dtype == torch.float32:  # the type that its kernel takes the divisor in
             divisor = ((norm + _CLIP_EPSILON) / self.clip_norm).clamp(min=1.0)
             self.optimizer.grad_scale = divisor  # type: ignore[attr-defined]
@@ -160,6 +198,10 @@ class TrainStep:
                 self.optimizer.found_inf = not_finite  # type: ignore[attr-defined]
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+
+
+def _do_nothing() -> None:
+    """One process has nobody to agree with."""
 
 
 def _find_not_finite(loss: torch.Tensor, norm: torch.Tensor | None) -> torch.Tensor:

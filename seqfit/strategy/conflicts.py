@@ -20,6 +20,7 @@ def find_conflicts(strategy: Strategy, train: TrainRecipe) -> list[Mistake]:
         *_find_attention_conflicts(strategy),
         *_find_optimizer_conflicts(strategy, train),
         *_find_in_backward_conflicts(strategy, train),
+        *_find_parallel_conflicts(strategy, train),
     ]
 
 
@@ -81,4 +82,34 @@ def _find_in_backward_conflicts(strategy: Strategy, train: TrainRecipe) -> list[
             "Set strategy.precision=bf16 or fp32, or strategy.optimizer_in_backward=false",
         )
         mistakes.append((where, sentence))
+    return mistakes
+
+
+def _find_parallel_conflicts(strategy: Strategy, train: TrainRecipe) -> list[Mistake]:
+    mistakes: list[Mistake] = []
+    way = strategy.parallel
+    if strategy.precision == "fp16" and way in ("fsdp", "pipeline"):
+        sentence = complain(
+            f"it is '{way}' and strategy.precision is 'fp16'",
+            "fp16's loss scaler would have to agree over the parts of a model",
+            "Set strategy.precision=bf16 or fp32, or strategy.parallel=ddp",
+        )
+        mistakes.append((("strategy", "parallel"), sentence))
+    eight_bit = strategy.optimizer == "8bit"
+    is_adafactor = strategy.optimizer == "adafactor" or train.optimizer.name == "adafactor"
+    if way == "fsdp" and (eight_bit or is_adafactor):
+        rule = "8-bit AdamW" if eight_bit else "Adafactor"
+        sentence = complain(
+            f"it is 'fsdp' and the optimizer is {rule}",
+            "it looks at whole weights, of which each process has a part",
+            "Set strategy.parallel=ddp or pipeline, or use AdamW",
+        )
+        mistakes.append((("strategy", "parallel"), sentence))
+    if strategy.offload and way != "fsdp":
+        sentence = complain(
+            f"it is on and strategy.parallel is '{way}'",
+            "only fsdp moves weights to the host and back",
+            "Set strategy.parallel=fsdp, or strategy.offload=false",
+        )
+        mistakes.append((("strategy", "offload"), sentence))
     return mistakes

@@ -56,6 +56,20 @@ class Strategy(Part):
         description="Update each weight as soon as its gradient is complete, and free the gradient. Needs "
         "train.clip_norm=null and a single micro-batch a step, or it keeps gradients until the last one.",
     )
+    parallel: Literal["auto", "ddp", "fsdp", "pipeline"] = Field(
+        "auto",
+        description="How several processes share the work: ddp, each with a copy of the model; fsdp, each with a part "
+        "of every weight; pipeline, each with some of the blocks; auto is ddp.",
+    )
+    offload: bool = Field(
+        False, description="With fsdp: keep weights, gradients and optimizer state in the host's memory."
+    )
+    pipeline_schedule: Literal["1f1b", "gpipe"] = Field(
+        "1f1b", description="With pipeline: the order of forwards and backwards; 1f1b holds fewer activations."
+    )
+    pipeline_balance: Literal["memory", "time"] = Field(
+        "memory", description="With pipeline: whether stages take about equal memory or about equal time."
+    )
     compile: bool = Field(False, description="Compile the model's blocks with torch.compile.")
     prefetch: Annotated[int, Field(ge=0)] = Field(2, description="Global batches prepared ahead in the background.")
     lora_rank: Annotated[int, Field(ge=1)] | None = Field(

@@ -7,7 +7,9 @@ nothing behind. What was decided on the way becomes events of the run.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import psutil
@@ -15,20 +17,24 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seqfit.data.encode import smaller_limit
-from seqfit.data.loader import Loader
+from seqfit.data.loader import WHOLE, Loader, Share
 from seqfit.data.remap import count_words, remap_data
 from seqfit.data.tokenize import PreparedData, TokenizedSplit, prepare_data
 from seqfit.errors import RecipeError, complain
 from seqfit.evaluate.answer import Answerer, build_padding, explain_fallback
 from seqfit.evaluate.score import choose_metrics
 from seqfit.model.build import check_vocabulary, load_model, load_position_limit, load_tokenizer
+from seqfit.model.flops import build_cost_model, read_model_shape
 from seqfit.model.trim_words import KeptWords
 from seqfit.model.trimmed_weights import choose_vocabulary, load_trimmed_model
+from seqfit.parallel.way import Skeleton, Way
+from seqfit.parallel.world import ALONE, World
 from seqfit.recipe.schema import Recipe
 from seqfit.step.build import Events, build_rule, build_step, choose_weights, padding_limits
 from seqfit.step.optimizer_state import allocate_state
 from seqfit.step.precision import Precision, choose_device, choose_precision
 from seqfit.step.step import TrainStep
+from seqfit.strategy.cost import TOKENS
 from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import Strategy
 from seqfit.tasks import Task, build_task
@@ -54,7 +60,17 @@ class Job:
     data_fingerprint: str
     forecast: Forecast
     before_bytes: int  # of the process, before its model came
+    skeleton: Skeleton | None = None  # what is evaluated and saved where no process has the whole model
     events: Events = field(default_factory=list)  # what was decided while building it
+
+    @contextmanager
+    def whole_model(self) -> Iterator[PreTrainedModel]:
+        """The answerer's model with all its weights as they are now. All processes have to come along."""
+        if self.skeleton is None:
+            yield self.answerer.model
+        else:
+            with self.skeleton.filled(self.step.way) as model:
+                yield model
 
 
 @dataclass(frozen=True)
@@ -76,7 +92,9 @@ class _Learner:
     events: Events
 
 
-def build_job(recipe: Recipe, view: View, memory_limit_bytes: int | None = None) -> tuple[Job, PreparedData]:
+def build_job(
+    recipe: Recipe, view: View, memory_limit_bytes: int | None = None, world: World = ALONE
+) -> tuple[Job, PreparedData]:
     """Everything that the loop needs, checked. A plan keeps within the limit of the process, if there is one."""
     stated = load_strategy(recipe)
     device = choose_device(stated)
@@ -86,16 +104,23 @@ def build_job(recipe: Recipe, view: View, memory_limit_bytes: int | None = None)
     if stated.threads is not None:
         torch.set_num_threads(stated.threads)
 
-    corpus = _read_corpus(recipe, view)
+    with world.one_after_the_first(on_each_host=True):
+        corpus = _read_corpus(recipe, view)
     words = None if corpus.kept is None else len(corpus.kept)
-    forecast = make_forecast(recipe, corpus.data, device, words=words, memory_limit_bytes=memory_limit_bytes)
+    forecast = _forecast(recipe, corpus.data, device, words, memory_limit_bytes, world)
     strategy = forecast.strategy
     precision = choose_precision(strategy, device, recipe.allow)
     seed_everything(recipe.seed)
     before_bytes = psutil.Process().memory_info().rss
-    learner = _build_learner(recipe, strategy, device, corpus)
-    built = build_step(learner.model, recipe.train, strategy, precision)
+    is_spread = world.size > 1 and strategy.parallel in ("fsdp", "pipeline")  # no device need have room for the whole
+    learner = _build_learner(recipe, strategy, torch.device("cpu") if is_spread else device, corpus)
+    skeleton = Skeleton(learner.model) if is_spread else None
+    split = learner.data.splits["train"]
+    lengths = float(split.source_lengths.mean()), float(split.target_lengths.mean())
+    built = build_step(learner.model, recipe.train, strategy, precision, world=world, lengths=lengths)
     allocate_state(built.step.optimizer)
+    if world.rank:
+        torch.manual_seed(np.random.SeedSequence((recipe.seed, world.rank)).generate_state(1)[0])  # other dropout masks
     loader = Loader(
         learner.data.splits["train"],
         build_padding(learner.model, learner.tokenizer),
@@ -103,7 +128,10 @@ def build_job(recipe: Recipe, view: View, memory_limit_bytes: int | None = None)
         batch_examples=recipe.train.examples_per_step,
         batch_tokens=recipe.train.batch_tokens,
         seed=recipe.seed,
+        share=_choose_share(learner.model, built.step.way),
     )
+    if skeleton is not None:
+        learner = replace(learner, model=skeleton.model)
     answerer = _build_answerer(recipe, learner, precision)
     job = Job(
         recipe=recipe,
@@ -119,6 +147,7 @@ def build_job(recipe: Recipe, view: View, memory_limit_bytes: int | None = None)
         data_fingerprint=learner.data.fingerprint,
         forecast=forecast,
         before_bytes=before_bytes,
+        skeleton=skeleton,
         events=[
             *_say_limit(memory_limit_bytes),
             *forecast.events,
@@ -129,6 +158,34 @@ def build_job(recipe: Recipe, view: View, memory_limit_bytes: int | None = None)
         ],
     )
     return job, learner.data
+
+
+def _forecast(
+    recipe: Recipe,
+    data: PreparedData,
+    device: torch.device,
+    words: int | None,
+    memory_limit_bytes: int | None,
+    world: World,
+) -> Forecast:
+    """Of several processes the first one's strategy, for all must do the same; its figures are those of one alone."""
+    if world.size == 1:
+        return make_forecast(recipe, data, device, words=words, memory_limit_bytes=memory_limit_bytes)
+    chosen, events = None, []
+    if world.is_first:
+        alone = make_forecast(recipe, data, device, words=words, memory_limit_bytes=memory_limit_bytes)
+        chosen, events = alone.strategy.model_dump(mode="json"), alone.events
+    events = [(kind, f"one process: {message}") for kind, message in events]
+    return Forecast(Strategy.model_validate(world.follow(chosen)), None, None, events)
+
+
+def _choose_share(model: PreTrainedModel, way: Way) -> Share:
+    """What each process loads of a global batch, by what its examples cost this model."""
+    if way.world.size == 1 or not way.splits_batches:
+        return WHOLE
+    shape, _ = read_model_shape(model.config.to_dict())
+    cost = TOKENS if shape is None else build_cost_model(shape)
+    return Share(way.world.rank, way.world.size, way.in_step, cost)
 
 
 def _say_limit(limit_bytes: int | None) -> Events:

@@ -11,9 +11,13 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
+from seqfit.data.batching import Rows
 from seqfit.data.tokenize import TokenizedSplit
 from seqfit.errors import TrainingFailed, complain
-from seqfit.evaluate.score import SplitScores, score_split
+from seqfit.evaluate.answer import Answers, answer_split
+from seqfit.evaluate.score import SplitScores, score_answers, spread_rows
 from seqfit.model.folder import Teaching, save_checkpoint
 from seqfit.rundir import files
 from seqfit.rundir.records import EvaluationRecord
@@ -41,6 +45,7 @@ class Judge:
         self._writer = writer
         self._view = view
         self._stopping = stopping
+        self._world = progress.job.step.way.world
 
     def evaluate(self) -> None:
         """Score the model as it is now; it becomes the checkpoint if it is the best so far."""
@@ -69,8 +74,10 @@ class Judge:
             max_new_tokens=self._job.answerer.max_new_tokens,
             step=self._progress.step,
         )
-        with self._job.step.clock.phase("checkpoint"), told_failures(self.checkpoint):
-            save_checkpoint(self.checkpoint, self._job.answerer.model, self._job.answerer.tokenizer, teaching)
+        with self._job.step.clock.phase("checkpoint"), self._job.whole_model() as model:
+            if self._world.is_first:
+                with told_failures(self.checkpoint):
+                    save_checkpoint(self.checkpoint, model, self._job.answerer.tokenizer, teaching)
 
     @property
     def checkpoint(self) -> Path:
@@ -79,7 +86,7 @@ class Judge:
 
     def _evaluate_on(self, split: TokenizedSplit) -> None:
         number, best, schedule = self._progress.step, self._progress.best, self._progress.schedule
-        with self._job.step.clock.phase("evaluation"):
+        with self._job.step.clock.phase("evaluation"), self._job.whole_model():
             result = self._score(split)
         if result.loss is not None and not math.isfinite(result.loss):
             raise TrainingFailed(explain_nan(number, result.loss, self._job.step.precision.name))
@@ -96,23 +103,41 @@ class Judge:
             self._writer.event("plateau", f"no better {best.name}: the learning rate is lowered at step {number}")
 
     def _score(self, split: TokenizedSplit) -> SplitScores:
-        while True:
-            result = attempt(
-                lambda: score_split(
-                    self._progress.answerer,
-                    self._job.task,
-                    split,
-                    self._job.metrics,
-                    limit=self._job.recipe.eval.limit,
-                    progress=self._show,
-                )
-            )
-            if result is not None:
-                return result
+        """Each process answers a share of the rows, long and short ones alike, and all of them score all answers."""
+        started = time.perf_counter()
+        rows = spread_rows(len(split), self._job.recipe.eval.limit)
+        by_length = np.argsort(split.source_lengths[rows] + split.target_lengths[rows], kind="stable")
+        own = rows[np.sort(by_length[self._world.rank :: self._world.size])]
+        while (answers := self._answer(split, own)) is None:
             self._make_smaller()
+        return score_answers(
+            self._job.task, split, rows, self._join(rows, own, answers), self._job.metrics, started=started
+        )
+
+    def _answer(self, split: TokenizedSplit, rows: Rows) -> Answers | None:
+        """None where memory ran out, here or in another process."""
+        answers, is_stopped = None, False
+        try:
+            answers = attempt(lambda: answer_split(self._progress.answerer, split, rows, self._show))
+        except _StopAsked:
+            is_stopped = True
+        fine, going_on, stop = self._world.lowest(
+            [int(answers is not None), int(not is_stopped), self._stopping.offer()]
+        )
+        self._stopping.settle(stop)
+        if not going_on:
+            raise _StopAsked
+        return answers if fine else None
+
+    def _join(self, rows: Rows, own: Rows, answers: Answers) -> Answers:
+        """The answers of all processes, in the order of the rows."""
+        parts = self._world.gather([own.tolist(), answers.texts, answers.loss_sum, answers.terms])
+        texts = {row: text for numbers, words, _, _ in parts for row, text in zip(numbers, words, strict=True)}
+        loss_sum, terms = (sum(part[place] for part in parts) for place in (2, 3))
+        return Answers([texts[row] for row in rows.tolist()], loss_sum, terms)
 
     def _show(self, done: int, total: int) -> None:
-        if self._stopping.requested:
+        if self._stopping.noted:
             raise _StopAsked
         self._view.progress("evaluating", done, total)
 

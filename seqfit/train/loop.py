@@ -14,6 +14,7 @@ from seqfit.data.loader import GlobalBatch
 from seqfit.data.prefetch import prefetch
 from seqfit.rundir.writer import RunWriter
 from seqfit.step.optimizers import set_learning_rate
+from seqfit.train.agreement import Agreement
 from seqfit.train.best import Best
 from seqfit.train.job import Job
 from seqfit.train.judge import Judge
@@ -57,8 +58,9 @@ class TrainingLoop:
             evaluation_is_due=job.recipe.eval.at_start,
         )
         self._judge = Judge(self._progress, writer, view, stopping)
-        self._snapshots = Snapshots(self._progress, writer)
-        self._recovery = Recovery(self.peak, job.step, job.loader, numbers, writer)
+        agreement = Agreement(job.step.way.world, stopping)
+        self._snapshots = Snapshots(self._progress, writer, agreement)
+        self._recovery = Recovery(self.peak, job.step, job.loader, numbers, writer, agreement)
         self._stopping = stopping
 
     def resume(self, snapshot: Snapshot | None, cuts: Mapping[int, int]) -> None:
@@ -142,7 +144,7 @@ class TrainingLoop:
 
     def keep_something(self) -> bool:
         """Keep the model as it is now where there is no checkpoint yet; whether that was needed."""
-        if self._judge.checkpoint.is_dir():
+        if self._step.way.world.follow(self._judge.checkpoint.is_dir()):
             return False
         self._judge.save()
         return True

@@ -21,10 +21,12 @@ from torch import nn
 
 from seqfit.data.loader import GlobalBatch, Loader
 from seqfit.errors import TrainingFailed, complain
+from seqfit.model.loss import LossModel
 from seqfit.rundir.writer import RunWriter
 from seqfit.step.step import StepOutcome, TrainStep, micro_batch_loss_sum
 from seqfit.train.step_log import SeenStep
 
+NOWHERE = "no module makes one when the batch is run again"
 _SKIPPED_IN_A_ROW = 10  # more are no accident
 _REMEMBERED = 64  # losses that a new one is compared with
 _LEAST = 16  # before that nothing is called a spike
@@ -79,8 +81,16 @@ class Numbers:
             message = f"the loss is {seen.loss} at step {seen.step}: the update is left out"
             self._writer.event("not-finite", message, step=seen.step, rows=seen.rows)
             return
-        where = find_first_overflow(self._step, self._loader.load(seen.rows))
+        where = self._find_where(seen)
         raise TrainingFailed(explain_nan(seen.step, seen.loss, self._step.precision.name, where))
+
+    def _find_where(self, seen: SeenStep) -> str | None:
+        """Each process runs its share of the batch again; with a part of every weight none can, without the others."""
+        way = self._step.way
+        if way.saves_shards:
+            return None
+        found = way.world.gather(find_first_overflow(self._step, self._loader.load(seen.rows)))
+        return next((where for where in found if where != NOWHERE), NOWHERE)
 
 
 class _Found(Exception):
@@ -92,6 +102,7 @@ def find_first_overflow(step: TrainStep, batch: GlobalBatch) -> str:
     for name, weight in step.model.named_parameters():
         if not bool(weight.isfinite().all()):
             return f"the weight {_short(name)} has numbers that are none already"
+    assert isinstance(step.model, LossModel)  # no process has one whole where there are stages
     found: list[str] = []
     training = step.model.training
     try:
@@ -109,7 +120,7 @@ def find_first_overflow(step: TrainStep, batch: GlobalBatch) -> str:
     finally:
         step.drop()
         step.model.train(training)
-    return "no module makes one when the batch is run again"
+    return NOWHERE
 
 
 @contextmanager

@@ -9,6 +9,13 @@ first step and an update is all that follows the last backward.
 
 Where some weights may have moved (in the middle of an update, or with updates inside the backward), only a snapshot has
 the weights that the step began with: `HalfUpdated`.
+
+Of several processes all make the step again. Before anything is exchanged each says whether it has come so far:
+
+    rank 0   forward, backward ... fine ----+                       +---- drops its gradients, cuts smaller, again
+    rank 1   forward, out of memory --------+-- lowest: 3,072 ------+---- drops its gradients, cuts smaller, again
+
+One that fails later leaves the others waiting in an exchange: it leaves a note, and all begin anew from the snapshot.
 """
 
 from __future__ import annotations
@@ -19,16 +26,18 @@ import platform
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 
 from seqfit.data.loader import GlobalBatch, Loader
 from seqfit.data.micro_batch import MicroBatch
-from seqfit.errors import TrainingFailed, complain
+from seqfit.errors import PeerLost, TrainingFailed, complain
+from seqfit.rundir.notes import write_note
 from seqfit.rundir.writer import RunWriter
 from seqfit.step.randomness import read_torch_states, restore_torch_states
 from seqfit.step.step import StepOutcome, TrainStep
+from seqfit.train.agreement import FINE, Agreement
 from seqfit.train.numbers import Numbers
 
 T = TypeVar("T")
@@ -40,6 +49,10 @@ _MESSAGES = (
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUDA error: out of memory",
 )
+
+
+class _OthersFailed(Exception):
+    """Another process has run out of memory in this step."""
 
 
 class HalfUpdated(Exception):
@@ -63,13 +76,20 @@ class Recovery:
         loader: Loader,
         numbers: Numbers,
         writer: RunWriter,
+        agreement: Agreement,
     ) -> None:
         self._make = make  # calls the step
+        self._world = step.way.world
+        self._agreement = agreement
+        self._has_agreed = False  # in this try: the others count on this process
+        step.before_exchange = self._agree
         self._step = step
         self._numbers = numbers
         self._loader = loader
         self._writer = writer
         self._known_cuts: dict[int, int] = {}
+        self._others_failed = False
+        self._lowest_tokens = FINE
 
     def expect(self, cuts: Mapping[int, int]) -> None:
         """Cuts that an earlier process made after the snapshot that this one goes on from (`find_cuts`)."""
@@ -90,23 +110,58 @@ class Recovery:
 
     def _try(self, number: int, batch: GlobalBatch, states: dict[str, torch.Tensor]) -> tuple[StepOutcome, GlobalBatch]:
         updates = self._step.updates
-        while (outcome := attempt(partial(self._make, number, batch))) is None:
-            failed = batch.micro_batches[self._step.micro_batch]
+        while (outcome := self._attempt(number, batch)) is None:
             half_updated = self._step.is_half_updated or self._step.updates != updates  # or whole, and then it failed
             self._step.drop()
-            self._make_smaller(number, failed)
+            self._make_smaller(number, batch)
             if half_updated:
                 raise HalfUpdated
             restore_torch_states(states)
             batch = self._loader.cut_anew(batch)
         return outcome, batch
 
+    def _attempt(self, number: int, batch: GlobalBatch) -> StepOutcome | None:
+        """None where memory ran out, here or elsewhere."""
+        self._has_agreed = self._others_failed = False
+        try:
+            return attempt(partial(self._make, number, batch))
+        except _OthersFailed:
+            self._others_failed = True
+            return None
+
+    def _agree(self) -> None:
+        """Whether all have come so far."""
+        self._has_agreed = True
+        self._lowest_tokens = self._agreement.exchange()
+        if self._lowest_tokens != FINE:
+            raise _OthersFailed
+
     def _cut_smaller(self, tokens: int) -> None:
         self._loader.rule = replace(self._loader.rule, tokens=min(tokens, self._loader.rule.tokens))
 
-    def _make_smaller(self, number: int, failed: MicroBatch) -> None:
+    def _make_smaller(self, number: int, batch: GlobalBatch) -> None:
+        """Halve what failed; of several processes the lowest half counts for all."""
+        failed, tokens, where = batch.micro_batches[self._step.micro_batch], self._lowest_tokens, None
+        if not self._others_failed:
+            tokens, where = self._halve(number, failed)
+            if self._world.size > 1 and self._has_agreed:
+                self._leave(number, tokens, where)
+            tokens = self._agreement.exchange(tokens)
+        told = [text for text in self._world.gather(where) if text is not None]
+        self._cut_smaller(tokens)
+        self._writer.event(
+            "out-of-memory",
+            f"{told[0]}: the same global batch is cut into micro-batches of at most {tokens} tokens from now on",
+            step=number,
+            phase=self._step.phase,
+            micro_batch_tokens=tokens,
+        )
+        self._writer.sync()
+
+    def _halve(self, number: int, failed: MicroBatch) -> tuple[int, str]:
         tokens = failed.source_tokens + failed.target_tokens + failed.padded_tokens
-        where = f"step {number}, a micro-batch of {failed.examples} examples and {tokens} tokens"
+        who = "" if self._world.size == 1 else f"rank {self._world.rank}, "
+        where = f"{who}step {number}, a micro-batch of {failed.examples} examples and {tokens} tokens"
         if failed.examples == 1:
             raise TrainingFailed(
                 complain(
@@ -115,15 +170,21 @@ class Recovery:
                     "Set strategy.recompute=blocks or a smaller task.max_source_tokens; `seqfit plan` shows what fits",
                 )
             )
-        self._cut_smaller(tokens // 2)
-        self._writer.event(
-            "out-of-memory",
-            f"{where}: the same global batch is cut into micro-batches of at most {tokens // 2} tokens from now on",
-            step=number,
-            phase=self._step.phase,
-            micro_batch_tokens=tokens // 2,
+        return tokens // 2, where
+
+    def _leave(self, number: int, tokens: int, where: str) -> NoReturn:
+        """The others wait in an exchange that this process can't finish."""
+        message = f"memory ran out at {where}, in the middle of an exchange"
+        write_note(
+            self._writer.path, self._world.rank, "out-of-memory", message, step=number, micro_batch_tokens=tokens
         )
-        self._writer.sync()
+        raise PeerLost(
+            complain(
+                message,
+                "the other processes wait there for this one, so all have to begin anew",
+                "A launcher does that by itself (--max-restarts); else go on with seqfit train --resume",
+            )
+        )
 
 
 def find_cuts(events: Iterable[Mapping[str, Any]], after: int) -> dict[int, int]:

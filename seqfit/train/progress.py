@@ -4,8 +4,8 @@ In: the live parts of a run between two steps. Out: tensors and facts, and back.
 and the data, which a snapshot only names (`Identity`), this is all that the rest of the run depends on:
 
     weights that learn, buffers       tensors    model/NAME
-    optimizer's state                 tensors    optimizer/3/exp_avg        facts  optimizer
-    generators                        tensors    random/torch               facts  random
+    optimizer's state                 tensors    optimizer/NAME/exp_avg     facts  optimizer
+    generators of every process       tensors    random/0/torch             facts  random
     step number = position in the data, best score, schedule, loss scaler, micro-batches' cut, evaluations' batches,
     open record, losses that a spike is told by                                                              facts
 
@@ -16,21 +16,22 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from seqfit.evaluate.answer import Answerer
 from seqfit.rundir.manifest import collect_versions
-from seqfit.step.optimizer_state import read_state, restore_state
+from seqfit.step.optimizer_state import allocate_state, read_state, restore_values
 from seqfit.step.randomness import read_host_states, read_torch_states, restore_host_states, restore_torch_states
 from seqfit.train.best import Best
 from seqfit.train.job import Job
 from seqfit.train.numbers import Numbers
 from seqfit.train.schedules import Schedule
+from seqfit.train.shards import copy_tensors
 from seqfit.train.snapshot import Snapshot
 from seqfit.train.step_log import StepLog
 
@@ -58,14 +59,14 @@ class Progress:
 
     def take(self) -> Snapshot:
         """As it is now. Tensors are not copied."""
-        step = self.job.step
-        state, values = read_state(step.optimizer)
-        tensors = {f"model/{name}": tensor for name, tensor in _learning_tensors(step.model).items()}
-        tensors |= {f"optimizer/{name}": tensor for name, tensor in state.items()}
-        tensors |= {f"random/{name}": tensor for name, tensor in read_torch_states().items()}
+        step, world = self.job.step, self.job.step.way.world
+        tensors, values = self._read_live()
+        for name, state in read_torch_states().items():
+            states = enumerate(world.gather_bytes(state))
+            tensors |= {f"random/{rank}/{name}": of_rank for rank, of_rank in states}
         facts = {
             "identity": self._identity,
-            "optimizer": values,
+            "optimizer": {name: value for part in world.gather(values) for name, value in part.items()},
             "random": read_host_states(),
             "scaler": None if step.scaler is None else step.scaler.state_dict(),
             "schedule": self.schedule.read_state(),
@@ -81,12 +82,16 @@ class Progress:
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from a snapshot of the same run (`find_differences` is empty)."""
-        step, facts = self.job.step, snapshot.facts
-        with torch.no_grad():
-            for name, live in _learning_tensors(step.model).items():
-                live.copy_(snapshot.tensors[f"model/{name}"])
-        restore_state(step.optimizer, _Part(snapshot.tensors, "optimizer/"), facts["optimizer"])
-        restore_torch_states(_Part(snapshot.tensors, "random/"))
+        step, facts, world = self.job.step, snapshot.facts, self.job.step.way.world
+        allocate_state(step.optimizer)
+        live, _ = self._read_live()
+        states: dict[str, torch.Tensor] = {}
+        if facts["identity"]["processes"] == world.size:  # else each goes on with the seed that it began with
+            states = {name: torch.empty_like(state) for name, state in read_torch_states().items()}
+        copy_tensors(snapshot, live | {f"random/{world.rank}/{name}": state for name, state in states.items()})
+        restore_values(step.optimizer, step.model, facts["optimizer"])
+        if states:
+            restore_torch_states(states)
         restore_host_states(facts["random"])
         if step.scaler is not None:
             step.scaler.load_state_dict(facts["scaler"])
@@ -102,6 +107,13 @@ class Progress:
         self.step, self.evaluation_is_due = snapshot.step, facts["evaluation_is_due"]
         self.is_best = facts["is_best"]
 
+    def _read_live(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """What learns and the optimizer's state, not copied, by the names in a snapshot; and the state's numbers."""
+        step = self.job.step
+        state, values = read_state(step.optimizer, step.model)
+        tensors = {f"model/{name}": tensor for name, tensor in _learning_tensors(step.model).items()}
+        return tensors | {f"optimizer/{name}": tensor for name, tensor in state.items()}, values
+
 
 def identify(job: Job) -> dict[str, Any]:
     """What must be the same for a resume to be exact, and is not in the snapshot itself."""
@@ -112,6 +124,7 @@ def identify(job: Job) -> dict[str, Any]:
         "recipe": _hash(job.recipe.model_dump_json(exclude={"strategy"})),
         "strategy": _hash(job.strategy.model_dump_json()),
         "device": torch.cuda.get_device_name(device) if on_gpu else torch.backends.cpu.get_cpu_capability(),
+        "processes": job.step.way.world.size,
         "devices": torch.cuda.device_count() if on_gpu else None,
         "threads": None if on_gpu else torch.get_num_threads(),
         "precision": job.step.precision.name,
@@ -120,10 +133,11 @@ def identify(job: Job) -> dict[str, Any]:
     }
 
 
-def find_differences(snapshot: Snapshot, job: Job) -> list[str]:
-    """Why a resume would not be exact; empty where it is."""
+def find_differences(snapshot: Snapshot, job: Job) -> dict[str, str]:
+    """Why a resume would not be exact, by what differs; empty where it is."""
     then, now = snapshot.facts["identity"], identify(job)
-    return [f"{name}: {then.get(name)} then, {value} now" for name, value in now.items() if then.get(name) != value]
+    pairs = {name: (then.get(name), value) for name, value in now.items() if then.get(name) != value}
+    return {name: f"{name}: {before} then, {value} now" for name, (before, value) in pairs.items()}
 
 
 def _hash(text: str) -> str:
@@ -142,27 +156,11 @@ def _sum_frozen_bits(model: torch.nn.Module) -> int:
     whole = 0
     for weight in model.parameters():
         if not weight.requires_grad:
-            for bits in weight.detach().contiguous().flatten().view(torch.uint8).split(_HASHED_AT_ONCE):
+            local = weight.to_local() if isinstance(weight, DTensor) else weight
+            for bits in local.detach().contiguous().flatten().view(torch.uint8).split(_HASHED_AT_ONCE):
                 places = torch.arange(1, 2 * len(bits), 2, device=bits.device)  # int64, which wraps around
                 whole = (whole * 31 + int((bits * (places * places * 2654435761 + places)).sum())) % 2**61
     return whole
-
-
-class _Part(Mapping[str, torch.Tensor]):
-    """Those whose names begin with a prefix, without it; nothing is read before it is asked for."""
-
-    def __init__(self, tensors: Mapping[str, torch.Tensor], prefix: str) -> None:
-        self._tensors = tensors
-        self._prefix = prefix
-
-    def __getitem__(self, name: str) -> torch.Tensor:
-        return self._tensors[self._prefix + name]
-
-    def __iter__(self) -> Iterator[str]:
-        return (name.removeprefix(self._prefix) for name in self._tensors if name.startswith(self._prefix))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
 
 
 def _to_json(value: Any) -> Any:

@@ -11,7 +11,6 @@ would not be exact stops and says why.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from seqfit.errors import RunError, complain
@@ -81,15 +80,21 @@ def check_same_recipe(run: Run, recipe: Recipe) -> None:
         )
 
 
-def check_exact(run: Path, snapshot: Snapshot, job: Job) -> None:
-    """What decides over the rest of the run must be as it was."""
-    differences: Sequence[str] = find_differences(snapshot, job)
+def check_exact(run: Path, snapshot: Snapshot, job: Job) -> str | None:
+    """What decides over the rest of the run must be as it was, but for the number of processes: then a sentence."""
+    differences = find_differences(snapshot, job)
+    allowed = {"processes", "devices", "threads"} if "processes" in differences else set()
+    change = "; ".join(differences[name] for name in differences if name in allowed)
+    differences = {name: text for name, text in differences.items() if name not in allowed}
     if differences:
         raise RunError(
             complain(
-                f"'{run}' can't be resumed exactly: {'; '.join(differences)}",
+                f"'{run}' can't be resumed exactly: {'; '.join(differences.values())}",
                 "a resumed run ends as if it had never been stopped",
                 "Restore what has changed, or start a new run from its checkpoint with "
                 f"model.path={run / files.CHECKPOINT}",
             )
         )
+    if not change:
+        return None
+    return f"{change}: batches and their order are the same, sums are rounded and dropout masks drawn differently"

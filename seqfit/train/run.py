@@ -11,8 +11,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from datetime import datetime
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +20,19 @@ import torch
 
 from seqfit.checks import load_checked_recipe
 from seqfit.data.tokenize import PreparedData
-from seqfit.errors import Stopped, TrainingFailed, complain
+from seqfit.errors import PeerLost, Stopped, TrainingFailed, complain
 from seqfit.hub import went_offline
 from seqfit.model.build import count_parameters
+from seqfit.parallel.world import World, explain_lost_peer, is_lost_peer, join_world
 from seqfit.recipe.load import anchor_paths, dump_recipe
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files
 from seqfit.rundir.manifest import collect_versions, find_commit
 from seqfit.rundir.masking import mask_text
+from seqfit.rundir.notes import read_notes, remove_notes, write_note
 from seqfit.rundir.records import BETWEEN_STEPS
 from seqfit.rundir.run import Run
-from seqfit.rundir.writer import RunWriter
+from seqfit.rundir.writer import NoWriter, RunWriter
 from seqfit.step.precision import choose_device
 from seqfit.strategy.load import dump_strategy, load_strategy
 from seqfit.telemetry.recorder import Recorder
@@ -48,6 +49,7 @@ from seqfit.train.resume import (
     find_earlier,
     load_earlier_recipe,
 )
+from seqfit.train.snapshot import Snapshot, load_snapshot, snapshot_folder
 from seqfit.train.snapshots import find_newest
 from seqfit.train.stopping import Stopping
 from seqfit.train.view import Silent, View
@@ -72,41 +74,69 @@ def train(
     """
     place = Path(recipe) if isinstance(recipe, str | Path) else None
     name = name or ("run" if place is None else place.stem)
-    path = None if out is None else Path(out)
-    earlier = find_earlier(name, path, place) if resume else None
-    with view if view is not None else Silent() as shown:
-        if earlier is not None:
-            _go_on(earlier, recipe, overrides, memory_limit_bytes, shown)
-            return earlier
-        path = path or choose_folder(name)
-        loaded = anchor_paths(load_checked_recipe(recipe, overrides))
-        RunWriter.check_free(path, resumes=resume)
-        with limited_memory(memory_limit_bytes, choose_device(load_strategy(loaded))) as limit_bytes:
-            job, data = build_job(loaded, shown, limit_bytes)
-            with contextlib.closing(RunWriter.create(path, listener=shown.event, resumes=resume)) as writer:
-                _write_start(writer, job, data)
-                _train(job, writer, shown)
+    with join_world(choose_device(load_strategy(load_checked_recipe(recipe, overrides))).type) as world:
+        given = _Given(recipe, overrides, name, None if out is None else Path(out), memory_limit_bytes)
+        with view if view is not None and world.is_first else Silent() as shown:
+            path = _find_place(given, place, world, resume=resume)
+            if (path / files.MANIFEST).is_file() and (resume or world.restarts):
+                _go_on(Run(path), given, shown, world)
+            else:
+                _begin(path, given, shown, world, resumes=resume or world.restarts > 0)
     return Run(path)
 
 
-def _go_on(
-    run: Run,
-    recipe: Recipe | str | Path | Mapping[str, Any],
-    overrides: Sequence[str],
-    memory_limit_bytes: int | None,
-    view: View,
-) -> None:
+@dataclass(frozen=True)
+class _Given:
+    """What was asked for."""
+
+    recipe: Recipe | str | Path | Mapping[str, Any]
+    overrides: Sequence[str]
+    name: str
+    out: Path | None
+    memory_limit_bytes: int | None
+
+
+def _find_place(given: _Given, place: Path | None, world: World, *, resume: bool) -> Path:
+    """The run directory, as the first process finds or chooses it."""
+    path: Path | None = None
+    if world.is_first:
+        earlier = find_earlier(given.name, given.out, place) if resume else None
+        path = given.out or files.new_run(given.name) if earlier is None else earlier.path
+    return Path(world.follow(None if path is None else str(path)))
+
+
+def _begin(path: Path, given: _Given, view: View, world: World, *, resumes: bool) -> None:
+    loaded = anchor_paths(load_checked_recipe(given.recipe, given.overrides))
+    if world.is_first:
+        RunWriter.check_free(path, resumes=resumes)
+    with limited_memory(given.memory_limit_bytes, choose_device(load_strategy(loaded))) as limit_bytes:
+        job, data = build_job(loaded, view, limit_bytes, world)
+        writer = RunWriter.create(path, listener=view.event, resumes=resumes) if world.is_first else NoWriter(path)
+        with contextlib.closing(writer):
+            _write_start(writer, job, data)
+            world.wait()  # nobody writes a note before there is a directory
+            _train(job, writer, view)
+
+
+def _go_on(run: Run, given: _Given, view: View, world: World) -> None:
     """From the newest snapshot, or from the beginning where there is none yet."""
-    if overrides or not (isinstance(recipe, str | Path) and Path(recipe) == run.path):
-        check_same_recipe(run, anchor_paths(load_checked_recipe(recipe, overrides)))
+    if world.restarts == 0 and (
+        given.overrides or not (isinstance(given.recipe, str | Path) and Path(given.recipe) == run.path)
+    ):
+        check_same_recipe(run, anchor_paths(load_checked_recipe(given.recipe, given.overrides)))
     used = load_earlier_recipe(run)
-    writer = RunWriter.reopen(run.path, listener=view.event)
-    with contextlib.closing(writer), limited_memory(memory_limit_bytes, choose_device(load_strategy(used))) as limit:
+    writer = RunWriter.reopen(run.path, listener=view.event) if world.is_first else NoWriter(run.path)
+    device = choose_device(load_strategy(used))
+    with contextlib.closing(writer), limited_memory(given.memory_limit_bytes, device) as limit_bytes:
         check_unfinished(run)  # once more, now that nobody else writes it
-        job, _ = build_job(used, view, limit)
-        snapshot = find_newest(run.path, writer)
-        if snapshot is not None:
-            check_exact(run.path, snapshot, job)
+        _hear_notes(run, writer, world)
+        job, _ = build_job(used, view, limit_bytes, world)
+        snapshot = _find_snapshot(run, writer, world)
+        changed = None if snapshot is None else check_exact(run.path, snapshot, job)
+        if changed is not None:
+            writer.event("resume", changed)
+        cuts = find_cuts(run.events(), after=0 if snapshot is None else snapshot.step)
+        world.wait()  # all have read the records that the first one is about to cut
         if snapshot is None:
             writer.forget_after(-1)
         else:
@@ -114,13 +144,30 @@ def _go_on(
         begins = "there is no snapshot: from the beginning" if snapshot is None else f"from step {snapshot.step}"
         writer.event("resume", f"goes on {begins}", step=0 if snapshot is None else snapshot.step)
         writer.write_manifest(status="running", resumed=[*run.manifest.get("resumed", []), time.time()])
-        cuts = find_cuts(run.events(), after=0 if snapshot is None else snapshot.step)
         _train(job, writer, view, lambda loop: loop.resume(snapshot, cuts))
 
 
-def choose_folder(name: str) -> Path:
-    """Where a run goes that is told no place."""
-    return Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+def _hear_notes(run: Run, writer: RunWriter, world: World) -> None:
+    """What processes have left behind becomes events. A fault that no restart mends ends the run again at once."""
+    notes = read_notes(run.path)
+    fatal = [note for note in notes if note["kind"] == "failed"] if world.restarts else []
+    if fatal:
+        raise TrainingFailed(fatal[0]["message"])
+    world.wait()
+    if world.is_first:
+        for note in notes:
+            writer.event(note["kind"], note["message"], **note["data"])
+        remove_notes(run.path)
+    world.wait()
+
+
+def _find_snapshot(run: Run, writer: RunWriter, world: World) -> Snapshot | None:
+    """The newest whole one, as the first process finds it."""
+    found = find_newest(run.path, writer) if world.is_first else None
+    step = world.follow(None if found is None else found.step)
+    if world.is_first or step is None:
+        return found
+    return load_snapshot(snapshot_folder(run.path, step))
 
 
 def _write_start(writer: RunWriter, job: Job, data: PreparedData) -> None:
@@ -155,11 +202,11 @@ def _write_start(writer: RunWriter, job: Job, data: PreparedData) -> None:
 def _train(job: Job, writer: RunWriter, view: View, prepare: Callable[[TrainingLoop], None] | None = None) -> None:
     """The loop, and how it ended, in the manifest."""
     view.start(_headline(job), job.total_steps)
-    status = "failed"
+    status, world = "failed", job.step.way.world
     work = describe_work(job)
     writer.write_manifest(absent=work.absent)
     try:
-        with Stopping() as stopping:
+        with Stopping(alone=world.size == 1) as stopping:
             loop = TrainingLoop(job, writer, view, work, stopping)
             if prepare is not None:
                 prepare(loop)
@@ -167,8 +214,16 @@ def _train(job: Job, writer: RunWriter, view: View, prepare: Callable[[TrainingL
     except (KeyboardInterrupt, Stopped):
         status = "interrupted"
         raise
+    except PeerLost:
+        status = "interrupted"
+        raise
     except Exception as error:
+        if world.size > 1 and is_lost_peer(error):
+            status = "interrupted"
+            raise explain_lost_peer(error) from error
         writer.event("failed", f"{type(error).__name__}: {error}")
+        if world.size > 1:
+            write_note(writer.path, world.rank, "failed", str(error))
         if is_out_of_memory(error):
             raise _explain_memory(error) from error
         raise
@@ -192,8 +247,9 @@ def _explain_memory(error: BaseException) -> TrainingFailed:
 
 def _run_loop(loop: TrainingLoop, job: Job, writer: RunWriter) -> str:
     try:
-        # The one place that starts a sampler. It reads the whole host: of several ranks on one, only the first may.
-        with Recorder(writer.path, job.strategy.telemetry_hz, writer.event):
+        # The one place that starts a sampler. It reads the whole host, and writes beside the first process's records.
+        is_first = job.step.way.world.is_first
+        with Recorder(writer.path, job.strategy.telemetry_hz if is_first else 0, writer.event):
             steps = loop.run()
     except (KeyboardInterrupt, Stopped) as stopped:
         last = loop.keep_something()
@@ -224,7 +280,8 @@ def _judge_forecast(job: Job, loop: TrainingLoop, writer: RunWriter) -> dict[str
 
 
 def _headline(job: Job) -> str:
-    threads = f", {torch.get_num_threads()} threads" if job.step.precision.device.type == "cpu" else ""
+    count = torch.get_num_threads()
+    threads = f", {count} thread{'' if count == 1 else 's'}" if job.step.precision.device.type == "cpu" else ""
     parameters = format_count(count_parameters(job.step.model))
     batch = job.recipe.train
     size = f"{batch.batch_tokens} tokens" if batch.batch_tokens else f"{batch.examples_per_step} examples"

@@ -32,6 +32,7 @@ from seqfit.rundir import files
 from seqfit.rundir.writer import sync
 
 _STATE, _FACTS = "state.safetensors", "snapshot.json"
+SHARDS = "shards"
 _FACTS_HASH = "facts_sha256"  # of all the other facts
 
 
@@ -56,7 +57,7 @@ class SnapshotWriter:
     """
 
     def __init__(self, run: Path, *, keep: int, in_background: bool) -> None:
-        self._folder = run / files.SNAPSHOTS
+        self._run = run
         self._keep = keep
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="seqfit-snapshot") if in_background else None
         self._writing: Future[None] | None = None
@@ -85,52 +86,87 @@ class SnapshotWriter:
                 self._thread.shutdown()
 
     def _write(self, snapshot: Snapshot) -> None:
-        try:
-            place = write_snapshot(self._folder, snapshot)
-            for folder in self._folder.glob("step-*"):
-                if (
-                    folder.name > place.name
-                ):  # damaged, or of a part that was lost: this run went on from an earlier one
-                    shutil.rmtree(folder)
-            for folder in _superfluous(self._folder, self._keep):
-                shutil.rmtree(folder)
-        except (OSError, SafetensorError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise TrainingFailed(
-                complain(
-                    f"the snapshot of step {snapshot.step} can't be written to '{self._folder}' ({reason})",
-                    "training does not go on without the snapshots that it was asked for",
-                    "Make room, then go on with seqfit train --resume; train.snapshot.keep=1 takes less",
-                )
-            ) from error
+        draft = SnapshotDraft(self._run, snapshot.step)
+        with told_failures(snapshot.step, draft.folder.parent):
+            draft.begin()
+            try:
+                save_file(_without_sharing(snapshot.tensors), draft.folder / _STATE)
+                draft.finish(snapshot.facts, keep=self._keep)
+            except BaseException:
+                draft.drop()
+                raise
 
 
-def write_snapshot(folder: Path, snapshot: Snapshot) -> Path:
-    """One snapshot, whole or not at all."""
-    place = folder / f"step-{snapshot.step:08d}"
-    fresh = files.beside(place, "new")
-    folder.mkdir(exist_ok=True)
-    for leftover in (*folder.glob(".*.new"), *folder.glob(".*.old")):
-        shutil.rmtree(leftover)
+@contextlib.contextmanager
+def told_failures(step: int, folder: Path) -> Iterator[None]:
+    """A disk that is full or gone is the user's to put right."""
     try:
-        fresh.mkdir()
-        save_file(_without_sharing(snapshot.tensors), fresh / _STATE)
-        facts = {**snapshot.facts, "step": snapshot.step, "sha256": _hash(fresh / _STATE)}
-        text = json.dumps(facts | {_FACTS_HASH: _hash_facts(facts)}, indent=1, allow_nan=False)
-        (fresh / _FACTS).write_text(text, "utf-8")
-        for name in (_STATE, _FACTS):
-            sync(fresh / name)
-        sync(fresh)
-    except BaseException:
-        shutil.rmtree(fresh, ignore_errors=True)
-        raise
-    old = files.beside(place, "old")
-    if place.exists():  # taken twice, or of a part of the run that was lost and made again
-        os.replace(place, old)
-    os.replace(fresh, place)
-    sync(folder)
-    shutil.rmtree(old, ignore_errors=True)
-    return place
+        yield
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise TrainingFailed(
+            complain(
+                f"the snapshot of step {step} can't be written to '{folder}' ({reason})",
+                "training does not go on without the snapshots that it was asked for",
+                "Make room, then go on with seqfit train --resume; train.snapshot.keep=1 takes less",
+            )
+        ) from error
+
+
+class SnapshotDraft:
+    """A snapshot that is written beside its place: whole in the end, or not there at all."""
+
+    def __init__(self, run: Path, step: int) -> None:
+        self._step = step
+        self._place = snapshot_folder(run, step)
+        self.folder = files.beside(self._place, "new")
+
+    def begin(self) -> None:
+        """An empty folder; what runs left that were killed here goes."""
+        snapshots = self._place.parent
+        snapshots.mkdir(exist_ok=True)
+        for leftover in (*snapshots.glob(".*.new"), *snapshots.glob(".*.old")):
+            shutil.rmtree(leftover)
+        self.folder.mkdir()
+
+    def drop(self) -> None:
+        """It can't be finished."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def finish(self, facts: Mapping[str, Any], *, keep: int) -> None:
+        """Hash what was written, add the facts, give the folder its name, and remove what is no longer needed."""
+        written = sorted(path for path in self.folder.rglob("*") if path.is_file())
+        hashes = {str(path.relative_to(self.folder)): _hash(path) for path in written}
+        whole = {**facts, "step": self._step, "sha256": hashes}
+        text = json.dumps(whole | {_FACTS_HASH: _hash_facts(whole)}, indent=1, allow_nan=False)
+        (self.folder / _FACTS).write_text(text, "utf-8")
+        for path in (*written, self.folder / _FACTS, *{path.parent for path in written}, self.folder):
+            sync(path)
+        self._take_place()
+        for folder in self._place.parent.glob("step-*"):
+            if (
+                folder.name > self._place.name
+            ):  # damaged, or of a part that was lost: this run went on from an earlier one
+                shutil.rmtree(folder)
+        for folder in _superfluous(self._place.parent, keep):
+            shutil.rmtree(folder)
+
+    def _take_place(self) -> None:
+        old = files.beside(self._place, "old")
+        if self._place.exists():  # taken twice, or of a part of the run that was lost and made again
+            os.replace(self._place, old)
+        os.replace(self.folder, self._place)
+        sync(self._place.parent)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def snapshot_folder(run: Path, step: int) -> Path:
+    """Where the snapshot of a step lies."""
+    return run / files.SNAPSHOTS / _name(step)
+
+
+def _name(step: int) -> str:
+    return f"step-{step:08d}"
 
 
 def find_snapshots(run: Path) -> list[Path]:
@@ -142,9 +178,12 @@ def load_snapshot(folder: Path) -> Snapshot:
     """Raises `Damaged` where a file is missing, torn or not what was written."""
     facts = _read_facts(folder)
     try:
-        if _hash(folder / _STATE) != facts.get("sha256"):
-            raise Damaged(f"{_STATE} is not what was written")
-        return Snapshot(int(facts["step"]), _TensorsOnDisk(folder / _STATE), facts)
+        for name, written in facts["sha256"].items():
+            if _hash(folder / name) != written:
+                raise Damaged(f"{name} is not what was written")
+        is_whole = (folder / _STATE).exists()
+        tensors = _TensorsOnDisk(folder / _STATE) if is_whole else Shards(folder / SHARDS)
+        return Snapshot(int(facts["step"]), tensors, facts)
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise Damaged(f"{type(error).__name__}: {error}") from error
 
@@ -159,6 +198,25 @@ def _read_facts(folder: Path) -> dict[str, Any]:
     if facts.pop(_FACTS_HASH, None) != _hash_facts(facts):
         raise Damaged(f"{_FACTS} is not what was written")
     return facts
+
+
+class Shards(Mapping[str, torch.Tensor]):
+    """Tensors of which every process has written a part: seqfit.train.shards reads them.
+
+    As a mapping it is empty, for no process can have one whole.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
 
 
 class _TensorsOnDisk(Mapping[str, torch.Tensor]):

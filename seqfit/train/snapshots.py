@@ -7,28 +7,36 @@ from pathlib import Path
 
 from seqfit.errors import TrainingFailed, complain
 from seqfit.rundir.writer import RunWriter
+from seqfit.train.agreement import Agreement
 from seqfit.train.progress import Progress
+from seqfit.train.shards import write_shards
 from seqfit.train.snapshot import Damaged, Snapshot, SnapshotWriter, find_snapshots, load_snapshot
 
 
 class Snapshots:
     """The snapshots of a run that is going on."""
 
-    def __init__(self, progress: Progress, writer: RunWriter) -> None:
+    def __init__(self, progress: Progress, writer: RunWriter, agreement: Agreement) -> None:
         self._progress = progress
         self._writer = writer
         self._rule = progress.job.recipe.train.snapshot
+        self._way = progress.job.step.way
         on_gpu = progress.job.step.precision.device.type == "cuda"
         self._disk = SnapshotWriter(writer.path, keep=self._rule.keep, in_background=on_gpu)
         self._last = time.monotonic()
+        self._agreement = agreement
+        agreement.ask_clock(self._is_due_by_clock)
 
     def take_if_due(self) -> None:
         """By steps or by the clock, as the recipe says, and at the best evaluation so far."""
-        steps, minutes = self._rule.every_steps, self._rule.every_minutes
+        steps = self._rule.every_steps
         by_steps = steps is not None and self._progress.step % steps == 0
-        by_clock = minutes is not None and time.monotonic() - self._last >= 60 * minutes
-        if by_steps or by_clock or self._progress.is_best:
+        if by_steps or self._agreement.snapshot_is_due or self._progress.is_best:
             self.take()
+
+    def _is_due_by_clock(self) -> bool:
+        minutes = self._rule.every_minutes
+        return minutes is not None and time.monotonic() - self._last >= 60 * minutes
 
     def take(self) -> None:
         """Now."""
@@ -37,7 +45,11 @@ class Snapshots:
             self._progress.log.write()  # its record must not be lost with what comes after the snapshot
             self._progress.log.judge_open()  # no snapshot has a loss that is no number behind it
             self._writer.sync()
-            self._disk.write(self._progress.take())
+            taken = self._progress.take()  # all processes have a part in it
+            if self._way.saves_shards:
+                write_shards(self._writer.path, taken, self._way.world, keep=self._rule.keep)
+            elif self._way.world.is_first:
+                self._disk.write(taken)
         self._last = time.monotonic()
         self._progress.log.leave_out(time.perf_counter() - started)
 

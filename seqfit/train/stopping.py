@@ -3,7 +3,8 @@
     Ctrl-C             exit code 130; a second one stops at once, without a snapshot
     SIGTERM, SIGUSR1   exit code 75 ("try again later"): what Slurm sends before it takes the machine away
 
-A handler only notes the signal. Who trains asks `stopping.requested` between steps and during evaluations.
+A handler only notes the signal. Who trains asks `stopping.requested` between steps. Of several processes one may have a
+signal and the others not: what each has noted is exchanged once a step (`offer`, `settle`), and all stop together.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ _ASKED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 class Stopping:
     """Notes signals while it is entered. In a thread other than the main one there are none to note."""
 
-    def __init__(self) -> None:
-        self.signal: signal.Signals | None = None
+    def __init__(self, *, alone: bool = True) -> None:
+        self._alone = alone
+        self._noted: signal.Signals | None = None
+        self._agreed: signal.Signals | None = None
         self._before: dict[signal.Signals, Any] = {}
         self._interrupts = 0
 
@@ -39,9 +42,27 @@ class Stopping:
             signal.signal(number, handler)
 
     @property
+    def signal(self) -> signal.Signals | None:
+        """That all processes know of."""
+        return self._noted if self._alone else self._agreed
+
+    @property
     def requested(self) -> bool:
         """Whether to stop at the next good moment."""
         return self.signal is not None
+
+    @property
+    def noted(self) -> bool:
+        """Whether this process has a signal."""
+        return self._noted is not None
+
+    def offer(self) -> int:
+        """What this process has to say about it: the lowest of all counts."""
+        return -int(self._noted or 0)
+
+    def settle(self, lowest: int) -> None:
+        """What was agreed."""
+        self._agreed = signal.Signals(-lowest) if lowest else None
 
     def raise_stopped(self, step: int, run: Path) -> NoReturn:
         """End the run with the signal's own code."""
@@ -61,4 +82,4 @@ class Stopping:
             self._interrupts += 1
             if self._interrupts > 1:
                 raise KeyboardInterrupt  # the second time: at once
-        self.signal = self.signal or signal.Signals(number)  # the first decides over the exit code
+        self._noted = self._noted or signal.Signals(number)  # the first decides over the exit code

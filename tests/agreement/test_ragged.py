@@ -5,10 +5,7 @@ Tolerance: see steps.py; recompute is exact, bf16 differs from padded bf16 by 2%
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,20 +82,3 @@ def test_bf16_stays_near_padded_bf16(name: str, fresh_model: Callable[..., Any],
         outcome = step(global_batch(name, rule))
         losses.append((float(outcome.loss), float(outcome.gradient_norm)))  # type: ignore[arg-type]
     assert losses[1] == pytest.approx(losses[0], rel=0.02)
-
-
-@pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
-def test_two_processes_make_the_loss_and_gradient_of_one(
-    kind: str, tiny_model: Callable[[str], Path], tmp_path: Path
-) -> None:
-    """All models in one pair of processes: most of its time is imports."""
-    command = [sys.executable, "-m", "tests.agreement.two_ranks", kind, str(tmp_path / "meeting")]
-    models = [str(tiny_model(name)) for name in ("t5", "mt5", "umt5")]
-    settings: dict[str, Any] = {"stderr": subprocess.PIPE, "text": True, "cwd": Path(__file__).parents[2]}
-    ranks = [subprocess.Popen([*command, str(rank), *models], **settings) for rank in range(2)]
-    try:
-        errors = [process.communicate(timeout=240)[1] for process in ranks]
-    finally:
-        for process in ranks:
-            process.kill()  # does nothing to one that has ended
-    assert [process.returncode for process in ranks] == [0, 0], errors

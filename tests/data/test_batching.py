@@ -14,6 +14,7 @@ from seqfit.data.batching import (
     Rows,
     cut_global_batches,
     cut_micro_batches,
+    deal_rows,
     order_epoch,
 )
 
@@ -188,3 +189,19 @@ def test_a_million_rows_are_ordered_and_cut_within_seconds() -> None:
     )
     assert taken == rows
     assert time.process_time() - started < 10  # 2 to 3 s of one core when written
+
+
+def test_rows_are_dealt_so_that_no_rank_waits() -> None:
+    rows, costs = np.array([10, 11, 12, 13]), np.array([9.0, 2.0, 8.0, 3.0])
+    assert [part.tolist() for part in deal_rows(rows, costs, 2)] == [[10, 11], [12, 13]]
+    assert [part.tolist() for part in deal_rows(rows[:1], costs[:1], 3)] == [[10], [], []]
+
+
+def test_dealt_rows_are_all_rows_and_nearly_balanced() -> None:
+    draw = np.random.default_rng(0)
+    for ranks in (2, 3, 4):
+        costs = draw.lognormal(5, 0.6, 32)
+        parts = deal_rows(np.arange(32), costs, ranks)
+        assert sorted(row for part in parts for row in part.tolist()) == list(range(32))
+        loads = [costs[part].sum() for part in parts]
+        assert max(loads) < 1.05 * np.mean(loads)

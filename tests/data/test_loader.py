@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from seqfit.data.batching import MicroBatchRule
-from seqfit.data.loader import GlobalBatch, Loader, collate_rows
+from seqfit.data.loader import GlobalBatch, Loader, Share, collate_rows
 from seqfit.data.micro_batch import Padding
 
 PADDING = Padding(0, 0)
@@ -137,3 +137,30 @@ def test_max_length_pads_every_micro_batch_to_the_limits(split: Any) -> None:
 def test_an_empty_split_is_refused_rather_than_searched_for_ever(make_split: Any) -> None:
     with pytest.raises(AssertionError):
         loader(make_split([], []))
+
+
+@pytest.mark.parametrize("rule", [MicroBatchRule("ragged", tokens=20), *RULES])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_share_every_batch_and_agree_on_what_is_of_the_whole(
+    split: Any, rule: MicroBatchRule, ranks: int
+) -> None:
+    settings: dict[str, Any] = {"batch_examples": 5, "batch_tokens": None, "seed": 3}
+    alone = take(Loader(split, PADDING, rule, **settings), 6)
+    shares = [Share(rank, ranks, in_step=True) for rank in range(ranks)]
+    parts = [take(Loader(split, PADDING, rule, **settings, share=share), 6) for share in shares]
+    for whole, batches in zip(alone, zip(*parts, strict=True), strict=True):
+        counted = [[micro for micro in batch.micro_batches if micro.counts] for batch in batches]
+        assert sum(micro.examples for part in counted for micro in part) == whole.examples
+        assert sum(micro.target_tokens for part in counted for micro in part) == whole.target_tokens
+        assert sum(micro.padded_tokens for part in counted for micro in part) == batches[0].padded_tokens
+        for batch in batches:
+            assert batch.rows.tolist() == whole.rows.tolist()
+            assert (batch.loss_terms, batch.source_tokens) == (whole.loss_terms, whole.source_tokens)
+            assert len(batch.micro_batches) == len(batches[0].micro_batches) > 0
+
+
+def test_a_rank_without_rows_has_one_micro_batch_that_does_not_count(split: Any) -> None:
+    share = Share(3, 4)
+    part = Loader(split, PADDING, RULES[0], batch_examples=2, batch_tokens=None, seed=0, share=share)
+    (micro_batch,) = take(part, 1)[0].micro_batches
+    assert not micro_batch.counts

@@ -113,7 +113,7 @@ def test_an_evaluation_is_made_again_in_smaller_batches(
 ) -> None:
     from seqfit.train import judge
 
-    score, tried = judge.score_split, []
+    score, tried = judge.answer_split, []
 
     def once(answerer: Any, *rest: Any, **settings: Any) -> Any:
         tried.append(answerer.batch_tokens)
@@ -121,7 +121,7 @@ def test_an_evaluation_is_made_again_in_smaller_batches(
             raise RuntimeError(CPU_MESSAGE)
         return score(answerer, *rest, **settings)
 
-    monkeypatch.setattr(judge, "score_split", once)
+    monkeypatch.setattr(judge, "answer_split", once)
     run = seqfit.train(exact, out=tmp_path / "run")
     assert tried[1] == tried[0] // 2
     assert [event for event in run.events() if event["kind"] == "out-of-memory"]
@@ -171,7 +171,7 @@ def test_smaller_batches_of_evaluations_are_remembered_across_a_resume(
 
     exact["train"]["snapshot"] = {"every_steps": 1}
     exact["eval"] = {"every_steps": 2}
-    score, tried = judge.score_split, []
+    score, tried = judge.answer_split, []
 
     def once(answerer: Any, *rest: Any, **settings: Any) -> Any:
         tried.append(answerer.batch_tokens)
@@ -184,7 +184,7 @@ def test_smaller_batches_of_evaluations_are_remembered_across_a_resume(
             if step == 3:
                 raise SystemExit
 
-    monkeypatch.setattr(judge, "score_split", once)
+    monkeypatch.setattr(judge, "answer_split", once)
     with pytest.raises(SystemExit):
         seqfit.train(exact, out=tmp_path / "run", view=Stop())
     seqfit.train(tmp_path / "run", resume=True)

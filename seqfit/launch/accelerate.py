@@ -1,0 +1,150 @@
+"""Reads a file of `accelerate config`: how many processes, where, and what of it is a strategy here.
+
+In: such a YAML file. Out: the processes to start, overrides of the recipe, and a sentence for everything that was not
+followed. Nobody has to write a second file for a machine that has one; nothing of it is left out quietly.
+
+    distributed_type: FSDP                    ->   strategy.parallel=fsdp
+    mixed_precision: bf16                     ->   strategy.precision=bf16
+    num_processes: 4, num_machines: 2         ->   two processes here; this machine is number machine_rank
+    dynamo_config: {...}                      ->   ignored, and said so
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from seqfit.errors import RecipeError, complain
+from seqfit.launch.local import Place
+from seqfit.recipe.yaml_text import read_yaml
+
+_NO_MEANING = {  # what says nothing about training, or the same as no entry
+    "compute_environment": "LOCAL_MACHINE",
+    "debug": False,
+    "downcast_bf16": "no",
+    "enable_cpu_affinity": False,
+    "main_training_function": "main",
+    "rdzv_backend": "static",
+    "same_network": True,
+    "tpu_env": [],
+    "tpu_use_cluster": False,
+    "tpu_use_sudo": False,
+    "gpu_ids": "all",
+}
+_READ = {
+    *("num_processes", "num_machines", "machine_rank", "main_process_ip", "main_process_port", "distributed_type"),
+    *("mixed_precision", "use_cpu", "fsdp_config", "deepspeed_config"),
+}
+_WAYS = {"NO": None, "MULTI_GPU": "ddp", "MULTI_CPU": "ddp", "FSDP": "fsdp", "DEEPSPEED": "fsdp"}
+
+
+@dataclass(frozen=True)
+class AccelerateFile:
+    """What of the file is used."""
+
+    place: Place
+    overrides: list[str]
+    ignored: list[str] = field(default_factory=list)  # in words
+
+
+def read_accelerate_file(path: Path) -> AccelerateFile:
+    """Raises what is wrong with the file, in three parts."""
+    content = _load(path)
+    kind = str(content.get("distributed_type", "NO"))
+    if kind not in _WAYS:
+        raise RecipeError(
+            complain(
+                f"{path}: distributed_type is '{kind}'",
+                f"seqfit follows {', '.join(_WAYS)}",
+                "Use seqfit train --nproc N instead of the file",
+            )
+        )
+    overrides, ignored = [], _find_ignored(content)
+    way = _WAYS[kind]
+    if way is not None:
+        overrides.append(f"strategy.parallel={way}")
+    if content.get("use_cpu"):
+        overrides.append("strategy.device=cpu")
+    precision = str(content.get("mixed_precision", "no"))
+    if precision in ("bf16", "fp16"):
+        overrides.append(f"strategy.precision={precision}")
+    elif precision != "no":
+        ignored.append(f"mixed_precision: {precision} (seqfit has bf16 and fp16)")
+    for part, reader in (("fsdp_config", _read_fsdp), ("deepspeed_config", _read_deepspeed)):
+        more, left = reader(content.get(part) or {})
+        overrides += more
+        ignored += left
+    return AccelerateFile(_read_place(path, content), overrides, ignored)
+
+
+def _load(path: Path) -> Mapping[str, Any]:
+    try:
+        content, _ = read_yaml(path.read_text("utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise RecipeError(
+            complain(f"--accelerate-config is '{path}' ({error})", "it is a YAML file", "Make one by accelerate config")
+        ) from error
+    if not isinstance(content, Mapping):
+        raise RecipeError(
+            complain(f"'{path}' holds no settings", "a file of accelerate config has names and values", "Make it anew")
+        )
+    return content
+
+
+def _read_place(path: Path, content: Mapping[str, Any]) -> Place:
+    processes, machines = content.get("num_processes", 1), content.get("num_machines", 1)
+    whole = isinstance(processes, int) and isinstance(machines, int) and processes >= machines >= 1
+    if not whole or processes % machines:
+        raise RecipeError(
+            complain(
+                f"{path}: num_processes is {processes} and num_machines {machines}",
+                "every machine runs the same number of processes, at least one",
+                "Set num_processes to a multiple of num_machines",
+            )
+        )
+    address, port = content.get("main_process_ip"), content.get("main_process_port")
+    if machines > 1 and (address is None or port is None):
+        raise RecipeError(
+            complain(
+                f"{path}: num_machines is {machines} without main_process_ip and main_process_port",
+                "the machines meet at the first of them",
+                "Add both to the file",
+            )
+        )
+    return Place(processes // machines, machines, int(content.get("machine_rank", 0)), address, port)
+
+
+def _find_ignored(content: Mapping[str, Any]) -> list[str]:
+    strange = {name: value for name, value in content.items() if name not in _READ and value not in (None, {}, [])}
+    return [f"{name}: {value}" for name, value in strange.items() if _NO_MEANING.get(name, ...) != value]
+
+
+def _read_fsdp(part: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    overrides = []
+    if part.get("fsdp_offload_params"):
+        overrides.append("strategy.offload=true")
+    if part.get("fsdp_activation_checkpointing"):
+        overrides.append("strategy.recompute=blocks")
+    used = ("fsdp_offload_params", "fsdp_activation_checkpointing")
+    left = [f"fsdp_config.{name}: {value}" for name, value in part.items() if name not in used]
+    return overrides, [f"{text} (blocks and root are sharded by FSDP2)" for text in left]
+
+
+def _read_deepspeed(part: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """ZeRO-2 and ZeRO-3 are what FSDP2 does, but for the weights that ZeRO-2 keeps whole."""
+    overrides, ignored = [], []
+    for name, value in part.items():
+        if name == "zero_stage" and value in (2, 3):
+            note = "" if value == 3 else ", and weights are sharded, too"
+            ignored.append(f"deepspeed_config.zero_stage: {value} (FSDP2 shards gradients and state{note})")
+        elif name in ("offload_optimizer_device", "offload_param_device") and value == "cpu":
+            overrides.append("strategy.offload=true")
+        elif name == "gradient_clipping":
+            overrides.append(f"train.clip_norm={value}")
+        elif value not in ("none", None, False):
+            ignored.append(f"deepspeed_config.{name}: {value}")
+    return list(dict.fromkeys(overrides)), ignored

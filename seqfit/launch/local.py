@@ -1,0 +1,150 @@
+"""`--nproc N`: several processes of one run on this machine, started and watched by torchrun's own agent.
+
+In: the words of a `seqfit train` command without --nproc. Out: its exit code, as if it had been one process. The first
+process has the terminal; what the others print goes to files, of which only the end of the one that failed is shown:
+
+    rank 0   prints as ever     rank 1   killed   ->   torchrun starts both again, from the last snapshot
+    rank 1   to a file          and again ...     ->   after --max-restarts its own error is on top
+
+Inside torchrun, srun or `accelerate launch` nobody needs this file: a process finds the others by its environment.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from seqfit.errors import PeerLost, RecipeError, SeqfitError, Stopped, TrainingFailed, complain
+from seqfit.rundir.notes import read_notes
+
+SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
+_ASKED = "SEQFIT_PROCESSES"
+_SHOWN_LINES = 20
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where processes are started: on this machine, one of several perhaps."""
+
+    processes: int  # here
+    machines: int = 1
+    number: int = 0  # of this machine
+    address: str | None = None  # of the first machine
+    port: int | None = None
+
+
+def is_launched() -> bool:
+    """Whether a launcher has started this process as one of several."""
+    return "RANK" in os.environ or ("SLURM_STEP_ID" in os.environ and int(os.environ.get("SLURM_NTASKS", "1")) > 1)
+
+
+def is_first() -> bool:
+    """Whether this process may speak for its run."""
+    return int(os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or 0) == 0
+
+
+def launch(words: Sequence[str], run: Path, place: Place, *, max_restarts: int, grace_seconds: int) -> None:
+    """Run `python -m seqfit WORDS` in all processes of a place; raises what the one that failed has raised."""
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import elastic_launch
+
+    _check(place)
+    with tempfile.TemporaryDirectory(prefix="seqfit-") as logs, _environment(place):
+        config = _configure(Path(logs), place, max_restarts, grace_seconds)
+        try:
+            elastic_launch(config, sys.executable)("-m", "seqfit", *words)
+        except ChildFailedError as failed:
+            rank, failure = failed.get_first_failure()
+            raise _explain(run, Path(logs), rank, failure) from None
+        except SignalException as stopped:
+            if stopped.sigval == signal.SIGINT:
+                raise KeyboardInterrupt from None
+            raise Stopped(
+                complain(
+                    f"{stopped.sigval.name} came",
+                    "a run that is asked to stop finishes its step and takes a snapshot",
+                    f"Go on with: seqfit train {run} --resume --nproc {place.processes}",
+                )
+            ) from None
+
+
+def _check(place: Place) -> None:
+    if place.processes < 1:
+        given = f"--nproc is {place.processes}"
+        raise RecipeError(complain(given, "a run has at least one process", "Give a number from 1"))
+    if is_launched():
+        raise RecipeError(
+            complain(
+                "--nproc is given inside torchrun, srun or accelerate",
+                "these have started the processes already",
+                "Leave --nproc out",
+            )
+        )
+
+
+def _configure(logs: Path, place: Place, max_restarts: int, grace_seconds: int) -> Any:
+    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, Std
+    from torch.distributed.launcher.api import LaunchConfig
+
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # our message says what it would say
+    meeting: dict[str, Any] = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "local_addr": "localhost"}
+    if place.machines > 1:
+        meeting = {"rdzv_backend": "static", "rdzv_endpoint": f"{place.address}:{place.port}"}
+        meeting |= {"rdzv_configs": {"rank": place.number}}
+    others = range(0 if place.number else 1, place.processes)  # the first process of all has the terminal
+    return LaunchConfig(
+        min_nodes=place.machines,
+        max_nodes=place.machines,
+        nproc_per_node=place.processes,
+        run_id="seqfit" if place.machines > 1 else f"seqfit-{os.getpid()}",
+        max_restarts=max_restarts,
+        signals_to_handle=SIGNALS,
+        shutdown_timeout=grace_seconds,
+        logs_specs=DefaultLogsSpecs(log_dir=str(logs), redirects=dict.fromkeys(others, Std.ALL) or Std.NONE),
+        **meeting,
+    )
+
+
+@contextmanager
+def _environment(place: Place) -> Iterator[None]:
+    """What the processes need besides torchrun's own; each gets its share of the cores."""
+    before = dict(os.environ)
+    os.environ[_ASKED] = str(place.processes * place.machines)
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (psutil.cpu_count() or 1) // place.processes)))
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _explain(run: Path, logs: Path, rank: int, failure: Any) -> SeqfitError:
+    """The error of the process that failed first: its note, or the end of what it has printed."""
+    kinds: dict[int, type[SeqfitError]] = {kind.exit_code: kind for kind in (SeqfitError, TrainingFailed, Stopped)}
+    kind = kinds.get(failure.exitcode, PeerLost)
+    for note in read_notes(run):
+        if note["kind"] == "failed":
+            return TrainingFailed(f"rank {note['rank']}: {note['message']}")
+    printed = sorted(logs.glob(f"*/*/{rank}/stderr.log"))
+    lines = printed[-1].read_text("utf-8", errors="replace").splitlines() if printed else []
+    end = "\n".join(lines[-_SHOWN_LINES:])
+    ended = f"signal {-failure.exitcode}" if failure.exitcode < 0 else f"exit code {failure.exitcode}"
+    return kind(
+        complain(
+            f"rank {rank} has ended with {ended}" + (f", and printed:\n{end}\n" if end else ""),
+            "a run ends with the first of its processes that can't go on",
+            f"Mend that, then go on with: seqfit train {run} --resume",
+        )
+    )

@@ -1,0 +1,229 @@
+"""The processes of a run: who this one is, and the few words that they exchange besides gradients.
+
+In: the environment that torchrun, srun or `accelerate launch` has made. Out: a `World`. A run without one is `ALONE`,
+and every exchange with it returns at once what was given, so that nobody asks how many there are.
+
+    torchrun --nproc-per-node 2   RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=...   ->   World(0, 2, 0, 2)
+    srun, two tasks               SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_LOCALID=0      ->   the same
+    neither                                                                          ->   ALONE
+
+Gradients go by NCCL on GPUs. What the host knows (memory ran out, a signal came) goes by a gloo group of its own, which
+never waits for a device.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from seqfit.errors import PeerLost, RunError, complain
+
+ASKED = "SEQFIT_PROCESSES"  # how many the launcher was asked for
+_HOSTS_WAIT = timedelta(hours=6)  # while the first one prepares data; a peer that died is noticed at once
+_DEVICES_WAIT = timedelta(minutes=30)
+_LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Socket closed", "gloo/transport")
+_PORTS = 20_000  # of jobs without torchrun: one above this number, by the job's id
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among those of its run."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0  # on its host
+    local_size: int = 1
+    restarts: int = 0  # of the whole group, by torchrun
+    hosts: dist.ProcessGroup | None = None  # None: nobody to talk to
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it writes the run directory and speaks for all."""
+        return self.rank == 0
+
+    def sum(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The sum over all, in place, on the device: nobody's host waits."""
+        if self.size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def lowest(self, numbers: Sequence[int]) -> list[int]:
+        """Of each number the lowest that any process gives. The hosts wait for each other."""
+        if self.size == 1:
+            return list(numbers)
+        agreed = torch.tensor(numbers, dtype=torch.int64)
+        dist.all_reduce(agreed, dist.ReduceOp.MIN, group=self.hosts)
+        return [int(number) for number in agreed]
+
+    def all(self, fine: bool) -> bool:
+        """Whether all say so."""
+        return bool(self.lowest([int(fine)])[0])
+
+    def gather(self, value: Any) -> list[Any]:
+        """What JSON can hold, from every process, by rank."""
+        if self.size == 1:
+            return [value]
+        text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        most = -self.lowest([-len(text)])[0]
+        padded = torch.zeros(most, dtype=torch.uint8)
+        padded[: len(text)] = text
+        whole = [torch.empty_like(padded) for _ in range(self.size)]
+        dist.all_gather(whole, padded, group=self.hosts)
+        return [json.loads(bytes(part.tolist()).rstrip(b"\0")) for part in whole]
+
+    def follow(self, value: Any) -> Any:
+        """What the first process gives; the others' are not looked at."""
+        return self.gather(value if self.is_first else None)[0]
+
+    def gather_bytes(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Tensors of the host, of one shape everywhere, by rank."""
+        if self.size == 1:
+            return [tensor]
+        whole = [torch.empty_like(tensor) for _ in range(self.size)]
+        dist.all_gather(whole, tensor.contiguous(), group=self.hosts)
+        return whole
+
+    def wait(self) -> None:
+        """Until all have come here."""
+        self.all(True)
+
+    @contextmanager
+    def one_after_the_first(self, *, on_each_host: bool = False) -> Iterator[None]:
+        """The first process (or the first of each host) goes in alone, then all the others: it leaves them a cache."""
+        leads = self.local_rank == 0 if on_each_host else self.is_first
+        if not leads:
+            self.wait()
+        yield
+        if leads:
+            self.wait()
+
+
+ALONE = World()
+
+
+def read_world(environment: Mapping[str, str]) -> World:
+    """Who this process is, before it has met the others."""
+    if "RANK" in environment and "WORLD_SIZE" in environment:
+        return World(
+            rank=int(environment["RANK"]),
+            size=int(environment["WORLD_SIZE"]),
+            local_rank=int(environment.get("LOCAL_RANK", "0")),
+            local_size=int(environment.get("LOCAL_WORLD_SIZE", "1")),
+            restarts=int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")),
+        )
+    if (
+        int(environment.get("SLURM_NTASKS", "1")) > 1
+        and "SLURM_PROCID" in environment
+        and "SLURM_STEP_ID" in environment
+    ):
+        return World(
+            rank=int(environment["SLURM_PROCID"]),
+            size=int(environment["SLURM_NTASKS"]),
+            local_rank=int(environment["SLURM_LOCALID"]),
+            local_size=_count_local_tasks(environment),
+            restarts=int(environment.get("SLURM_RESTART_COUNT", "0")),
+        )
+    return ALONE
+
+
+def check_count(world: World, environment: Mapping[str, str]) -> None:
+    """The processes that run must be those that were asked for: launchers are known to start others quietly."""
+    asked = environment.get(ASKED)
+    if asked is not None and int(asked) != world.size:
+        raise RunError(
+            complain(
+                f"{asked} processes are asked for, and {world.size} run together",
+                "a run that is smaller than it looks would train longer and tell nobody",
+                "Start it by `seqfit train --nproc N`, torchrun or srun",
+            )
+        )
+    by_accelerate = "ACCELERATE_MIXED_PRECISION" in environment
+    if by_accelerate and world.size == 1 and "MASTER_ADDR" in environment and "WORLD_SIZE" not in environment:
+        raise RunError(
+            complain(
+                "accelerate's file asks for several processes, and it has started one",
+                "with distributed_type MULTI_CPU it starts them by mpirun only, and says nothing where it can't",
+                "Use distributed_type: MULTI_GPU (also for CPUs, with use_cpu: true), or `seqfit train --nproc N`",
+            )
+        )
+
+
+@contextmanager
+def join_world(device_type: str) -> Iterator[World]:
+    """Meet the others, if the environment speaks of any, and part at the end."""
+    found = read_world(os.environ)
+    check_count(found, os.environ)
+    if found.size == 1:
+        yield ALONE if found.restarts == 0 else World(restarts=found.restarts)
+        return
+    if dist.is_initialized():
+        raise RunError(
+            complain(
+                "torch.distributed has been initialised already in this process",
+                "seqfit joins the processes of a run by itself",
+                "Call seqfit.train before, or without, dist.init_process_group",
+            )
+        )
+    if device_type == "cuda":
+        torch.cuda.set_device(found.local_rank % torch.cuda.device_count())
+    _set_meeting_place(found)
+    on_gpu = device_type == "cuda"
+    dist.init_process_group(
+        "nccl" if on_gpu else "gloo",
+        rank=found.rank,
+        world_size=found.size,
+        timeout=_DEVICES_WAIT if on_gpu else _HOSTS_WAIT,
+    )
+    try:
+        hosts = dist.new_group(backend="gloo", timeout=_HOSTS_WAIT) if on_gpu else dist.group.WORLD
+        yield World(found.rank, found.size, found.local_rank, found.local_size, found.restarts, hosts)
+    finally:
+        dist.destroy_process_group()
+
+
+def is_lost_peer(error: BaseException) -> bool:
+    """Whether an exchange failed since another process is gone, as gloo and NCCL tell it."""
+    if isinstance(error, dist.DistBackendError | dist.DistNetworkError):
+        return True
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _LOST)
+
+
+def explain_lost_peer(error: BaseException) -> PeerLost:
+    """Short, for the other process has more to say."""
+    return PeerLost(
+        complain(
+            f"another process of this run is gone ({str(error).splitlines()[0][:120]})",
+            "its own message says why",
+            "A launcher starts all of them again (--max-restarts); else go on with seqfit train --resume",
+        )
+    )
+
+
+def _set_meeting_place(world: World) -> None:
+    """torchrun and accelerate have set one; of a plain srun it is the job's first host."""
+    os.environ |= {"RANK": str(world.rank), "WORLD_SIZE": str(world.size)}
+    if "MASTER_ADDR" not in os.environ:
+        nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ["SLURM_JOB_NODELIST"]
+        names = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=True)
+        os.environ["MASTER_ADDR"] = names.stdout.split()[0]
+        os.environ["MASTER_PORT"] = str(_PORTS + int(os.environ["SLURM_JOB_ID"]) % _PORTS)
+
+
+def _count_local_tasks(environment: Mapping[str, str]) -> int:
+    """SLURM_STEP_TASKS_PER_NODE is '2(x3),1': of three nodes two tasks each, of the last one."""
+    counts: list[int] = []
+    for part in environment.get("SLURM_STEP_TASKS_PER_NODE", "1").split(","):
+        found = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
+        assert found is not None
+        counts += [int(found[1])] * int(found[2] or 1)
+    return counts[min(int(environment.get("SLURM_NODEID", "0")), len(counts) - 1)]

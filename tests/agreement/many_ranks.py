@@ -1,0 +1,124 @@
+"""One of several processes that train together: `many_ranks.py MEETING RANK SIZE MODEL...`.
+
+All cases run in one group of processes, for most of the time is imports. In each, five AdamW updates of global batches
+whose targets differ wildly in length must leave the weights of one process that sees the whole batches:
+
+    float64   weights within 1e-9       fp32   losses within 1e-4, step by step
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from seqfit.data.loader import WHOLE, Loader, Share
+from seqfit.data.micro_batch import Padding
+from seqfit.model.build import load_model
+from seqfit.model.flops import build_cost_model, read_model_shape
+from seqfit.parallel.way import Skeleton, Way
+from seqfit.parallel.world import ALONE, World
+from seqfit.recipe.schema import ModelRecipe, TrainRecipe
+from seqfit.step.build import build_rule, build_step
+from seqfit.step.precision import Precision
+from seqfit.strategy.schema import Strategy
+from tests.conftest import TokenSplit
+
+WAIT = timedelta(seconds=120)  # for the others: none hangs where one has failed
+STEPS = 5
+LABELS = ["yes", "no", "maybe"]
+CASES: dict[str, dict[str, Any]] = {
+    "ddp": {},
+    "ddp, accumulating": {"micro_batch_tokens": 24},
+    "ddp, padded": {"batching": "grouped", "micro_batch_tokens": 60},
+    "fsdp": {"parallel": "fsdp"},
+    "fsdp, accumulating": {"parallel": "fsdp", "micro_batch_tokens": 24},
+    "pipeline": {"parallel": "pipeline", "micro_batch_tokens": 24},
+    "pipeline, recompute": {"parallel": "pipeline", "recompute": "blocks", "micro_batch_tokens": 60},
+    "pipeline, gpipe": {"parallel": "pipeline", "pipeline_schedule": "gpipe", "micro_batch_tokens": 24}
+    | {"pipeline_balance": "time"},
+    "fsdp, recompute": {"parallel": "fsdp", "recompute": "blocks", "micro_batch_tokens": 40},
+}
+TRAIN = TrainRecipe.model_validate({"learning_rate": 1e-2, "clip_norm": 0.5, "batch_examples": 6})
+
+
+def run_rank(meeting: str, rank: int, size: int, folders: list[str]) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=size, timeout=WAIT)
+    try:
+        world = World(rank, size, rank, size, hosts=dist.group.WORLD)
+        for folder in folders:
+            for dtype in (torch.float64, torch.float32):
+                expected = train(folder, dtype, Strategy(), ALONE)
+                for case, fields in CASES.items():
+                    if fields.get("parallel") == "pipeline" and is_classifier(folder):
+                        continue  # refused: there is no second stack to cut
+                    found = train(folder, dtype, Strategy.model_validate(fields), world)
+                    compare(f"{case}, {folder}, {dtype}", found, expected, dtype)
+    finally:
+        dist.destroy_process_group()
+
+
+def compare(
+    case: str,
+    found: tuple[list[float], dict[str, torch.Tensor]],
+    expected: tuple[list[float], dict[str, torch.Tensor]],
+    dtype: torch.dtype,
+) -> None:
+    assert found[1].keys() == expected[1].keys(), case
+    weights = max(float((found[1][name] - weight).abs().max()) for name, weight in expected[1].items())
+    losses = max(abs(left - right) for left, right in zip(found[0], expected[0], strict=True))
+    print(f"{case}: losses {losses:.1e}, weights {weights:.1e}")
+    assert losses < 1e-4, (case, losses)
+    assert dtype != torch.float64 or weights < 1e-9, (case, weights)
+
+
+def train(
+    folder: str, dtype: torch.dtype, strategy: Strategy, world: World
+) -> tuple[list[float], dict[str, torch.Tensor]]:
+    """The losses, and the weights in the end."""
+    kind: Any = "classifier" if is_classifier(folder) else "text-to-text"
+    torch.manual_seed(0)  # of a classifier's fresh head
+    model = load_model(ModelRecipe(path=folder, kind=kind, dropout=0.0), LABELS).to(dtype).train()
+    skeleton = Skeleton(model)
+    built = build_step(model, TRAIN, strategy, Precision("fp32", torch.device("cpu"), ""), world=world)
+    way = built.step.way
+    shape, _ = read_model_shape(model.config.to_dict())
+    assert shape is not None
+    share = Share(world.rank, world.size, way.in_step, build_cost_model(shape)) if way.splits_batches else WHOLE
+    rule = build_rule(strategy, built.batching, (None, None))
+    rows, padding = make_rows(labels=kind == "classifier"), Padding(0, None if kind == "classifier" else 0)
+    loader = Loader(rows, padding, rule, batch_examples=6, batch_tokens=None, seed=3, share=share)
+    losses = []
+    for _, batch in zip(range(STEPS), loader.iterate(), strict=False):
+        losses.append(float(built.step(batch).loss))
+    return losses, gather(skeleton, way)
+
+
+def gather(skeleton: Skeleton, way: Way) -> dict[str, torch.Tensor]:
+    with skeleton.filled(way) as whole:
+        return {name: weight.detach().clone() for name, weight in whole.named_parameters()}
+
+
+def is_classifier(folder: str) -> bool:
+    return json.loads((Path(folder) / "config.json").read_text())["model_type"] == "bert"
+
+
+def make_rows(*, labels: bool) -> TokenSplit:
+    """Twenty rows: batches of six, the last of an epoch of two, which leaves two of four ranks without a row."""
+    random = np.random.default_rng(5)
+    sources = [random.integers(3, 100, length).tolist() for length in random.integers(2, 30, 20)]
+    targets = [random.integers(3, 100, length).tolist() for length in random.choice([1, 2, 3, 40], 20)]
+    if labels:
+        return TokenSplit(sources, labels=random.integers(0, len(LABELS), 20).tolist())
+    return TokenSplit(sources, targets)
+
+
+if __name__ == "__main__":
+    run_rank(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])

@@ -1,0 +1,90 @@
+"""Files of `accelerate config`, as that command writes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seqfit.errors import RecipeError
+from seqfit.launch.accelerate import read_accelerate_file
+from seqfit.launch.local import Place
+
+TWO = """\
+compute_environment: LOCAL_MACHINE
+debug: false
+distributed_type: MULTI_GPU
+downcast_bf16: 'no'
+enable_cpu_affinity: false
+gpu_ids: all
+machine_rank: 0
+main_training_function: main
+mixed_precision: bf16
+num_machines: 1
+num_processes: 2
+rdzv_backend: static
+same_network: true
+tpu_env: []
+tpu_use_cluster: false
+tpu_use_sudo: false
+use_cpu: false
+"""
+FSDP = TWO.replace("MULTI_GPU", "FSDP") + (
+    "fsdp_config:\n  fsdp_activation_checkpointing: true\n  fsdp_offload_params: true\n  fsdp_version: 2\n"
+)
+DEEPSPEED = TWO.replace("MULTI_GPU", "DEEPSPEED") + (
+    "deepspeed_config:\n  gradient_clipping: 0.5\n  offload_optimizer_device: none\n  zero_stage: 2\n"
+)
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "file.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_two_processes_and_their_precision(tmp_path: Path) -> None:
+    file = read_accelerate_file(write(tmp_path, TWO))
+    assert file.place == Place(2)
+    assert file.overrides == ["strategy.parallel=ddp", "strategy.precision=bf16"]
+    assert file.ignored == []
+
+
+def test_fsdp_and_what_of_it_is_ours_to_decide(tmp_path: Path) -> None:
+    file = read_accelerate_file(write(tmp_path, FSDP))
+    assert file.overrides[2:] == ["strategy.offload=true", "strategy.recompute=blocks"]
+    assert file.overrides[0] == "strategy.parallel=fsdp"
+    assert len(file.ignored) == 1
+    assert "fsdp_version: 2" in file.ignored[0]
+
+
+def test_deepspeed_is_done_by_fsdp_and_says_so(tmp_path: Path) -> None:
+    file = read_accelerate_file(write(tmp_path, DEEPSPEED))
+    assert file.overrides[0] == "strategy.parallel=fsdp"
+    assert file.overrides[-1] == "train.clip_norm=0.5"
+    assert "zero_stage: 2" in file.ignored[0]
+
+
+def test_several_machines_meet_at_the_first(tmp_path: Path) -> None:
+    text = TWO.replace("num_machines: 1", "num_machines: 2").replace("machine_rank: 0", "machine_rank: 1")
+    text = text.replace("num_processes: 2", "num_processes: 8") + "main_process_ip: n1\nmain_process_port: 29500\n"
+    assert read_accelerate_file(write(tmp_path, text)).place == Place(4, 2, 1, "n1", 29500)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("MULTI_GPU", "MEGATRON_LM"), "distributed_type is 'MEGATRON_LM'"),
+        (("num_machines: 1", "num_machines: 2"), "without main_process_ip"),
+        (("num_processes: 2", "num_processes: 3\nnum_machines: 2"), "holds|multiple|twice|num_machines"),
+        (("num_processes: 2", "num_processes: many"), "at least one"),
+    ],
+)
+def test_what_can_not_be_followed_is_told_in_three_parts(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        read_accelerate_file(write(tmp_path, TWO.replace(*change)))
+
+
+def test_an_unknown_entry_is_named(tmp_path: Path) -> None:
+    file = read_accelerate_file(write(tmp_path, TWO + "dynamo_config:\n  dynamo_backend: INDUCTOR\nquantum: 3\n"))
+    assert [text.split(":")[0] for text in file.ignored] == ["dynamo_config", "quantum"]
