@@ -35,6 +35,13 @@ GROUPS: dict[str, dict[str, str]] = {
         "track": "Send runs to TensorBoard, trackio, Weights & Biases or MLflow.",
         "trim": "Write a smaller model that knows only the words that some data uses.",
     },
+    "Clusters": {
+        "submit": "Train on a Slurm cluster: write one job file and submit it.",
+        "status": "Show how submitted runs are doing.",
+        "logs": "Print what a submitted run has printed.",
+        "cancel": "End the job of a submitted run.",
+        "prefetch": "Fetch model and data for nodes without a network.",
+    },
     "Recipes": {
         "ls": "List the recipes that come with seqfit.",
         "cp": "Copy one of them to a file of your own.",

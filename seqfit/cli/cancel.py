@@ -1,0 +1,24 @@
+"""`seqfit cancel RUN`: end the job of a submitted run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Directories of runs that were submitted, or of an array.")
+    ],
+) -> None:
+    """Cancel the jobs of runs. A run that was training stops at its next step, and can go on later."""
+    from seqfit.launch.slurm import cancel_job, require_slurm
+    from seqfit.launch.submission import last_submission, list_runs
+
+    require_slurm()
+    for run in (run for place in runs for run in list_runs(place)):
+        job = last_submission(run).job
+        cancel_job(job)
+        print(f"{run}: job {job} is cancelled; 'seqfit submit {run}' goes on with it")

@@ -1,0 +1,138 @@
+"""`seqfit submit RECIPE`: give a run to Slurm, or again to it, and say what to do next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seqfit.cli.arguments import OverridesArgument
+
+if TYPE_CHECKING:
+    from seqfit.launch.submit import Submitted
+
+
+def command(
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE",
+            help="Library name or YAML file; or the directory of a run that was submitted, to submit it again.",
+        ),
+    ],
+    overrides: OverridesArgument = None,
+    nodes: Annotated[int | None, typer.Option("--nodes", help="Machines; default 1.")] = None,
+    gpus_per_node: Annotated[
+        int | None, typer.Option("--gpus-per-node", help="GPUs of each, with one process a GPU; 0: CPUs. Default 1.")
+    ] = None,
+    processes_per_node: Annotated[
+        int | None, typer.Option("--processes-per-node", help="On CPUs: processes of each machine; default 1.")
+    ] = None,
+    cpus_per_process: Annotated[
+        int | None, typer.Option("--cpus-per-process", help="CPU cores of a process; default 4.")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option("--time", help="Time of the job: 90 (minutes), 4:00:00 or 2-12:00:00.")
+    ] = None,
+    partition: Annotated[str | None, typer.Option("--partition", "-p", help="Partition of the cluster.")] = None,
+    memory: Annotated[str | None, typer.Option("--memory", help="Memory of each machine, such as 64G.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Run directory to write; default: runs/NAME-TIME.")
+    ] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            "--profile",
+            metavar="FILE",
+            help="The cluster's settings; default: $SEQFIT_PROFILE or ~/.config/seqfit/cluster.yaml.",
+        ),
+    ] = None,
+    array: Annotated[
+        Path | None,
+        typer.Option("--array", metavar="FILE", help="Several runs as one job array: a line of overrides for each."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the job file and write nothing.")] = False,
+) -> None:
+    """Train on a Slurm cluster: writes the run directory with one readable job file, and submits it.
+
+    Examples: seqfit submit t5-gsm8k --nodes 2 --gpus-per-node 4 --time 4:00:00 --partition gpu;
+    seqfit submit mine.yaml --gpus-per-node 0 --processes-per-node 8 --dry-run; seqfit submit runs/mine-20260102-030405
+
+    The job is requeued when it is preempted, loses a node or runs out of time, and goes on exactly.
+    """
+    from seqfit.launch import submit as launch
+    from seqfit.launch.resources import choose_resources
+    from seqfit.launch.sbatch import build_job_file
+    from seqfit.launch.site import load_site
+    from seqfit.rundir import files
+
+    asked = {
+        "nodes": nodes,
+        "gpus_per_node": gpus_per_node,
+        "processes_per_node": processes_per_node,
+        "cpus_per_process": cpus_per_process,
+        "time": time,
+        "partition": partition,
+        "memory": memory,
+    }
+    given = {name: value for name, value in asked.items() if value is not None}
+    if launch.can_submit_again(recipe):
+        others = {"out": out, "profile": profile, "array": array, "dry_run": dry_run or None}
+        _check_alone([*(overrides or ()), *given, *(name for name, value in others.items() if value is not None)])
+        _tell(launch.submit_again(Path(recipe)))
+        return
+    site, _ = load_site(profile)
+    resources = choose_resources(site, **given)  # type: ignore[arg-type]  # each has its parameter's type
+    folder = out or files.new_run(Path(recipe).stem)
+    if array is None:
+        job, recipes = launch.prepare_job(recipe, overrides or (), folder, resources, site)
+    else:
+        lines = _read_lines(array)
+        runs = [(recipe, [*(overrides or ()), *line]) for line in lines]
+        job, recipes = launch.prepare_array(runs, folder, resources, site)
+    if dry_run:
+        print(build_job_file(job), end="")
+    else:
+        _tell(launch.submit(job, recipes))
+
+
+def _tell(submitted: Submitted) -> None:
+    from seqfit.rundir import files
+
+    one = submitted.runs[0]
+    print(f"job: {submitted.job}\njob file: {submitted.folder / files.JOB}")
+    print(f"next: seqfit status {one}; seqfit logs {one} --follow; seqfit cancel {one}")
+
+
+def _check_alone(given: list[str]) -> None:
+    """The job file of a run says everything."""
+    from seqfit.errors import RecipeError, complain
+    from seqfit.rundir import files
+
+    if given:
+        raise RecipeError(
+            complain(
+                f"'{given[0]}' is given with a run that was submitted before",
+                f"its {files.JOB} is submitted again as it is, and the run keeps its recipe",
+                f"Change the {files.JOB} itself, or submit a new run",
+            )
+        )
+
+
+def _read_lines(array: Path) -> list[list[str]]:
+    import shlex
+
+    from seqfit.errors import RecipeError, complain
+
+    try:
+        lines = [shlex.split(line, comments=True) for line in array.read_text("utf-8").splitlines()]
+    except (OSError, ValueError) as error:  # not there, not UTF-8, a quote that is not closed
+        raise RecipeError(
+            complain(
+                f"--array is '{array}': {error}",
+                "it is a text file with the overrides of one run a line",
+                "Write lines such as: seed=1 train.learning_rate=3e-4",
+            )
+        ) from error
+    return [line for line in lines if line]

@@ -1,0 +1,165 @@
+"""Site settings: what one cluster wants of every job, in a YAML file that is written once.
+
+In: a profile file, given by --profile, by $SEQFIT_PROFILE, or lying at ~/.config/seqfit/cluster.yaml. Out: a frozen
+`Site`. The one idea: a recipe says what is learnt and `seqfit submit` how many machines; what is left is the cluster's
+own, and nobody should have to type it twice.
+
+    account: def-ada                      #SBATCH --account=def-ada
+    modules: [python/3.11, cuda]    ->    module load python/3.11 cuda
+    offline: true                         export HF_HUB_OFFLINE=1
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import AfterValidator, Field, ValidationError, field_validator
+
+from seqfit.errors import RecipeError, complain
+from seqfit.recipe.mistakes import explain, report_mistakes, to_line
+from seqfit.recipe.schema import Part
+from seqfit.recipe.yaml_text import read_yaml
+
+DEFAULT_PLACE = Path("~/.config/seqfit/cluster.yaml")
+VARIABLE = "SEQFIT_PROFILE"
+_TIME = re.compile(r"\d+|\d+:\d{1,2}|\d+:\d{1,2}:\d{1,2}|\d+-\d{1,2}(:\d{1,2}){0,2}")
+
+
+def check_time(text: str) -> str:
+    """Slurm's ways to write a duration; ValueError otherwise."""
+    if not _TIME.fullmatch(text):
+        raise ValueError(f"'{text}' is not a time of Slurm's; write 90 (minutes), 4:00:00 or 2-12:00:00 (days first)")
+    return text
+
+
+def _check_word(text: str) -> str:
+    """It goes into an #SBATCH line as it is."""
+    if not text or text != "".join(text.split()):
+        raise ValueError(f"'{text}' is not one word; write it without spaces")
+    return text
+
+
+def _check_line(text: str) -> str:
+    if not text.strip() or "\n" in text:
+        raise ValueError(f"{text!r} is not one line of the shell; give several as a list, one line each")
+    return text
+
+
+def _check_option(text: str) -> str:
+    if not text.startswith("-"):
+        raise ValueError(f"'{text}' is no option of sbatch; write it with its dashes, such as --mail-type=END")
+    return _check_line(text)
+
+
+Word = Annotated[str, AfterValidator(_check_word)]
+Line = Annotated[str, AfterValidator(_check_line)]
+Time = Annotated[str, AfterValidator(check_time)]
+Folder = Literal["SEQFIT_CACHE", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE"]
+
+
+class Scratch(Part):
+    """A disk of each node's own, and what is copied there before training."""
+
+    directory: Line = Field(description="Where it is, as a node's shell writes it, such as $SLURM_TMPDIR.")
+    folders: list[Folder] = Field(
+        default=["SEQFIT_CACHE"],
+        description="Variables that name folders: each folder is copied, and the variable then names the copy.",
+    )
+
+
+class Site(Part):
+    """What a cluster wants of every job."""
+
+    account: Word | None = Field(None, description="Account that is charged.")
+    partition: Word | None = Field(None, description="Partition; --partition goes before it.")
+    qos: Word | None = Field(None, description="Quality of service.")
+    constraint: Word | None = Field(None, description="Features that nodes must have.")
+    gpu_type: Word | None = Field(None, description="Kind of GPU, such as a100, where the cluster wants it said.")
+    time: Time | None = Field(None, description="Time of a job, such as 4:00:00; --time goes before it.")
+    memory: Word | None = Field(None, description="Memory of a node, such as 64G; 0 is all of it.")
+    cpus_per_process: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="CPU cores of a process; --cpus-per-process goes before it."
+    )
+    grace_seconds: Annotated[int, Field(ge=30, le=65535)] = Field(
+        120, description="So long before the time is over training is asked to stop; Slurm may ask a minute earlier."
+    )
+    max_restarts: Annotated[int, Field(ge=0)] = Field(
+        0, description="How often torchrun starts failed processes again on the same nodes, before the job is requeued."
+    )
+    modules: list[Word] = Field(default_factory=list, description="Modules to load.")
+    setup: list[Line] = Field(
+        default_factory=list, description="Shell lines that each node runs first, such as the activation of a venv."
+    )
+    container: Line | None = Field(
+        None, description="Command that runs another inside a container: apptainer exec --nv image.sif."
+    )
+    python: Line | None = Field(
+        None, description="The Python that has seqfit; default: this one, or python where setup or container is given."
+    )
+    scratch: Scratch | None = Field(None, description="A fast disk of each node's own.")
+    offline: bool = Field(False, description="The nodes have no network: what is needed comes from 'seqfit prefetch'.")
+    environment: dict[str, str] = Field(default_factory=dict, description="Environment variables.")
+    sbatch: list[Annotated[str, AfterValidator(_check_option)]] = Field(
+        default_factory=list, description="Further options of sbatch, such as --mail-type=END."
+    )
+
+    @field_validator("environment")
+    @classmethod
+    def _named(cls, environment: dict[str, str]) -> dict[str, str]:
+        wrong = [name for name in environment if not re.fullmatch(r"[A-Za-z_]\w*", name)]
+        if wrong:
+            raise ValueError(f"'{wrong[0]}' is no name of a variable; use letters, digits and _")
+        return environment
+
+
+def load_site(given: Path | None) -> tuple[Site, Path | None]:
+    """The settings and where they are from; the defaults and None where there is no profile at all."""
+    place = find_profile(given)
+    return (Site(), None) if place is None else (read_site(place), place)
+
+
+def find_profile(given: Path | None) -> Path | None:
+    """--profile, then $SEQFIT_PROFILE, then the file in the home directory, if it is there."""
+    named = given or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
+    if named is None:
+        usual = DEFAULT_PLACE.expanduser()
+        return usual if usual.is_file() else None
+    if not named.expanduser().is_file():
+        raise RecipeError(
+            complain(
+                f"{'--profile' if given else VARIABLE} is '{named}', and there is no such file",
+                "a profile is a YAML file with a cluster's settings",
+                "Correct the path, or start from one of examples/clusters",
+            )
+        )
+    return named.expanduser()
+
+
+def read_site(place: Path) -> Site:
+    """One profile file, checked; all its mistakes are reported together."""
+    try:
+        values, repeated = read_yaml(place.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        said = " ".join(str(error).split())
+        raise RecipeError(
+            complain(f"{place}: {said}", "a profile is YAML text in UTF-8", "Correct the file there")
+        ) from error
+    if repeated:
+        raise RecipeError(complain(f"{place}, {repeated[0]}", "a field is given once", "Remove one of the two"))
+    if not isinstance(values, dict):
+        raise RecipeError(
+            complain(
+                f"{place} holds no fields",
+                "a profile is a mapping such as account: def-ada",
+                "Start from one of examples/clusters",
+            )
+        )
+    try:
+        return Site.model_validate(values)
+    except ValidationError as error:
+        mistakes = [to_line(mistake) for mistake in explain(error, values, Site)]
+        raise RecipeError(report_mistakes(str(place), mistakes)) from error

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from seqfit.cli.main import main
+from tests.launch.fixtures import FakeSlurm
+
+
+@pytest.mark.usefixtures("without_slurm")
+def test_a_dry_run_prints_the_file_and_writes_nothing(recipe_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = set(recipe_file.parent.rglob("*"))
+    options = ["--nodes", "2", "--gpus-per-node", "4", "--time", "4:00:00", "--partition", "gpu"]
+    assert main(["submit", "mine.yaml", "train.steps=9", *options, "--dry-run"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("#!/bin/bash\n# Trains the run in this folder.")
+    assert "#SBATCH --nodes=2\n" in text
+    assert set(recipe_file.parent.rglob("*")) == before
+
+
+def test_it_says_the_job_and_what_to_do_next(
+    recipe_file: Path, fake_slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["submit", "mine.yaml", "--out", "runs/a"]) == 0
+    run = recipe_file.parent / "runs/a"
+    said = capsys.readouterr().out.splitlines()
+    assert said[:2] == ["job: 17", f"job file: {run}/job.sbatch"]
+    assert said[2] == f"next: seqfit status {run}; seqfit logs {run} --follow; seqfit cancel {run}"
+    assert main(["submit", "runs/a"]) == 0  # the same file again
+    assert len(fake_slurm.asked("sbatch")) == 2
+
+
+def test_a_profile_is_used(recipe_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("site.yaml").write_text("account: def-ada\noffline: true\n")
+    assert main(["submit", "mine.yaml", "--profile", "site.yaml", "--dry-run"]) == 0
+    text = capsys.readouterr().out
+    assert "#SBATCH --account=def-ada\n" in text
+    assert "export HF_HUB_OFFLINE=1\n" in text
+
+
+def test_an_array_has_a_run_for_each_line_of_overrides(recipe_file: Path, fake_slurm: FakeSlurm) -> None:
+    Path("sweep.txt").write_text("seed=1 train.learning_rate=1e-3\n\nseed=2 'task.prefix=ask: '  # a comment\n")
+    assert main(["submit", "mine.yaml", "train.steps=3", "--array", "sweep.txt", "--out", "sweep"]) == 0
+    assert "train: " not in Path("sweep/runs.txt").read_text()
+    from seqfit.recipe.load import load_recipe
+
+    runs = [load_recipe(Path(line)) for line in Path("sweep/runs.txt").read_text().splitlines()]
+    assert [(run.seed, run.train.steps, run.task.prefix) for run in runs] == [(1, 3, ""), (2, 3, "ask: ")]
+    assert json.loads(Path("sweep/1/submissions.jsonl").read_text())["job"] == "17_1"
+    assert len(fake_slurm.asked("sbatch")) == 1
+
+
+WRONG = {
+    "a misspelt field": (["mine.yaml", "train.stepps=1"], "Did you mean 'steps'?"),
+    "no nodes": (["mine.yaml", "--nodes", "0"], "--nodes is 0. It counts from 1 on. Give --nodes 1."),
+    "a time that is none": (["mine.yaml", "--time", "4h"], "--time is '4h'."),
+    "more processes than GPUs": (
+        ["mine.yaml", "--gpus-per-node", "2", "--processes-per-node", "4"],
+        "Each GPU has one process.",
+    ),
+    "a profile that is not there": (["mine.yaml", "--profile", "no.yaml"], "there is no such file."),
+    "an array that is not there": (["mine.yaml", "--array", "no.txt"], "--array is 'no.txt'"),
+    "an array with an open quote": (["mine.yaml", "--array", "open.txt"], "No closing quotation"),
+    "a recipe that is not there": (["no.yaml"], "There is no recipe 'no.yaml'."),
+    "changes to a run that was submitted": (["runs/a", "--nodes", "2"], "Change the job.sbatch itself"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_mistake_is_told_before_anything_is_submitted(
+    case: str, recipe_file: Path, fake_slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments, said = WRONG[case]
+    Path("open.txt").write_text("task.prefix='ask: \n")
+    Path("runs/a").mkdir(parents=True)
+    Path("runs/a/job.sbatch").touch()
+    before = set(recipe_file.parent.rglob("*"))
+    assert main(["submit", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert said in error
+    assert fake_slurm.asked("sbatch") == []
+    assert set(recipe_file.parent.rglob("*")) == before
+
+
+@pytest.mark.usefixtures("without_slurm", "recipe_file")
+def test_a_machine_without_slurm_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["submit", "mine.yaml"]) == 2
+    assert "there is no sbatch on this machine." in capsys.readouterr().err
+    assert not Path("runs").exists()

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seqfit.launch.status import advise, read_standing
+from tests.launch.fixtures import FakeSlurm, write_progress
+
+
+def test_a_job_that_waits_says_why(submitted_run: Path, fake_slurm: FakeSlurm) -> None:
+    fake_slurm.says("PENDING", Reason="Priority")
+    standing = read_standing(submitted_run)
+    assert (standing.queue, standing.status, standing.step) == ("PENDING (Priority)", None, None)
+    assert advise(standing) == "seqfit logs runs/demo --follow"
+
+
+def test_a_job_that_runs_says_where_and_how_far_it_is(submitted_run: Path, fake_slurm: FakeSlurm) -> None:
+    fake_slurm.says("RUNNING", NodeList="n[1-2]", Restarts=1)
+    write_progress(submitted_run, "running", 4)
+    standing = read_standing(submitted_run)
+    assert standing.queue == "RUNNING on n[1-2] (00:01:10 of 04:00:00)"
+    assert (standing.step, standing.total_steps, standing.loss, standing.restarts) == (4, 50, 0.25, 1)
+    assert not standing.is_over
+
+
+@pytest.mark.usefixtures("fake_slurm")
+def test_a_job_that_slurm_has_forgotten_is_told_by_its_directory(submitted_run: Path) -> None:
+    write_progress(submitted_run, "finished", 50, resumed=[1.0, 2.0])
+    standing = read_standing(submitted_run)
+    assert (standing.queue, standing.status, standing.restarts) == ("not in the queue", "finished", 2)
+    assert advise(standing) == "seqfit evaluate runs/demo"
+
+
+@pytest.mark.usefixtures("fake_slurm")
+def test_a_run_that_ended_early_is_told_how_to_go_on(submitted_run: Path) -> None:
+    write_progress(submitted_run, "interrupted", 3)
+    standing = read_standing(submitted_run)
+    assert standing.is_over
+    assert advise(standing) == "see why: seqfit logs runs/demo; then go on: seqfit submit runs/demo"
+
+
+@pytest.mark.usefixtures("without_slurm")
+def test_without_slurm_the_directory_still_speaks(submitted_run: Path) -> None:
+    write_progress(submitted_run, "running", 3)
+    standing = read_standing(submitted_run)
+    assert (standing.queue, standing.step) == ("Slurm is not on this machine", 3)
+    assert "where Slurm's commands are" in advise(standing)
