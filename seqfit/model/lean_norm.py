@@ -33,7 +33,8 @@ class _RootMeanSquare(torch.autograd.Function):
         gradient_ND = gradient.reshape(-1, gradient.shape[-1])
         normed_ND = states.reshape(gradient_ND.shape) * factor_N1
         product_ND = gradient_ND * normed_ND
-        dweight_D = product_ND.sum(0) if ctx.needs_input_grad[1] else None
+        dweight_D = product_ND.sum(0).to(weight_D.dtype) if ctx.needs_input_grad[1] else None
+        weight_D = weight_D.to(product_ND.dtype)  # FSDP2 may hand it over in bf16
         share_N1 = torch.mv(product_ND, weight_D).mul_(-1 / len(weight_D))[:, None]
         dstates_ND = torch.mul(gradient_ND, weight_D, out=product_ND)
         dstates_ND.addcmul_(normed_ND, share_N1).mul_(factor_N1)

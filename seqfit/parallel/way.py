@@ -120,7 +120,7 @@ class Sharded(Way):
         settings: dict[str, Any] = {
             # Weights are sent as they are used; sums of gradients keep their digits.
             "mp_policy": MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32 if dtype else None),
-            "offload_policy": CPUOffloadPolicy() if offload else OffloadPolicy(),
+            "offload_policy": CPUOffloadPolicy(pin_memory=torch.cuda.is_available()) if offload else OffloadPolicy(),
         }
         # T5's position bias is a view, and nobody writes to it, which is what torch warns of.
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")

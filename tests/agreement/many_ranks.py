@@ -38,7 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
     "ddp, accumulating": {"micro_batch_tokens": 24},
     "ddp, padded": {"batching": "grouped", "micro_batch_tokens": 60},
     "fsdp": {"parallel": "fsdp"},
-    "fsdp, accumulating": {"parallel": "fsdp", "micro_batch_tokens": 24},
+    "fsdp, accumulating": {"parallel": "fsdp", "micro_batch_tokens": 24, "offload": True},
     "pipeline": {"parallel": "pipeline", "micro_batch_tokens": 24},
     "pipeline, recompute": {"parallel": "pipeline", "recompute": "blocks", "micro_batch_tokens": 60},
     "pipeline, gpipe": {"parallel": "pipeline", "pipeline_schedule": "gpipe", "micro_batch_tokens": 24}

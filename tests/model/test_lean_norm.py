@@ -40,3 +40,17 @@ def test_a_frozen_weight_gets_no_gradient() -> None:
     norm(states).sum().backward()
     assert norm.weight.grad is None
     assert states.grad is not None
+
+
+def test_a_weight_in_bf16_gives_gradients_of_its_own_type() -> None:
+    """FSDP2 hands weights over in bf16 where a run computes in it; the states stay in fp32."""
+    states = torch.randn(5, 8, requires_grad=True)
+    weight = torch.nn.Parameter(torch.rand(8).bfloat16())
+    norm = LeanNorm(weight, 1e-6)
+    norm(states).square().sum().backward()
+    exact, same = torch.nn.Parameter(weight.detach().float()), states.detach().clone().requires_grad_()
+    LeanNorm(exact, 1e-6)(same).square().sum().backward()
+    assert weight.grad is not None
+    assert weight.grad.dtype == torch.bfloat16
+    torch.testing.assert_close(states.grad, same.grad)
+    torch.testing.assert_close(weight.grad.float(), exact.grad, rtol=1e-2, atol=1e-2)

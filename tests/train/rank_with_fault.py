@@ -88,6 +88,21 @@ def _signal() -> None:
     TrainStep.__call__ = signalling  # type: ignore[method-assign]
 
 
+def _not_finite() -> None:
+    """A loss that is no number, on this rank alone."""
+    accumulate, call, seen = TrainStep._accumulate, TrainStep.__call__, [0]
+
+    def counting(self: TrainStep, batch: Any) -> Any:
+        seen[0] += 1
+        return call(self, batch)
+
+    def poisoned(self: TrainStep, batch: Any, terms: int) -> Any:
+        return accumulate(self, batch, terms) * (float("nan") if seen[0] == AT_STEP else 1.0)
+
+    TrainStep.__call__ = counting  # type: ignore[method-assign]
+    TrainStep._accumulate = poisoned  # type: ignore[method-assign]
+
+
 def _raise() -> None:
     call, seen = TrainStep.__call__, [0]
 
@@ -108,6 +123,7 @@ FAULTS = {
     "none": _nothing,
     "out-of-memory": _in_micro_batch,
     "out-of-memory-in-exchange": _in_exchange,
+    "not-finite": _not_finite,
     "signal": _signal,
     "error": _raise,
 }

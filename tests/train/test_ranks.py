@@ -131,6 +131,17 @@ def test_memory_that_runs_out_in_an_exchange_begins_anew_from_the_snapshot(recip
     assert_alike(alone, run)
 
 
+def test_a_number_that_is_none_in_one_process_is_skipped_by_all(recipe: Recipe, tmp_path: Path) -> None:
+    recipe["train"]["when_not_finite"] = "skip"
+    assert start_ranks(recipe, tmp_path / "run", "not-finite") == [(0, ""), (0, "")]
+    run = Run(tmp_path / "run")
+    (event,) = [event for event in run.events() if event["kind"] == "not-finite" and "step" in event["data"]]
+    assert event["data"]["step"] == 5
+    losses = [record["loss"] for record in run.steps()]
+    assert losses[4] is None
+    assert all(loss is not None for loss in losses[5:])
+
+
 def test_a_rank_that_fails_ends_the_others_at_once(recipe: Recipe, tmp_path: Path) -> None:
     started = time.monotonic()
     first, last = start_ranks(recipe, tmp_path / "run", "error")
