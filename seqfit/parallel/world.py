@@ -19,7 +19,7 @@ import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -186,7 +186,8 @@ def join_world(device_type: str) -> Iterator[World]:
     )
     try:
         hosts = dist.new_group(backend="gloo", timeout=_HOSTS_WAIT) if on_gpu else dist.group.WORLD
-        yield World(found.rank, found.size, found.local_rank, found.local_size, found.restarts, hosts)
+        world = replace(found, hosts=hosts)
+        yield replace(world, restarts=-world.lowest([-found.restarts])[0])  # a node that has just joined counts none
     finally:
         dist.destroy_process_group()
 

@@ -79,6 +79,8 @@ def train(
         with view if view is not None and world.is_first else Silent() as shown:
             path = _find_place(given, place, world, resume=resume)
             if (path / files.MANIFEST).is_file() and (resume or world.restarts):
+                if world.restarts and not resume and Run(path).status == FINISHED:
+                    return Run(path)  # a group that was started again for nothing
                 _go_on(Run(path), given, shown, world)
             else:
                 _begin(path, given, shown, world, resumes=resume or world.restarts > 0)
