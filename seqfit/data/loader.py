@@ -168,15 +168,10 @@ class Loader:
         dealt = deal_rows(rows, costs, self._share.ranks) if self._share.ranks > 1 else [rows]
         least = max(count_pieces(part, source, target, rule) for part in dealt)
         cut = [list(cut_micro_batches(part, source, target, rule, least=least)) for part in dealt]
-        micro_batches = [collate_rows(self._split, piece, rule, self._padding) for piece in cut[self._share.rank]]
-        wanted = max(map(len, cut)) if self._share.in_step else 1
-        shortest = rows[[int(np.argmin(costs))]]
-        while len(micro_batches) < wanted:
-            micro_batches.append(replace(collate_rows(self._split, shortest, rule, self._padding), counts=False))
         loads = [float(self._share.cost.costs(source[part], target[part]).sum()) for part in dealt]
         return GlobalBatch(
             rows=rows,
-            micro_batches=micro_batches,
+            micro_batches=self._collate(cut, rule, shortest=rows[[int(np.argmin(costs))]]),
             epoch=epoch,
             examples=len(rows),
             source_tokens=int(source[rows].sum()),
@@ -185,3 +180,11 @@ class Loader:
             rule=rule,
             imbalance=max(loads) / (sum(loads) / len(loads)) - 1,
         )
+
+    def _collate(self, cut: list[list[Rows]], rule: MicroBatchRule, shortest: Rows) -> list[MicroBatch]:
+        """This rank's micro-batches, with as many that don't count as it takes to keep up with the others."""
+        own = [collate_rows(self._split, piece, rule, self._padding) for piece in cut[self._share.rank]]
+        wanted = max(map(len, cut)) if self._share.in_step else 1
+        for _ in range(wanted - len(own)):
+            own.append(replace(collate_rows(self._split, shortest, rule, self._padding), counts=False))
+        return own

@@ -169,9 +169,12 @@ class Skeleton:
     It is made before anything is plugged into the model that learns: what is plugged in belongs to one model.
     """
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, device: torch.device) -> None:
         hollow = {id(weight): _without_values(weight) for weight in model.parameters()}
         self.model: PreTrainedModel = copy.deepcopy(model, dict(hollow))
+        for module in self.model.modules():
+            for name, buffer in module._buffers.items():
+                module._buffers[name] = None if buffer is None else buffer.to(device)
 
     @contextmanager
     def filled(self, way: Way) -> Iterator[PreTrainedModel]:

@@ -114,7 +114,7 @@ def build_job(
     before_bytes = psutil.Process().memory_info().rss
     is_spread = world.size > 1 and strategy.parallel in ("fsdp", "pipeline")  # no device need have room for the whole
     learner = _build_learner(recipe, strategy, torch.device("cpu") if is_spread else device, corpus)
-    skeleton = Skeleton(learner.model) if is_spread else None
+    skeleton = Skeleton(learner.model, device) if is_spread else None
     split = learner.data.splits["train"]
     lengths = float(split.source_lengths.mean()), float(split.target_lengths.mean())
     built = build_step(learner.model, recipe.train, strategy, precision, world=world, lengths=lengths)

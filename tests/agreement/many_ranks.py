@@ -86,7 +86,7 @@ def train(
     kind: Any = "classifier" if is_classifier(folder) else "text-to-text"
     torch.manual_seed(0)  # of a classifier's fresh head
     model = load_model(ModelRecipe(path=folder, kind=kind, dropout=0.0), LABELS).to(dtype).train()
-    skeleton = Skeleton(model)
+    skeleton = Skeleton(model, torch.device("cpu"))
     built = build_step(model, TRAIN, strategy, Precision("fp32", torch.device("cpu"), ""), world=world)
     way = built.step.way
     shape, _ = read_model_shape(model.config.to_dict())
