@@ -28,6 +28,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "data": "Show the data as the model sees it: examples, lengths, truncation, overlap.",
         "plan": "Predict memory and time on any card, and choose the fastest way that fits.",
         "train": "Fine-tune a model; writes a run directory.",
+        "scale": "Measure how steps scale over processes here; predict it for up to hundreds of GPUs.",
         "profile": "Show where a step's time and memory go, and what to change.",
         "evaluate": "Score a run's model; writes metrics and predictions.",
         "predict": "Answer lines from a file or standard input with a run's model.",

@@ -158,10 +158,14 @@ def _repeat(
     resume: bool,
 ) -> list[str]:
     """The command as each process gets it, with the run directory that is now known."""
+    from seqfit.cli.main import TRUST
+    from seqfit.hub import is_remote_code_trusted
+
     options = {"--out": str(folder), "--data": data, "--task": task, "--model": model, "--memory-limit": memory_limit}
     given = [word for name, value in options.items() if value is not None for word in (name, value)]
     words = [word for word in [recipe, *(overrides or [])] if word is not None]
-    return ["train", *words, *given, *(["--resume"] if resume else [])]
+    trust = [TRUST] if is_remote_code_trusted() else []
+    return ["train", *words, *given, *(["--resume"] if resume else []), *trust]
 
 
 def _parse_limit(text: str | None) -> int | None:

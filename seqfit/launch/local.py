@@ -16,16 +16,15 @@ import os
 import signal
 import sys
 import tempfile
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from seqfit.errors import PeerLost, RecipeError, SeqfitError, Stopped, TrainingFailed, complain
-from seqfit.rundir.notes import read_notes
+from seqfit.rundir.notes import FAULTS, find_fault
 
 SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
 _ASKED = "SEQFIT_PROCESSES"
@@ -60,7 +59,7 @@ def launch(words: Sequence[str], run: Path, place: Place, *, max_restarts: int, 
     from torch.distributed.launcher.api import elastic_launch
 
     _check(place)
-    with tempfile.TemporaryDirectory(prefix="seqfit-") as logs, _environment(place):
+    with tempfile.TemporaryDirectory(prefix="seqfit-") as logs, _environment(place, logs):
         config = _configure(Path(logs), place, max_restarts, grace_seconds)
         try:
             elastic_launch(config, sys.executable)("-m", "seqfit", *words)
@@ -107,7 +106,7 @@ def _configure(logs: Path, place: Place, max_restarts: int, grace_seconds: int) 
         min_nodes=place.machines,
         max_nodes=place.machines,
         nproc_per_node=place.processes,
-        run_id="seqfit" if place.machines > 1 else f"seqfit-{os.getpid()}",
+        run_id="seqfit" if place.machines > 1 else uuid.uuid4().hex,
         max_restarts=max_restarts,
         signals_to_handle=SIGNALS,
         shutdown_timeout=grace_seconds,
@@ -117,12 +116,15 @@ def _configure(logs: Path, place: Place, max_restarts: int, grace_seconds: int) 
 
 
 @contextmanager
-def _environment(place: Place) -> Iterator[None]:
+def _environment(place: Place, faults: str) -> Iterator[None]:
     """What the processes need besides torchrun's own; each gets its share of the cores."""
     before = dict(os.environ)
     os.environ[_ASKED] = str(place.processes * place.machines)
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (psutil.cpu_count() or 1) // place.processes)))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // place.processes)))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    os.environ[FAULTS] = faults
+    # One store for all starts would hand the addresses of processes that are gone to those that come after them.
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     try:
         yield
     finally:
@@ -132,11 +134,11 @@ def _environment(place: Place) -> Iterator[None]:
 
 def _explain(run: Path, logs: Path, rank: int, failure: Any) -> SeqfitError:
     """The error of the process that failed first: its note, or the end of what it has printed."""
+    fault = find_fault(logs)
+    if fault is not None:
+        return fault
     kinds: dict[int, type[SeqfitError]] = {kind.exit_code: kind for kind in (SeqfitError, TrainingFailed, Stopped)}
     kind = kinds.get(failure.exitcode, PeerLost)
-    for note in read_notes(run):
-        if note["kind"] == "failed":
-            return TrainingFailed(f"rank {note['rank']}: {note['message']}")
     printed = sorted(logs.glob(f"*/*/{rank}/stderr.log"))
     lines = printed[-1].read_text("utf-8", errors="replace").splitlines() if printed else []
     end = "\n".join(lines[-_SHOWN_LINES:])

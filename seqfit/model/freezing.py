@@ -13,11 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
 from seqfit.model.blocks import find_blocks
 from seqfit.units import format_count
+
+_SUMMED_AT_ONCE = 1 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -73,3 +76,14 @@ def _each_once(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
 def _without(parameters: Iterable[nn.Parameter], kept: Iterable[nn.Parameter]) -> list[nn.Parameter]:
     spared = {id(parameter) for parameter in kept}
     return [parameter for parameter in parameters if id(parameter) not in spared]
+
+
+def sum_frozen_bits(model: nn.Module) -> int:
+    """A number that changes with any byte of a weight that does not learn, and with its place; 0 where all learn."""
+    whole = 0
+    for weight in model.parameters():
+        if not weight.requires_grad:
+            for bits in weight.detach().contiguous().flatten().view(torch.uint8).split(_SUMMED_AT_ONCE):
+                places = torch.arange(1, 2 * len(bits), 2, device=bits.device)  # int64, which wraps around
+                whole = (whole * 31 + int((bits * (places * places * 2654435761 + places)).sum())) % 2**61
+    return whole

@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
@@ -113,11 +114,13 @@ class Sharded(Way):
     saves_shards = True
     has_shards = True
 
-    def __init__(self, model: LossModel, world: World, *, precision: str, offload: bool) -> None:
+    def __init__(self, model: LossModel, world: World, device: torch.device, *, precision: str, offload: bool) -> None:
         super().__init__(model, world)
         self.factor = world.size
+        self._device = device
         dtype = {"bf16": torch.bfloat16}.get(precision)
         settings: dict[str, Any] = {
+            "mesh": init_device_mesh(device.type, (world.size,)),
             # Weights are sent as they are used; sums of gradients keep their digits.
             "mp_policy": MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32 if dtype else None),
             "offload_policy": CPUOffloadPolicy(pin_memory=torch.cuda.is_available()) if offload else OffloadPolicy(),
@@ -138,7 +141,8 @@ class Sharded(Way):
     def whole_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Gathered one by one."""
         for name, weight in self.model.model.named_parameters():
-            yield name, weight.full_tensor().detach() if isinstance(weight, DTensor) else weight.detach()
+            whole = weight.full_tensor() if isinstance(weight, DTensor) else weight
+            yield name, whole.detach().to(self._device)  # where evaluations run; offloaded ones lie on the host
 
 
 class Pipelined(Way):

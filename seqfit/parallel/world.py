@@ -44,6 +44,7 @@ class World:
     local_rank: int = 0  # on its host
     local_size: int = 1
     restarts: int = 0  # of the whole group, by torchrun
+    launch: str | None = None  # what all starts of the group by one launcher have in common
     hosts: dist.ProcessGroup | None = None  # None: nobody to talk to
 
     @property
@@ -120,6 +121,7 @@ def read_world(environment: Mapping[str, str]) -> World:
             local_rank=int(environment.get("LOCAL_RANK", "0")),
             local_size=int(environment.get("LOCAL_WORLD_SIZE", "1")),
             restarts=int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")),
+            launch=_name_launch(environment.get("TORCHELASTIC_RUN_ID")),
         )
     if (
         int(environment.get("SLURM_NTASKS", "1")) > 1
@@ -132,6 +134,7 @@ def read_world(environment: Mapping[str, str]) -> World:
             local_rank=int(environment["SLURM_LOCALID"]),
             local_size=_count_local_tasks(environment),
             restarts=int(environment.get("SLURM_RESTART_COUNT", "0")),
+            launch=_name_launch(environment.get("SLURM_JOB_ID")),
         )
     return ALONE
 
@@ -164,7 +167,7 @@ def join_world(device_type: str) -> Iterator[World]:
     found = read_world(os.environ)
     check_count(found, os.environ)
     if found.size == 1:
-        yield ALONE if found.restarts == 0 else World(restarts=found.restarts)
+        yield World(restarts=found.restarts, launch=found.launch)
         return
     if dist.is_initialized():
         raise RunError(
@@ -174,22 +177,40 @@ def join_world(device_type: str) -> Iterator[World]:
                 "Call seqfit.train before, or without, dist.init_process_group",
             )
         )
-    if device_type == "cuda":
-        torch.cuda.set_device(found.local_rank % torch.cuda.device_count())
-    _set_meeting_place(found)
     on_gpu = device_type == "cuda"
-    dist.init_process_group(
-        "nccl" if on_gpu else "gloo",
-        rank=found.rank,
-        world_size=found.size,
-        timeout=_DEVICES_WAIT if on_gpu else _HOSTS_WAIT,
-    )
+    if on_gpu:
+        _choose_card(found)
+    _set_meeting_place(found)
     try:
-        hosts = dist.new_group(backend="gloo", timeout=_HOSTS_WAIT) if on_gpu else dist.group.WORLD
-        world = replace(found, hosts=hosts)
+        # Offloaded shards are exchanged on the host.
+        backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+        dist.init_process_group(backend, rank=found.rank, world_size=found.size, timeout=_DEVICES_WAIT)
+        world = replace(found, hosts=dist.new_group(backend="gloo", timeout=_HOSTS_WAIT))
         yield replace(world, restarts=-world.lowest([-found.restarts])[0])  # a node that has just joined counts none
-    finally:
+    except Exception as error:
+        if is_lost_peer(error):
+            raise explain_lost_peer(error) from error
+        raise
+    if dist.is_initialized():  # after an error the others may never come to this
         dist.destroy_process_group()
+
+
+def _name_launch(name: str | None) -> str | None:
+    """torchrun calls a group 'none' that was given no name: it can't be told from another one."""
+    return None if name in (None, "", "none") else name
+
+
+def _choose_card(world: World) -> None:
+    cards = torch.cuda.device_count()
+    if world.local_size > cards:
+        raise RunError(
+            complain(
+                f"{world.local_size} processes are started on a machine with {cards} GPUs",
+                "each process needs a GPU of its own",
+                f"Start {cards} of them, or set strategy.device=cpu",
+            )
+        )
+    torch.cuda.set_device(world.local_rank % cards)  # Slurm may show each process its own card alone
 
 
 def is_lost_peer(error: BaseException) -> bool:

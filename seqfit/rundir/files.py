@@ -7,7 +7,7 @@ runs/demo-20260102-030405/
   sensors.json                                     what that process reads, and why it lacks what it lacks
   checkpoint/                                      the best model, Hugging Face layout
   snapshots/step-00000120/                         all that an exact resume needs, the last few and the best
-  ranks/                                           what processes besides the first have printed or left as a note
+  ranks/                                           notes of processes that could not go on
   .lock                                            held by the process that writes
   evaluation-test.json                             scores and predictions, written by `seqfit evaluate`
   summary.html

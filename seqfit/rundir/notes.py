@@ -4,17 +4,48 @@ In: what went wrong in a process that is about to end. Out: one small file a pro
 turns into events and removes. Only the first process writes records, and it may not live to hear of the others.
 
     ranks/rank-1.json    {"rank": 1, "kind": "out-of-memory", "message": "...", "data": {"step": 7, ...}}
+
+A fault of the user's own (exit codes 2 and 3) is no better after a restart. Where the launcher has named a folder for
+them, it is left there, and every later start of the same group ends at once with the same message.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
+from seqfit.errors import SeqfitError, TrainingFailed
 from seqfit.rundir import files
 from seqfit.rundir.masking import mask_data, mask_text
 from seqfit.rundir.writer import write_whole
+
+FAULTS = "SEQFIT_FAULTS"  # the folder that a launcher gives its processes
+_OWN_FAULTS = {kind.exit_code: kind for kind in (SeqfitError, TrainingFailed)}
+
+
+def leave_fault(rank: int, error: SeqfitError) -> None:
+    """So that no restart meets it again."""
+    folder = os.environ.get(FAULTS)
+    if folder is not None and error.exit_code in _OWN_FAULTS:
+        write_note(Path(folder), rank, "fault", str(error), exit_code=error.exit_code)
+
+
+def find_fault(folder: Path) -> SeqfitError | None:
+    """What a process has left, as it was raised."""
+    for note in read_notes(folder):
+        if note["kind"] == "fault":
+            return _OWN_FAULTS[note["data"]["exit_code"]](note["message"])
+    return None
+
+
+def check_no_fault(restarts: int) -> None:
+    """Raises what an earlier start of this group has left."""
+    folder = os.environ.get(FAULTS)
+    fault = find_fault(Path(folder)) if folder is not None and restarts else None
+    if fault is not None:
+        raise fault
 
 
 def write_note(run: Path, rank: int, kind: str, message: str, **data: Any) -> None:

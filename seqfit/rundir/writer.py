@@ -246,12 +246,14 @@ def _take_lock(path: Path) -> int:
     lock = os.open(path / files.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+    except OSError as error:
         os.close(lock)
+        taken = isinstance(error, BlockingIOError)
+        given = f"another process is writing '{path}'" if taken else f"'{path}' can't be locked ({error.strerror})"
         raise RunError(
             complain(
-                f"another process is writing '{path}'",
-                "one process at a time may write a run directory",
+                given,
+                "one process at a time may write a run directory, which a lock sees to",
                 "Wait until it ends, or choose another directory with --out",
             )
         ) from error

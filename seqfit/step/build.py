@@ -103,7 +103,7 @@ def _build_way(
     if world.size == 1:
         return Way(model)
     if strategy.parallel == "fsdp":
-        return Sharded(model, world, precision=precision.name, offload=strategy.offload)
+        return Sharded(model, world, precision.device, precision=precision.name, offload=strategy.offload)
     if strategy.parallel == "pipeline":
         by_time = strategy.pipeline_balance == "time"
         pipeline = Pipeline(

@@ -105,6 +105,13 @@ def _find_parallel_conflicts(strategy: Strategy, train: TrainRecipe) -> list[Mis
             "Set strategy.parallel=ddp or pipeline, or use AdamW",
         )
         mistakes.append((("strategy", "parallel"), sentence))
+    if way == "fsdp" and train.when_not_finite == "higher-precision-retry":
+        sentence = complain(
+            "it is 'fsdp' and train.when_not_finite is 'higher-precision-retry'",
+            "weights are sent in the precision that a run begins with",
+            "Set train.when_not_finite=skip or stop, or strategy.parallel=ddp",
+        )
+        mistakes.append((("strategy", "parallel"), sentence))
     if strategy.offload and way != "fsdp":
         sentence = complain(
             f"it is on and strategy.parallel is '{way}'",

@@ -25,6 +25,7 @@ from seqfit.evaluate.answer import Answerer, build_padding, explain_fallback
 from seqfit.evaluate.score import choose_metrics
 from seqfit.model.build import check_vocabulary, load_model, load_position_limit, load_tokenizer
 from seqfit.model.flops import build_cost_model, read_model_shape
+from seqfit.model.freezing import sum_frozen_bits
 from seqfit.model.trim_words import KeptWords
 from seqfit.model.trimmed_weights import choose_vocabulary, load_trimmed_model
 from seqfit.parallel.way import Skeleton, Way
@@ -60,6 +61,7 @@ class Job:
     data_fingerprint: str
     forecast: Forecast
     before_bytes: int  # of the process, before its model came
+    frozen_bits: int = 0  # of the weights that do not learn: whether they are the same after a resume
     skeleton: Skeleton | None = None  # what is evaluated and saved where no process has the whole model
     events: Events = field(default_factory=list)  # what was decided while building it
 
@@ -115,6 +117,7 @@ def build_job(
     is_spread = world.size > 1 and strategy.parallel in ("fsdp", "pipeline")  # no device need have room for the whole
     learner = _build_learner(recipe, strategy, torch.device("cpu") if is_spread else device, corpus)
     skeleton = Skeleton(learner.model, device) if is_spread else None
+    frozen_bits = sum_frozen_bits(learner.model)  # before it is cut: each process would have another sum
     split = learner.data.splits["train"]
     lengths = float(split.source_lengths.mean()), float(split.target_lengths.mean())
     built = build_step(learner.model, recipe.train, strategy, precision, world=world, lengths=lengths)
@@ -147,6 +150,7 @@ def build_job(
         data_fingerprint=learner.data.fingerprint,
         forecast=forecast,
         before_bytes=before_bytes,
+        frozen_bits=frozen_bits,
         skeleton=skeleton,
         events=[
             *_say_limit(memory_limit_bytes),
@@ -174,7 +178,8 @@ def _forecast(
     chosen, events = None, []
     if world.is_first:
         alone = make_forecast(recipe, data, device, words=words, memory_limit_bytes=memory_limit_bytes)
-        chosen, events = alone.strategy.model_dump(mode="json"), alone.events
+        not_here = {} if recipe.strategy else {"optimizer_in_backward": False}  # which a plan for one may choose
+        chosen, events = alone.strategy.model_copy(update=not_here).model_dump(mode="json"), alone.events
     events = [(kind, f"one process: {message}") for kind, message in events]
     return Forecast(Strategy.model_validate(world.follow(chosen)), None, None, events)
 

@@ -125,6 +125,7 @@ class TrainingLoop:
     def _stop(self) -> None:
         self._snapshots.take()
         self._snapshots.wait()
+        self._step.way.world.wait()  # nobody leaves, and is seen to leave, while the first one writes
         self._stopping.raise_stopped(self._progress.step, self._writer.path)
 
     def _batches(self) -> Generator[GlobalBatch]:
@@ -143,8 +144,14 @@ class TrainingLoop:
         return batch.epoch.is_integer() if every is None else number % every == 0
 
     def keep_something(self) -> bool:
-        """Keep the model as it is now where there is no checkpoint yet; whether that was needed."""
+        """Keep the model as it is now where there is no checkpoint yet; whether that was needed.
+
+        Of several processes only if all know that they stop: one that is interrupted twice leaves at once.
+        """
+        if self._step.way.world.size > 1 and not self._stopping.requested:
+            return False
         if self._step.way.world.follow(self._judge.checkpoint.is_dir()):
             return False
         self._judge.save()
+        self._step.way.world.wait()
         return True

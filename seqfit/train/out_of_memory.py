@@ -141,7 +141,7 @@ class Recovery:
 
     def _make_smaller(self, number: int, batch: GlobalBatch) -> None:
         """Halve what failed; of several processes the lowest half counts for all."""
-        failed, tokens, where = batch.micro_batches[self._step.micro_batch], self._lowest_tokens, None
+        failed, tokens, where = self._find_failed(batch), self._lowest_tokens, None
         if not self._others_failed:
             tokens, where = self._halve(number, failed)
             if self._world.size > 1 and self._has_agreed:
@@ -158,8 +158,14 @@ class Recovery:
         )
         self._writer.sync()
 
+    def _find_failed(self, batch: GlobalBatch) -> MicroBatch:
+        """The micro-batch that it failed with; where all run in step, who knows: the largest."""
+        if not self._step.way.in_step:
+            return batch.micro_batches[self._step.micro_batch]
+        return max(batch.micro_batches, key=lambda micro: (micro.examples > 1, _count_tokens(micro)))
+
     def _halve(self, number: int, failed: MicroBatch) -> tuple[int, str]:
-        tokens = failed.source_tokens + failed.target_tokens + failed.padded_tokens
+        tokens = _count_tokens(failed)
         who = "" if self._world.size == 1 else f"rank {self._world.rank}, "
         where = f"{who}step {number}, a micro-batch of {failed.examples} examples and {tokens} tokens"
         if failed.examples == 1:
@@ -185,6 +191,10 @@ class Recovery:
                 "A launcher does that by itself (--max-restarts); else go on with seqfit train --resume",
             )
         )
+
+
+def _count_tokens(micro_batch: MicroBatch) -> int:
+    return micro_batch.source_tokens + micro_batch.target_tokens + micro_batch.padded_tokens
 
 
 def find_cuts(events: Iterable[Mapping[str, Any]], after: int) -> dict[int, int]:

@@ -21,7 +21,6 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor
 
 from seqfit.evaluate.answer import Answerer
 from seqfit.rundir.manifest import collect_versions
@@ -36,7 +35,6 @@ from seqfit.train.snapshot import Snapshot
 from seqfit.train.step_log import StepLog
 
 _EVALUATION_SIZES = ("batch_tokens", "decoded_rows")
-_HASHED_AT_ONCE = 1 << 20  # elements
 
 
 @dataclass
@@ -86,7 +84,7 @@ class Progress:
         allocate_state(step.optimizer)
         live, _ = self._read_live()
         states: dict[str, torch.Tensor] = {}
-        if facts["identity"]["processes"] == world.size:  # else each goes on with the seed that it began with
+        if facts["identity"].get("processes") == world.size:  # else each goes on with the seed that it began with
             states = {name: torch.empty_like(state) for name, state in read_torch_states().items()}
         copy_tensors(snapshot, live | {f"random/{world.rank}/{name}": state for name, state in states.items()})
         restore_values(step.optimizer, step.model, facts["optimizer"])
@@ -129,7 +127,7 @@ def identify(job: Job) -> dict[str, Any]:
         "threads": None if on_gpu else torch.get_num_threads(),
         "precision": job.step.precision.name,
         **{name: versions.get(name) for name in ("torch", "transformers", "seqfit", "peft", "bitsandbytes", "torchao")},
-        "frozen weights": _sum_frozen_bits(job.step.model),
+        "frozen weights": job.frozen_bits,
     }
 
 
@@ -149,18 +147,6 @@ def _learning_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     learning = {name: weight.detach() for name, weight in model.named_parameters() if weight.requires_grad}
     saved = model.state_dict()
     return learning | {name: buffer for name, buffer in model.named_buffers() if name in saved}
-
-
-def _sum_frozen_bits(model: torch.nn.Module) -> int:
-    """A number that changes with any byte and its place; made where the weights are."""
-    whole = 0
-    for weight in model.parameters():
-        if not weight.requires_grad:
-            local = weight.to_local() if isinstance(weight, DTensor) else weight
-            for bits in local.detach().contiguous().flatten().view(torch.uint8).split(_HASHED_AT_ONCE):
-                places = torch.arange(1, 2 * len(bits), 2, device=bits.device)  # int64, which wraps around
-                whole = (whole * 31 + int((bits * (places * places * 2654435761 + places)).sum())) % 2**61
-    return whole
 
 
 def _to_json(value: Any) -> Any:

@@ -20,7 +20,7 @@ import torch
 
 from seqfit.checks import load_checked_recipe
 from seqfit.data.tokenize import PreparedData
-from seqfit.errors import PeerLost, Stopped, TrainingFailed, complain
+from seqfit.errors import PeerLost, SeqfitError, Stopped, TrainingFailed, complain
 from seqfit.hub import went_offline
 from seqfit.model.build import count_parameters
 from seqfit.parallel.world import World, explain_lost_peer, is_lost_peer, join_world
@@ -29,7 +29,7 @@ from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files
 from seqfit.rundir.manifest import collect_versions, find_commit
 from seqfit.rundir.masking import mask_text
-from seqfit.rundir.notes import read_notes, remove_notes, write_note
+from seqfit.rundir.notes import check_no_fault, leave_fault, read_notes, remove_notes
 from seqfit.rundir.records import BETWEEN_STEPS
 from seqfit.rundir.run import Run
 from seqfit.rundir.writer import NoWriter, RunWriter
@@ -74,17 +74,31 @@ def train(
     """
     place = Path(recipe) if isinstance(recipe, str | Path) else None
     name = name or ("run" if place is None else place.stem)
+    given = _Given(recipe, overrides, name, None if out is None else Path(out), memory_limit_bytes)
     with join_world(choose_device(load_strategy(load_checked_recipe(recipe, overrides))).type) as world:
-        given = _Given(recipe, overrides, name, None if out is None else Path(out), memory_limit_bytes)
-        with view if view is not None and world.is_first else Silent() as shown:
-            path = _find_place(given, place, world, resume=resume)
-            if (path / files.MANIFEST).is_file() and (resume or world.restarts):
-                if world.restarts and not resume and Run(path).status == FINISHED:
-                    return Run(path)  # a group that was started again for nothing
-                _go_on(Run(path), given, shown, world)
-            else:
-                _begin(path, given, shown, world, resumes=resume or world.restarts > 0)
+        check_no_fault(world.restarts)
+        try:
+            with view if view is not None and world.is_first else Silent() as shown:
+                return _train_in(world, given, place, shown, resume=resume)
+        except SeqfitError as error:
+            if world.size > 1:
+                leave_fault(world.rank, error)
+            raise
+
+
+def _train_in(world: World, given: _Given, place: Path | None, view: View, *, resume: bool) -> Run:
+    path = _find_place(given, place, world, resume=resume)
+    run = world.follow(_read_manifest(path) if world.is_first else None)
+    is_ours = run is not None and world.launch is not None and run.get("launch") == world.launch
+    if run is None or not (resume or is_ours):
+        _begin(path, given, view, world, resumes=resume or world.restarts > 0)
+    elif resume or run.get("status") != FINISHED:  # else the group was started again for nothing
+        _go_on(Run(path), given, view, world)
     return Run(path)
+
+
+def _read_manifest(path: Path) -> dict[str, Any] | None:
+    return Run(path).manifest if (path / files.MANIFEST).is_file() else None
 
 
 @dataclass(frozen=True)
@@ -122,9 +136,7 @@ def _begin(path: Path, given: _Given, view: View, world: World, *, resumes: bool
 
 def _go_on(run: Run, given: _Given, view: View, world: World) -> None:
     """From the newest snapshot, or from the beginning where there is none yet."""
-    if world.restarts == 0 and (
-        given.overrides or not (isinstance(given.recipe, str | Path) and Path(given.recipe) == run.path)
-    ):
+    if given.overrides or not (isinstance(given.recipe, str | Path) and Path(given.recipe) == run.path):
         check_same_recipe(run, anchor_paths(load_checked_recipe(given.recipe, given.overrides)))
     used = load_earlier_recipe(run)
     writer = RunWriter.reopen(run.path, listener=view.event) if world.is_first else NoWriter(run.path)
@@ -137,8 +149,8 @@ def _go_on(run: Run, given: _Given, view: View, world: World) -> None:
         changed = None if snapshot is None else check_exact(run.path, snapshot, job)
         if changed is not None:
             writer.event("resume", changed)
-        cuts = find_cuts(run.events(), after=0 if snapshot is None else snapshot.step)
-        world.wait()  # all have read the records that the first one is about to cut
+        found = find_cuts(run.events() if world.is_first else [], after=0 if snapshot is None else snapshot.step)
+        cuts = dict(world.follow(list(found.items())))
         if snapshot is None:
             writer.forget_after(-1)
         else:
@@ -150,17 +162,11 @@ def _go_on(run: Run, given: _Given, view: View, world: World) -> None:
 
 
 def _hear_notes(run: Run, writer: RunWriter, world: World) -> None:
-    """What processes have left behind becomes events. A fault that no restart mends ends the run again at once."""
-    notes = read_notes(run.path)
-    fatal = [note for note in notes if note["kind"] == "failed"] if world.restarts else []
-    if fatal:
-        raise TrainingFailed(fatal[0]["message"])
-    world.wait()
+    """What processes have left behind becomes events."""
     if world.is_first:
-        for note in notes:
+        for note in read_notes(run.path):
             writer.event(note["kind"], note["message"], **note["data"])
         remove_notes(run.path)
-    world.wait()
 
 
 def _find_snapshot(run: Run, writer: RunWriter, world: World) -> Snapshot | None:
@@ -169,7 +175,7 @@ def _find_snapshot(run: Run, writer: RunWriter, world: World) -> Snapshot | None
     step = world.follow(None if found is None else found.step)
     if world.is_first or step is None:
         return found
-    return load_snapshot(snapshot_folder(run.path, step))
+    return load_snapshot(snapshot_folder(run.path, step), is_checked=True)
 
 
 def _write_start(writer: RunWriter, job: Job, data: PreparedData) -> None:
@@ -179,12 +185,13 @@ def _write_start(writer: RunWriter, job: Job, data: PreparedData) -> None:
     writer.write_manifest(
         status="running",
         started=time.time(),
+        launch=job.step.way.world.launch,
         command=mask_text(" ".join(sys.argv)),
         versions=collect_versions(),
         commit=find_commit(),
         hardware=describe_hardware(job.step.precision.device),
         precision=job.step.precision.name,
-        parameters=count_parameters(job.step.model),
+        parameters=count_parameters(job.answerer.model),
         total_steps=job.total_steps,
         data={
             "fingerprint": data.fingerprint,
@@ -224,8 +231,6 @@ def _train(job: Job, writer: RunWriter, view: View, prepare: Callable[[TrainingL
             status = "interrupted"
             raise explain_lost_peer(error) from error
         writer.event("failed", f"{type(error).__name__}: {error}")
-        if world.size > 1:
-            write_note(writer.path, world.rank, "failed", str(error))
         if is_out_of_memory(error):
             raise _explain_memory(error) from error
         raise
@@ -284,7 +289,7 @@ def _judge_forecast(job: Job, loop: TrainingLoop, writer: RunWriter) -> dict[str
 def _headline(job: Job) -> str:
     count = torch.get_num_threads()
     threads = f", {count} thread{'' if count == 1 else 's'}" if job.step.precision.device.type == "cpu" else ""
-    parameters = format_count(count_parameters(job.step.model))
+    parameters = format_count(count_parameters(job.answerer.model))
     batch = job.recipe.train
     size = f"{batch.batch_tokens} tokens" if batch.batch_tokens else f"{batch.examples_per_step} examples"
     return (

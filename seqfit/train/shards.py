@@ -17,10 +17,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.tensor import DTensor, distribute_tensor
 
+from seqfit.errors import RunError, complain
 from seqfit.parallel.world import World
 from seqfit.train.snapshot import SHARDS, Shards, Snapshot, SnapshotDraft, told_failures
 
@@ -32,25 +35,50 @@ def write_shards(run: Path, snapshot: Snapshot, world: World, *, keep: int) -> N
         if world.is_first:
             draft.begin()
         world.wait()
-        with _quiet_torch():
-            storage = HuggingFaceStorageWriter(str(draft.folder / SHARDS), save_distributed=True)
-            plain = {name: tensor.detach() for name, tensor in snapshot.tensors.items()}
-            save(plain, storage_writer=storage, process_group=world.hosts)
-        world.wait()
+        try:
+            with _quiet_torch():
+                storage = HuggingFaceStorageWriter(str(draft.folder / SHARDS), save_distributed=True)
+                plain = {name: tensor.detach() for name, tensor in snapshot.tensors.items()}
+                save(plain, storage_writer=storage, process_group=world.hosts)
+        except CheckpointException as error:  # on all of them, whoever has failed; it is no Exception
+            if world.is_first:
+                draft.drop()
+            raise OSError(_first_reason(error)) from error
+        own = [path.name for path in (draft.folder / SHARDS).glob(f"shard-{world.rank + 1:05d}-*")]
+        names = [f"{SHARDS}/{name}" for part in world.gather(own) for name in part]
         if world.is_first:
-            draft.finish(snapshot.facts, keep=keep)
+            draft.finish(snapshot.facts, keep=keep, written=names)
         world.wait()
 
 
 def copy_tensors(snapshot: Snapshot, live: Mapping[str, torch.Tensor]) -> None:
     """Into the tensors of a run that goes on; each is read when its turn comes."""
     if isinstance(snapshot.tensors, Shards):
-        with _quiet_torch():
-            load(dict(live), storage_reader=HuggingFaceStorageReader(str(snapshot.tensors.folder)))
+        try:
+            with _quiet_torch():
+                load(dict(live), storage_reader=HuggingFaceStorageReader(str(snapshot.tensors.folder)))
+        except CheckpointException as error:
+            raise RunError(
+                complain(
+                    f"the snapshot '{snapshot.tensors.folder.parent}' can't be read ({_first_reason(error)})",
+                    "every process needs its part of it",
+                    "Remove that folder: the run then goes on from the one before",
+                )
+            ) from error
         return
     with torch.no_grad():
         for name, tensor in live.items():
-            tensor.copy_(snapshot.tensors[name])
+            value = snapshot.tensors[name]
+            if isinstance(tensor, DTensor):  # of a run that was one process's: each takes its part
+                value = distribute_tensor(value.to(tensor.device), tensor.device_mesh, tensor.placements)
+            tensor.copy_(value)
+
+
+def _first_reason(error: CheckpointException) -> str:
+    """torch gathers what went wrong by rank; the first that failed."""
+    rank, failure = min(error.failures.items())
+    reason = failure[0] if isinstance(failure, tuple) else failure
+    return f"rank {rank}: {getattr(reason, 'strerror', None) or reason}"
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +91,7 @@ class SnapshotWriter:
             draft.begin()
             try:
                 save_file(_without_sharing(snapshot.tensors), draft.folder / _STATE)
-                draft.finish(snapshot.facts, keep=self._keep)
+                draft.finish(snapshot.facts, keep=self._keep, written=[_STATE])
             except BaseException:
                 draft.drop()
                 raise
@@ -133,14 +133,14 @@ class SnapshotDraft:
         """It can't be finished."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def finish(self, facts: Mapping[str, Any], *, keep: int) -> None:
+    def finish(self, facts: Mapping[str, Any], *, keep: int, written: Sequence[str]) -> None:
         """Hash what was written, add the facts, give the folder its name, and remove what is no longer needed."""
-        written = sorted(path for path in self.folder.rglob("*") if path.is_file())
-        hashes = {str(path.relative_to(self.folder)): _hash(path) for path in written}
+        hashes = {name: _hash(self.folder / name) for name in written}
         whole = {**facts, "step": self._step, "sha256": hashes}
         text = json.dumps(whole | {_FACTS_HASH: _hash_facts(whole)}, indent=1, allow_nan=False)
         (self.folder / _FACTS).write_text(text, "utf-8")
-        for path in (*written, self.folder / _FACTS, *{path.parent for path in written}, self.folder):
+        paths = [self.folder / name for name in (*written, _FACTS)]
+        for path in (*paths, *{path.parent for path in paths}):
             sync(path)
         self._take_place()
         for folder in self._place.parent.glob("step-*"):
@@ -174,11 +174,11 @@ def find_snapshots(run: Path) -> list[Path]:
     return sorted((run / files.SNAPSHOTS).glob("step-*"), reverse=True)
 
 
-def load_snapshot(folder: Path) -> Snapshot:
-    """Raises `Damaged` where a file is missing, torn or not what was written."""
+def load_snapshot(folder: Path, *, is_checked: bool = False) -> Snapshot:
+    """Raises `Damaged` where a file is missing, torn or not what was written; `is_checked`: by another process."""
     facts = _read_facts(folder)
     try:
-        for name, written in facts["sha256"].items():
+        for name, written in {} if is_checked else facts["sha256"].items():
             if _hash(folder / name) != written:
                 raise Damaged(f"{name} is not what was written")
         is_whole = (folder / _STATE).exists()

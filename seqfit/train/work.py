@@ -43,7 +43,8 @@ def describe_work(job: Job) -> Work:
     peak, unknown = find_peak_rate(job.step.precision)
     absent = {"model_flops_per_second": reason} if shape is None else {}
     absent |= {"model_flops_share": unknown} if peak is None else {}
-    return Work(job.loader, shape, peak, absent)
+    processes = job.step.way.world.size
+    return Work(job.loader, shape, None if peak is None else peak * processes, absent)
 
 
 def find_peak_rate(precision: Precision) -> tuple[float | None, str]:

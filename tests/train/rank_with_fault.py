@@ -5,6 +5,7 @@ RANK, WORLD_SIZE and the meeting place are in the environment. The faults happen
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -115,6 +116,15 @@ def _raise() -> None:
     TrainStep.__call__ = raising  # type: ignore[method-assign]
 
 
+def _disk_full() -> None:
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+
+    def fail(*_unused: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    HuggingFaceStorageWriter.write_data = fail  # type: ignore[method-assign]
+
+
 def _nothing() -> None:
     pass
 
@@ -125,6 +135,7 @@ FAULTS = {
     "out-of-memory-in-exchange": _in_exchange,
     "not-finite": _not_finite,
     "signal": _signal,
+    "disk-full": _disk_full,
     "error": _raise,
 }
 

@@ -95,15 +95,41 @@ def test_two_processes_train_as_one_does_and_resume_to_the_bit(recipe: Recipe, t
     assert all(torch.equal(left[name], right[name]) for name in left)
 
 
-@pytest.mark.parametrize("parallel", ["ddp", "fsdp", "pipeline"])
-def test_a_snapshot_loads_on_another_number_of_processes(recipe: Recipe, tmp_path: Path, parallel: str) -> None:
+@pytest.mark.parametrize(
+    ("parallel", "before", "after"),
+    [("ddp", 2, 3), ("fsdp", 2, 3), ("fsdp", 1, 2), ("fsdp", 2, 1), ("pipeline", 3, 2), ("pipeline", 1, 2)],
+)
+def test_a_snapshot_loads_on_another_number_of_processes(
+    recipe: Recipe, tmp_path: Path, parallel: str, before: int, after: int
+) -> None:
     recipe["strategy"]["parallel"] = parallel
     alone = seqfit.train(recipe, out=tmp_path / "alone")
-    assert [code for code, _ in start_ranks(recipe, tmp_path / "run", "signal")] == [75, 75]
-    assert [code for code, _ in start_ranks(recipe, tmp_path / "run", "none", "--resume", size=3)] == [0, 0, 0]
+    stopped = start_ranks(recipe, tmp_path / "run", "signal", size=before)
+    assert [code for code, _ in stopped] == [75] * before, stopped
+    resumed = start_ranks(recipe, tmp_path / "run", "none", "--resume", size=after)
+    assert resumed == [(0, "")] * after
     run = Run(tmp_path / "run")
     assert_alike(alone, run)
-    assert any("processes: 2 then, 3 now" in event["message"] for event in run.events())
+    assert any(f"processes: {before} then, {after} now" in event["message"] for event in run.events())
+
+
+@pytest.mark.parametrize("parallel", ["fsdp", "pipeline"])
+def test_weights_that_do_not_learn_are_the_same_for_all_processes(
+    recipe: Recipe, tmp_path: Path, parallel: str
+) -> None:
+    recipe["model"]["freeze"] = ["embeddings"]
+    recipe["strategy"]["parallel"] = parallel
+    assert [code for code, _ in start_ranks(recipe, tmp_path / "run", "signal")] == [75, 75]
+    assert start_ranks(recipe, tmp_path / "run", "none", "--resume") == [(0, ""), (0, "")]
+
+
+def test_a_disk_that_is_full_for_one_process_ends_all_in_three_parts(recipe: Recipe, tmp_path: Path) -> None:
+    recipe["strategy"]["parallel"] = "fsdp"
+    ended = start_ranks(recipe, tmp_path / "run", "disk-full")
+    assert [code for code, _ in ended] == [3, 3], ended
+    assert all("No space left" in text and "Make room" in text for _, text in ended)
+    assert Run(tmp_path / "run").status == "failed"
+    assert not list((tmp_path / "run" / "snapshots").glob(".*"))
 
 
 def test_memory_that_runs_out_in_one_process_makes_all_cut_smaller(recipe: Recipe, tmp_path: Path) -> None:
@@ -203,6 +229,17 @@ def test_a_signal_to_the_launcher_leaves_a_snapshot_to_go_on_from(recipe: Recipe
     assert "--resume" in errors
     assert Run(tmp_path / "run").status == "interrupted"
     assert len(find_snapshots(tmp_path / "run")) == 1
+
+
+def test_a_refused_start_does_not_become_a_resume(recipe: Recipe, tmp_path: Path) -> None:
+    assert [code for code, _ in start_ranks(recipe, tmp_path / "run", "signal")] == [75, 75]
+    before = (tmp_path / "run" / "steps.jsonl").read_text()
+    recipe["train"]["steps"] = 7
+    refused = launch(recipe, tmp_path / "run")
+    _, errors = refused.communicate(timeout=60)
+    assert refused.returncode == 2, errors
+    assert "already exists" in errors.splitlines()[-1]
+    assert (tmp_path / "run" / "steps.jsonl").read_text() == before
 
 
 def test_the_error_of_the_rank_that_failed_is_what_is_shown(recipe: Recipe, tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 
 import seqfit
 from seqfit.errors import RunError, Stopped
+from seqfit.model.freezing import sum_frozen_bits
 from seqfit.rundir.run import Run
-from seqfit.train.progress import _sum_frozen_bits
 from seqfit.train.snapshot import Damaged, find_snapshots, load_snapshot
 from seqfit.train.view import Silent
 
@@ -141,10 +141,10 @@ def test_facts_that_were_changed_are_damage(drops: Recipe, tmp_path: Path) -> No
 def test_frozen_weights_that_change_places_are_noticed() -> None:
     model = torch.nn.Linear(4, 2)
     model.requires_grad_(False)
-    before = _sum_frozen_bits(model)
+    before = sum_frozen_bits(model)
     with torch.no_grad():
         model.weight.copy_(model.weight.flip(0))
-    assert _sum_frozen_bits(model) != before
+    assert sum_frozen_bits(model) != before
 
 
 def test_ctrl_c_takes_a_snapshot_too(drops: Recipe, tmp_path: Path) -> None:

@@ -1,0 +1,233 @@
+"""How a recipe would scale on cards that are not here, up to hundreds of them. Everything that goes out is predicted.
+
+In: a recipe, a card, how many at most, what connects them. Out: a row for 1, 2, 4, ... cards, for each way, strong and
+weak. The step of one card is the planner's (`StepModel`): its kernels at the card's rates. A rank of n runs the same
+kernels on its own share of the batch, so what does not shrink with it (launches, the update, one long example) stays:
+
+    global batch of 8 examples     1 card: 8, 80 ms     4 cards: 2 each, 24 ms     16 cards: 8 have one, 8 have none
+
+Cards of one machine exchange over its links; a ring over several machines is as slow as the network between them.
+Nothing of this has been compared with a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+import numpy.typing as npt
+
+from seqfit.data.batching import deal_rows
+from seqfit.data.row_index import Progress
+from seqfit.errors import PlanError, complain
+from seqfit.hardware.card import Card
+from seqfit.model.flops import build_cost_model, read_model_shape
+from seqfit.plan.ask import build_question, choose_precision_name
+from seqfit.plan.duration import Rates, kinds_of
+from seqfit.plan.eight_bit import shrink_model
+from seqfit.plan.parallel_cost import ALONE, Spread, memory_change
+from seqfit.plan.scaling import Cluster, Figures, Kind, Row, Work, compare_rates, list_counts, predict_step
+from seqfit.plan.search import Question, quick_search, trace_variant
+from seqfit.plan.shape import Shape
+from seqfit.plan.step_model import StepModel
+from seqfit.plan.tape import KINDS, WEIGHTS
+from seqfit.plan.target import Target, card_target
+from seqfit.plan.template import terms
+from seqfit.plan.variants import Variant, build_variant
+from seqfit.recipe.schema import Recipe
+from seqfit.step.build import build_rule
+from seqfit.strategy.cost import TOKENS, CostModel
+from seqfit.strategy.load import load_strategy
+from seqfit.strategy.schema import Strategy
+
+_SAMPLED_STEPS = 12  # of the data's, whose mean is a step
+
+
+@dataclass(frozen=True)
+class CardScaling:
+    """The answer, all of it predicted."""
+
+    card: str
+    capacity_bytes: int
+    strategy: str  # as tables name it
+    rates_source: str
+    examples: float  # of a global batch, on average
+    rows: list[Row]
+
+
+@dataclass(frozen=True)
+class _Traced:
+    """A step of the recipe on one card, as a function of the batch."""
+
+    question: Question
+    strategy: Strategy
+    variant: Variant
+    model: StepModel
+    rates: Rates
+    cost: CostModel
+    steps: list[npt.NDArray[np.int64]]  # rows of some global batches
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What the busiest rank does in a step."""
+
+    step_seconds: float  # alone, with an update of all weights
+    micro_batches: float
+    imbalance: float
+    cut: list[list[Shape]]
+
+
+def predict_cards(
+    recipe: Recipe, cluster: Cluster, ways: Sequence[str], progress: Progress = lambda *_: None
+) -> CardScaling:
+    """Rows of 1, 2, 4, ... cards, by ways that share the batch: a pipeline ends with the blocks of a model.
+
+    The strategy is the recipe's; where it has none, what training would choose for one card.
+    """
+    _check_precision(recipe, cluster.card)
+    traced = _trace(recipe, card_target(cluster.card, 1), progress)
+    counts = list_counts(cluster.upto)
+    shares: dict[int, _Share] = {}
+    slowest = inf
+    for count in counts:
+        shares[count] = _deal(traced, count, slowest)
+        slowest = shares[count].step_seconds
+    rows = [
+        _build_row(traced, cluster, way, kind, shares, count)
+        for way in ways
+        for kind in ("strong", "weak")
+        for count in counts
+    ]
+    return CardScaling(
+        card=cluster.card.name,
+        capacity_bytes=cluster.card.usable_bytes,
+        strategy=f"{traced.variant.label}, micro-batches of {traced.strategy.micro_batch_tokens} tokens",
+        rates_source=traced.rates.source,
+        examples=_count_examples(traced),
+        rows=rows,
+    )
+
+
+def _check_precision(recipe: Recipe, card: Card) -> None:
+    """As training refuses it; before the data are read."""
+    if load_strategy(recipe).precision == "bf16" and not card.has_bf16:
+        raise PlanError(
+            complain(
+                f"strategy.precision is 'bf16' on {card.name}",
+                "this card has no bf16 in hardware",
+                "Set strategy.precision=fp32 or auto, or name a card that has it (--gpu)",
+            )
+        )
+
+
+def _trace(recipe: Recipe, target: Target, progress: Progress) -> _Traced:
+    question = replace(build_question(recipe, target, progress=progress), spreads=(ALONE,))
+    chosen = quick_search(question) if recipe.strategy is None else None
+    strategy = load_strategy(recipe) if chosen is None else chosen[0]
+    precision = choose_precision_name(strategy, target, question.allow)
+    variant = build_variant(strategy, precision)
+    model = trace_variant(question, variant.traced)
+    shape, _ = read_model_shape(question.outline.config.to_dict())
+    every = max(1, len(question.workload.steps) // _SAMPLED_STEPS)
+    return _Traced(
+        question=question,
+        strategy=strategy,
+        variant=variant,
+        model=model if variant == variant.traced else shrink_model(model),
+        rates=target.rates(precision),
+        cost=TOKENS if shape is None else build_cost_model(shape),
+        steps=[*question.workload.steps[::every][:_SAMPLED_STEPS]],
+    )
+
+
+def _deal(traced: _Traced, count: int, slowest: float) -> _Share:
+    """The rows of each step's busiest rank, as training deals them out, cut into micro-batches.
+
+    `slowest`: what a larger share takes. Polynomials that were fitted to several examples are some per cent off where
+    launches of kernels are all that counts, and one example would take longer than two.
+    """
+    workload = traced.question.workload
+    busiest, imbalances = [], []
+    for rows in traced.steps:
+        costs = traced.cost.costs(workload.source_lengths[rows], workload.target_lengths[rows])
+        cost_of = dict(zip(rows.tolist(), costs.tolist(), strict=True))
+        dealt = deal_rows(rows, costs, count)
+        loads = [sum(cost_of[row] for row in part.tolist()) for part in dealt]
+        busiest.append(dealt[int(np.argmax(loads))])
+        imbalances.append(max(loads) / (sum(loads) / count) - 1)
+    rule = build_rule(traced.strategy, traced.model.batching, traced.question.limits)
+    cut = workload.cut(rule, busiest)
+    return _Share(
+        step_seconds=min(slowest, float(traced.model.step_seconds(cut, traced.rates).mean())),
+        micro_batches=sum(map(len, cut)) / len(cut),
+        imbalance=float(np.mean(imbalances)),
+        cut=cut,
+    )
+
+
+def _build_row(traced: _Traced, cluster: Cluster, way: str, kind: Kind, shares: dict[int, _Share], count: int) -> Row:
+    """Weak scaling gives each rank what one card has, so its share is that of one."""
+    share, grows = shares[count if kind == "strong" else 1], count if kind == "weak" else 1
+    seconds, waiting = predict_step(way, count, _build_work(traced, share), cluster.link(count), hides=True)
+    tokens = traced.question.workload.real_tokens(traced.steps) / len(traced.steps)
+    rate = tokens * grows / seconds
+    figures = Figures(
+        step_seconds=seconds,
+        tokens_per_second=rate,
+        efficiency=compare_rates(rate, count, tokens / shares[1].step_seconds),
+        communication_share=waiting / seconds,
+        imbalance=share.imbalance,
+        highest_bytes=_predict_bytes(traced, way, share, count),
+    )
+    examples = _count_examples(traced) * grows
+    note = ", ".join(_find_notes(figures, cluster, examples, count))
+    return Row(way, count, kind, examples, measured=None, predicted=figures, note=note)
+
+
+def _build_work(traced: _Traced, share: _Share) -> Work:
+    update_seconds = _update_seconds(traced, share)
+    blocks = traced.model.template.tape.blocks
+    weight_bytes = sum(block.bytes for block in blocks if block.category == WEIGHTS)
+    config = traced.question.outline.config
+    decoder_layers = getattr(config, "num_decoder_layers", None) or getattr(config, "decoder_layers", None)
+    return Work(
+        batch_seconds=share.step_seconds - update_seconds,
+        update_seconds=update_seconds,
+        micro_batches=share.micro_batches,
+        weight_bytes=weight_bytes // 2 if traced.variant.precision == "bf16" else weight_bytes,  # sent as they are used
+        gradient_bytes=traced.model.gradient_bytes,
+        blocks=int(config.num_hidden_layers) + int(decoder_layers or 0) + 1,
+    )
+
+
+def _update_seconds(traced: _Traced, share: _Share) -> float:
+    """Of the optimizer's kernels, which stream through all weights whatever the batch."""
+    template = traced.model.template
+    is_update = kinds_of(template.tape) == KINDS.index("update")
+    at = np.array(terms(share.cut[0][0]))
+    moved_bytes = float(np.maximum(template.kernel_bytes[is_update] @ at, 0).sum())
+    calls = float(np.maximum(template.kernel_calls[is_update] @ at, 0).sum())
+    return moved_bytes / traced.rates.update_bytes_per_second + calls * traced.rates.call_seconds
+
+
+def _predict_bytes(traced: _Traced, way: str, share: _Share, count: int) -> int:
+    """Of one card: the largest micro-batch on the allocator, changed by what the way splits or doubles."""
+    target, model = traced.question.target, traced.model
+    shape, alone = model.largest(share.cut)
+    memory = model.measure([[shape] if alone else [shape, shape]], target.rules, target.context_bytes, None)
+    spread = ALONE if count == 1 else Spread(way, count)
+    return memory.total_bytes + memory_change(spread, model.parts(shape, alone=alone), model.largest_block_bytes)
+
+
+def _find_notes(figures: Figures, cluster: Cluster, examples: float, count: int) -> Iterator[str]:
+    if figures.highest_bytes is not None and figures.highest_bytes > cluster.card.usable_bytes:
+        yield "does not fit"
+    if count > examples:
+        yield f"{count - int(examples)} without an example"
+
+
+def _count_examples(traced: _Traced) -> float:
+    return sum(map(len, traced.steps)) / len(traced.steps)

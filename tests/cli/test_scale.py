@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from seqfit.cli.main import main
+
+
+def test_a_dry_run_says_what_would_be_started(recipe_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = set(recipe_file.parent.rglob("*"))
+    words = ["--nproc", "1,2", "--way", "ddp,fsdp", "--weak", "--gpu", "h100-sxm", "--upto", "16", "--out", "new"]
+    assert main(["scale", "mine.yaml", "train.batch_examples=8", *words, "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "measured 3 times, each time 2 + 5 steps by:",
+        "  one, 1 process, global batch of 8 examples",
+        "  ddp, 2 processes, global batch of 16 examples",
+        "  fsdp, 2 processes, global batch of 16 examples",
+        "predicted: 1 to 16 x NVIDIA H100 80GB HBM3, 8 to a machine",
+    ]
+    assert set(recipe_file.parent.rglob("*")) == before
+
+
+WRONG = {
+    "no processes": (["--nproc", "0"], "--nproc is '0'. It lists numbers of processes"),
+    "processes in words": (["--nproc", "two"], "Write it as --nproc 1,2,4."),
+    "a way that is none": (["--way", "dpp"], "Did you mean 'ddp'?"),
+    "no steps": (["--steps", "0"], "--steps is 0. It counts from 1 on. Give --steps 1 or more."),
+    "no repeats": (["--repeats", "0"], "--repeats is 0."),
+    "a card that is none": (["--gpu", "h1000"], "'h1000' is no card of the table."),
+    "a card that could be several": (["--gpu", "a100"], "Give one of these names."),
+    "a number of cards without a card": (["--upto", "64"], "--upto is given without --gpu."),
+    "no cards": (["--gpu", "h100-sxm", "--upto", "0"], "--upto is 0."),
+    "a network in bits": (["--gpu", "h100-sxm", "--network", "200Gb/s"], "Write it as --network 25GB/s"),
+    "a pipeline over hundreds": (["--gpu", "h100-sxm", "--way", "pipeline"], "Leave pipeline out of --way"),
+    "a recipe with a mistake": (["train.stepps=1"], "Did you mean 'steps'?"),
+    "a way that can't follow the recipe": (
+        ["--way", "fsdp", "train.optimizer.name=adafactor"],
+        "It looks at whole weights",
+    ),
+    "a file as a folder": (["--out", "rows.jsonl"], "which is a file."),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_mistake_is_told_before_anything_starts(
+    case: str, recipe_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*_words: object, **_options: object) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr("seqfit.launch.scaling.subprocess.Popen", start)
+    arguments, said = WRONG[case]
+    before = set(recipe_file.parent.rglob("*"))
+    assert main(["scale", "mine.yaml", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert said in error
+    assert set(recipe_file.parent.rglob("*")) == before
+
+
+def test_cards_elsewhere_are_predicted_without_starting_processes(
+    tiny_model: Callable[[str], Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = [{"question": f"w3 w{n}", "answer": f"w{n}"} for n in range(4, 40)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    recipe = {
+        "model": {"path": str(tiny_model("t5"))},
+        "task": {"name": "qa", "source": "{question}", "target": "{answer}"},
+        "data": {"path": str(tmp_path / "rows.jsonl")},
+        "train": {"steps": 1, "batch_examples": 4},
+        "strategy": {"micro_batch_tokens": 512},
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["scale", "recipe.yaml", "--gpu", "a100-40-sxm", "--upto", "8", "--out", "report"]) == 0
+    said = capsys.readouterr().out
+    assert "a global batch has 4 examples on average, so by strong scaling more than 4 GPUs can't help." in said
+    assert "4 without an example" in said
+    assert "Measured" not in said
+    stored = json.loads(Path("report/scaling.json").read_text())
+    assert stored["rows"] == []
+    assert [row["processes"] for row in stored["cards"]["rows"]] == [1, 2, 4, 8] * 2
+    assert Path("report/scaling.md").read_text().count("predicted") >= 8
