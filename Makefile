@@ -38,7 +38,7 @@ check: $(VENV)/installed-test
 	$(BIN)/mypy
 
 test: check
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 clean:
 	rm -rf $(VENV) $(DEMO_RUN)

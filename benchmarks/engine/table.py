@@ -75,7 +75,8 @@ def format_table(results: Path) -> str:
 def describe_in_words(machine: dict[str, Any]) -> str:
     """'AMD EPYC, 2 threads on 2 cores, 23.5 GiB, torch 2.13.0+cpu, transformers 5.22.2'."""
     versions = ", ".join(f"{name} {machine['versions'][name]}" for name in ("torch", "transformers"))
-    cores = f"{machine['threads']} threads on {machine['cores']} cores"
+    threads = "1 thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
+    cores = f"{threads} on {machine['cores']} cores"
     return f"{machine['processor']}, {cores}, {format_bytes(machine['host_bytes'])}, {versions}"
 
 
