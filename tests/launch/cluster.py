@@ -52,6 +52,7 @@ SlurmctldTimeout=30
 SlurmdTimeout=30
 KillWait=20
 MinJobAge=300
+FirstJobId={first_job}
 """
 _NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=1000 State=UNKNOWN\n"
 
@@ -139,7 +140,9 @@ class Cluster:
     def _configure(self) -> None:
         host = socket.gethostname().split(".")[0]
         (self.folder / "state").mkdir()
-        text = _CONFIGURATION.format(host=host, folder=self.folder, controller_port=find_free_port())
+        first_job = 1000 + os.getpid() * 50 % 50_000  # a job's port comes from its id, and two clusters may run at once
+        port = find_free_port()
+        text = _CONFIGURATION.format(host=host, folder=self.folder, controller_port=port, first_job=first_job)
         for name in self.names:
             text += _NODE.format(name=name, host=host, port=find_free_port())
         text += f"PartitionName=main Nodes={','.join(self.names)} Default=YES MaxTime=1-0 State=UP\n"
