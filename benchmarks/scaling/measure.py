@@ -121,6 +121,7 @@ def run_rank(arguments: argparse.Namespace) -> dict[str, Any]:
     from seqfit.checks import load_checked_recipe
     from seqfit.data.prefetch import prefetch
     from seqfit.parallel.world import join_world
+    from seqfit.telemetry.host import read_peak_bytes
     from seqfit.train.job import build_job
     from seqfit.train.view import Silent
 
@@ -147,12 +148,7 @@ def run_rank(arguments: argparse.Namespace) -> dict[str, Any]:
                 found["tokens"].append(batch.source_tokens + batch.target_tokens)
                 found["imbalance"].append(batch.imbalance)
                 found["communication_seconds"].append(job.step.clock.totals.get("communication", 0.0) - before)
-        return found | {"peak_bytes": _peak_bytes()}
-
-
-def _peak_bytes() -> int:
-    status = Path("/proc/self/status").read_text("utf-8")
-    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) * 1024
+        return found | {"peak_bytes": read_peak_bytes(os.getpid())}
 
 
 def rate(side: str, ranks: list[dict[str, Any]]) -> float:

@@ -39,6 +39,11 @@ class MicroBatch:
     target_lengths: tuple[int, ...] | None = None
     counts: bool = True  # False: it only keeps a rank with too few of them in step with the others
 
+    @property
+    def tokens(self) -> int:
+        """As they lie in memory, with padding."""
+        return self.source_tokens + self.target_tokens + self.padded_tokens
+
     def to(self, device: torch.device) -> MicroBatch:
         """The tensors on a device."""
         if device.type == "cpu":

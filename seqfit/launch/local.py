@@ -27,7 +27,6 @@ from seqfit.errors import PeerLost, RecipeError, SeqfitError, Stopped, TrainingF
 from seqfit.rundir.notes import FAULTS, find_fault
 
 SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
-_ASKED = "SEQFIT_PROCESSES"
 _SHOWN_LINES = 20
 
 
@@ -118,8 +117,10 @@ def _configure(logs: Path, place: Place, max_restarts: int, grace_seconds: int) 
 @contextmanager
 def _environment(place: Place, faults: str) -> Iterator[None]:
     """What the processes need besides torchrun's own; each gets its share of the cores."""
+    from seqfit.parallel.world import ASKED
+
     before = dict(os.environ)
-    os.environ[_ASKED] = str(place.processes * place.machines)
+    os.environ[ASKED] = str(place.processes * place.machines)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // place.processes)))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ[FAULTS] = faults

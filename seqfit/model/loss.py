@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import PreTrainedModel
 
-from seqfit.model.head import find_head
+from seqfit.model.head import Head, find_head
 from seqfit.model.linear_loss import IGNORED, linear_loss_sum
 from seqfit.model.ragged import Ragged
 
@@ -90,19 +90,25 @@ class LossModel(nn.Module):
         return self._ragged.class_logits(source_ids).float()
 
     def _states_loss(self, states_ND: torch.Tensor, labels_N: torch.Tensor, counted_rows: int | None) -> torch.Tensor:
-        head = self._head
-        assert head is not None  # a model that runs packed rows has a known head
-        if not self._rule.chunked:
-            return token_loss_sum(head.logits(states_ND), labels_N, self._rule)
-        return linear_loss_sum(
-            head.scaled(states_ND),
-            head.weight_VD,
-            labels_N,
-            bias_V=head.bias_V,
-            label_smoothing=self._rule.label_smoothing,
-            z_loss=self._rule.z_loss,
-            counted_rows=counted_rows,
-        )
+        assert self._head is not None  # a model that runs packed rows has a known head
+        return states_loss_sum(self._head, self._rule, states_ND, labels_N, counted_rows)
+
+
+def states_loss_sum(
+    head: Head, rule: LossRule, states_ND: torch.Tensor, labels_N: torch.Tensor, counted_rows: int | None
+) -> torch.Tensor:
+    """From the decoder's last states, as the rule says."""
+    if not rule.chunked:
+        return token_loss_sum(head.logits(states_ND), labels_N, rule)
+    return linear_loss_sum(
+        head.scaled(states_ND),
+        head.weight_VD,
+        labels_N,
+        bias_V=head.bias_V,
+        label_smoothing=rule.label_smoothing,
+        z_loss=rule.z_loss,
+        counted_rows=counted_rows,
+    )
 
 
 def decoder_states(

@@ -25,8 +25,7 @@ from transformers import PreTrainedModel
 
 from seqfit.data.micro_batch import MicroBatch
 from seqfit.model.head import find_head
-from seqfit.model.linear_loss import linear_loss_sum
-from seqfit.model.loss import LossRule, token_loss_sum
+from seqfit.model.loss import LossRule, states_loss_sum
 from seqfit.model.ragged import Ragged
 from seqfit.model.segments import Layout
 from seqfit.parallel.parts import Part, keep_part
@@ -158,24 +157,12 @@ class StageModel(nn.Module):
 
     def _share_of_loss(self, states_ND: torch.Tensor, batch: MicroBatch) -> torch.Tensor:
         assert self._step is not None
-        loss = self._loss_sum(states_ND, batch.labels.flatten(), batch.target_tokens) / self._step.loss_terms
+        assert self._head is not None
+        labels_N = batch.labels.flatten()
+        loss_sum = states_loss_sum(self._head, self._rule, states_ND, labels_N, batch.target_tokens)
+        loss = loss_sum / self._step.loss_terms
         self.loss = self.loss + loss.detach()
         return loss if self._step.scale is None else self._step.scale(loss)
-
-    def _loss_sum(self, states_ND: torch.Tensor, labels_N: torch.Tensor, counted_rows: int) -> torch.Tensor:
-        head, rule = self._head, self._rule
-        assert head is not None
-        if not rule.chunked:
-            return token_loss_sum(head.logits(states_ND), labels_N, rule)
-        return linear_loss_sum(
-            head.scaled(states_ND),
-            head.weight_VD,
-            labels_N,
-            bias_V=head.bias_V,
-            label_smoothing=rule.label_smoothing,
-            z_loss=rule.z_loss,
-            counted_rows=counted_rows,
-        )
 
 
 def count_rows(batch: MicroBatch) -> tuple[int, int]:

@@ -162,10 +162,10 @@ class Recovery:
         """The micro-batch that it failed with; where all run in step, who knows: the largest."""
         if not self._step.way.in_step:
             return batch.micro_batches[self._step.micro_batch]
-        return max(batch.micro_batches, key=lambda micro: (micro.examples > 1, _count_tokens(micro)))
+        return max(batch.micro_batches, key=lambda micro: (micro.examples > 1, micro.tokens))
 
     def _halve(self, number: int, failed: MicroBatch) -> tuple[int, str]:
-        tokens = _count_tokens(failed)
+        tokens = failed.tokens
         who = "" if self._world.size == 1 else f"rank {self._world.rank}, "
         where = f"{who}step {number}, a micro-batch of {failed.examples} examples and {tokens} tokens"
         if failed.examples == 1:
@@ -191,10 +191,6 @@ class Recovery:
                 "A launcher does that by itself (--max-restarts); else go on with seqfit train --resume",
             )
         )
-
-
-def _count_tokens(micro_batch: MicroBatch) -> int:
-    return micro_batch.source_tokens + micro_batch.target_tokens + micro_batch.padded_tokens
 
 
 def find_cuts(events: Iterable[Mapping[str, Any]], after: int) -> dict[int, int]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import torch
 
 from seqfit.data.loader import GlobalBatch
-from seqfit.data.micro_batch import MicroBatch
 from seqfit.plan.measured import run_measured
 from seqfit.step.step import StepOutcome, TrainStep
 
@@ -35,7 +34,7 @@ class PeakWatch:
 
     def __call__(self, number: int, batch: GlobalBatch) -> StepOutcome:
         """One step."""
-        tokens = max(_count_tokens(micro_batch) for micro_batch in batch.micro_batches)
+        tokens = max(micro_batch.tokens for micro_batch in batch.micro_batches)
         if not self._is_due(number) or tokens <= self._most_tokens:
             return self._step(batch)
         self._most_tokens = tokens
@@ -56,8 +55,3 @@ class PeakWatch:
     def _is_due(self, number: int) -> bool:
         """Not within `seqfit profile`: torch has one profiler."""
         return self._is_wanted and FIRST <= number <= LAST and not torch._C._autograd._profiler_enabled()
-
-
-def _count_tokens(micro_batch: MicroBatch) -> int:
-    """As they lie in memory, with padding."""
-    return micro_batch.source_tokens + micro_batch.target_tokens + micro_batch.padded_tokens
