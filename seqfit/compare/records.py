@@ -1,0 +1,169 @@
+"""What a comparison is made of: plain values that are written to its folder and read back. No torch here.
+
+comparisons/bert-agnews-20260102-030405/
+  comparison.yaml               the matrix, resolved: a half-done tournament goes on from it
+  outcomes.jsonl                one `Outcome` a line, appended as trials end
+  predictions.json              the `Prediction`s
+  runs/vanilla-seed0-repeat0/   ordinary run directories, one a trial
+  results.json .csv .md .tex    the `Comparison`, written anew after every round of trials
+  report.html
+
+An *entrant* is a way to train the recipe: a name and overrides. A *trial* is one run of an entrant, with a seed and the
+number of its repeat. Two entrants, two seeds and two repeats are eight trials, in rounds that take turns:
+
+    round 0 (repeat 0, seed 0)   vanilla   fp16        round 1 (repeat 0, seed 1)   fp16   vanilla   ...
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+MATRIX = "comparison.yaml"
+OUTCOMES = "outcomes.jsonl"
+PREDICTIONS = "predictions.json"
+RUNS = "runs"
+RESULTS = "results.json"
+REPORT = "report.html"
+
+Kind = Literal[
+    "reference",  # what all others are shown as a share of
+    "lossless",  # the same update up to rounding
+    "lossy",  # another update on purpose
+    "different",  # another recipe: another answer, not another way to it
+]
+State = Literal[
+    "finished",
+    "out_of_memory",  # a result, not a crash
+    "failed",
+    "impossible",  # not here: it is predicted instead
+    "waiting",  # its trials have not all ended yet
+]
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A way to train the recipe."""
+
+    name: str
+    overrides: tuple[str, ...]  # of the recipe, such as strategy.precision=bf16
+    kind: Kind
+    why: str = ""  # lossy: what is lossy about it; different: which field of the recipe differs
+    processes: int = 1
+    impossible: str = ""  # why it can't run on this machine; such an entrant is only predicted
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of an entrant."""
+
+    entrant: str
+    seed: int
+    repeat: int
+
+    @property
+    def folder(self) -> str:
+        """The name of its run directory."""
+        safe = "".join(letter if letter.isalnum() or letter in "-_.=" else "_" for letter in self.entrant)
+        return f"{safe}-seed{self.seed}-repeat{self.repeat}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a trial ended."""
+
+    entrant: str
+    seed: int
+    repeat: int
+    state: State
+    reason: str  # the first line of the error, where there was one
+    seconds: float  # of the whole process
+    time: float  # Unix time
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What planning says of an entrant on some device. Never mixed with what was measured."""
+
+    entrant: str
+    target: str  # 'this machine', 'Tesla V100 16GB', '2 x RTX 3090'
+    peak_bytes: int | None
+    step_seconds: float | None
+    tokens_per_second: float | None
+    fits: bool | None
+    reason: str = ""  # why there is none, or why it does not fit
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Everything that decides what is run."""
+
+    name: str
+    recipe: str  # resolved, as YAML text with absolute paths
+    entrants: tuple[Entrant, ...]
+    seeds: tuple[int, ...]
+    repeats: int
+    steps: int  # updates of every trial
+    warm_up: int  # of them, not counted in times
+    targets: tuple[str, ...] = ()  # cards that every entrant is predicted for, besides this machine
+    budget_seconds: float | None = None
+    notes: tuple[str, ...] = ()  # what was changed to make trials equal, such as steps cut to the budget
+
+    @property
+    def reference(self) -> Entrant:
+        """What the others are compared with."""
+        return next(entrant for entrant in self.entrants if entrant.kind == "reference")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One quantity of an entrant over its trials."""
+
+    values: tuple[float, ...]  # one a trial, in the order of the trials
+    mean: float
+    spread: float | None  # standard deviation over the trials; None with one trial
+    change: float | None = None  # against the reference: -0.3 is 30% less
+    change_low: float | None = None  # of its 95% interval
+    change_high: float | None = None
+    within_noise: bool | None = None  # None where trials are too few to tell
+
+
+@dataclass(frozen=True)
+class Standing:
+    """An entrant with all that is known of it."""
+
+    entrant: Entrant
+    state: State
+    reason: str
+    trials: int  # that have finished
+    figures: dict[str, Figure] = field(default_factory=dict)  # by the names in quantities.py
+    predictions: tuple[Prediction, ...] = ()
+    scaling_efficiency: float | None = None  # throughput of n processes over n times that of the reference
+
+
+@dataclass(frozen=True)
+class Check:
+    """A line of the equality checklist."""
+
+    name: str  # 'same data order'
+    same: bool
+    detail: str  # what was compared, or what differs and where
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A tournament, done or half done."""
+
+    name: str
+    folder: str
+    command: str
+    machine: dict[str, Any]
+    matrix: Matrix
+    checks: tuple[Check, ...]
+    standings: tuple[Standing, ...]  # the reference first, then as they were named
+    verdict: str
+
+    @property
+    def is_fair(self) -> bool:
+        """Whether every line of the checklist holds."""
+        return all(check.same for check in self.checks)
