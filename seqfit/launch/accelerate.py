@@ -4,6 +4,7 @@ In: such a YAML file. Out: the processes to start, overrides of the recipe, and 
 followed. Nobody has to write a second file for a machine that has one; nothing of it is left out quietly.
 
     distributed_type: FSDP                    ->   strategy.parallel=fsdp
+    distributed_type: DEEPSPEED, zero_stage 3 ->   strategy.parallel=fsdp strategy.sharding=zero3, if it is installed
     mixed_precision: bf16                     ->   strategy.precision=bf16
     num_processes: 4, num_machines: 2         ->   two processes here; this machine is number machine_rank
     dynamo_config: {...}                      ->   ignored, and said so
@@ -11,6 +12,7 @@ followed. Nobody has to write a second file for a machine that has one; nothing 
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +41,7 @@ _READ = {
     *("num_processes", "num_machines", "machine_rank", "main_process_ip", "main_process_port", "distributed_type"),
     *("mixed_precision", "use_cpu", "fsdp_config", "deepspeed_config"),
 }
+_STAGES = (2, 3)  # of ZeRO
 _WAYS = {"NO": None, "MULTI_GPU": "ddp", "MULTI_CPU": "ddp", "FSDP": "fsdp", "DEEPSPEED": "fsdp"}
 
 
@@ -74,8 +77,7 @@ def read_accelerate_file(path: Path) -> AccelerateFile:
         overrides.append(f"strategy.precision={precision}")
     elif precision != "no":
         ignored.append(f"mixed_precision: {precision} (seqfit has bf16 and fp16)")
-    for part, reader in (("fsdp_config", _read_fsdp), ("deepspeed_config", _read_deepspeed)):
-        more, left = reader(content.get(part) or {})
+    for more, left in (_read_fsdp(content.get("fsdp_config") or {}), _read_deepspeed(kind, content)):
         overrides += more
         ignored += left
     return AccelerateFile(_read_place(path, content), overrides, ignored)
@@ -134,17 +136,31 @@ def _read_fsdp(part: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     return overrides, [f"{text} (blocks and root are sharded by FSDP2)" for text in left]
 
 
-def _read_deepspeed(part: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """ZeRO-2 and ZeRO-3 are what FSDP2 does, but for the weights that ZeRO-2 keeps whole."""
-    overrides, ignored = [], []
+def _read_deepspeed(kind: str, content: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """ZeRO-2 and ZeRO-3 by DeepSpeed where it is installed, else by FSDP2. accelerate's own stage is 2."""
+    part = content.get("deepspeed_config") or {}
+    if kind != "DEEPSPEED":
+        return [], [f"deepspeed_config (distributed_type is {kind})"] if part else []
+    overrides, ignored = _choose_sharding(part.get("zero_stage", 2))
     for name, value in part.items():
-        if name == "zero_stage" and value in (2, 3):
-            note = "" if value == 3 else ", and weights are sharded, too"
-            ignored.append(f"deepspeed_config.zero_stage: {value} (FSDP2 shards gradients and state{note})")
-        elif name in ("offload_optimizer_device", "offload_param_device") and value == "cpu":
+        if name == "zero_stage" and value in _STAGES:
+            continue
+        if name in ("offload_optimizer_device", "offload_param_device") and value == "cpu":
             overrides.append("strategy.offload=true")
-        elif name == "gradient_clipping":
-            overrides.append(f"train.clip_norm={value}")
+        elif name == "gradient_clipping" and isinstance(value, int | float):
+            overrides.append(f"train.clip_norm={value or 'null'}")  # DeepSpeed's 0 is no clipping
         elif value not in ("none", None, False):
             ignored.append(f"deepspeed_config.{name}: {value}")
     return list(dict.fromkeys(overrides)), ignored
+
+
+def _choose_sharding(stage: Any) -> tuple[list[str], list[str]]:
+    if stage not in _STAGES:
+        return [], []
+    if importlib.util.find_spec("deepspeed") is not None:
+        return [f"strategy.sharding=zero{stage}"], []
+    note = "" if stage == 3 else ", and weights, too"
+    return [], [
+        f"deepspeed_config.zero_stage: {stage} (DeepSpeed is not installed, pip install 'seqfit[deepspeed]': torch's "
+        f"FSDP2 shards gradients and state{note})"
+    ]

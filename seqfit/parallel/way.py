@@ -10,7 +10,7 @@ are exchanged. The rest of a step is the same for all ways, for each leaves the 
     pipelined    some of the blocks    states, from stage to stage             all run all micro-batches
                                        (torch's pipelining)
     sharded      1/n of every weight   weights and gradients, block by block   has as many as the others
-                                       (torch's FSDP2)
+                                       (torch's FSDP2; DeepSpeed's: zero.py)
 """
 
 from __future__ import annotations
@@ -57,6 +57,10 @@ class Way:
         `agree` is called once a step, before anything is exchanged: it raises where another rank has given the step up.
         """
         return nullcontext()
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Of a micro-batch's share of the loss."""
+        loss.backward()
 
     def total_norm(self, gradients: list[torch.Tensor]) -> torch.Tensor:
         """Of the whole gradient."""

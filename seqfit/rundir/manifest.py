@@ -8,7 +8,7 @@ import subprocess
 
 _PACKAGES = (
     *("seqfit", "torch", "transformers", "tokenizers", "datasets", "safetensors", "numpy", "pyarrow", "peft"),
-    *("bitsandbytes", "torchao"),
+    *("bitsandbytes", "torchao", "deepspeed"),
 )
 
 

@@ -8,6 +8,7 @@ is planned is what runs.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from transformers import PreTrainedModel
@@ -19,6 +20,7 @@ from seqfit.parallel.balance import estimate_block_times
 from seqfit.parallel.pipeline import Pipeline
 from seqfit.parallel.way import Pipelined, Replicated, Sharded, Way
 from seqfit.parallel.world import ALONE, World
+from seqfit.parallel.zero import Zero
 from seqfit.recipe.schema import ModelRecipe, Recipe, TrainRecipe
 from seqfit.step.execution import Execution, build_execution
 from seqfit.step.fp16_safe import keep_outputs_in_fp32
@@ -78,6 +80,8 @@ def build_step(
         override=strategy.optimizer,
         device=device,
     )
+    if isinstance(way, Zero):
+        optimizer = way.start(optimizer, train.clip_norm)
     events = [*execution.events, ("optimizer", reason)]
     if world.size > 1:
         events.append(("parallel", f"{way.name} over {world.size} processes"))
@@ -102,6 +106,9 @@ def _build_way(
     model = execution.model
     if world.size == 1:
         return Way(model)
+    if strategy.parallel == "fsdp" and strategy.sharding != "fsdp2":
+        stage: Literal[2, 3] = 2 if strategy.sharding == "zero2" else 3
+        return Zero(model, world, precision.device, stage=stage, precision=precision.name, offload=strategy.offload)
     if strategy.parallel == "fsdp":
         return Sharded(model, world, precision.device, precision=precision.name, offload=strategy.offload)
     if strategy.parallel == "pipeline":

@@ -6,6 +6,9 @@ moments are then zero, as they begin. Adafactor's keep a trace of 1e-30, which i
 
     the weight wo, AdamW     ->    tensors {"wo/exp_avg": ..., "wo/exp_avg_sq": ..., "wo/step": ...}
     the same, Adafactor      ->    tensors {"wo/exp_avg_sq_row": ...}, values {"wo/step": 7}
+    all weights, ZeRO        ->    tensors {"part-0-of-2/0/weights": ..., ".../exp_avg": ...}, values {"parts": 2}
+
+DeepSpeed has no state by weight, but one of the long tensors that it lays all weights into (seqfit.parallel.zero).
 """
 
 from __future__ import annotations
@@ -17,11 +20,18 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from seqfit.parallel.zero import ZeroOptimizer
+
 Value = int | float | bool | None
+PARTS = "parts"  # how many processes share ZeRO's state
 
 
 def allocate_state(optimizer: torch.optim.Optimizer) -> None:
     """Make the state of every weight that has none; weights stay as they are, to the bit."""
+    if isinstance(optimizer, ZeroOptimizer):
+        with optimizer.over_parts() as adamw:
+            allocate_state(adamw)
+        return
     groups = optimizer.param_groups
     try:
         for group in groups:
@@ -40,6 +50,8 @@ def allocate_state(optimizer: torch.optim.Optimizer) -> None:
 
 def read_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> tuple[dict[str, torch.Tensor], dict[str, Value]]:
     """The state's tensors, not copied, and its plain numbers, by the names that the weights have in the model."""
+    if isinstance(optimizer, ZeroOptimizer):
+        return optimizer.read_parts(), {PARTS: optimizer.processes}
     tensors: dict[str, torch.Tensor] = {}
     values: dict[str, Value] = {}
     for key, value in _walk(optimizer, model):
@@ -52,7 +64,10 @@ def read_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> tuple[dict
 
 
 def restore_values(optimizer: torch.optim.Optimizer, model: nn.Module, values: Mapping[str, Value]) -> None:
-    """Put back the plain numbers that `read_state` gave; its tensors can be copied into."""
+    """Put back the plain numbers that `read_state` gave, after its tensors have been copied into."""
+    if isinstance(optimizer, ZeroOptimizer):
+        optimizer.refresh_weights()
+        return
     for parameter, key in _named(optimizer, model):
         state = optimizer.state[parameter]
         for name in [name for name, value in state.items() if not isinstance(value, torch.Tensor)]:

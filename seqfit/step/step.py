@@ -29,6 +29,7 @@ from seqfit.data.micro_batch import MicroBatch
 from seqfit.model.loss import LossModel
 from seqfit.parallel.pipeline import Pipeline
 from seqfit.parallel.way import Pipelined, Way
+from seqfit.parallel.zero import Zero
 from seqfit.rundir.records import Phase
 from seqfit.step.clock import StepClock
 from seqfit.step.in_backward import InBackward
@@ -106,9 +107,7 @@ class TrainStep:
             with self._enter("communication"):
                 self.way.world.sum(loss)
         with self._enter("optimizer"):
-            norm = self._clip()
-            not_finite = _find_not_finite(loss, None if self.scaler is not None else norm)  # a scaler tries large ones
-            self._update(not_finite)
+            norm, not_finite = self._update_by_engine(loss) if isinstance(self.way, Zero) else self._update_here(loss)
         self._is_updating = False
         self.updates += 1
         return StepOutcome(loss, norm, not_finite)
@@ -155,7 +154,7 @@ class TrainStep:
                 loss = loss if batch.counts else loss * 0.0
             with self._enter("backward"):
                 summed = loss * self.way.factor if self.way.factor > 1 else loss
-                (summed if self.scaler is None else self.scaler.scale(summed)).backward()
+                self.way.backward(summed if self.scaler is None else self.scaler.scale(summed))
         return loss.detach()
 
     def _agree(self) -> None:
@@ -164,6 +163,20 @@ class TrainStep:
     def _enter(self, phase: Phase) -> AbstractContextManager[None]:
         self.phase = phase
         return self.clock.phase(phase)
+
+    def _update_here(self, loss: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """Clip and update; returns the norm and whether a number was none."""
+        norm = self._clip()
+        not_finite = _find_not_finite(loss, None if self.scaler is not None else norm)  # a scaler tries large ones
+        self._update(not_finite)
+        return norm, not_finite
+
+    def _update_by_engine(self, loss: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """The same by DeepSpeed, which knows the norm when it is done, and leaves out what it is no number of."""
+        assert isinstance(self.way, Zero)
+        self._is_updating = True
+        norm = self.way.update()
+        return None if self.clip_norm is None else norm, _find_not_finite(loss, norm)
 
     def _clip(self) -> torch.Tensor | None:
         """The gradient's norm before clipping, where it is clipped.

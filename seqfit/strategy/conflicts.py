@@ -21,6 +21,7 @@ def find_conflicts(strategy: Strategy, train: TrainRecipe) -> list[Mistake]:
         *_find_optimizer_conflicts(strategy, train),
         *_find_in_backward_conflicts(strategy, train),
         *_find_parallel_conflicts(strategy, train),
+        *_find_sharding_conflicts(strategy),
     ]
 
 
@@ -119,4 +120,34 @@ def _find_parallel_conflicts(strategy: Strategy, train: TrainRecipe) -> list[Mis
             "Set strategy.parallel=fsdp, or strategy.offload=false",
         )
         mistakes.append((("strategy", "offload"), sentence))
+    return mistakes
+
+
+def _find_sharding_conflicts(strategy: Strategy) -> list[Mistake]:
+    """Of DeepSpeed's ways of sharding; those of fsdp hold for them, too."""
+    if strategy.sharding == "fsdp2":
+        return []
+    where = ("strategy", "sharding")
+    mistakes: list[Mistake] = []
+    if strategy.parallel != "fsdp":
+        sentence = complain(
+            f"it is '{strategy.sharding}' and strategy.parallel is '{strategy.parallel}'",
+            "only fsdp cuts weights or their state into parts",
+            "Set strategy.parallel=fsdp, or remove strategy.sharding",
+        )
+        mistakes.append((where, sentence))
+    if strategy.optimizer_in_backward:
+        sentence = complain(
+            f"it is '{strategy.sharding}' and strategy.optimizer_in_backward is on",
+            "DeepSpeed makes the update itself, when all gradients have come to their process",
+            "Set strategy.optimizer_in_backward=false, or train in one process",
+        )
+        mistakes.append((where, sentence))
+    if strategy.compile and strategy.sharding == "zero3":
+        sentence = complain(
+            "it is 'zero3' and strategy.compile is on",
+            "DeepSpeed fetches and drops weights in hooks of the modules inside a block, which is compiled as one",
+            "Set strategy.compile=false, or strategy.sharding=fsdp2",
+        )
+        mistakes.append((where, sentence))
     return mistakes

@@ -61,6 +61,11 @@ class Strategy(Part):
         description="How several processes share the work: ddp, each with a copy of the model; fsdp, each with a part "
         "of every weight; pipeline, each with some of the blocks; auto is ddp.",
     )
+    sharding: Literal["fsdp2", "zero2", "zero3"] = Field(
+        "fsdp2",
+        description="With fsdp: what cuts the weights: fsdp2 is torch's own; zero2 and zero3 are DeepSpeed's, an "
+        "optional package; zero2 cuts gradients and optimizer state only, and leaves each process the whole weights.",
+    )
     offload: bool = Field(
         False, description="With fsdp: keep weights, gradients and optimizer state in the host's memory."
     )

@@ -113,6 +113,10 @@ class Progress:
         return tensors | {f"optimizer/{name}": tensor for name, tensor in state.items()}, values
 
 
+# Whose versions decide what a step computes.
+_PACKAGES = ("torch", "transformers", "seqfit", "peft", "bitsandbytes", "torchao", "deepspeed")
+
+
 def identify(job: Job) -> dict[str, Any]:
     """What must be the same for a resume to be exact, and is not in the snapshot itself."""
     device = job.step.precision.device
@@ -126,7 +130,7 @@ def identify(job: Job) -> dict[str, Any]:
         "devices": torch.cuda.device_count() if on_gpu else None,
         "threads": None if on_gpu else torch.get_num_threads(),
         "precision": job.step.precision.name,
-        **{name: versions.get(name) for name in ("torch", "transformers", "seqfit", "peft", "bitsandbytes", "torchao")},
+        **{name: versions.get(name) for name in _PACKAGES},
         "frozen weights": job.frozen_bits,
     }
 

@@ -2,7 +2,8 @@
 
 In: tensors, some of them shards of larger ones. Out: a folder of the same kind as any snapshot, with a file of each
 process instead of one. torch's distributed checkpoint writes and reads the parts, here as safetensors: no pickle is in
-it. Where the processes are others than before, it hands each what it needs.
+it. Where the processes are others than before, it hands each what it needs; but for DeepSpeed's ZeRO, whose parts are
+those of so many processes.
 
     snapshots/step-00000120/shards/shard-00001-model-00001-of-00001.safetensors     rank 0's
                                    shard-00002-...                                  rank 1's
@@ -11,6 +12,7 @@ it. Where the processes are others than before, it hands each what it needs.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +27,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from seqfit.errors import RunError, complain
 from seqfit.parallel.world import World
+from seqfit.step.optimizer_state import PARTS
 from seqfit.train.snapshot import SHARDS, Shards, Snapshot, SnapshotDraft, told_failures
 
 
@@ -38,7 +41,7 @@ def write_shards(run: Path, snapshot: Snapshot, world: World, *, keep: int) -> N
         try:
             with _quiet_torch():
                 storage = HuggingFaceStorageWriter(str(draft.folder / SHARDS), save_distributed=True)
-                plain = {name: tensor.detach() for name, tensor in snapshot.tensors.items()}
+                plain = {name: tensor.detach() for name, tensor in _held(snapshot.tensors).items()}
                 save(plain, storage_writer=storage, process_group=world.hosts)
         except CheckpointException as error:  # on all of them, whoever has failed; it is no Exception
             if world.is_first:
@@ -53,10 +56,11 @@ def write_shards(run: Path, snapshot: Snapshot, world: World, *, keep: int) -> N
 
 def copy_tensors(snapshot: Snapshot, live: Mapping[str, torch.Tensor]) -> None:
     """Into the tensors of a run that goes on; each is read when its turn comes."""
+    _check_parts(snapshot, live)
     if isinstance(snapshot.tensors, Shards):
         try:
             with _quiet_torch():
-                load(dict(live), storage_reader=HuggingFaceStorageReader(str(snapshot.tensors.folder)))
+                load(_held(live), storage_reader=HuggingFaceStorageReader(str(snapshot.tensors.folder)))
         except CheckpointException as error:
             raise RunError(
                 complain(
@@ -72,6 +76,26 @@ def copy_tensors(snapshot: Snapshot, live: Mapping[str, torch.Tensor]) -> None:
             if isinstance(tensor, DTensor):  # of a run that was one process's: each takes its part
                 value = distribute_tensor(value.to(tensor.device), tensor.device_mesh, tensor.placements)
             tensor.copy_(value)
+
+
+def _held(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """ZeRO-3 leaves a module's weights empty between two steps: they are among the parts of the optimizer's state."""
+    return {name: tensor for name, tensor in tensors.items() if tensor.numel()}
+
+
+def _check_parts(snapshot: Snapshot, live: Mapping[str, torch.Tensor]) -> None:
+    found = (re.match(r"optimizer/part-\d+-of-(\d+)/", name) for name in live)
+    now = next((int(match[1]) for match in found if match is not None), None)
+    then = snapshot.facts.get("optimizer", {}).get(PARTS)
+    if now != then:
+        raise RunError(
+            complain(
+                f"the snapshot of step {snapshot.step} was written by {then or 1} of ZeRO's processes, and {now or 1} "
+                "would read it",
+                "DeepSpeed cuts weights and state by the number of processes, and its parts are not cut anew",
+                f"Go on with {then or 1}, or start a new run from the checkpoint with strategy.sharding=fsdp2",
+            )
+        )
 
 
 def _first_reason(error: CheckpointException) -> str:

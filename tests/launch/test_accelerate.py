@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -58,11 +59,41 @@ def test_fsdp_and_what_of_it_is_ours_to_decide(tmp_path: Path) -> None:
     assert "fsdp_version: 2" in file.ignored[0]
 
 
-def test_deepspeed_is_done_by_fsdp_and_says_so(tmp_path: Path) -> None:
+def install_deepspeed(monkeypatch: pytest.MonkeyPatch, *, is_there: bool) -> None:
+    find_spec = importlib.util.find_spec
+    found = {"deepspeed": object() if is_there else None}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: found[name] if name in found else find_spec(name))
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_deepspeed_is_used_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: int) -> None:
+    install_deepspeed(monkeypatch, is_there=True)
+    file = read_accelerate_file(write(tmp_path, DEEPSPEED.replace("zero_stage: 2", f"zero_stage: {stage}")))
+    assert file.overrides[0] == "strategy.parallel=fsdp"
+    assert file.overrides[2:] == [f"strategy.sharding=zero{stage}", "train.clip_norm=0.5"]
+    assert file.ignored == []
+
+
+def test_where_deepspeed_is_missing_fsdp_does_it_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_deepspeed(monkeypatch, is_there=False)
     file = read_accelerate_file(write(tmp_path, DEEPSPEED))
     assert file.overrides[0] == "strategy.parallel=fsdp"
     assert file.overrides[-1] == "train.clip_norm=0.5"
-    assert "zero_stage: 2" in file.ignored[0]
+    (said,) = file.ignored
+    assert "zero_stage: 2 (DeepSpeed is not installed, pip install 'seqfit[deepspeed]'" in said
+
+
+def test_deepspeeds_clipping_of_zero_is_none(tmp_path: Path) -> None:
+    text = DEEPSPEED.replace("gradient_clipping: 0.5", "gradient_clipping: 0.0")
+    assert read_accelerate_file(write(tmp_path, text)).overrides[-1] == "train.clip_norm=null"
+
+
+def test_deepspeeds_settings_in_a_file_of_another_type_are_named(tmp_path: Path) -> None:
+    file = read_accelerate_file(
+        write(tmp_path, DEEPSPEED.replace("distributed_type: DEEPSPEED", "distributed_type: FSDP"))
+    )
+    assert file.overrides == ["strategy.parallel=fsdp", "strategy.precision=bf16"]
+    assert file.ignored == ["deepspeed_config (distributed_type is FSDP)"]
 
 
 def test_several_machines_meet_at_the_first(tmp_path: Path) -> None:

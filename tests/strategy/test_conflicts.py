@@ -24,6 +24,8 @@ def conflicts(strategy: dict[str, Any], train: dict[str, Any]) -> dict[str, str]
         ({"optimizer": "8bit"}, {}),
         ({"optimizer": "adafactor"}, {"optimizer": {"name": "adafactor"}}),
         ({"optimizer_kernel": "foreach"}, {}),
+        ({"parallel": "fsdp", "sharding": "zero3", "recompute": "blocks", "offload": True}, {}),
+        ({"parallel": "fsdp", "sharding": "zero2", "compile": True}, {"clip_norm": None}),
     ],
 )
 def test_what_goes_together_is_no_conflict(strategy: dict[str, Any], train: dict[str, Any]) -> None:
@@ -58,3 +60,22 @@ def test_there_is_no_adafactor_in_8_bits() -> None:
 def test_only_adamw_has_kernels_to_choose_from(strategy: dict[str, Any], train: dict[str, Any], rule: str) -> None:
     found = conflicts({**strategy, "optimizer_kernel": "fused"}, train)
     assert found["strategy.optimizer_kernel"].startswith(f"it is 'fused' and the optimizer is {rule}. Only AdamW")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "said"),
+    [
+        ({"sharding": "zero2"}, "it is 'zero2' and strategy.parallel is 'auto'. Only fsdp"),
+        ({"sharding": "zero3", "parallel": "pipeline"}, "Set strategy.parallel=fsdp"),
+        ({"sharding": "zero3", "parallel": "fsdp", "compile": True}, "Set strategy.compile=false"),
+        ({"sharding": "zero2", "parallel": "fsdp", "optimizer_in_backward": True}, "DeepSpeed makes the update"),
+    ],
+)
+def test_what_deepspeed_can_not_be_had_with(strategy: dict[str, Any], said: str) -> None:
+    assert said in conflicts(strategy, {"clip_norm": None})["strategy.sharding"]
+
+
+@pytest.mark.parametrize("strategy", [{"precision": "fp16"}, {"optimizer": "8bit"}, {"optimizer": "adafactor"}])
+def test_what_fsdp_refuses_deepspeed_refuses(strategy: dict[str, Any]) -> None:
+    found = conflicts({"parallel": "fsdp", "sharding": "zero3", **strategy}, {})
+    assert "it is 'fsdp'" in found["strategy.parallel"]

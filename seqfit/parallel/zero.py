@@ -1,0 +1,214 @@
+"""ZeRO-2 and ZeRO-3 by DeepSpeed, an optional package, where torch's FSDP2 is not wanted.
+
+In: a model with its loss, AdamW over its weights, the processes of the run. Out: a way like the others (way.py), whose
+engine runs forwards and backwards, clips and updates; and what a step and a snapshot see of its optimizer.
+
+    a group of weights with the values a b c d e, 2 processes      rank 0    rank 1
+    zero2   weights                                                a b c d e a b c d e
+            gradients, moments, fp32 weights that AdamW updates    a b c     d e .
+    zero3   weights                                                a b c     d e .        whole while their layer runs
+            the rest                                               a b c     d e .
+
+DeepSpeed lays all weights of a group into one long tensor and gives each process an equal part. AdamW looks at every
+value alone, so the update is that of one process. Three settings make it so: losses are multiplied by the number of
+processes, for DeepSpeed takes means over them; it is told not to divide by micro-batches; and clipping is always
+stated, for it clips at 1.0 where nothing is said. An update whose norm is no number is left out by DeepSpeed itself.
+
+Only documented interfaces are used, but for the two lists of parts (`ZeroOptimizer.parts`), which bear the names that
+DeepSpeed's own checkpoints give them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Literal
+
+import torch
+
+from seqfit.errors import RecipeError, complain
+from seqfit.model.loss import LossModel
+from seqfit.parallel.way import Way
+from seqfit.parallel.world import World
+
+Stage = Literal[2, 3]
+KEPT_WHOLE = 100_000  # values: ZeRO-3 keeps weights up to this size (norms, T5's position tables) whole between steps
+_BUCKET = 50_000_000  # values that are exchanged at a time, at most; DeepSpeed's own 500 million take 2 GB of buffer
+_PARTS = {2: "single_partition_of_fp32_groups", 3: "fp32_partitioned_groups_flat"}
+
+
+class Zero(Way):
+    """DeepSpeed's engine around the model. It exists once the optimizer is known: `start`."""
+
+    in_step = True
+    saves_shards = True
+
+    def __init__(
+        self, model: LossModel, world: World, device: torch.device, *, stage: Stage, precision: str, offload: bool
+    ) -> None:
+        super().__init__(model, world)
+        self.name = f"zero{stage}"
+        self.factor = world.size
+        self._device = device
+        self._stage: Stage = stage
+        self._precision = precision
+        self._offload = offload
+        self._deepspeed = import_deepspeed(self.name, device, world)
+        self._engine: Any = None
+
+    def start(self, optimizer: torch.optim.Optimizer, clip_norm: float | None) -> ZeroOptimizer:
+        """The engine. `optimizer` has to be built over whole weights: it groups them by their shapes."""
+        settings = build_settings(
+            self._stage,
+            clip_norm,
+            on_gpu=self._device.type == "cuda",
+            precision=self._precision,
+            offload=self._offload,
+            largest_exchange=sum(weight.numel() for weight in self.model.parameters()),
+        )
+        for buffer in self.model.buffers():  # in place, for the loss may hold one: DeepSpeed would make new ones
+            buffer.data = buffer.data.to(self._device)
+        if self._stage == 3:  # weight by weight: `initialize` would move the whole model to the device first
+            self._deepspeed.zero.Init(module=self.model, config_dict_or_path=settings)
+        self._engine, *_ = self._deepspeed.initialize(model=self.model, optimizer=optimizer, config=settings)
+        self.called = self._engine
+        return ZeroOptimizer(self._deepspeed, self._engine, optimizer, self._stage, self.world)
+
+    def exchanging(self, *, first: bool, last: bool, agree: Callable[[], None]) -> AbstractContextManager[Any]:
+        """ZeRO-3's first forward begins with an exchange, ZeRO-2's first backward."""
+        if first:
+            agree()
+        self._engine.set_gradient_accumulation_boundary(last)
+        return nullcontext()
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Gradients go to the process that has their part."""
+        self._engine.backward(loss, scale_wrt_gas=False)
+
+    def update(self) -> torch.Tensor:
+        """Clip and update; returns the whole gradient's norm before clipping, inf where the update was left out."""
+        self._engine.step()
+        norm = self._engine.get_global_grad_norm()
+        return torch.as_tensor(norm, dtype=torch.float32, device=self._device)
+
+    def whole_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Gathered one by one; with ZeRO-2 each process has them anyway."""
+        for name, weight in self.model.model.named_parameters():
+            if self._stage == 2:
+                yield name, weight.detach()
+                continue
+            with self._deepspeed.zero.GatheredParameters(weight):
+                whole = weight.detach().clone()
+            yield name, whole.to(self._device)
+
+
+class ZeroOptimizer(torch.optim.Optimizer):
+    """What a step and a snapshot see of AdamW: the rates of its groups, and this process's parts with their state.
+
+    The update itself is `Zero.update`.
+    """
+
+    def __init__(self, deepspeed: Any, engine: Any, adamw: torch.optim.Optimizer, stage: Stage, world: World) -> None:
+        # torch's own __init__ would make groups and a state of its own; these are AdamW's.
+        self.param_groups, self.state, self.defaults = adamw.param_groups, adamw.state, {}
+        self.processes = world.size
+        self._deepspeed = deepspeed
+        self._engine = engine
+        self._adamw = adamw
+        self._stage = stage
+        self._rank = world.rank
+
+    @property
+    def parts(self) -> list[torch.Tensor]:
+        """One long fp32 tensor for each group of weights, which AdamW updates."""
+        parts: list[torch.Tensor] = list(getattr(self._engine.optimizer, _PARTS[self._stage]))
+        return parts
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """What a step that failed before its first exchange has left."""
+        self._engine.optimizer.zero_grad(set_to_none=set_to_none)
+
+    @contextmanager
+    def over_parts(self) -> Iterator[torch.optim.Optimizer]:
+        """AdamW with this process's parts in one group. ZeRO-3 puts them there during an update only."""
+        parts = self.parts
+        gradients = [part.grad for part in parts]  # offload has buffers there
+        groups = self._adamw.param_groups
+        self._adamw.param_groups = [{**groups[0], "params": parts}]
+        try:
+            yield self._adamw
+        finally:
+            self._adamw.param_groups = groups
+            for part, gradient in zip(parts, gradients, strict=True):
+                part.grad = gradient
+
+    def read_parts(self) -> dict[str, torch.Tensor]:
+        """Weights and state of this process's parts by names that no other process has; not copied."""
+        tensors: dict[str, torch.Tensor] = {}
+        for number, part in enumerate(self.parts):
+            place = f"part-{self._rank}-of-{self.processes}/{number}"
+            tensors[f"{place}/weights"] = part.detach()
+            tensors |= {f"{place}/{name}": value for name, value in self.state[part].items()}
+        return tensors
+
+    def refresh_weights(self) -> None:
+        """After the parts were changed: the weights that the model computes with. All ranks have to come along."""
+        for weight in self._engine.module.parameters():
+            if weight.requires_grad:
+                whole = self._deepspeed.utils.safe_get_full_fp32_param(weight)
+                with self._deepspeed.zero.GatheredParameters(weight, modifier_rank=0):
+                    weight.data.copy_(whole)
+
+
+def build_settings(
+    stage: Stage, clip_norm: float | None, *, on_gpu: bool, precision: str, offload: bool, largest_exchange: int
+) -> dict[str, Any]:
+    """DeepSpeed's configuration. What changes the update is stated, not left to its defaults."""
+    bucket = 2 * min(_BUCKET // 2, -(-largest_exchange // 2))  # it wants even ones
+    host = {"device": "cpu", "pin_memory": on_gpu}
+    zero: dict[str, Any] = {
+        "stage": stage,
+        "reduce_bucket_size": bucket,
+        "allgather_bucket_size": bucket,
+        "stage3_prefetch_bucket_size": bucket,
+        "stage3_param_persistence_threshold": KEPT_WHOLE,
+    }
+    if offload:
+        zero |= {"offload_optimizer": host} | ({"offload_param": host} if stage == 3 else {})
+    return {
+        "train_micro_batch_size_per_gpu": 1,  # batches are cut and counted elsewhere; these two only have to be there
+        "gradient_accumulation_steps": 1,
+        "gradient_clipping": clip_norm or 0.0,
+        "zero_optimization": zero,
+        "zero_force_ds_cpu_optimizer": False,  # torch's AdamW on the host, too: DeepSpeed's would have to be compiled
+        # Autocast over fp32 weights, as everywhere else here. No module's gradients are summed in bf16.
+        "torch_autocast": {"enabled": precision == "bf16", "dtype": "bfloat16", "lower_precision_safe_modules": []},
+    }
+
+
+def import_deepspeed(name: str, device: torch.device, world: World) -> Any:
+    """The package, told which device it is on and that the processes have met."""
+    if importlib.util.find_spec("deepspeed") is None:
+        raise RecipeError(
+            complain(
+                f"strategy.sharding is '{name}'",
+                "that is done by DeepSpeed, which is not installed",
+                "Run pip install 'seqfit[deepspeed]', or set strategy.sharding=fsdp2",
+            )
+        )
+    on_gpu = device.type == "cuda"
+    os.environ["DS_ACCELERATOR"] = device.type  # else it takes what it finds, and says so
+    os.environ["LOCAL_RANK"] = str(torch.cuda.current_device() if on_gpu else world.local_rank)
+    os.environ["LOCAL_SIZE"] = str(world.local_size)  # else it counts a CPU's memory nodes, by a program
+    # DeepSpeed 0.19 calls torch's exchanges by names that torch 2.13 has others for.
+    warnings.filterwarnings("ignore", message="`torch.distributed.*is deprecated", category=FutureWarning)
+    deepspeed = importlib.import_module("deepspeed")
+    if not on_gpu:
+        # It would compile an exchange by shared memory here, half a minute, which only its inference uses.
+        vars(deepspeed.ops).setdefault("__compatible_ops__", {})
+    deepspeed.init_distributed("nccl" if on_gpu else "gloo", auto_mpi_discovery=False, verbose=False)
+    return deepspeed
