@@ -38,7 +38,7 @@ from seqfit.errors import SeqfitError
 from seqfit.launch.scaling import MISTAKE, WARM_UP
 from seqfit.launch.scaling_rows import BUFFER_BYTES, RankFigures
 from seqfit.parallel.world import World, join_world
-from seqfit.step.clock import StepClock
+from seqfit.step.clock import StepClock, read_queued_seconds
 from seqfit.step.precision import choose_device
 from seqfit.strategy.load import load_strategy
 from seqfit.telemetry.host import read_peak_bytes
@@ -67,7 +67,7 @@ class _Moment:
         return cls(
             time.perf_counter(),
             time.thread_time(),
-            _read_queued_seconds(),
+            read_queued_seconds() or 0.0,
             totals.get("data_wait", 0.0),
             totals.get("optimizer", 0.0),
         )
@@ -151,14 +151,6 @@ def forget_peak(device: torch.device) -> None:
         Path("/proc/self/clear_refs").write_text("5", "utf-8")  # sets VmHWM to what is resident now
     except OSError:  # not Linux, or not allowed: then the peak is that of the whole process
         return
-
-
-def _read_queued_seconds() -> float:
-    """How long this thread was ready to run and had no core; 0 where the kernel doesn't count it."""
-    try:
-        return int(Path("/proc/thread-self/schedstat").read_text("utf-8").split()[1]) / 1e9
-    except (OSError, IndexError):
-        return 0.0
 
 
 def _measure_all_at_once(world: World, action: Callable[[], None]) -> float:

@@ -52,6 +52,7 @@ class StepRecord:
     padding_share: float | None = None  # of all tokens since the last record
     model_flops_per_second: float | None = None  # what the model's mathematics needs on real tokens
     model_flops_share: float | None = None  # of the device's peak rate; None where that is not known
+    queued_seconds: float | None = None  # of step_seconds, the thread wanted a core and had none; None if not counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Self, TypeVar
 
 import torch
@@ -117,3 +118,11 @@ class StepClock:
         """Of the whole run, as far as the device has got."""
         self.settle()
         return dict(self._totals)
+
+
+def read_queued_seconds() -> float | None:
+    """How long this thread was ready to run and had no core, since it began; None where the kernel doesn't count it."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text("utf-8").split()[1]) / 1e9
+    except (OSError, IndexError):
+        return None

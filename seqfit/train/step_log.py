@@ -24,7 +24,7 @@ import torch
 from seqfit.data.loader import GlobalBatch
 from seqfit.rundir.records import StepRecord
 from seqfit.rundir.writer import RunWriter
-from seqfit.step.clock import Moment, StepClock
+from seqfit.step.clock import Moment, StepClock, read_queued_seconds
 from seqfit.step.step import StepOutcome
 from seqfit.train.view import View
 from seqfit.train.work import Work
@@ -35,6 +35,7 @@ class _Window:
     """What is summed up between two records."""
 
     started: Moment
+    queued_before: float | None = None  # what the thread had waited for a core until then
     before: int = 0  # steps that were made before its first
     judged: int = 0  # of its steps, so many were judged ahead of their record
     left_out_seconds: float = 0.0  # evaluations
@@ -72,6 +73,7 @@ class _Reading:
     marks: torch.Tensor
     gradient_norm: torch.Tensor | None
     arrived: Moment
+    queued_seconds: float | None
 
 
 class StepLog:
@@ -98,6 +100,7 @@ class StepLog:
     def __enter__(self) -> Self:
         """The next step is about to begin."""
         self._window.started = Moment.mark(self._device)
+        self._window.queued_before = self._read_queued()
         self._is_open = True
         return self
 
@@ -161,8 +164,22 @@ class StepLog:
         memory = measure_memory_bytes(self._device)
         phases = self._clock.take()
         now = time.time()
-        self._reading = _Reading(step, batch, learning_rate, memory, now, window, phases, losses, marks, norm, arrived)
-        self._window = _Window(arrived, before=step)
+        queued = self._measure_queued()
+        self._reading = _Reading(
+            step, batch, learning_rate, memory, now, window, phases, losses, marks, norm, arrived, queued
+        )
+        self._window = _Window(arrived, self._read_queued(), before=step)
+
+    def _measure_queued(self) -> float | None:
+        """Of the open window, a step; None with an evaluation in it, whose waiting is not known apart."""
+        window, now = self._window, self._read_queued()
+        if now is None or window.queued_before is None or window.left_out_seconds:
+            return None
+        return (now - window.queued_before) / len(window.losses)
+
+    def _read_queued(self) -> float | None:
+        """On a GPU the thread's core is not what a step waits for."""
+        return read_queued_seconds() if self._device.type == "cpu" else None
 
     def judge_open(self) -> None:
         """Judge the steps that have no record yet, before anything is kept of them; waits for the device."""
@@ -226,6 +243,7 @@ def _finish(reading: _Reading, peak_flops_per_second: float | None) -> StepRecor
         padding_share=window.padded_tokens / (window.tokens + window.padded_tokens),
         model_flops_per_second=rate,
         model_flops_share=rate / peak_flops_per_second if rate and peak_flops_per_second else None,
+        queued_seconds=reading.queued_seconds,
     )
 
 
