@@ -11,6 +11,7 @@ import typer
 
 from seqfit.cli.arguments import OverridesArgument
 from seqfit.errors import RecipeError, complain
+from seqfit.rundir import files
 
 
 def command(
@@ -33,8 +34,14 @@ def command(
         bool, typer.Option("--prove", help="Apply the first finding's change, measure again, and compare the gains.")
     ] = False,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Where trace.json.gz and summary.json go.")
-    ] = Path("profile"),
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="Where trace.json.gz and summary.json go; default: profile, of a run directory its own.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON instead.")] = False,
 ) -> None:
     """Show where a step's time and memory go, and what to change.
@@ -62,8 +69,9 @@ def command(
     from seqfit.profile.run import profile, to_json
     from seqfit.train.view import Silent, choose_view
 
+    out = output or (Path(recipe) if (Path(recipe) / files.MANIFEST).is_file() else Path()) / files.PROFILE
     with Silent() if as_json else choose_view() as view:
-        result = profile(recipe, overrides or (), steps=steps, out=output, prove_first=prove, view=view)
+        result = profile(recipe, overrides or (), steps=steps, out=out, prove_first=prove, view=view)
     if as_json:
         typer.echo(json.dumps(to_json(result), ensure_ascii=False, indent=2))
         return

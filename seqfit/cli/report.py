@@ -1,20 +1,79 @@
-"""`seqfit report RUN`: writes the page and prints where it is."""
+"""`seqfit report RUN...`: writes the page and prints where it is, or serves it live."""
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
+from seqfit.errors import RecipeError, complain
+
 
 def command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, as 'seqfit train' printed it.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run directories, or the folder of a comparison.")
+    ],
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Where to write; default: summary.html in the run.")
+        Path | None, typer.Option("--out", metavar="FILE", help="Where to write the page; default: into the run.")
     ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option("--figures", metavar="DIR", help="Write every chart there, too, as SVG, PNG and PDF."),
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Serve the page on this machine and keep it up to date; Ctrl-C ends it.")
+    ] = False,
+    port: Annotated[int | None, typer.Option("--port", metavar="N", help="For --watch; default: any free one.")] = None,
+    no_open: Annotated[bool, typer.Option("--no-open", help="For --watch: do not open the browser.")] = False,
 ) -> None:
-    """Write one HTML page about a run: scores, curves, answers, events. It needs nothing else to be read."""
-    from seqfit.report.page import report
+    """Write one HTML page about a run, several runs or a comparison. It needs nothing else to be read."""
+    _check_options(watch, writes=out is not None or figures is not None, serves=port is not None or no_open)
+    if watch:
+        from seqfit.report.serve_live import watch as serve
+        from seqfit.report.subject import find_runs
 
-    typer.echo(report(run, out))
+        for path in runs:
+            if not any(find_runs(path)):
+                typer.echo(f"{path}: no run yet; it is shown as soon as it starts")
+        serve(runs, port=port, announce=lambda url: _announce(url, opens=not no_open))
+        return
+    from seqfit.report.page import build_parts, report
+
+    typer.echo(report(runs[0] if len(runs) == 1 else runs, out))
+    if figures is not None:
+        from seqfit.report.export_figures import export_figures
+
+        written = export_figures(*build_parts(runs), figures)
+        typer.echo(f"{figures}: {len(written) // 2} charts as SVG and PNG, all of them in {written[-1].name}")
+
+
+def _check_options(watch: bool, *, writes: bool, serves: bool) -> None:
+    if watch and writes:
+        raise RecipeError(
+            complain(
+                "--watch is given with --out or --figures",
+                "a page that is watched is served and not written",
+                "Leave --watch out, or the other",
+            )
+        )
+    if serves and not watch:
+        raise RecipeError(
+            complain("--port or --no-open is given without --watch", "a page is served by --watch alone", "Add --watch")
+        )
+
+
+def _announce(url: str, *, opens: bool) -> None:
+    """Where a browser could only be a text one, in this very terminal, it is not opened."""
+    has_screen = sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+    typer.echo(f"live: {url}  (Ctrl-C ends it)")
+    if not has_screen:
+        port = urlsplit(url).port
+        typer.echo(f"from another machine: ssh -L {port}:127.0.0.1:{port} THIS-MACHINE, then the same address there")
+    elif opens:
+        import webbrowser
+
+        webbrowser.open(url)

@@ -10,11 +10,15 @@ ragged      no padding                    32                 1.00
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from seqfit.data.data_report import LengthSummary, PaddingWaste
+from seqfit.data.tokenized import TokenizedSplit
 
 Lengths = npt.NDArray[np.integer]
 Rows = npt.NDArray[np.int64]
@@ -47,6 +51,25 @@ def summarise_lengths(lengths: Lengths, limit: int | None, already_cut: int = 0)
         counts=counts,
         bins=label_bins(edges),
     )
+
+
+def summarise_splits(splits: Mapping[str, TokenizedSplit]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Split -> source and target -> the summary as JSON has it, of the tokens as they are trained on.
+
+    A classifier's targets are no text, and an empty split has no lengths: they are left out.
+    """
+    summaries: dict[str, dict[str, dict[str, Any]]] = {}
+    for name, split in splits.items():
+        sides = {
+            "source": (split.source_lengths, split.truncated_sources),
+            "target": (split.target_lengths, split.truncated_targets),
+        }
+        summaries[name] = {
+            side: asdict(summarise_lengths(lengths, None, cut))
+            for side, (lengths, cut) in sides.items()
+            if lengths.any()
+        }
+    return summaries
 
 
 def bin_lengths(lengths: Lengths) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""HTML pages of a run and of a data set: one self-contained file each, readable offline."""
+"""HTML pages of runs, comparisons, plans and data: one self-contained file each, readable offline."""
 
 from seqfit.callable_room import make_callable
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seqfit.report.charts import draw_bars, draw_histogram
+from seqfit.report.bars import draw_bars, draw_histogram
 from seqfit.report.document import figure, figures, render_page
 from seqfit.report.elements import Html, element, facts, folded, section, table, tile, tiles
 from seqfit.rundir.writer import write_whole

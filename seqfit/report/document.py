@@ -1,51 +1,151 @@
 """A whole page: sections and figures come in, one HTML file that needs nothing else goes out.
 
-Style, script and plotly's own JavaScript (from its wheel, once, and only where there is a figure) are written into
-the page, so it opens from a mail or a memory stick without a network. Colours are CSS variables; the script draws the
-figures with their values and draws them anew when the reader's system turns dark.
+Style, scripts and plotly's own JavaScript (from its wheel, once, and only where there is a figure) are written into
+the page, so it opens from a mail or a memory stick without a network. A policy in the page's head lets the browser
+run these scripts alone, known by their hashes, and load nothing: no text that slipped in unescaped could do harm.
+
+Colours are CSS variables; the script draws the figures with their values, anew when the reader changes to dark ones.
+A figure carries its data as JSON, one chart for each x axis that the reader may choose:
+
+    figure(by_step, "Loss", name="loss", choices={"minutes": by_minute})
+    ->  <figure data-name="loss" ...> buttons: step, minutes, PNG, SVG
+        <script type="application/json">{"step": {"data": ..., "layout": ...}, "minutes": {...}}</script>
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from string import Template
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from seqfit.report.elements import Html, element, join
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+Use = Literal[
+    "read",  # a file
+    "watch",  # served, and brought up to date while it is looked at
+    "export",  # opened by a browser that nobody sees, which hands its charts back as pictures
+]
+_OWN_SCRIPT: dict[Use, str | None] = {"read": None, "watch": "live.js", "export": "export.js"}
+_DIGITS = 6  # of numbers in charts; all sixteen would double the page, and no screen shows more than four
+_COPIED = re.compile(r'<(pre|code) class="copy">.*?</\1>', re.DOTALL)
 
-def figure(drawn: go.Figure, title: str, note: str = "") -> Html:
-    """A figure with its title; the script finds its data in the JSON beside it."""
-    data = Html(drawn.to_json(engine="json"))  # plotly writes '<' as \u003c: text in it cannot end the element
-    caption = element("figcaption", element("b", title), element("span", note, class_="note"))
+
+def figure(
+    drawn: go.Figure, title: str, note: str = "", *, name: str = "", choices: Mapping[str, go.Figure] | None = None
+) -> Html:
+    """A figure with its title and its buttons.
+
+    `name` is what its pictures are called as files. `choices` are the same chart over other x axes, by the word on
+    their button; `drawn` is shown first. It may be among them, else the title of its x axis is the word on its button.
+    """
+    others = dict(choices or {})
+    word = next((word for word, chart in others.items() if chart is drawn), _axis_title(drawn))
+    charts = {word: drawn, **others}
+    data = {choice: _compact(json.loads(chart.to_json(engine="json"))) for choice, chart in charts.items()}
+    written = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")  # can't end itself
+    caption = element("figcaption", element("b", title), element("span", note, class_="note"), _buttons(title, data))
     plot = element("div", class_="plot", role="img", aria_label=title)
-    return element("figure", caption, plot, element("script", data, type="application/json"))
+    script = element("script", Html(written), type="application/json")
+    return element("figure", caption, plot, script, data_name=name or _file_name(title))
 
 
-def figures(drawn: list[Html]) -> Html:
+def figures(drawn: Sequence[Html]) -> Html:
     """Two to a row where the page is wide enough."""
     return element("div", *drawn, class_="figures")
 
 
-def render_page(title: str, parts: list[Html]) -> str:
+def render_page(title: str, parts: Sequence[Html], *, use: Use = "read") -> str:
     """The parts as one file."""
-    body = join(parts)
+    body = render_parts(parts)
+    theme, scripts = _asset("theme.js"), [_asset("page.js")]
+    own = _OWN_SCRIPT[use]
+    if own is not None or '<div class="plot"' in body:  # a page that is watched may get figures later
+        scripts += [_plotly_script(), _asset("figures.js")]
+    if own is not None:
+        scripts.append(_asset(own))
     return Template(_asset("page.html")).substitute(
+        policy=_policy([theme, *scripts], use),
         title=element("title", title),
         style=_asset("page.css"),
+        theme=theme,
         body=body,
-        plotly=_plotly_script() if '<div class="plot"' in body else "",
-        script=_asset("page.js"),
+        scripts="\n".join(f"<script>{script}</script>" for script in scripts),
     )
 
 
-def _plotly_script() -> Html:
+def render_parts(parts: Sequence[Html]) -> Html:
+    """What stands between the page's head and its scripts; what is there to be copied gets a button."""
+    return Html(_COPIED.sub(_add_copy_button, join(parts)))
+
+
+def _buttons(title: str, charts: Mapping[str, object]) -> Html:
+    """Which x axis, where there are several, and as which kind of file."""
+    axes = [
+        element("button", choice, type="button", data_choice=choice, aria_pressed="false" if number else "true")
+        for number, choice in enumerate(charts)
+    ]
+    files = [
+        element("button", kind.upper(), type="button", data_save=kind, aria_label=f"Save {title} as {kind.upper()}")
+        for kind in ("png", "svg")
+    ]
+    chosen = [element("span", *axes, class_="choices", role="group", aria_label=f"{title} over")] if axes[1:] else []
+    return element("span", *chosen, element("span", *files, class_="save"), class_="tools")
+
+
+def _axis_title(chart: go.Figure) -> str:
+    """Of the lowest x axis: that of stacked charts is the last one."""
+    titles = [axis.title.text for axis in chart.select_xaxes() if axis.title.text]
+    return str(titles[-1]) if titles else "first"
+
+
+def _compact(value: Any) -> Any:
+    """The same with fewer digits."""
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}")
+    if isinstance(value, list):
+        return [_compact(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _compact(item) for key, item in value.items()}
+    return value
+
+
+def _file_name(title: str) -> str:
+    """'Loss, per token' -> 'loss-per-token'"""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "figure"
+
+
+def _add_copy_button(found: re.Match[str]) -> str:
+    button = element("button", "Copy", type="button", class_="copy-button")
+    return element("div" if found[1] == "pre" else "span", Html(found[0]), button, class_="copyable")
+
+
+def _policy(scripts: Sequence[str], use: Use) -> str:
+    """Nothing is loaded and no other script runs; a page that is watched asks the server that it came from."""
+    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed = {
+        "default-src": "'none'",
+        "script-src": " ".join(f"'sha256-{written}'" for written in hashes),
+        "style-src": "'unsafe-inline'",  # plotly's own
+        "img-src": "data: blob:",  # charts on their way to a PNG
+        "connect-src": "'self'" if use == "watch" else "'none'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    return "; ".join(f"{what} {where}" for what, where in allowed.items())
+
+
+def _plotly_script() -> str:
     from plotly.offline import get_plotlyjs
 
-    return Html(f"<script>{get_plotlyjs()}</script>")
+    return str(get_plotlyjs())
 
 
 def _asset(name: str) -> str:

@@ -9,9 +9,14 @@ prediction such as `<script>` is shown and never run.
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 _FOLD_AT = 160  # characters of a cell that are shown before the rest is folded away
+_NUMBER = r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
+_UNIT = r"%|[KMB]|(?:[KMGT]i)?B(?:/s)?|[KMGTP]?FLOP/s|[nuµm]?s|min|h|d|°C|k?Wh?|k?J|tokens?(?:/s)?"
+# '–', '12', '-3.5%', '3.2 GiB', '1 h 02 min', '71.2 ± 0.4': not '3 of 4 rows', which is a sentence.
+_FIGURE = re.compile(rf"–|{_NUMBER}(?: ?(?:{_UNIT}))?(?: \d+ ?(?:{_UNIT}))?(?: ± {_NUMBER}(?: ?(?:{_UNIT}))?)?")
 
 
 class Html(str):
@@ -65,10 +70,19 @@ def tiles(shown: Sequence[Html]) -> Html:
     return element("div", *shown, class_="tiles")
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, class_: str | None = None) -> Html:
-    """Numbers to the right, text to the left; wide tables scroll on their own."""
+def table(
+    columns: Sequence[object],
+    rows: Iterable[Sequence[object]],
+    *,
+    class_: str | None = None,
+    numbers: Collection[int] = (),
+) -> Html:
+    """Numbers to the right, text to the left; wide tables scroll on their own.
+
+    `numbers` are columns of numbers that do not look like it, such as markup.
+    """
     body = [list(row) for row in rows]
-    numeric = [all(_is_figure(row[i]) for row in body) and bool(body) for i in range(len(columns))]
+    numeric = [i in numbers or (all(_is_figure(row[i]) for row in body) and bool(body)) for i in range(len(columns))]
     head = [
         element("th", name, class_="number" if right else None) for name, right in zip(columns, numeric, strict=True)
     ]
@@ -99,13 +113,24 @@ def code(text: str) -> Html:
     return element("pre", element("code", text))
 
 
+def command(text: str) -> Html:
+    """A line to paste into a terminal."""
+    return element("pre", text, class_="copy")
+
+
 def badge(text: str, kind: str) -> Html:
     """A small label: good, bad or plain."""
     return element("span", text, class_=f"badge {kind}")
 
 
+def swatch(colour: str, name: str) -> Html:
+    """A name behind a spot of the colour that it has in charts."""
+    look = f"display:inline-block;width:10px;height:10px;border-radius:3px;margin-right:8px;background:{colour}"
+    return element("span", element("i", style=look, aria_hidden="true"), name, style="white-space:nowrap")
+
+
 def _is_figure(cell: object) -> bool:
-    """A number, or text that begins like one ('12.5%', '3.2 GiB') or stands for a missing one ('–')."""
+    """A number, or text that is one with its unit, or that stands for a missing one."""
     if isinstance(cell, int | float):
         return True
-    return isinstance(cell, str) and not isinstance(cell, Html) and (cell == "–" or cell[:1].isdigit())
+    return isinstance(cell, str) and not isinstance(cell, Html) and _FIGURE.fullmatch(cell) is not None

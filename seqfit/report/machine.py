@@ -1,93 +1,147 @@
-"""The machine's side of a run's page: where the time went, and what GPUs and host did meanwhile.
+"""What the machine did meanwhile: utilisation, memory, temperature and power on one time axis.
 
-In: a run. Out: two sections, each left out where the run has no such records. GPUs are drawn by their numbers; where
-the manifest tells which one trained, the others of the machine are left out.
+In: a subject. Out: a section, left out where no run has telemetry. The quantities are stacked, so that a dip in one can
+be followed through all; of one run the times of evaluations and snapshots are shaded. GPUs are drawn by their numbers;
+where the manifest tells which one trained, the others of the machine are left out.
+
+    utilisation   ~~~~~~|   |~~~~~~~~
+    memory        ------|   |--------
+    power         ~~~~~~|   |~~~~~~~~
+    minutes       0     3   4        9          3 to 4: an evaluation
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from seqfit.report.charts import Unit, draw_timeline
+from seqfit.report.axes import Track
+from seqfit.report.bands import Band, find_bands
+from seqfit.report.charts import ACCENT, DASHES, NEUTRAL, Line, Unit, axis_of, build_trace, finish, points_of_each
 from seqfit.report.document import figure, figures
 from seqfit.report.elements import Html, facts, section, table
-from seqfit.rundir import Run
-from seqfit.rundir.time_spent import list_shares, read_time_spent
+from seqfit.report.reading import inner, number
+from seqfit.report.shown_run import ShownRun
+from seqfit.report.subject import Subject
 from seqfit.telemetry.summary import GpuSummary, summarise_gpus, summarise_host
-from seqfit.units import format_bytes, format_flops, format_seconds, format_share
+from seqfit.units import format_bytes, format_seconds, format_share
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 Sample = Mapping[str, Any]
-_GPU_FIGURES: tuple[tuple[str, str, str, Unit], ...] = (
-    ("busy_share", "GPU utilisation", "share of the time in which a kernel ran", "share"),
-    ("memory_busy_share", "GPU memory traffic", "share of the time in which memory was accessed", "share"),
-    ("memory_bytes", "GPU memory", "used by everybody", "bytes"),
-    ("temperature_celsius", "GPU temperature", "degrees Celsius", "number"),
-    ("power_watts", "GPU power", "watts", "number"),
+_ROW_PIXELS, _AROUND_PIXELS = 118, 70
+# Title, unit, what GPUs give of it, what the host gives of it.
+_ROWS: tuple[tuple[str, Unit, str, str], ...] = (
+    ("utilisation", "share", "busy_share", "core_shares"),
+    ("memory", "bytes", "memory_bytes", "memory_bytes"),
+    ("temperature, °C", "number", "temperature_celsius", ""),
+    ("power, W", "number", "power_watts", ""),
 )
 
 
-def show_time(run: Run) -> Html | None:
-    """A table of phases, and how busy the steps were with real tokens."""
-    shares = list_shares(read_time_spent(run))
-    if not shares:
+def show_machine(subject: Subject) -> Html | None:
+    """The timeline, and of one run a summary."""
+    runs = [run for run in subject.runs if run.telemetry()]
+    if not runs:
         return None
-    rows = [[name, format_seconds(seconds), format_share(share)] for name, seconds, share in shares]
-    last = run.steps()[-1]
-    absent = run.manifest.get("absent", {})
-    flops, share = last.get("model_flops_per_second"), last.get("model_flops_share")
-    said = {
-        "Padding": format_share(last["padding_share"]) if last.get("padding_share") is not None else "",
-        "Model operations": format_flops(flops) if flops else absent.get("model_flops_per_second", ""),
-        "Of the device's peak": format_share(share) if share else absent.get("model_flops_share", ""),
-    }
-    note = "Phases of all steps, and what came between them. Operations are those that real tokens need."
-    return section("Where the time went", facts(said), table(["phase", "time", "share"], rows), note=note)
-
-
-def show_machine(run: Run) -> Html | None:
-    """Figures of GPUs and host over the run's time."""
-    samples = run.telemetry()
-    if not samples:
-        return None
-    start = samples[0]["time"]
-    minutes = [(sample["time"] - start) / 60 for sample in samples]
-    sensors = run.sensors() or {}
-    names = _choose_gpus(sensors, run.manifest.get("hardware", {}).get("uuid"))
-    drawn = [
-        figure(draw_timeline(lines, unit), title, note)
-        for field, title, note, unit in _GPU_FIGURES
-        if (lines := _gpu_lines(samples, minutes, names, field))
-    ]
-    cores = [_mean(sample["host"]["core_shares"]) for sample in samples]
-    memory = [sample["host"]["memory_bytes"] for sample in samples]
-    drawn += [
-        figure(draw_timeline({"cores": _points(minutes, cores)}, "share"), "Processor", "mean of all cores"),
-        figure(draw_timeline({"run": _points(minutes, memory)}, "bytes"), "Host memory", "the run's processes"),
-    ]
-    absent = [f"No readings of {what}: {reason}." for what, reason in sensors.get("absent", {}).items()]
+    tracks = {run: Track(run) for run in subject.runs}
+    rows = {title: (unit, _list_lines(subject, tracks, gpu, host)) for title, unit, gpu, host in _ROWS}
+    rows = {title: (unit, lines) for title, (unit, lines) in rows.items() if lines}
+    bands = find_bands(subject.single, tracks[subject.single]) if subject.single is not None else []
+    note = f"shaded: {', '.join(dict.fromkeys(band.what for band in bands))}" if bands else "since each run's start"
+    chart = figure(draw_timeline(rows, bands), "Machine over time", note, name="machine")
+    if subject.single is None:
+        return section("Machine", figures([chart]), note=_say_which(subject))
+    samples, names = runs[0].telemetry(), _choose_gpus(runs[0])
     gpus = [gpu for gpu in summarise_gpus(samples) if gpu.gpu in names]
-    shown = [_gpu_table(gpus, names)] if gpus else []
-    return section("Machine", facts(_host_facts(samples)), *shown, figures(drawn), note=" ".join(absent))
+    absent = inner(runs[0].sensors() or {}, "absent")
+    said = " ".join(f"No readings of {what}: {reason}." for what, reason in absent.items())
+    summary = [_gpu_table(gpus, names)] if gpus else []
+    return section("Machine", figures([chart]), facts(_host_facts(samples)), *summary, note=said)
 
 
-def _choose_gpus(sensors: Mapping[str, Any], uuid: str | None) -> dict[int, str]:
+def draw_timeline(rows: Mapping[str, tuple[Unit, Sequence[Line]]], bands: Sequence[Band]) -> go.Figure:
+    """A chart a row, all over the same minutes."""
+    from plotly.subplots import make_subplots
+
+    drawn = make_subplots(rows=len(rows), cols=1, shared_xaxes=True, vertical_spacing=0.07)
+    drawn.update_layout(template="none", height=_AROUND_PIXELS + _ROW_PIXELS * len(rows))
+    finish(drawn, x="")
+    drawn.update_xaxes(title={"text": "minutes"}, row=len(rows), col=1)
+    listed: set[str] = set()
+    for place, (title, (unit, lines)) in enumerate(rows.items(), 1):
+        for line in lines:
+            trace = build_trace(line, unit, at_most=points_of_each(len(lines)), at="minute %{x:.1f}")
+            trace.legendgroup, trace.showlegend = line.name, line.name not in listed
+            listed.add(line.name)
+            drawn.add_trace(trace, row=place, col=1)
+        drawn.update_yaxes(title={"text": title, "standoff": 4}, **axis_of(unit, lines), row=place, col=1)
+    drawn.update_layout(showlegend=len(listed) > 1, shapes=[_shade(band) for band in bands])
+    return drawn
+
+
+def _shade(band: Band) -> dict[str, Any]:
+    """Through all rows at once: one shape a band keeps the page small."""
+    look = {"fillcolor": band.colour, "opacity": 0.14, "line": {"width": 0}, "layer": "below"}
+    return {"type": "rect", "x0": band.begin, "x1": band.end, "y0": 0, "y1": 1, "yref": "paper", **look}
+
+
+def _list_lines(subject: Subject, tracks: Mapping[ShownRun, Track], gpu_field: str, host_field: str) -> list[Line]:
+    """Of one run its GPUs and the host, the first in the accent; of several runs the GPUs, or else the host."""
+    lines: list[Line] = []
+    for way, runs in subject.ways.items():
+        for run in runs:
+            found = _gpu_lines(run, tracks[run], gpu_field)
+            if host_field and (subject.single is not None or not found):
+                found["host"] = _host_line(run, tracks[run], host_field)
+            for place, (name, points) in enumerate(found.items()):
+                if points and subject.single is not None:
+                    colour = ACCENT if place == 0 else NEUTRAL
+                    lines.append(Line(name, points, colour, DASHES[max(0, place - 1) % len(DASHES)]))
+                elif points:
+                    lines.append(Line(way, points, subject.colour(way), subject.dash(way), 1.5))
+    return lines
+
+
+def _gpu_lines(run: ShownRun, track: Track, field: str) -> dict[str, list[tuple[float, float]]]:
+    """Name of a GPU -> minutes and readings, where there is one."""
+    names = _choose_gpus(run)
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for sample in run.telemetry():
+        minute = track.minutes(sample["time"])
+        for reading in sample["gpus"]:
+            value = number(reading, field)
+            if reading.get("gpu") in names and value is not None:
+                lines.setdefault(names[reading["gpu"]], []).append((minute, value))
+    return lines
+
+
+def _host_line(run: ShownRun, track: Track, field: str) -> list[tuple[float, float]]:
+    points = []
+    for sample in run.telemetry():
+        host = sample["host"]
+        value = _mean(host.get("core_shares") or []) if field == "core_shares" else number(host, field)
+        if value is not None:
+            points.append((track.minutes(sample["time"]), value))
+    return points
+
+
+def _choose_gpus(run: ShownRun) -> dict[int, str]:
     """Number -> name of those that trained; of all where that is not known. NVML puts 'GPU-' before CUDA's UUIDs."""
-    names = {gpu["gpu"]: f"{gpu['name']} ({gpu['gpu']})" for gpu in sensors.get("gpus", [])}
-    trained = {gpu["gpu"] for gpu in sensors.get("gpus", []) if uuid and (gpu["uuid"] or "").endswith(uuid)}
+    given = (run.sensors() or {}).get("gpus", [])
+    uuid = inner(run.manifest, "hardware").get("uuid")
+    names = {gpu["gpu"]: f"{gpu['name']} ({gpu['gpu']})" for gpu in given}
+    trained = {gpu["gpu"] for gpu in given if uuid and (gpu["uuid"] or "").endswith(uuid)}
     return {number: name for number, name in names.items() if not trained or number in trained}
 
 
-def _gpu_lines(
-    samples: Sequence[Sample], minutes: Sequence[float], names: Mapping[int, str], field: str
-) -> dict[str, dict[float, float]]:
-    """Name of a GPU -> minute -> reading, where there is one."""
-    lines: dict[str, dict[float, float]] = {}
-    for minute, sample in zip(minutes, samples, strict=True):
-        for reading in sample["gpus"]:
-            if reading["gpu"] in names and reading[field] is not None:
-                lines.setdefault(names[reading["gpu"]], {})[minute] = reading[field]
-    return lines
+def _say_which(subject: Subject) -> str:
+    without = [run.name for run in subject.runs if not run.telemetry()]
+    has_gpus = any(_choose_gpus(run) for run in subject.runs)
+    said = "GPUs where a run has some, else the host: the mean of all cores, the memory of the run's processes."
+    said = said if has_gpus else "The host: the mean of all cores, and the memory of the run's processes."
+    return f"{said} No telemetry: {', '.join(without)}." if without else said
 
 
 def _host_facts(samples: Sequence[Sample]) -> dict[str, str]:
@@ -122,9 +176,5 @@ def _gpu_table(gpus: Sequence[GpuSummary], names: Mapping[int, str]) -> Html:
     return table(columns, rows)
 
 
-def _points(minutes: Sequence[float], values: Sequence[float]) -> dict[float, float]:
-    return dict(zip(minutes, values, strict=True))
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seqfit.report.charts import byte_ticks
+from seqfit.report.charts import NEUTRAL, byte_ticks, empty_figure, finish, series_colour
 from seqfit.report.document import figure, figures, render_page
 from seqfit.report.elements import Html, element, section, table, tile, tiles
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from seqfit.plan.answer import Answer, Explained, Way
 
-_COLOURS = ("#5b6b7f", "#8aa1b8", "#b9c8d6", "#d9d2c0", "#2f7ed8", "#d8602f", "#e0b13a")
+_PIXELS = 380
 
 
 def write_plan_page(answer: Answer, out: Path) -> Path:
@@ -66,32 +66,28 @@ def _memory(explained: Explained, capacity_bytes: int) -> Html:
 
 def draw_memory_timeline(explained: Explained, capacity_bytes: int) -> go.Figure:
     """Live bytes by category, stacked, along the events of a step; the device's capacity as a line."""
-    import plotly.graph_objects as go  # 0.3 s, and only pages need it
-
-    drawn = go.Figure()
+    drawn = empty_figure()
     count = len(explained.phases)
-    for colour, (category, values) in zip(_COLOURS, explained.timeline.items(), strict=False):
+    for number, (category, values) in enumerate(explained.timeline.items()):
         drawn.add_scatter(
             x=list(range(count)),
             y=values,
             name=category,
             stackgroup="memory",
-            line={"width": 0.5, "color": colour},
+            line={"width": 0.5, "color": series_colour(number)},
             hovertemplate=f"{category}: %{{y:.3s}}B<extra></extra>",
         )
     most = max(explained.allocated_bytes, 1)
     ticks = byte_ticks(most)
     if capacity_bytes < 1.6 * most:
-        drawn.add_hline(y=capacity_bytes, line={"dash": "dash", "width": 1}, annotation_text="capacity")
+        line = {"dash": "dash", "width": 1, "color": NEUTRAL}
+        drawn.add_hline(y=capacity_bytes, line=line, annotation_text="capacity")
     for start, phase in _phase_starts(explained.phases):
-        drawn.add_vline(x=start, line={"width": 0.5, "color": "#999"}, annotation_text=phase, annotation_font_size=10)
-    drawn.update_layout(
-        margin={"l": 60, "r": 20, "t": 24, "b": 24},
-        legend={"orientation": "h", "y": -0.12},
-        xaxis={"showticklabels": False},
-        yaxis={"tickvals": ticks, "ticktext": [format_bytes(tick) for tick in ticks]},
-        template="plotly_white",
-    )
+        drawn.add_vline(x=start, line={"width": 0.5, "color": NEUTRAL}, annotation_text=phase, annotation_font_size=10)
+    finish(drawn, x="")
+    drawn.update_layout(height=_PIXELS, legend={"y": -0.05, "yanchor": "top"}, margin={"t": 26})
+    drawn.update_xaxes(showticklabels=False)
+    drawn.update_yaxes(tickvals=ticks, ticktext=[format_bytes(tick) for tick in ticks])
     return drawn
 
 

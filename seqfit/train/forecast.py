@@ -22,6 +22,7 @@ from seqfit.hardware.card import match_card
 from seqfit.hardware.probe import probe_machine
 from seqfit.plan.ask import build_question, choose_precision_name
 from seqfit.plan.experience import LEAST_STEPS, add_run, read_factor
+from seqfit.plan.memory import Memory
 from seqfit.plan.search import Question, quick_predict, quick_search
 from seqfit.plan.stored import plan_key
 from seqfit.plan.target import Target, card_target, cpu_target
@@ -44,6 +45,7 @@ class Forecast:
     events: list[tuple[str, str]] = field(default_factory=list)
     device: str = ""  # that it is for, as plans name it
     time_factor: float = 1.0  # what earlier runs on it have multiplied the time by
+    predicted_parts: dict[str, int] = field(default_factory=dict)  # of the tensors at the peak: category -> bytes
 
     def learn(self, steps: int, measured_step_seconds: float) -> None:
         """Remember how long the steps of a run took, for the next predictions."""
@@ -63,9 +65,10 @@ class Compared:
     predicted_peak_bytes: int | None
     measured_peak_bytes: int | None
     measured_peak_is: str  # of what, and of which steps
-    resident_growth_bytes: int  # of the process: with evaluation and what glibc keeps, less what planning left free
+    resident_growth_bytes: int | None  # with evaluation and what glibc keeps, less what planning left free
     predicted_step_seconds: float | None
     measured_step_seconds: float | None
+    predicted_parts: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         predicted, measured = self.predicted_peak_bytes or 0, self.measured_peak_bytes
@@ -84,21 +87,23 @@ def make_forecast(
     *,
     words: int | None = None,
     memory_limit_bytes: int | None = None,
+    sharers: int = 1,
 ) -> Forecast:
     """The recipe's strategy, or the planned one, with its prediction; remembered between runs.
 
     `words` is the size of a trimmed vocabulary; a limit of the process's memory may leave less than the machine has.
+    `sharers` processes of the run are on this machine, and have its memory together.
     """
     if os.environ.get("SEQFIT_FORECAST") == "off":
         return Forecast(load_strategy(recipe), None, None)
-    target = _find_target(device)
+    target = _find_target(device, sharers)
     if target is None:
         reason = f"{torch.cuda.get_device_name(device)} is not in the hardware table"
         return Forecast(load_strategy(recipe), None, None, [("plan", f"nothing is predicted: {reason}")])
     if memory_limit_bytes is not None:
         left_bytes = memory_limit_bytes - psutil.Process().memory_info().rss
         target = replace(target, capacity_bytes=min(target.capacity_bytes, left_bytes))
-    place_of_run = [target.name, target.kind, torch.get_num_threads(), memory_limit_bytes]
+    place_of_run = [target.name, target.kind, torch.get_num_threads(), memory_limit_bytes, sharers]
     key = plan_key(recipe, {"forecast": [*place_of_run, data.fingerprint, words]})
     place = cache_root() / "forecasts" / f"{key}.json"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # none yet, or damaged: it is made anew
@@ -130,6 +135,20 @@ def compare_with_measured(
         resident_growth_bytes=read_peak_bytes(os.getpid()) - before_bytes,
         predicted_step_seconds=forecast.predicted_step_seconds,
         measured_step_seconds=step_seconds,
+        predicted_parts=forecast.predicted_parts,
+    )
+
+
+def before_the_first_step(forecast: Forecast) -> Compared:
+    """What a run that is killed leaves of it."""
+    return Compared(
+        predicted_peak_bytes=forecast.predicted_peak_bytes,
+        measured_peak_bytes=None,
+        measured_peak_is="not measured: the run has not ended",
+        resident_growth_bytes=None,
+        predicted_step_seconds=forecast.predicted_step_seconds,
+        measured_step_seconds=None,
+        predicted_parts=forecast.predicted_parts,
     )
 
 
@@ -139,11 +158,15 @@ def _predict(recipe: Recipe, question: Question) -> dict[str, Any]:
         if chosen is not None:
             strategy, memory, seconds = chosen
             fields = strategy.model_dump(mode="json", exclude_defaults=True)
-            return {"strategy": fields, "bytes": memory.reserved_bytes, "total": memory.total_bytes, "seconds": seconds}
+            return {"strategy": fields, "seconds": seconds, **_count_bytes(memory)}
     strategy = load_strategy(recipe)
     precision = choose_precision_name(strategy, question.target, question.allow)
     memory, seconds = quick_predict(question, strategy, precision)
-    return {"strategy": None, "bytes": memory.reserved_bytes, "total": memory.total_bytes, "seconds": seconds}
+    return {"strategy": None, "seconds": seconds, **_count_bytes(memory)}
+
+
+def _count_bytes(memory: Memory) -> dict[str, Any]:
+    return {"bytes": memory.reserved_bytes, "total": memory.total_bytes, "parts": memory.parts}
 
 
 def _say(recipe: Recipe, target: Target, found: dict[str, Any]) -> Forecast:
@@ -163,12 +186,13 @@ def _say(recipe: Recipe, target: Target, found: dict[str, Any]) -> Forecast:
         strategy = strategy.model_copy(update={"host_memory": "return"})
         usable = format_bytes(target.capacity_bytes)
         events.append(("memory", f"strategy.host_memory=return: kept memory might need more than {usable}"))
-    return Forecast(strategy, found["bytes"], seconds, events, target.name, factor)
+    return Forecast(strategy, found["bytes"], seconds, events, target.name, factor, found["parts"])
 
 
-def _find_target(device: torch.device) -> Target | None:
+def _find_target(device: torch.device, sharers: int) -> Target | None:
     if device.type == "cpu":
-        return cpu_target(probe_machine())
+        target = cpu_target(probe_machine())
+        return replace(target, capacity_bytes=target.capacity_bytes // sharers)
     properties = torch.cuda.get_device_properties(device)
     card = match_card(properties.name, properties.total_memory)
     return None if card is None else card_target(card, 1)

@@ -19,6 +19,7 @@ import psutil
 import torch
 
 from seqfit.checks import load_checked_recipe
+from seqfit.data.lengths import summarise_splits
 from seqfit.data.tokenize import PreparedData
 from seqfit.errors import PeerLost, SeqfitError, Stopped, TrainingFailed, complain
 from seqfit.hub import went_offline
@@ -36,7 +37,7 @@ from seqfit.rundir.writer import NoWriter, RunWriter
 from seqfit.step.precision import choose_device
 from seqfit.strategy.load import dump_strategy, load_strategy
 from seqfit.telemetry.recorder import Recorder
-from seqfit.train.forecast import compare_with_measured
+from seqfit.train.forecast import before_the_first_step, compare_with_measured
 from seqfit.train.job import Job, build_job
 from seqfit.train.loop import TrainingLoop
 from seqfit.train.memory_limit import limited_memory
@@ -125,7 +126,8 @@ def _begin(path: Path, given: _Given, view: View, world: World, *, resumes: bool
     loaded = anchor_paths(load_checked_recipe(given.recipe, given.overrides))
     if world.is_first:
         RunWriter.check_free(path, resumes=resumes)
-    with limited_memory(given.memory_limit_bytes, choose_device(load_strategy(loaded))) as limit_bytes:
+    device = choose_device(load_strategy(loaded))
+    with limited_memory(given.memory_limit_bytes, device, world.local_size) as limit_bytes:
         job, data = build_job(loaded, view, limit_bytes, world)
         writer = RunWriter.create(path, listener=view.event, resumes=resumes) if world.is_first else NoWriter(path)
         with contextlib.closing(writer):
@@ -141,7 +143,8 @@ def _go_on(run: Run, given: _Given, view: View, world: World) -> None:
     used = load_earlier_recipe(run)
     writer = RunWriter.reopen(run.path, listener=view.event) if world.is_first else NoWriter(run.path)
     device = choose_device(load_strategy(used))
-    with contextlib.closing(writer), limited_memory(given.memory_limit_bytes, device) as limit_bytes:
+    limited = limited_memory(given.memory_limit_bytes, device, world.local_size)
+    with contextlib.closing(writer), limited as limit_bytes:
         check_unfinished(run)  # once more, now that nobody else writes it
         _hear_notes(run, writer, world)
         job, _ = build_job(used, view, limit_bytes, world)
@@ -196,7 +199,9 @@ def _write_start(writer: RunWriter, job: Job, data: PreparedData) -> None:
         data={
             "fingerprint": data.fingerprint,
             "rows": {name: len(split) for name, split in data.splits.items()},
+            "lengths": summarise_splits(data.splits),
         },
+        forecast=asdict(before_the_first_step(job.forecast)),
     )
     for kind, message in job.events:
         writer.event(kind, message)

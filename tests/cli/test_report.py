@@ -1,10 +1,36 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from seqfit.cli.main import main
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What the room was asked for; it writes nothing."""
+    calls: list[object] = []
+
+    def write(runs: Path | list[Path], out: Path | None) -> Path:
+        calls.append((runs, out))
+        return out or Path("summary.html")
+
+    def export(title: str, parts: list[str], folder: Path) -> list[Path]:
+        calls.append((title, parts, folder))
+        return [folder / "a.svg", folder / "a.png", folder / "figures.pdf"]
+
+    def serve(runs: list[Path], *, port: int | None, announce: Callable[[str], None]) -> None:
+        calls.append((runs, port))
+        announce("http://127.0.0.1:4321/")
+
+    monkeypatch.setattr("seqfit.report.page.report", write)
+    monkeypatch.setattr("seqfit.report.page.build_parts", lambda runs: ("title", [str(run) for run in runs]))
+    monkeypatch.setattr("seqfit.report.export_figures.export_figures", export)
+    monkeypatch.setattr("seqfit.report.serve_live.watch", serve)
+    monkeypatch.setattr("webbrowser.open", lambda url: calls.append(f"opened {url}"))
+    return calls
 
 
 def test_a_folder_that_is_no_run_is_an_error_without_traceback(
@@ -16,17 +42,54 @@ def test_a_folder_that_is_no_run_is_an_error_without_traceback(
     assert "manifest.json" in said
 
 
-def test_the_path_of_the_page_is_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_the_path_of_the_page_is_printed(asked: list[object], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "runs/a", "--out", "page.html"]) == 0
+    assert asked == [(Path("runs/a"), Path("page.html"))]
+    assert capsys.readouterr().out == "page.html\n"
+
+
+def test_several_runs_are_one_page(asked: list[object]) -> None:
+    assert main(["report", "runs/a", "runs/b"]) == 0
+    assert asked == [([Path("runs/a"), Path("runs/b")], None)]
+
+
+def test_charts_are_written_beside_the_page(asked: list[object], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "runs/a", "--figures", "figures"]) == 0
+    assert asked[1] == ("title", ["runs/a"], Path("figures"))
+    assert "figures: 1 charts as SVG and PNG, all of them in figures.pdf" in capsys.readouterr().out
+
+
+def test_a_watched_page_is_opened_where_there_is_a_screen(
+    asked: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[tuple[Path, Path | None]] = []
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert main(["report", "runs", "--watch", "--port", "4321"]) == 0
+    assert asked == [([Path("runs")], 4321), "opened http://127.0.0.1:4321/"]
+    assert "live: http://127.0.0.1:4321/ " in capsys.readouterr().out
+    assert main(["report", "runs", "--watch", "--no-open"]) == 0
+    assert asked[2:] == [([Path("runs")], None)]
 
-    def write(run: Path, out: Path | None) -> Path:
-        asked.append((run, out))
-        return out or run / "summary.html"
 
-    monkeypatch.setattr("seqfit.report.page.report", write)
-    out = tmp_path / "page.html"
-    assert main(["report", "runs/a", "--out", str(out)]) == 0
-    assert asked == [(Path("runs/a"), out)]
-    assert capsys.readouterr().out == f"{out}\n"
+def test_without_a_screen_the_way_from_another_machine_is_told(
+    asked: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setattr("sys.platform", "linux")
+    assert main(["report", "runs", "--watch"]) == 0
+    assert asked == [([Path("runs")], None)]
+    assert "ssh -L 4321:127.0.0.1:4321 " in capsys.readouterr().out
+
+
+def test_what_is_not_there_yet_is_waited_for(asked: list[object], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "runs/later", "--watch", "--no-open"]) == 0
+    assert "runs/later: no run yet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--watch", "--out", "page.html"], ["--watch", "--figures", "figures"], ["--port", "1"], ["--no-open"]],
+)
+def test_options_that_do_not_go_together_are_refused(options: list[str], asked: list[object]) -> None:
+    assert main(["report", "runs/a", *options]) == 2
+    assert asked == []

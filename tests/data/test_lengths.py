@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from seqfit.data.lengths import bin_lengths, label_bins, measure_padding, summarise_lengths
+from seqfit.data.lengths import bin_lengths, label_bins, measure_padding, summarise_lengths, summarise_splits
 
 
 def test_the_example_of_the_docstring_holds() -> None:
@@ -69,3 +71,16 @@ def test_bins_are_never_too_many(most: int) -> None:
     assert 1 <= len(counts) <= 25
     assert sum(counts) == most
     assert edges[0] <= 1
+
+
+def test_splits_are_summed_up_by_side_without_what_has_no_tokens() -> None:
+    def split(source: list[int], target: list[int], cut: int = 0) -> SimpleNamespace:
+        lengths = {"source_lengths": np.array(source, dtype=int), "target_lengths": np.array(target, dtype=int)}
+        return SimpleNamespace(**lengths, truncated_sources=cut, truncated_targets=0)
+
+    classified = split([3, 9, 9], [0, 0, 0], cut=2)
+    found = summarise_splits({"train": classified, "validation": split([], [])})  # type: ignore[dict-item]
+    assert list(found["train"]) == ["source"]
+    assert found["train"]["source"]["mean"] == 7
+    assert (found["train"]["source"]["limit"], found["train"]["source"]["cut_rows"]) == (9, 2)
+    assert found["validation"] == {}

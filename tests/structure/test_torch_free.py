@@ -12,7 +12,10 @@ import seqfit
 from seqfit.track.tracker import TOOLS
 
 PACKAGE = Path(seqfit.__file__).parent
-TORCH_FREE = ("recipe", "strategy", "hardware", "rundir", "tasks", "metrics", "telemetry", "report", "track", "cli")
+TORCH_FREE = (
+    *("recipe", "strategy", "hardware", "rundir", "tasks", "metrics", "telemetry"),
+    *("compare", "report", "track", "cli"),
+)
 NEED_AN_EXTRA = {module for _, module, _ in TOOLS.values()}  # exporters: each imports the library it writes with
 HEAVY = ("torch", "transformers", "datasets", "pyarrow", "plotly", "sacrebleu", "rouge_score", "pandas")
 

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import seqfit
 from seqfit.hardware.probe import probe_machine
 from seqfit.plan.target import cpu_target
 from seqfit.recipe.load import load_recipe
-from seqfit.train.forecast import _say
+from seqfit.train.forecast import _find_target, _say
 
 
 @pytest.mark.forecast
@@ -21,6 +23,7 @@ def test_a_run_without_a_strategy_follows_the_plan_and_is_measured_against_it(wo
     forecast = json.loads((tmp_path / "run" / "manifest.json").read_text())["forecast"]
     assert forecast["predicted_peak_bytes"] > 0
     assert forecast["predicted_step_seconds"] > 0
+    assert sum(forecast["predicted_parts"].values()) == pytest.approx(forecast["predicted_peak_bytes"], rel=0.01)
     assert forecast["measured_peak_bytes"] == pytest.approx(forecast["predicted_peak_bytes"], rel=0.05)  # by polynomial
     assert forecast["measured_peak_is"].startswith("allocated in step")
     assert forecast["measured_step_seconds"] > 0
@@ -48,10 +51,18 @@ def test_freed_memory_is_returned_where_keeping_it_might_not_fit(
     recipe = load_recipe({**word_recipe, "strategy": {"host_memory": stated}})
     target = cpu_target(probe_machine())
     peak_bytes = int(share * target.capacity_bytes)
-    found = {"strategy": None, "bytes": peak_bytes, "total": peak_bytes, "seconds": 1.0, "factor": 1.0}
+    found = {"strategy": None, "bytes": peak_bytes, "total": peak_bytes, "parts": {}, "seconds": 1.0, "factor": 1.0}
     forecast = _say(recipe, target, found)
     assert forecast.strategy.host_memory == chosen
     assert ("memory" in [kind for kind, _ in forecast.events]) is (stated is None and chosen == "return")
+
+
+def test_processes_of_one_machine_plan_for_their_part_of_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = replace(probe_machine(), available_bytes=12 * 2**30)
+    monkeypatch.setattr("seqfit.train.forecast.probe_machine", lambda: machine)
+    alone, shared = (_find_target(torch.device("cpu"), sharers) for sharers in (1, 3))
+    assert alone == cpu_target(machine)
+    assert shared == replace(alone, capacity_bytes=alone.capacity_bytes // 3)
 
 
 @pytest.mark.forecast

@@ -16,6 +16,7 @@ import seqfit
 from seqfit.errors import DataError, ModelError, RunError, TrainingFailed
 from seqfit.rundir import files
 from seqfit.train.view import Silent
+from tests.processes import started
 
 Recipe = dict[str, Any]
 
@@ -30,6 +31,7 @@ def test_a_run_directory_holds_all_that_comes_after(word_recipe: Recipe, tmp_pat
     assert [record["step"] for record in run.steps()] == [4, 8, 12]
     assert [record["step"] for record in run.evaluations()] == [6, 12]
     assert run.manifest["data"]["rows"] == {"train": 64, "validation": 12}
+    assert sum(run.manifest["data"]["lengths"]["train"]["source"]["counts"]) == 64
     assert run.manifest["versions"]["torch"] == torch.__version__
     assert len(run.manifest["data"]["fingerprint"]) == 64
     assert run.recipe.train.steps == 12
@@ -181,7 +183,7 @@ def test_killed_while_training_leaves_readable_records_and_samples(word_recipe: 
     recipe = changed(word_recipe, "train", steps=100_000, log_every=1) | {"strategy": {"telemetry_hz": 50}}
     (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
     command = [sys.executable, "-m", "seqfit", "train", str(tmp_path / "recipe.yaml"), "--out", str(tmp_path / "run")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with started(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         records = [tmp_path / "run" / name for name in (files.TELEMETRY, files.STEPS)]
         seen = next(

@@ -1,0 +1,124 @@
+"""The profile of a run, where one was made into its directory: `seqfit profile RUN --output RUN/profile`.
+
+In: a run directory. Out: the profile's findings, and a section with its tables: where the time of a step goes by
+operator or kernel, by module, and where the host waited. None where there is no profile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from seqfit.profile.findings import Finding
+from seqfit.report.elements import Html, disclosure, element, facts, section, table
+from seqfit.report.reading import Record, inner, number, read_object
+from seqfit.report.shown_run import ShownRun
+from seqfit.report.subject import Subject
+from seqfit.rundir import files
+from seqfit.units import format_bytes, format_seconds, format_share
+
+SUMMARY = "summary.json"
+_SHOWN = 10  # rows of a table
+_TABLES = (
+    ("kernels", "Kernels", "time on the device"),
+    ("operators", "Operators", "own time, without the operators that they call"),
+    ("calls", "CUDA calls", "time on the host"),
+    ("copies", "Copies", "between host and device"),
+)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What summary.json holds of use here."""
+
+    findings: list[Finding]
+    summary: Record
+    proof: Record
+
+
+def read_profile(run: ShownRun) -> Profile | None:
+    """None where there is none, or it can't be read."""
+    stored = read_object(run.path / files.PROFILE / SUMMARY)[0]
+    if not stored:
+        return None
+    given = stored.get("findings")
+    findings = [finding for entry in given or [] if (finding := _read_finding(entry)) is not None]
+    return Profile(findings, inner(stored, "summary"), inner(stored, "proof"))
+
+
+def show_profile(subject: Subject) -> Html | None:
+    """Of one run."""
+    profile = None if subject.single is None else read_profile(subject.single)
+    if profile is None:
+        return None
+    tables = list(_list_tables(profile.summary))
+    opened = [part for title, content in tables[:1] for part in (element("h3", title), content)]
+    folded = [disclosure(title, content) for title, content in tables[1:]]
+    return section("Profile", facts(_facts(profile)), *opened, *folded, note=f"{files.PROFILE}/{SUMMARY} of this run.")
+
+
+def _read_finding(given: Any) -> Finding | None:
+    known = {field.name for field in fields(Finding)}
+    try:
+        kept = {name: value for name, value in given.items() if name in known}
+        return Finding(**{**kept, "change": tuple(kept["change"]), "gain": float(kept["gain"])})
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _facts(profile: Profile) -> dict[str, object]:
+    summary, proof = profile.summary, profile.proof
+    seconds, operators = number(summary, "step_seconds"), number(summary, "operators_per_step")
+    peak, seen = number(inner(summary, "memory"), "peak_bytes"), number(proof, "seen")
+    expected = number(inner(proof, "finding"), "gain")
+    return {
+        "Steps traced": summary.get("steps"),
+        "A traced step": "" if seconds is None else format_seconds(seconds),
+        "Operators a step": "" if operators is None else f"{operators:,.0f}",
+        "Peak above weights": "" if peak is None else format_bytes(peak),
+        "Proof of the first finding": ""
+        if seen is None or expected is None
+        else f"{format_share(seen)} gained, {format_share(expected)} expected",
+    }
+
+
+def _list_tables(summary: Record) -> Iterator[tuple[str, Html]]:
+    for name, title, about in _TABLES:
+        rows = [_row_cells(row) for row in _rows(summary, name)]
+        if rows:
+            yield f"{title}: {about}", table(["name", "share", "calls", "average", "total"], rows)
+    modules = [
+        [str(row.get("name")), *_times(row, "forward_ns", "backward_ns"), _share(row)]
+        for row in _rows(summary, "modules")
+    ]
+    if modules:
+        yield "Modules: own time", table(["module", "forward", "backward", "share"], modules)
+    waits = [
+        [str(row.get("place")), str(row.get("what")), f"{number(row, 'calls_per_step') or 0:.1f}"]
+        for row in _rows(summary, "syncs")
+    ]
+    if waits:
+        yield "Waits: where the host reads from the device", table(["place", "call", "times a step"], waits)
+
+
+def _rows(summary: Record, name: str) -> list[Mapping[str, Any]]:
+    given = summary.get(name)
+    return [row for row in given[:_SHOWN] if isinstance(row, Mapping)] if isinstance(given, list) else []
+
+
+def _row_cells(row: Record) -> list[str]:
+    calls, total = number(row, "calls") or 0.0, number(row, "total_ns") or 0.0
+    average = format_seconds(total / calls / 1e9) if calls else "–"
+    if calls and total / calls < 1e6:
+        average = f"{total / calls / 1e3:.0f} us"
+    return [str(row.get("name")), _share(row), f"{calls:,.0f}", average, format_seconds(total / 1e9)]
+
+
+def _times(row: Record, *names: str) -> list[str]:
+    return [format_seconds((number(row, name) or 0.0) / 1e9) for name in names]
+
+
+def _share(row: Record) -> str:
+    share = number(row, "share")
+    return "–" if share is None else format_share(share)

@@ -1,0 +1,181 @@
+"""What a page is about: places come in, runs in their groups and what was compared go out.
+
+    runs/demo                      one run
+    runs/demo runs/other           several runs; those that differ in nothing but the seed are one *way*
+    runs                           every run in that folder
+    comparisons/agnews-20260102    a comparison (has comparison.yaml) and all its runs, a way for each entrant
+    scaling                        what `seqfit scale --out` wrote
+
+Nothing here fails on a place that is not what it will be: a page that is served live begins before the first run does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from seqfit.compare.folder import load_matrix, read_results
+from seqfit.compare.records import MATRIX, RESULTS, RUNS, Comparison, Trial
+from seqfit.errors import SeqfitError
+from seqfit.report.charts import ACCENT, series_colour, series_dash
+from seqfit.report.reading import Record, read_object
+from seqfit.report.shown_run import ShownRun
+from seqfit.rundir import files
+
+SCALING = "scaling.json"
+HERE = "this machine"  # as a comparison names it among the devices that it predicts for
+Fields = dict[str, Any]
+_THINNEST, _THICKEST = 1.6, 5.0  # pixels
+
+
+@dataclass(frozen=True)
+class Subject:
+    """All that a page shows, read."""
+
+    title: str
+    ways: dict[str, list[ShownRun]] = field(default_factory=dict)
+    comparison: Comparison | None = None
+    scalings: list[Record] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)  # of the places; runs have their own
+
+    @property
+    def runs(self) -> list[ShownRun]:
+        """All of them."""
+        return [run for runs in self.ways.values() for run in runs]
+
+    @property
+    def single(self) -> ShownRun | None:
+        """The run, where there is one and nothing else."""
+        return self.runs[0] if len(self.runs) == 1 and self.comparison is None else None
+
+    def colour(self, way: str) -> str:
+        """The same in every chart."""
+        names = self._names()
+        return ACCENT if self.single is not None else series_colour(names.index(way) if way in names else 0)
+
+    def dash(self, way: str) -> str:
+        """Solid, unless there are more ways than colours."""
+        names = self._names()
+        return series_dash(names.index(way) if way in names else 0)
+
+    def width(self, way: str) -> float:
+        """Of its lines: those drawn later are thinner, so that curves that coincide can all be seen."""
+        names = self._names()
+        later = len(names) - 1 - names.index(way) if way in names else 0
+        return min(_THINNEST + 0.8 * later, _THICKEST)
+
+    def _names(self) -> list[str]:
+        """Those of the comparison first: an entrant without a run keeps its colour, too."""
+        entrants = [] if self.comparison is None else [entry.entrant.name for entry in self.comparison.standings]
+        return list(dict.fromkeys([*entrants, *self.ways]))
+
+
+def read_subject(paths: Sequence[Path]) -> Subject:
+    """Everything that is there."""
+    compared = [path for path in paths if (path / MATRIX).is_file()]
+    if len(paths) == 1 and compared:
+        return _read_comparison(paths[0])
+    runs: list[ShownRun] = []
+    scalings: list[Record] = []
+    gaps: list[str] = []
+    for path in paths:
+        found = list(find_runs(path))
+        runs += [run for place in found if (run := open_run(place)) is not None]
+        scaling, damage = read_object(path / SCALING)
+        scalings += [scaling] if scaling else []
+        if path in compared:
+            gaps.append(f"the tables of '{path}' are on its own page: of several places the runs alone are shown")
+        if damage or not (found or scaling):
+            gaps.append(damage or f"'{path}' holds no run yet")
+    runs = _name_apart(runs)
+    title = f"{len(runs)} runs" if len(runs) > 1 else runs[0].name if runs else paths[0].resolve().name
+    return Subject(title, group_runs(runs), None, scalings, gaps)
+
+
+def find_runs(path: Path) -> Iterator[Path]:
+    """The path itself, or the runs in it, of a comparison too."""
+    if (path / files.MANIFEST).is_file():
+        yield path
+    elif path.is_dir():
+        folder = path / RUNS if (path / MATRIX).is_file() else path
+        yield from sorted(found.parent for found in folder.glob(f"*/{files.MANIFEST}"))
+
+
+def open_run(path: Path, name: str = "") -> ShownRun | None:
+    """None where it has just vanished."""
+    try:
+        return ShownRun(path, name)
+    except SeqfitError:
+        return None
+
+
+def group_runs(runs: Sequence[ShownRun]) -> dict[str, list[ShownRun]]:
+    """Runs that differ in nothing but the seed are one way, named by the first of them."""
+    groups: dict[str, list[ShownRun]] = {}
+    for run in runs:
+        groups.setdefault(repr(sorted(read_fields(run).items())), []).append(run)
+    return {
+        group[0].name if len(group) == 1 else f"{group[0].name} ({len(group)} seeds)": group
+        for group in groups.values()
+    }
+
+
+def read_fields(run: ShownRun) -> Fields:
+    """Recipe and strategy with dotted names, without what says nothing of the work: the seed and names."""
+    recipe = run.known_recipe
+    if recipe is None:
+        return {"run": run.name}
+    stated = recipe.model_dump(mode="json", exclude={"seed", "description", "strategy", "allow"})
+    fields = {**_flatten(stated), **_flatten({"strategy": run.strategy_fields})}
+    fields.pop("strategy.name", None)
+    return fields
+
+
+def device_of(target: str) -> str:
+    """'2 x Tesla V100' -> 'Tesla V100': what one process has."""
+    return re.sub(r"^\d+ x ", "", target)
+
+
+def _flatten(value: Fields, before: str = "") -> Fields:
+    flat: Fields = {}
+    for name, entry in value.items():
+        flat |= _flatten(entry, f"{before}{name}.") if isinstance(entry, dict) else {f"{before}{name}": entry}
+    return flat
+
+
+def _name_apart(runs: Sequence[ShownRun]) -> list[ShownRun]:
+    """Two folders of one name, runs/a/1 and runs/b/1, are named by their parents as well."""
+    names = [run.name for run in runs]
+    for run in runs:
+        if names.count(run.name) > 1:
+            run.name = "/".join(run.path.resolve().parts[-2:])
+    return list(runs)
+
+
+def _read_comparison(folder: Path) -> Subject:
+    """From its results; before there are any, its runs alone."""
+    comparison, gaps = None, []
+    try:
+        comparison = read_results(folder / RESULTS)
+        matrix = comparison.matrix
+    except (SeqfitError, OSError) as error:
+        is_there = (folder / RESULTS).is_file()
+        gaps.append(str(error) if is_there else f"{RESULTS} is not there yet: no round has ended")
+        try:
+            matrix = load_matrix(folder)
+        except (SeqfitError, OSError) as second:
+            return Subject(folder.name, group_runs(list(_open_all(folder))), None, [], [*gaps, str(second)])
+    ways: dict[str, list[ShownRun]] = {}
+    for entrant in matrix.entrants:
+        trials = [Trial(entrant.name, seed, repeat) for repeat in range(matrix.repeats) for seed in matrix.seeds]
+        places = [folder / RUNS / trial.folder for trial in trials]
+        runs = [run for place in places if (run := open_run(place, place.name)) is not None]
+        ways |= {entrant.name: runs} if runs else {}
+    return Subject(matrix.name, ways, comparison, [], gaps)
+
+
+def _open_all(folder: Path) -> Iterator[ShownRun]:
+    yield from (run for place in find_runs(folder) if (run := open_run(place)) is not None)

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from seqfit.report.memory import show_memory
+from seqfit.report.subject import read_subject
+
+GIB = 2**30
+FORECAST = {
+    "predicted_peak_bytes": 4 * GIB,
+    "predicted_parts": {"weights": GIB, "activations": 2 * GIB, "inputs": 0},
+    "measured_peak_bytes": int(4.4 * GIB),
+    "measured_peak_is": "allocated in step 4, the most of those watched",
+    "predicted_step_seconds": 1.0,
+    "measured_step_seconds": 1.1,
+}
+
+
+def test_the_predicted_peak_is_taken_apart_beside_the_measured_one(
+    run_path: Path, edit_manifest: Callable[..., None]
+) -> None:
+    edit_manifest(run_path, forecast=FORECAST)
+    shown = str(show_memory(read_subject([run_path])))
+    for said in (
+        "weights",
+        "activations",
+        "what the allocator adds",
+        "4.0 GiB",
+        "4.4 GiB",
+        "+10.0%",
+        "allocated in step 4",
+    ):
+        assert said in shown
+    assert "inputs" not in shown
+
+
+def test_a_process_is_not_held_against_its_tensors(run_path: Path, edit_manifest: Callable[..., None]) -> None:
+    edit_manifest(run_path, forecast={**FORECAST, "measured_peak_bytes": None})
+    shown = str(show_memory(read_subject([run_path])))
+    assert "resident memory of the process" in shown
+    assert "they can&#x27;t be compared" in shown
+    assert "%" not in shown.split("<tbody>")[1]
+
+
+def test_a_forecast_that_was_not_taken_apart_is_one_hollow_bar(
+    run_path: Path, edit_manifest: Callable[..., None]
+) -> None:
+    edit_manifest(run_path, forecast={**FORECAST, "predicted_parts": {}})
+    assert "predicted as a whole" in str(show_memory(read_subject([run_path])))
+
+
+def test_without_a_forecast_the_page_says_so(run_path: Path) -> None:
+    shown = str(show_memory(read_subject([run_path])))
+    assert "Nothing was predicted" in shown
+    assert "3.1 GiB" in shown  # the records' own
+
+
+def test_a_comparison_shows_what_planning_says_of_this_machine(comparison_path: Path) -> None:
+    shown = str(show_memory(read_subject([comparison_path])))
+    assert "recompute, predicted" in shown
+    assert "recompute, measured" in shown
+    assert "ddp2, measured" not in shown
+    assert "resident" in shown

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from seqfit.compare.folder import dump_results, read_results
+from seqfit.compare.records import Check
+from seqfit.report.page import report
+from seqfit.report.standings import show_checklist, show_predicted, show_standings
+from seqfit.report.subject import read_subject
+
+
+def test_runs_alone_have_no_standings(run_path: Path) -> None:
+    subject = read_subject([run_path])
+    assert [show(subject) for show in (show_standings, show_predicted, show_checklist)] == [None, None, None]
+
+
+def test_every_figure_has_its_spread_and_its_share_of_the_reference(comparison_path: Path) -> None:
+    shown = str(show_standings(read_subject([comparison_path])))
+    for said in ("2.4 s", "± 1.0%", "126.3%", "65.6%", "67.70", "99.7%, within noise"):
+        assert said in shown
+    assert '<div class="worse">126.3%</div>' in shown
+    assert '<div class="better">65.6%</div>' in shown
+
+
+def test_kinds_and_reasons_are_told(comparison_path: Path) -> None:
+    shown = str(show_standings(read_subject([comparison_path])))
+    for said in (
+        "reference",
+        "lossless",
+        "lossy",
+        "not run here",
+        "bf16 is lossy: &lt;bf16&gt; rounds",
+        "one core is here",
+    ):
+        assert said in shown
+    assert "not measured: GPU busy (no driver &lt;library&gt;)" in shown
+    assert "2 seeds, 1 repeat, 400 steps each, the first 2 not counted" in shown
+
+
+def test_unknown_noise_is_neither_good_nor_bad(comparison_path: Path) -> None:
+    comparison = read_results(comparison_path)
+    unknown = tuple(
+        replace(one, figures={name: replace(figure, within_noise=None) for name, figure in one.figures.items()})
+        for one in comparison.standings
+    )
+    dump_results(replace(comparison, standings=unknown), comparison_path)
+    shown = str(show_standings(read_subject([comparison_path])))
+    assert "126.3%, noise unknown" in shown
+    assert "worse" not in shown
+
+
+def test_predicted_figures_stand_apart_from_measured_ones(comparison_path: Path) -> None:
+    subject = read_subject([comparison_path])
+    predicted = str(show_predicted(subject))
+    assert "<h2>Predicted</h2>" in predicted
+    assert "<h3>Tesla V100</h3>" in predicted
+    assert "2 x Tesla V100" in predicted
+    assert "140K" in predicted
+    assert "140K" not in str(show_standings(subject))
+
+
+def test_a_fair_comparison_folds_its_checklist(comparison_path: Path) -> None:
+    shown = str(show_checklist(read_subject([comparison_path])))
+    assert "Is it fair? Yes" in shown
+    assert "All 2 lines of the checklist hold" in shown
+
+
+def test_an_unfair_comparison_says_so_on_top_and_why(comparison_path: Path) -> None:
+    comparison = read_results(comparison_path)
+    broken = Check("same versions", False, "torch 2.13.0 and 2.12.0")
+    dump_results(replace(comparison, checks=(*comparison.checks[:1], broken)), comparison_path)
+    shown = str(show_checklist(read_subject([comparison_path])))
+    assert "Is it fair? No" in shown
+    assert shown.index("does not hold") < shown.index("same data order")
+    page = report(comparison_path).read_text("utf-8")
+    assert '<p class="verdict">Not a fair comparison (see the checklist). recompute takes 34% less' in page
