@@ -1,0 +1,106 @@
+"""Is the same thing under another name "within noise", and is a slowdown of 5% found?
+
+python benchmarks/noise/measure.py                       # ten tournaments; `--tries 2 --repeats 3 --steps 20` is a look
+python benchmarks/noise/measure.py --table               # README.md again, from results/tries.jsonl
+
+Every try is a tournament of its own, run as `seqfit compare` runs it, with three entrants:
+
+    vanilla    the reference
+    again      the same under another name: a difference beyond noise is a false alarm
+    slowed     the same, and every step is made 5% longer from outside (plant/sitecustomize.py)
+
+The times of all steps are kept, so that other ways to judge them can be tried on the same trials (table.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that `benchmarks` can be imported as a script, too
+
+from benchmarks.noise.table import ENTRANTS, Try, format_tables, judge, read_tries, say
+from seqfit.compare.collect import read_trial
+from seqfit.compare.folder import read_outcomes
+from seqfit.compare.quantities import STEP_SECONDS, UNDISTURBED_SECONDS
+from seqfit.compare.tournament import compare
+from seqfit.units import format_seconds
+
+HERE = Path(__file__).resolve().parent
+TRIES = HERE / "results" / "tries.jsonl"
+# The demo's tiny T5; few and short answers, for a trial is to be mostly steps.
+RECIPE = ["model.dropout=0", "eval.limit=8", "eval.max_new_tokens=4"]
+
+
+def main() -> None:
+    """Measures, or makes the table."""
+    arguments = parse_arguments()
+    if not arguments.table:
+        measure_all(arguments)
+    shown = format_tables(read_tries(TRIES))
+    print(shown)
+    readme = HERE / "README.md"
+    before, rest = readme.read_text("utf-8").split("<!-- table: begin -->\n")
+    after = rest.split("<!-- table: end -->")[1]
+    readme.write_text(f"{before}<!-- table: begin -->\n{shown}\n<!-- table: end -->{after}", "utf-8")
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="False alarms and planted slowdowns.")
+    parser.add_argument("--tries", type=int, default=10)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "seqfit-benchmark" / "noise")
+    parser.add_argument("--table", action="store_true")
+    return parser.parse_args()
+
+
+def measure_all(arguments: argparse.Namespace) -> None:
+    """All tries; each is written as it ends."""
+    paths = [str(HERE / "plant"), str(HERE.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ |= {"PYTHONPATH": os.pathsep.join(paths), "SEQFIT_CACHE": str(arguments.work / "cache")}
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    TRIES.parent.mkdir(exist_ok=True)
+    stamp = time.strftime("%H%M%S")
+    with TRIES.open("w", encoding="utf-8") as stream:
+        for number in range(arguments.tries):
+            done = run_try(arguments, arguments.work / f"{stamp}-{number}")
+            stream.write(json.dumps(asdict(done)) + "\n")
+            stream.flush()
+            said = "; ".join(f"{name} {say(change)}" for name, change in judge(done).items())
+            print(f"try {number + 1}: {said}; took {format_seconds(done.seconds)}", flush=True)
+
+
+def run_try(arguments: argparse.Namespace, folder: Path) -> Try:
+    """One tournament. One that is not equal is no try: it ends the benchmark."""
+    load, started = os.getloadavg()[0], time.monotonic()
+    comparison = compare(
+        "demo",
+        [*RECIPE, f"train.batch_examples={arguments.batch}"],
+        strategies=["vanilla", {"again": ["vanilla"]}, {"slowed": ["vanilla"]}],
+        repeats=arguments.repeats,
+        steps=arguments.steps,
+        out=folder,
+    )
+    unequal = [f"{check.name}: {check.detail}" for check in comparison.checks if not check.same]
+    if unequal:
+        raise SystemExit(f"{folder}: not an equal comparison: {unequal}")
+    wall: dict[str, list[dict[int, float]]] = {name: [] for name in ENTRANTS}
+    undisturbed: dict[str, list[dict[int, float]]] = {name: [] for name in ENTRANTS}
+    for outcome in sorted(read_outcomes(folder), key=lambda outcome: outcome.repeat):
+        run = read_trial(folder, outcome)
+        wall[outcome.entrant].append(run.by_step(STEP_SECONDS, comparison.matrix.warm_up))
+        undisturbed[outcome.entrant].append(run.by_step(UNDISTURBED_SECONDS, comparison.matrix.warm_up))
+    return Try(arguments.steps, time.monotonic() - started, load, wall, undisturbed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""`seqfit compare RECIPE`: ways to train it against each other, each in fresh processes, and what came of it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from seqfit.cli.arguments import OverridesArgument
+from seqfit.errors import RecipeError, complain
+
+
+def command(
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE", help="Library name, YAML file or run directory; with --resume a comparison's folder."
+        ),
+    ],
+    overrides: OverridesArgument = None,
+    strategies: Annotated[
+        str | None,
+        typer.Option(
+            "--strategies",
+            "-s",
+            metavar="LIST",
+            help="Who competes: sets (classic, scaling), names (vanilla, fp16, recompute, ragged, ddp2, ...), several "
+            "at once (fp16+recompute), fields (strategy.prefetch=4); default: classic.",
+        ),
+    ] = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--vary",
+            metavar="FIELD=VALUES",
+            help="Other answers: a field of the recipe and values to try, such as train.learning_rate=1e-4,3e-4.",
+        ),
+    ] = None,
+    cross: Annotated[
+        bool, typer.Option("--cross", help="Every strategy with every value of --vary; default: the reference only.")
+    ] = False,
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", metavar="LIST", help="Everybody runs with each; default 0.")
+    ] = None,
+    repeats: Annotated[
+        int | None, typer.Option("--repeats", help="How often everybody runs with each seed; default 5.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", help="Updates of every trial; default 15, or the recipe's if fewer.")
+    ] = None,
+    warm_up: Annotated[
+        int | None, typer.Option("--warm-up", help="Of them, first ones that no time is taken of; default 3.")
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", metavar="CARDS", help="Also predict for these, such as v100-16-sxm,rtx3090.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="LIST", help="Where to train: cpu, cuda; both make two of each.")
+    ] = None,
+    larger: Annotated[
+        str | None, typer.Option("--larger", metavar="MODEL", help="What 'larger' stands for: a Hub name or a folder.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option("--budget", metavar="TIME", help="For all of it, such as 20m: steps are cut to fit.")
+    ] = None,
+    matrix: Annotated[
+        Path | None, typer.Option("--matrix", metavar="FILE", help="A YAML file with all this; options win over it.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Default: comparisons/NAME-TIME.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a comparison that was stopped: RECIPE is its folder, or --out.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and stop.")] = False,
+) -> None:
+    """Run ways to train a recipe against each other: same data, order, global batch, seeds and number of updates.
+
+    Whoever can't run here is predicted instead. Ctrl-C and SIGTERM keep what is done; --resume goes on.
+
+    Examples: seqfit compare bert-agnews --strategies classic --gpu v100-16-sxm; seqfit compare mine.yaml
+    model.dropout=0 -s vanilla,ragged,bf16+recompute --seeds 0,1 --budget 20m; seqfit compare comparisons/X --resume
+    """
+    from seqfit.compare.asked import split_words
+    from seqfit.compare.live import choose_view
+    from seqfit.compare.matrix import describe_matrix
+    from seqfit.compare.tournament import prepare_tournament, run_tournament
+
+    options: dict[str, Any] = {"strategies": strategies, "repeats": repeats, "steps": steps, "warm_up": warm_up}
+    options |= {"cross": cross or None, "larger": larger, "budget": budget}
+    lists = {"seeds": seeds, "gpus": gpu, "devices": device}
+    options |= {name: split_words(text) for name, text in lists.items() if text is not None}
+    options |= {} if not vary else {"vary": dict(map(_read_vary, vary))}
+    tournament = prepare_tournament(recipe, overrides or (), matrix=matrix, out=out, resume=resume, **options)
+    if dry_run:
+        print(describe_matrix(tournament.matrix))
+        return
+    print(f"{describe_matrix(tournament.matrix)}\nfolder: {tournament.folder}")
+    comparison = run_tournament(tournament, choose_view())
+    from seqfit.compare.tables import format_terminal
+
+    print(format_terminal(comparison, width=shutil.get_terminal_size((100, 24)).columns))
+    print(f"comparison: {tournament.folder}")
+
+
+def _read_vary(text: str) -> tuple[str, list[str]]:
+    """'train.learning_rate=1e-4,3e-4' -> the field and its values."""
+    from seqfit.compare.asked import split_words
+
+    field, _, values = text.partition("=")
+    if not split_words(values):
+        raise RecipeError(
+            complain(
+                f"--vary is '{text}'",
+                "it names a field of the recipe and the values to try",
+                "Write it as --vary train.learning_rate=1e-4,3e-4",
+            )
+        )
+    return field, split_words(values)

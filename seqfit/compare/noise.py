@@ -1,0 +1,177 @@
+"""Whether a difference between an entrant and the reference is more than noise.
+
+In: the trials of both, as pairs. Out: a `Change`: how much more or less it is, its 95% interval, and whether that is
+within noise.
+
+**Times.** Both trials of a round (same seed, same repeat) ran within minutes of each other and saw the same rows at the
+same steps. So steps are compared one by one, and the median over the steps is the pair's value: a long row slows both,
+and a burst of other work that hits a few steps of one moves the median little.
+
+    step              4      5      6      7      8
+    vanilla, s       .40    .80    .41    .81*   .60       * vanilla was disturbed
+    entrant, s       .42    .84    .44    .42    .63
+    log ratio        .049   .049   .071  -.657   .049      ->   the pair's value is .049, a change of 5%
+
+What is left differs from process to process (where memory lies, which neighbours the machine has), and no number of
+steps shows how much. So the interval is taken over the pairs: Student's t of their values. Values that scatter by 2%
+are known to 2.8 x 2% / sqrt(5) = 2.5% from five pairs, but only to 4.3 x 2% / sqrt(3) = 5.0% from three, most of it
+because three pairs hardly know their own scatter. The machine that disturbs them is the same for all entrants, so
+their scatters are pooled: with five entrants beside the reference three pairs each give t of 5 degrees of freedom, 2.6
+instead of 4.3. (Not of 10: all pairs share the reference's trials.) An entrant that scatters more than twice as much
+as all together keeps its own. Signs or ranks would do without t's assumption, but six pairs that all agree are the
+least that 95% can be had from. One pair, and nothing to pool with, says nothing about noise: `within_noise` is None.
+
+**Two clocks.** Linux counts how long a thread was ready to run and had no core. The time of a step without that is the
+second clock, which other programs disturb less: with a load of 15 on two cores one and the same work, in one thread,
+scattered by 15% on the wall clock and by 2% on this one (medians of ten blocks of 2.5 s). It may hide what an entrant
+itself makes its threads wait for, so it never overrules the wall clock: only where its own interval is narrower, and
+its change no further from the wall clock's than 1.25 times half of that one's interval, it is taken as the better
+measurement of the same change. (98% instead of 95%: two clocks are two chances of a false alarm.)
+
+    wall  +7% (-4% to +19%)    undisturbed  +5% (+3% to +7%)    ->   +5% (+3% to +7%)    a busy machine
+    wall  +5% (+2% to +8%)     undisturbed   0% (-1% to +1%)    ->   +5% (+2% to +8%)    it waits for its own threads
+
+**Scores and losses.** The repeats of a seed are the same training, so they are averaged and each seed is one pair; the
+interval is t's again. A score on n rows is also no better known than n rows allow, however many seeds agree: an
+accuracy of 90% on 100 rows has a standard error of 3 points, the difference of two such up to 4.2. Where both answered
+the same rows and the answers are there, McNemar's count is used: only the rows that one got right and the other wrong
+matter. With one seed a difference within that error is within noise, and a larger one is unknown (None).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+# Student's t, two-sided 95%, for 1 to 30 degrees of freedom.
+_STUDENT = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+_NORMAL = 1.960
+_CONTRADICTS = 1.25  # times half of the wall clock's interval
+_NOISIER = 2.0  # times the pooled deviation: then an entrant's own counts
+
+
+@dataclass(frozen=True)
+class Change:
+    """An entrant against the reference: -0.3 is 30% less."""
+
+    change: float
+    low: float | None = None  # of the 95% interval; None where there is none
+    high: float | None = None
+    within_noise: bool | None = None  # None: too few trials to tell
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """Of pair values around their mean."""
+
+    deviation: float
+    freedom: int  # degrees of it: how well the deviation is known
+
+
+def compare_steps(ours: Mapping[int, float], theirs: Mapping[int, float]) -> float | None:
+    """A pair's value: the median over common steps of log(ours / theirs); None where they have none in common."""
+    common = [step for step in ours if step in theirs and ours[step] > 0 and theirs[step] > 0]
+    return statistics.median(math.log(ours[step] / theirs[step]) for step in common) if common else None
+
+
+def compare_values(ours: float, theirs: float) -> float | None:
+    """A pair's value where a trial has one figure; None where one is 0 or less, which has no ratio."""
+    return math.log(ours / theirs) if ours > 0 and theirs > 0 else None
+
+
+def pool_scatter(entrants: Iterable[Sequence[float]]) -> Scatter | None:
+    """Of the pair values of all entrants, each around its own mean; None where nobody has two."""
+    known = [values for values in entrants if len(values) > 1]
+    if not known:
+        return None
+    free = sum(len(values) - 1 for values in known)
+    squares = sum(statistics.variance(values) * (len(values) - 1) for values in known)
+    shared = 4 / (len(known) + 3)  # Satterthwaite's share, for pairs that have the reference in common
+    return Scatter(math.sqrt(squares / free), max(1, int(free * shared)))
+
+
+def judge_pairs(values: Sequence[float], floor: float, pooled: Scatter | None = None) -> Change | None:
+    """Of an entrant's pair values; a change below `floor` is never called one. None without a pair."""
+    if not values:
+        return None
+    mean = statistics.fmean(values)
+    change = math.expm1(mean)
+    scatter = _choose_scatter(values, pooled)
+    if scatter is None:
+        return Change(change)
+    half = find_student(scatter.freedom) * scatter.deviation / math.sqrt(len(values))
+    within = abs(mean) <= half or abs(change) < floor
+    return Change(change, math.expm1(mean - half), math.expm1(mean + half), within)
+
+
+def sharpen(wall: Change | None, undisturbed: Change | None) -> Change | None:
+    """The better known of two measurements of a step's change, where the second does not contradict the first."""
+    if wall is None or wall.low is None or wall.high is None:
+        return wall
+    if undisturbed is None or undisturbed.low is None or undisturbed.high is None:
+        return wall
+    is_sharper = undisturbed.high - undisturbed.low < wall.high - wall.low
+    apart = undisturbed.change - wall.change
+    half = wall.high - wall.change if apart > 0 else wall.change - wall.low
+    return undisturbed if is_sharper and abs(apart) <= _CONTRADICTS * half else wall
+
+
+def judge_scores(
+    pairs: Sequence[tuple[float, float]], *, row_error: float | None = None, is_same: bool = False
+) -> Change | None:
+    """Entrant and reference, a value each for every seed; None where the reference's mean is 0.
+
+    `row_error` is the standard error that the number of rows leaves in a difference; `is_same` says that the trainings
+    are known to be the same up to rounding.
+    """
+    reference = abs(statistics.fmean(theirs for _, theirs in pairs)) if pairs else 0.0
+    if reference == 0:
+        return None
+    differences = [ours - theirs for ours, theirs in pairs]
+    mean = statistics.fmean(differences)
+    rows = 0.0 if row_error is None else _NORMAL * row_error
+    if len(differences) == 1:  # one seed: the rows alone can say "within noise", and nothing can say the opposite
+        within = True if is_same or abs(mean) <= rows else None
+        limits = (mean - rows, mean + rows) if rows else (None, None)
+    else:
+        seeds = statistics.stdev(differences) / math.sqrt(len(differences))
+        half = max(find_student(len(differences) - 1) * seeds, rows)
+        within, limits = is_same or abs(mean) <= half, (mean - half, mean + half)
+    low, high = (None if limit is None else limit / reference for limit in limits)
+    return Change(mean / reference, low, high, within)
+
+
+def estimate_row_error(ours: float, theirs: float, rows: int) -> float:
+    """Of a difference of two scores (0 to 100) that are means over so many rows, as if they were other rows.
+
+    A mean of values from 0 to 100 scatters most where each is one or the other, so this also bounds F1 and ROUGE.
+    """
+    return math.sqrt(sum(score * (100 - score) for score in (ours, theirs)) / rows)
+
+
+def count_row_error(ours: Sequence[bool], theirs: Sequence[bool]) -> float:
+    """McNemar's: of a difference in per cent, from which rows each got right."""
+    rows = len(ours)
+    gained = sum(mine and not other for mine, other in zip(ours, theirs, strict=True))
+    lost = sum(other and not mine for mine, other in zip(ours, theirs, strict=True))
+    return 100 * math.sqrt(gained + lost - (gained - lost) ** 2 / rows) / rows
+
+
+def _choose_scatter(values: Sequence[float], pooled: Scatter | None) -> Scatter | None:
+    own = Scatter(statistics.stdev(values), len(values) - 1) if len(values) > 1 else None
+    if own is None or pooled is None:
+        return own or pooled
+    return own if own.deviation > _NOISIER * pooled.deviation else pooled
+
+
+def find_student(freedom: int) -> float:
+    """Student's t, two-sided 95%; beyond the table by the first term of its expansion, right to 0.003."""
+    if freedom <= len(_STUDENT):
+        return _STUDENT[freedom - 1]
+    return _NORMAL + (_NORMAL**3 + _NORMAL) / (4 * freedom)

@@ -1,0 +1,65 @@
+"""Why an entrant can't run on this machine: a recipe and the machine come in, '' or a sentence goes out.
+
+Such an entrant is not a mistake: it is predicted and never run. The rules are training's own, asked without torch: a
+process that has touched a GPU would hold memory there while the trials run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+
+from seqfit.hardware.probe import Machine
+from seqfit.recipe.schema import Recipe
+from seqfit.strategy.load import load_strategy
+from seqfit.strategy.schema import Strategy
+
+_EIGHT_BIT_PACKAGES = ("bitsandbytes", "torchao")
+
+
+def explain_impossible(recipe: Recipe, processes: int, machine: Machine) -> str:
+    """'' where it can run here."""
+    strategy = load_strategy(recipe)
+    on_cpu = strategy.device == "cpu" or (strategy.device == "auto" and not machine.gpus)
+    reasons = (
+        _explain_device(strategy, machine),
+        _explain_precision(strategy, machine, on_cpu=on_cpu),
+        _explain_count(processes, machine, on_cpu=on_cpu),
+        _explain_packages(strategy, on_cpu=on_cpu),
+    )
+    return next((reason for reason in reasons if reason), "")
+
+
+def _explain_device(strategy: Strategy, machine: Machine) -> str:
+    missing = strategy.device == "cuda" and not machine.gpus
+    return f"it trains on a GPU, and there is none ({machine.no_gpu_reason})" if missing else ""
+
+
+def _explain_precision(strategy: Strategy, machine: Machine, *, on_cpu: bool) -> str:
+    if on_cpu:
+        return "fp16 needs a GPU: CPUs compute it more slowly than fp32" if strategy.precision == "fp16" else ""
+    lacking = [gpu.name for gpu in machine.gpus if gpu.card is not None and not gpu.card.has_bf16]
+    return f"{lacking[0]} has no bf16 in hardware" if strategy.precision == "bf16" and lacking else ""
+
+
+def _explain_count(processes: int, machine: Machine, *, on_cpu: bool) -> str:
+    there, what = (machine.cores, "core") if on_cpu else (len(machine.gpus), "GPU")
+    if processes <= there:
+        return ""
+    return f"{processes} processes need {processes} {what}s, and there {_count(there, what)}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"is {number} {what}" if number == 1 else f"are {number} {what}s"
+
+
+def _explain_packages(strategy: Strategy, *, on_cpu: bool) -> str:
+    if strategy.optimizer == "8bit" and not any(map(importlib.util.find_spec, _EIGHT_BIT_PACKAGES)):
+        return f"8-bit AdamW needs one of the packages {' and '.join(_EIGHT_BIT_PACKAGES)}"
+    if not strategy.compile:
+        return ""
+    if not on_cpu and importlib.util.find_spec("triton") is None:
+        return "torch.compile needs the package triton on a GPU"
+    compiler = os.environ.get("CXX", "g++")
+    return "" if shutil.which(compiler) else f"torch.compile needs the C++ compiler '{compiler}'"

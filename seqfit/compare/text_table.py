@@ -1,0 +1,147 @@
+r"""A table of text, for a terminal, Markdown and LaTeX. Cells come in as they are to be read; each form escapes them.
+
+Columns of one group stand together under its name:
+
+    Column("", "strategy"), Column("step", "mean"), Column("step", "% of vanilla")
+
+    strategy    step               | strategy | step: mean | step: % of vanilla |     & \multicolumn{2}{c}{step} \\
+                mean   % of v...   | -------- | ---------: | -----------------: |     strategy & mean & \% of ... \\
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+_GAP = "  "
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "≈": r"$\approx$",
+    "°": r"\textdegree{}",
+} | {letter: f"\\{letter}" for letter in "&%$#_{}"}
+_TO_ESCAPE = re.compile("|".join(map(re.escape, _LATEX)))
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column; numbers stand at its right edge."""
+
+    group: str
+    label: str
+    is_number: bool = True
+
+    @property
+    def heading(self) -> str:
+        """In one line."""
+        return ": ".join(part for part in (self.group, self.label) if part)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows have as many cells as there are columns."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def keep(self, wanted: Sequence[int]) -> Table:
+        """Only these columns."""
+        columns = tuple(self.columns[index] for index in wanted)
+        return replace(self, columns=columns, rows=tuple(tuple(row[index] for index in wanted) for row in self.rows))
+
+    @property
+    def width(self) -> int:
+        """Of the longest line as plain text, without the title."""
+        return max(map(len, _lines(self)))
+
+
+def to_text(table: Table) -> str:
+    """For a terminal: title, groups, headings, a rule, rows."""
+    return "\n".join([*([table.title] if table.title else []), *_lines(table)])
+
+
+def to_markdown_table(table: Table) -> str:
+    """A pipe table, the title above it in bold."""
+    rule = [("-" * 7 + ":") if column.is_number else "-" * 8 for column in table.columns]
+    lines = [[_escape_pipes(column.heading) for column in table.columns], rule]
+    lines += [[_escape_pipes(cell) for cell in row] for row in table.rows]
+    head = f"**{table.title}**\n\n" if table.title else ""
+    return head + "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def to_latex_table(table: Table, label: str) -> str:
+    """A booktabs table with its caption; needs \\usepackage{booktabs}."""
+    shape = "".join("r" if column.is_number else "l" for column in table.columns)
+    lines = [
+        r"\begin{table}",
+        r"  \centering",
+        f"  \\caption{{{escape_latex(table.title)}}}",
+        f"  \\label{{{label}}}",
+        f"  \\begin{{tabular}}{{{shape}}}",
+        r"    \toprule",
+        *_latex_groups(table.columns),
+        _latex_line([escape_latex(column.label) for column in table.columns]),
+        r"    \midrule",
+        *(_latex_line([escape_latex(cell) for cell in row]) for row in table.rows),
+        r"    \bottomrule",
+        r"  \end{tabular}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines)
+
+
+def escape_latex(text: str) -> str:
+    """Nothing in it is a command any more."""
+    return _TO_ESCAPE.sub(lambda match: _LATEX[match.group()], text)
+
+
+def _lines(table: Table) -> list[str]:
+    labels = [column.label for column in table.columns]
+    groups = _groups_once(table.columns)
+    heads = [groups, labels] if any(groups) else [labels]
+    body = [*heads, *table.rows]
+    widths = [max(len(row[index]) for row in body) for index in range(len(labels))]
+    lines = [_align(row, widths, table.columns) for row in body]
+    rule = "─" * max(map(len, lines))
+    return [*lines[: len(heads)], rule, *lines[len(heads) :]]
+
+
+def _groups_once(columns: Sequence[Column]) -> list[str]:
+    """Each group's name over its first column."""
+    before = ["", *(column.group for column in columns[:-1])]
+    return ["" if column.group == earlier else column.group for column, earlier in zip(columns, before, strict=True)]
+
+
+def _align(row: Sequence[str], widths: Sequence[int], columns: Sequence[Column]) -> str:
+    cells = [
+        cell.rjust(width) if column.is_number else cell.ljust(width)
+        for cell, width, column in zip(row, widths, columns, strict=True)
+    ]
+    return _GAP.join(cells).rstrip()
+
+
+def _escape_pipes(cell: str) -> str:
+    return cell.replace("|", "\\|").replace("\n", " ")
+
+
+def _latex_line(cells: Sequence[str]) -> str:
+    return f"    {' & '.join(cells)} \\\\"
+
+
+def _latex_groups(columns: Sequence[Column]) -> list[str]:
+    """The groups' names, each with a thin line below it; nothing where there are no groups."""
+    groups = [(name, len(list(members))) for name, members in groupby(columns, key=lambda column: column.group)]
+    cells, rules, first = [], [], 1
+    for name, count in groups:
+        if name:
+            cells.append(f"\\multicolumn{{{count}}}{{c}}{{{escape_latex(name)}}}")
+            rules.append(f"\\cmidrule(lr){{{first}-{first + count - 1}}}")
+        else:
+            cells += [""] * count
+        first += count
+    return [_latex_line(cells), f"    {' '.join(rules)}"] if rules else []

@@ -1,0 +1,185 @@
+"""One trial: a fresh `seqfit train` process for an entrant, a seed and a repeat; how it ended goes out as an `Outcome`.
+
+    seqfit train COMPARISON/recipe.yaml strategy.recompute=blocks ... train.steps=40 seed=0
+        --out COMPARISON/runs/recompute-seed0-repeat1
+
+Anybody can run that line again. Entrants of several processes add --nproc, and the launcher starts them. Nothing is
+planned inside a trial, and threads are told, so that all entrants have the same cores. What it prints goes to logs/.
+
+Out of memory is a result: a step that was made again in smaller pieces is told with a finished trial, one that could
+not be made ends it. Any other end is a failure, with the first sentence of what was said.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+import psutil
+
+from seqfit.compare.matrix import build_overrides, build_recipe, find_entrant
+from seqfit.compare.records import RUNS, Matrix, Outcome, State, Trial
+from seqfit.hub import is_remote_code_trusted
+from seqfit.recipe.load import RUN_RECIPE
+from seqfit.rundir import files
+from seqfit.rundir.run import read_records
+from seqfit.strategy.load import load_strategy
+
+LOGS = "logs"
+Tick = Callable[[int], None]  # told the last step that was logged
+_TICK_SECONDS = 1.0  # seldom: who looks takes time from the trial
+_POLL_SECONDS = 0.05
+_LAST_BYTES = 8192  # of the records of steps, which hold the last whole line
+_KERNEL_COUNTS = Path("/proc/vmstat")
+_OUT_OF_MEMORY = (  # our own words, and those of allocators before a run has begun
+    "memory ran out",
+    "OutOfMemoryError",
+    "MemoryError",
+    "allocate memory",
+    "not enough memory",
+    "bad_alloc",
+)
+_LAST_LINES = 30  # of what it said: its error, with that of the process of several that failed first
+
+
+def run_trial(matrix: Matrix, trial: Trial, folder: Path, tick: Tick = lambda _: None) -> Outcome:
+    """Start it, wait for it, say how it ended. What an earlier try has left is removed first."""
+    run, log = folder / RUNS / trial.folder, folder / LOGS / f"{trial.folder}.txt"
+    if run.exists():
+        shutil.rmtree(run)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    kills, started = count_kernel_kills(), time.monotonic()
+    with log.open("wb") as said, _started(matrix, trial, folder, said.fileno()) as process:
+        _wait(process, run, tick)
+    state, reason = judge_end(process.returncode, log, run, was_killed=count_kernel_kills() > kills)
+    _remove_weights(run, trial)
+    seconds = time.monotonic() - started
+    return Outcome(trial.entrant, trial.seed, trial.repeat, state, reason, seconds, time.time())
+
+
+def build_command(matrix: Matrix, trial: Trial, folder: Path) -> list[str]:
+    """The words of `seqfit`."""
+    entrant = find_entrant(matrix, trial.entrant)
+    several = ["--nproc", str(entrant.processes), "--max-restarts", "0"] if entrant.processes > 1 else []
+    trust = ["--trust-remote-code"] if is_remote_code_trusted() else []
+    overrides = build_overrides(matrix, entrant, trial.seed)
+    place = ["--out", str(folder / RUNS / trial.folder)]
+    return ["train", str(folder / RUN_RECIPE), *overrides, *place, *several, *trust]
+
+
+def judge_end(code: int, log: Path, run: Path, *, was_killed: bool) -> tuple[State, str]:
+    """How a process ended, by its code and by what it has said."""
+    if code == 0:
+        return "finished", _say_recovery(run)
+    said = log.read_text("utf-8", errors="replace")
+    if code == -signal.SIGKILL and was_killed:
+        return "out_of_memory", "the kernel has ended it, for the machine ran out of memory"
+    if code < 0:
+        return "failed", f"it was ended by {signal.Signals(-code).name}"
+    last = "\n".join(said.splitlines()[-_LAST_LINES:])
+    about_memory = any(words in last for words in _OUT_OF_MEMORY)
+    return ("out_of_memory" if about_memory else "failed"), _first_sentence(said) or f"it ended with code {code}"
+
+
+def read_step_seconds(run: Path, warm_up: int) -> float | None:
+    """The median of its steps after the warm-up; None where there are none."""
+    steps = [record["step_seconds"] for record in read_records(run / files.STEPS) if record["step"] > warm_up]
+    return median(steps) if steps else None
+
+
+def count_kernel_kills() -> int:
+    """Processes that Linux has ended for want of memory, since it started; 0 where nobody counts them."""
+    try:
+        text = _KERNEL_COUNTS.read_text("utf-8")
+    except OSError:
+        return 0
+    counts = re.search(r"^oom_kill (\d+)$", text, re.MULTILINE)
+    return int(counts[1]) if counts else 0
+
+
+@contextmanager
+def _started(matrix: Matrix, trial: Trial, folder: Path, output: int) -> Iterator[subprocess.Popen[bytes]]:
+    """The process; if it still runs at the end, for whatever reason, it is ended with all that it has started."""
+    threads = load_strategy(build_recipe(matrix, find_entrant(matrix, trial.entrant), trial.seed)).threads or 1
+    own = {"SEQFIT_FORECAST": "off", "OMP_NUM_THREADS": str(threads), "COLUMNS": "120"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "seqfit", *build_command(matrix, trial, folder)],
+        env=os.environ | own,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,  # Ctrl-C is for the tournament, which ends the trial
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """At once: a trial that is not finished begins anew, so nothing of it needs to be saved."""
+    try:
+        started = psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        started = []
+    process.kill()
+    for child in started:
+        try:
+            child.kill()
+        except psutil.NoSuchProcess:
+            continue
+    process.wait()
+
+
+def _wait(process: subprocess.Popen[bytes], run: Path, tick: Tick) -> None:
+    due = time.monotonic()
+    while process.poll() is None:
+        if time.monotonic() >= due:
+            tick(read_last_step(run))
+            due = time.monotonic() + _TICK_SECONDS
+        time.sleep(_POLL_SECONDS)
+
+
+def read_last_step(run: Path) -> int:
+    """Of a run that goes on; 0 before its first record."""
+    try:
+        with (run / files.STEPS).open("rb") as stream:
+            stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, stream.tell() - _LAST_BYTES))
+            lines = stream.read().split(b"\n")
+    except OSError:
+        return 0
+    whole = lines[:-1]  # what follows the last newline is not whole yet
+    return int(json.loads(whole[-1])["step"]) if whole else 0
+
+
+def _say_recovery(run: Path) -> str:
+    """'' or that steps were made again in smaller pieces."""
+    found = [event["message"] for event in read_records(run / files.EVENTS) if event["kind"] == "out-of-memory"]
+    return f"memory ran out and the run went on: {found[-1]}" if found else ""
+
+
+def _first_sentence(said: str) -> str:
+    """Of our own message, else the last line that was printed: that of a traceback."""
+    lines = [line for line in said.splitlines() if line.strip()]
+    ours = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    text = ours[-1] if ours else lines[-1].strip() if lines else ""
+    return re.split(r"(?<=[.!?])\s", text, maxsplit=1)[0]
+
+
+def _remove_weights(run: Path, trial: Trial) -> None:
+    """A repeat is the same training again, so the model of the first is enough."""
+    for name in (files.SNAPSHOTS, *([files.CHECKPOINT] if trial.repeat else [])):
+        if (run / name).is_dir():
+            shutil.rmtree(run / name)

@@ -1,0 +1,79 @@
+"""A tournament in real processes: lossless entrants have the reference's losses, step by step, within 1e-4."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from seqfit.compare.records import RUNS, Comparison, Standing
+from seqfit.compare.tournament import compare
+from seqfit.rundir.run import Run
+
+TOLERANCE = 1e-4
+STEPS = 5
+
+
+@pytest.fixture(scope="module")
+def comparison(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    """A tiny BERT without dropout on 64 rows of unequal length, planned for nothing."""
+    folder = tmp_path_factory.mktemp("tournament")
+    rows = [
+        {"text": " ".join(f"w{3 + (number * place) % 90}" for place in range(3 + number % 17)), "label": name}
+        for number, name in enumerate(["yes", "no", "maybe", "no"] * 20)
+    ]
+    (folder / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    recipe = {
+        "model": {"path": str(tiny_model("bert")), "kind": "classifier", "dropout": 0.0},
+        "task": {"name": "classify", "source": "{text}", "target": "{label}", "labels": ["yes", "no", "maybe"]},
+        "data": {"path": str(folder / "rows.jsonl")},
+        "train": {"batch_examples": 16, "learning_rate": 1e-2},
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SEQFIT_CACHE", str(folder / "cache"))
+        patch.setattr("seqfit.compare.tournament.predict_entrants", lambda matrix, say: [])
+        options = {"strategies": "vanilla,fp16,accumulate,recompute", "repeats": 1, "steps": STEPS, "warm_up": 1}
+        return compare(recipe, out=folder / "c", devices=["cpu"], **options)
+
+
+def run_of(comparison: Comparison, name: str) -> Run:
+    return Run(Path(comparison.folder) / RUNS / f"{name}-seed0-repeat0")
+
+
+def standing_of(comparison: Comparison, name: str) -> Standing:
+    return next(one for one in comparison.standings if one.entrant.name == name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["accumulate", "recompute"])
+def test_a_lossless_entrant_has_the_losses_of_vanilla(name: str, comparison: Comparison) -> None:
+    ours, theirs = (
+        {record["step"]: record["loss"] for record in run_of(comparison, each).steps()} for each in (name, "vanilla")
+    )
+    assert list(ours) == list(range(1, STEPS + 1))
+    assert ours == pytest.approx(theirs, abs=TOLERANCE)
+    assert max(theirs.values()) - min(theirs.values()) > 10 * TOLERANCE  # they learn: equal by rest would be nothing
+
+
+@pytest.mark.slow
+def test_vanilla_runs_the_whole_batch_at_once_and_accumulate_a_quarter(comparison: Comparison) -> None:
+    pieces = {
+        name: {record["micro_batches"] for record in run_of(comparison, name).steps() if record["examples"] == 16}
+        for name in ("vanilla", "accumulate")
+    }
+    assert pieces == {"vanilla": {1}, "accumulate": {4}}
+
+
+@pytest.mark.slow
+def test_every_trial_is_scored_once_after_the_last_step(comparison: Comparison) -> None:
+    for name in ("vanilla", "accumulate", "recompute"):
+        assert [record["step"] for record in run_of(comparison, name).evaluations()] == [STEPS]
+
+
+@pytest.mark.slow
+def test_the_checklist_holds_and_fp16_is_impossible_on_a_cpu(comparison: Comparison) -> None:
+    assert [check for check in comparison.checks if not check.same] == []
+    assert standing_of(comparison, "fp16").state == "impossible"
+    assert {standing_of(comparison, name).state for name in ("vanilla", "accumulate", "recompute")} == {"finished"}

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqfit.cli.main import main
+from seqfit.compare.records import Matrix, Prediction
+from tests.compare.tournaments import CPU, pretend
+
+
+@pytest.fixture(autouse=True)
+def _one_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seqfit.compare.tournament.probe_machine", lambda: CPU)
+
+
+def test_a_dry_run_says_what_would_be_run_and_writes_nothing(
+    recipe_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = set(recipe_file.parent.rglob("*"))
+    words = ["--strategies", "classic", "--seeds", "0,1", "--repeats", "2", "--gpu", "v100-16-sxm", "--budget", "20m"]
+    assert main(["compare", "mine.yaml", *words, "--vary", "train.learning_rate=1e-4,1e-3", "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "mine: 24 trials in 4 rounds (seeds 0, 1), each of 5 steps, of which 3 are warm-up"
+    assert [line.split()[0] for line in lines[1:] if line.startswith("  ") and line[2] != " "] == [
+        "vanilla",
+        "fp16",
+        "accumulate",
+        "recompute",
+        "adafactor",
+        "all",
+        "learning_rate=1e-4",
+        "learning_rate=1e-3",
+    ]
+    assert "predicted for: this machine, Tesla V100-SXM2-16GB" in lines
+    assert set(recipe_file.parent.rglob("*")) == before
+
+
+WRONG = {
+    "a strategy that is none": (["-s", "vanilla,recompue"], "Did you mean 'recompute'?"),
+    "a set that is none": (["-s", "clasic"], "Did you mean 'classic'?"),
+    "fields that disagree": (["-s", "vanilla,in_backward"], "train.clip_norm is 1"),
+    "a card that could be several": (["--gpu", "v100"], "could be v100-16-sxm"),
+    "a seed in words": (["--seeds", "one"], "seeds.0: 'one' is given"),
+    "a budget in words": (["--budget", "soon"], "'soon' is no time"),
+    "no steps to measure": (["--steps", "3"], "At least 2 must be left"),
+    "nothing to vary": (["--vary", "train.learning_rate="], "Write it as --vary train.learning_rate=1e-4,3e-4."),
+    "a field to vary that is none": (["--vary", "train.learning_rat=1"], "Did you mean 'learning_rate'?"),
+    "a recipe with a mistake": (["train.stepps=1"], "Did you mean 'steps'?"),
+    "a matrix that is not there": (["--matrix", "nothing.yaml"], "No such file"),
+    "a device that is none": (["--device", "gpu"], "'gpu' is none of auto, cpu, cuda"),
+    "a file as a folder": (["--out", "rows.jsonl"], "already exists"),
+    "a comparison that is not there": (["--resume"], "has no comparison of 'mine'"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_mistake_is_told_before_anything_starts(
+    case: str, recipe_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*_words: object, **_options: object) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr("seqfit.compare.trial.subprocess.Popen", start)
+    arguments, said = WRONG[case]
+    before = set(recipe_file.parent.rglob("*"))
+    assert main(["compare", "mine.yaml", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert said in error
+    assert set(recipe_file.parent.rglob("*")) == before
+
+
+@pytest.mark.usefixtures("recipe_file")
+def test_a_comparison_ends_with_its_tables_and_its_folder(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def predict(matrix: Matrix, say: object) -> list[Prediction]:
+        return []
+
+    changes: dict[str, Any] = {"run_trial": pretend, "tokenize_ahead": lambda *_: None, "predict_entrants": predict}
+    for name, function in changes.items():
+        monkeypatch.setattr(f"seqfit.compare.tournament.{name}", function)
+    words = ["compare", "mine.yaml", "-s", "vanilla,recompute", "--repeats", "1", "--out", "c"]
+    monkeypatch.setattr(sys, "argv", ["seqfit", *words])
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "round 1 of 1 is done" in said
+    assert "recompute" in said.split("round 1 of 1 is done")[1]
+    assert said.endswith("comparison: c\n")
+    assert "command: seqfit compare mine.yaml -s vanilla,recompute" in Path("c/comparison.yaml").read_text()

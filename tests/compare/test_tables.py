@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from seqfit.compare.folder import dump_predictions
+from seqfit.compare.quantities import find_quantity
+from seqfit.compare.records import Comparison, Entrant, Figure, Prediction, Trial
+from seqfit.compare.results import collect_comparison
+from seqfit.compare.tables import (
+    build_measured,
+    build_predicted,
+    format_terminal,
+    list_by_weight,
+    list_targets,
+    say_mean,
+    say_share,
+)
+from tests.compare.made_runs import FP16, MATRIX, RECOMPUTE, VANILLA, add_end, add_trial, make_folder, play
+
+DDP2 = Entrant("ddp2", ("strategy.parallel=ddp",), "lossless", processes=2, impossible="there is one GPU")
+PREDICTIONS = [
+    Prediction("vanilla", "this machine", 2**30, 0.4, 300.0, True),
+    Prediction("recompute", "this machine", 2**29, 0.5, 240.0, True),
+    Prediction("vanilla", "Tesla V100", 2**31, 0.02, 6000.0, True),
+    Prediction("fp16", "Tesla V100", 2**30, 0.01, 12000.0, False, "it takes 1.0 GiB more than there is"),
+    Prediction("ddp2", "2 x Tesla V100", 2**31, 0.012, 10000.0, True),
+]
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    """Recompute is 20% slower; fp16 runs out of memory; two GPUs are not here."""
+    matrix = replace(MATRIX, entrants=(VANILLA, RECOMPUTE, FP16, DDP2))
+    folder = make_folder(tmp_path_factory.mktemp("made"), matrix)
+    for repeat, noise in enumerate((1.0, 1.004, 0.997)):
+        add_trial(folder, VANILLA, repeat=repeat)
+        add_trial(folder, RECOMPUTE, repeat=repeat, factor=1.2 * noise, resident_bytes=2**29)
+        add_end(folder, Trial("fp16", 0, repeat), "out_of_memory", "memory ran out at step 1")
+    dump_predictions(PREDICTIONS, folder)
+    return collect_comparison(folder)
+
+
+def test_rows_are_entrants_and_every_quantity_is_absolute_and_a_share(comparison: Comparison) -> None:
+    table = build_measured(comparison, ["step_seconds", "resident_bytes", "accuracy"])
+    assert [column.heading for column in table.columns][:4] == [
+        "strategy",
+        "kind",
+        "step: mean ± spread",
+        "step: % of vanilla",
+    ]
+    vanilla, recompute, fp16, ddp = table.rows
+    assert vanilla == ("vanilla", "reference", "500 ms ± 0.0%", "100.0%", "1.0 GiB ± 0.0%", "100.0%", "90.00", "100.0%")
+    assert recompute[:2] == ("recompute", "lossless")
+    assert recompute[3] == "120.0%"
+    assert recompute[4:6] == ("512.0 MiB ± 0.0%", "50.0%")
+    assert recompute[6:] == ("90.00", "100.0% ≈")
+    assert fp16[2:] == ("out of memory", "-", "-", "-", "-", "-")
+    assert ddp[2] == "not possible here"
+
+
+def test_what_is_looked_at_first_stands_in_front(comparison: Comparison) -> None:
+    first = ["step_seconds", "resident_bytes", "accuracy", "tokens_per_second", "final_loss"]
+    assert list_by_weight(comparison)[:5] == first
+
+
+def test_predicted_columns_say_so_and_are_apart_from_measured_ones(comparison: Comparison) -> None:
+    assert list_targets(comparison) == ["this machine", "Tesla V100"]
+    here = build_predicted(comparison, "this machine")
+    groups = {column.group for column in here.columns}
+    assert groups == {"", "predicted memory", "predicted step", "predicted", "measured"}
+    assert here.rows[1] == (
+        *("recompute", "lossless", "512.0 MiB", "50.0%", "500 ms", "125.0%", "240", "yes"),
+        *("512.0 MiB", "600 ms"),
+    )
+    assert here.rows[2] == ("fp16", "lossy", *["-"] * 6, "out of memory", "out of memory")
+
+
+def test_of_a_card_that_is_not_here_nothing_is_measured(comparison: Comparison) -> None:
+    there = build_predicted(comparison, "Tesla V100")
+    assert there.title == "Predicted for Tesla V100; nothing of it is measured"
+    assert all(column.group.startswith("predicted") for column in there.columns[2:])
+    assert there.rows[2] == ("fp16", "lossy", "1.0 GiB", "50.0%", "10 ms", "50.0%", "12K", "no")
+    assert there.rows[3] == ("ddp2", "lossless", "2.0 GiB", "100.0%", "12 ms", "60.0%", "10K", "yes")
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+def test_nothing_is_wider_than_the_terminal(comparison: Comparison, width: int) -> None:
+    text = format_terminal(comparison, width=width)
+    assert max(map(len, text.splitlines())) <= width
+    for entrant in comparison.matrix.entrants:
+        assert entrant.name in text
+
+
+def test_a_hundred_columns_show_time_memory_and_quality_together(comparison: Comparison) -> None:
+    lines = format_terminal(comparison, width=100).splitlines()
+    heads = [line for line in lines if "step" in line and "resident" in line and "accuracy" in line]
+    assert heads
+    assert any(line.startswith("recompute") and "120.0%" in line and "50.0%" in line for line in lines)
+
+
+def test_long_names_are_cut_on_a_narrow_terminal(comparison: Comparison) -> None:
+    long = replace(VANILLA, name="vanilla-with-a-very-long-name-indeed-of-fifty-letters")
+    first, *others = comparison.standings
+    named = replace(comparison, standings=(replace(first, entrant=long), *others))
+    assert max(map(len, format_terminal(named, width=40).splitlines())) <= 40
+
+
+def test_an_unequal_comparison_says_so_before_anything_else(comparison: Comparison) -> None:
+    wrong = replace(comparison.checks[0], same=False, detail="fp16: train.steps is 3, not 12")
+    text = format_terminal(replace(comparison, checks=(wrong, *comparison.checks[1:])), width=100)
+    assert text.splitlines()[2].startswith("NOT AN EQUAL COMPARISON. same recipe: fp16: train.steps is 3")
+    assert "NOT AN EQUAL" not in format_terminal(comparison, width=100)
+
+
+def test_notes_say_why_something_is_absent(comparison: Comparison) -> None:
+    text = " ".join(format_terminal(comparison, width=400).split())
+    assert "fp16: out of memory: memory ran out at step 1" in text
+    assert "ddp2: not possible here: there is one GPU" in text
+    assert "not measured: GPU busy, energy, hottest (no driver)" in text
+    assert "fp16 on Tesla V100: it takes 1.0 GiB more than there is" in text
+    assert "fp16 is lossy: fp16" in text
+
+
+def test_a_comparison_without_a_finished_trial_can_be_shown(tmp_path: Path) -> None:
+    text = format_terminal(collect_comparison(make_folder(tmp_path)), width=80)
+    assert "vanilla has no figures yet" in text
+
+
+def test_scaling_efficiency_has_a_column_where_there_is_one(tmp_path: Path) -> None:
+    two = replace(DDP2, impossible="")
+    comparison = collect_comparison(play(tmp_path, replace(MATRIX, entrants=(VANILLA, two)), ddp2=0.625))
+    table = build_measured(comparison, ["step_seconds"])
+    assert table.columns[-1].heading == "scaling: efficiency"
+    assert [row[-1] for row in table.rows] == ["-", "80.1%"]
+
+
+def test_marks_tell_noise_from_change_and_from_what_is_unknown() -> None:
+    figure = Figure((1.0,), 1.0, None, 0.05)
+    assert say_share(replace(figure, within_noise=True)) == "105.0% ≈"
+    assert say_share(replace(figure, within_noise=False)) == "105.0%"
+    assert say_share(figure) == "105.0% ?"
+    assert say_share(Figure((1.0,), 1.0, None)) == "-"
+
+
+def test_a_spread_is_relative_for_times_and_absolute_for_scores() -> None:
+    assert say_mean(find_quantity("step_seconds"), Figure((0.4, 0.5), 0.45, 0.045)) == "450 ms ± 10.0%"
+    assert say_mean(find_quantity("accuracy"), Figure((90.0, 91.0), 90.5, 0.7)) == "90.50 ± 0.70"
+    assert say_mean(find_quantity("step_seconds"), Figure((0.4,), 0.4, None)) == "400 ms"

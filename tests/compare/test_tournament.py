@@ -1,0 +1,316 @@
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seqfit
+from seqfit.compare import tournament as module
+from seqfit.compare.folder import add_outcome, load_command, load_matrix, load_predictions, read_outcomes
+from seqfit.compare.live import Now, Silent
+from seqfit.compare.predicted import HERE
+from seqfit.compare.records import MATRIX, RESULTS, RUNS, Matrix, Outcome, Prediction, Trial
+from seqfit.compare.tournament import compare, prepare_tournament, run_tournament
+from seqfit.compare.trial import Tick
+from seqfit.errors import RecipeError, RunError, SeqfitError, Stopped
+from seqfit.recipe.load import RUN_RECIPE, load_recipe
+from tests.compare.tournaments import CPU, pretend, recipe_values
+
+Run = Callable[[Matrix, Trial, Path, Tick], Outcome]
+
+
+class Pretended:
+    """Trials that nobody runs, and which were asked for."""
+
+    def __init__(self) -> None:
+        self.trials: list[tuple[str, int, int]] = []
+        self.run: Run = pretend
+
+    def __call__(self, matrix: Matrix, trial: Trial, folder: Path, tick: Tick = lambda _: None) -> Outcome:
+        self.trials.append((trial.entrant, trial.seed, trial.repeat))
+        return self.run(matrix, trial, folder, tick)
+
+
+class Heard(Silent):
+    """Keeps what is said and shown."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.shown: list[Now] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+    def show(self, now: Now) -> None:
+        self.shown.append(now)
+
+
+@pytest.fixture
+def trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pretended:
+    """Nothing is started, tokenised or planned; the working directory is empty."""
+    pretended = Pretended()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "run_trial", pretended)
+    monkeypatch.setattr(module, "tokenize_ahead", lambda matrix, say: None)
+    monkeypatch.setattr(module, "predict_entrants", predict_nothing)
+    monkeypatch.setattr(module, "probe_machine", lambda: CPU)
+    return pretended
+
+
+def predict_nothing(matrix: Matrix, say: object) -> list[Prediction]:
+    return [Prediction(entrant.name, HERE, None, None, None, None, "not asked") for entrant in matrix.entrants]
+
+
+def go(out: str = "c", **asked: Any) -> Any:
+    options = {"strategies": "vanilla,fp16,recompute", "repeats": 2, "steps": 5, "out": out} | asked
+    return compare(recipe_values(), **options)
+
+
+def test_every_trial_runs_once_in_rounds_and_the_folder_says_what_came_of_it(trials: Pretended) -> None:
+    comparison = go()
+    assert trials.trials == [("vanilla", 0, 0), ("recompute", 0, 0), ("recompute", 0, 1), ("vanilla", 0, 1)]
+    assert [(one.entrant.name, one.state, one.trials) for one in comparison.standings] == [
+        ("vanilla", "finished", 2),
+        ("fp16", "impossible", 0),
+        ("recompute", "finished", 2),
+    ]
+    folder = Path("c")
+    assert load_matrix(folder) == comparison.matrix
+    assert load_recipe(folder / RUN_RECIPE).train.log_every == 1
+    assert len(load_predictions(folder)) == 3
+    assert (folder / RESULTS).is_file()
+    assert load_command(folder).startswith("seqfit ")
+
+
+def test_the_room_itself_can_be_called(trials: Pretended) -> None:
+    assert seqfit.compare(recipe_values(), strategies=["vanilla"], repeats=1, steps=5, out="c").name == "comparison"
+    assert len(trials.trials) == 1
+
+
+def test_results_are_written_after_every_round(trials: Pretended) -> None:
+    seen: list[int] = []
+
+    def look(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome:
+        seen.append((folder / RESULTS).stat().st_size if (folder / RESULTS).is_file() else 0)
+        return pretend(matrix, trial, folder, tick)
+
+    trials.run = look
+    go()
+    assert seen[:2] == [0, 0]
+    assert seen[2] == seen[3] > 0
+
+
+def test_what_runs_and_what_is_left_is_shown(trials: Pretended) -> None:
+    view = Heard()
+    go(view=view)
+    assert view.shown[-1].trial == Trial("vanilla", 0, 1)
+    assert view.shown[-1].step == 5
+    assert view.shown[-1].step_seconds == {"vanilla": 1.0, "recompute": 1.0}
+    assert any("recompute, seed 0, repeat 0: finished in 15.0 s; comparison: 2 of 4" in line for line in view.lines)
+    assert view.lines[-1] == "round 2 of 2 is done: a step takes vanilla 1.0 s; recompute 1.0 s (100.0%)"
+
+
+def test_a_trial_that_fails_or_runs_out_of_memory_is_a_result_and_the_others_go_on(trials: Pretended) -> None:
+    def fail(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome:
+        outcome = pretend(matrix, trial, folder, tick)
+        return replace(outcome, state="out_of_memory", reason="x") if trial.entrant == "recompute" else outcome
+
+    trials.run = fail
+    comparison = go()
+    assert len(trials.trials) == 4
+    assert {one.entrant.name: one.state for one in comparison.standings}["recompute"] == "out_of_memory"
+
+
+def stop_at(number: int, error: type[BaseException]) -> Run:
+    """The trial of this number is in the middle when somebody stops the tournament."""
+    made = 0
+
+    def run(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome:
+        nonlocal made
+        made += 1
+        if made == number:
+            (folder / RUNS / trial.folder).mkdir(parents=True)
+            raise error
+        return pretend(matrix, trial, folder, tick)
+
+    return run
+
+
+def test_a_tournament_that_was_stopped_keeps_what_is_done_and_goes_on_with_the_rest(trials: Pretended) -> None:
+    trials.run = stop_at(3, KeyboardInterrupt)
+    view = Heard()
+    with pytest.raises(KeyboardInterrupt):
+        go(view=view)
+    assert "seqfit compare c --resume" in view.lines[-1]
+    assert [outcome.entrant for outcome in read_outcomes(Path("c"))] == ["vanilla", "recompute"]
+    assert (Path("c") / RESULTS).is_file()
+
+    trials.run, trials.trials = lambda *words: _run_over(*words), []
+    comparison = compare("c", resume=True)
+    assert trials.trials == [("recompute", 0, 1), ("vanilla", 0, 1)]
+    assert [one.trials for one in comparison.standings] == [2, 0, 2]
+
+
+def _run_over(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome:
+    """As `run_trial` does: what an earlier try has left goes first."""
+    left = folder / RUNS / trial.folder
+    if left.exists():
+        left.rmdir()
+    return pretend(matrix, trial, folder, tick)
+
+
+def test_a_finished_tournament_has_nothing_to_go_on_with(trials: Pretended) -> None:
+    go()
+    trials.trials = []
+    assert compare("c", resume=True).standings[0].state == "finished"
+    assert trials.trials == []
+
+
+def test_a_resume_that_names_the_same_matrix_goes_on_and_another_is_refused(trials: Pretended) -> None:
+    trials.run = stop_at(2, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        go()
+    trials.run = lambda *words: _run_over(*words)
+    with pytest.raises(RunError, match=r"comparison of another matrix: seeds, repeats"):
+        go(resume=True, repeats=3, seeds=[1])
+    with pytest.raises(RunError, match=r"another matrix: entrants"):
+        go(resume=True, strategies="vanilla,recompute")
+    assert go(resume=True).standings[0].trials == 2
+
+
+def test_a_resume_without_a_folder_takes_the_newest_of_that_name(trials: Pretended) -> None:
+    trials.run = stop_at(1, KeyboardInterrupt)
+    options: dict[str, Any] = {"strategies": "vanilla", "repeats": 1, "steps": 5}
+    with pytest.raises(RunError, match="has no comparison of 'comparison'"):
+        compare(recipe_values(), resume=True, **options)
+    with pytest.raises(KeyboardInterrupt):
+        compare(recipe_values(), **options)
+    trials.run = lambda *words: _run_over(*words)
+    assert compare(recipe_values(), resume=True, **options).standings[0].trials == 1
+    assert len(list(Path("comparisons").iterdir())) == 1
+
+
+def test_a_folder_to_go_on_with_stands_alone(trials: Pretended) -> None:
+    go()
+    with pytest.raises(RecipeError, match=r"and train\.steps=3, repeats"):
+        compare("c", ["train.steps=3"], resume=True, repeats=2)
+
+
+def test_a_sigterm_ends_the_tournament_with_the_way_to_go_on(trials: Pretended) -> None:
+    def asked_to_stop(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return pretend(matrix, trial, folder, tick)
+
+    trials.run = asked_to_stop
+    with pytest.raises(Stopped, match="seqfit compare c --resume"):
+        go()
+    assert read_outcomes(Path("c")) == []
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_two_tournaments_in_one_folder_are_refused(trials: Pretended) -> None:
+    def second(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome:
+        with pytest.raises(RunError, match="another process runs the tournament"):
+            compare("c", resume=True)
+        return pretend(matrix, trial, folder, tick)
+
+    trials.run = second
+    go(strategies="vanilla", repeats=1)
+
+
+def test_a_mistake_leaves_nothing_behind(trials: Pretended) -> None:
+    with pytest.raises(RecipeError, match="Did you mean 'recompute'"):
+        go(strategies="recompue")
+    assert list(Path().iterdir()) == []
+
+
+def test_data_that_can_not_be_read_leave_nothing_behind(trials: Pretended, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(matrix: Matrix, say: object) -> None:
+        raise SeqfitError("there is no file.")
+
+    monkeypatch.setattr(module, "tokenize_ahead", refuse)
+    with pytest.raises(SeqfitError, match="there is no file"):
+        go()
+    assert list(Path().iterdir()) == []
+
+
+def test_a_folder_that_holds_anything_is_not_written_into(trials: Pretended) -> None:
+    go()
+    with pytest.raises(RunError, match="already exists"):
+        go()
+
+
+def test_nobody_compares_inside_a_launcher(trials: Pretended, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(RecipeError, match="Call it as one process"):
+        go()
+
+
+def test_a_budget_cuts_the_steps_of_all_trials_before_the_first(
+    trials: Pretended, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seqfit.compare.budget.run_trial", pretend)
+    comparison = go(strategies="vanilla,recompute", steps=500, repeats=2, budget="200s")
+    cut = comparison.matrix.steps
+    assert 30 <= cut <= 37  # two rounds of two trials: 20 s to start both, 2 s a step of both; 95% of 200 s
+    assert len(trials.trials) == 4
+    assert load_matrix(Path("c")).notes[-1].endswith(f"trials have {cut} steps, not 500")
+
+
+def test_a_budget_that_is_too_small_leaves_nothing_behind(trials: Pretended, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seqfit.compare.budget.run_trial", pretend)
+    with pytest.raises(RecipeError, match=r"--budget is 10\.0 s"):
+        go(budget="10s")
+    assert list(Path().iterdir()) == []
+    assert trials.trials == []
+
+
+def test_a_budget_is_rehearsed_once(trials: Pretended, monkeypatch: pytest.MonkeyPatch) -> None:
+    rehearsed: list[str] = []
+
+    def rehearse(matrix: Matrix, trial: Trial, folder: Path) -> Outcome:
+        rehearsed.append(trial.entrant)
+        return pretend(matrix, trial, folder)
+
+    monkeypatch.setattr("seqfit.compare.budget.run_trial", rehearse)
+    trials.run = stop_at(1, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        go(budget="1h")
+    trials.run = lambda *words: _run_over(*words)
+    go(budget="1h", resume=True)
+    assert rehearsed == ["vanilla", "recompute"]
+
+
+def test_an_outcome_that_was_torn_by_a_kill_is_made_again(trials: Pretended) -> None:
+    tournament = prepare_tournament(recipe_values(), strategies="vanilla", repeats=2, steps=5, out="c")
+    run_tournament(tournament)
+    text = (Path("c") / "outcomes.jsonl").read_text()
+    (Path("c") / "outcomes.jsonl").write_text(text[:-20])
+    (Path("c") / MATRIX).touch()
+    trials.trials = []
+    left = Path("c") / RUNS / "vanilla-seed0-repeat1"
+    for file in left.iterdir():
+        file.unlink()
+    trials.run = lambda *words: _run_over(*words)
+    assert compare("c", resume=True).standings[0].trials == 2
+    assert trials.trials == [("vanilla", 0, 1)]
+
+
+def test_outcomes_of_an_earlier_start_are_not_run_again(trials: Pretended) -> None:
+    tournament = prepare_tournament(recipe_values(), strategies="vanilla", repeats=2, steps=5, out="c")
+    module._open_folder(tournament)
+    add_outcome(pretend(tournament.matrix, Trial("vanilla", 0, 0), Path("c")), Path("c"))
+    run_tournament(tournament)
+    assert trials.trials == [("vanilla", 0, 1)]
+
+
+def test_where_nobody_can_run_all_are_predicted(trials: Pretended) -> None:
+    comparison = go(devices=["cuda"], budget="1m")
+    assert {one.state for one in comparison.standings} == {"impossible"}
+    assert trials.trials == []
+    assert len(load_predictions(Path("c"))) == 3
