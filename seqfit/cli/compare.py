@@ -102,7 +102,9 @@ def command(
     from seqfit.compare.tables import format_terminal
 
     print(format_terminal(comparison, width=shutil.get_terminal_size((100, 24)).columns))
-    print(f"comparison: {tournament.folder}")
+    from seqfit.report.page import report
+
+    print(f"comparison: {tournament.folder}\nreport: {report(tournament.folder)}")
 
 
 def _read_vary(text: str) -> tuple[str, list[str]]:

@@ -148,7 +148,7 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def choose_memory(names: Iterable[str]) -> str | None:
-    """The one of several figures of memory that decides what fits: on a GPU what is allocated, else the process's."""
+    """The one of several figures of memory that decides what fits: what tensors take, else the process."""
     given = set(names)
     preferred = ("allocated_bytes", "reserved_bytes", "resident_bytes")
     return next((name for name in preferred if name in given), None)

@@ -2,9 +2,11 @@
 
 comparisons/bert-agnews-20260102-030405/
   comparison.yaml               the matrix, resolved: a half-done tournament goes on from it
+  recipe.yaml                   what all trials start from
   outcomes.jsonl                one `Outcome` a line, appended as trials end
   predictions.json              the `Prediction`s
   runs/vanilla-seed0-repeat0/   ordinary run directories, one a trial
+  logs/                         what trials printed
   results.json .csv .md .tex    the `Comparison`, written anew after every round of trials
   report.html
 

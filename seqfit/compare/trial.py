@@ -112,6 +112,7 @@ def _started(matrix: Matrix, trial: Trial, folder: Path, output: int) -> Iterato
     """The process; if it still runs at the end, for whatever reason, it is ended with all that it has started."""
     threads = load_strategy(build_recipe(matrix, find_entrant(matrix, trial.entrant), trial.seed)).threads or 1
     own = {"SEQFIT_FORECAST": "off", "OMP_NUM_THREADS": str(threads), "COLUMNS": "120"}
+    own |= {"SEQFIT_WATCHED_STEPS": str(matrix.warm_up)}  # the peak of tensors, where no time is taken
     process = subprocess.Popen(
         [sys.executable, "-m", "seqfit", *build_command(matrix, trial, folder)],
         env=os.environ | own,

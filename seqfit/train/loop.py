@@ -38,7 +38,7 @@ class TrainingLoop:
         self._job = job
         self._recipe = job.recipe
         self._step = job.step
-        self.peak = PeakWatch(job.step, is_wanted=job.forecast.predicted_peak_bytes is not None)
+        self.peak = PeakWatch(job.step, is_predicted=job.forecast.predicted_peak_bytes is not None)
         self.made = 0  # steps, by this process
         self._writer = writer
         self._view = view

@@ -7,9 +7,14 @@ tokens than any watched before. The first one is left out: libraries set themsel
     step                      1     2     3     4     5     ...  16   17
     tokens of its largest     900   800   700   850   600        820  990
     watched                         yes         yes                          peak: of the 850 tokens of step 4
+
+SEQFIT_WATCHED_STEPS=3 watches up to step 3, whether anything was predicted or not: a comparison's trials are watched
+while they warm up.
 """
 
 from __future__ import annotations
+
+import os
 
 import torch
 
@@ -18,18 +23,20 @@ from seqfit.plan.measured import run_measured
 from seqfit.step.step import StepOutcome, TrainStep
 
 FIRST, LAST = 2, 16  # steps that may be watched
+WATCHED = "SEQFIT_WATCHED_STEPS"
 
 
 class PeakWatch:
     """Calls the step, and watches it where that may show a higher peak."""
 
-    def __init__(self, step: TrainStep, *, is_wanted: bool) -> None:
+    def __init__(self, step: TrainStep, *, is_predicted: bool) -> None:
         self.peak_bytes: int | None = None
         self.at_step: int | None = None
         self.watched_steps = 0
         self.watched_seconds = 0.0  # of their phases: a watched step takes longer, so it is none to judge a time by
         self._step = step
-        self._is_wanted = is_wanted and step.precision.device.type == "cpu"
+        last = int(os.environ.get(WATCHED, LAST if is_predicted else 0))
+        self._last = last if step.precision.device.type == "cpu" else 0
         self._most_tokens = 0
 
     def __call__(self, number: int, batch: GlobalBatch) -> StepOutcome:
@@ -54,4 +61,4 @@ class PeakWatch:
 
     def _is_due(self, number: int) -> bool:
         """Not within `seqfit profile`: torch has one profiler."""
-        return self._is_wanted and FIRST <= number <= LAST and not torch._C._autograd._profiler_enabled()
+        return FIRST <= number <= self._last and not torch._C._autograd._profiler_enabled()

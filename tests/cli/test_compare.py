@@ -89,5 +89,5 @@ def test_a_comparison_ends_with_its_tables_and_its_folder(
     said = capsys.readouterr().out
     assert "round 1 of 1 is done" in said
     assert "recompute" in said.split("round 1 of 1 is done")[1]
-    assert said.endswith("comparison: c\n")
+    assert said.endswith("comparison: c\nreport: c/report.html\n")
     assert "command: seqfit compare mine.yaml -s vanilla,recompute" in Path("c/comparison.yaml").read_text()

@@ -9,7 +9,7 @@ from seqfit.plan.measured import draw_batch
 from seqfit.plan.shape import Shape
 from seqfit.step.precision import Precision
 from seqfit.step.step import TrainStep
-from seqfit.train.peak import LAST, PeakWatch
+from seqfit.train.peak import LAST, WATCHED, PeakWatch
 
 TOKEN_BYTES = 2**16
 
@@ -26,10 +26,12 @@ class Linear(LossModel):
         return self.weight[0] * 2
 
 
-def watch(lengths: list[int], *, is_wanted: bool = True) -> PeakWatch:
+def watch(lengths: list[int], *, is_predicted: bool = True) -> PeakWatch:
     model = Linear()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    peak = PeakWatch(TrainStep(model, optimizer, Precision("fp32", torch.device("cpu"), ""), None), is_wanted=is_wanted)
+    peak = PeakWatch(
+        TrainStep(model, optimizer, Precision("fp32", torch.device("cpu"), ""), None), is_predicted=is_predicted
+    )
     for number, length in enumerate(lengths, 1):
         assert peak(number, draw_batch([Shape((length,), None, packed=False)])).loss.isfinite()
     return peak
@@ -49,9 +51,9 @@ def test_smaller_batches_and_late_ones_are_not_watched() -> None:
     assert peak.at_step == 2
 
 
-@pytest.mark.parametrize(("lengths", "is_wanted"), [([3], True), ([3, 3, 3], False)])
-def test_what_was_not_watched_is_not_given_as_a_figure(lengths: list[int], is_wanted: bool) -> None:
-    peak = watch(lengths, is_wanted=is_wanted)
+@pytest.mark.parametrize(("lengths", "is_predicted"), [([3], True), ([3, 3, 3], False)])
+def test_what_was_not_watched_is_not_given_as_a_figure(lengths: list[int], is_predicted: bool) -> None:
+    peak = watch(lengths, is_predicted=is_predicted)
     assert peak.peak_bytes is None
     assert "not measured" in peak.describe()
 
@@ -59,3 +61,11 @@ def test_what_was_not_watched_is_not_given_as_a_figure(lengths: list[int], is_wa
 def test_within_a_profile_nothing_is_watched() -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
         assert watch([3, 3, 3]).peak_bytes is None
+
+
+@pytest.mark.parametrize(("last", "watched"), [("2", 1), ("3", 2), ("0", 0)])
+def test_steps_are_watched_up_to_the_one_that_is_asked_for(
+    last: str, watched: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(WATCHED, last)
+    assert watch([3, 3, 4, 5], is_predicted=False).watched_steps == watched
