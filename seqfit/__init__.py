@@ -6,7 +6,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from seqfit.api import describe_data, plan, trim
+    from seqfit.api import describe_data, plan, scale, trim
+    from seqfit.compare.tournament import compare
     from seqfit.data.guess import guess_recipe
     from seqfit.doctor import examine
     from seqfit.errors import SeqfitError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from seqfit.recipe.schema import Recipe
     from seqfit.report.page import report
     from seqfit.rundir.run import Run
+    from seqfit.track.run import track
     from seqfit.train.run import train
 
 __version__ = "0.1.0"
@@ -25,6 +27,7 @@ _HOMES = {
     "Recipe": "seqfit.recipe.schema",
     "Run": "seqfit.rundir.run",
     "SeqfitError": "seqfit.errors",
+    "compare": "seqfit.compare.tournament",
     "copy_recipe": "seqfit.recipe.library",
     "describe_data": "seqfit.api",
     "evaluate": "seqfit.evaluate.run",
@@ -36,7 +39,9 @@ _HOMES = {
     "predict": "seqfit.evaluate.run",
     "profile": "seqfit.profile.run",
     "report": "seqfit.report.page",
+    "scale": "seqfit.api",
     "to_json_schema": "seqfit.recipe.load",
+    "track": "seqfit.track.run",
     "train": "seqfit.train.run",
     "trim": "seqfit.api",
 }
@@ -46,6 +51,7 @@ __all__ = [
     "Run",
     "SeqfitError",
     "__version__",
+    "compare",
     "copy_recipe",
     "describe_data",
     "evaluate",
@@ -57,7 +63,9 @@ __all__ = [
     "predict",
     "profile",
     "report",
+    "scale",
     "to_json_schema",
+    "track",
     "train",
     "trim",
 ]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from seqfit.data.data_report import DataReport
     from seqfit.data.row_index import Progress
+    from seqfit.launch.scaling_report import Scaling
     from seqfit.model.trim import TrimReport
     from seqfit.model.trim_words import Mode
     from seqfit.plan.answer import Answer
@@ -155,6 +156,50 @@ def plan(
         answer = ask_plan(loaded, target, assumed, progress or (lambda *_: None))
         store_plan(key, answer)
     return answer
+
+
+def scale(
+    recipe: Recipe | str | Path | Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    *,
+    nproc: Sequence[int] | None = None,
+    ways: Sequence[str] = ("ddp",),
+    weak: bool = False,
+    steps: int = 5,
+    repeats: int = 3,
+    gpu: str | None = None,
+    upto: int | None = None,
+    per_node: int | None = None,
+    network: str | None = None,
+    progress: Progress | None = None,
+) -> Scaling:
+    """How this recipe's steps scale over `nproc` processes here, measured, and over cards of a kind, predicted.
+
+    The parameters are the options of `seqfit scale`. With a `gpu` nothing is measured unless `nproc` is given.
+    """
+    from seqfit.launch import scaling_options as options
+    from seqfit.launch import scaling_report
+    from seqfit.launch.scaling import list_groups
+
+    shared = options.read_ways(",".join(ways))
+    cluster = options.choose_cluster(gpu, shared, upto=upto, per_node=per_node, network=network)
+    asked = options.choose_asked(
+        None if nproc is None else ",".join(map(str, nproc)),
+        shared,
+        steps=steps,
+        repeats=repeats,
+        weak=weak,
+        only_predicts=cluster is not None,
+    )
+    return scaling_report.scale(
+        recipe,
+        overrides,
+        ways=shared,
+        groups=list_groups(recipe, overrides, asked),
+        asked=asked,
+        cluster=cluster,
+        progress=progress or (lambda *_: None),
+    )
 
 
 def calibrate_machine(progress: Progress | None = None) -> Rates:

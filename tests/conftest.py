@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from seqfit.strategy.schema import Strategy
+from seqfit.telemetry.recorder import Recorder
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -46,6 +49,23 @@ def _no_forecast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     """A forecast takes seconds, more than the training of most tests; those marked `forecast` make theirs."""
     if request.node.get_closest_marker("forecast") is None:
         monkeypatch.setenv("SEQFIT_FORECAST", "off")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_sampler() -> Iterator[None]:
+    """A run of the default rate is not sampled: the process takes as long to start as most of these runs take.
+
+    A test that wants samples states a rate of its own.
+    """
+    start, default_hz = Recorder._start, Strategy.model_fields["telemetry_hz"].default
+
+    def start_if_stated(self: Recorder) -> None:
+        if self._hz != default_hz:
+            start(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Recorder, "_start", start_if_stated)
+        yield
 
 
 @pytest.fixture(scope="session")

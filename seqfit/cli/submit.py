@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seqfit.cli.arguments import OverridesArgument
+from seqfit.cli.track import Tool
+from seqfit.errors import RecipeError, complain
 
 if TYPE_CHECKING:
     from seqfit.launch.submit import Submitted
@@ -37,6 +39,14 @@ def command(
     ] = None,
     partition: Annotated[str | None, typer.Option("--partition", "-p", help="Partition of the cluster.")] = None,
     memory: Annotated[str | None, typer.Option("--memory", help="Memory of each machine, such as 64G.")] = None,
+    memory_limit: Annotated[
+        str | None,
+        typer.Option("--memory-limit", help="Training on CPUs: what each process may take, such as 4GiB."),
+    ] = None,
+    track: Annotated[Tool | None, typer.Option("--track", help="Show the run there while it trains.")] = None,
+    project: Annotated[
+        str | None, typer.Option("--project", help="With --track: the project or experiment in the tool.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Run directory to write; default: runs/NAME-TIME.")
     ] = None,
@@ -63,7 +73,7 @@ def command(
     """
     from seqfit.launch import submit as launch
     from seqfit.launch.resources import choose_resources
-    from seqfit.launch.sbatch import build_job_file
+    from seqfit.launch.sbatch import build_job_file, uses_this_python
     from seqfit.launch.site import load_site
     from seqfit.rundir import files
 
@@ -77,20 +87,23 @@ def command(
         "memory": memory,
     }
     given = {name: value for name, value in asked.items() if value is not None}
+    handed_on = {"--memory-limit": memory_limit, "--track": track, "--project": project}
     if launch.can_submit_again(recipe):
-        others = {"out": out, "profile": profile, "array": array, "dry_run": dry_run or None}
+        others = {"out": out, "profile": profile, "array": array, "dry_run": dry_run or None} | handed_on
         _check_alone([*(overrides or ()), *given, *(name for name, value in others.items() if value is not None)])
         _tell(launch.submit_again(Path(recipe)))
         return
     site, _ = load_site(profile)
     resources = choose_resources(site, **given)  # type: ignore[arg-type]  # each has its parameter's type
+    _check_limit(memory_limit, on_gpus=resources.gpus_per_node > 0)
+    _check_tool(track, project, is_here=uses_this_python(site))
+    words = [word for name, value in handed_on.items() if value is not None for word in (name, value)]
     folder = out or files.new_run(Path(recipe).stem)
     if array is None:
-        job, recipes = launch.prepare_job(recipe, overrides or (), folder, resources, site)
+        job, recipes = launch.prepare_job(recipe, overrides or (), folder, resources, site, words)
     else:
-        lines = _read_lines(array)
-        runs = [(recipe, [*(overrides or ()), *line]) for line in lines]
-        job, recipes = launch.prepare_array(runs, folder, resources, site)
+        runs = [(recipe, [*(overrides or ()), *line]) for line in _read_lines(array)]
+        job, recipes = launch.prepare_array(runs, folder, resources, site, train_options=words)
     if dry_run:
         print(build_job_file(job), end="")
     else:
@@ -105,9 +118,42 @@ def _tell(submitted: Submitted) -> None:
     print(f"next: seqfit status {one}; seqfit logs {one} --follow; seqfit cancel {one}")
 
 
+def _check_limit(memory_limit: str | None, *, on_gpus: bool) -> None:
+    """As training would refuse it, hours later."""
+    from seqfit.units import parse_bytes
+
+    if memory_limit is None:
+        return
+    try:
+        parse_bytes(memory_limit)
+    except ValueError as error:
+        raise RecipeError(
+            complain(f"--memory-limit is '{memory_limit}'", "it is a size in bytes", "Write it as 4GiB or 4096MiB")
+        ) from error
+    if on_gpus:
+        raise RecipeError(
+            complain(
+                "--memory-limit is given for a job on GPUs",
+                "it limits the memory of a process that trains on a CPU",
+                "Leave it out, or give --gpus-per-node 0; --memory is what Slurm gives a machine",
+            )
+        )
+
+
+def _check_tool(track: Tool | None, project: str | None, *, is_here: bool) -> None:
+    """Whether the tool's package is there can be seen only where the nodes use this Python."""
+    from seqfit.track.tracker import check_tool
+
+    if track is None and project is not None:
+        raise RecipeError(
+            complain("--project is given without --track", "it is a project of a tool", "Add --track TOOL")
+        )
+    if track is not None and is_here:
+        check_tool(track)
+
+
 def _check_alone(given: list[str]) -> None:
     """The job file of a run says everything."""
-    from seqfit.errors import RecipeError, complain
     from seqfit.rundir import files
 
     if given:
@@ -122,8 +168,6 @@ def _check_alone(given: list[str]) -> None:
 
 def _read_lines(array: Path) -> list[list[str]]:
     import shlex
-
-    from seqfit.errors import RecipeError, complain
 
     try:
         lines = [shlex.split(line, comments=True) for line in array.read_text("utf-8").splitlines()]

@@ -180,7 +180,9 @@ def _parse_limit(text: str | None) -> int | None:
 
 
 def _follow(folder: Path, tool: Tool | None, project: str) -> AbstractContextManager[object]:
-    if tool is None:
+    from seqfit.launch.local import is_first
+
+    if tool is None or not is_first():  # one follower of a run, however many processes it has
         return nullcontext()
     from seqfit.track.beside import Beside
 

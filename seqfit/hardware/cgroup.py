@@ -8,6 +8,8 @@ way to the root counts:
     .../pod/main/memory.max   max
     .../pod/memory.max        8589934592          -> 8 GiB
     .../pod/main/cpu.max      150000 100000       -> 1.5 cores
+
+Processes of one run on one machine are in the same group: of what is left under its limit each may take its part.
 """
 
 from __future__ import annotations
@@ -26,6 +28,12 @@ class Limits:
     memory_bytes: int | None = None
     used_bytes: int | None = None
     cores: float | None = None
+
+    def left_bytes(self, sharers: int = 1) -> int | None:
+        """What each of so many processes of the group may still take."""
+        if self.memory_bytes is None:
+            return None
+        return max(0, self.memory_bytes - (self.used_bytes or 0)) // sharers
 
 
 def read_limits(root: Path = Path("/")) -> Limits:

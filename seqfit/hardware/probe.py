@@ -80,8 +80,7 @@ def usable_memory(total: int | None, available: int | None, limits: Limits) -> t
     """The host's memory, or the container's share where that is less."""
     if total is None or available is None or limits.memory_bytes is None or limits.memory_bytes >= total:
         return total, available
-    left = max(0, limits.memory_bytes - (limits.used_bytes or 0))
-    return limits.memory_bytes, min(available, left)
+    return limits.memory_bytes, min(available, limits.left_bytes() or 0)
 
 
 def _host_memory() -> tuple[int | None, int | None]:

@@ -46,6 +46,7 @@ class Job:
     site: Site
     environment: dict[str, str]  # of the one who submits, as far as the processes look at it
     trusts_remote_code: bool = False
+    train_options: Sequence[str] = ()  # further words of `seqfit train`, the same for all runs
 
     @property
     def is_array(self) -> bool:
@@ -144,7 +145,8 @@ def _environment(job: Job) -> list[str]:
 def _on_node(job: Job) -> list[str]:
     site = job.site
     grace = max(site.grace_seconds - 20, 10)  # srun and this script need the rest
-    trust = " --trust-remote-code" if job.trusts_remote_code else ""
+    words = [*job.train_options, *(["--trust-remote-code"] if job.trusts_remote_code else [])]
+    more = "".join(f" {shlex.quote(word)}" for word in words)
     lines = [
         *site.setup,
         *(_copy_lines(site.scratch) if site.scratch else []),
@@ -152,7 +154,7 @@ def _on_node(job: Job) -> list[str]:
         f'  --nnodes "$SLURM_NNODES" --nproc-per-node {job.resources.processes_per_node} \\',
         '  --rdzv-backend c10d --rdzv-endpoint "$head:$port" --rdzv-id "$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}" \\',
         f"  --max-restarts {site.max_restarts} --signals-to-handle {_SIGNALS} --shutdown-timeout {grace} \\",
-        f'  -m seqfit train "$run" --out "$run" --resume{trust}',
+        f'  -m seqfit train "$run" --out "$run" --resume{more}',
     ]
     return [
         "# What every node does.",
@@ -163,9 +165,13 @@ def _on_node(job: Job) -> list[str]:
     ]
 
 
+def uses_this_python(site: Site) -> bool:
+    """Whether the nodes run the Python of the one who submits, with its packages."""
+    return not (site.python or site.setup or site.modules or site.container)
+
+
 def _python(site: Site) -> str:
-    own = site.setup or site.modules or site.container
-    python = site.python or ("python" if own else shlex.quote(sys.executable))
+    python = site.python or (shlex.quote(sys.executable) if uses_this_python(site) else "python")
     return f"{site.container} {python}" if site.container else python
 
 

@@ -52,12 +52,13 @@ def prepare_job(
     folder: Path,
     resources: Resources,
     site: Site,
+    train_options: Sequence[str] = (),
 ) -> tuple[Job, list[Recipe]]:
-    """The job of one run, checked; nothing is written yet."""
+    """The job of one run, checked; nothing is written yet. `train_options`: further words of `seqfit train`."""
     loaded = anchor_paths(load_checked_recipe(recipe, overrides))
     RunWriter.check_free(folder)
     place = folder.absolute()
-    return _describe(place, [place], resources, site), [loaded]
+    return _describe(place, [place], resources, site, train_options), [loaded]
 
 
 def prepare_array(
@@ -66,6 +67,7 @@ def prepare_array(
     resources: Resources,
     site: Site,
     names: Sequence[str] | None = None,
+    train_options: Sequence[str] = (),
 ) -> tuple[Job, list[Recipe]]:
     """The job of several (recipe, overrides), each in a directory of its own below `folder`, named or numbered."""
     loaded = [anchor_paths(load_checked_recipe(recipe, overrides)) for recipe, overrides in runs]
@@ -74,7 +76,7 @@ def prepare_array(
     RunWriter.check_free(folder)
     place = folder.absolute()
     places = [place / name for name in names or map(str, range(len(loaded)))]
-    return _describe(place, places, resources, site), loaded
+    return _describe(place, places, resources, site, train_options), loaded
 
 
 def submit(job: Job, recipes: Sequence[Recipe]) -> Submitted:
@@ -115,9 +117,11 @@ def can_submit_again(place: str) -> bool:
     return (Path(place) / files.JOB).is_file()
 
 
-def _describe(folder: Path, runs: Sequence[Path], resources: Resources, site: Site) -> Job:
+def _describe(
+    folder: Path, runs: Sequence[Path], resources: Resources, site: Site, train_options: Sequence[str]
+) -> Job:
     handed_on = {name: os.environ[name] for name in _HANDED_ON if os.environ.get(name)}
-    return Job(folder, runs, resources, site, handed_on, is_remote_code_trusted())
+    return Job(folder, runs, resources, site, handed_on, is_remote_code_trusted(), train_options)
 
 
 def _write(job: Job, recipes: Sequence[Recipe]) -> None:

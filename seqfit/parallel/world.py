@@ -17,6 +17,7 @@ import json
 import os
 import re
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from seqfit.errors import PeerLost, RunError, complain
 ASKED = "SEQFIT_PROCESSES"  # how many the launcher was asked for
 _HOSTS_WAIT = timedelta(hours=6)  # while the first one prepares data; a peer that died is noticed at once
 _DEVICES_WAIT = timedelta(minutes=30)
+_ABORT_SECONDS = 10.0
 _LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Socket closed", "gloo/transport")
 _PORTS = 20_000  # of jobs without torchrun: one above this number, by the job's id
 
@@ -182,17 +184,37 @@ def join_world(device_type: str) -> Iterator[World]:
         _choose_card(found)
     _set_meeting_place(found)
     try:
-        # Offloaded shards are exchanged on the host.
-        backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
-        dist.init_process_group(backend, rank=found.rank, world_size=found.size, timeout=_DEVICES_WAIT)
-        world = replace(found, hosts=dist.new_group(backend="gloo", timeout=_HOSTS_WAIT))
-        yield replace(world, restarts=-world.lowest([-found.restarts])[0])  # a node that has just joined counts none
+        yield _meet(found, on_gpu=on_gpu)
     except Exception as error:
+        if on_gpu:
+            _abort_exchanges()
         if is_lost_peer(error):
             raise explain_lost_peer(error) from error
         raise
     if dist.is_initialized():  # after an error the others may never come to this
         dist.destroy_process_group()
+
+
+def _meet(found: World, *, on_gpu: bool) -> World:
+    """The groups in which they talk."""
+    # Offloaded shards are exchanged on the host.
+    backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+    dist.init_process_group(backend, rank=found.rank, world_size=found.size, timeout=_DEVICES_WAIT)
+    world = replace(found, hosts=dist.new_group(backend="gloo", timeout=_HOSTS_WAIT))
+    return replace(world, restarts=-world.lowest([-found.restarts])[0])  # a node that has just joined counts none
+
+
+def _abort_exchanges() -> None:
+    """Give up what is under way between GPUs: NCCL would wait for it when the process ends, and nobody may come to it.
+
+    That it gives up at once is NCCL's promise, so it is asked for in a thread and not waited for beyond its time.
+    Gloo's exchanges end with the process; its part of the group takes no notice.
+    """
+    group = dist.group.WORLD if dist.is_initialized() else None
+    if group is not None:
+        abort = threading.Thread(target=group.abort, daemon=True)
+        abort.start()
+        abort.join(_ABORT_SECONDS)
 
 
 def _name_launch(name: str | None) -> str | None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from seqfit.hardware.card import Card
@@ -56,10 +56,10 @@ class Cluster:
 
     def link(self, count: int) -> Link:
         """Of a ring over so many cards: its slowest part counts."""
-        rate = self.card.link_bytes_per_second
-        if count > self.per_machine:
-            rate = min(rate, self.network_bytes_per_second)
-        return Link(rate, HOP_SECONDS * math.log2(max(count, 2)))
+        within = link_cards(self.card, count)
+        if count <= self.per_machine:
+            return within
+        return replace(within, bytes_per_second=min(within.bytes_per_second, self.network_bytes_per_second))
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,11 @@ class Work:
     weight_bytes: int  # of the whole model, as they are sent
     gradient_bytes: int
     blocks: int  # that FSDP sends one by one, the rest of the model included
+
+    @property
+    def step_seconds(self) -> float:
+        """Where there is nobody to wait for."""
+        return self.batch_seconds + self.update_seconds
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,11 @@ class Row:
     note: str = ""
 
 
+def link_cards(card: Card, count: int) -> Link:
+    """Of a ring over so many cards of one machine."""
+    return Link(card.link_bytes_per_second, HOP_SECONDS * math.log2(max(count, 2)))
+
+
 def sending_seconds(way: str, count: int, work: Work, link: Link) -> float:
     """How long a rank sends in a step, whether it computes meanwhile or not."""
     others = (count - 1) / count
@@ -116,7 +126,7 @@ def sending_seconds(way: str, count: int, work: Work, link: Link) -> float:
 def predict_step(way: str, count: int, work: Work, link: Link, *, hides: bool) -> tuple[float, float]:
     """Seconds of a step, and how many of them its ranks spend on each other. `hides`: sending beside the work."""
     if count == 1:
-        return work.batch_seconds + work.update_seconds, 0.0
+        return work.step_seconds, 0.0
     update_seconds = work.update_seconds if way == "ddp" else work.update_seconds / count
     if way == "pipeline":
         waiting = work.batch_seconds * (count - 1) / work.micro_batches

@@ -21,20 +21,17 @@ import numpy.typing as npt
 
 from seqfit.data.batching import deal_rows
 from seqfit.data.row_index import Progress
-from seqfit.errors import PlanError, complain
-from seqfit.hardware.card import Card
 from seqfit.model.flops import build_cost_model, read_model_shape
 from seqfit.plan.ask import build_question, choose_precision_name
-from seqfit.plan.duration import Rates, kinds_of
+from seqfit.plan.duration import Rates
 from seqfit.plan.eight_bit import shrink_model
 from seqfit.plan.parallel_cost import ALONE, Spread, memory_change
+from seqfit.plan.rank_work import build_work, count_layers
 from seqfit.plan.scaling import Cluster, Figures, Kind, Row, Work, compare_rates, list_counts, predict_step
-from seqfit.plan.search import Question, quick_search, trace_variant
+from seqfit.plan.search import Question, check_precision, quick_search, trace_variant
 from seqfit.plan.shape import Shape
 from seqfit.plan.step_model import StepModel
-from seqfit.plan.tape import KINDS, WEIGHTS
 from seqfit.plan.target import Target, card_target
-from seqfit.plan.template import terms
 from seqfit.plan.variants import Variant, build_variant
 from seqfit.recipe.schema import Recipe
 from seqfit.step.build import build_rule
@@ -75,7 +72,6 @@ class _Share:
     """What the busiest rank does in a step."""
 
     step_seconds: float  # alone, with an update of all weights
-    micro_batches: float
     imbalance: float
     cut: list[list[Shape]]
 
@@ -87,8 +83,9 @@ def predict_cards(
 
     The strategy is the recipe's; where it has none, what training would choose for one card.
     """
-    _check_precision(recipe, cluster.card)
-    traced = _trace(recipe, card_target(cluster.card, 1), progress)
+    target = card_target(cluster.card, 1)
+    check_precision(target, load_strategy(recipe).precision)  # before the data are read
+    traced = _trace(recipe, target, progress)
     counts = list_counts(cluster.upto)
     shares: dict[int, _Share] = {}
     slowest = inf
@@ -109,18 +106,6 @@ def predict_cards(
         examples=_count_examples(traced),
         rows=rows,
     )
-
-
-def _check_precision(recipe: Recipe, card: Card) -> None:
-    """As training refuses it; before the data are read."""
-    if load_strategy(recipe).precision == "bf16" and not card.has_bf16:
-        raise PlanError(
-            complain(
-                f"strategy.precision is 'bf16' on {card.name}",
-                "this card has no bf16 in hardware",
-                "Set strategy.precision=fp32 or auto, or name a card that has it (--gpu)",
-            )
-        )
 
 
 def _trace(recipe: Recipe, target: Target, progress: Progress) -> _Traced:
@@ -162,7 +147,6 @@ def _deal(traced: _Traced, count: int, slowest: float) -> _Share:
     cut = workload.cut(rule, busiest)
     return _Share(
         step_seconds=min(slowest, float(traced.model.step_seconds(cut, traced.rates).mean())),
-        micro_batches=sum(map(len, cut)) / len(cut),
         imbalance=float(np.mean(imbalances)),
         cut=cut,
     )
@@ -188,38 +172,24 @@ def _build_row(traced: _Traced, cluster: Cluster, way: str, kind: Kind, shares: 
 
 
 def _build_work(traced: _Traced, share: _Share) -> Work:
-    update_seconds = _update_seconds(traced, share)
-    blocks = traced.model.template.tape.blocks
-    weight_bytes = sum(block.bytes for block in blocks if block.category == WEIGHTS)
-    config = traced.question.outline.config
-    decoder_layers = getattr(config, "num_decoder_layers", None) or getattr(config, "decoder_layers", None)
-    return Work(
-        batch_seconds=share.step_seconds - update_seconds,
-        update_seconds=update_seconds,
-        micro_batches=share.micro_batches,
-        weight_bytes=weight_bytes // 2 if traced.variant.precision == "bf16" else weight_bytes,  # sent as they are used
-        gradient_bytes=traced.model.gradient_bytes,
-        blocks=int(config.num_hidden_layers) + int(decoder_layers or 0) + 1,
+    return build_work(
+        traced.model,
+        share.cut,
+        share.step_seconds,
+        traced.rates,
+        precision=traced.variant.precision,
+        layers=count_layers(traced.question.outline.config),
     )
 
 
-def _update_seconds(traced: _Traced, share: _Share) -> float:
-    """Of the optimizer's kernels, which stream through all weights whatever the batch."""
-    template = traced.model.template
-    is_update = kinds_of(template.tape) == KINDS.index("update")
-    at = np.array(terms(share.cut[0][0]))
-    moved_bytes = float(np.maximum(template.kernel_bytes[is_update] @ at, 0).sum())
-    calls = float(np.maximum(template.kernel_calls[is_update] @ at, 0).sum())
-    return moved_bytes / traced.rates.update_bytes_per_second + calls * traced.rates.call_seconds
-
-
 def _predict_bytes(traced: _Traced, way: str, share: _Share, count: int) -> int:
-    """Of one card: the largest micro-batch on the allocator, changed by what the way splits or doubles."""
+    """Of one card: the largest micro-batch on the allocator, changed by what the way splits or keeps longer."""
     target, model = traced.question.target, traced.model
     shape, alone = model.largest(share.cut)
     memory = model.measure([[shape] if alone else [shape, shape]], target.rules, target.context_bytes, None)
     spread = ALONE if count == 1 else Spread(way, count)
-    return memory.total_bytes + memory_change(spread, model.parts(shape, alone=alone), model.largest_block_bytes)
+    parts = model.parts(shape, alone=alone)
+    return memory.total_bytes + memory_change(spread, parts, model.largest_block_bytes, model.gradient_bytes)
 
 
 def _find_notes(figures: Figures, cluster: Cluster, examples: float, count: int) -> Iterator[str]:

@@ -24,8 +24,9 @@ from seqfit.plan.eight_bit import shrink_model, shrink_tape
 from seqfit.plan.fake_step import FakeStep, Subject
 from seqfit.plan.memory import Memory, measure_steps
 from seqfit.plan.parallel_cost import ALONE, WAYS, Spread, memory_change, step_seconds
+from seqfit.plan.rank_work import build_work, count_layers, sum_weight_bytes
 from seqfit.plan.step_model import StepModel, model_step
-from seqfit.plan.tape import WEIGHTS, Tape
+from seqfit.plan.tape import Tape
 from seqfit.plan.target import Target
 from seqfit.plan.tracing import Tracers
 from seqfit.plan.variants import Refusal, Variant, build_variant, list_variants
@@ -136,9 +137,7 @@ def _warn(chosen: Candidate | None) -> Iterator[str]:
 
 def _build_tracers(question: Question) -> Tracers[Question, Variant, StepModel]:
     """A second process pays for models of many layers."""
-    config = question.outline.config
-    layers = int(config.num_hidden_layers) + int(getattr(config, "num_decoder_layers", None) or 0)
-    return Tracers(question, trace_variant, beside=layers >= _MANY_LAYERS)
+    return Tracers(question, trace_variant, beside=count_layers(question.outline.config) >= _MANY_LAYERS)
 
 
 @contextmanager
@@ -166,7 +165,7 @@ def quick_predict(question: Question, strategy: Strategy, precision: str) -> tup
 
 
 def _predict(question: Question, strategy: Strategy, precision: str) -> tuple[Variant, StepModel, float]:
-    _check_precision(question.target, precision)
+    check_precision(question.target, precision)
     variant = build_variant(strategy, precision)
     model = _model(question, variant)
     rule = _rule(question, strategy, model.batching)
@@ -174,14 +173,14 @@ def _predict(question: Question, strategy: Strategy, precision: str) -> tuple[Va
     return variant, model, float(model.step_seconds(steps, question.target.rates(precision)).mean())
 
 
-def _check_precision(target: Target, precision: str) -> None:
+def check_precision(target: Target, precision: str) -> None:
     """As training refuses it."""
     if precision == "bf16" and target.kind == "gpu" and not target.has_bf16:
         raise PlanError(
             complain(
                 f"strategy.precision is 'bf16' on {target.name}",
                 "this card has no bf16 in hardware",
-                "Set strategy.precision=fp32 or auto, or plan for a card that has it (--gpu)",
+                "Set strategy.precision=fp32 or auto, or name a card that has it (--gpu)",
             )
         )
 
@@ -260,27 +259,25 @@ def _rule(question: Question, strategy: Strategy, batching: Batching) -> MicroBa
 def _try_budgets(question: Question, variant: Variant, model: StepModel) -> Iterator[Candidate]:
     target, workload = question.target, question.workload
     rates = target.rates(variant.precision)
+    layers, weight_bytes = count_layers(question.outline.config), sum_weight_bytes(model)
     sampled = workload.sample()
-    weight_bytes = _bytes_of(model, WEIGHTS)
     for budget in _budgets(question):
         strategy = variant.strategy.model_copy(update={"micro_batch_tokens": budget})
         steps = workload.cut(_rule(question, strategy, model.batching), sampled)
         shape, alone = model.largest(steps)
         peak_bytes = model.peak_bytes(shape, alone=alone)
-        seconds = float(model.step_seconds(steps, rates).mean())
         parts = model.parts(shape, alone=alone)
+        seconds = float(model.step_seconds(steps, rates).mean())
+        work = build_work(model, steps, seconds, rates, precision=variant.precision, layers=layers)
         for spread in question.spreads:
-            change = memory_change(spread, parts, model.largest_block_bytes)
-            spread_seconds = seconds
-            if target.card is not None:
-                spread_seconds = step_seconds(spread, seconds, weight_bytes, target.card)
+            change = memory_change(spread, parts, model.largest_block_bytes, model.gradient_bytes)
             yield Candidate(
                 variant,
                 strategy,
                 spread,
                 _total_bytes(target, peak_bytes + change),
-                spread_seconds,
-                sum(map(len, steps)) / len(steps),
+                work.step_seconds if target.card is None else step_seconds(spread, work, weight_bytes, target.card),
+                work.micro_batches,
                 target.capacity_bytes,
             )
 
@@ -375,10 +372,6 @@ def _best_of_each(candidates: Sequence[Candidate]) -> list[Candidate]:
         else min(group, key=lambda c: c.total_bytes)
         for group in groups.values()
     ]
-
-
-def _bytes_of(model: StepModel, category: str) -> int:
-    return sum(block.bytes for block in model.template.tape.blocks if block.category == category)
 
 
 def list_spreads(count: int) -> tuple[Spread, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import psutil
@@ -31,7 +31,7 @@ from seqfit.model.trimmed_weights import choose_vocabulary, load_trimmed_model
 from seqfit.parallel.way import Skeleton, Way
 from seqfit.parallel.world import ALONE, World
 from seqfit.recipe.schema import Recipe
-from seqfit.step.build import Events, build_rule, build_step, choose_weights, padding_limits
+from seqfit.step.build import BuiltStep, Events, build_rule, build_step, choose_weights, padding_limits
 from seqfit.step.optimizer_state import allocate_state
 from seqfit.step.precision import Precision, choose_device, choose_precision
 from seqfit.step.step import TrainStep
@@ -92,50 +92,34 @@ class _Learner:
     tokenizer: PreTrainedTokenizerBase
     data: PreparedData
     events: Events
+    frozen_bits: int
+    skeleton: Skeleton | None  # where no process has room for the whole model
+
+    @property
+    def evaluated(self) -> PreTrainedModel:
+        """The model that answers."""
+        return self.model if self.skeleton is None else self.skeleton.model
 
 
 def build_job(
     recipe: Recipe, view: View, memory_limit_bytes: int | None = None, world: World = ALONE
 ) -> tuple[Job, PreparedData]:
     """Everything that the loop needs, checked. A plan keeps within the limit of the process, if there is one."""
-    stated = load_strategy(recipe)
-    device = choose_device(stated)
-    choose_precision(stated, device, recipe.allow)  # what can't be had is told before the data are read
-    task = build_task(recipe.task)
+    device, task = _check_stated(recipe)
     metrics, best = choose_metrics(task, recipe.eval)
-    if stated.threads is not None:
-        torch.set_num_threads(stated.threads)
-
     with world.one_after_the_first(on_each_host=True):
         corpus = _read_corpus(recipe, view)
-    words = None if corpus.kept is None else len(corpus.kept)
-    forecast = _forecast(recipe, corpus.data, device, words, memory_limit_bytes, world)
+    forecast = _forecast(recipe, corpus, device, memory_limit_bytes, world)
     strategy = forecast.strategy
     precision = choose_precision(strategy, device, recipe.allow)
     seed_everything(recipe.seed)
     before_bytes = psutil.Process().memory_info().rss
-    is_spread = world.size > 1 and strategy.parallel in ("fsdp", "pipeline")  # no device need have room for the whole
-    learner = _build_learner(recipe, strategy, torch.device("cpu") if is_spread else device, corpus)
-    skeleton = Skeleton(learner.model, device) if is_spread else None
-    frozen_bits = sum_frozen_bits(learner.model)  # before it is cut: each process would have another sum
-    split = learner.data.splits["train"]
-    lengths = float(split.source_lengths.mean()), float(split.target_lengths.mean())
-    built = build_step(learner.model, recipe.train, strategy, precision, world=world, lengths=lengths)
-    allocate_state(built.step.optimizer)
-    if world.rank:
-        torch.manual_seed(np.random.SeedSequence((recipe.seed, world.rank)).generate_state(1)[0])  # other dropout masks
-    loader = Loader(
-        learner.data.splits["train"],
-        build_padding(learner.model, learner.tokenizer),
-        build_rule(strategy, built.batching, padding_limits(recipe)),
-        batch_examples=recipe.train.examples_per_step,
-        batch_tokens=recipe.train.batch_tokens,
-        seed=recipe.seed,
-        share=_choose_share(learner.model, built.step.way),
-    )
-    if skeleton is not None:
-        learner = replace(learner, model=skeleton.model)
+    learner = _build_learner(recipe, strategy, device, corpus, world)
+    built = _build_step(recipe, strategy, precision, learner, world)
+    _part_dropout(recipe.seed, world)
+    loader = _build_loader(recipe, strategy, learner, built)
     answerer = _build_answerer(recipe, learner, precision)
+    decided: Events = [*_say_limit(memory_limit_bytes), *forecast.events, *learner.events, *built.events]
     job = Job(
         recipe=recipe,
         strategy=strategy,
@@ -150,38 +134,71 @@ def build_job(
         data_fingerprint=learner.data.fingerprint,
         forecast=forecast,
         before_bytes=before_bytes,
-        frozen_bits=frozen_bits,
-        skeleton=skeleton,
-        events=[
-            *_say_limit(memory_limit_bytes),
-            *forecast.events,
-            *learner.events,
-            *built.events,
-            ("precision", str(precision)),
-            *explain_fallback(answerer),
-        ],
+        frozen_bits=learner.frozen_bits,
+        skeleton=learner.skeleton,
+        events=[*decided, ("precision", str(precision)), *explain_fallback(answerer)],
     )
     return job, learner.data
 
 
+def _check_stated(recipe: Recipe) -> tuple[torch.device, Task]:
+    """What the recipe itself says; what can't be had of it is told before the data are read."""
+    stated = load_strategy(recipe)
+    device = choose_device(stated)
+    choose_precision(stated, device, recipe.allow)
+    task = build_task(recipe.task)
+    if stated.threads is not None:
+        torch.set_num_threads(stated.threads)
+    return device, task
+
+
 def _forecast(
-    recipe: Recipe,
-    data: PreparedData,
-    device: torch.device,
-    words: int | None,
-    memory_limit_bytes: int | None,
-    world: World,
+    recipe: Recipe, corpus: _Corpus, device: torch.device, memory_limit_bytes: int | None, world: World
 ) -> Forecast:
     """Of several processes the first one's strategy, for all must do the same; its figures are those of one alone."""
-    if world.size == 1:
-        return make_forecast(recipe, data, device, words=words, memory_limit_bytes=memory_limit_bytes)
     chosen, events = None, []
     if world.is_first:
-        alone = make_forecast(recipe, data, device, words=words, memory_limit_bytes=memory_limit_bytes)
+        alone = make_forecast(
+            recipe,
+            corpus.data,
+            device,
+            words=None if corpus.kept is None else len(corpus.kept),
+            memory_limit_bytes=memory_limit_bytes,
+            sharers=world.local_size,
+        )
+        if world.size == 1:
+            return alone
         not_here = {} if recipe.strategy else {"optimizer_in_backward": False}  # which a plan for one may choose
         chosen, events = alone.strategy.model_copy(update=not_here).model_dump(mode="json"), alone.events
     events = [(kind, f"one process: {message}") for kind, message in events]
     return Forecast(Strategy.model_validate(world.follow(chosen)), None, None, events)
+
+
+def _build_step(recipe: Recipe, strategy: Strategy, precision: Precision, learner: _Learner, world: World) -> BuiltStep:
+    """The step, with its optimizer's state: what memory it takes is taken now."""
+    split = learner.data.splits["train"]
+    lengths = float(split.source_lengths.mean()), float(split.target_lengths.mean())
+    built = build_step(learner.model, recipe.train, strategy, precision, world=world, lengths=lengths)
+    allocate_state(built.step.optimizer)
+    return built
+
+
+def _part_dropout(seed: int, world: World) -> None:
+    """Every process draws masks of its own, though all have built the same model."""
+    if world.rank:
+        torch.manual_seed(np.random.SeedSequence((seed, world.rank)).generate_state(1)[0])
+
+
+def _build_loader(recipe: Recipe, strategy: Strategy, learner: _Learner, built: BuiltStep) -> Loader:
+    return Loader(
+        learner.data.splits["train"],
+        build_padding(learner.model, learner.tokenizer),
+        build_rule(strategy, built.batching, padding_limits(recipe)),
+        batch_examples=recipe.train.examples_per_step,
+        batch_tokens=recipe.train.batch_tokens,
+        seed=recipe.seed,
+        share=_choose_share(learner.model, built.step.way),
+    )
 
 
 def _choose_share(model: PreTrainedModel, way: Way) -> Share:
@@ -209,7 +226,21 @@ def _read_corpus(recipe: Recipe, view: View) -> _Corpus:
     return _Corpus(trimmed, remap_data(data, kept.remap), kept)
 
 
-def _build_learner(recipe: Recipe, strategy: Strategy, device: torch.device, corpus: _Corpus) -> _Learner:
+def _build_learner(recipe: Recipe, strategy: Strategy, device: torch.device, corpus: _Corpus, world: World) -> _Learner:
+    """The whole model on the device; on the host where it is going to be cut, for no device need have room for it."""
+    model, events = _load_model(recipe, strategy, corpus)
+    is_spread = world.size > 1 and strategy.parallel in ("fsdp", "pipeline")
+    return _Learner(
+        model=model if is_spread else model.to(device),
+        tokenizer=corpus.tokenizer,
+        data=corpus.data,
+        events=events,
+        frozen_bits=sum_frozen_bits(model),  # before it is cut: each process would have another sum
+        skeleton=Skeleton(model, device) if is_spread else None,
+    )
+
+
+def _load_model(recipe: Recipe, strategy: Strategy, corpus: _Corpus) -> tuple[PreTrainedModel, Events]:
     """In this order: trimming replaces the embeddings, adapters freeze what is there."""
     labels = list(recipe.task.label_values) or None
     events: Events = []
@@ -223,13 +254,13 @@ def _build_learner(recipe: Recipe, strategy: Strategy, device: torch.device, cor
         if trimmed.fallback is not None:
             events.append(("fallback", f"the whole model was loaded and then trimmed: {trimmed.fallback}"))
     events.extend(choose_weights(model, recipe.model, strategy))
-    return _Learner(model.to(device), corpus.tokenizer, corpus.data, events)
+    return model, events
 
 
 def _build_answerer(recipe: Recipe, learner: _Learner, precision: Precision) -> Answerer:
     limit = load_position_limit(recipe.model)
     return Answerer(
-        model=learner.model,
+        model=learner.evaluated,
         tokenizer=learner.tokenizer,
         precision=precision,
         beams=recipe.eval.beams,

@@ -3,9 +3,10 @@
 Without one, Linux hands out more memory than there is and later kills a process that uses it. The limit is the
 system's own (RLIMIT_DATA): it tracks what the process maps for itself to write, heap and large blocks, without cost,
 and refuses what goes beyond; torch's allocator then raises. In a container whose group may use so much and no more,
-that is the limit where none is asked for.
+that is the limit where none is asked for. Processes of one run that share the group share what is left of it alike.
 
     --memory-limit 4GiB      group's limit 3 GiB, 1 GiB used; 0.5 GiB mapped by this process      ->      2.5 GiB
+    the same, two processes                                                                       ->      1.5 GiB each
 """
 
 from __future__ import annotations
@@ -25,9 +26,12 @@ _STATUS = Path("/proc/self/status")
 
 
 @contextlib.contextmanager
-def limited_memory(asked_bytes: int | None, device: torch.device) -> Iterator[int | None]:
-    """Holds inside the block; yields the limit in bytes, None where there is none."""
-    limit_bytes = _choose_limit(asked_bytes, device)
+def limited_memory(asked_bytes: int | None, device: torch.device, sharers: int = 1) -> Iterator[int | None]:
+    """Holds inside the block; yields the limit in bytes, None where there is none.
+
+    `sharers`: processes of the run on this machine. What is asked for holds for each of them.
+    """
+    limit_bytes = _choose_limit(asked_bytes, device, sharers)
     if limit_bytes is None:
         yield None
         return
@@ -39,7 +43,7 @@ def limited_memory(asked_bytes: int | None, device: torch.device) -> Iterator[in
         resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
-def _choose_limit(asked_bytes: int | None, device: torch.device) -> int | None:
+def _choose_limit(asked_bytes: int | None, device: torch.device, sharers: int) -> int | None:
     if device.type != "cpu" or not _STATUS.is_file():
         if asked_bytes is not None:
             raise RecipeError(
@@ -51,10 +55,10 @@ def _choose_limit(asked_bytes: int | None, device: torch.device) -> int | None:
             )
         return None
     taken_bytes = _read_taken_bytes()
-    group = read_limits()
+    left_bytes = read_limits().left_bytes(sharers)
     limits = [asked_bytes]
-    if group.memory_bytes is not None:  # which counts what is resident; the limit counts what is mapped
-        limits.append(taken_bytes + max(0, group.memory_bytes - (group.used_bytes or 0)))
+    if left_bytes is not None:  # a group counts what is resident; the limit counts what is mapped
+        limits.append(taken_bytes + left_bytes)
     limit_bytes = min((limit for limit in limits if limit is not None), default=None)
     if asked_bytes is not None and limit_bytes is not None and limit_bytes <= taken_bytes:
         raise RecipeError(

@@ -1,7 +1,7 @@
-"""One of several processes that train together: `many_ranks.py MEETING RANK SIZE MODEL...`.
+"""One of several processes that train together: `run_rank`.
 
-All cases run in one group of processes, for most of the time is imports. In each, five AdamW updates of global batches
-whose targets differ wildly in length must leave the weights of one process that sees the whole batches:
+All cases run in one group of processes, for most of the time would be starting them. In each, five AdamW updates of
+global batches whose targets differ wildly in length must leave the weights of one process that sees the whole batches:
 
     float64   weights within 1e-9       fp32   losses within 1e-4, step by step
 """
@@ -9,7 +9,6 @@ whose targets differ wildly in length must leave the weights of one process that
 from __future__ import annotations
 
 import json
-import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -45,6 +44,7 @@ CASES: dict[str, dict[str, Any]] = {
     | {"pipeline_balance": "time"},
     "fsdp, recompute": {"parallel": "fsdp", "recompute": "blocks", "micro_batch_tokens": 40},
 }
+ALSO_IN_FP32 = ("t5", "mt5")  # of the others float64 shows all but rounding
 TRAIN = TrainRecipe.model_validate({"learning_rate": 1e-2, "clip_norm": 0.5, "batch_examples": 6})
 
 
@@ -54,8 +54,9 @@ def run_rank(meeting: str, rank: int, size: int, folders: list[str]) -> None:
     try:
         world = World(rank, size, rank, size, hosts=dist.group.WORLD)
         for folder in folders:
-            for dtype in (torch.float64, torch.float32):
-                expected = train(folder, dtype, Strategy(), ALONE)
+            rounds = [torch.float32] if read_type(folder) in ALSO_IN_FP32 else []
+            for dtype in (torch.float64, *rounds):
+                expected = share(train(folder, dtype, Strategy(), ALONE) if rank == 0 else None)
                 for case, fields in CASES.items():
                     if fields.get("parallel") == "pipeline" and is_classifier(folder):
                         continue  # refused: there is no second stack to cut
@@ -63,6 +64,13 @@ def run_rank(meeting: str, rank: int, size: int, folders: list[str]) -> None:
                     compare(f"{case}, {folder}, {dtype}", found, expected, dtype)
     finally:
         dist.destroy_process_group()
+
+
+def share(value: Any) -> Any:
+    """What the first rank has; the others need not compute it, too."""
+    held = [value]
+    dist.broadcast_object_list(held, src=0)
+    return held[0]
 
 
 def compare(
@@ -107,7 +115,11 @@ def gather(skeleton: Skeleton, way: Way) -> dict[str, torch.Tensor]:
 
 
 def is_classifier(folder: str) -> bool:
-    return json.loads((Path(folder) / "config.json").read_text())["model_type"] == "bert"
+    return read_type(folder) == "bert"
+
+
+def read_type(folder: str) -> str:
+    return str(json.loads((Path(folder) / "config.json").read_text())["model_type"])
 
 
 def make_rows(*, labels: bool) -> TokenSplit:
@@ -118,7 +130,3 @@ def make_rows(*, labels: bool) -> TokenSplit:
     if labels:
         return TokenSplit(sources, labels=random.integers(0, len(LABELS), 20).tolist())
     return TokenSplit(sources, targets)
-
-
-if __name__ == "__main__":
-    run_rank(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])

@@ -44,7 +44,7 @@ def test_memory_that_runs_out_at_any_point_changes_no_update(tmp_path: Path, dty
 
 
 def test_spoilt_files_are_read_or_refused(tmp_path: Path) -> None:
-    told = fuzz(tmp_path, seconds=8)
+    told = fuzz(tmp_path, seconds=4)
     assert not told.crashes, told.crashes[0]
     assert told.read
     assert told.refused

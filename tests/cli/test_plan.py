@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -18,12 +20,11 @@ QUICK = ["--no-data", "--source-tokens", "48", "--target-tokens", "6", "train.ba
 def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Answer, Path]:
     """One plan of the demo's model for a card, and the page that comes with it."""
     folder = tmp_path_factory.mktemp("plan")
-    environment = {"SEQFIT_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    page = folder / "plan.html"
-    command = [sys.executable, "-m", "seqfit", "plan", "demo", *QUICK, "allow=[]", "--gpu", "rtx3090", "--json"]
-    done = subprocess.run([*command, "--html", str(page)], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return Answer.from_json(json.loads(done.stdout)), page
+    page, printed = folder / "plan.html", io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
+        patch.setenv("SEQFIT_CACHE", str(folder / "cache"))
+        assert not main(["plan", "demo", *QUICK, "allow=[]", "--gpu", "rtx3090", "--json", "--html", str(page)])
+    return Answer.from_json(json.loads(printed.getvalue())), page
 
 
 def test_a_plan_chooses_a_way_that_fits_and_says_why_not_the_others(planned: tuple[Answer, Path]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from seqfit.cli.main import main
+from seqfit.track import tracker
 from tests.launch.fixtures import FakeSlurm
 
 
@@ -40,6 +41,28 @@ def test_a_profile_is_used(recipe_file: Path, capsys: pytest.CaptureFixture[str]
     assert "export HF_HUB_OFFLINE=1\n" in text
 
 
+@pytest.mark.parametrize("more", [[], ["--array", "sweep.txt"]])
+def test_options_of_training_are_handed_on_to_the_job(
+    more: list[str], recipe_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("sweep.txt").write_text("seed=1\nseed=2\n")
+    options = ["--memory-limit", "4GiB", "--track", "tensorboard", "--project", "my runs"]
+    assert main(["submit", "mine.yaml", "--gpus-per-node", "0", *options, *more, "--dry-run"]) == 0
+    words = "--memory-limit 4GiB --track tensorboard --project 'my runs'"
+    assert f'-m seqfit train "$run" --out "$run" --resume {words}\n' in capsys.readouterr().out
+
+
+def test_a_tool_is_looked_for_only_where_the_nodes_use_this_python(
+    recipe_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(tracker.TOOLS, "wandb", ("no_such_package", "", ""))
+    assert main(["submit", "mine.yaml", "--track", "wandb", "--dry-run"]) == 2
+    assert "pip install 'seqfit[wandb]'" in capsys.readouterr().err
+    Path("site.yaml").write_text("modules: [python]\n")
+    assert main(["submit", "mine.yaml", "--track", "wandb", "--profile", "site.yaml", "--dry-run"]) == 0
+    assert "--resume --track wandb\n" in capsys.readouterr().out
+
+
 def test_an_array_has_a_run_for_each_line_of_overrides(recipe_file: Path, fake_slurm: FakeSlurm) -> None:
     Path("sweep.txt").write_text("seed=1 train.learning_rate=1e-3\n\nseed=2 'task.prefix=ask: '  # a comment\n")
     assert main(["submit", "mine.yaml", "train.steps=3", "--array", "sweep.txt", "--out", "sweep"]) == 0
@@ -65,6 +88,16 @@ WRONG = {
     "an array with an open quote": (["mine.yaml", "--array", "open.txt"], "No closing quotation"),
     "a recipe that is not there": (["no.yaml"], "There is no recipe 'no.yaml'."),
     "changes to a run that was submitted": (["runs/a", "--nodes", "2"], "Change the job.sbatch itself"),
+    "another project of such a run": (
+        ["runs/a", "--project", "p"],
+        "'--project' is given with a run",
+    ),
+    "a limit that is no size": (["mine.yaml", "--memory-limit", "much"], "Write it as 4GiB or 4096MiB."),
+    "a limit of memory on GPUs": (
+        ["mine.yaml", "--memory-limit", "4GiB"],
+        "for a job on GPUs.",
+    ),
+    "a project without a tool": (["mine.yaml", "--project", "p"], "Add --track TOOL."),
 }
 
 

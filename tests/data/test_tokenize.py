@@ -20,6 +20,7 @@ from seqfit.data.tokenize import PreparedData, TokenizedSplit, prepare_data
 from seqfit.errors import DataError
 from seqfit.recipe.schema import Recipe
 from seqfit.tasks import Example
+from tests.processes import started
 
 QA = {"name": "qa", "source": "{question}[[ {context}]]", "target": "{answer}"}
 CLASSES = {"name": "classify", "source": "{question}", "target": "{label}", "labels": ["no", "yes"]}
@@ -177,8 +178,10 @@ def test_two_processes_at_once_do_not_break_each_other(folder: Path, tokenizer: 
     recipe = _recipe(folder)
     environment = os.environ | {"PYTHONPATH": str(Path(seqfit.__file__).parents[1])}
     command = [sys.executable, "-c", PREPARE, recipe.model_dump_json()]
-    processes = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    found = {process.communicate(timeout=120)[0].strip() for process in processes}
+    settings: dict[str, Any] = {"env": environment, "stdout": subprocess.PIPE, "text": True}
+    with started(command, **settings) as one, started(command, **settings) as other:
+        processes = [one, other]
+        found = {process.communicate(timeout=120)[0].strip() for process in processes}
     assert [process.returncode for process in processes] == [0, 0]
     assert found == {prepare_data(recipe, tokenizer).fingerprint}
     assert not [path for path in (cache_root() / "tokenized").iterdir() if path.name.startswith(".")]

@@ -26,6 +26,18 @@ def held_out(splits: dict[str, list[demo_text.Fact]]) -> demo_text.PhraseFinder:
     return demo_text.PhraseFinder(demo_text.held_out_phrases(splits))
 
 
+@pytest.fixture(scope="module")
+def offenders(held_out: demo_text.PhraseFinder) -> dict[str, list[object]]:
+    """Documents of the whole pretraining text that break a promise; it takes seconds to walk through, so once."""
+    found: dict[str, list[object]] = {"names an entity": [], "asks": []}
+    for document in demo_text.iterate_pretraining():
+        if held_out.find(f"{document.source} | {document.target}"):
+            found["names an entity"].append(document)
+        if "question:" in document.source or "?" in document.source:
+            found["asks"].append(document)
+    return found
+
+
 def test_shipped_files_are_what_the_generator_writes(tmp_path: Path) -> None:
     demo_text.write_question_answering(tmp_path)
     for split in SPLITS:
@@ -44,9 +56,8 @@ def test_no_held_out_entity_occurs_in_the_train_file(held_out: demo_text.PhraseF
         assert not held_out.find(" | ".join((row["question"], row["context"], row["answer"]))), row
 
 
-def test_no_held_out_entity_occurs_in_the_whole_pretraining_text(held_out: demo_text.PhraseFinder) -> None:
-    for document in demo_text.iterate_pretraining():
-        assert not held_out.find(f"{document.source} | {document.target}"), document
+def test_no_held_out_entity_occurs_in_the_whole_pretraining_text(offenders: dict[str, list[object]]) -> None:
+    assert offenders["names an entity"] == []
 
 
 def test_validation_and_test_share_no_entity(splits: dict[str, list[demo_text.Fact]]) -> None:
@@ -82,10 +93,8 @@ def test_rows_are_half_english_and_half_spanish(split: str) -> None:
     assert languages.count("en") == languages.count("es")
 
 
-def test_the_prompt_of_the_demo_never_occurs_in_pretraining_text() -> None:
-    for document in demo_text.iterate_pretraining(stages=demo_text.PRETRAINING_STAGES[-1:]):
-        assert "question:" not in document.source
-        assert "?" not in document.source
+def test_the_prompt_of_the_demo_never_occurs_in_pretraining_text(offenders: dict[str, list[object]]) -> None:
+    assert offenders["asks"] == []
 
 
 def test_the_subject_stands_in_the_question_and_in_the_context() -> None:

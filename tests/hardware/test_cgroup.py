@@ -40,6 +40,13 @@ def test_the_tightest_limit_on_the_way_up_counts_with_its_own_use(tmp_path: Path
     assert read_limits(lay(tmp_path, files)) == Limits(4 * GIB, 2 * GIB, 4.0)
 
 
+def test_processes_of_a_group_share_what_is_left_of_it() -> None:
+    limits = Limits(memory_bytes=8 * GIB, used_bytes=2 * GIB)
+    assert (limits.left_bytes(), limits.left_bytes(sharers=3)) == (6 * GIB, 2 * GIB)
+    assert Limits(memory_bytes=GIB, used_bytes=2 * GIB).left_bytes(2) == 0
+    assert Limits(used_bytes=GIB).left_bytes(2) is None
+
+
 def test_a_container_that_sees_only_the_root_of_its_tree_is_read(tmp_path: Path) -> None:
     files = {
         "proc/self/cgroup": "0::/\n",

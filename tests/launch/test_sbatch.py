@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from seqfit.launch.resources import choose_resources
-from seqfit.launch.sbatch import Job, build_job_file
+from seqfit.launch.sbatch import Job, build_job_file, uses_this_python
 from seqfit.launch.site import Scratch, Site
 
 RUN = Path("/home/ada/runs/demo")
@@ -115,6 +115,20 @@ def test_a_container_runs_the_python_inside_it() -> None:
 def test_a_trusted_model_stays_trusted_in_the_job() -> None:
     assert "--trust-remote-code" not in build_job_file(make_job())
     assert "--resume --trust-remote-code" in build_job_file(replace(make_job(), trusts_remote_code=True))
+
+
+def test_further_options_of_training_reach_every_try_as_they_are() -> None:
+    options = ["--memory-limit", "4GiB", "--track", "wandb", "--project", "my runs"]
+    text = build_job_file(replace(make_job(), train_options=options, trusts_remote_code=True))
+    words = "--memory-limit 4GiB --track wandb --project 'my runs' --trust-remote-code"
+    assert f'    -m seqfit train "$run" --out "$run" --resume {words}' in text.splitlines()
+
+
+@pytest.mark.parametrize("own", [{"python": "python3"}, {"setup": ["x"]}, {"modules": ["x"]}, {"container": "x"}])
+def test_nodes_run_the_python_of_the_one_who_submits_unless_the_site_says_otherwise(own: dict[str, Any]) -> None:
+    assert uses_this_python(Site())
+    assert not uses_this_python(Site(**own))
+    assert sys.executable not in build_job_file(make_job(Site(**own)))
 
 
 def test_an_array_trains_line_i_of_its_list() -> None:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
-from seqfit.errors import RunError
-from seqfit.parallel.world import ALONE, World, check_count, explain_lost_peer, is_lost_peer, read_world
+import pytest
+import torch
+import torch.distributed as dist
+
+from seqfit.errors import PeerLost, RunError
+from seqfit.parallel import world as world_module
+from seqfit.parallel.world import ALONE, World, check_count, explain_lost_peer, is_lost_peer, join_world, read_world
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "n1"}
 SRUN = {"SLURM_PROCID": "2", "SLURM_NTASKS": "3", "SLURM_LOCALID": "0", "SLURM_STEP_ID": "0", "SLURM_NODEID": "1"}
@@ -54,3 +62,87 @@ def test_a_peer_that_is_gone_is_told_from_other_errors() -> None:
     assert is_lost_peer(gone)
     assert not is_lost_peer(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
     assert explain_lost_peer(gone).exit_code == 76
+
+
+class FakeGroups:
+    """torch.distributed as `join_world` sees it: notes what is done to the group."""
+
+    group = SimpleNamespace(WORLD=None)
+    ReduceOp = dist.ReduceOp
+    DistBackendError, DistNetworkError = dist.DistBackendError, dist.DistNetworkError
+
+    def __init__(self, abort: Callable[[], object] = lambda: None) -> None:
+        self.done: list[str] = []
+        self._abort = abort
+
+    def init_process_group(self, backend: str, **_settings: Any) -> None:
+        self.done.append(f"met by {backend}")
+        self.group = SimpleNamespace(WORLD=SimpleNamespace(abort=self._note_abort))
+
+    def _note_abort(self) -> None:
+        self.done.append("aborted")
+        self._abort()
+
+    def is_initialized(self) -> bool:
+        return self.group.WORLD is not None
+
+    def destroy_process_group(self) -> None:
+        self.done.append("parted")
+
+    def new_group(self, **_settings: Any) -> None: ...
+
+    def all_reduce(self, *_arguments: Any, **_settings: Any) -> None: ...
+
+
+@pytest.fixture
+def meet(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeGroups], FakeGroups]:
+    """One of two processes on a machine with two GPUs; the other is not there."""
+
+    def use(groups: FakeGroups) -> FakeGroups:
+        for name, value in TORCHRUN.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.delenv("SEQFIT_PROCESSES", raising=False)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+        monkeypatch.setattr(torch.cuda, "set_device", lambda _number: None)
+        monkeypatch.setattr(world_module, "dist", groups)
+        return groups
+
+    return use
+
+
+def fail_in(device_type: str, error: Exception) -> None:
+    with join_world(device_type):
+        raise error
+
+
+def test_processes_that_end_well_part_from_each_other(meet: Callable[[FakeGroups], FakeGroups]) -> None:
+    groups = meet(FakeGroups())
+    with join_world("cuda") as world:
+        assert (world.rank, world.size) == (3, 4)
+    assert groups.done == ["met by cpu:gloo,cuda:nccl", "parted"]
+
+
+def test_after_an_error_what_gpus_exchange_is_aborted(meet: Callable[[FakeGroups], FakeGroups]) -> None:
+    groups = meet(FakeGroups())
+    with pytest.raises(ValueError, match="on fire"):
+        fail_in("cuda", ValueError("on fire"))
+    assert groups.done == ["met by cpu:gloo,cuda:nccl", "aborted"]
+
+
+def test_after_an_error_gloo_is_left_alone(meet: Callable[[FakeGroups], FakeGroups]) -> None:
+    groups = meet(FakeGroups())
+    with pytest.raises(PeerLost, match="another process of this run is gone"):
+        fail_in("cpu", dist.DistNetworkError("Connection reset by peer"))
+    assert groups.done == ["met by gloo"]
+
+
+def test_an_abort_that_waits_for_others_itself_is_not_waited_for(
+    meet: Callable[[FakeGroups], FakeGroups], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    come = threading.Event()
+    groups = meet(FakeGroups(abort=come.wait))
+    monkeypatch.setattr(world_module, "_ABORT_SECONDS", 0.05)
+    with pytest.raises(ValueError, match="on fire"):
+        fail_in("cuda", ValueError("on fire"))
+    assert groups.done[-1] == "aborted"
+    come.set()

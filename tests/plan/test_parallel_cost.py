@@ -1,31 +1,63 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from seqfit.hardware.card import find_card
 from seqfit.plan.parallel_cost import ALONE, Spread, memory_change, step_seconds
+from seqfit.plan.scaling import Work, link_cards, predict_step
 from seqfit.plan.tape import ACTIVATIONS, GRADIENTS, STATE, WEIGHTS
 
 PARTS = {WEIGHTS: 100, GRADIENTS: 100, STATE: 200, ACTIVATIONS: 50}
+WORK = Work(batch_seconds=0.9, update_seconds=0.1, micro_batches=8, weight_bytes=10**9, gradient_bytes=10**9, blocks=13)
+CARD = find_card("rtx3090")
 
 
 def test_one_gpu_changes_nothing() -> None:
-    assert memory_change(ALONE, PARTS, 10) == 0
-    assert step_seconds(ALONE, 1.0, 100, find_card("rtx3090")) == 1.0
+    assert memory_change(ALONE, PARTS, 10, 100) == 0
+    assert step_seconds(ALONE, WORK, 100, CARD) == 1.0
 
 
-def test_ddp_keeps_a_second_copy_of_the_gradients() -> None:
-    assert memory_change(Spread("ddp", 2), PARTS, 10) == 100
+def test_ddp_has_no_second_copy_of_the_gradients() -> None:
+    assert memory_change(Spread("ddp", 2), PARTS, 10, gradient_bytes=100) == 0
+
+
+def test_ddp_has_all_gradients_at_the_peak_where_one_gpu_has_some() -> None:
+    assert memory_change(Spread("ddp", 2), PARTS | {GRADIENTS: 30}, 10, gradient_bytes=100) == 70
+
+
+def test_adapters_have_small_gradients_in_any_way() -> None:
+    parts = {WEIGHTS: 1000, GRADIENTS: 2, STATE: 8}
+    assert memory_change(Spread("ddp", 2), parts, 10, gradient_bytes=4) == 2
+    assert memory_change(Spread("fsdp", 4), parts, 10, gradient_bytes=4) == (1000 + 4 + 8) // 4 + 30 - 1010
 
 
 def test_fsdp_splits_what_is_not_activations() -> None:
-    assert memory_change(Spread("fsdp", 4), PARTS, 10) == 100 + 30 - 400
+    assert memory_change(Spread("fsdp", 4), PARTS, 10, 100) == 100 + 30 - 400
 
 
 def test_offload_takes_weights_and_state_away() -> None:
-    assert memory_change(Spread("offload", 1), PARTS, 10) == 10 - 300
+    assert memory_change(Spread("offload", 1), PARTS, 10, 100) == 10 - 300
 
 
-def test_two_cards_are_faster_than_one_but_not_twice_as_fast() -> None:
-    card = find_card("rtx3090")
-    for way in ("ddp", "fsdp", "pipeline", "dataparallel"):
-        seconds = step_seconds(Spread(way, 2), 1.0, 10**9, card)
-        assert 0.5 < seconds < 1.0, way
+@pytest.mark.parametrize("way", ["ddp", "fsdp", "pipeline", "dataparallel"])
+def test_two_cards_are_faster_than_one_but_not_twice_as_fast(way: str) -> None:
+    assert 0.5 < step_seconds(Spread(way, 2), WORK, 10**9, CARD) < 1.0
+
+
+def test_a_plan_and_a_scaling_report_say_the_same_of_a_way() -> None:
+    share = replace(WORK, batch_seconds=0.225, micro_batches=2)
+    for way in ("ddp", "fsdp"):
+        reported, _ = predict_step(way, 4, share, link_cards(CARD, 4), hides=True)
+        assert step_seconds(Spread(way, 4), WORK, 10**9, CARD) == reported
+
+
+def test_a_pipeline_of_one_micro_batch_is_no_faster_than_one_card() -> None:
+    whole = replace(WORK, update_seconds=0.0, micro_batches=1)
+    assert step_seconds(Spread("pipeline", 4), whole, 10**9, CARD) == pytest.approx(0.9)
+
+
+def test_offload_sends_weights_and_gradients_through_the_slot() -> None:
+    seconds = step_seconds(Spread("offload", 1), WORK, CARD.pcie_bytes_per_second // 2, CARD)
+    assert seconds == pytest.approx(2.0)

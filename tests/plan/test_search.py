@@ -3,7 +3,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from seqfit.plan.search import (
     search,
     trace_variant,
 )
+from seqfit.plan.step_model import StepModel
 from seqfit.plan.target import Target, card_target
 from seqfit.plan.variants import Variant, build_variant
 from seqfit.plan.workload import assume_workload
@@ -41,6 +42,31 @@ def outline(outline: Outline) -> Outline:
     """One layer: half as much to trace."""
     outline.config.num_layers = outline.config.num_decoder_layers = 1
     return outline
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _traced_once() -> Iterator[None]:
+    """What several tests ask of one variant of one model is traced for the first of them: it takes seconds."""
+    known: dict[tuple[Any, ...], StepModel] = {}
+
+    def trace(question: Question, variant: Variant) -> StepModel:
+        workload = question.workload
+        key = (
+            variant,
+            question.target.rules,
+            question.outline.config.to_json_string(),
+            question.model.model_dump_json(),
+            question.train.model_dump_json(),
+            *(tuple(lengths.tolist()) for lengths in (workload.source_lengths, workload.target_lengths)),
+            *(tuple(rows.tolist()) for rows in workload.steps),
+        )
+        if key not in known:
+            known[key] = trace_variant(question, variant)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("seqfit.plan.search.trace_variant", trace)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ import json
 import math
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from seqfit.errors import RunError, TrainingFailed
 from seqfit.rundir import EvaluationRecord, EventRecord, Run, RunWriter, StepRecord, files
 from seqfit.rundir.writer import write_json, write_whole
+from tests.processes import started
 
 STEP: dict[str, Any] = dict.fromkeys(StepRecord.__dataclass_fields__, 1)
 
@@ -118,7 +118,7 @@ from seqfit.rundir.writer import write_whole
 for number in itertools.count():
     write_whole(Path(sys.argv[1]), str(number % 10) * 200_000)
 """
-    with subprocess.Popen([sys.executable, "-c", program, str(path)]) as process:
+    with started([sys.executable, "-c", program, str(path)]) as process:
         _wait_for(path)
         seen = [path.read_text() for _ in range(200)]
         process.kill()
@@ -137,7 +137,7 @@ for number in range(10**9):
     writer.step(StepRecord(**{STEP!r} | {{"step": number}}))
 """
     path = tmp_path / "run"
-    with subprocess.Popen([sys.executable, "-c", program, str(path)]) as process:
+    with started([sys.executable, "-c", program, str(path)]) as process:
         _wait_for(path / files.STEPS, at_least_bytes=50_000)
         process.send_signal(signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL

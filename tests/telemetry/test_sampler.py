@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from seqfit.rundir.run import read_records
 from seqfit.telemetry.host import HostReader
 from seqfit.telemetry.recorded import RecordedReader
 from seqfit.telemetry.sampler import Sampler
+from tests.processes import started
 
 RUN = """
 import sys, time
@@ -31,6 +33,10 @@ with Recorder(Path(sys.argv[1]), 50, print, replay=Path(sys.argv[2])):
     print("started", flush=True)
     time.sleep(60)
 """
+
+
+def start_run(folder: Path, recording: Path) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    return started([sys.executable, "-c", RUN, str(folder), str(recording)], stdout=subprocess.PIPE)
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 20) -> None:
@@ -45,11 +51,11 @@ def count_lines(path: Path) -> int:
 
 
 def test_a_killed_run_leaves_its_samples_readable_and_no_process_behind(tmp_path: Path, recording: Path) -> None:
-    run = subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path), str(recording)], stdout=subprocess.PIPE)
-    with run:
+    with start_run(tmp_path, recording) as run:
         wait_until(lambda: count_lines(tmp_path / files.TELEMETRY) >= 10)
         (sampler,) = psutil.Process(run.pid).children()
         run.send_signal(signal.SIGKILL)
+        run.wait(10)
     assert run.returncode == -signal.SIGKILL
     wait_until(lambda: not psutil.pid_exists(sampler.pid) or sampler.status() == psutil.STATUS_ZOMBIE, seconds=5)
     samples = read_records(tmp_path / files.TELEMETRY)
@@ -61,8 +67,7 @@ def test_a_killed_run_leaves_its_samples_readable_and_no_process_behind(tmp_path
 
 
 def test_a_killed_sampler_leaves_every_sample_but_a_torn_one(tmp_path: Path, recording: Path) -> None:
-    run = subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path), str(recording)], stdout=subprocess.PIPE)
-    with run:
+    with start_run(tmp_path, recording) as run:
         wait_until(lambda: count_lines(tmp_path / files.TELEMETRY) >= 5)
         psutil.Process(run.pid).children()[0].kill()
         run.kill()
@@ -79,11 +84,12 @@ holder = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(30)"],
 print(child.pid, holder.pid, flush=True)
 time.sleep(60)
 """
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as run:
+    with started([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
         sampler, holder = map(int, run.stdout.readline().split())
         wait_until(lambda: count_lines(tmp_path / files.TELEMETRY) >= 2)
         run.kill()
+        run.wait(10)
     try:
         wait_until(lambda: not psutil.pid_exists(sampler) or psutil.Process(sampler).status() == "zombie", seconds=5)
         assert psutil.pid_exists(holder)
@@ -92,8 +98,7 @@ time.sleep(60)
 
 
 def test_the_sampler_is_no_process_of_the_run_and_counts_its_own_cost(tmp_path: Path, recording: Path) -> None:
-    run = subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path), str(recording)], stdout=subprocess.PIPE)
-    with run:
+    with start_run(tmp_path, recording) as run:
         wait_until(lambda: count_lines(tmp_path / files.TELEMETRY) >= 3)
         run.kill()
     samples = read_records(tmp_path / files.TELEMETRY)

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+import seqfit
+from seqfit.rundir.run import Run
+
 Recipe = dict[str, Any]
 
 
@@ -35,3 +38,17 @@ def word_recipe(word_rows: Path, tiny_model: Callable[[str], Path]) -> Recipe:
         "train": {"steps": 12, "batch_examples": 16, "learning_rate": 1e-2, "log_every": 4},
         "eval": {"every_steps": 6},
     }
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Recipe], Run]:
+    """The run of a recipe that nothing happens to, for others to be compared with; each is made once."""
+    made: dict[str, Run] = {}
+
+    def train(recipe: Recipe) -> Run:
+        key = json.dumps(recipe, sort_keys=True)
+        if key not in made:
+            made[key] = seqfit.train(recipe, out=tmp_path_factory.mktemp("undisturbed") / "run")
+        return made[key]
+
+    return train

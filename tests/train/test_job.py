@@ -4,11 +4,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from seqfit.checks import load_checked_recipe
 from seqfit.model.build import load_model
+from seqfit.parallel.world import World
 from seqfit.recipe.schema import ModelRecipe
+from seqfit.train import job as job_module
+from seqfit.train.forecast import Forecast
 from seqfit.train.job import build_job
 from seqfit.train.view import Silent
 
@@ -33,3 +37,19 @@ def test_a_model_that_had_to_be_loaded_whole_to_be_trimmed_is_an_event(word_reci
     job, _ = build_job(recipe, Silent())
     reason = "the whole model was loaded and then trimmed: its weights are not safetensors"
     assert ("fallback", reason) in job.events
+
+
+def test_a_plan_is_for_one_of_the_processes_on_its_machine(
+    word_recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+    make_forecast = job_module.make_forecast
+
+    def remember(*given: Any, **options: Any) -> Forecast:
+        asked.update(options)
+        return make_forecast(*given, **options)
+
+    monkeypatch.setattr(job_module, "make_forecast", remember)
+    job, _ = build_job(load_checked_recipe(word_recipe), Silent(), 2**40, World(local_size=4))
+    assert (asked["sharers"], asked["memory_limit_bytes"]) == (4, 2**40)
+    assert ("memory-limit", "the process may take 1.0 TiB") in job.events

@@ -13,7 +13,9 @@ import pytest
 import torch
 
 from seqfit.errors import RecipeError
+from seqfit.hardware.cgroup import Limits
 from seqfit.rundir.run import Run
+from seqfit.train import memory_limit
 from seqfit.train.memory_limit import limited_memory
 
 Recipe = dict[str, Any]
@@ -36,6 +38,19 @@ def test_less_than_the_process_has_already_is_refused() -> None:
 def test_a_gpu_has_its_own_limit() -> None:
     with pytest.raises(RecipeError, match="limits the memory of a process that trains on a CPU"):
         limited_memory(2**30, torch.device("cuda")).__enter__()
+
+
+@pytest.mark.parametrize("sharers", [1, 4])
+def test_in_a_container_each_process_of_a_run_gets_its_part_of_what_is_left(
+    sharers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_bytes = 64 * 2**30
+    monkeypatch.setattr(memory_limit, "read_limits", lambda: Limits(left_bytes + 2**30, 2**30))
+    monkeypatch.setattr(memory_limit, "_read_taken_bytes", lambda: 5 * 2**30)
+    with limited_memory(None, CPU, sharers) as limit_bytes:
+        assert limit_bytes == 5 * 2**30 + left_bytes // sharers
+    with limited_memory(16 * 2**30, CPU, sharers) as limit_bytes:  # what is asked for holds for each
+        assert limit_bytes == 16 * 2**30
 
 
 def test_a_run_under_a_real_limit_makes_the_same_losses_in_smaller_micro_batches(

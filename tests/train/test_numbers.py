@@ -47,10 +47,6 @@ def recipe(word_recipe: Recipe) -> Recipe:
     return word_recipe
 
 
-def _bias_of(run: Run) -> list[float]:
-    return [record["loss"] for record in run.steps()]
-
-
 def test_by_default_training_stops_and_no_weight_has_been_spoilt(
     recipe: Recipe, tmp_path: Path, poisoned: dict[str, Any]
 ) -> None:

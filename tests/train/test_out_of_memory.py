@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +79,9 @@ def test_what_is_out_of_memory() -> None:
 
 @pytest.mark.parametrize("operation", [3, 40, 150, 300, 420])
 def test_the_update_is_the_same_wherever_memory_ran_out(
-    exact: Recipe, tmp_path: Path, failing: dict[str, Any], operation: int
+    exact: Recipe, undisturbed: Callable[[Recipe], Run], tmp_path: Path, failing: dict[str, Any], operation: int
 ) -> None:
-    whole = seqfit.train(exact, out=tmp_path / "whole")
+    whole = undisturbed(exact)
     failing["mode"] = FailAt(operation)
     run = _train_failing(exact, tmp_path / "run", failing)
     (event,) = [event for event in run.events() if event["kind"] == "out-of-memory"]

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,45 +26,84 @@ import seqfit
 from seqfit.rundir.notes import read_notes
 from seqfit.rundir.run import Run
 from seqfit.train.snapshot import find_snapshots
+from tests.processes import ROOT, run_forks, started
+from tests.train.rank_with_fault import main
 
 Recipe = dict[str, Any]
-ROOT = Path(__file__).parents[2]
+Ended = list[tuple[int | None, str]]  # exit code and what was printed to stderr, by rank
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Those of every test, also while runs are made that several tests look at."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SEQFIT_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        patch.setenv("SEQFIT_FORECAST", "off")
+        yield
+
+
+@pytest.fixture(scope="module")
+def make_recipe(word_rows: Path, tiny_model: Callable[[str], Path]) -> Callable[[], Recipe]:
+    return lambda: {
+        "model": {"path": str(tiny_model("t5")), "dropout": 0.0},
+        "task": {"name": "qa", "source": "{text}", "target": "{answer}"},
+        "data": {"path": str(word_rows)},
+        "train": {"steps": 10, "batch_examples": 16, "learning_rate": 1e-2, "log_every": 1}
+        | {"snapshot": {"every_steps": 2}},
+        "eval": {"every_steps": 5},
+        "strategy": {"micro_batch_tokens": 40, "telemetry_hz": 0},
+    }
 
 
 @pytest.fixture
-def recipe(word_recipe: Recipe) -> Recipe:
-    word_recipe["model"]["dropout"] = 0.0
-    word_recipe["train"] |= {"steps": 10, "log_every": 1, "snapshot": {"every_steps": 2}}
-    word_recipe["eval"] = {"every_steps": 5}
-    word_recipe["strategy"] = {"micro_batch_tokens": 40}
-    return word_recipe
+def recipe(make_recipe: Callable[[], Recipe]) -> Recipe:
+    return make_recipe()
 
 
-def start_ranks(recipe: Recipe, out: Path, fault: str, *more: str, size: int = 2) -> list[tuple[int, str]]:
-    """Exit code and what was printed to stderr, by rank."""
+@pytest.fixture(scope="module")
+def alone(make_recipe: Callable[[], Recipe], tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """What one process makes of the recipe."""
+    return seqfit.train(make_recipe(), out=tmp_path_factory.mktemp("alone") / "run")
+
+
+@pytest.fixture(scope="module")
+def stopped(
+    make_recipe: Callable[[], Recipe], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str, int, Path], Path]:
+    """A copy of a run that so many processes have begun, and that a signal to the last of them has stopped."""
+
+    @cache
+    def stop(parallel: str, size: int) -> Path:
+        recipe = make_recipe()
+        recipe["strategy"]["parallel"] = parallel
+        place = tmp_path_factory.mktemp("stopped") / "run"
+        ended = start_ranks(recipe, place, "signal", size=size)
+        assert [code for code, _ in ended] == [75] * size, ended
+        assert Run(place).status == "interrupted"
+        return place
+
+    return lambda parallel, size, place: Path(shutil.copytree(stop(parallel, size), place))
+
+
+def start_ranks(recipe: Recipe, out: Path, fault: str, *more: str, size: int = 2) -> Ended:
+    """Forked ranks, of which the last one meets a fault."""
+    words = store(recipe, out), str(out), fault, *more
+    return run_forks(main, [words] * size, list_environments(size), out.parent)
+
+
+def store(recipe: Recipe, out: Path) -> str:
     place = out.parent / f"{out.name}.json"
     place.write_text(json.dumps(recipe))
+    return str(place)
+
+
+def list_environments(size: int) -> list[dict[str, str]]:
+    """As torchrun makes them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    environment = os.environ | {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}
-    environment |= {"MASTER_PORT": port, "PYTHONPATH": str(ROOT)}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.train.rank_with_fault", str(place), str(out), fault, *more],
-            env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        for rank in range(size)
-    ]
-    try:
-        printed = [process.communicate(timeout=120)[1] for process in ranks]
-    finally:
-        for process in ranks:
-            process.kill()
-    return [(process.returncode, text) for process, text in zip(ranks, printed, strict=True)]
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    common = os.environ | meeting | {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
+    return [common | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
 
 
 def weights_of(run: Run) -> dict[str, torch.Tensor]:
@@ -78,18 +121,16 @@ def assert_alike(one: Run, other: Run) -> None:
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp", "pipeline"])
-def test_two_processes_train_as_one_does_and_resume_to_the_bit(recipe: Recipe, tmp_path: Path, parallel: str) -> None:
+def test_two_processes_train_as_one_does_and_resume_to_the_bit(
+    recipe: Recipe, alone: Run, stopped: Callable[[str, int, Path], Path], tmp_path: Path, parallel: str
+) -> None:
     recipe["strategy"]["parallel"] = parallel
-    alone = seqfit.train(recipe, out=tmp_path / "alone")
     assert start_ranks(recipe, tmp_path / "two", "none") == [(0, ""), (0, "")]
     two = Run(tmp_path / "two")
     assert two.status == "finished"
     assert_alike(alone, two)
-    stopped = start_ranks(recipe, tmp_path / "parts", "signal")
-    assert [code for code, _ in stopped] == [75, 75]
-    assert Run(tmp_path / "parts").status == "interrupted"
-    assert start_ranks(recipe, tmp_path / "parts", "none", "--resume") == [(0, ""), (0, "")]
-    parts = Run(tmp_path / "parts")
+    parts = Run(stopped(parallel, 2, tmp_path / "parts"))
+    assert start_ranks(recipe, parts.path, "none", "--resume") == [(0, ""), (0, "")]
     assert [record["loss"] for record in parts.steps()] == [record["loss"] for record in two.steps()]
     left, right = weights_of(two), weights_of(parts)
     assert all(torch.equal(left[name], right[name]) for name in left)
@@ -100,15 +141,17 @@ def test_two_processes_train_as_one_does_and_resume_to_the_bit(recipe: Recipe, t
     [("ddp", 2, 3), ("fsdp", 2, 3), ("fsdp", 1, 2), ("fsdp", 2, 1), ("pipeline", 3, 2)],
 )
 def test_a_snapshot_loads_on_another_number_of_processes(
-    recipe: Recipe, tmp_path: Path, parallel: str, before: int, after: int
+    recipe: Recipe,
+    alone: Run,
+    stopped: Callable[[str, int, Path], Path],
+    tmp_path: Path,
+    parallel: str,
+    before: int,
+    after: int,
 ) -> None:
     recipe["strategy"]["parallel"] = parallel
-    alone = seqfit.train(recipe, out=tmp_path / "alone")
-    stopped = start_ranks(recipe, tmp_path / "run", "signal", size=before)
-    assert [code for code, _ in stopped] == [75] * before, stopped
-    resumed = start_ranks(recipe, tmp_path / "run", "none", "--resume", size=after)
-    assert resumed == [(0, "")] * after
-    run = Run(tmp_path / "run")
+    run = Run(stopped(parallel, before, tmp_path / "run"))
+    assert start_ranks(recipe, run.path, "none", "--resume", size=after) == [(0, "")] * after
     assert_alike(alone, run)
     assert any(f"processes: {before} then, {after} now" in event["message"] for event in run.events())
 
@@ -132,8 +175,7 @@ def test_a_disk_that_is_full_for_one_process_ends_all_in_three_parts(recipe: Rec
     assert not list((tmp_path / "run" / "snapshots").glob(".*"))
 
 
-def test_memory_that_runs_out_in_one_process_makes_all_cut_smaller(recipe: Recipe, tmp_path: Path) -> None:
-    alone = seqfit.train(recipe, out=tmp_path / "alone")
+def test_memory_that_runs_out_in_one_process_makes_all_cut_smaller(recipe: Recipe, alone: Run, tmp_path: Path) -> None:
     ended = start_ranks(recipe, tmp_path / "run", "out-of-memory")
     assert [code for code, _ in ended] == [0, 0], ended
     run = Run(tmp_path / "run")
@@ -142,8 +184,9 @@ def test_memory_that_runs_out_in_one_process_makes_all_cut_smaller(recipe: Recip
     assert_alike(alone, run)
 
 
-def test_memory_that_runs_out_in_an_exchange_begins_anew_from_the_snapshot(recipe: Recipe, tmp_path: Path) -> None:
-    alone = seqfit.train(recipe, out=tmp_path / "alone")
+def test_memory_that_runs_out_in_an_exchange_begins_anew_from_the_snapshot(
+    recipe: Recipe, alone: Run, tmp_path: Path
+) -> None:
     ended = start_ranks(recipe, tmp_path / "run", "out-of-memory-in-exchange")
     assert [code for code, _ in ended] == [76, 76]
     assert "in the middle of an exchange" in ended[1][1]
@@ -169,38 +212,46 @@ def test_a_number_that_is_none_in_one_process_is_skipped_by_all(recipe: Recipe, 
 
 
 def test_a_rank_that_fails_ends_the_others_at_once(recipe: Recipe, tmp_path: Path) -> None:
-    started = time.monotonic()
-    first, last = start_ranks(recipe, tmp_path / "run", "error")
-    assert time.monotonic() - started < 30
-    assert (first[0], last[0]) == (76, 1)
-    assert "the disk of rank 1 is on fire" in last[1]
-    assert len(first[1].splitlines()) == 1
+    """In processes that come to Python's own end, where a group that was left might wait."""
+    command = [sys.executable, "-m", "tests.train.rank_with_fault", store(recipe, tmp_path / "run")]
+    command += [str(tmp_path / "run"), "error"]
+    settings: dict[str, Any] = {"stderr": subprocess.PIPE, "text": True, "cwd": ROOT}
+    with ExitStack() as stack:
+        first, last = (
+            stack.enter_context(started(command, env=environment, **settings)) for environment in list_environments(2)
+        )
+        printed = [process.communicate(timeout=120)[1] for process in (first, last)]
+    assert since_last_step(tmp_path / "run") < 30
+    assert (first.returncode, last.returncode) == (76, 1)
+    assert "the disk of rank 1 is on fire" in printed[1]
+    assert len(printed[0].splitlines()) == 1
 
 
-def launch(recipe: Recipe, out: Path, *more: str) -> subprocess.Popen[str]:
-    place = out.parent / f"{out.name}.json"
-    place.write_text(json.dumps(recipe))
-    command = [sys.executable, "-m", "seqfit", "train", str(place), "--out", str(out), "--nproc", "2", *more]
+def since_last_step(run: Path) -> float:
+    """Seconds; how long processes take to start is no matter of theirs."""
+    return time.time() - (run / "steps.jsonl").stat().st_mtime
+
+
+def launch(recipe: Recipe, out: Path, *more: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    words = ["train", store(recipe, out), "--out", str(out), "--nproc", "2", *more]
     settings: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=ROOT, **settings)
+    return started([sys.executable, "-m", "seqfit", *words], cwd=ROOT, **settings)
 
 
 def test_nproc_starts_them_and_a_killed_one_is_started_again(recipe: Recipe, tmp_path: Path) -> None:
     recipe["train"]["steps"] = 60
     recipe["eval"] = {"every_steps": 60}
-    whole = launch(recipe, tmp_path / "whole")
-    printed, errors = whole.communicate(timeout=120)
-    assert whole.returncode == 0, errors
-    assert f"run: {tmp_path / 'whole'}" in printed
-    assert printed.count("next: seqfit evaluate") == 1
+    assert start_ranks(recipe, tmp_path / "whole", "none") == [(0, ""), (0, "")]
     draw = random.Random(1)
-    broken = launch(recipe, tmp_path / "broken")
-    wait_for_step(tmp_path / "broken", 5 + draw.randrange(20))
-    workers = [child for child in psutil.Process(broken.pid).children(recursive=True) if is_worker(child)]
-    assert len(workers) == 2
-    draw.choice(workers).kill()
-    _, errors = broken.communicate(timeout=120)
+    with launch(recipe, tmp_path / "broken") as broken:
+        wait_for_step(tmp_path / "broken", 5 + draw.randrange(20))
+        workers = [child for child in psutil.Process(broken.pid).children(recursive=True) if is_worker(child)]
+        assert len(workers) == 2
+        draw.choice(workers).kill()
+        printed, errors = broken.communicate(timeout=120)
     assert broken.returncode == 0, errors
+    assert f"run: {tmp_path / 'broken'}" in printed
+    assert printed.count("next: seqfit evaluate") == 1
     left, right = weights_of(Run(tmp_path / "whole")), weights_of(Run(tmp_path / "broken"))
     assert all(torch.equal(left[name], right[name]) for name in left)
     assert any(event["kind"] == "resume" for event in Run(tmp_path / "broken").events())
@@ -221,32 +272,33 @@ def wait_for_step(run: Path, step: int) -> None:
 def test_a_signal_to_the_launcher_leaves_a_snapshot_to_go_on_from(recipe: Recipe, tmp_path: Path) -> None:
     recipe["train"] |= {"steps": 400, "snapshot": {"every_steps": None}}
     recipe["eval"] = {"every_steps": 400}
-    started = launch(recipe, tmp_path / "run")
-    wait_for_step(tmp_path / "run", 5)
-    started.send_signal(signal.SIGTERM)
-    _, errors = started.communicate(timeout=60)
-    assert started.returncode == 75, errors
+    with launch(recipe, tmp_path / "run") as launched:
+        wait_for_step(tmp_path / "run", 5)
+        launched.send_signal(signal.SIGTERM)
+        _, errors = launched.communicate(timeout=120)
+    assert launched.returncode == 75, errors
     assert "--resume" in errors
     assert Run(tmp_path / "run").status == "interrupted"
     assert len(find_snapshots(tmp_path / "run")) == 1
 
 
-def test_a_refused_start_does_not_become_a_resume(recipe: Recipe, tmp_path: Path) -> None:
-    assert [code for code, _ in start_ranks(recipe, tmp_path / "run", "signal")] == [75, 75]
-    before = (tmp_path / "run" / "steps.jsonl").read_text()
+def test_a_refused_start_does_not_become_a_resume(
+    recipe: Recipe, stopped: Callable[[str, int, Path], Path], tmp_path: Path
+) -> None:
+    place = stopped("ddp", 2, tmp_path / "run")
+    before = (place / "steps.jsonl").read_text()
     recipe["train"]["steps"] = 7
-    refused = launch(recipe, tmp_path / "run")
-    _, errors = refused.communicate(timeout=60)
+    with launch(recipe, place, "--max-restarts", "1") as refused:  # those that are started again are refused, too
+        _, errors = refused.communicate(timeout=120)
     assert refused.returncode == 2, errors
     assert "already exists" in errors.splitlines()[-1]
-    assert (tmp_path / "run" / "steps.jsonl").read_text() == before
+    assert (place / "steps.jsonl").read_text() == before
 
 
 def test_the_error_of_the_rank_that_failed_is_what_is_shown(recipe: Recipe, tmp_path: Path) -> None:
     recipe["train"] |= {"learning_rate": 1e38, "clip_norm": None}
-    failed = launch(recipe, tmp_path / "run", "--max-restarts", "1")
-    started = time.monotonic()
-    _, errors = failed.communicate(timeout=60)
-    assert time.monotonic() - started < 45
+    with launch(recipe, tmp_path / "run", "--max-restarts", "0") as failed:
+        _, errors = failed.communicate(timeout=120)
+    assert since_last_step(tmp_path / "run") < 30
     assert failed.returncode == 3, errors
     assert "Lower train.learning_rate" in errors.splitlines()[-1]

@@ -21,6 +21,7 @@ from seqfit.train.snapshot import Damaged, find_snapshots, load_snapshot
 from seqfit.train.view import Silent
 
 Recipe = dict[str, Any]
+Undisturbed = Callable[[Recipe], Run]
 
 
 class Stopper(Silent):
@@ -59,8 +60,10 @@ def drops(word_recipe: Recipe) -> Recipe:
 
 
 @pytest.mark.parametrize("step", [1, 3, 5, 6, 11])
-def test_a_run_stopped_by_a_signal_ends_as_if_it_had_never_been(drops: Recipe, tmp_path: Path, step: int) -> None:
-    whole = seqfit.train(drops, out=tmp_path / "whole")
+def test_a_run_stopped_by_a_signal_ends_as_if_it_had_never_been(
+    drops: Recipe, undisturbed: Undisturbed, tmp_path: Path, step: int
+) -> None:
+    whole = undisturbed(drops)
     stopped = stop(drops, tmp_path / "parts", step)
     assert stopped.status == "interrupted"
     resumed = seqfit.train(stopped.path, resume=True)
@@ -69,16 +72,20 @@ def test_a_run_stopped_by_a_signal_ends_as_if_it_had_never_been(drops: Recipe, t
 
 
 @pytest.mark.parametrize("optimizer", [{"name": "adafactor"}, {"name": "adafactor", "relative_step": True}])
-def test_so_does_one_with_adafactor(drops: Recipe, tmp_path: Path, optimizer: dict[str, Any]) -> None:
+def test_so_does_one_with_adafactor(
+    drops: Recipe, undisturbed: Undisturbed, tmp_path: Path, optimizer: dict[str, Any]
+) -> None:
     drops["train"]["optimizer"] = optimizer
-    whole = seqfit.train(drops, out=tmp_path / "whole")
+    whole = undisturbed(drops)
     stop(drops, tmp_path / "parts", 5)
     assert_same_ending(whole, seqfit.train(tmp_path / "parts", resume=True))
 
 
-def test_so_does_one_with_adapters_whose_base_is_not_written(drops: Recipe, tmp_path: Path) -> None:
+def test_so_does_one_with_adapters_whose_base_is_not_written(
+    drops: Recipe, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
     drops["model"]["lora"] = {"rank": 2}
-    whole = seqfit.train(drops, out=tmp_path / "whole")
+    whole = undisturbed(drops)
     stopped = stop(drops, tmp_path / "parts", 5)
     (snapshot,) = find_snapshots(stopped.path)
     names = load_file(snapshot / "state.safetensors").keys()
@@ -86,23 +93,25 @@ def test_so_does_one_with_adapters_whose_base_is_not_written(drops: Recipe, tmp_
     assert_same_ending(whole, seqfit.train(stopped.path, resume=True))
 
 
-def test_so_does_one_that_stops_by_a_plateau_and_early(drops: Recipe, tmp_path: Path) -> None:
+def test_so_does_one_that_stops_by_a_plateau_and_early(drops: Recipe, undisturbed: Undisturbed, tmp_path: Path) -> None:
     drops["train"] |= {"schedule": {"name": "plateau", "patience": 1, "factor": 0.1}, "steps": 40}
     drops["eval"] = {"every_steps": 3, "early_stopping": {"patience": 3, "min_delta": 1e9}}
-    whole = seqfit.train(drops, out=tmp_path / "whole")
+    whole = undisturbed(drops)
     stop(drops, tmp_path / "parts", 7)
     resumed = seqfit.train(tmp_path / "parts", resume=True)
     assert resumed.manifest["steps"] == whole.manifest["steps"] < 40
     assert_same_ending(whole, resumed)
 
 
-def test_a_signal_during_an_evaluation_leaves_it_for_the_resume(drops: Recipe, tmp_path: Path) -> None:
+def test_a_signal_during_an_evaluation_leaves_it_for_the_resume(
+    drops: Recipe, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
     class InEvaluation(Silent):
         def progress(self, what: str, done: int, total: int | None) -> None:
             if what == "evaluating":
                 os.kill(os.getpid(), signal.SIGUSR1)
 
-    whole = seqfit.train(drops, out=tmp_path / "whole")
+    whole = undisturbed(drops)
     drops["eval"]["batch_tokens"] = 20  # several pieces
     with pytest.raises(Stopped):
         seqfit.train(drops, out=tmp_path / "parts", view=InEvaluation())
@@ -152,9 +161,11 @@ def test_ctrl_c_takes_a_snapshot_too(drops: Recipe, tmp_path: Path) -> None:
     assert [path.name for path in find_snapshots(stopped.path)] == ["step-00000003"]
 
 
-def test_a_damaged_snapshot_is_passed_over_with_an_event(drops: Recipe, tmp_path: Path) -> None:
+def test_a_damaged_snapshot_is_passed_over_with_an_event(
+    drops: Recipe, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
     drops["train"]["snapshot"] = {"every_steps": 2, "keep": 3}
-    whole = seqfit.train(drops, out=tmp_path / "whole")
+    whole = undisturbed(drops)
     stopped = stop(drops, tmp_path / "run", 5)
     newest, before, *_ = find_snapshots(stopped.path)
     content = bytearray((newest / "state.safetensors").read_bytes())
@@ -169,13 +180,15 @@ def test_a_damaged_snapshot_is_passed_over_with_an_event(drops: Recipe, tmp_path
     assert_same_ending(whole, resumed)
 
 
-def test_without_a_snapshot_it_begins_anew_in_the_same_directory(drops: Recipe, tmp_path: Path) -> None:
+def test_without_a_snapshot_it_begins_anew_in_the_same_directory(
+    drops: Recipe, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
     class Killed(Silent):
         def advance(self, step: int) -> None:
             if step == 9:
                 raise SystemExit(9)
 
-    whole = seqfit.train(drops, out=tmp_path / "whole")
+    whole = undisturbed(drops)
     with pytest.raises(SystemExit):
         seqfit.train(drops, out=tmp_path / "run", view=Killed())
     resumed = seqfit.train(drops, out=tmp_path / "run", resume=True)
