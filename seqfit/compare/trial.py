@@ -110,9 +110,14 @@ def count_kernel_kills() -> int:
 @contextmanager
 def _started(matrix: Matrix, trial: Trial, folder: Path, output: int) -> Iterator[subprocess.Popen[bytes]]:
     """The process; if it still runs at the end, for whatever reason, it is ended with all that it has started."""
-    threads = load_strategy(build_recipe(matrix, find_entrant(matrix, trial.entrant), trial.seed)).threads or 1
+    entrant = find_entrant(matrix, trial.entrant)
+    threads = load_strategy(build_recipe(matrix, entrant, trial.seed)).threads or 1
     own = {"SEQFIT_FORECAST": "off", "OMP_NUM_THREADS": str(threads), "COLUMNS": "120"}
     own |= {"SEQFIT_WATCHED_STEPS": str(matrix.warm_up)}  # the peak of tensors, where no time is taken
+    if entrant.processes == 1:
+        # Threads that wander made one trial in four a third slower as a whole, on two cores; several processes would
+        # all be bound to the same cores.
+        own |= {"OMP_PROC_BIND": "true"}
     process = subprocess.Popen(
         [sys.executable, "-m", "seqfit", *build_command(matrix, trial, folder)],
         env=os.environ | own,
