@@ -91,7 +91,7 @@ def judge(comparison: Comparison, seconds: float) -> Iterator[str]:
         figure = standing.figures.get("accuracy")
         if figure is not None and standing.entrant.kind != "reference":
             found = f"{figure.mean:.1f}%, vanilla {find_reference(comparison, 'accuracy'):.1f}%"
-            yield _line(f"accuracy of {standing.entrant.name} within noise", found, figure.within_noise is not False)
+            yield _line(f"accuracy of {standing.entrant.name} within noise", found, figure.within_noise is True)
     unequal = [check.name for check in comparison.checks if not check.same]
     yield _line("an equal comparison", ", ".join(unequal) or f"{len(comparison.checks)} lines hold", not unequal)
     cards = {one.target for standing in comparison.standings for one in standing.predictions if one.step_seconds}

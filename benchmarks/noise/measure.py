@@ -34,8 +34,8 @@ from seqfit.units import format_seconds
 
 HERE = Path(__file__).resolve().parent
 TRIES = HERE / "results" / "tries.jsonl"
-# The demo's tiny T5; few and short answers, for a trial is to be mostly steps.
-RECIPE = ["model.dropout=0", "eval.limit=8", "eval.max_new_tokens=4"]
+# The demo's tiny T5; few and short answers, for a trial is to be mostly steps. One thread: see README.md.
+RECIPE = ["model.dropout=0", "eval.limit=8", "eval.max_new_tokens=4", "strategy.threads=1"]
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ def command(
             "-s",
             metavar="LIST",
             help="Who competes: sets (classic, scaling), names (vanilla, fp16, recompute, ragged, ddp2, ...), several "
-            "at once (fp16+recompute), fields (strategy.prefetch=4); default: classic.",
+            "at once (fp16+recompute), fields (strategy.prefetch=4); default: classic, or vanilla with --vary.",
         ),
     ] = None,
     vary: Annotated[
@@ -92,7 +92,10 @@ def command(
     options |= {"cross": cross or None, "larger": larger, "budget": budget}
     lists = {"seeds": seeds, "gpus": gpu, "devices": device}
     options |= {name: split_words(text) for name, text in lists.items() if text is not None}
-    options |= {} if not vary else {"vary": dict(map(_read_vary, vary))}
+    varied: dict[str, list[str]] = {}
+    for field, values in map(_read_vary, vary or []):
+        varied.setdefault(field, []).extend(values)
+    options |= {"vary": varied} if varied else {}
     tournament = prepare_tournament(recipe, overrides or (), matrix=matrix, out=out, resume=resume, **options)
     if dry_run:
         print(describe_matrix(tournament.matrix))

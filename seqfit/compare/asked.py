@@ -72,7 +72,8 @@ class Asked(Part):
         """Values as an override spells them."""
         if not isinstance(given, Mapping):
             return given
-        return {field: [spell(value) for value in values] for field, values in given.items()}
+        lists = {field: values for field, values in given.items() if isinstance(values, list | tuple)}
+        return dict(given) | {field: [spell(value) for value in values] for field, values in lists.items()}
 
     @field_validator("budget_seconds", mode="before")
     @classmethod

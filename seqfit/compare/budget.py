@@ -43,7 +43,7 @@ def is_decided(matrix: Matrix) -> bool:
 
 
 def rehearse(matrix: Matrix, folder: Path, entrants: Iterable[str]) -> list[Pace]:
-    """A short trial of each, in a folder of its own that is removed; those that fail take no time in the tournament."""
+    """A short trial of each, in a folder of its own that is removed; those that fail count with the time they took."""
     place = folder / REHEARSAL
     place.mkdir(exist_ok=True)
     shutil.copy(folder / RUN_RECIPE, place)

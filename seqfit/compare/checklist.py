@@ -42,7 +42,9 @@ class _Evidence:
     def pairs(self) -> Iterator[tuple[TrialRun, TrialRun]]:
         """Each run with the reference's of the same seed; where the reference has none, with the first run of it."""
         reference = self.matrix.reference.name
-        by_name = sorted(self.runs, key=lambda run: run.trial.entrant != reference)  # stable: else in their order
+        by_name = sorted(  # stable: else in their order; one that differs on purpose is the last to stand in
+            self.runs, key=lambda run: (run.trial.entrant != reference, self.entrant(run).kind == "different")
+        )
         first = {run.trial.seed: run for run in reversed(by_name)}
         return ((run, first[run.trial.seed]) for run in self.runs if run is not first[run.trial.seed])
 

@@ -58,6 +58,13 @@ class _Resolved:
         trims = self.recipe.model.trim_vocabulary is not None
         return [*load_strategy(self.recipe).lossy, *(["trim"] if trims else [])]
 
+    @property
+    def amounts(self) -> dict[str, object]:
+        """How much of what is lossy, where there is more than one way to be so."""
+        strategy = load_strategy(self.recipe)
+        trim = self.recipe.model.trim_vocabulary
+        return {"lora": strategy.lora_rank, "freeze": sorted(strategy.freeze), "trim": trim}
+
 
 def build_entrants(asked: Asked, base: Recipe, machine: Machine) -> tuple[Entrant, ...]:
     """Every entrant, as they were named; or one error with all that is wrong with them."""
@@ -191,7 +198,10 @@ def _find_kind(item: _Resolved, reference: _Resolved) -> tuple[Kind, str]:
         return "different", ", ".join(own) or "the reference is another recipe"
     more = [kind for kind in item.lossy if kind not in reference.lossy]
     less = [f"without {kind}" for kind in reference.lossy if kind not in item.lossy]
-    return ("lossy", ", ".join([*more, *less])) if more or less else ("lossless", "")
+    ours, theirs = item.amounts, reference.amounts
+    other = [f"another {kind}" for kind in ours if kind in reference.lossy and ours[kind] != theirs[kind]]
+    changed = [*more, *less, *(text for text in other if text.removeprefix("another ") in item.lossy)]
+    return ("lossy", ", ".join(changed)) if changed else ("lossless", "")
 
 
 def _answer(recipe: Recipe) -> dict[str, object]:

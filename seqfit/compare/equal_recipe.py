@@ -4,7 +4,7 @@ In: a recipe as the user has it. Out: the recipe that every trial starts from, a
 
     strategy   vanilla: fp32, rows in their order, padded to the longest; the whole global batch at once; then what the
                recipe's own `strategy:` states (threads, device, max_length padding ...), for all entrants alike
-    train      a record of every step, no snapshots: a trial that is stopped begins anew
+    train      a record of every step, no snapshots on the way: a trial that is stopped begins anew
     eval       once, after the last step
 
 What a recipe's `strategy:` states holds for vanilla, too: `strategy.batching=max_length` makes all entrants pad so, and

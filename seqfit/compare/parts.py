@@ -104,7 +104,7 @@ def _find_overrides(part: str, base: Recipe, larger: str | None) -> list[str]:
     if part == "accumulate":
         return _cut_batch(base, _ACCUMULATED)
     if part == "larger":
-        return [_choose_larger(base, larger)]
+        return _choose_larger(base, larger)
     if workers:
         return [f"strategy.prefetch={workers[1]}"]
     if shared:
@@ -132,9 +132,11 @@ def _read_named(name: str) -> list[str]:
     return [f"strategy.{field}={spell(value)}" for field, value in stated.items()]
 
 
-def _choose_larger(base: Recipe, larger: str | None) -> str:
-    if larger is not None:
-        return f"model.{'path' if Path(larger).expanduser().is_dir() else 'name'}={larger}"
+def _choose_larger(base: Recipe, larger: str | None) -> list[str]:
+    if larger is not None and Path(larger).expanduser().is_dir():
+        return [f"model.path={larger}"]
+    if larger is not None:  # a folder that the recipe names would win over a name on the Hub
+        return [f"model.name={larger}", *(["~model.path"] if base.model.path else [])]
     known = _LARGER.get(base.model.location)
     if known is None:
         raise WrongPart(
@@ -144,7 +146,7 @@ def _choose_larger(base: Recipe, larger: str | None) -> str:
                 "Add --larger with a Hub name or a folder, or name the strategies without 'larger'",
             )
         )
-    return f"model.name={known}"
+    return [f"model.name={known}"]
 
 
 def _check_count(part: str, digits: str) -> None:

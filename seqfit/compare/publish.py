@@ -4,11 +4,11 @@ The CSV has one line a figure, so that a new quantity is a new line and never a 
 
     entrant    kind      state     source     target        quantity      unit  mean   spread  trials  change  ...
     recompute  lossless  finished  measured   this machine  step_seconds  s     0.498  0.005   5       0.209
-    recompute  lossless  finished  predicted  V100          peak_bytes    B     8.1e9                  -0.31
+    recompute  lossless  finished  predicted  V100          peak_bytes    B     8.1e9
 
-`source` is measured or predicted. `change` is relative to the reference (0.209 is 20.9% more), `change_low` and
-`change_high` are its 95% interval, `within_noise` is true, false or empty where trials are too few to tell. A number
-that is not known is empty, and `reason` says why.
+`source` is measured or predicted. `change`, of what is measured, is relative to the reference (0.209 is 20.9% more),
+`change_low` and `change_high` are its 95% interval, `within_noise` is true, false or empty where trials are too few to
+tell. A number that is not known is empty; `reason` says why, where there is one.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ _TABLE = (
         format=format_count,
         higher_is_better=True,
     ),
-    _bytes("allocated_bytes", "allocated", "peak of what tensors take"),
+    _bytes("allocated_bytes", "allocated", "peak of what tensors take; on a CPU of warm-up steps only"),
     _bytes("reserved_bytes", "reserved", "peak of what torch's allocator holds on a GPU"),
     _bytes("resident_bytes", "resident", "peak resident memory of the run's processes on the host, whole run"),
     _timed(
@@ -148,9 +148,10 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def choose_memory(names: Iterable[str]) -> str | None:
-    """The one of several figures of memory that decides what fits: what tensors take, else the process."""
+    """The one of several figures of memory that decides what fits: on a GPU what is allocated, else the process's."""
     given = set(names)
-    preferred = ("allocated_bytes", "reserved_bytes", "resident_bytes")
+    on_gpu = "reserved_bytes" in given  # on a CPU what is allocated is watched in warm-up steps only
+    preferred = ("allocated_bytes" if on_gpu else "resident_bytes", "resident_bytes", "allocated_bytes")
     return next((name for name in preferred if name in given), None)
 
 

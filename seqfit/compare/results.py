@@ -103,9 +103,10 @@ def _find_state(matrix: Matrix, entrant: Entrant, outcomes: Sequence[Outcome]) -
 
 
 def _find_efficiency(reference: Entrant, entrant: Entrant, figures: Mapping[str, Figure]) -> float | None:
-    """Throughput of a process over that of one of the reference's; None for entrants with as many processes."""
+    """Throughput of a process over that of one of the reference's; None for as many processes, or another model."""
     rate = figures.get("tokens_per_second")
-    if entrant.processes == reference.processes or rate is None or rate.change is None:
+    is_other = entrant.processes == reference.processes or entrant.kind == "different"
+    if is_other or rate is None or rate.change is None:
         return None
     return (1 + rate.change) * reference.processes / entrant.processes
 

@@ -90,7 +90,8 @@ def prepare_tournament(
 ) -> Tournament:
     """What `compare` would run, checked; nothing is written yet."""
     _check_not_launched()
-    words = mask_text(shlex.join(["seqfit", *sys.argv[1:]]))
+    is_command = "compare" in sys.argv[1:3]  # else it was called from Python, and no line says it again
+    words = mask_text(shlex.join(["seqfit", *sys.argv[1:]])) if is_command else ""
     if resume and isinstance(recipe, str | Path) and (Path(recipe) / MATRIX).is_file():
         _check_nothing_else(overrides, matrix, asked)
         return Tournament(load_matrix(Path(recipe)), Path(recipe), load_command(Path(recipe)))
@@ -228,7 +229,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _stopped_orderly(folder: Path) -> Iterator[None]:
-    """SIGTERM becomes an exception, which ends the trial that runs; in other threads than the main one it can't."""
+    """SIGTERM and a closed terminal end the trial that runs; in other threads than the main one they can't."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -242,11 +243,12 @@ def _stopped_orderly(folder: Path) -> Iterator[None]:
             )
         )
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _check_not_launched() -> None:

@@ -29,10 +29,11 @@ import psutil
 
 from seqfit.compare.matrix import build_overrides, build_recipe, find_entrant
 from seqfit.compare.records import RUNS, Matrix, Outcome, State, Trial
+from seqfit.errors import RunError, complain
 from seqfit.hub import is_remote_code_trusted
 from seqfit.recipe.load import RUN_RECIPE
 from seqfit.rundir import files
-from seqfit.rundir.run import read_records
+from seqfit.rundir.run import is_being_written, read_records
 from seqfit.strategy.load import load_strategy
 
 LOGS = "logs"
@@ -55,6 +56,7 @@ _LAST_LINES = 30  # of what it said: its error, with that of the process of seve
 def run_trial(matrix: Matrix, trial: Trial, folder: Path, tick: Tick = lambda _: None) -> Outcome:
     """Start it, wait for it, say how it ended. What an earlier try has left is removed first."""
     run, log = folder / RUNS / trial.folder, folder / LOGS / f"{trial.folder}.txt"
+    _check_left(run)
     if run.exists():
         shutil.rmtree(run)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -65,6 +67,18 @@ def run_trial(matrix: Matrix, trial: Trial, folder: Path, tick: Tick = lambda _:
     _remove_weights(run, trial)
     seconds = time.monotonic() - started
     return Outcome(trial.entrant, trial.seed, trial.repeat, state, reason, seconds, time.time())
+
+
+def _check_left(run: Path) -> None:
+    """A trial outlives a tournament that was killed, and would be timed beside the next one."""
+    if is_being_written(run):
+        raise RunError(
+            complain(
+                f"'{run}' is still being trained",
+                "a trial of a tournament that was killed goes on alone, and two at once are no fair comparison",
+                "End that process or wait for it, then resume",
+            )
+        )
 
 
 def build_command(matrix: Matrix, trial: Trial, folder: Path) -> list[str]:
@@ -82,7 +96,7 @@ def judge_end(code: int, log: Path, run: Path, *, was_killed: bool) -> tuple[Sta
     if code == 0:
         return "finished", _say_recovery(run)
     said = log.read_text("utf-8", errors="replace")
-    if code == -signal.SIGKILL and was_killed:
+    if was_killed and (code == -signal.SIGKILL or "has ended with signal 9" in said):  # the latter: one of several
         return "out_of_memory", "the kernel has ended it, for the machine ran out of memory"
     if code < 0:
         return "failed", f"it was ended by {signal.Signals(-code).name}"
@@ -114,10 +128,6 @@ def _started(matrix: Matrix, trial: Trial, folder: Path, output: int) -> Iterato
     threads = load_strategy(build_recipe(matrix, entrant, trial.seed)).threads or 1
     own = {"SEQFIT_FORECAST": "off", "OMP_NUM_THREADS": str(threads), "COLUMNS": "120"}
     own |= {"SEQFIT_WATCHED_STEPS": str(matrix.warm_up)}  # the peak of tensors, where no time is taken
-    if entrant.processes == 1:
-        # Threads that wander made one trial in four a third slower as a whole, on two cores; several processes would
-        # all be bound to the same cores.
-        own |= {"OMP_PROC_BIND": "true"}
     process = subprocess.Popen(
         [sys.executable, "-m", "seqfit", *build_command(matrix, trial, folder)],
         env=os.environ | own,

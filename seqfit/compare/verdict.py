@@ -28,6 +28,7 @@ class _Way:
     memory: float | None
     score: float | None
     score_name: str
+    score_is_known: bool  # whether it is more than noise
 
 
 def say_verdict(comparison: Comparison) -> str:
@@ -40,7 +41,7 @@ def say_verdict(comparison: Comparison) -> str:
         return _join_clauses([*broken, f"{name} has no figures yet, so nothing can be compared with it"])
     measured = [one for one in others if one.figures and one.entrant.kind != "different"]
     if not measured:
-        return _join_clauses([*broken, f"only {name} has been measured so far"])
+        return _join_clauses([*broken, _say_others([one.entrant.name for one in others if one.figures], name)])
     ways = [_weigh(one, reference) for one in measured]
     times = [one.figures[STEP_SECONDS] for one in measured if STEP_SECONDS in one.figures]
     is_known = any(figure.within_noise is not None for figure in times)
@@ -59,7 +60,16 @@ def _weigh(standing: Standing, reference: Standing) -> _Way:
         return None if name is None else _find_change(standing.figures.get(name))
 
     label = "" if score is None else find_quantity(score).label
-    return _Way(f"{standing.entrant.name}{lossy}", change(STEP_SECONDS), change(memory), change(score), label)
+    is_known = score is not None and standing.figures[score].within_noise is not None
+    return _Way(f"{standing.entrant.name}{lossy}", change(STEP_SECONDS), change(memory), change(score), label, is_known)
+
+
+def _say_others(different: Sequence[str], reference: str) -> str:
+    """Of a comparison without another way to the same answer."""
+    if not different:
+        return f"only {reference} has been measured so far"
+    are = "is another recipe" if len(different) == 1 else "are other recipes"
+    return f"{_join(different)} {are}, whose time and memory are not weighed against {reference}'s"
 
 
 def _find_change(figure: Figure | None) -> float | None:
@@ -86,7 +96,10 @@ def _say_way(way: _Way) -> str:
     text = f"{way.name} takes {' and '.join(less)}"
     text += f" for {' and '.join(more)}" if more else ""
     text += f" at the same {' and '.join(same)}" if same else ""
-    return text if not way.score else f"{text}, with {abs(way.score):.1%} {_direction(way.score)} {way.score_name}"
+    if not way.score:
+        return text
+    unsure = "" if way.score_is_known else " (too few seeds to tell it from noise)"
+    return f"{text}, with {abs(way.score):.1%} {_direction(way.score)} {way.score_name}{unsure}"
 
 
 def _direction(change: float) -> str:

@@ -24,8 +24,8 @@ from pathlib import Path
 from seqfit.errors import SeqfitError
 from seqfit.report.elements import Html, section
 from seqfit.report.page import build_parts
-from seqfit.report.reading import is_being_written
 from seqfit.rundir import files
+from seqfit.rundir.run import is_being_written
 
 _RECORDS = (".json", ".jsonl", ".yaml")
 _LEFT_OUT = {files.CHECKPOINT, files.SNAPSHOTS, files.RANKS}  # large, and no part of the page

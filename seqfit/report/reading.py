@@ -11,10 +11,8 @@ strict about the same files (seqfit.rundir.run), for it goes on from them; a pag
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,23 +100,6 @@ def read_object(path: Path) -> tuple[dict[str, Any], str]:
     except (OSError, ValueError, RecursionError) as error:
         return {}, f"{path.name} can't be read ({type(error).__name__})"
     return (value, "") if isinstance(value, dict) else ({}, f"{path.name} is damaged: it holds no object")
-
-
-def is_being_written(run: Path) -> bool:
-    """Whether a process holds the run's lock, which the system takes back however that process ends."""
-    try:
-        lock = os.open(run / files.LOCK, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # given back below, microseconds later
-    except BlockingIOError:
-        return True
-    except OSError:  # a file system without locks: what the manifest says has to do
-        return True
-    finally:
-        os.close(lock)
-    return False
 
 
 def number(record: Record, name: str) -> float | None:

@@ -20,9 +20,9 @@ from seqfit.errors import RecipeError, SeqfitError
 from seqfit.metrics import higher_is_better
 from seqfit.recipe.schema import SPLITS, Recipe
 from seqfit.recipe.yaml_text import read_yaml
-from seqfit.report.reading import Lines, Record, inner, is_being_written, number, read_lines, read_object
+from seqfit.report.reading import Lines, Record, inner, number, read_lines, read_object
 from seqfit.rundir import files
-from seqfit.rundir.run import Run
+from seqfit.rundir.run import Run, is_being_written
 from seqfit.tasks import build_task
 
 DIED = "died"

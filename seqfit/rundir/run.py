@@ -7,7 +7,9 @@ run.steps()[-1]       {'step': 500, 'loss': 0.31, ...}
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -135,6 +137,23 @@ def read_records(path: Path) -> list[dict[str, Any]]:
                 )
             ) from error
     return records
+
+
+def is_being_written(run: Path) -> bool:
+    """Whether a process holds the run's lock, which the system takes back however that process ends."""
+    try:
+        lock = os.open(run / files.LOCK, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # given back below, microseconds later
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks: what the manifest says has to do
+        return True
+    finally:
+        os.close(lock)
+    return False
 
 
 def nearby_runs(path: Path) -> list[str]:

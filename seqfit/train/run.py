@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import platform
+import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -189,7 +190,7 @@ def _write_start(writer: RunWriter, job: Job, data: PreparedData) -> None:
         status="running",
         started=time.time(),
         launch=job.step.way.world.launch,
-        command=mask_text(" ".join(sys.argv)),
+        command=mask_text(shlex.join(sys.argv)),
         versions=collect_versions(),
         commit=find_commit(),
         hardware=describe_hardware(job.step.precision.device),

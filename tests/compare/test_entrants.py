@@ -46,6 +46,10 @@ def test_a_lossy_entrant_brings_the_leave_it_needs_and_no_more() -> None:
     assert recipe_of(matrix, "recompute").allow == []
 
 
+def test_more_of_what_is_lossy_is_lossy_against_less_of_it() -> None:
+    assert kinds(with_gpus(strategies="lora,strategy.lora_rank=4"))["lora_rank=4"] == ("lossy", "another lora")
+
+
 def test_a_trimmed_vocabulary_is_lossy_and_not_another_recipe() -> None:
     assert kinds(with_gpus(strategies="vanilla,trimmed"))["trimmed"] == ("lossy", "trim")
 

@@ -51,6 +51,11 @@ def test_larger_is_what_the_user_says_a_folder_or_a_name(tmp_path: Path) -> None
     assert find_meaning(["larger"], BASE, str(tmp_path)).overrides == (f"model.path={tmp_path}",)
 
 
+def test_a_larger_one_of_the_hub_takes_the_place_of_a_folder(tmp_path: Path) -> None:
+    in_folder = load_recipe(recipe_values(model={"path": str(tmp_path)}))
+    assert find_meaning(["larger"], in_folder, "org/model").overrides == ("model.name=org/model", "~model.path")
+
+
 WRONG = {
     "recompue": "Did you mean 'recompute'?",
     "ddp": "Write how many, such as ddp2",

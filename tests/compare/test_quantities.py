@@ -43,7 +43,8 @@ def test_the_tables_order_comes_first_then_scores_by_name() -> None:
 
 
 def test_the_memory_that_decides_is_what_is_allocated_where_that_is_known() -> None:
-    assert choose_memory(["resident_bytes", "allocated_bytes"]) == "allocated_bytes"
+    assert choose_memory(["resident_bytes", "allocated_bytes", "reserved_bytes"]) == "allocated_bytes"
+    assert choose_memory(["resident_bytes", "allocated_bytes"]) == "resident_bytes"
     assert choose_memory(["resident_bytes", "step_seconds"]) == "resident_bytes"
     assert choose_memory(["step_seconds"]) is None
 

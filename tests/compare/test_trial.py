@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -23,7 +24,8 @@ from seqfit.compare.trial import (
     read_step_seconds,
     run_trial,
 )
-from seqfit.rundir import files
+from seqfit.errors import RunError
+from seqfit.rundir import RunWriter, files
 from tests.compare.tournaments import matrix_of, step_record
 
 VANILLA = Trial("vanilla", 0, 0)
@@ -128,10 +130,19 @@ def test_a_process_that_the_kernel_ended_ran_out_of_memory(tmp_path: Path, monke
     (tmp_path / "log.txt").write_text("")
     judged = [judge_end(-9, tmp_path / "log.txt", tmp_path, was_killed=killed)[0] for killed in (True, False)]
     assert judged == ["out_of_memory", "failed"]
+    (tmp_path / "log.txt").write_text("error: rank 1 has ended with signal 9. ...")
+    assert judge_end(76, tmp_path / "log.txt", tmp_path, was_killed=True)[0] == "out_of_memory"
     monkeypatch.setattr(module, "_KERNEL_COUNTS", tmp_path / "vmstat")
     assert count_kernel_kills() == 0
     (tmp_path / "vmstat").write_text("pgfault 7\noom_kill 3\n")
     assert count_kernel_kills() == 3
+
+
+def test_a_trial_that_outlived_its_tournament_is_not_begun_anew_beside_it(tmp_path: Path) -> None:
+    with contextlib.closing(RunWriter.create(tmp_path / "runs" / VANILLA.folder)):
+        with pytest.raises(RunError, match="is still being trained"):
+            run_trial(matrix_of(), VANILLA, tmp_path)
+        assert (tmp_path / "runs" / VANILLA.folder).is_dir()
 
 
 def test_a_recovery_is_told_with_the_finished_trial(

@@ -71,7 +71,10 @@ def verdict(*standings: Standing, reference: Standing = VANILLA) -> str:
             "fp16 runs out of memory.",
         ),
         ([entrant("ddp2", state="failed")], "ddp2 fails; only vanilla has been measured so far."),
-        ([entrant("rate=1", -0.5, kind="different")], "Only vanilla has been measured so far."),
+        (
+            [entrant("rate=1", -0.5, kind="different")],
+            "rate=1 is another recipe, whose time and memory are not weighed against vanilla's.",
+        ),
     ],
 )
 def test_the_verdict_is_one_sentence_of_what_is_beyond_noise(standings: Sequence[Standing], sentence: str) -> None:
@@ -83,6 +86,11 @@ def test_where_one_round_can_not_tell_noise_the_sentence_says_so_first() -> None
         "One round says nothing about noise; recompute takes 38% less memory for 21% more time; "
         "nothing is better than vanilla in time."
     )
+
+
+def test_a_score_whose_noise_is_not_known_is_told_as_such() -> None:
+    said = verdict(entrant("fp16", -0.1, -0.2, -0.05, kind="lossy", is_known=False))
+    assert said.endswith("with 5.0% lower accuracy (too few seeds to tell it from noise).")
 
 
 def test_a_reference_without_figures_leaves_nothing_to_compare() -> None:

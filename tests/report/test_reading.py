@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 
-from seqfit.report.reading import inner, is_being_written, number, read_lines, read_object
-from seqfit.rundir import RunWriter, files
+from seqfit.report.reading import inner, number, read_lines, read_object
+from seqfit.rundir import files
 
 STEP = {"step": 10, "time": 1.0, "step_seconds": 0.5}
 
@@ -74,22 +73,6 @@ def test_a_damaged_object_is_empty_and_told(content: str, tmp_path: Path) -> Non
 
 def test_a_missing_object_is_empty_without_a_word(tmp_path: Path) -> None:
     assert read_object(tmp_path / files.SENSORS) == ({}, "")
-
-
-def test_a_run_is_being_written_as_long_as_its_lock_is_held(tmp_path: Path) -> None:
-    writer = RunWriter.create(tmp_path / "run")
-    assert is_being_written(tmp_path / "run")
-    writer.close()
-    assert not is_being_written(tmp_path / "run")
-    os.unlink(tmp_path / "run" / files.LOCK)
-    assert not is_being_written(tmp_path / "run")
-
-
-def test_looking_at_a_lock_does_not_keep_it(tmp_path: Path) -> None:
-    RunWriter.create(tmp_path / "run").close()
-    is_being_written(tmp_path / "run")
-    (tmp_path / "run" / files.MANIFEST).write_text("{}")
-    RunWriter.reopen(tmp_path / "run").close()
 
 
 @pytest.mark.parametrize(

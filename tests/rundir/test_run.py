@@ -7,7 +7,7 @@ import pytest
 
 from seqfit.errors import RunError
 from seqfit.rundir import Run, RunWriter, files
-from seqfit.rundir.run import nearby_runs, read_records
+from seqfit.rundir.run import is_being_written, nearby_runs, read_records
 
 
 @pytest.fixture
@@ -91,3 +91,19 @@ def test_a_run_killed_while_it_swapped_checkpoints_still_has_the_old_one(run: Ru
     (run.path / "checkpoint").mkdir()
     assert run.checkpoint == run.path / "checkpoint"
     assert repr(run) == f"Run('{run.path}', finished)"
+
+
+def test_a_run_is_being_written_as_long_as_its_lock_is_held(tmp_path: Path) -> None:
+    writer = RunWriter.create(tmp_path / "run")
+    assert is_being_written(tmp_path / "run")
+    writer.close()
+    assert not is_being_written(tmp_path / "run")
+    os.unlink(tmp_path / "run" / files.LOCK)
+    assert not is_being_written(tmp_path / "run")
+
+
+def test_looking_at_a_lock_does_not_keep_it(tmp_path: Path) -> None:
+    RunWriter.create(tmp_path / "run").close()
+    is_being_written(tmp_path / "run")
+    (tmp_path / "run" / files.MANIFEST).write_text("{}")
+    RunWriter.reopen(tmp_path / "run").close()
