@@ -6,6 +6,9 @@ from typing import Annotated
 
 import typer
 
+from seqfit.errors import RecipeError, complain
+from seqfit.units import parse_bytes
+
 RecipeArgument = Annotated[
     str,
     typer.Argument(
@@ -22,3 +25,13 @@ OverridesArgument = Annotated[
         "(quote it: some shells expand ~).",
     ),
 ]
+
+
+def parse_limit(text: str | None) -> int | None:
+    """What --memory-limit says, in bytes."""
+    try:
+        return None if text is None else parse_bytes(text)
+    except ValueError as error:
+        raise RecipeError(
+            complain(f"--memory-limit is '{text}'", "it is a size in bytes", "Write it as 4GiB or 4096MiB")
+        ) from error

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqfit.cli.arguments import OverridesArgument
+from seqfit.cli.arguments import OverridesArgument, parse_limit
 from seqfit.cli.track import Tool
 from seqfit.errors import RecipeError, complain
 
@@ -120,17 +120,7 @@ def _tell(submitted: Submitted) -> None:
 
 def _check_limit(memory_limit: str | None, *, on_gpus: bool) -> None:
     """As training would refuse it, hours later."""
-    from seqfit.units import parse_bytes
-
-    if memory_limit is None:
-        return
-    try:
-        parse_bytes(memory_limit)
-    except ValueError as error:
-        raise RecipeError(
-            complain(f"--memory-limit is '{memory_limit}'", "it is a size in bytes", "Write it as 4GiB or 4096MiB")
-        ) from error
-    if on_gpus:
+    if parse_limit(memory_limit) is not None and on_gpus:
         raise RecipeError(
             complain(
                 "--memory-limit is given for a job on GPUs",

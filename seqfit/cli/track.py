@@ -26,16 +26,7 @@ def command(
 
     Sending a run again adds what is new and nothing twice. 'seqfit train ... --track TOOL' follows a run as it goes.
     """
-    from functools import partial
+    from seqfit.track.run import track
 
-    from seqfit.track.export import Following, export_runs, follow_runs
-    from seqfit.track.tracker import check_tool, open_tracker
-
-    check_tool(to)
-    opener = partial(open_tracker, to)
-    if follow:
-        sent = follow_runs([Following(run, opener, project, patience_seconds=patience) for run in runs])
-    else:
-        sent = export_runs(runs, opener, project)
-    for one in sent:
+    for one in track(*runs, to=to, project=project, follow=follow, patience_seconds=patience):
         print(f"{one.folder} ({one.status}): {one.records} records -> {one.place}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqfit.cli.arguments import OverridesArgument
+from seqfit.cli.arguments import OverridesArgument, parse_limit
 from seqfit.cli.track import ProjectOption, Tool
 from seqfit.errors import RecipeError, complain
 from seqfit.recipe.schema import Recipe
@@ -105,7 +105,7 @@ def command(
 
         words = [*(overrides or []), *more]
         same = _repeat(recipe, words, folder, data, task, model, memory_limit, resume=resume)
-        with _follow(folder, track, project):
+        with _follow(folder, track if place.number == 0 else None, project):  # of several machines the first one's
             launch(same, folder, place, max_restarts=max_restarts, grace_seconds=grace)
         return
     with _follow(folder, track, project):
@@ -115,7 +115,7 @@ def command(
             name=name,
             out=folder,
             resume=resume,
-            memory_limit_bytes=_parse_limit(memory_limit),
+            memory_limit_bytes=parse_limit(memory_limit),
             view=choose_view(),
         )
     if not is_first():
@@ -168,23 +168,17 @@ def _repeat(
     return ["train", *words, *given, *(["--resume"] if resume else []), *trust]
 
 
-def _parse_limit(text: str | None) -> int | None:
-    from seqfit.units import parse_bytes
-
-    try:
-        return None if text is None else parse_bytes(text)
-    except ValueError as error:
-        raise RecipeError(
-            complain(f"--memory-limit is '{text}'", "it is a size in bytes", "Write it as 4GiB or 4096MiB")
-        ) from error
-
-
 def _follow(folder: Path, tool: Tool | None, project: str) -> AbstractContextManager[object]:
     from seqfit.launch.local import is_first
 
-    if tool is None or not is_first():  # one follower of a run, however many processes it has
+    if tool is None:
         return nullcontext()
     from seqfit.track.beside import Beside
+    from seqfit.track.tracker import check_tool
+
+    check_tool(tool)  # in every process: the others would wait for a first one that never comes
+    if not is_first():
+        return nullcontext()
 
     return Beside(folder, tool, project, tell=lambda message: print(f"tracking: {message}", file=sys.stderr))
 

@@ -67,7 +67,8 @@ def read_accelerate_file(path: Path) -> AccelerateFile:
             )
         )
     overrides, ignored = [], _find_ignored(content)
-    way = _WAYS[kind]
+    stage = (content.get("deepspeed_config") or {}).get("zero_stage", 2)
+    way = "ddp" if kind == "DEEPSPEED" and stage == 0 else _WAYS[kind]  # ZeRO-0 shards nothing
     if way is not None:
         overrides.append(f"strategy.parallel={way}")
     if content.get("use_cpu"):
@@ -77,7 +78,7 @@ def read_accelerate_file(path: Path) -> AccelerateFile:
         overrides.append(f"strategy.precision={precision}")
     elif precision != "no":
         ignored.append(f"mixed_precision: {precision} (seqfit has bf16 and fp16)")
-    for more, left in (_read_fsdp(content.get("fsdp_config") or {}), _read_deepspeed(kind, content)):
+    for more, left in (_read_fsdp(kind, content), _read_deepspeed(kind, content)):
         overrides += more
         ignored += left
     return AccelerateFile(_read_place(path, content), overrides, ignored)
@@ -125,7 +126,10 @@ def _find_ignored(content: Mapping[str, Any]) -> list[str]:
     return [f"{name}: {value}" for name, value in strange.items() if _NO_MEANING.get(name, ...) != value]
 
 
-def _read_fsdp(part: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+def _read_fsdp(kind: str, content: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    part = content.get("fsdp_config") or {}
+    if kind != "FSDP":
+        return [], [f"fsdp_config (distributed_type is {kind})"] if part else []
     overrides = []
     if part.get("fsdp_offload_params"):
         overrides.append("strategy.offload=true")
@@ -143,13 +147,13 @@ def _read_deepspeed(kind: str, content: Mapping[str, Any]) -> tuple[list[str], l
         return [], [f"deepspeed_config (distributed_type is {kind})"] if part else []
     overrides, ignored = _choose_sharding(part.get("zero_stage", 2))
     for name, value in part.items():
-        if name == "zero_stage" and value in _STAGES:
+        if name == "zero_stage" and value in (0, *_STAGES):
             continue
         if name in ("offload_optimizer_device", "offload_param_device") and value == "cpu":
             overrides.append("strategy.offload=true")
         elif name == "gradient_clipping" and isinstance(value, int | float):
             overrides.append(f"train.clip_norm={value or 'null'}")  # DeepSpeed's 0 is no clipping
-        elif value not in ("none", None, False):
+        elif value not in ("none", None) and value is not False:
             ignored.append(f"deepspeed_config.{name}: {value}")
     return list(dict.fromkeys(overrides)), ignored
 

@@ -185,10 +185,10 @@ def join_world(device_type: str) -> Iterator[World]:
     _set_meeting_place(found)
     try:
         yield _meet(found, on_gpu=on_gpu)
-    except Exception as error:
+    except BaseException as error:  # a second Ctrl-C leaves in the middle of an exchange, too
         if on_gpu:
             _abort_exchanges()
-        if is_lost_peer(error):
+        if isinstance(error, Exception) and is_lost_peer(error):
             raise explain_lost_peer(error) from error
         raise
     if dist.is_initialized():  # after an error the others may never come to this

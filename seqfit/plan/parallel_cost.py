@@ -4,7 +4,7 @@ In: the parts of one GPU's step and its work. Out: the memory of each GPU and th
 
     way             weights   gradients   state   activations      sent in a step, each GPU
     ddp             W         G           S       of 1/n batch     2 (n-1)/n G, behind the backward but for its end
-    fsdp            W/n + 2b  G/n + b     S/n     of 1/n batch     3 (n-1)/n W    (b: the largest block's weights)
+    fsdp            W/n + 2b  G/n + b     S/n     of 1/n batch     (n-1)/n (2W + G), each micro-batch (b: largest block)
     pipeline        W/n       G/n         S/n     of 1/n layers    activations between stages; idle (n-1)/(m+n-1)
     offload         b         G           0       unchanged        W + G over PCIe; state stays on the host
     dataparallel    W         G           S       of 1/n batch     W to all, G to the first, which also gathers outputs

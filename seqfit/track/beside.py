@@ -38,8 +38,11 @@ class Beside:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115
 
     def __enter__(self) -> Self:
-        if not (self._folder / files.MANIFEST).is_file():  # otherwise another run is there, and training will refuse
+        if not (self._folder / files.MANIFEST).is_file():
             self._start()
+        else:  # a run that is gone on with, or another one, and training will refuse
+            later = f"seqfit track {self._folder} --to {self._tool}"
+            self._tell_user(f"'{self._folder}' is there already and is not followed; afterwards: {later}")
         return self
 
     def _start(self) -> None:

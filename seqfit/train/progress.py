@@ -113,8 +113,11 @@ class Progress:
         return tensors | {f"optimizer/{name}": tensor for name, tensor in state.items()}, values
 
 
-# Whose versions decide what a step computes.
-_PACKAGES = ("torch", "transformers", "seqfit", "peft", "bitsandbytes", "torchao", "deepspeed")
+def _find_packages(job: Job) -> list[str]:
+    """Whose versions decide what a step of this run computes."""
+    eight_bit = ["bitsandbytes", "torchao"] if job.strategy.optimizer == "8bit" else []
+    deepspeed = ["deepspeed"] if job.strategy.sharding != "fsdp2" else []
+    return ["torch", "transformers", "seqfit", "peft", *eight_bit, *deepspeed]
 
 
 def identify(job: Job) -> dict[str, Any]:
@@ -124,13 +127,13 @@ def identify(job: Job) -> dict[str, Any]:
     return {
         "data": job.data_fingerprint,
         "recipe": _hash(job.recipe.model_dump_json(exclude={"strategy"})),
-        "strategy": _hash(job.strategy.model_dump_json()),
+        "strategy": _hash(job.strategy.model_dump_json(exclude={"host_memory"})),  # which changes no number
         "device": torch.cuda.get_device_name(device) if on_gpu else torch.backends.cpu.get_cpu_capability(),
         "processes": job.step.way.world.size,
         "devices": torch.cuda.device_count() if on_gpu else None,
         "threads": None if on_gpu else torch.get_num_threads(),
         "precision": job.step.precision.name,
-        **{name: versions.get(name) for name in _PACKAGES},
+        **{name: versions.get(name) for name in _find_packages(job)},
         "frozen weights": job.frozen_bits,
     }
 

@@ -119,3 +119,15 @@ def test_what_can_not_be_followed_is_told_in_three_parts(tmp_path: Path, change:
 def test_an_unknown_entry_is_named(tmp_path: Path) -> None:
     file = read_accelerate_file(write(tmp_path, TWO + "dynamo_config:\n  dynamo_backend: INDUCTOR\nquantum: 3\n"))
     assert [text.split(":")[0] for text in file.ignored] == ["dynamo_config", "quantum"]
+
+
+def test_zero_of_stage_zero_shards_nothing(tmp_path: Path) -> None:
+    file = read_accelerate_file(write(tmp_path, DEEPSPEED.replace("zero_stage: 2", "zero_stage: 0")))
+    assert file.overrides[0] == "strategy.parallel=ddp"
+    assert not any("sharding" in text for text in file.overrides)
+
+
+def test_a_part_that_is_left_over_from_another_type_is_not_followed(tmp_path: Path) -> None:
+    file = read_accelerate_file(write(tmp_path, FSDP.replace("FSDP", "MULTI_GPU")))
+    assert file.overrides == ["strategy.parallel=ddp", "strategy.precision=bf16"]
+    assert file.ignored == ["fsdp_config (distributed_type is MULTI_GPU)"]

@@ -110,7 +110,7 @@ def meet(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeGroups], FakeGroups]:
     return use
 
 
-def fail_in(device_type: str, error: Exception) -> None:
+def fail_in(device_type: str, error: BaseException) -> None:
     with join_world(device_type):
         raise error
 
@@ -126,6 +126,13 @@ def test_after_an_error_what_gpus_exchange_is_aborted(meet: Callable[[FakeGroups
     groups = meet(FakeGroups())
     with pytest.raises(ValueError, match="on fire"):
         fail_in("cuda", ValueError("on fire"))
+    assert groups.done == ["met by cpu:gloo,cuda:nccl", "aborted"]
+
+
+def test_an_interrupt_aborts_what_gpus_exchange_too(meet: Callable[[FakeGroups], FakeGroups]) -> None:
+    groups = meet(FakeGroups())
+    with pytest.raises(KeyboardInterrupt):
+        fail_in("cuda", KeyboardInterrupt())
     assert groups.done == ["met by cpu:gloo,cuda:nccl", "aborted"]
 
 

@@ -75,10 +75,12 @@ def test_a_program_that_does_not_start_stops_nothing(tmp_path: Path, monkeypatch
     assert told[0].startswith("nothing is sent to tensorboard: [Errno 2]")
 
 
-def test_a_directory_that_holds_another_run_is_left_alone(run_path: Path, tmp_path: Path) -> None:
-    with Beside(run_path, "tensorboard", "p", print):
+def test_a_directory_that_holds_a_run_already_is_left_alone_and_that_is_told(run_path: Path, tmp_path: Path) -> None:
+    told: list[str] = []
+    with Beside(run_path, "tensorboard", "p", told.append):
         pass
     assert not (tmp_path / "logs").exists()
+    assert f"seqfit track {run_path} --to tensorboard" in told[0]
 
 
 def test_a_run_that_never_began_leaves_nothing(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -16,6 +17,8 @@ from safetensors.torch import load_file
 import seqfit
 from seqfit.errors import RunError, Stopped
 from seqfit.model.freezing import sum_frozen_bits
+from seqfit.recipe.load import dump_recipe, load_recipe
+from seqfit.rundir import files
 from seqfit.rundir.run import Run
 from seqfit.train.snapshot import Damaged, find_snapshots, load_snapshot
 from seqfit.train.view import Silent
@@ -228,11 +231,28 @@ def make_copy(tmp_path: Path) -> Callable[[Path], Path]:
     return copy
 
 
+def test_where_freed_memory_goes_is_no_other_training(drops: Recipe, undisturbed: Undisturbed, tmp_path: Path) -> None:
+    whole = undisturbed(drops)
+    stopped = stop(drops, tmp_path / "run", 3)
+    again = load_recipe(stopped.path / files.RECIPE).model_copy(update={"strategy": {"host_memory": "return"}})
+    (stopped.path / files.RECIPE).write_text(dump_recipe(again))
+    assert_same_ending(whole, seqfit.train(stopped.path, resume=True))
+
+
 def test_another_recipe_is_refused(drops: Recipe, tmp_path: Path) -> None:
     stop(drops, tmp_path / "run", 3)
     drops["train"]["learning_rate"] = 0.5
     with pytest.raises(RunError, match="recipe or its overrides differ"):
         seqfit.train(drops, out=tmp_path / "run", resume=True)
+
+
+def test_a_run_that_goes_on_has_not_ended(drops: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = stop(drops, tmp_path / "run", 3)
+    assert stopped.manifest["ended"] is not None
+    monkeypatch.setattr(importlib.import_module("seqfit.train.run"), "_train", lambda *_: None)
+    manifest = seqfit.train(stopped.path, resume=True).manifest
+    assert manifest["status"] == "running"
+    assert manifest["ended"] is None
 
 
 def test_a_finished_run_is_not_resumed(drops: Recipe, tmp_path: Path) -> None:
