@@ -27,7 +27,10 @@ def command(
     watch: Annotated[
         bool, typer.Option("--watch", help="Serve the page on this machine and keep it up to date; Ctrl-C ends it.")
     ] = False,
-    port: Annotated[int | None, typer.Option("--port", metavar="N", help="For --watch; default: any free one.")] = None,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", metavar="N", min=0, max=65535, help="For --watch; default: any free one."),
+    ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="For --watch: do not open the browser.")] = False,
 ) -> None:
     """Write one HTML page about a run, several runs or a comparison. It needs nothing else to be read."""

@@ -35,7 +35,7 @@ class Track:
             rate = number(record, "tokens_per_second") or 0.0
             self._tokens.append(self._tokens[-1] + rate * record["step_seconds"] * (record["step"] - before))
         self._start = _find_start(run)
-        self._pauses = list(_find_pauses(run))
+        self._pauses = list(find_pauses(run))
 
     def place(self, record: Record, axis: Axis) -> float:
         """Where a step's or an evaluation's record stands."""
@@ -67,12 +67,14 @@ def _find_start(run: ShownRun) -> float:
     return 0.0 if first is None else first["time"] - first["step_seconds"] * first["step"]
 
 
-def _find_pauses(run: ShownRun) -> Iterable[tuple[float, float]]:
-    """When the run was resumed, and for how many seconds nothing had been recorded before that."""
+def find_pauses(run: ShownRun) -> Iterable[tuple[float, float]]:
+    """When the run was resumed, and for how many seconds nothing had happened before that: no record, no resume."""
     given = run.manifest.get("resumed")
-    resumed = [moment for moment in given if isinstance(moment, int | float)] if isinstance(given, list) else []
-    records = [*run.steps(), *run.evaluations(), *run.telemetry()] if resumed else []
-    times = sorted(record["time"] for record in records)
+    moments = [number({"time": moment}, "time") for moment in given] if isinstance(given, list) else []
+    resumed = sorted({moment for moment in moments if moment is not None})
+    evaluations = [record for records in run.by_split.values() for record in records]
+    records = [*run.steps(), *evaluations, *run.telemetry()] if resumed else []
+    times = sorted([*(record["time"] for record in records), *resumed])
     for moment in resumed:
-        before = times[bisect.bisect_left(times, moment) - 1] if times and times[0] < moment else moment
+        before = times[bisect.bisect_left(times, moment) - 1] if times[0] < moment else moment
         yield moment, moment - before

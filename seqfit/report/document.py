@@ -43,8 +43,10 @@ def figure(
 ) -> Html:
     """A figure with its title and its buttons.
 
-    `name` is what its pictures are called as files. `choices` are the same chart over other x axes, by the word on
-    their button; `drawn` is shown first. It may be among them, else the title of its x axis is the word on its button.
+    `name` is what its pictures are called as files, in small letters, digits and hyphens: it may be that of a score,
+    which whoever wrote the records has chosen, and must not name another folder. `choices` are the same chart over
+    other x axes, by the word on their button; `drawn` is shown first. It may be among them, else the title of its
+    x axis is the word on its button.
     """
     others = dict(choices or {})
     word = next((word for word, chart in others.items() if chart is drawn), _axis_title(drawn))
@@ -54,7 +56,7 @@ def figure(
     caption = element("figcaption", element("b", title), element("span", note, class_="note"), _buttons(title, data))
     plot = element("div", class_="plot", role="img", aria_label=title)
     script = element("script", Html(written), type="application/json")
-    return element("figure", caption, plot, script, data_name=name or _file_name(title))
+    return element("figure", caption, plot, script, data_name=_file_name(name or title))
 
 
 def figures(drawn: Sequence[Html]) -> Html:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from seqfit.report.elements import Html, badge, section, swatch, table, tile, tiles
 from seqfit.report.reading import inner, number
-from seqfit.report.run_summary import Summary, find_best, summarise_run, summarise_runs
+from seqfit.report.run_summary import Summary, find_best, peaks_count_tensors, summarise_run, summarise_runs
 from seqfit.report.shown_run import ShownRun, title_of, value_of, write_score
 from seqfit.report.subject import Subject
 from seqfit.report.verdict import find_differences
@@ -68,7 +68,7 @@ def _cost_tiles(run: ShownRun) -> list[Html]:
 def _compare_ways(subject: Subject) -> Html:
     differing = find_differences(subject)
     fields = list(differing)[:_MOST_FIELDS]
-    score = subject.runs[0].score
+    score, tensors = subject.runs[0].score, peaks_count_tensors(subject.runs)
     rows: list[list[object]] = []
     for place, (way, runs) in enumerate(subject.ways.items()):
         states = list(dict.fromkeys(run.state for run in runs))
@@ -78,12 +78,12 @@ def _compare_ways(subject: Subject) -> Html:
                 swatch(subject.colour(way), way),
                 badge(", ".join(states), "plain"),
                 *told,
-                *_cost_cells(summarise_runs(runs), score),
+                *_cost_cells(summarise_runs(runs, score=score, tensors=tensors), score),
             ]
         )
     heads = ["way", "", *fields, f"best {title_of(score)}", "loss", "time", "a step", "tokens/s", "peak memory"]
     more = len(differing) - len(fields)
-    means = "Means over the seeds of a way. " if len(subject.runs) > len(subject.ways) else ""
+    means = "Means over the runs of a way. " if len(subject.runs) > len(subject.ways) else ""
     note = means + (f"{more} more fields differ." if more > 0 else "")
     return section("The runs", table(heads, rows), note=note.strip())
 

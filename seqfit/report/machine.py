@@ -128,9 +128,10 @@ def _host_line(run: ShownRun, track: Track, field: str) -> list[tuple[float, flo
 
 
 def _choose_gpus(run: ShownRun) -> dict[int, str]:
-    """Number -> name of those that trained; of all where that is not known. NVML puts 'GPU-' before CUDA's UUIDs."""
+    """Number -> name of those that trained; of all where that is not known, as where several processes were launched:
+    the manifest is the first one's. NVML puts 'GPU-' before CUDA's UUIDs."""
     given = (run.sensors() or {}).get("gpus", [])
-    uuid = inner(run.manifest, "hardware").get("uuid")
+    uuid = None if run.manifest.get("launch") else inner(run.manifest, "hardware").get("uuid")
     names = {gpu["gpu"]: f"{gpu['name']} ({gpu['gpu']})" for gpu in given}
     trained = {gpu["gpu"] for gpu in given if uuid and (gpu["uuid"] or "").endswith(uuid)}
     return {number: name for number, name in names.items() if not trained or number in trained}

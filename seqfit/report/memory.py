@@ -18,12 +18,13 @@ from seqfit.report.bars import bars_height, draw_stacks
 from seqfit.report.document import figure, figures
 from seqfit.report.elements import Html, section, table
 from seqfit.report.reading import inner, number
-from seqfit.report.run_summary import counts_tensors, measured_peak, summarise_runs
+from seqfit.report.run_summary import counts_tensors, measured_peak, peaks_count_tensors, summarise_runs
 from seqfit.report.shown_run import ShownRun
 from seqfit.report.subject import HERE, Subject
 from seqfit.units import format_bytes
 
 _MEASURED, _WHOLE, _ALLOCATOR = "measured", "predicted as a whole", "what the allocator adds"
+_ALLOCATED = "allocated"  # of what the allocator reserved
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class _Peak:
     parts: dict[str, float]  # predicted; empty where nothing is
     measured: float | None
     measured_is: str
-    is_comparable: bool  # the measured peak is one of tensors, as the predicted one is
+    is_comparable: bool  # measured is what was predicted
 
     @property
     def predicted(self) -> float | None:
@@ -59,8 +60,17 @@ def show_memory(subject: Subject) -> Html | None:
 
 def _say_what(peaks: list[_Peak]) -> str:
     if not any(peak.parts for peak in peaks):
-        return "Nothing was predicted (SEQFIT_FORECAST=off, or an older run)."
-    if any(peak.parts and peak.measured is not None and not peak.is_comparable for peak in peaks):
+        return (
+            "Nothing was predicted: several processes, a card that is not in the table, SEQFIT_FORECAST=off, or an "
+            "older run."
+        )
+    others = [peak for peak in peaks if peak.parts and peak.measured is not None and not peak.is_comparable]
+    if any(peak.measured_is == _ALLOCATED for peak in others):
+        return (
+            "Predicted is all that the card holds, with CUDA's context and what the allocator reserves; allocated is a "
+            "part of it, so they can't be compared."
+        )
+    if others:
         return (
             "Predicted are tensors alone; resident memory has Python and its libraries, too, so they can't be compared."
         )
@@ -71,9 +81,12 @@ def _list_peaks(subject: Subject) -> Iterator[_Peak]:
     if subject.comparison is not None:
         yield from map(_peak_of_standing, subject.comparison.standings)
         return
+    tensors = peaks_count_tensors(subject.runs)
     for way, runs in subject.ways.items():
-        measured = summarise_runs(runs).peak_bytes
-        yield _Peak(way, _parts_of(runs[0]), measured, measured_peak(runs[0])[1], counts_tensors(runs[0]))
+        measured = summarise_runs(runs, tensors=tensors).peak_bytes
+        measured_is = measured_peak(runs[0], tensors=tensors)[1]
+        is_comparable = counts_tensors(runs[0], tensors=tensors)
+        yield _Peak(way, _parts_of(runs[0]), measured, measured_is, is_comparable)
 
 
 def _parts_of(run: ShownRun) -> dict[str, float]:
@@ -97,7 +110,8 @@ def _peak_of_standing(standing: Standing) -> _Peak:
     predicted = next((found.peak_bytes for found in standing.predictions if found.target == HERE), None)
     parts = {_WHOLE: float(predicted)} if predicted else {}
     said = "–" if name is None else name.removesuffix("_bytes")
-    return _Peak(standing.entrant.name, parts, measured, said, name in ("allocated_bytes", "reserved_bytes"))
+    is_comparable = name == "allocated_bytes" and "reserved_bytes" not in standing.figures
+    return _Peak(standing.entrant.name, parts, measured, said, is_comparable)
 
 
 def _stack(peaks: list[_Peak]) -> dict[str, dict[str, float]]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from seqfit.compare.records import MATRIX, REPORT
-from seqfit.errors import SeqfitError
+from seqfit.errors import RunError, SeqfitError, TrainingFailed, complain
 from seqfit.report.advice import show_advice
 from seqfit.report.breakdown import show_breakdown
 from seqfit.report.curves import show_curves
@@ -72,8 +72,18 @@ def report(run_or_paths: Run | str | Path | Sequence[str | Path], out: Path | No
             Run(path)  # which says what is missing
     title, parts = build_parts(paths)
     written = out or _choose_place(paths)
-    written.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(written, render_page(title, parts))
+    page = render_page(title, parts)
+    try:
+        written.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(written, page)
+    except (OSError, ValueError, TrainingFailed) as error:  # ValueError: '.' has no name, and a name no NUL
+        raise RunError(
+            complain(
+                f"'{written}' can't be written ({_say_why(error)})",
+                "a page is one file, by default in the run itself",
+                "Choose another with seqfit report --out FILE",
+            )
+        ) from error
     return written
 
 
@@ -82,6 +92,12 @@ def build_parts(paths: Sequence[Path]) -> tuple[str, list[Html]]:
     subject = read_subject(paths)
     parts = [_build(name, build, subject) for name, build in _PARTS.items()]
     return f"{subject.title} · seqfit", [part for part in parts if part is not None]
+
+
+def _say_why(error: Exception) -> str:
+    """What the system said, which a failure of the writer has as its cause."""
+    cause = error.__cause__ if isinstance(error, TrainingFailed) else error
+    return str(getattr(cause, "strerror", None) or cause)
 
 
 def _list_paths(given: Run | str | Path | Sequence[str | Path]) -> list[Path]:

@@ -14,7 +14,7 @@ from seqfit.compare.records import Comparison
 from seqfit.report.document import figure, figures
 from seqfit.report.elements import Html, section
 from seqfit.report.points import Point, draw_points, find_front
-from seqfit.report.run_summary import summarise_runs
+from seqfit.report.run_summary import counts_tensors, peaks_count_tensors, summarise_runs
 from seqfit.report.subject import HERE, Subject, device_of
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 def show_pareto(subject: Subject) -> Html | None:
     """The chart, where there are at least two points to compare."""
-    by_device = _list_points(subject)
-    by_device = {device: points for device, points in by_device.items() if len({point.name for point in points}) > 1}
+    listed = _list_points(subject)
+    by_device = {device: points for device, points in listed.items() if len({point.name for point in points}) > 1}
     if not by_device:
         return None
     charts: dict[str, go.Figure] = {device: draw_points(points) for device, points in by_device.items()}
@@ -32,7 +32,7 @@ def show_pareto(subject: Subject) -> Html | None:
     has_predicted = any(point.is_predicted for points in by_device.values() for point in points)
     note = "best: up and to the left" + ("; filled: measured, hollow: predicted" if has_predicted else "")
     chart = figure(charts[first], "Memory and throughput", note, name="pareto", choices=charts)
-    measured = [point for point in by_device.get(HERE, []) if not point.is_predicted]
+    measured = [point for point in listed[HERE] if not point.is_predicted]
     return section("What it costs", figures([chart]), note=_say_front(measured, subject))
 
 
@@ -52,8 +52,9 @@ def _list_points(subject: Subject) -> dict[str, list[Point]]:
 
 
 def _points_of_runs(subject: Subject) -> Iterator[Point]:
+    tensors = peaks_count_tensors(subject.runs)
     for way, runs in subject.ways.items():
-        summary = summarise_runs(runs)
+        summary = summarise_runs(runs, tensors=tensors)
         if summary.peak_bytes and summary.tokens_per_second:
             yield Point(way, summary.peak_bytes, summary.tokens_per_second, subject.colour(way))
 
@@ -67,8 +68,10 @@ def _measured_points(subject: Subject, comparison: Comparison) -> Iterator[Point
 
 
 def _say_front(measured: list[Point], subject: Subject) -> str:
-    if len(measured) < 2:
+    if not measured:
         return "Predicted only: nothing was measured here."
+    if len(measured) == 1:
+        return f"Measured here is {measured[0].name} alone. {_say_memory(subject)}".strip()
     front = [point.name for point in find_front(measured)]
     others = [point.name for point in measured if point.name not in front]
     said = f"Beaten by no other: {', '.join(front)}."
@@ -80,7 +83,10 @@ def _say_front(measured: list[Point], subject: Subject) -> str:
 def _say_memory(subject: Subject) -> str:
     """A process's memory and that of tensors are two things, and a chart must say which it has."""
     if subject.comparison is None:
-        return ""
+        tensors = peaks_count_tensors(subject.runs)
+        if all(counts_tensors(run, tensors=tensors) for run in subject.runs):
+            return "Memory is that of tensors."
+        return "Memory is that of the processes: not every run has counted its tensors."
     kinds = {choose_memory(standing.figures) for standing in subject.comparison.standings} - {None}
     has_predictions = any(standing.predictions for standing in subject.comparison.standings)
     if kinds == {"resident_bytes"} and has_predictions:

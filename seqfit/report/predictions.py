@@ -23,11 +23,14 @@ SHOWN = 50
 OPENED = 10  # of them without a click
 SIDE_BY_SIDE = 10  # rows of several runs
 _NO_ANSWER = "(no answer)"
+_NOT_EVALUATED = "No split was evaluated: seqfit evaluate RUN shows ten answers with their references."
 _VERDICTS = {"qa": ("squad", "em"), "classify": ("accuracy", "accuracy"), "math": ("numeric", "numeric_em")}
 
 
 def show_answers(subject: Subject) -> Html | None:
-    """Of every split that was evaluated afterwards."""
+    """Of every split that was evaluated afterwards; where none was, how to get them."""
+    if subject.runs and not any(run.evaluated for run in subject.runs):
+        return section("Answers", note=_NOT_EVALUATED)
     if subject.single is not None:
         run, recipe = subject.single, subject.single.known_recipe
         if recipe is None:

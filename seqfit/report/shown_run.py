@@ -26,14 +26,16 @@ from seqfit.rundir.run import Run, is_being_written
 from seqfit.tasks import build_task
 
 DIED = "died"
+_PROFILE = f"{files.PROFILE}/summary.json"
 
 
 class ShownRun(Run):
     """A run whose files are read once and tolerantly."""
 
-    def __init__(self, path: str | Path, name: str = "") -> None:
+    def __init__(self, path: str | Path, name: str = "", resume: str = "") -> None:
         super().__init__(path)
         self.name = name or self.path.resolve().name
+        self._resume = resume or f"seqfit train {self.path} --resume"  # the command
         self._lines: dict[str, Lines] = {}  # by file: a page shows one moment of a run that goes on
 
     @cached_property
@@ -102,11 +104,14 @@ class ShownRun(Run):
 
     @cached_property
     def by_split(self) -> dict[str, list[dict[str, Any]]]:
-        """The evaluations of each split while training; one scored afterwards is shown from its own file."""
+        """The evaluations of each split while training; one scored afterwards is shown from its own file. Training's
+        steps rise: a record no further than the one before it is of `seqfit evaluate`, and has the time of that."""
         by_split: dict[str, list[dict[str, Any]]] = {}
         for record in self.evaluations():
-            if record["split"] == "validation" or record["split"] not in self.evaluated:
-                by_split.setdefault(record["split"], []).append(record)
+            split = record["split"]
+            before = by_split[split][-1]["step"] if split in by_split else -1
+            if record["step"] > before and (split == "validation" or split not in self.evaluated):
+                by_split.setdefault(split, []).append(record)
         return by_split
 
     @cached_property
@@ -127,12 +132,15 @@ class ShownRun(Run):
             return []
         return [
             f"its manifest says running, but no process writes it: it was killed, or its machine went down. "
-            f"seqfit train {self.path} --resume goes on"
+            f"{self._resume} goes on"
         ]
 
     def _say_damage(self) -> list[str]:
-        objects = [files.MANIFEST, files.SENSORS, *map(files.evaluation, SPLITS)]
+        evaluations = [files.evaluation(split, before=before) for split in SPLITS for before in (False, True)]
+        objects = [files.MANIFEST, files.SENSORS, *evaluations]
         gaps = [gap for name in objects if (gap := read_object(self.path / name)[1])]
+        if damage := read_object(self.path / _PROFILE)[1]:
+            gaps.append(f"{files.PROFILE}/{damage}")
         for name in (files.STEPS, files.EVALUATIONS, files.EVENTS, files.TELEMETRY):
             gaps += self._read(name).gaps
         if self.known_recipe is None:

@@ -12,6 +12,7 @@ Nothing here fails on a place that is not what it will be: a page that is served
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ from seqfit.compare.folder import load_matrix, read_results
 from seqfit.compare.records import MATRIX, RESULTS, RUNS, Comparison, Trial
 from seqfit.errors import SeqfitError
 from seqfit.report.charts import ACCENT, series_colour, series_dash
-from seqfit.report.reading import Record, read_object
+from seqfit.report.reading import Record, inner, read_object
 from seqfit.report.shown_run import ShownRun
 from seqfit.rundir import files
 
@@ -74,23 +75,24 @@ class Subject:
 
 
 def read_subject(paths: Sequence[Path]) -> Subject:
-    """Everything that is there."""
+    """Everything that is there, once."""
+    paths = _drop_repeated(paths)
     compared = [path for path in paths if (path / MATRIX).is_file()]
     if len(paths) == 1 and compared:
         return _read_comparison(paths[0])
-    runs: list[ShownRun] = []
+    places: list[Path] = []
     scalings: list[Record] = []
     gaps: list[str] = []
     for path in paths:
         found = list(find_runs(path))
-        runs += [run for place in found if (run := open_run(place)) is not None]
+        places += found
         scaling, damage = read_object(path / SCALING)
         scalings += [scaling] if scaling else []
         if path in compared:
             gaps.append(f"the tables of '{path}' are on its own page: of several places the runs alone are shown")
         if damage or not (found or scaling):
             gaps.append(damage or f"'{path}' holds no run yet")
-    runs = _name_apart(runs)
+    runs = _name_apart([run for place in _drop_repeated(places) if (run := open_run(place)) is not None])
     title = f"{len(runs)} runs" if len(runs) > 1 else runs[0].name if runs else paths[0].resolve().name
     return Subject(title, group_runs(runs), None, scalings, gaps)
 
@@ -104,10 +106,10 @@ def find_runs(path: Path) -> Iterator[Path]:
         yield from sorted(found.parent for found in folder.glob(f"*/{files.MANIFEST}"))
 
 
-def open_run(path: Path, name: str = "") -> ShownRun | None:
+def open_run(path: Path, name: str = "", resume: str = "") -> ShownRun | None:
     """None where it has just vanished."""
     try:
-        return ShownRun(path, name)
+        return ShownRun(path, name, resume)
     except SeqfitError:
         return None
 
@@ -117,21 +119,35 @@ def group_runs(runs: Sequence[ShownRun]) -> dict[str, list[ShownRun]]:
     groups: dict[str, list[ShownRun]] = {}
     for run in runs:
         groups.setdefault(repr(sorted(read_fields(run).items())), []).append(run)
-    return {
-        group[0].name if len(group) == 1 else f"{group[0].name} ({len(group)} seeds)": group
-        for group in groups.values()
-    }
+    return {_name_group(group): group for group in groups.values()}
+
+
+def _name_group(group: Sequence[ShownRun]) -> str:
+    if len(group) == 1:
+        return group[0].name
+    return f"{group[0].name} ({len(group)} {'seeds' if differ_in_seed(group) else 'runs'})"
+
+
+def differ_in_seed(runs: Sequence[ShownRun]) -> bool:
+    """Whether no two have the same; one whose recipe can't be read has none."""
+    seeds = {run.known_recipe.seed for run in runs if run.known_recipe is not None}
+    return len(seeds) == len(runs)
 
 
 def read_fields(run: ShownRun) -> Fields:
-    """Recipe and strategy with dotted names, without what says nothing of the work: the seed and names."""
+    """Recipe and strategy with dotted names, without what says nothing of the work: the seed and names. And where it
+    ran, and how: another machine or precision is no other seed, nor are processes that were launched together."""
     recipe = run.known_recipe
     if recipe is None:
         return {"run": run.name}
     stated = recipe.model_dump(mode="json", exclude={"seed", "description", "strategy", "allow"})
     fields = {**_flatten(stated), **_flatten({"strategy": run.strategy_fields})}
     fields.pop("strategy.name", None)
-    return fields
+    return fields | {
+        "machine": inner(run.manifest, "hardware").get("name"),
+        "precision": run.manifest.get("precision"),
+        "launched": bool(run.manifest.get("launch")),
+    }
 
 
 def device_of(target: str) -> str:
@@ -147,12 +163,22 @@ def _flatten(value: Fields, before: str = "") -> Fields:
 
 
 def _name_apart(runs: Sequence[ShownRun]) -> list[ShownRun]:
-    """Two folders of one name, runs/a/1 and runs/b/1, are named by their parents as well."""
-    names = [run.name for run in runs]
-    for run in runs:
-        if names.count(run.name) > 1:
-            run.name = "/".join(run.path.resolve().parts[-2:])
+    """Folders of one name are named by as many of their parents as tell them apart: a/runs/1 and b/runs/1."""
+    parts = {run: run.path.resolve().parts for run in runs}
+    for length in range(2, max(map(len, parts.values()), default=0) + 1):
+        names = Counter(run.name for run in runs)
+        for run in runs:
+            if names[run.name] > 1:
+                run.name = "/".join(parts[run][-length:])
     return list(runs)
+
+
+def _drop_repeated(paths: Sequence[Path]) -> list[Path]:
+    """Each place once, as it was first given."""
+    first: dict[Path, Path] = {}
+    for path in paths:
+        first.setdefault(path.resolve(), path)
+    return list(first.values())
 
 
 def _read_comparison(folder: Path) -> Subject:
@@ -169,10 +195,11 @@ def _read_comparison(folder: Path) -> Subject:
         except (SeqfitError, OSError) as second:
             return Subject(folder.name, group_runs(list(_open_all(folder))), None, [], [*gaps, str(second)])
     ways: dict[str, list[ShownRun]] = {}
+    resume = f"seqfit compare {folder} --resume"
     for entrant in matrix.entrants:
         trials = [Trial(entrant.name, seed, repeat) for repeat in range(matrix.repeats) for seed in matrix.seeds]
         places = [folder / RUNS / trial.folder for trial in trials]
-        runs = [run for place in places if (run := open_run(place, place.name)) is not None]
+        runs = [run for place in places if (run := open_run(place, place.name, resume)) is not None]
         ways |= {entrant.name: runs} if runs else {}
     return Subject(matrix.name, ways, comparison, [], gaps)
 

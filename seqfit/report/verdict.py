@@ -13,9 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from seqfit.report.reading import number
-from seqfit.report.run_summary import Summary, counts_tensors, find_best, summarise_run, summarise_runs
+from seqfit.report.run_summary import (
+    Summary,
+    counts_tensors,
+    find_best,
+    peaks_count_tensors,
+    summarise_run,
+    summarise_runs,
+)
 from seqfit.report.shown_run import DIED, ShownRun, is_higher_better, title_of, value_of, write_score
-from seqfit.report.subject import Subject, read_fields
+from seqfit.report.subject import Subject, differ_in_seed, read_fields
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 
 _WORDS = {
@@ -51,11 +58,12 @@ def say_run(run: ShownRun) -> str:
 def say_runs(subject: Subject) -> str:
     """What differs, and who is best at what; no claim that they are comparable."""
     if len(subject.ways) == 1:
-        return f"{len(subject.runs)} runs that differ in nothing but their seeds."
+        but = " but their seeds" if differ_in_seed(subject.runs) else ""
+        return f"{len(subject.runs)} runs that differ in nothing{but}."
     differing = list(find_differences(subject))
     named = ", ".join(differing[:_NAMED_FIELDS]) + (" and more" if len(differing) > _NAMED_FIELDS else "")
-    summaries = {way: summarise_runs(runs) for way, runs in subject.ways.items()}
-    score = subject.runs[0].score
+    score, tensors = subject.runs[0].score, peaks_count_tensors(subject.runs)
+    summaries = {way: summarise_runs(runs, score=score, tensors=tensors) for way, runs in subject.ways.items()}
     bests = [
         _say_first(summaries, f"best {title_of(score)}", lambda one: one.score, is_higher_better(score), score),
         _say_first(summaries, "most tokens/s", lambda one: one.tokens_per_second, True, "tokens"),

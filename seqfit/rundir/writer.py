@@ -23,6 +23,9 @@ from seqfit.rundir.masking import mask_data, mask_text
 from seqfit.rundir.records import EvaluationRecord, EventRecord, StepRecord
 from seqfit.rundir.repair import cut_records
 
+_LOCK_ATTEMPTS = 20
+_LOCK_PAUSE_SECONDS = 0.01
+
 
 @contextmanager
 def told_failures(path: Path) -> Iterator[None]:
@@ -245,7 +248,7 @@ def _take_lock(path: Path) -> int:
     """A descriptor that holds the lock until it is closed; no process that is started from this one inherits it."""
     lock = os.open(path / files.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _wait_for_lock(lock)
     except OSError as error:
         os.close(lock)
         taken = isinstance(error, BlockingIOError)
@@ -258,6 +261,18 @@ def _take_lock(path: Path) -> int:
             )
         ) from error
     return lock
+
+
+def _wait_for_lock(descriptor: int) -> None:
+    """A page that looks whether the run is under way holds the lock for microseconds; a writer holds it for longer."""
+    for attempt in range(_LOCK_ATTEMPTS):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if attempt == _LOCK_ATTEMPTS - 1:
+                raise
+            time.sleep(_LOCK_PAUSE_SECONDS)
 
 
 def _sync(stream: TextIO) -> None:

@@ -161,7 +161,7 @@ def _go_on(run: Run, given: _Given, view: View, world: World) -> None:
             writer.forget_after(snapshot.step, evaluation_is_due=snapshot.facts["evaluation_is_due"])
         begins = "there is no snapshot: from the beginning" if snapshot is None else f"from step {snapshot.step}"
         writer.event("resume", f"goes on {begins}", step=0 if snapshot is None else snapshot.step)
-        writer.write_manifest(status="running", resumed=[*run.manifest.get("resumed", []), time.time()])
+        writer.write_manifest(status="running", ended=None, resumed=[*run.manifest.get("resumed", []), time.time()])
         _train(job, writer, view, lambda loop: loop.resume(snapshot, cuts))
 
 

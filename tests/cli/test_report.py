@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from seqfit.cli.main import main
+from seqfit.rundir import RunWriter
 
 
 @pytest.fixture
@@ -93,3 +94,30 @@ def test_what_is_not_there_yet_is_waited_for(asked: list[object], capsys: pytest
 def test_options_that_do_not_go_together_are_refused(options: list[str], asked: list[object]) -> None:
     assert main(["report", "runs/a", *options]) == 2
     assert asked == []
+
+
+@pytest.mark.parametrize("port", ["70000", "-1"])
+def test_a_port_that_there_is_not_is_refused(
+    port: str, asked: list[object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", "runs/a", "--watch", "--port", port]) == 2
+    assert asked == []
+    assert "'--port'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["folder", "file/page.html", "."])
+def test_a_page_that_cannot_be_written_is_an_error_that_names_the_option(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    writer = RunWriter.create(tmp_path / "run")
+    writer.write_manifest(status="finished")
+    writer.close()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("", "utf-8")
+    assert main(["report", "run", "--out", place]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.startswith(f"error: '{place}' can't be written (")
+    assert "--out FILE" in said
+    assert "--resume" not in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder", "run"]

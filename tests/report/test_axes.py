@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.report.axes import Track
+from seqfit.report.axes import Track, find_pauses
 from seqfit.report.shown_run import ShownRun
 from seqfit.rundir import files
 
@@ -40,6 +40,12 @@ def test_the_time_until_a_resume_is_no_work(
     started = ShownRun(run_path).manifest["started"]
     edit_manifest(run_path, resumed=[started + 400 + 9_000, "damaged"])
     assert Track(ShownRun(run_path)).place(ShownRun(run_path).steps()[-1], "minutes") == pytest.approx(before)
+
+
+def test_a_pause_with_two_resumes_counts_once(run_path: Path, edit_manifest: Callable[..., None]) -> None:
+    last = ShownRun(run_path).steps()[-1]["time"]
+    edit_manifest(run_path, resumed=[last + 100, last + 300])
+    assert list(find_pauses(ShownRun(run_path))) == [(last + 100, 100), (last + 300, 200)]
 
 
 def test_a_loss_that_is_no_number_leaves_a_gap(run_path: Path) -> None:

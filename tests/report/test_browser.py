@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -12,6 +13,10 @@ from xml.etree import ElementTree
 import plotly.graph_objects as go
 import pytest
 
+from seqfit.compare.folder import dump_results, read_results
+from seqfit.compare.quantities import QUANTITIES
+from seqfit.compare.records import Figure
+from seqfit.recipe.load import dump_recipe, load_recipe
 from seqfit.report.document import figure, figures, render_page
 from seqfit.report.elements import code, disclosure, element, section, table
 from seqfit.report.page import report
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 OpenTab = Callable[..., Any]
+PAPER_WIDTH = 695  # pixels of A4 upright between the margins in page.css
 
 
 def draw(axis: str, last: float = 4.0) -> go.Figure:
@@ -54,11 +60,17 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory, make_run: Callable[[Path], Path]) -> dict[str, Path]:
-    """The real pages, of one run and of ten."""
+def pages(
+    tmp_path_factory: pytest.TempPathFactory, make_run: Callable[[Path], Path], trained_run: Path
+) -> dict[str, Path]:
+    """The real pages, of one run, of ten ways, and of a run that was really trained."""
     folder = tmp_path_factory.mktemp("pages")
     runs = [make_run(folder / f"run-{number}") for number in range(10)]
-    return {"one": report(runs[0], folder / "one.html"), "ten": report(runs, folder / "ten.html")}
+    for number, run in enumerate(runs):
+        recipe = load_recipe(run / files.RECIPE, [f"train.learning_rate={number + 1}e-4"])
+        (run / files.RECIPE).write_text(dump_recipe(recipe), "utf-8")
+    subjects = {"one": runs[0], "ten": runs, "trained": trained_run}
+    return {name: report(subject, folder / f"{name}.html") for name, subject in subjects.items()}
 
 
 def lines_of(page: Page) -> list[int]:
@@ -76,7 +88,11 @@ def ground_of(page: Page) -> str:
     return page.evaluate("getComputedStyle(document.body).backgroundColor")
 
 
-@pytest.mark.parametrize("which", ["one", "ten"])
+def names_of(page: Page) -> list[str]:
+    return page.evaluate("[...document.querySelectorAll('figure')].map(figure => figure.dataset.name)")
+
+
+@pytest.mark.parametrize("which", ["one", "ten", "trained"])
 def test_a_page_draws_every_chart_asks_for_nothing_and_complains_of_nothing(
     which: str, pages: dict[str, Path], open_tab: OpenTab
 ) -> None:
@@ -86,9 +102,16 @@ def test_a_page_draws_every_chart_asks_for_nothing_and_complains_of_nothing(
     marks = lines_of(tab.page)
     assert len(marks) >= 4
     assert min(marks) > 0
+    expected = {"machine", "step-breakdown", "lengths-train-source"} if which == "trained" else {"loss"}
+    assert expected <= set(names_of(tab.page))
 
 
-@pytest.mark.parametrize("which", ["one", "ten"])
+def test_ten_ways_are_ten_entries_of_the_legend(pages: dict[str, Path], open_tab: OpenTab) -> None:
+    page = open_tab(pages["ten"].as_uri()).page
+    expect(page.locator('figure[data-name="f1"] .legendtext')).to_have_count(10)
+
+
+@pytest.mark.parametrize("which", ["one", "ten", "trained"])
 def test_a_phone_scrolls_downwards_only(which: str, pages: dict[str, Path], open_tab: OpenTab) -> None:
     page = open_tab(pages[which].as_uri(), viewport={"width": 390, "height": 844}).page
     assert page.evaluate("document.scrollingElement.scrollWidth") <= 390
@@ -104,6 +127,21 @@ def test_the_page_of_a_comparison_is_as_good(comparison_path: Path, tmp_path: Pa
     assert (tab.asked, tab.said) == ([address], [])
     assert min(lines_of(tab.page)) > 0
     assert tab.page.evaluate("document.scrollingElement.scrollWidth") <= 390
+
+
+def test_a_printed_comparison_of_all_quantities_fits_the_paper(
+    comparison_path: Path, tmp_path: Path, open_tab: OpenTab
+) -> None:
+    found = read_results(comparison_path)
+    names = [*QUANTITIES, "accuracy", "macro_f1"]
+    cells = {name: Figure((98.76, 98.76), 98.76, 1.0, 0.001, within_noise=True) for name in names}
+    standings = tuple(replace(one, figures=cells) if one.figures else one for one in found.standings)
+    dump_results(replace(found, standings=standings), comparison_path)
+    address = report(comparison_path, tmp_path / "comparison.html").as_uri()
+    page = open_tab(address, viewport={"width": PAPER_WIDTH, "height": 1000}).page
+    page.emulate_media(media="print")
+    assert page.locator(".standings th").count() > len(names)
+    assert page.evaluate("document.scrollingElement.scrollWidth") <= PAPER_WIDTH
 
 
 def test_ten_runs_are_one_small_file(pages: dict[str, Path]) -> None:
@@ -309,3 +347,20 @@ def test_a_watched_page_keeps_the_chosen_axis(
         assert page.locator("h2").all_text_contents() == ["New", "Curves", "End"]
         plot = page.locator(".plot")
         assert plot.evaluate("plot => [plot.marked, plot.data[0].y[2]]") == [True, 3.0]
+
+
+def test_a_watched_page_goes_on_after_a_drawing_that_failed(
+    tmp_path: Path, open_tab: OpenTab, make_run: Callable[[Path], Path]
+) -> None:
+    run = make_run(tmp_path / "a")
+    with serve_live([run]) as url:
+        page = open_tab(url).page
+        expect(page.locator(".live")).to_have_text("live")
+        page.evaluate("window.working = Plotly.react; Plotly.react = async () => { throw new Error('no room'); }; 0")
+        append_step(run, 0.2)
+        expect(page.locator(".live")).to_have_text("not up to date: no room")
+        page.evaluate("Plotly.react = window.working; 0")
+        append_step(run, 0.1)
+        expect(page.locator(".live")).to_have_text("live")
+        steps = (run / files.STEPS).read_text("utf-8").splitlines()
+        assert last_step(page) == json.loads(steps[-1])["step"]

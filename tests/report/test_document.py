@@ -73,6 +73,11 @@ def test_a_single_chart_has_no_choice_but_can_be_saved() -> None:
     assert 'data-name="peak-memory-gpu-0"' in shown
 
 
+@pytest.mark.parametrize(("name", "file"), [("../x", "x"), ("/tmp/x", "tmp-x"), ("a\\b", "a-b"), ("..", "figure")])
+def test_the_name_of_a_score_names_no_other_folder(name: str, file: str) -> None:
+    assert f'<figure data-name="{file}">' in figure(draw(), "Score", name=name)
+
+
 def test_numbers_have_six_digits_and_whole_ones_all() -> None:
     shown = data_of(figure(draw(x=[12_345_678, 2], y=[1 / 3, 1e-9 / 3]), "Loss"))
     trace = shown["step"]["data"][0]

@@ -50,6 +50,14 @@ def test_every_chart_is_a_file_over_each_of_its_axes(folder: Path) -> None:
     assert {path.name for path in folder.iterdir()} == expected
 
 
+def test_no_name_leads_out_of_the_folder(chromium: str, tmp_path: Path) -> None:
+    folder = tmp_path / "figures"
+    hostile = [figure(draw("../step"), "Score", name=name) for name in ("../x", str(tmp_path / "y"))]
+    export_figures("run", hostile, folder)
+    assert list(tmp_path.iterdir()) == [folder]
+    assert len(list(folder.iterdir())) == 5
+
+
 def test_an_svg_says_what_it_shows_in_light_colours_on_white(folder: Path) -> None:
     text = (folder / "loss-minutes.svg").read_text("utf-8")
     tree = ElementTree.fromstring(text)

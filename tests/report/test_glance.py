@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from seqfit.recipe.load import dump_recipe, load_recipe
 from seqfit.report.glance import show_glance
 from seqfit.report.subject import read_subject
 from seqfit.rundir import files
@@ -50,3 +51,16 @@ def test_long_values_are_known_by_their_ends(tmp_path: Path, make_run: Callable[
 
 def test_a_comparison_is_left_to_its_standings(comparison_path: Path) -> None:
     assert show_glance(read_subject([comparison_path])) is None
+
+
+def test_a_column_holds_one_score_and_one_kind_of_memory(
+    tmp_path: Path, make_run: Callable[[Path], Path], edit_manifest: Callable[..., None]
+) -> None:
+    runs = [make_run(tmp_path / name) for name in ("a", "b")]
+    recipe = load_recipe(runs[1] / files.RECIPE, ["eval.best=em"])
+    (runs[1] / files.RECIPE).write_text(dump_recipe(recipe), "utf-8")
+    edit_manifest(runs[1], forecast={"measured_peak_bytes": 2**30})
+    shown = str(show_glance(read_subject(runs)))
+    assert "best F1" in shown
+    assert shown.count("68.6") == 2
+    assert shown.count("3.1 GiB") == 2

@@ -74,6 +74,14 @@ def test_where_the_manifest_tells_which_gpu_trained_the_others_are_left_out(
     assert "temperature" not in shown  # the older card has not given one
 
 
+def test_of_several_processes_all_cards_are_shown(run_path: Path, add_telemetry: Add, edit_manifest: Add) -> None:
+    add_telemetry(run_path, TWO, {})
+    edit_manifest(run_path, hardware={"device": "cuda", "uuid": "bb"}, launch="here-1")
+    shown = str(show_machine(read_subject([run_path])))
+    assert "Tesla K80 (1)" in shown
+    assert "RTX 3090 (0)" in shown
+
+
 @pytest.mark.parametrize("reason", ["NVIDIA: no driver <library>"])
 def test_without_gpus_the_page_says_why(run_path: Path, reason: str, add_telemetry: Add) -> None:
     add_telemetry(run_path, [], {"gpus": reason})

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from seqfit.report.memory import show_memory
@@ -52,7 +53,7 @@ def test_a_forecast_that_was_not_taken_apart_is_one_hollow_bar(
 
 def test_without_a_forecast_the_page_says_so(run_path: Path) -> None:
     shown = str(show_memory(read_subject([run_path])))
-    assert "Nothing was predicted" in shown
+    assert "Nothing was predicted: several processes, a card that is not in the table" in shown
     assert "3.1 GiB" in shown  # the records' own
 
 
@@ -62,3 +63,31 @@ def test_a_comparison_shows_what_planning_says_of_this_machine(comparison_path: 
     assert "recompute, measured" in shown
     assert "ddp2, measured" not in shown
     assert "resident" in shown
+
+
+def test_beside_a_run_whose_tensors_nobody_counted_no_peak_is_held_against_its_prediction(
+    tmp_path: Path, make_run: Callable[[Path], Path], edit_manifest: Callable[..., None]
+) -> None:
+    runs = [make_run(tmp_path / name) for name in ("a", "b")]
+    edit_manifest(runs[0], forecast=FORECAST)
+    edit_manifest(runs[1], forecast={**FORECAST, "measured_peak_bytes": None}, precision="bf16")
+    shown = str(show_memory(read_subject(runs)))
+    assert shown.count("resident memory of the process") == 2
+    assert "4.4 GiB" not in shown
+    assert "%" not in shown.split("<tbody>")[1]
+
+
+def test_what_is_allocated_on_a_card_is_not_held_against_all_that_it_holds(comparison_path: Path) -> None:
+    subject = read_subject([comparison_path])
+    assert subject.comparison is not None
+    standing = subject.comparison.standings[0]
+    size = standing.figures["resident_bytes"]
+    on_gpu = replace(standing, figures={"allocated_bytes": size, "reserved_bytes": size})
+    on_cpu = replace(standing, figures={"allocated_bytes": size})
+    shown, compared = (
+        str(show_memory(replace(subject, comparison=replace(subject.comparison, standings=(one,)))))
+        for one in (on_gpu, on_cpu)
+    )
+    assert "allocated is a part of it, so they can&#x27;t be compared" in shown
+    assert "+60.0%" not in shown
+    assert "+60.0%" in compared

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from seqfit.report.pareto import show_pareto
@@ -34,3 +35,28 @@ def test_several_runs_are_placed_by_their_own_records(
     shown = str(show_pareto(read_subject(runs)))
     assert "Beaten by no other: b." in shown
     assert "2.0 GiB, 9000 tokens/s" in shown
+
+
+def test_the_memory_of_all_is_of_one_kind_and_the_page_says_which(
+    tmp_path: Path, make_run: Callable[[Path], Path], edit_manifest: Callable[..., None]
+) -> None:
+    runs = [make_run(tmp_path / name) for name in ("a", "b")]
+    (runs[1] / files.STRATEGY).write_text("precision: bf16\n")
+    edit_manifest(runs[0], forecast={"measured_peak_bytes": 2**30})
+    shown = str(show_pareto(read_subject(runs)))
+    assert "Memory is that of the processes: not every run has counted its tensors." in shown
+    assert "1.0 GiB, " not in shown
+    edit_manifest(runs[1], forecast={"measured_peak_bytes": 2**31})
+    shown = str(show_pareto(read_subject(runs)))
+    assert "Memory is that of tensors." in shown
+    assert "1.0 GiB, " in shown
+
+
+def test_one_that_was_measured_is_not_nothing(comparison_path: Path) -> None:
+    subject = read_subject([comparison_path])
+    assert subject.comparison is not None
+    first, *others = subject.comparison.standings
+    standings = (first, *(replace(standing, figures={}) for standing in others))
+    shown = str(show_pareto(replace(subject, comparison=replace(subject.comparison, standings=standings))))
+    assert "Measured here is vanilla alone." in shown
+    assert "nothing was measured" not in shown

@@ -102,3 +102,6 @@ def test_runs_that_were_not_evaluated_have_no_answers(tmp_path: Path, make_run: 
     (runs[1] / files.STRATEGY).write_text("precision: bf16\n")
     (runs[1] / files.evaluation("test")).unlink()
     assert show_answers(read_subject(runs)) is None
+    (runs[0] / files.evaluation("test")).unlink()
+    for places in (runs, runs[:1]):
+        assert "No split was evaluated: seqfit evaluate RUN shows" in str(show_answers(read_subject(places)))

@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.report.run_summary import counts_tensors, find_best, measured_peak, summarise_run, summarise_runs
+from seqfit.report.run_summary import (
+    counts_tensors,
+    find_best,
+    measured_peak,
+    peaks_count_tensors,
+    summarise_run,
+    summarise_runs,
+)
 from seqfit.report.shown_run import ShownRun
 from seqfit.rundir import files
 
@@ -55,3 +62,26 @@ def test_several_runs_are_averaged_over_those_that_have_a_figure(
     assert summary.predicted_bytes == 7
     assert summary.step_seconds == 1.9
     assert summary.score == pytest.approx(68.6, abs=0.1)
+
+
+def test_beside_a_run_whose_tensors_nobody_counted_the_records_of_all_count(
+    tmp_path: Path, make_run: Callable[[Path], Path], edit_manifest: Edit
+) -> None:
+    runs = [ShownRun(make_run(tmp_path / name)) for name in ("a", "b")]
+    edit_manifest(runs[0].path, forecast={"measured_peak_bytes": 2**30, "measured_peak_is": "allocated in step 4"})
+    assert peaks_count_tensors(runs[:1])
+    assert not peaks_count_tensors(runs)
+    assert measured_peak(runs[0], tensors=False) == (3_360_000_000, "resident memory of the process")
+    assert not counts_tensors(runs[0], tensors=False)
+    assert summarise_runs(runs, tensors=False).peak_bytes == 3_360_000_000
+
+
+def test_several_runs_are_judged_by_one_score(run_path: Path) -> None:
+    assert summarise_run(ShownRun(run_path), score="em").score == pytest.approx(53.5, abs=0.1)
+    assert find_best(ShownRun(run_path), "bleu") is None
+
+
+def test_the_time_until_a_resume_is_left_out(run_path: Path, edit_manifest: Edit) -> None:
+    started = ShownRun(run_path).manifest["started"]
+    edit_manifest(run_path, ended=started + 90_000, resumed=[started + 80_000])
+    assert summarise_run(ShownRun(run_path)).seconds == pytest.approx(90_000 - (80_000 - 800))

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -98,16 +99,19 @@ def test_a_browser_that_leaves_is_no_error(
     port: int, run_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(serve_live, "_ALIVE_SECONDS", 0.02)
+    alone = threading.active_count()
     gone, stays = Listener(port), Listener(port)
     gone.next_version()
     gone.leave()
     stays.next_version()
-    before = threading.active_count()
     for _ in range(3):
         append_step(run_path)
         stays.next_version()
     stays.leave()
-    assert threading.active_count() <= before
+    deadline = time.monotonic() + 10
+    while threading.active_count() > alone and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert threading.active_count() == alone
     assert capfd.readouterr().err == ""
 
 

@@ -82,6 +82,24 @@ def test_a_split_that_was_evaluated_afterwards_is_no_part_of_training(run_path: 
     assert list(ShownRun(run_path).by_split) == ["validation"]
 
 
+def test_validation_that_was_evaluated_again_afterwards_is_no_part_of_training(run_path: Path) -> None:
+    run = ShownRun(run_path)
+    with open(run_path / files.EVALUATIONS, "a", encoding="utf-8") as stream:
+        stream.write(
+            "".join(json.dumps({**run.evaluations()[-1], "step": step, "time": 9e9}) + "\n" for step in (320, 400))
+        )
+    again = ShownRun(run_path)
+    assert len(again.evaluations()) == 8
+    assert again.by_split == run.by_split
+
+
+@pytest.mark.parametrize("name", [files.evaluation("test", before=True), "profile/summary.json"])
+def test_what_other_commands_wrote_is_named_where_it_is_damaged(name: str, run_path: Path) -> None:
+    (run_path / name).parent.mkdir(exist_ok=True)
+    (run_path / name).write_text("{")
+    assert any(gap.startswith(f"{name} can't be read") for gap in ShownRun(run_path).gaps)
+
+
 def test_the_best_of_a_loss_is_the_lowest_and_of_an_unknown_score_the_highest() -> None:
     records = [
         {"loss": 2.0, "scores": {"own": 1.0}},

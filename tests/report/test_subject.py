@@ -4,6 +4,9 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from seqfit.compare.records import MATRIX, RESULTS
 from seqfit.recipe.load import dump_recipe, load_recipe
@@ -31,6 +34,18 @@ def test_runs_that_differ_in_the_seed_alone_are_one_way(tmp_path: Path, make_run
     assert subject.colour("a (2 seeds)") != subject.colour("c")
 
 
+@pytest.mark.parametrize(
+    "entries", [{"hardware": {"device": "cpu", "name": "other"}}, {"precision": "bf16"}, {"launch": "here-1"}]
+)
+def test_another_machine_precision_or_launch_is_no_other_seed(
+    entries: dict[str, Any], tmp_path: Path, make_run: Callable[[Path], Path], edit_manifest: Callable[..., None]
+) -> None:
+    runs = [make_run(tmp_path / name) for name in ("a", "b")]
+    assert list(read_subject(runs).ways) == ["a (2 runs)"]  # of one seed
+    edit_manifest(runs[1], **entries)
+    assert list(read_subject(runs).ways) == ["a", "b"]
+
+
 def test_a_strategy_that_differs_makes_another_way(tmp_path: Path, make_run: Callable[[Path], Path]) -> None:
     runs = [make_run(tmp_path / name) for name in ("a", "b")]
     (runs[1] / files.STRATEGY).write_text("name: other\nprecision: bf16\n")
@@ -41,6 +56,20 @@ def test_folders_of_one_name_are_told_apart_by_their_parents(tmp_path: Path, mak
     runs = [make_run(tmp_path / parent / "1") for parent in ("x", "y")]
     set_recipe(runs[1], "train.steps=300")
     assert list(read_subject(runs).ways) == ["x/1", "y/1"]
+
+
+def test_folders_whose_parents_have_one_name_too_are_all_there(
+    tmp_path: Path, make_run: Callable[[Path], Path]
+) -> None:
+    runs = [make_run(tmp_path / parent / "runs" / "demo") for parent in ("x", "y")]
+    set_recipe(runs[1], "train.steps=300")
+    assert list(read_subject(runs).ways) == ["x/runs/demo", "y/runs/demo"]
+
+
+def test_a_place_that_is_given_twice_is_shown_once(run_path: Path) -> None:
+    subject = read_subject([run_path, run_path.parent, run_path / ".." / run_path.name])
+    assert subject.single is not None
+    assert subject.title == run_path.name
 
 
 def test_a_folder_of_runs_is_all_of_them(tmp_path: Path, make_run: Callable[[Path], Path]) -> None:
@@ -73,6 +102,15 @@ def test_a_comparison_that_has_just_begun_shows_its_runs(comparison_path: Path) 
     assert subject.comparison is None
     assert len(subject.runs) == 5
     assert "no round has ended" in subject.gaps[0]
+
+
+def test_a_trial_that_died_goes_on_with_its_comparison(
+    comparison_path: Path, edit_manifest: Callable[..., None]
+) -> None:
+    edit_manifest(comparison_path / "runs" / "bf16-seed0-repeat0", status="running")
+    gaps = " ".join(gap for run in read_subject([comparison_path]).runs for gap in run.gaps)
+    assert f"seqfit compare {comparison_path} --resume goes on" in gaps
+    assert "seqfit train" not in gaps
 
 
 def test_damaged_results_are_told_and_the_runs_shown(comparison_path: Path) -> None:

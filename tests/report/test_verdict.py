@@ -60,6 +60,9 @@ def test_several_runs_are_told_by_what_differs_without_a_claim(
 
 def test_seeds_alone_are_no_difference(tmp_path: Path, make_run: Callable[[Path], Path]) -> None:
     runs = [make_run(tmp_path / name) for name in ("a", "b")]
+    assert say_verdict(read_subject(runs)) == "2 runs that differ in nothing."
+    recipe = load_recipe(runs[1] / files.RECIPE, ["seed=7"])
+    (runs[1] / files.RECIPE).write_text(dump_recipe(recipe), "utf-8")
     assert say_verdict(read_subject(runs)) == "2 runs that differ in nothing but their seeds."
 
 
@@ -69,3 +72,15 @@ def test_a_comparison_has_its_own_verdict(comparison_path: Path) -> None:
 
 def test_nothing_yet_is_told(tmp_path: Path) -> None:
     assert say_verdict(read_subject([tmp_path])) == "Nothing to show yet."
+
+
+def test_the_best_of_several_runs_are_best_at_the_same_thing(
+    tmp_path: Path, make_run: Callable[[Path], Path], edit_manifest: Edit
+) -> None:
+    runs = [make_run(tmp_path / name) for name in ("a", "b")]
+    recipe = load_recipe(runs[1] / files.RECIPE, ["eval.best=em", "train.learning_rate=1e-3"])
+    (runs[1] / files.RECIPE).write_text(dump_recipe(recipe), "utf-8")
+    (runs[0] / files.EVALUATIONS).write_text("")  # its score is the loss, and it has none
+    assert "best loss: b (1.210)" in say_verdict(read_subject(runs))
+    edit_manifest(runs[0], forecast={"measured_peak_bytes": 2**30})  # of tensors: b has the process's alone
+    assert "least memory: a (3.1 GiB)" in say_verdict(read_subject(runs))

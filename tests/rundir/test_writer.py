@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
@@ -40,6 +41,22 @@ def test_an_existing_directory_is_refused_and_left_alone(tmp_path: Path, kind: s
 
 def test_an_empty_directory_is_taken(tmp_path: Path) -> None:
     assert RunWriter.create(tmp_path).path == tmp_path
+
+
+def test_a_page_that_looks_at_the_run_does_not_keep_it_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = os.open(tmp_path / files.LOCK, os.O_RDONLY | os.O_CREAT)
+    fcntl.flock(look, fcntl.LOCK_SH)
+    monkeypatch.setattr("seqfit.rundir.writer.time.sleep", lambda seconds: os.close(look))
+    RunWriter(tmp_path).close()
+
+
+def test_another_writer_is_waited_for_a_moment_only(writer: RunWriter) -> None:
+    before = time.monotonic()
+    with pytest.raises(RunError, match="another process is writing"):
+        RunWriter(writer.path)
+    assert time.monotonic() - before > 0.15
 
 
 def test_a_record_can_be_read_before_the_writer_is_closed(writer: RunWriter) -> None:

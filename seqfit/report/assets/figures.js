@@ -66,7 +66,12 @@ async function draw(figure) {
   plot.style.height = `calc(${chart.layout.height ? chart.layout.height + "px" : "var(--plot)"} + ${room}px)`;
   const size = { autosize: !isPrinting, width: isPrinting ? PAPER_WIDTH : undefined, height: plot.clientHeight };
   // What the reader has hidden by the legend stays hidden as long as the axis is the same.
-  await Plotly.react(plot, chart.data, { ...chart.layout, ...size, uirevision: axis }, CONFIG);
+  try {
+    await Plotly.react(plot, chart.data, { ...chart.layout, ...size, uirevision: axis }, CONFIG);
+  } catch (error) {
+    plot.drawnFrom = null; // it is not: the next time tries again
+    throw error;
+  }
   plot.setAttribute("data-drawn", "yes");
 }
 

@@ -80,6 +80,7 @@ async function refresh(version) {
   main.querySelectorAll(".filter").forEach(filterRows);
   await drawAll();
   main.dataset.version = parts.version;
+  say("live"); // also after an update that failed
 }
 
 // A browser opens six connections to a server at most: pages that nobody looks at leave theirs to others.
@@ -90,7 +91,9 @@ function connect() {
   events = new EventSource("events");
   events.onopen = () => say("live");
   events.onerror = () => say("not connected");
-  events.onmessage = (event) => (work = work.then(() => refresh(event.data)));
+  events.onmessage = (event) => {
+    work = work.then(() => refresh(event.data)).catch((error) => say("not up to date: " + error.message));
+  };
 }
 
 state.className = "live";
