@@ -186,10 +186,10 @@ MISTAKES: dict[str, tuple[Spoil, list[str]]] = {
         run_with(manifest__json='{"status": "running"}', recipe__yaml="{}"),
         ["evaluate", "run0"],
     ),
-    "a run whose manifest is torn": (run_with(manifest__json='{"sta'), ["report", "run0"]),
+    "a run whose manifest is torn": (run_with(manifest__json='{"sta'), ["evaluate", "run0"]),
     "a run whose records are spoilt": (
         run_with(manifest__json='{"status": "finished"}', steps__jsonl='{"step"\n{"step": 2}\n', recipe__yaml="{}"),
-        ["report", "run0"],
+        ["track", "run0", "--to", "tensorboard"],
     ),
     "a split that is none": (NOTHING, ["evaluate", "nowhere", "--split", "tset"]),
     "a card that is none": (NOTHING, ["plan", "recipe.yaml", "--gpu", "rtx9999"]),
