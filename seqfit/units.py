@@ -21,6 +21,8 @@ _BYTES_PER = {unit.lower(): 1024**power for power, unit in enumerate(_BINARY)} |
     "m": 1024**2,
     "g": 1024**3,
 }
+_SECONDS_PER = {"s": 1, "m": 60, "min": 60, "h": 3600}
+_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(h|min|m|s)")
 
 
 def format_bytes(size_bytes: float) -> str:
@@ -55,6 +57,16 @@ def format_seconds(seconds: float) -> str:
     if whole < 86400:
         return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
     return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
+
+
+def parse_seconds(text: str) -> float:
+    """'20m', '1h30m', '90s', '45' (seconds). Raises ValueError otherwise."""
+    if re.fullmatch(r"\d+(\.\d+)?", text.strip()):
+        return float(text)
+    found = _TIME.findall(text)
+    if not found or _TIME.sub("", text).strip():
+        raise ValueError(f"'{text}' is no time; write it as 20m, 1h30m or 90s")
+    return sum(float(number) * _SECONDS_PER[unit] for number, unit in found)
 
 
 def format_count(count: float) -> str:

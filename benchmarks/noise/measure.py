@@ -25,6 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that `benchmarks` can be imported as a script, too
 
+from benchmarks.engine.table import update_readme
 from benchmarks.noise.table import ENTRANTS, Try, format_tables, judge, read_tries, say
 from seqfit.compare.collect import read_trial
 from seqfit.compare.folder import read_outcomes
@@ -45,10 +46,7 @@ def main() -> None:
         measure_all(arguments)
     shown = format_tables(read_tries(TRIES))
     print(shown)
-    readme = HERE / "README.md"
-    before, rest = readme.read_text("utf-8").split("<!-- table: begin -->\n")
-    after = rest.split("<!-- table: end -->")[1]
-    readme.write_text(f"{before}<!-- table: begin -->\n{shown}\n<!-- table: end -->{after}", "utf-8")
+    update_readme(HERE / "README.md", shown)
 
 
 def parse_arguments() -> argparse.Namespace:

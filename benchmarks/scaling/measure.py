@@ -27,6 +27,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that `benchmarks` can be imported as a script, too
 
+from benchmarks.engine.table import update_readme
 from benchmarks.engine.workloads import build_recipe, prepare_files
 from seqfit.units import format_share
 
@@ -52,10 +53,7 @@ def main() -> None:
         measure_all(arguments)
     shown = format_table([json.loads(line) for line in RESULTS.read_text("utf-8").splitlines()])
     print(shown)
-    readme = HERE / "README.md"
-    before, rest = readme.read_text("utf-8").split("<!-- table: begin -->\n")
-    after = rest.split("<!-- table: end -->")[1]
-    readme.write_text(f"{before}<!-- table: begin -->\n{shown}\n<!-- table: end -->{after}", "utf-8")
+    update_readme(HERE / "README.md", shown)
 
 
 def parse_arguments() -> argparse.Namespace:

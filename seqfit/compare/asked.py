@@ -12,7 +12,6 @@ Options win over the file. All mistakes are told together. Nothing of the recipe
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,11 +24,10 @@ from seqfit.hardware.card import find_card
 from seqfit.recipe.mistakes import explain, report_mistakes, to_line
 from seqfit.recipe.schema import Part
 from seqfit.recipe.yaml_text import read_yaml
+from seqfit.units import parse_seconds
 
 STEPS = 15  # of a trial, unless something is said or the recipe has fewer
 REPEATS = 5  # processes scatter as a whole: more of them tell more than more steps of each (noise.py)
-_SECONDS_PER = {"s": 1, "m": 60, "min": 60, "h": 3600}
-_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(h|min|m|s)")
 
 
 class Asked(Part):
@@ -78,7 +76,7 @@ class Asked(Part):
     @field_validator("budget_seconds", mode="before")
     @classmethod
     def _to_seconds(cls, given: Any) -> Any:
-        return parse_time(given) if isinstance(given, str) else given
+        return parse_seconds(given) if isinstance(given, str) else given
 
     @field_validator("gpus")
     @classmethod
@@ -122,16 +120,6 @@ def split_words(text: str) -> list[str]:
 def spell(value: Any) -> str:
     """A value as an override has it: true, null, [a, b]; text as it is."""
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def parse_time(text: str) -> float:
-    """'20m', '1h30m', '90s', '45' (seconds). Raises ValueError otherwise."""
-    if re.fullmatch(r"\d+(\.\d+)?", text.strip()):
-        return float(text)
-    found = _TIME.findall(text)
-    if not found or _TIME.sub("", text).strip():
-        raise ValueError(f"'{text}' is no time; write it as 20m, 1h30m or 90s")
-    return sum(float(number) * _SECONDS_PER[unit] for number, unit in found)
 
 
 def _read_file(path: Path) -> dict[str, Any]:

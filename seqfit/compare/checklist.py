@@ -11,7 +11,7 @@ for. Every run is compared with the reference's run of the same seed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 from seqfit.compare.collect import TrialRun
 from seqfit.compare.losses import TOLERANCE, find_gaps, has_no_dropout
 from seqfit.compare.records import Check, Entrant, Matrix, Outcome
-from seqfit.recipe.overrides import overridden_paths
+from seqfit.recipe.overrides import flatten, overridden_paths
 from seqfit.rundir import files
 
 # Events after which a run has done other work than it was asked for.
@@ -232,15 +232,6 @@ _CHECKS: tuple[Callable[[_Evidence], Check], ...] = (
     *(_check_recipe, _check_fingerprint, _check_order, _check_batch, _check_seeds, _check_updates),
     *(_check_machine, _check_turns, _check_warm_up, _check_work, _check_records, _check_lossless, _check_lossy),
 )
-
-
-def flatten(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """{'train': {'steps': 3}} -> {'train.steps': 3}; a list is one value."""
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        path = f"{above}.{key}" if above else key
-        flat |= flatten(value, path) if isinstance(value, Mapping) else {path: value}
-    return flat
 
 
 def _find_other(evidence: _Evidence, read: Callable[[TrialRun], Any]) -> list[str]:

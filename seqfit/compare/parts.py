@@ -15,14 +15,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 from seqfit.compare.asked import spell
 from seqfit.compare.sets import list_sets
 from seqfit.errors import complain, did_you_mean
 from seqfit.recipe.schema import Recipe
-from seqfit.strategy.load import list_strategies, read_strategy
+from seqfit.strategy.load import list_strategies, load_named
 
 VANILLA = "vanilla"
 _SHARED = re.compile(r"(ddp|fsdp|pipeline)(\d*)")
@@ -126,10 +125,8 @@ def _cut_batch(base: Recipe, pieces: int) -> list[str]:
 
 def _read_named(name: str) -> list[str]:
     """The fields that a strategy of the library states."""
-    library = Path(str(resources.files("seqfit.strategy") / "library"))
-    strategy = read_strategy(library / f"{name}.yaml")
-    stated = strategy.model_dump(mode="json", include=strategy.model_fields_set)
-    return [f"strategy.{field}={spell(value)}" for field, value in stated.items()]
+    stated = load_named(name)
+    return [f"strategy.{field}={spell(value)}" for field, value in stated.items() if field != "name"]
 
 
 def _choose_larger(base: Recipe, larger: str | None) -> list[str]:

@@ -13,9 +13,7 @@ import shutil
 from seqfit.hardware.probe import Machine
 from seqfit.recipe.schema import Recipe
 from seqfit.strategy.load import load_strategy
-from seqfit.strategy.schema import Strategy
-
-_EIGHT_BIT_PACKAGES = ("bitsandbytes", "torchao")
+from seqfit.strategy.schema import EIGHT_BIT_PACKAGES, Strategy
 
 
 def explain_impossible(recipe: Recipe, processes: int, machine: Machine) -> str:
@@ -55,8 +53,8 @@ def _count(number: int, what: str) -> str:
 
 
 def _explain_packages(strategy: Strategy, *, on_cpu: bool) -> str:
-    if strategy.optimizer == "8bit" and not any(map(importlib.util.find_spec, _EIGHT_BIT_PACKAGES)):
-        return f"8-bit AdamW needs one of the packages {' and '.join(_EIGHT_BIT_PACKAGES)}"
+    if strategy.optimizer == "8bit" and not any(map(importlib.util.find_spec, EIGHT_BIT_PACKAGES)):
+        return f"8-bit AdamW needs one of the packages {' and '.join(EIGHT_BIT_PACKAGES)}"
     if not strategy.compile:
         return ""
     if not on_cpu and importlib.util.find_spec("triton") is None:

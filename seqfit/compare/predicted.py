@@ -21,7 +21,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from seqfit.compare.matrix import build_recipe
-from seqfit.compare.records import Entrant, Matrix, Prediction
+from seqfit.compare.records import HERE, Entrant, Matrix, Prediction
 from seqfit.errors import PlanError, SeqfitError, complain
 from seqfit.hardware.card import Card, find_card
 from seqfit.hardware.network import GPUS_PER_MACHINE, NETWORK_BYTES_PER_SECOND, NETWORK_SOURCE
@@ -32,7 +32,6 @@ from seqfit.rundir.writer import write_json
 from seqfit.strategy.load import load_strategy
 from seqfit.units import format_bytes
 
-HERE = "this machine"
 Say = Callable[[str], None]
 
 

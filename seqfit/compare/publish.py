@@ -19,9 +19,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from seqfit.compare.quantities import find_quantity
-from seqfit.compare.records import Check, Comparison, Prediction, Standing
+from seqfit.compare.records import HERE, Check, Comparison, Prediction, Standing
 from seqfit.compare.tables import (
-    THIS_MACHINE,
     build_measured,
     build_predicted,
     list_by_weight,
@@ -85,12 +84,12 @@ def _csv_lines(standing: Standing) -> Iterator[dict[str, object]]:
     entrant = standing.entrant
     head = {"entrant": entrant.name, "kind": entrant.kind, "processes": entrant.processes, "state": standing.state}
     if not standing.figures:
-        yield {**head, "source": "measured", "target": THIS_MACHINE, "reason": standing.reason}
+        yield {**head, "source": "measured", "target": HERE, "reason": standing.reason}
     for name, figure in standing.figures.items():
         yield {
             **head,
             "source": "measured",
-            "target": THIS_MACHINE,
+            "target": HERE,
             "quantity": name,
             "unit": find_quantity(name).unit,
             "mean": figure.mean,

@@ -27,6 +27,7 @@ PREDICTIONS = "predictions.json"
 RUNS = "runs"
 RESULTS = "results.json"
 REPORT = "report.html"
+HERE = "this machine"  # among the targets of predictions
 
 Kind = Literal[
     "reference",  # what all others are shown as a share of

@@ -27,11 +27,10 @@ from seqfit.compare.quantities import (
     find_quantity,
     in_order,
 )
-from seqfit.compare.records import Comparison, Figure, Prediction, Standing
+from seqfit.compare.records import HERE, Comparison, Figure, Prediction, Standing
 from seqfit.compare.text_table import Column, Table, to_text
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 
-THIS_MACHINE = "this machine"
 STATES = {
     "out_of_memory": "out of memory",
     "failed": "failed",
@@ -129,7 +128,7 @@ def build_measured(comparison: Comparison, names: Sequence[str], *, share: str |
 def list_targets(comparison: Comparison) -> list[str]:
     """The devices that something is predicted for, this machine first; two of one kind are that kind."""
     targets = {_kind_of(one.target) for standing in comparison.standings for one in standing.predictions}
-    return sorted(targets, key=lambda target: (target != THIS_MACHINE, target))
+    return sorted(targets, key=lambda target: (target != HERE, target))
 
 
 def build_predicted(comparison: Comparison, target: str, *, share: str | None = None) -> Table:
@@ -143,8 +142,8 @@ def build_predicted(comparison: Comparison, target: str, *, share: str | None = 
         Column("predicted", "tokens/s"),
         Column("predicted", "fits", is_number=False),
     ]
-    memory = choose_memory(list_measured(comparison)) if target == THIS_MACHINE else None
-    beside = [name for name in (memory, STEP_SECONDS) if name is not None and target == THIS_MACHINE]
+    memory = choose_memory(list_measured(comparison)) if target == HERE else None
+    beside = [name for name in (memory, STEP_SECONDS) if name is not None and target == HERE]
     columns += [Column("measured", find_quantity(name).label) for name in beside]
     first = _find_prediction(comparison.standings[0], target)
     rows = [_predicted_row(standing, target, first, beside) for standing in comparison.standings]

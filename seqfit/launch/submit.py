@@ -66,16 +66,15 @@ def prepare_array(
     folder: Path,
     resources: Resources,
     site: Site,
-    names: Sequence[str] | None = None,
     train_options: Sequence[str] = (),
 ) -> tuple[Job, list[Recipe]]:
-    """The job of several (recipe, overrides), each in a directory of its own below `folder`, named or numbered."""
+    """The job of several (recipe, overrides), each in a directory of its own below `folder`, by its number."""
     loaded = [anchor_paths(load_checked_recipe(recipe, overrides)) for recipe, overrides in runs]
     if not loaded:
         raise RecipeError(complain("the array has no runs", "it has one task for each", "Give at least one line"))
     RunWriter.check_free(folder)
     place = folder.absolute()
-    places = [place / name for name in names or map(str, range(len(loaded)))]
+    places = [place / str(number) for number in range(len(loaded))]
     return _describe(place, places, resources, site, train_options), loaded
 
 

@@ -32,7 +32,7 @@ from seqfit.rundir.writer import write_json
 from seqfit.train.job import Job, build_job
 from seqfit.train.view import Silent, View
 
-TRACE, SUMMARY = "trace.json.gz", "summary.json"
+TRACE = "trace.json.gz"
 _KEPT_VALUES = 17  # of a block for each token and channel: 34 bytes in 16 bits (Korthikanti et al. 2022, section 4)
 _FP32_BYTES = 4
 _TRACED_STEPS = 3  # a step with Python stacks takes some ten times as long, and its events megabytes
@@ -80,7 +80,7 @@ def profile(
     provable = next((finding for finding in findings if finding.change), None)
     proof = prove(loaded, provable, build, steps=steps) if prove_first and provable else None
     result = Profile(summary, measurement, evidence, findings, trace, proof)
-    write_json(Path(out) / SUMMARY, to_json(result))
+    write_json(Path(out) / files.PROFILE_SUMMARY, to_json(result))
     return result
 
 

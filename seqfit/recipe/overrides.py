@@ -9,7 +9,7 @@ A value is read as YAML where the field accepts that, and as the text it is wher
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -116,3 +116,12 @@ def _is_valid(accepts: TypeAdapter[Any], value: Any) -> bool:
     except ValidationError:
         return False
     return True
+
+
+def flatten(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """{'train': {'steps': 3}} -> {'train.steps': 3}; a list is one value."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        path = f"{above}.{key}" if above else key
+        flat |= flatten(value, path) if isinstance(value, Mapping) else {path: value}
+    return flat

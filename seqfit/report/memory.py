@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from seqfit.compare.quantities import choose_memory
-from seqfit.compare.records import Standing
+from seqfit.compare.records import HERE, Standing
 from seqfit.report.bars import bars_height, draw_stacks
 from seqfit.report.document import figure, figures
 from seqfit.report.elements import Html, section, table
 from seqfit.report.reading import inner, number
 from seqfit.report.run_summary import counts_tensors, measured_peak, peaks_count_tensors, summarise_runs
 from seqfit.report.shown_run import ShownRun
-from seqfit.report.subject import HERE, Subject
+from seqfit.report.subject import Subject
 from seqfit.units import format_bytes
 
 _MEASURED, _WHOLE, _ALLOCATOR = "measured", "predicted as a whole", "what the allocator adds"

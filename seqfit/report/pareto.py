@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from seqfit.compare.quantities import choose_memory
-from seqfit.compare.records import Comparison
+from seqfit.compare.records import HERE, Comparison
 from seqfit.report.document import figure, figures
 from seqfit.report.elements import Html, section
 from seqfit.report.points import Point, draw_points, find_front
 from seqfit.report.run_summary import counts_tensors, peaks_count_tensors, summarise_runs
-from seqfit.report.subject import HERE, Subject, device_of
+from seqfit.report.subject import Subject, device_of
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

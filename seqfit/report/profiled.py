@@ -18,7 +18,6 @@ from seqfit.report.subject import Subject
 from seqfit.rundir import files
 from seqfit.units import format_bytes, format_seconds, format_share
 
-SUMMARY = "summary.json"
 _SHOWN = 10  # rows of a table
 _TABLES = (
     ("kernels", "Kernels", "time on the device"),
@@ -39,7 +38,7 @@ class Profile:
 
 def read_profile(run: ShownRun) -> Profile | None:
     """None where there is none, or it can't be read."""
-    stored = read_object(run.path / files.PROFILE / SUMMARY)[0]
+    stored = read_object(run.path / files.PROFILE / files.PROFILE_SUMMARY)[0]
     if not stored:
         return None
     given = stored.get("findings")
@@ -55,7 +54,13 @@ def show_profile(subject: Subject) -> Html | None:
     tables = list(_list_tables(profile.summary))
     opened = [part for title, content in tables[:1] for part in (element("h3", title), content)]
     folded = [disclosure(title, content) for title, content in tables[1:]]
-    return section("Profile", facts(_facts(profile)), *opened, *folded, note=f"{files.PROFILE}/{SUMMARY} of this run.")
+    return section(
+        "Profile",
+        facts(_facts(profile)),
+        *opened,
+        *folded,
+        note=f"{files.PROFILE}/{files.PROFILE_SUMMARY} of this run.",
+    )
 
 
 def _read_finding(given: Any) -> Finding | None:

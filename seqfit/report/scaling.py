@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from seqfit.compare.records import Comparison
+from seqfit.compare.records import HERE, Comparison
 from seqfit.report.charts import Line, draw_lines, series_colour
 from seqfit.report.document import figure, figures
 from seqfit.report.elements import Html, badge, element, section, table
 from seqfit.report.reading import Record, inner, number
-from seqfit.report.subject import HERE, Subject, device_of
+from seqfit.report.subject import Subject, device_of
 from seqfit.units import format_count, format_share
 
 

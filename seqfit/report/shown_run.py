@@ -26,7 +26,7 @@ from seqfit.rundir.run import Run, is_being_written
 from seqfit.tasks import build_task
 
 DIED = "died"
-_PROFILE = f"{files.PROFILE}/summary.json"
+_PROFILE = f"{files.PROFILE}/{files.PROFILE_SUMMARY}"
 
 
 class ShownRun(Run):

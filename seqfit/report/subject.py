@@ -21,13 +21,13 @@ from typing import Any
 from seqfit.compare.folder import load_matrix, read_results
 from seqfit.compare.records import MATRIX, RESULTS, RUNS, Comparison, Trial
 from seqfit.errors import SeqfitError
+from seqfit.recipe.overrides import flatten
 from seqfit.report.charts import ACCENT, series_colour, series_dash
 from seqfit.report.reading import Record, inner, read_object
 from seqfit.report.shown_run import ShownRun
 from seqfit.rundir import files
 
 SCALING = "scaling.json"
-HERE = "this machine"  # as a comparison names it among the devices that it predicts for
 Fields = dict[str, Any]
 _THINNEST, _THICKEST = 1.6, 5.0  # pixels
 
@@ -141,7 +141,7 @@ def read_fields(run: ShownRun) -> Fields:
     if recipe is None:
         return {"run": run.name}
     stated = recipe.model_dump(mode="json", exclude={"seed", "description", "strategy", "allow"})
-    fields = {**_flatten(stated), **_flatten({"strategy": run.strategy_fields})}
+    fields = {**flatten(stated), **flatten({"strategy": run.strategy_fields})}
     fields.pop("strategy.name", None)
     return fields | {
         "machine": inner(run.manifest, "hardware").get("name"),
@@ -153,13 +153,6 @@ def read_fields(run: ShownRun) -> Fields:
 def device_of(target: str) -> str:
     """'2 x Tesla V100' -> 'Tesla V100': what one process has."""
     return re.sub(r"^\d+ x ", "", target)
-
-
-def _flatten(value: Fields, before: str = "") -> Fields:
-    flat: Fields = {}
-    for name, entry in value.items():
-        flat |= _flatten(entry, f"{before}{name}.") if isinstance(entry, dict) else {f"{before}{name}": entry}
-    return flat
 
 
 def _name_apart(runs: Sequence[ShownRun]) -> list[ShownRun]:

@@ -38,6 +38,7 @@ SUMMARY = "summary.html"
 JOB = "job.sbatch"
 SUBMISSIONS = "submissions.jsonl"
 PROFILE = "profile"
+PROFILE_SUMMARY = "summary.json"
 
 
 def beside(folder: Path, state: Literal["new", "old"]) -> Path:

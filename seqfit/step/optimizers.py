@@ -24,14 +24,11 @@ from transformers.optimization import Adafactor
 
 from seqfit.errors import RecipeError, complain
 from seqfit.recipe.schema import OptimizerRecipe
+from seqfit.strategy.schema import EIGHT_BIT_PACKAGES
 
 Kernel = Literal["auto", "fused", "foreach", "loop"]
 Override = Literal["recipe", "adafactor", "8bit"]
 Groups = list[dict[str, Any]]
-# bitsandbytes first, on CPUs too. Ten steps with four 2048 x 512 matrices on one CPU core, in which fp32 AdamW moved
-# no weight by more than 0.010: bitsandbytes 0.50 ended within 0.001 of it; torchao 0.18 left one weight 0.066 away and
-# took 18 s to compile its first step.
-_EIGHT_BIT_PACKAGES = ("bitsandbytes", "torchao")
 
 
 def build_optimizer(
@@ -83,7 +80,7 @@ def _build_adafactor(groups: Groups, rule: OptimizerRecipe, learning_rate: float
 
 
 def _build_8bit(groups: Groups, rule: OptimizerRecipe, learning_rate: float) -> tuple[torch.optim.Optimizer, str]:
-    for package in _EIGHT_BIT_PACKAGES:
+    for package in EIGHT_BIT_PACKAGES:
         if importlib.util.find_spec(package) is not None:
             adamw = importlib.import_module(f"{package}.optim").AdamW8bit
             reason = f"AdamW with 8-bit states of {package} {version(package)}, in the place of the recipe's"

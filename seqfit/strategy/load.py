@@ -81,10 +81,11 @@ def dump_strategy(strategy: Strategy) -> str:
 
 def _to_fields(strategy: str | Mapping[str, Any] | None) -> dict[str, Any]:
     fields: dict[str, Any] = {"name": strategy} if isinstance(strategy, str) else dict(strategy or {})
-    return _load_named(fields["name"]) | fields if fields.get("name") in list_strategies() else fields
+    return load_named(fields["name"]) | fields if fields.get("name") in list_strategies() else fields
 
 
-def _load_named(name: str) -> dict[str, Any]:
+def load_named(name: str) -> dict[str, Any]:
+    """The fields that a strategy of the library states, and its name."""
     text = (resources.files("seqfit.strategy") / "library" / f"{name}.yaml").read_text("utf-8")
     return {"name": name, **(read_yaml(text)[0] or {})}
 

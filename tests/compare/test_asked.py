@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from seqfit.compare.asked import parse_time, read_asked, split_words
+from seqfit.compare.asked import read_asked, split_words
 from seqfit.errors import RecipeError
+from seqfit.units import parse_seconds
 
 
 def test_commas_within_brackets_part_nothing() -> None:
@@ -21,14 +22,14 @@ def test_commas_within_brackets_part_nothing() -> None:
     ("text", "seconds"), [("20m", 1200), ("1h30m", 5400), ("90s", 90), ("45", 45), ("1.5 h", 5400)]
 )
 def test_a_budget_is_read_in_hours_minutes_and_seconds(text: str, seconds: float) -> None:
-    assert parse_time(text) == seconds
+    assert parse_seconds(text) == seconds
     assert read_asked(None, {"budget": text}).budget_seconds == seconds
 
 
 @pytest.mark.parametrize("text", ["soon", "20x", "m", "-5m", ""])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no time; write it as 20m"):
-        parse_time(text)
+        parse_seconds(text)
 
 
 def test_options_win_over_the_file_and_none_is_not_given(tmp_path: Path) -> None:

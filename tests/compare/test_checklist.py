@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from seqfit.compare.checklist import check_equality, flatten
+from seqfit.compare.checklist import check_equality
 from seqfit.compare.collect import read_trial
 from seqfit.compare.folder import read_outcomes
 from seqfit.compare.records import Check, Entrant, Matrix, Trial
@@ -178,11 +178,3 @@ def test_a_long_list_of_differences_is_cut_and_counted(tmp_path: Path) -> None:
         add_trial(tmp_path, VANILLA, repeat=repeat)
         add_trial(tmp_path, RECOMPUTE, repeat=repeat, tokens=50)
     assert check(tmp_path, matrix)["same data order"].detail.endswith("; and 2 more")
-
-
-def test_nested_fields_become_dotted_names() -> None:
-    assert flatten({"train": {"steps": 3, "optimizer": {"name": "adamw"}}, "allow": ["bf16"]}) == {
-        "train.steps": 3,
-        "train.optimizer.name": "adamw",
-        "allow": ["bf16"],
-    }

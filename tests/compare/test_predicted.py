@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from seqfit.compare.predicted import HERE, judge_fit, name_target, predict_entrants, tokenize_ahead
-from seqfit.compare.records import Matrix, Prediction
+from seqfit.compare.predicted import judge_fit, name_target, predict_entrants, tokenize_ahead
+from seqfit.compare.records import HERE, Matrix, Prediction
 from seqfit.errors import DataError
 from seqfit.hardware.card import Card, find_card
 from seqfit.recipe.schema import Recipe

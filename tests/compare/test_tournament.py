@@ -13,8 +13,7 @@ import seqfit
 from seqfit.compare import tournament as module
 from seqfit.compare.folder import add_outcome, load_command, load_matrix, load_predictions, read_outcomes
 from seqfit.compare.live import Now, Silent
-from seqfit.compare.predicted import HERE
-from seqfit.compare.records import MATRIX, RESULTS, RUNS, Matrix, Outcome, Prediction, Trial
+from seqfit.compare.records import HERE, MATRIX, RESULTS, RUNS, Matrix, Outcome, Prediction, Trial
 from seqfit.compare.tournament import compare, prepare_tournament, run_tournament
 from seqfit.compare.trial import Tick
 from seqfit.errors import RecipeError, RunError, SeqfitError, Stopped

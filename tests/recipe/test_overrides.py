@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from seqfit.recipe.overrides import apply_overrides, overridden_paths
+from seqfit.recipe.overrides import apply_overrides, flatten, overridden_paths
 
 
 def apply(values: dict[str, Any], *overrides: str) -> dict[str, Any]:
@@ -125,3 +125,11 @@ def test_an_item_that_is_not_there_says_how_many_there_are(override: str) -> Non
 
 def test_the_paths_that_are_set_are_known() -> None:
     assert overridden_paths(["train.steps=3", "~seed", "task.prefix=a=b"]) == ["train.steps", "task.prefix"]
+
+
+def test_nested_fields_become_dotted_names() -> None:
+    assert flatten({"train": {"steps": 3, "optimizer": {"name": "adamw"}}, "allow": ["bf16"]}) == {
+        "train.steps": 3,
+        "train.optimizer.name": "adamw",
+        "allow": ["bf16"],
+    }

@@ -9,7 +9,7 @@ import pytest
 
 from seqfit.profile.findings import Finding
 from seqfit.report.advice import show_advice
-from seqfit.report.profiled import SUMMARY, read_profile, show_profile
+from seqfit.report.profiled import read_profile, show_profile
 from seqfit.report.shown_run import ShownRun
 from seqfit.report.subject import read_subject
 from seqfit.rundir import files
@@ -32,7 +32,7 @@ STORED = {
 
 def add_profile(run: Path, stored: Any) -> None:
     (run / files.PROFILE).mkdir()
-    (run / files.PROFILE / SUMMARY).write_text(json.dumps(stored), "utf-8")
+    (run / files.PROFILE / files.PROFILE_SUMMARY).write_text(json.dumps(stored), "utf-8")
 
 
 def test_a_run_without_a_profile_has_no_such_part(run_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_8_bits_without_a_package_name_the_command_that_installs_one(monkeypatch
 @pytest.mark.parametrize("package", ["bitsandbytes", "torchao"])
 def test_8_bit_states_hold_a_byte_a_moment_and_lower_the_loss(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip(package)
-    monkeypatch.setattr("seqfit.step.optimizers._EIGHT_BIT_PACKAGES", (package,))
+    monkeypatch.setattr("seqfit.step.optimizers.EIGHT_BIT_PACKAGES", (package,))
     torch.manual_seed(0)
     layer = nn.Linear(128, 128)
     optimizer, reason = build_optimizer(layer, OptimizerRecipe(), 1e-2, device=CPU, override="8bit")
