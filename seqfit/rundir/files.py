@@ -11,7 +11,7 @@ runs/demo-20260102-030405/
   .lock                                            held by the process that writes
   evaluation-test.json                             scores and predictions, written by `seqfit evaluate`
   summary.html
-  profile/                                         of `seqfit profile RUN`
+  profile/summary.json                             of `seqfit profile RUN`, beside its traces
   job.sbatch  submissions.jsonl  slurm-17.out      of a run that `seqfit submit` gave to Slurm: its job file, which jobs
                                                    it was, and what they printed
 """
