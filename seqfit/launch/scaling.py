@@ -74,20 +74,24 @@ def list_groups(
     for way, count in () if asked is None else product(asked.ways, asked.counts):
         if count > 1 or not groups:
             grows = count if asked is not None and asked.kind == "weak" else 1
-            used = load_checked_recipe(_change(stated, way, grows))
+            used = load_checked_recipe(_change(stated, way, grows, is_alone=count == 1))
             groups.append(Group(way if count > 1 else ALONE[0], count, anchor_paths(used)))
     return groups
 
 
-def _change(recipe: Recipe, way: str, grows: int) -> Recipe:
-    """Shared in another way, with a global batch so many times as large. A named strategy keeps its name and fields."""
+def _change(recipe: Recipe, way: str, grows: int, *, is_alone: bool) -> Recipe:
+    """Shared in another way, with a global batch so many times as large. A named strategy keeps its name and fields.
+
+    One process keeps everything on its device: offload is for shards.
+    """
     fields = {"name": recipe.strategy} if isinstance(recipe.strategy, str) else dict(recipe.strategy or {})
     train = recipe.train
     if train.batch_tokens is not None:
         larger = {"batch_tokens": train.batch_tokens * grows}
     else:
         larger = {"batch_examples": (train.examples_per_step or 1) * grows}
-    return recipe.model_copy(update={"strategy": fields | {"parallel": way}, "train": train.model_copy(update=larger)})
+    fields |= {"parallel": way} | ({"offload": False} if is_alone else {})
+    return recipe.model_copy(update={"strategy": fields, "train": train.model_copy(update=larger)})
 
 
 def say_groups(groups: Sequence[Group], asked: Asked | None, cluster: Cluster | None) -> str:

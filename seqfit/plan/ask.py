@@ -17,15 +17,21 @@ from seqfit.plan.anatomy import Anatomy, explain_tape
 from seqfit.plan.answer import Answer, Explained, Way
 from seqfit.plan.memory import Memory
 from seqfit.plan.parallel_cost import ALONE
-from seqfit.plan.search import Candidate, Plan, Question, list_spreads, predict, search
+from seqfit.plan.search import Candidate, Plan, Question, predict, search
+from seqfit.plan.spreads import list_spreads
 from seqfit.plan.target import Target
 from seqfit.plan.workload import Workload, assume_workload, build_workload
 from seqfit.recipe.schema import Recipe
 from seqfit.step.build import padding_limits
 from seqfit.step.precision import choose_auto
+from seqfit.strategy.conflicts import check_processes
 from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import Strategy
 from seqfit.units import format_bytes, format_share
+
+_ASKED_OFFLOAD = (
+    "The recipe's strategy keeps weights on the host, as only several processes do: see the lines of fsdp with offload"
+)
 
 
 @dataclass(frozen=True)
@@ -39,9 +45,14 @@ class Assumed:
 
 def ask_plan(recipe: Recipe, target: Target, assumed: Assumed, progress: Progress = lambda *_: None) -> Answer:
     """The best way on this target; where the recipe has a strategy, also what that takes."""
+    stated = None if recipe.strategy is None else load_strategy(recipe)
+    if stated is not None and target.count == 1:
+        check_processes(stated, 1)
     question = build_question(recipe, target, assumed, progress=progress)
-    asked = _predict_asked(question, recipe) if recipe.strategy is not None else None
+    asked = None if stated is None or stated.offload else _predict_asked(question, stated)
     plan = search(replace(question, fixed={}), progress)
+    if stated is not None and stated.offload:
+        plan = replace(plan, events=[*plan.events, _ASKED_OFFLOAD])
     return summarise(question, plan, asked)
 
 
@@ -169,8 +180,8 @@ def _find_workload(recipe: Recipe, assumed: Assumed, data: PreparedData | None) 
     return replace(workload, total_steps=steps).with_longest(assumed.source_tokens, assumed.target_tokens)
 
 
-def _predict_asked(question: Question, recipe: Recipe) -> tuple[Way, Explained]:
-    strategy = load_strategy(recipe)
+def _predict_asked(question: Question, strategy: Strategy) -> tuple[Way, Explained]:
+    """On one device."""
     precision = choose_precision_name(strategy, question.target, question.allow)
     memory, tape, seconds = predict(question, strategy, precision)
     total = memory.total_bytes

@@ -94,7 +94,9 @@ def calibrate(progress: Progress = lambda *_: None) -> tuple[str, Rates]:
         properties = torch.cuda.get_device_properties(device)
         card = match_card(properties.name, properties.total_memory)
         name = "gpu" if card is None else card.key
-    return name, replace(rates, source=f"measured on this machine ({device.type}, {threads} threads)")
+    return name, replace(
+        rates, source=f"measured on this machine ({device.type}, {threads} thread{'' if threads == 1 else 's'})"
+    )
 
 
 def fit_rates(features: npt.NDArray[np.float64], seconds: npt.NDArray[np.float64]) -> Rates:

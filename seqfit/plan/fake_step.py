@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import PreTrainedModel
 
 from seqfit.data.batching import Batching
 from seqfit.model.build import Outline, build_model
@@ -51,6 +52,15 @@ class Subject:
         return torch.device("cpu" if self.rules.kind == "cpu" else "cuda")
 
 
+def build_hollow(subject: Subject) -> PreTrainedModel:
+    """The model that would learn, with its adapters and frozen parts; its tensors have shapes and nothing else."""
+    with torch.device("meta"):  # where PEFT can still move its adapters about, which fake tensors refuse
+        outline = replace(subject.outline, config=copy.deepcopy(subject.outline.config))  # building writes to it
+        model = build_model(subject.model.model_copy(update={"weights": "random"}), outline)
+        choose_weights(model, subject.model, subject.strategy)
+    return model
+
+
 class FakeStep:
     """A step on fake tensors that can be traced at many shapes; its weights are built once."""
 
@@ -62,10 +72,7 @@ class FakeStep:
     def built(self) -> BuiltStep:
         """The step with optimizer state, as after its first update."""
         subject = self.subject
-        with torch.device("meta"):  # where PEFT can still move its adapters about, which fake tensors refuse
-            outline = replace(subject.outline, config=copy.deepcopy(subject.outline.config))  # building writes to it
-            model = build_model(subject.model.model_copy(update={"weights": "random"}), outline)
-            choose_weights(model, subject.model, subject.strategy)
+        model = build_hollow(subject)
         with self._fake, _AnyValue():
             _materialise(model)
             built = build_step(

@@ -21,19 +21,22 @@ import numpy.typing as npt
 
 from seqfit.data.batching import deal_rows
 from seqfit.data.row_index import Progress
+from seqfit.errors import RecipeError
 from seqfit.model.flops import build_cost_model, read_model_shape
 from seqfit.plan.ask import build_question, choose_precision_name
 from seqfit.plan.duration import Rates
 from seqfit.plan.eight_bit import shrink_model
-from seqfit.plan.parallel_cost import ALONE, Spread, memory_change
-from seqfit.plan.rank_work import build_work, count_layers
-from seqfit.plan.scaling import Cluster, Figures, Kind, Row, Work, compare_rates, list_counts, predict_step
+from seqfit.plan.parallel_cost import ALONE, OFFLOAD, Spread, memory_change, predict_share
+from seqfit.plan.rank_work import build_work, count_layers, sum_weight_bytes
+from seqfit.plan.scaling import Cluster, Figures, Kind, Row, Work, compare_rates, list_counts
 from seqfit.plan.search import Question, check_precision, quick_search, trace_variant
 from seqfit.plan.shape import Shape
+from seqfit.plan.spreads import find_refusals
 from seqfit.plan.step_model import StepModel
 from seqfit.plan.target import Target, card_target
 from seqfit.plan.variants import Variant, build_variant
-from seqfit.recipe.schema import Recipe
+from seqfit.recipe.mistakes import report_mistakes
+from seqfit.recipe.schema import Recipe, TrainRecipe
 from seqfit.step.build import build_rule
 from seqfit.strategy.cost import TOKENS, CostModel
 from seqfit.strategy.load import load_strategy
@@ -83,9 +86,11 @@ def predict_cards(
 
     The strategy is the recipe's; where it has none, what training would choose for one card.
     """
-    target = card_target(cluster.card, 1)
-    check_precision(target, load_strategy(recipe).precision)  # before the data are read
-    traced = _trace(recipe, target, progress)
+    target, stated = card_target(cluster.card, 1), load_strategy(recipe)
+    check_precision(target, stated.precision)  # before the data are read
+    spreads = [] if cluster.upto == 1 else [_choose_spread(stated, way, cluster.upto) for way in ways]
+    _check_spreads(stated, spreads, recipe.train)
+    traced = _trace(recipe, target, spreads, progress)
     counts = list_counts(cluster.upto)
     shares: dict[int, _Share] = {}
     slowest = inf
@@ -108,9 +113,24 @@ def predict_cards(
     )
 
 
-def _trace(recipe: Recipe, target: Target, progress: Progress) -> _Traced:
+def _choose_spread(strategy: Strategy, way: str, count: int) -> Spread:
+    """Offload is a strategy's own, and only with fsdp."""
+    if count == 1:
+        return ALONE
+    return Spread(OFFLOAD if strategy.offload and way == "fsdp" else way, count)
+
+
+def _check_spreads(strategy: Strategy, spreads: Sequence[Spread], train: TrainRecipe) -> None:
+    """As training refuses them."""
+    reasons = dict.fromkeys(reason for spread in spreads for reason in find_refusals(strategy, spread, train))
+    if reasons:
+        raise RecipeError(report_mistakes("The strategy", list(reasons)))
+
+
+def _trace(recipe: Recipe, target: Target, spreads: Sequence[Spread], progress: Progress) -> _Traced:
+    """`spreads`: what the strategy has to be open to, where it is chosen here."""
     question = replace(build_question(recipe, target, progress=progress), spreads=(ALONE,))
-    chosen = quick_search(question) if recipe.strategy is None else None
+    chosen = quick_search(question, spreads) if recipe.strategy is None else None
     strategy = load_strategy(recipe) if chosen is None else chosen[0]
     precision = choose_precision_name(strategy, target, question.allow)
     variant = build_variant(strategy, precision)
@@ -155,7 +175,9 @@ def _deal(traced: _Traced, count: int, slowest: float) -> _Share:
 def _build_row(traced: _Traced, cluster: Cluster, way: str, kind: Kind, shares: dict[int, _Share], count: int) -> Row:
     """Weak scaling gives each rank what one card has, so its share is that of one."""
     share, grows = shares[count if kind == "strong" else 1], count if kind == "weak" else 1
-    seconds, waiting = predict_step(way, count, _build_work(traced, share), cluster.link(count), hides=True)
+    work, weight_bytes = _build_work(traced, share), sum_weight_bytes(traced.model)
+    spread = _choose_spread(traced.strategy, way, count)
+    seconds, waiting = predict_share(spread, work, weight_bytes, cluster.card, cluster.link(count))
     tokens = traced.question.workload.real_tokens(traced.steps) / len(traced.steps)
     rate = tokens * grows / seconds
     figures = Figures(
@@ -164,7 +186,7 @@ def _build_row(traced: _Traced, cluster: Cluster, way: str, kind: Kind, shares: 
         efficiency=compare_rates(rate, count, tokens / shares[1].step_seconds),
         communication_share=waiting / seconds,
         imbalance=share.imbalance,
-        highest_bytes=_predict_bytes(traced, way, share, count),
+        highest_bytes=_predict_bytes(traced, spread, share),
     )
     examples = _count_examples(traced) * grows
     note = ", ".join(_find_notes(figures, cluster, examples, count))
@@ -182,12 +204,11 @@ def _build_work(traced: _Traced, share: _Share) -> Work:
     )
 
 
-def _predict_bytes(traced: _Traced, way: str, share: _Share, count: int) -> int:
+def _predict_bytes(traced: _Traced, spread: Spread, share: _Share) -> int:
     """Of one card: the largest micro-batch on the allocator, changed by what the way splits or keeps longer."""
     target, model = traced.question.target, traced.model
     shape, alone = model.largest(share.cut)
     memory = model.measure([[shape] if alone else [shape, shape]], target.rules, target.context_bytes, None)
-    spread = ALONE if count == 1 else Spread(way, count)
     parts = model.parts(shape, alone=alone)
     return memory.total_bytes + memory_change(spread, parts, model.largest_block_bytes, model.gradient_bytes)
 

@@ -21,10 +21,11 @@ from seqfit.errors import PlanError, complain
 from seqfit.model.build import Outline
 from seqfit.plan.anatomy import Anatomy, explain_tape
 from seqfit.plan.eight_bit import shrink_model, shrink_tape
-from seqfit.plan.fake_step import FakeStep, Subject
+from seqfit.plan.fake_step import FakeStep, Subject, build_hollow
 from seqfit.plan.memory import Memory, measure_steps
-from seqfit.plan.parallel_cost import ALONE, WAYS, Spread, memory_change, step_seconds
+from seqfit.plan.parallel_cost import ALONE, DATAPARALLEL, Spread, memory_change, step_seconds
 from seqfit.plan.rank_work import build_work, count_layers, sum_weight_bytes
+from seqfit.plan.spreads import find_refusals, open_spreads, spread_strategy
 from seqfit.plan.step_model import StepModel, model_step
 from seqfit.plan.tape import Tape
 from seqfit.plan.target import Target
@@ -34,7 +35,7 @@ from seqfit.plan.workload import Workload
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.step.build import Limits, build_rule
 from seqfit.strategy.schema import Strategy
-from seqfit.units import format_bytes
+from seqfit.units import format_bytes, format_seconds
 
 _SMALLEST_BUDGET, _LARGEST_BUDGET = 512, 131_072  # tokens of a micro-batch
 _HOST_BYTES = 600 * 2**20  # of a Python process with torch and transformers on a CPU, before the model
@@ -97,6 +98,7 @@ class Plan:
 def search(question: Question, progress: Progress = lambda *_: None) -> Plan:
     """Trace the variants, try micro-batches, verify the fastest that fits."""
     variants, refusals = _list_variants(question)
+    spreads, closed = _open_spreads(question, variants)
     models: dict[Variant, StepModel] = {}
     candidates: list[Candidate] = []
     with _quick_collections(), _build_tracers(question) as tracers:
@@ -106,23 +108,39 @@ def search(question: Question, progress: Progress = lambda *_: None) -> Plan:
             known = tracers.trace(traced, lambda: progress("planning", len(models), len(variants)))
             for variant in wanted:
                 models[variant] = known[variant] if variant in known else shrink_model(known[variant.traced])
-                candidates += _try_budgets(question, variant, models[variant])
+                candidates += _try_budgets(question, variant, models[variant], spreads[variant])
             progress("planning", len(models), len(variants))
         progress("planning", len(variants), len(variants))
         chosen, memory, tape, events = _verify(question, models, candidates)
     steps = question.workload.sample()
+    usable = [candidate for candidate in candidates if candidate.spread.way != DATAPARALLEL]
     return Plan(
         chosen=chosen,
         memory=memory,
         anatomy=None if tape is None else explain_tape(tape),
-        front=pareto_front(candidates),
-        best_of_each=_best_of_each(candidates),
-        refusals=refusals,
+        front=pareto_front(usable),
+        best_of_each=_best_of_each(usable),
+        refusals=[*refusals, *closed, *_recall_dataparallel(candidates)],
         real_tokens=question.workload.real_tokens(steps) / len(steps),
         total_steps=question.workload.total_steps,
         rates_source=question.target.rates(variants[0].precision).source,
         events=[*tracers.events, *events, *_warn(chosen)],
     )
+
+
+def _open_spreads(question: Question, variants: Sequence[Variant]) -> tuple[dict[Variant, list[Spread]], list[Refusal]]:
+    is_cut = any(spread.way == "pipeline" for spread in question.spreads)
+    model = build_hollow(_subject(question, variants[0])) if is_cut else None
+    return open_spreads(variants, question.spreads, question.train, model)
+
+
+def _recall_dataparallel(candidates: Sequence[Candidate]) -> Iterator[Refusal]:
+    """What the plainest variant took by it, for figures of old: nothing trains so any more."""
+    taken = _best_of_each([candidate for candidate in candidates if candidate.spread.way == DATAPARALLEL])
+    for candidate in taken[:1]:
+        takes = f"{format_bytes(candidate.total_bytes)} and {format_seconds(candidate.step_seconds)} a step"
+        why = f"torch's nn.DataParallel, which training does not have; {candidate.variant.label} by it: {takes}"
+        yield Refusal(str(candidate.spread), why)
 
 
 def _warn(chosen: Candidate | None) -> Iterator[str]:
@@ -194,13 +212,18 @@ def pareto_front(candidates: Sequence[Candidate]) -> list[Candidate]:
     return front
 
 
-def quick_search(question: Question) -> tuple[Strategy, Memory, float] | None:
-    """The first variant, plainest first, that fits at all: strategy, memory and seconds. For a run that is to start."""
+def quick_search(question: Question, spreads: Sequence[Spread] = ()) -> tuple[Strategy, Memory, float] | None:
+    """The first variant, plainest first, that fits at all: strategy, memory and seconds. For a run that is to start.
+
+    All figures are of one device; `spreads` are ways that the strategy has to be open to as well.
+    """
     for variant in _list_variants(replace(question, kept_words=None))[0]:  # trimming is the recipe's to state
         if variant.traced != variant:  # 8 bits need a package: they are the user's to ask for
             continue
+        if any(find_refusals(variant.strategy, spread, question.train) for spread in spreads):
+            continue
         model = _model(question, variant)
-        candidates = [candidate for candidate in _try_budgets(question, variant, model) if candidate.spread == ALONE]
+        candidates = _try_budgets(question, variant, model, [ALONE])
         for candidate in _in_order([candidate for candidate in candidates if candidate.fits]):
             memory = _estimate(question, model, candidate.strategy)
             if memory.out_of_memory is None:
@@ -256,7 +279,9 @@ def _rule(question: Question, strategy: Strategy, batching: Batching) -> MicroBa
     return build_rule(strategy, batching, question.limits)
 
 
-def _try_budgets(question: Question, variant: Variant, model: StepModel) -> Iterator[Candidate]:
+def _try_budgets(
+    question: Question, variant: Variant, model: StepModel, spreads: Sequence[Spread]
+) -> Iterator[Candidate]:
     target, workload = question.target, question.workload
     rates = target.rates(variant.precision)
     layers, weight_bytes = count_layers(question.outline.config), sum_weight_bytes(model)
@@ -269,11 +294,11 @@ def _try_budgets(question: Question, variant: Variant, model: StepModel) -> Iter
         parts = model.parts(shape, alone=alone)
         seconds = float(model.step_seconds(steps, rates).mean())
         work = build_work(model, steps, seconds, rates, precision=variant.precision, layers=layers)
-        for spread in question.spreads:
+        for spread in spreads:
             change = memory_change(spread, parts, model.largest_block_bytes, model.gradient_bytes)
             yield Candidate(
                 variant,
-                strategy,
+                spread_strategy(strategy, spread),
                 spread,
                 _total_bytes(target, peak_bytes + change),
                 work.step_seconds if target.card is None else step_seconds(spread, work, weight_bytes, target.card),
@@ -372,11 +397,3 @@ def _best_of_each(candidates: Sequence[Candidate]) -> list[Candidate]:
         else min(group, key=lambda c: c.total_bytes)
         for group in groups.values()
     ]
-
-
-def list_spreads(count: int) -> tuple[Spread, ...]:
-    """One GPU, and every way of using two, four, ... and all of them; offload also helps one."""
-    counts = [number for number in (2**power for power in range(1, count.bit_length())) if number < count]
-    counts += [count] if count > 1 else []
-    ways = [Spread(way, number) for number in counts for way in WAYS if way != "offload"]
-    return (ALONE, *ways, Spread("offload", 1))

@@ -78,5 +78,5 @@ def cpu_target(machine: Machine) -> Target:
                 "Plan for a card with --gpu NAME",
             )
         )
-    name = f"{machine.processor}, {machine.cores} cores"
+    name = f"{machine.processor}, {machine.cores} core{'' if machine.cores == 1 else 's'}"
     return Target(name, "cpu", int(memory_bytes * (1 - _KEPT_FREE)), 1, rules_for("cpu"), None, 0)

@@ -6,6 +6,9 @@ at a time, for each adds as many traces as all lossless ones together:
 
     allow [bf16, lora]     bf16 x recompute x attention,  bf16 + LoRA x recompute x attention,  fp32 x ...
 
+What training would refuse of it is left out, by its own rules (`strategy/conflicts.py`): updates in the backward where
+gradients are clipped, say. How several processes share a variant is not part of it (`spreads`): a trace is of one.
+
 Micro-batch sizes are not here: they are cheap to try once a variant is traced. Nor are AdamW's kernels: `auto`
 takes the fused one, which is a single pass over each tensor.
 """
@@ -17,10 +20,13 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+from seqfit.recipe.mistakes import Mistake, to_line
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.step.execution import SHORT_ON_GPU
+from seqfit.strategy.conflicts import find_conflicts
 from seqfit.strategy.schema import Strategy
 
+_SHARING = {"parallel", "sharding", "offload", "pipeline_schedule", "pipeline_balance"}  # fields of several processes
 _LORA_RANK = 16
 _EIGHT_BIT = ("optimizer", "8bit")
 
@@ -71,15 +77,17 @@ def list_variants(
 ) -> tuple[list[Variant], list[Refusal]]:
     """Every combination worth a trace, the plainest first."""
     allowed = set(allow)
-    refusals = [*_refuse(allowed, train, model, fixed, has_bf16=has_bf16, on_gpu=on_gpu)]
+    refusals = [*_refuse(allowed, train, model, has_bf16=has_bf16, on_gpu=on_gpu)]
     precisions = _precisions(allowed, fixed, on_gpu=on_gpu, has_bf16=has_bf16)
-    choices = _lossless(train, fixed, short=on_gpu and longest <= SHORT_ON_GPU)
-    base = {name: value for name, value in fixed.items() if name not in ("name", "precision", *choices)}
+    choices = _lossless(fixed, short=on_gpu and longest <= SHORT_ON_GPU)
+    base = {name: value for name, value in fixed.items() if name not in ("name", "precision", *_SHARING, *choices)}
     lossy = [change for change in _lossy(allowed, model, train) if not change.keys() & fixed.keys()]
     variants = [
         _build({**base, **_changed(zip(choices, values, strict=True)), **change}, precision)
         for precision, change, values in product(precisions, [{}, *lossy], product(*choices.values()))
     ]
+    variants, conflicts = _leave_out(variants, train)
+    refusals += conflicts
     if kept_words is not None and "trim" in allowed and model.trim_vocabulary is None:
         of_first = [variant for variant in variants if variant.precision == precisions[0]]
         plainest_and_leanest = dict.fromkeys((of_first[0], of_first[-1]))
@@ -88,8 +96,27 @@ def list_variants(
 
 
 def build_variant(strategy: Strategy, precision: str) -> Variant:
-    """Of one given strategy."""
-    return _build(strategy.model_dump(exclude_defaults=True, exclude={"name", "precision"}), precision)
+    """Of one given strategy, as one process carries it out."""
+    return _build(strategy.model_dump(exclude_defaults=True, exclude={"name", "precision", *_SHARING}), precision)
+
+
+def _leave_out(variants: Iterable[Variant], train: TrainRecipe) -> tuple[list[Variant], list[Refusal]]:
+    """What one process would refuse, each reason once."""
+    kept: list[Variant] = []
+    reasons: dict[str, str] = {}
+    for variant in variants:
+        strategy = variant.strategy
+        found = find_conflicts(strategy, train, processes=1)
+        reasons |= {to_line(mistake): _name_field(mistake, strategy) for mistake in found}
+        if not found:
+            kept.append(variant)
+    return kept, [Refusal(what, why) for why, what in reasons.items()]
+
+
+def _name_field(mistake: Mistake, strategy: Strategy) -> str:
+    """As labels name it: 'update in backward' of a mistake in strategy.optimizer_in_backward."""
+    field = str(mistake[0][-1])
+    return _say(field, getattr(strategy, field)) or field
 
 
 def _build(fields: Mapping[str, Any], precision: str) -> Variant:
@@ -109,13 +136,12 @@ def _precisions(allowed: set[str], fixed: Mapping[str, Any], *, on_gpu: bool, ha
     return ["fp16", "fp32"] if "fp16" in allowed else ["fp32"]
 
 
-def _lossless(train: TrainRecipe, fixed: Mapping[str, Any], *, short: bool) -> dict[str, list[Any]]:
+def _lossless(fixed: Mapping[str, Any], *, short: bool) -> dict[str, list[Any]]:
     """Field -> the values to try, the default first."""
     choices: dict[str, list[Any]] = {"recompute": ["none", "alternate", "blocks"]}
     if short:  # else auto is blockwise by itself
         choices["attention"] = ["auto", "blockwise"]
-    if train.clip_norm is None:
-        choices["optimizer_in_backward"] = [False, True]
+    choices["optimizer_in_backward"] = [False, True]
     return {name: [fixed[name]] if name in fixed else values for name, values in choices.items()}
 
 
@@ -136,13 +162,7 @@ def _changed(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse(
-    allowed: set[str],
-    train: TrainRecipe,
-    model: ModelRecipe,
-    fixed: Mapping[str, Any],
-    *,
-    has_bf16: bool,
-    on_gpu: bool,
+    allowed: set[str], train: TrainRecipe, model: ModelRecipe, *, has_bf16: bool, on_gpu: bool
 ) -> Iterator[Refusal]:
     def lossy(kind: str) -> str:
         return f"lossy, and the recipe does not allow it: 'allow=[{', '.join(sorted({*allowed, kind}))}]'"
@@ -159,8 +179,6 @@ def _refuse(
         yield Refusal("LoRA", lossy("lora"))
     if "trim" not in allowed and model.trim_vocabulary is None:
         yield Refusal("trimmed vocabulary", lossy("trim"))
-    if train.clip_norm is not None and "optimizer_in_backward" not in fixed:
-        yield Refusal("optimizer in backward", f"clipping (train.clip_norm={train.clip_norm:g}) needs all gradients")
 
 
 def _say(name: str, value: Any) -> str:

@@ -27,6 +27,7 @@ from seqfit.step.fp16_safe import keep_outputs_in_fp32
 from seqfit.step.optimizers import build_optimizer
 from seqfit.step.precision import Precision
 from seqfit.step.step import TrainStep
+from seqfit.strategy.conflicts import check_processes
 from seqfit.strategy.schema import Strategy
 
 Events = list[tuple[str, str]]  # kind, message
@@ -68,6 +69,7 @@ def build_step(
 
     `lengths`: source and target tokens of an average example, which stages of equal time are cut by.
     """
+    check_processes(strategy, world.size)
     device = device or precision.device
     execution = build_execution(model, strategy, train, device)
     way = _build_way(execution, strategy, precision, world, lengths)

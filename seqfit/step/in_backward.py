@@ -13,9 +13,10 @@ that is embedding and head at once is updated once. By then no other part of the
 There is one optimizer with one state, so saving and loading it is the same as without this file.
 
 Not possible with clipping, which needs all gradients before the first update, nor with fp16's loss scaler, which
-looks for overflow in all of them. Refused in several processes: DDP sums a gradient over them after the hook has run,
-and sharded weights are untested. After an error in the middle of a backward some weights have moved and others have
-not: `updated` says how many, and only a snapshot brings back the weights that the step began with.
+looks for overflow in all of them; nor in several processes: DDP sums a gradient over them after the hook has run, and
+sharded weights are untested. `strategy/conflicts.py` refuses all of it before a step is built. After an error in the
+middle of a backward some weights have moved and others have not: `updated` says how many, and only a snapshot brings
+back the weights that the step began with.
 """
 
 from __future__ import annotations
@@ -23,16 +24,12 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-import torch.distributed as dist
-
-from seqfit.errors import RecipeError, complain
 
 
 class InBackward:
     """Hooks on an optimizer's parameters. `optimizer.step()` is not called by anyone else."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        _check_single_process()
         self.optimizer = optimizer
         self.updated = 0  # weights that this step has updated so far
         self._is_last = False
@@ -71,15 +68,3 @@ class InBackward:
         finally:
             self.optimizer.param_groups = groups
         parameter.grad = None
-
-
-def _check_single_process() -> None:
-    processes = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-    if processes > 1:
-        raise RecipeError(
-            complain(
-                f"strategy.optimizer_in_backward is on, and {processes} processes train together",
-                "a weight would be updated with one process's gradient before it is summed over all of them",
-                "Set strategy.optimizer_in_backward=false, or train in one process",
-            )
-        )

@@ -1,28 +1,39 @@
-"""Fields of a strategy that can't be had together, or not with what the recipe trains by.
+"""Fields of a strategy that can't be had together, or not with what the recipe trains by, or by so many processes.
 
-In: a strategy and a recipe's `train:`. Out: a mistake for each pair that disagrees, so that it shows before a model is
-loaded:
+In: a strategy, a recipe's `train:`, and the number of processes where it is known. Out: a mistake for each pair that
+disagrees, so that it shows before a model is loaded:
 
     strategy: {optimizer_in_backward: true}, train: {clip_norm: 1.0}   ->   strategy.optimizer_in_backward: it is on ...
+    strategy: {parallel: fsdp, offload: true}, one process             ->   strategy.offload is on, and one process ...
+
+Training refuses by these rules, and a plan asks them before it proposes a way: there is no second list.
 """
 
 from __future__ import annotations
 
-from seqfit.errors import complain
-from seqfit.recipe.mistakes import Mistake
+from seqfit.errors import RecipeError, complain
+from seqfit.recipe.mistakes import Mistake, to_line
 from seqfit.recipe.schema import TrainRecipe
 from seqfit.strategy.schema import Strategy
 
 
-def find_conflicts(strategy: Strategy, train: TrainRecipe) -> list[Mistake]:
-    """Every disagreement, in the order of the fields."""
+def find_conflicts(strategy: Strategy, train: TrainRecipe, processes: int | None = None) -> list[Mistake]:
+    """Every disagreement, in the order of the fields; with `processes` also those that depend on their number."""
     return [
         *_find_attention_conflicts(strategy),
         *_find_optimizer_conflicts(strategy, train),
         *_find_in_backward_conflicts(strategy, train),
         *_find_parallel_conflicts(strategy, train),
         *_find_sharding_conflicts(strategy),
+        *(_find_process_conflicts(strategy, processes) if processes is not None else ()),
     ]
+
+
+def check_processes(strategy: Strategy, processes: int) -> None:
+    """Raises what a recipe alone does not tell, once it is known how many processes train."""
+    mistakes = _find_process_conflicts(strategy, processes)
+    if mistakes:
+        raise RecipeError("\n".join(map(to_line, mistakes)))
 
 
 def _find_attention_conflicts(strategy: Strategy) -> list[Mistake]:
@@ -151,3 +162,22 @@ def _find_sharding_conflicts(strategy: Strategy) -> list[Mistake]:
         )
         mistakes.append((where, sentence))
     return mistakes
+
+
+def _find_process_conflicts(strategy: Strategy, processes: int) -> list[Mistake]:
+    """They name their field themselves, for they are also raised alone."""
+    if strategy.optimizer_in_backward and processes > 1:
+        sentence = complain(
+            f"strategy.optimizer_in_backward is on, and {processes} processes train together",
+            "a weight would be updated with one process's gradient before it is summed over all of them",
+            "Set strategy.optimizer_in_backward=false, or train in one process",
+        )
+        return [((), sentence)]
+    if strategy.offload and processes == 1:
+        sentence = complain(
+            "strategy.offload is on, and one process trains",
+            "weights are moved to the host and back by fsdp, which is for several processes",
+            "Start several (--nproc 2), or set strategy.offload=false",
+        )
+        return [((), sentence)]
+    return []

@@ -73,7 +73,9 @@ class Strategy(Part):
         "optional package; zero2 cuts gradients and optimizer state only, and leaves each process the whole weights.",
     )
     offload: bool = Field(
-        False, description="With fsdp: keep weights, gradients and optimizer state in the host's memory."
+        False,
+        description="With fsdp: keep weights, gradients and optimizer state in the host's memory; needs at least two "
+        "processes.",
     )
     pipeline_schedule: Literal["1f1b", "gpipe"] = Field(
         "1f1b", description="With pipeline: the order of forwards and backwards; 1f1b holds fewer activations."

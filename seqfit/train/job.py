@@ -35,6 +35,7 @@ from seqfit.step.build import BuiltStep, Events, build_rule, build_step, choose_
 from seqfit.step.optimizer_state import allocate_state
 from seqfit.step.precision import Precision, choose_device, choose_precision
 from seqfit.step.step import TrainStep
+from seqfit.strategy.conflicts import check_processes
 from seqfit.strategy.cost import TOKENS
 from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import Strategy
@@ -105,7 +106,7 @@ def build_job(
     recipe: Recipe, view: View, memory_limit_bytes: int | None = None, world: World = ALONE
 ) -> tuple[Job, PreparedData]:
     """Everything that the loop needs, checked. A plan keeps within the limit of the process, if there is one."""
-    device, task = _check_stated(recipe)
+    device, task = _check_stated(recipe, world.size)
     metrics, best = choose_metrics(task, recipe.eval)
     with world.one_after_the_first(on_each_host=True):
         corpus = _read_corpus(recipe, view)
@@ -141,9 +142,10 @@ def build_job(
     return job, learner.data
 
 
-def _check_stated(recipe: Recipe) -> tuple[torch.device, Task]:
+def _check_stated(recipe: Recipe, processes: int) -> tuple[torch.device, Task]:
     """What the recipe itself says; what can't be had of it is told before the data are read."""
     stated = load_strategy(recipe)
+    check_processes(stated, processes)
     device = choose_device(stated)
     choose_precision(stated, device, recipe.allow)
     task = build_task(recipe.task)

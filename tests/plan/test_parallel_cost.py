@@ -37,8 +37,8 @@ def test_fsdp_splits_what_is_not_activations() -> None:
     assert memory_change(Spread("fsdp", 4), PARTS, 10, 100) == 100 + 30 - 400
 
 
-def test_offload_takes_weights_and_state_away() -> None:
-    assert memory_change(Spread("offload", 1), PARTS, 10, 100) == 10 - 300
+def test_offload_leaves_a_gpu_no_more_than_the_blocks_at_work() -> None:
+    assert memory_change(Spread("offload", 4), PARTS, 10, 100) == 30 - 400
 
 
 @pytest.mark.parametrize("way", ["ddp", "fsdp", "pipeline", "dataparallel"])
@@ -58,6 +58,15 @@ def test_a_pipeline_of_one_micro_batch_is_no_faster_than_one_card() -> None:
     assert step_seconds(Spread("pipeline", 4), whole, 10**9, CARD) == pytest.approx(0.9)
 
 
-def test_offload_sends_weights_and_gradients_through_the_slot() -> None:
-    seconds = step_seconds(Spread("offload", 1), WORK, CARD.pcie_bytes_per_second // 2, CARD)
-    assert seconds == pytest.approx(2.0)
+def test_offload_is_fsdp_with_a_way_through_the_slot_and_an_update_on_the_host() -> None:
+    fsdp, offload = (step_seconds(Spread(way, 2), WORK, 10**9, CARD) for way in ("fsdp", "offload"))
+    through_the_slot = 4 * 3e9 / 2 / CARD.pcie_bytes_per_second  # 4 micro-batches, 2 W + G, half of it each
+    on_the_host = 7e9 / 2 / 10e9
+    assert offload == pytest.approx(fsdp - WORK.update_seconds / 2 + through_the_slot + on_the_host)
+
+
+def test_a_spread_names_the_fields_that_train_by_it() -> None:
+    assert ALONE.fields == {}
+    assert Spread("ddp", 2).fields == {"parallel": "ddp"}
+    assert Spread("offload", 2).fields == {"parallel": "fsdp", "offload": True}
+    assert str(Spread("offload", 2)) == "fsdp with offload, 2 GPUs"

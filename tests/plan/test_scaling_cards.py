@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from seqfit.checks import load_checked_recipe
-from seqfit.errors import PlanError
+from seqfit.errors import PlanError, RecipeError
 from seqfit.hardware.card import find_card
 from seqfit.plan.scaling import Cluster, Row
 from seqfit.plan.scaling_cards import CardScaling, predict_cards
@@ -105,3 +105,29 @@ def test_a_precision_that_the_card_lacks_is_refused(recipe: Recipe) -> None:
     half = load_checked_recipe(recipe, ["strategy.precision=bf16", "allow=[bf16]"])
     with pytest.raises(PlanError, match="'bf16' on Tesla T4"):
         predict_cards(half, Cluster(find_card("t4"), 2, 2, SLOW, "given"), ("ddp",))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "way", "reason"),
+    [
+        (["train.optimizer.name=adafactor"], "fsdp", "looks at whole weights"),
+        (["train.clip_norm=null", "strategy.optimizer_in_backward=true"], "ddp", "4 processes train together"),
+        (["strategy.parallel=fsdp", "strategy.offload=true"], "ddp", "Only fsdp moves weights to the host"),
+    ],
+)
+def test_a_way_that_training_refuses_is_not_predicted(
+    recipe: Recipe, overrides: list[str], way: str, reason: str
+) -> None:
+    refused = load_checked_recipe(recipe, [*overrides, "data.path=nowhere.jsonl"])
+    with pytest.raises(RecipeError, match=reason):  # before the data are read
+        predict_cards(refused, Cluster(find_card("t4"), 4, 4, SLOW, "given"), (way,))
+
+
+def test_offload_takes_less_memory_and_more_time_than_fsdp(recipe: Recipe, predicted: CardScaling) -> None:
+    shared = load_checked_recipe(recipe, ["strategy.parallel=fsdp", "strategy.offload=true"])
+    offloaded = predict_cards(shared, Cluster(find_card("a100-40-sxm"), 2, 4, SLOW, "given"), ("fsdp",))
+    away, here = find(offloaded, "fsdp", "strong", 2).predicted, find(predicted, "fsdp", "strong", 2).predicted
+    assert away is not None
+    assert here is not None
+    assert (away.highest_bytes or 0) < (here.highest_bytes or 0)
+    assert away.step_seconds > here.step_seconds

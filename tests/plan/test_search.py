@@ -13,12 +13,11 @@ from transformers import AutoModelForSeq2SeqLM, T5Config
 from seqfit.errors import PlanError
 from seqfit.hardware.card import find_card
 from seqfit.model.build import Outline
-from seqfit.plan.parallel_cost import ALONE
+from seqfit.plan.parallel_cost import ALONE, Spread
 from seqfit.plan.search import (
     Candidate,
     Plan,
     Question,
-    list_spreads,
     pareto_front,
     predict,
     quick_predict,
@@ -26,6 +25,7 @@ from seqfit.plan.search import (
     search,
     trace_variant,
 )
+from seqfit.plan.spreads import list_spreads
 from seqfit.plan.step_model import StepModel
 from seqfit.plan.target import Target, card_target
 from seqfit.plan.variants import Variant, build_variant
@@ -178,10 +178,23 @@ def test_updates_in_backward_are_tried_without_clipping_and_their_price_is_told(
     assert any("last snapshot" in event for event in plan.events) == plan.chosen.strategy.optimizer_in_backward
 
 
-def test_two_cards_are_compared_in_every_way() -> None:
-    assert {spread.way for spread in list_spreads(2)} == {"", "ddp", "fsdp", "pipeline", "dataparallel", "offload"}
-    assert {spread.way for spread in list_spreads(1)} == {"", "offload"}
-    assert sorted({spread.count for spread in list_spreads(6)}) == [1, 2, 4, 6]
+def test_two_cards_are_compared_in_every_way_that_training_has(make_question: Make, card: Target) -> None:
+    fixed = {**PLAIN, "precision": "fp32"}
+    plan = search(make_question(fixed=fixed, spreads=list_spreads(2), target=replace(card, count=2)))
+    ways = {str(candidate.spread): candidate for candidate in plan.best_of_each}
+    assert set(ways) == {"one device", "ddp, 2 GPUs", "fsdp, 2 GPUs", "pipeline, 2 GPUs", "fsdp with offload, 2 GPUs"}
+    assert ways["ddp, 2 GPUs"].strategy.parallel == "ddp"
+    assert ways["fsdp with offload, 2 GPUs"].strategy.offload
+    assert ways["fsdp with offload, 2 GPUs"].total_bytes < ways["fsdp, 2 GPUs"].total_bytes
+    old = next(refusal.why for refusal in plan.refusals if refusal.what == "dataparallel, 2 GPUs")
+    assert old.startswith("torch's nn.DataParallel, which training does not have; fp32 by it: ")
+
+
+def test_a_strategy_for_several_processes_updates_nothing_in_the_backward(make_question: Make) -> None:
+    fixed = {**PLAIN, "precision": "fp32", "optimizer_in_backward": True}
+    question = make_question(train=TrainRecipe(clip_norm=None), fixed=fixed)
+    assert quick_search(question) is not None
+    assert quick_search(question, [Spread("ddp", 2)]) is None
 
 
 def test_the_process_beside_a_search_traces_the_same(recomputing: tuple[Question, Plan]) -> None:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from seqfit.plan.variants import Refusal, Variant, build_variant, list_variants
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.strategy.schema import Strategy
@@ -56,8 +58,9 @@ def test_the_plainest_and_the_leanest_way_are_tried_with_a_trimmed_vocabulary() 
 
 def test_what_is_not_tried_has_a_reason() -> None:
     reasons = {refusal.what: refusal.why for refusal in make_variants()[1]}
-    assert set(reasons) == {"bf16", "Adafactor", "8-bit AdamW", "LoRA", "trimmed vocabulary", "optimizer in backward"}
+    assert set(reasons) == {"bf16", "Adafactor", "8-bit AdamW", "LoRA", "trimmed vocabulary", "update in backward"}
     assert "allow=[8bit]" in reasons["8-bit AdamW"]
+    assert "train.clip_norm is 1. Clipping needs the norm of all gradients" in reasons["update in backward"]
     assert Refusal("bf16", "the card has no bf16 in hardware") in make_variants(has_bf16=False)[1]
 
 
@@ -65,3 +68,32 @@ def test_8_bits_are_traced_as_plain_adamw() -> None:
     variant = build_variant(Strategy(optimizer="8bit", freeze=["embeddings"]), "fp32")
     assert variant.traced == build_variant(Strategy(freeze=["embeddings"]), "fp32")
     assert variant.traced.traced == variant.traced
+
+
+@pytest.mark.parametrize(
+    ("train", "given", "reason"),
+    [
+        ({}, {}, "train.clip_norm is 1"),
+        ({"when_not_finite": "skip", "clip_norm": None}, {}, "train.when_not_finite is 'skip'"),
+        ({"clip_norm": None}, {"fixed": {"precision": "fp16"}}, "strategy.precision is 'fp16'"),
+    ],
+)
+def test_updates_in_the_backward_are_left_out_where_training_refuses_them(
+    train: dict[str, Any], given: dict[str, Any], reason: str
+) -> None:
+    variants, refusals = make_variants("fp16", train=TrainRecipe.model_validate(train), **given)
+    assert variants
+    assert not any(variant.strategy.optimizer_in_backward for variant in variants)
+    assert reason in next(refusal.why for refusal in refusals if refusal.what == "update in backward")
+
+
+def test_fp16_keeps_fp32_its_updates_in_the_backward() -> None:
+    variants, _ = make_variants("fp16", has_bf16=False, train=TrainRecipe(clip_norm=None))
+    precisions = {variant.precision for variant in variants if variant.strategy.optimizer_in_backward}
+    assert precisions == {"fp32"}
+    assert {variant.precision for variant in variants} == {"fp16", "fp32"}
+
+
+def test_how_processes_share_the_work_is_not_part_of_a_variant() -> None:
+    shared = Strategy(parallel="fsdp", sharding="zero3", offload=True, recompute="blocks")
+    assert build_variant(shared, "fp32") == build_variant(Strategy(recompute="blocks"), "fp32")

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from seqfit.errors import RecipeError
 from seqfit.step.in_backward import InBackward
 
 
@@ -155,17 +154,3 @@ def test_without_its_hooks_a_backward_is_an_ordinary_one(model: Tied) -> None:
     model(IDS).square().sum().backward()
     assert hooks.updated == 0
     assert model.layer.weight.grad is not None
-
-
-@pytest.mark.parametrize("processes", [1, 2])
-def test_several_processes_are_refused_in_three_parts(
-    model: Tied, processes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
-    monkeypatch.setattr("torch.distributed.get_world_size", lambda: processes)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    if processes == 1:
-        InBackward(optimizer)
-        return
-    with pytest.raises(RecipeError, match=r"2 processes train together\. .* over all of them\. Set strategy"):
-        InBackward(optimizer)

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from seqfit.errors import RecipeError
 from seqfit.recipe.fields import join_path
 from seqfit.recipe.schema import TrainRecipe
 from seqfit.strategy import Strategy
-from seqfit.strategy.conflicts import find_conflicts
+from seqfit.strategy.conflicts import check_processes, find_conflicts
 
 
 def conflicts(strategy: dict[str, Any], train: dict[str, Any]) -> dict[str, str]:
@@ -79,3 +80,38 @@ def test_what_deepspeed_can_not_be_had_with(strategy: dict[str, Any], said: str)
 def test_what_fsdp_refuses_deepspeed_refuses(strategy: dict[str, Any]) -> None:
     found = conflicts({"parallel": "fsdp", "sharding": "zero3", **strategy}, {})
     assert "it is 'fsdp'" in found["strategy.parallel"]
+
+
+def test_an_update_in_the_backward_is_of_one_process() -> None:
+    strategy = Strategy(optimizer_in_backward=True)
+    check_processes(strategy, 1)
+    with pytest.raises(RecipeError) as caught:
+        check_processes(strategy, 2)
+    assert str(caught.value) == (
+        "strategy.optimizer_in_backward is on, and 2 processes train together. A weight would be updated with one "
+        "process's gradient before it is summed over all of them. Set strategy.optimizer_in_backward=false, or train "
+        "in one process."
+    )
+
+
+@pytest.mark.parametrize("sharding", ["fsdp2", "zero2", "zero3"])
+def test_offload_is_of_several_processes(sharding: Any) -> None:
+    strategy = Strategy(parallel="fsdp", sharding=sharding, offload=True)
+    check_processes(strategy, 2)
+    with pytest.raises(RecipeError) as caught:
+        check_processes(strategy, 1)
+    assert str(caught.value) == (
+        "strategy.offload is on, and one process trains. Weights are moved to the host and back by fsdp, which is for "
+        "several processes. Start several (--nproc 2), or set strategy.offload=false."
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "processes"),
+    [({"optimizer_in_backward": True}, 2), ({"parallel": "fsdp", "offload": True}, 1)],
+)
+def test_a_recipe_alone_does_not_know_how_many_processes_will_train(fields: dict[str, Any], processes: int) -> None:
+    strategy, train = Strategy.model_validate(fields), TrainRecipe(clip_norm=None)
+    assert find_conflicts(strategy, train) == []
+    assert len(find_conflicts(strategy, train, processes)) == 1
+    assert find_conflicts(strategy, train, 3 - processes) == []

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from seqfit.errors import RecipeError
+from seqfit.model.build import load_model
+from seqfit.parallel.world import ALONE, World
+from seqfit.recipe.schema import ModelRecipe, TrainRecipe
+from seqfit.step.build import build_step
+from seqfit.step.precision import Precision
+from seqfit.strategy.schema import Strategy
+
+
+@pytest.mark.parametrize(
+    ("fields", "world", "said"),
+    [
+        ({"parallel": "fsdp", "offload": True}, ALONE, "strategy.offload is on, and one process trains"),
+        ({"parallel": "fsdp", "sharding": "zero3", "offload": True}, ALONE, "Start several"),
+        ({"optimizer_in_backward": True}, World(0, 2, 0, 2), "2 processes train together"),
+    ],
+)
+def test_no_step_is_built_that_would_leave_a_field_of_the_strategy_out(
+    fields: dict[str, Any], world: World, said: str, tiny_model: Callable[[str], Path]
+) -> None:
+    model, train = load_model(ModelRecipe(path=str(tiny_model("t5")))), TrainRecipe(clip_norm=None)
+    precision = Precision("fp32", torch.device("cpu"), "")
+    with pytest.raises(RecipeError, match=said):
+        build_step(model, train, Strategy.model_validate(fields), precision, world=world)
