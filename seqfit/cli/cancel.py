@@ -10,15 +10,16 @@ import typer
 
 def command(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Directories of runs that were submitted, or of an array.")
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Directories of runs that were submitted, of an array or a comparison."),
     ],
 ) -> None:
     """Cancel the jobs of runs. A run that was training stops at its next step, and can go on later."""
     from seqfit.launch.slurm import cancel_job, require_slurm
-    from seqfit.launch.submission import last_submission, list_runs
+    from seqfit.launch.submission import find_job_folder, last_submission, list_runs
 
     require_slurm()
     for run in (run for place in runs for run in list_runs(place)):
         job = last_submission(run).job
         cancel_job(job)
-        print(f"{run}: job {job} is cancelled; 'seqfit submit {run}' goes on with it")
+        print(f"{run}: job {job} is cancelled; 'seqfit submit {find_job_folder(run)}' goes on with it")

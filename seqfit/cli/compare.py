@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from seqfit.cli.arguments import OverridesArgument
 from seqfit.errors import RecipeError, complain
+
+if TYPE_CHECKING:
+    from seqfit.compare.records import Comparison
 
 
 def command(
@@ -74,11 +77,16 @@ def command(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with a comparison that was stopped: RECIPE is its folder, or --out.")
     ] = False,
+    number: Annotated[
+        int | None,
+        typer.Option("--round", min=0, help="Run one round of a submitted comparison, as its job file does; from 0."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and stop.")] = False,
 ) -> None:
     """Run ways to train a recipe against each other: same data, order, global batch, seeds and number of updates.
 
-    Whoever can't run here is predicted instead. Ctrl-C and SIGTERM keep what is done; --resume goes on.
+    Whoever can't run here is predicted instead. Ctrl-C and SIGTERM keep what is done; --resume goes on. On a cluster:
+    seqfit submit RECIPE --compare classic.
 
     Examples: seqfit compare bert-agnews --strategies classic --gpu v100-16-sxm; seqfit compare mine.yaml
     model.dropout=0 -s vanilla,ragged,bf16+recompute --seeds 0,1 --budget 20m; seqfit compare comparisons/X --resume
@@ -96,18 +104,44 @@ def command(
     for field, values in map(_read_vary, vary or []):
         varied.setdefault(field, []).extend(values)
     options |= {"vary": varied} if varied else {}
+    if number is not None:
+        others = {"overrides": overrides, "--matrix": matrix, "--out": out, "--resume": resume, "--dry-run": dry_run}
+        _check_round_alone([name for name, value in (options | others).items() if value])
+        _run_round(Path(recipe), number)
+        return
     tournament = prepare_tournament(recipe, overrides or (), matrix=matrix, out=out, resume=resume, **options)
     if dry_run:
         print(describe_matrix(tournament.matrix))
         return
     print(f"{describe_matrix(tournament.matrix)}\nfolder: {tournament.folder}")
-    comparison = run_tournament(tournament, choose_view())
-    from seqfit.compare.tables import format_terminal
+    _show(run_tournament(tournament, choose_view()), tournament.folder)
 
-    print(format_terminal(comparison, width=shutil.get_terminal_size((100, 24)).columns))
+
+def _run_round(folder: Path, number: int) -> None:
+    """The tables and the page are the work of the round that ends last."""
+    from seqfit.compare.live import choose_view
+    from seqfit.compare.rounds import run_round
+
+    run_round(folder, number, choose_view(), lambda comparison: _show(comparison, folder))
+
+
+def _check_round_alone(given: list[str]) -> None:
+    if given:
+        raise RecipeError(
+            complain(
+                f"--round is given with {given[0]}",
+                "a round is run as the folder of its comparison says, in its job",
+                "Give the folder and --round only",
+            )
+        )
+
+
+def _show(comparison: Comparison, folder: Path) -> None:
+    from seqfit.compare.tables import format_terminal
     from seqfit.report.page import report
 
-    print(f"comparison: {tournament.folder}\nreport: {report(tournament.folder)}")
+    print(format_terminal(comparison, width=shutil.get_terminal_size((100, 24)).columns))
+    print(f"comparison: {folder}\nreport: {report(folder)}")
 
 
 def _read_vary(text: str) -> tuple[str, list[str]]:

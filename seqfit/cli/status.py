@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,25 +15,48 @@ if TYPE_CHECKING:
 def command(
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[RUN]...", help="Run directories, or that of an array; default: all below runs/."),
+        typer.Argument(
+            metavar="[RUN]...",
+            help="Directories of runs, of an array or of a comparison; default: all below runs/ and comparisons/.",
+        ),
     ] = None,
 ) -> None:
     """Show the queue's state, the step, the last loss and the restarts of runs that were submitted."""
+    from seqfit.compare.rounds import find_comparison
+    from seqfit.compare.tournament import PLACE
     from seqfit.launch.status import advise, read_standing
     from seqfit.launch.submission import find_submitted, list_runs
 
-    places = [run for place in runs for run in list_runs(place)] if runs else find_submitted()
+    given = runs or [*sorted(PLACE.glob("*")), *find_submitted()]
+    found = {place: find_comparison(place) for place in given}
+    compared = dict.fromkeys(folder for folder in found.values() if folder is not None)
+    for folder in compared:
+        _show_comparison(folder)
+    others = [place for place in given if found[place] is None and (runs or place.parent != PLACE)]
+    places = [run for place in others for run in list_runs(place)]
     if not places:
-        print("no run below runs/ was submitted; 'seqfit submit RECIPE' does that")
+        if not compared:
+            print("nothing below runs/ and comparisons/ was submitted; 'seqfit submit RECIPE' does that")
         return
     standings = [read_standing(place) for place in places]
-    _print_table(standings)
+    _print_table([("run", "job", "queue", "status", "step", "loss", "restarts"), *map(_cells, standings)])
     if len(standings) == 1:
         print(f"log: {standings[0].submission.log}\nnext: {advise(standings[0])}")
 
 
-def _print_table(standings: list[Standing]) -> None:
-    rows = [("run", "job", "queue", "status", "step", "loss", "restarts"), *map(_cells, standings)]
+def _show_comparison(folder: Path) -> None:
+    from seqfit.compare.rounds import read_rounds
+
+    rounds = read_rounds(folder)
+    rows = [(str(one.place), one.job, one.queue, f"{one.ended} of {one.trials}", str(one.restarts)) for one in rounds]
+    _print_table([("round", "job", "queue", "trials", "restarts"), *rows])
+    going = [one.place for one in rounds if not one.is_over]
+    left = any(one.ended < one.trials for one in rounds)
+    what_is_left = f"seqfit submit {folder}" if left else f"seqfit report {folder}"
+    print(f"next: {f'seqfit logs {going[0]} --follow' if going else what_is_left}")
+
+
+def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -12,6 +12,8 @@ from seqfit.cli.track import Tool
 from seqfit.errors import RecipeError, complain
 
 if TYPE_CHECKING:
+    from seqfit.launch.resources import Resources
+    from seqfit.launch.site import Site
     from seqfit.launch.submit import Submitted
 
 
@@ -62,19 +64,30 @@ def command(
         Path | None,
         typer.Option("--array", metavar="FILE", help="Several runs as one job array: a line of overrides for each."),
     ] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            "--compare",
+            metavar="LIST",
+            help="Compare ways to train, with the rounds as one job array: who competes, as in 'seqfit compare "
+            "--strategies'; or a matrix file (.yaml) with seeds, repeats, steps as well.",
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the job file and write nothing.")] = False,
 ) -> None:
     """Train on a Slurm cluster: writes the run directory with one readable job file, and submits it.
 
     Examples: seqfit submit t5-gsm8k --nodes 2 --gpus-per-node 4 --time 4:00:00 --partition gpu;
-    seqfit submit mine.yaml --gpus-per-node 0 --processes-per-node 8 --dry-run; seqfit submit runs/mine-20260102-030405
+    seqfit submit mine.yaml --gpus-per-node 0 --processes-per-node 8 --dry-run; seqfit submit runs/mine-20260102-030405;
+    seqfit submit bert-agnews --compare classic --gpus-per-node 1 --time 1:00:00
 
     The job is requeued when it is preempted, loses a node or runs out of time, and goes on exactly.
     """
     from seqfit.launch import submit as launch
     from seqfit.launch.resources import choose_resources
-    from seqfit.launch.sbatch import build_job_file, uses_this_python
+    from seqfit.launch.sbatch import build_job_file
     from seqfit.launch.site import load_site
+    from seqfit.launch.work import uses_this_python
     from seqfit.rundir import files
 
     asked = {
@@ -89,12 +102,17 @@ def command(
     given = {name: value for name, value in asked.items() if value is not None}
     handed_on = {"--memory-limit": memory_limit, "--track": track, "--project": project}
     if launch.can_submit_again(recipe):
-        others = {"out": out, "profile": profile, "array": array, "dry_run": dry_run or None} | handed_on
-        _check_alone([*(overrides or ()), *given, *(name for name, value in others.items() if value is not None)])
-        _tell(launch.submit_again(Path(recipe)))
+        others = {"out": out, "profile": profile, "array": array, "compare": compare, "dry_run": dry_run or None}
+        words = [name for name, value in (others | handed_on).items() if value is not None]
+        _check_alone([*(overrides or ()), *given, *words])
+        _submit_again(Path(recipe))
         return
     site, _ = load_site(profile)
     resources = choose_resources(site, **given)  # type: ignore[arg-type]  # each has its parameter's type
+    if compare is not None:
+        _check_comparison(handed_on | {"--array": array})
+        _compare(recipe, overrides or [], compare, out, resources, site, dry_run=dry_run)
+        return
     _check_limit(memory_limit, on_gpus=resources.gpus_per_node > 0)
     _check_tool(track, project, is_here=uses_this_python(site))
     words = [word for name, value in handed_on.items() if value is not None for word in (name, value)]
@@ -110,12 +128,49 @@ def command(
         _tell(launch.submit(job, recipes))
 
 
+def _submit_again(folder: Path) -> None:
+    from seqfit.compare.rounds import is_submitted, submit_rounds_again
+    from seqfit.launch.submit import submit_again
+
+    _tell(submit_rounds_again(folder) if is_submitted(folder) else submit_again(folder))
+
+
+def _compare(
+    recipe: str, overrides: list[str], who: str, out: Path | None, resources: Resources, site: Site, *, dry_run: bool
+) -> None:
+    from seqfit.compare.asked import read_asked
+    from seqfit.compare.matrix import describe_matrix
+    from seqfit.compare.rounds import prepare_rounds, submit_rounds
+    from seqfit.launch.sbatch import build_job_file
+
+    is_file = Path(who).suffix in (".yaml", ".yml")
+    asked = read_asked(Path(who), {}) if is_file else read_asked(None, {"strategies": who})
+    prepared = prepare_rounds(recipe, overrides, asked, out, resources, site)
+    if dry_run:
+        print(build_job_file(prepared.job), end="")
+        return
+    print(describe_matrix(prepared.matrix))
+    _tell(submit_rounds(prepared))
+
+
+def _check_comparison(others: dict[str, object]) -> None:
+    given = [name for name, value in others.items() if value is not None]
+    if given:
+        raise RecipeError(
+            complain(
+                f"{given[0]} is given with --compare",
+                "the trials of a comparison are alike but for what its entrants change",
+                "Leave it out",
+            )
+        )
+
+
 def _tell(submitted: Submitted) -> None:
     from seqfit.rundir import files
 
-    one = submitted.runs[0]
-    print(f"job: {submitted.job}\njob file: {submitted.folder / files.JOB}")
-    print(f"next: seqfit status {one}; seqfit logs {one} --follow; seqfit cancel {one}")
+    one, all_of_it = submitted.runs[0], submitted.folder
+    print(f"job: {submitted.job}\njob file: {all_of_it / files.JOB}")
+    print(f"next: seqfit status {all_of_it}; seqfit logs {one} --follow; seqfit cancel {all_of_it}")
 
 
 def _check_limit(memory_limit: str | None, *, on_gpus: bool) -> None:

@@ -6,6 +6,11 @@ step. Then the steps of all trials are cut alike:
     start 10 s and 10 s, steps 1 s and 2 s, 3 rounds, 240 s left     3 x (20 + n x 3) <= 240     n = 20
 
 The rehearsal is no part of the results. It also shows early what fails.
+
+The machine may be busier afterwards. So the clock is looked at after every round, and where the next no longer fits the
+rest is dropped: whole rounds, so that every entrant keeps as many trials, and whole repeats, so that every seed does.
+
+    5 rounds of 60 s were expected, and take 90 s; 300 s      after round 3, 30 s are left: rounds 4 and 5 are dropped
 """
 
 from __future__ import annotations
@@ -15,8 +20,9 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import mean
 
-from seqfit.compare.matrix import LEAST_STEPS
+from seqfit.compare.matrix import LEAST_STEPS, list_rounds
 from seqfit.compare.records import RUNS, Matrix, Outcome, Trial
 from seqfit.compare.trial import read_step_seconds, run_trial
 from seqfit.errors import RecipeError, complain
@@ -26,6 +32,7 @@ from seqfit.units import format_seconds
 REHEARSAL = "rehearsal"
 _COUNTED = 3  # steps of a rehearsal, after the warm-up
 _MARGIN = 0.95  # of the time: trials differ, and results are written between them
+_LEAST_ROUNDS = 2  # one pair says nothing about noise
 _NOTE = "--budget"
 
 
@@ -78,6 +85,38 @@ def cut_steps(matrix: Matrix, paces: Sequence[Pace], left_seconds: float) -> Mat
     decided = f"all {steps} steps fit" if steps == matrix.steps else f"trials have {steps} steps, not {matrix.steps}"
     note = f"{_NOTE} {format_seconds(matrix.budget_seconds or 0)}: {rehearsed}; {decided}"
     return replace(matrix, steps=steps, notes=(*matrix.notes, note))
+
+
+def drop_rounds(matrix: Matrix, outcomes: Sequence[Outcome], left_seconds: float) -> Matrix:
+    """The matrix without the rounds that are not done yet and a note, where the next no longer fits what is left of the
+    budget; else the matrix itself. It may be asked after every round."""
+    rounds, seeds = list_rounds(matrix), len(matrix.seeds)
+    done, round_seconds = _count_done(matrix, outcomes), _measure_round(outcomes)
+    ends_evenly = done < seeds or done % seeds == 0
+    if not ends_evenly or not _LEAST_ROUNDS <= done < len(rounds):
+        return matrix
+    coming = 1 if done < seeds else seeds  # the next after which it may end
+    if coming * round_seconds <= left_seconds:
+        return matrix
+    left = f"{format_seconds(max(0.0, left_seconds))} were left after {done} of {len(rounds)} rounds"
+    dropped = f"{left}, and a round takes {format_seconds(round_seconds)}: the others were dropped"
+    note = f"{_NOTE} {format_seconds(matrix.budget_seconds or 0)}: {dropped}"
+    return replace(matrix, seeds=matrix.seeds[:done], repeats=max(1, done // seeds), notes=(*matrix.notes, note))
+
+
+def _count_done(matrix: Matrix, outcomes: Sequence[Outcome]) -> int:
+    """Rounds from the first on of which every trial has ended."""
+    ended = {Trial(outcome.entrant, outcome.seed, outcome.repeat) for outcome in outcomes}
+    whole = [ended.issuperset(trials) for trials in list_rounds(matrix)]
+    return [*whole, False].index(False)
+
+
+def _measure_round(outcomes: Sequence[Outcome]) -> float:
+    """One trial of each entrant, by the mean of those that have ended."""
+    took: dict[str, list[float]] = {}
+    for outcome in outcomes:
+        took.setdefault(outcome.entrant, []).append(outcome.seconds)
+    return sum(map(mean, took.values()))
 
 
 def _too_short(matrix: Matrix, needed_seconds: float, left_seconds: float) -> RecipeError:

@@ -11,7 +11,7 @@ for. Every run is compared with the reference's run of the same seed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -25,6 +25,7 @@ from seqfit.rundir import files
 # Events after which a run has done other work than it was asked for.
 _CHANGES_WORK = ("out-of-memory", "not-finite", "fallback", "resume", "interrupted", "early-stopping")
 _NEEDED = (files.MANIFEST, files.RECIPE, files.STEPS, files.EVENTS)
+_CLOCK_SECONDS = 1.0  # an outcome's time is read a moment after its end
 _SHOWN = 3  # differences of one line that are told; the rest is counted
 
 
@@ -39,14 +40,21 @@ class _Evidence:
     def entrant(self, run: TrialRun) -> Entrant:
         return next(entrant for entrant in self.matrix.entrants if entrant.name == run.trial.entrant)
 
-    def pairs(self) -> Iterator[tuple[TrialRun, TrialRun]]:
-        """Each run with the reference's of the same seed; where the reference has none, with the first run of it."""
+    def pairs(self, *, of_a_round: bool = False) -> Iterator[tuple[TrialRun, TrialRun]]:
+        """Each run with the reference's of the same seed; where the reference has none, with the first run of it.
+
+        `of_a_round`: of the same repeat, too.
+        """
+
+        def key(run: TrialRun) -> tuple[int, int]:
+            return run.trial.seed, run.trial.repeat if of_a_round else 0
+
         reference = self.matrix.reference.name
         by_name = sorted(  # stable: else in their order; one that differs on purpose is the last to stand in
             self.runs, key=lambda run: (run.trial.entrant != reference, self.entrant(run).kind == "different")
         )
-        first = {run.trial.seed: run for run in reversed(by_name)}
-        return ((run, first[run.trial.seed]) for run in self.runs if run is not first[run.trial.seed])
+        first = {key(run): run for run in reversed(by_name)}
+        return ((run, first[key(run)]) for run in self.runs if run is not first[key(run)])
 
 
 def check_equality(matrix: Matrix, outcomes: Sequence[Outcome], runs: Sequence[TrialRun]) -> tuple[Check, ...]:
@@ -129,8 +137,9 @@ def _check_updates(evidence: _Evidence) -> Check:
 
 
 def _check_machine(evidence: _Evidence) -> Check:
-    found = []
-    for run, other in evidence.pairs():
+    """Rounds that are jobs may have different nodes: then the trials of each are held to each other."""
+    found, is_apart = [], evidence.matrix.is_apart
+    for run, other in evidence.pairs(of_a_round=is_apart):
         own = [path for entrant in map(evidence.entrant, (run, other)) for path in _own_paths(entrant)]
         ours, theirs = _describe_place(run, evidence.entrant(run)), _describe_place(other, evidence.entrant(other))
         if not run.manifest or not other.manifest or _is_within("strategy.device", own):
@@ -139,11 +148,29 @@ def _check_machine(evidence: _Evidence) -> Check:
             is_asked = what == "threads in all" and _is_within("strategy.threads", own)
             if ours.get(what) != theirs.get(what) and not is_asked:
                 found.append(f"{_name(run)}: {what} is {_say(ours.get(what))}, not {_say(theirs.get(what))}")
-    return _conclude("same versions and machine", found, f"{_count(evidence)}: packages, device, cores, threads in all")
+    found += _find_other_nodes(evidence)
+    within = ", within each round" if is_apart else ""
+    what = f"packages, device, cores, threads in all{within}"
+    return _conclude("same versions and machine", found, f"{_count(evidence)}: {what}")
+
+
+def _find_other_nodes(evidence: _Evidence) -> list[str]:
+    """What is compared must have run on one machine: a twin of it may be slower."""
+    nodes: dict[tuple[int, int], dict[str, Outcome]] = {}
+    for outcome in evidence.outcomes:
+        where = (outcome.seed, outcome.repeat) if evidence.matrix.is_apart else (0, 0)
+        nodes.setdefault(where, {})[outcome.node] = outcome
+    return [
+        f"{outcome.entrant}, seed {outcome.seed}, repeat {outcome.repeat} ran on {node or 'an unnamed machine'}"
+        for found in nodes.values()
+        for node, outcome in list(found.items())[1:]  # the first is the one that others are held to
+    ]
 
 
 def _check_turns(evidence: _Evidence) -> Check:
     """Where entrants take turns, none is ever more than one trial ahead of another."""
+    if evidence.matrix.is_apart:
+        return _check_rounds(evidence)
     ran = {run.trial.entrant for run in evidence.runs}
     counts = dict.fromkeys((entrant.name for entrant in evidence.matrix.entrants if entrant.name in ran), 0)
     ahead = []
@@ -158,6 +185,37 @@ def _check_turns(evidence: _Evidence) -> Check:
     return _conclude(
         "entrants took turns", ahead, f"{rounds} round{'' if rounds == 1 else 's'} of {len(counts)} entrants"
     )
+
+
+def _check_rounds(evidence: _Evidence) -> Check:
+    """Rounds that are jobs go on side by side; the trials of each must have run one after another."""
+    rounds: dict[tuple[int, int], list[Outcome]] = {}
+    for outcome in sorted(evidence.outcomes, key=lambda outcome: outcome.time):
+        rounds.setdefault((outcome.seed, outcome.repeat), []).append(outcome)
+    found = [
+        f"seed {seed}, repeat {repeat}: {later.entrant} began before {earlier.entrant} had ended"
+        for (seed, repeat), outcomes in rounds.items()
+        for earlier, later in pairwise(outcomes)
+        if later.time - later.seconds < earlier.time - _CLOCK_SECONDS
+    ]
+    found += _find_crowded(rounds) if any(run.hardware.get("device") == "cpu" for run in evidence.runs) else []
+    count = len(rounds)
+    return _conclude(
+        "entrants took turns", found, f"{count} round{'' if count == 1 else 's'}, the trials of each one after another"
+    )
+
+
+def _find_crowded(rounds: Mapping[tuple[int, int], Sequence[Outcome]]) -> list[str]:
+    """Rounds that ran side by side on the cores of one machine."""
+    spans = sorted(
+        (outcomes[0].node, outcomes[0].time - outcomes[0].seconds, outcomes[-1].time, seed, repeat)
+        for (seed, repeat), outcomes in rounds.items()
+    )
+    return [
+        f"seed {seed}, repeat {repeat}: ran beside another round on {node}"
+        for (other, _, ended, *_), (node, began, _, seed, repeat) in pairwise(spans)
+        if node and node == other and began < ended - _CLOCK_SECONDS
+    ]
 
 
 def _check_warm_up(evidence: _Evidence) -> Check:

@@ -66,7 +66,7 @@ class _Resolved:
         return {"lora": strategy.lora_rank, "freeze": sorted(strategy.freeze), "trim": trim}
 
 
-def build_entrants(asked: Asked, base: Recipe, machine: Machine) -> tuple[Entrant, ...]:
+def build_entrants(asked: Asked, base: Recipe, machine: Machine, *, knows_packages: bool = True) -> tuple[Entrant, ...]:
     """Every entrant, as they were named; or one error with all that is wrong with them."""
     resolved: list[_Resolved] = []
     lines: list[str] = []
@@ -81,7 +81,12 @@ def build_entrants(asked: Asked, base: Recipe, machine: Machine) -> tuple[Entran
     if lines:
         raise RecipeError(report_mistakes("The comparison", lines))
     reference = next((item for item in resolved if item.name.split("@")[0] == VANILLA), resolved[0])
-    return tuple(_judge(item, reference, machine) for item in resolved)
+    entrants = []
+    for item in resolved:
+        impossible = explain_impossible(item.recipe, item.processes, machine, knows_packages=knows_packages)
+        kind, why = _find_kind(item, reference)
+        entrants.append(Entrant(item.name, item.overrides, kind, why, item.processes, impossible))
+    return tuple(entrants)
 
 
 def list_drafts(asked: Asked) -> Iterator[Draft]:
@@ -182,12 +187,6 @@ def _find_namesakes(names: Sequence[str]) -> Iterator[str]:
                 "a name stands for one entrant",
                 "Name them in a matrix file: {one: [...]}, {other: [...]}",
             )
-
-
-def _judge(item: _Resolved, reference: _Resolved, machine: Machine) -> Entrant:
-    kind, why = _find_kind(item, reference)
-    impossible = explain_impossible(item.recipe, item.processes, machine)
-    return Entrant(item.name, item.overrides, kind, why, item.processes, impossible)
 
 
 def _find_kind(item: _Resolved, reference: _Resolved) -> tuple[Kind, str]:

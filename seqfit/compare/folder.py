@@ -5,7 +5,8 @@
     read_outcomes(folder)                                                                 # after a kill, too
 
 A file is written whole or a line at its end is, so a tournament may be killed at any moment: a torn last line of
-outcomes.jsonl is read as if it were not there, and `add_outcome` cuts it off.
+outcomes.jsonl is read as if it were not there, and `add_outcome` cuts it off. Rounds that run as jobs on several
+machines have an outcomes.jsonl each: a line that two machines add to one file at a time may be lost.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from seqfit.compare.records import (
     OUTCOMES,
     PREDICTIONS,
     RESULTS,
+    ROUNDS,
     Comparison,
     Matrix,
     Outcome,
@@ -41,8 +43,13 @@ T = TypeVar("T")
 def dump_matrix(matrix: Matrix, folder: Path, *, command: str = "") -> Path:
     """Write the matrix; `command` is what reproduces the comparison."""
     path = folder / MATRIX
-    write_whole(path, write_yaml({"command": command, **_to_plain(matrix)}))
+    write_whole(path, format_matrix(matrix, command=command))
     return path
+
+
+def format_matrix(matrix: Matrix, *, command: str = "") -> str:
+    """The text of that file."""
+    return write_yaml({"command": command, **_to_plain(matrix)})
 
 
 def load_matrix(folder: Path) -> Matrix:
@@ -68,9 +75,14 @@ def load_predictions(folder: Path) -> list[Prediction]:
     return _restore(TypeAdapter(list[Prediction]), _read_json(path), path) if path.is_file() else []
 
 
-def add_outcome(outcome: Outcome, folder: Path) -> None:
-    """Append how a trial ended."""
-    path = folder / OUTCOMES
+def round_folder(folder: Path, number: int) -> Path:
+    """Where a round that is a job of its own notes its outcomes and which job it was; counted from 0."""
+    return folder / ROUNDS / str(number)
+
+
+def add_outcome(outcome: Outcome, place: Path) -> None:
+    """Append how a trial ended; `place` is the comparison's folder or that of a round."""
+    path = place / OUTCOMES
     with told_failures(path):
         cut_records(path)  # nothing may be appended to a torn line
         with path.open("a", encoding="utf-8") as stream:
@@ -78,11 +90,22 @@ def add_outcome(outcome: Outcome, folder: Path) -> None:
 
 
 def read_outcomes(folder: Path) -> list[Outcome]:
-    """In the order they were added; of a trial that was made twice the last one counts."""
-    path = folder / OUTCOMES
-    outcomes = _restore(TypeAdapter(list[Outcome]), read_records(path), path)
+    """In the order they ended; of a trial that was made twice the last one counts."""
+    places = [folder, *folder.glob(f"{ROUNDS}/*")]
+    outcomes = sorted((one for place in places for one in read_outcomes_at(place)), key=lambda outcome: outcome.time)
     last = {(outcome.entrant, outcome.seed, outcome.repeat): outcome for outcome in outcomes}
     return [outcome for outcome in outcomes if last[outcome.entrant, outcome.seed, outcome.repeat] is outcome]
+
+
+def read_outcomes_at(place: Path) -> list[Outcome]:
+    """Those that were added there, in the comparison's folder or that of a round."""
+    path = place / OUTCOMES
+    return _restore(TypeAdapter(list[Outcome]), read_records(path), path)
+
+
+def write_outcomes(outcomes: Sequence[Outcome], place: Path) -> None:
+    """In the place of those that were there."""
+    write_whole(place / OUTCOMES, "".join(f"{json.dumps(_to_plain(outcome))}\n" for outcome in outcomes))
 
 
 def dump_results(comparison: Comparison, folder: Path) -> Path:

@@ -39,14 +39,16 @@ def build_matrix(
     overrides: Sequence[str],
     asked: Asked,
     machine: Machine,
+    *,
+    knows_packages: bool = True,
 ) -> Matrix:
-    """Everything that decides what is run, checked."""
+    """Everything that decides what is run, checked; `knows_packages`: the machine has those of this Python."""
     stated = load_checked_recipe(recipe, overrides)
     steps = asked.steps or min(stated.train.steps or STEPS, STEPS)
     _check_steps(steps, asked.warm_up)
     device = asked.devices[0] if len(asked.devices) == 1 else None
     base, notes = build_base(stated, machine.cores, device)
-    entrants = build_entrants(asked, base, machine)
+    entrants = build_entrants(asked, base, machine, knows_packages=knows_packages)
     return Matrix(
         name=Path(recipe).stem if isinstance(recipe, str | Path) else "comparison",
         recipe=dump_recipe(base),

@@ -140,7 +140,7 @@ def _choose_larger(base: Recipe, larger: str | None) -> list[str]:
             complain(
                 f"'larger' is given, and the model is '{base.model.location}'",
                 "nothing says which model is a larger one of its kind",
-                "Add --larger with a Hub name or a folder, or name the strategies without 'larger'",
+                "Add --larger (in a matrix file larger:) with a Hub name or a folder, or leave 'larger' out",
             )
         )
     return [f"model.name={known}"]

@@ -10,21 +10,24 @@ import importlib.util
 import os
 import shutil
 
+from seqfit.errors import RecipeError
 from seqfit.hardware.probe import Machine
 from seqfit.recipe.schema import Recipe
+from seqfit.strategy.conflicts import check_processes
 from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import EIGHT_BIT_PACKAGES, Strategy
 
 
-def explain_impossible(recipe: Recipe, processes: int, machine: Machine) -> str:
-    """'' where it can run here."""
+def explain_impossible(recipe: Recipe, processes: int, machine: Machine, *, knows_packages: bool = True) -> str:
+    """'' where it can run there; `knows_packages`: its packages are those of this Python."""
     strategy = load_strategy(recipe)
     on_cpu = strategy.device == "cpu" or (strategy.device == "auto" and not machine.gpus)
     reasons = (
         _explain_device(strategy, machine),
         _explain_precision(strategy, machine, on_cpu=on_cpu),
         _explain_count(processes, machine, on_cpu=on_cpu),
-        _explain_packages(strategy, on_cpu=on_cpu),
+        _explain_alone(strategy, processes),
+        _explain_packages(strategy, on_cpu=on_cpu) if knows_packages else "",
     )
     return next((reason for reason in reasons if reason), "")
 
@@ -46,6 +49,14 @@ def _explain_count(processes: int, machine: Machine, *, on_cpu: bool) -> str:
     if processes <= there:
         return ""
     return f"{processes} processes need {processes} {what}s, and there {_count(there, what)}"
+
+
+def _explain_alone(strategy: Strategy, processes: int) -> str:
+    try:
+        check_processes(strategy, processes)
+    except RecipeError as error:
+        return str(error).split(". ")[0]
+    return ""
 
 
 def _count(number: int, what: str) -> str:

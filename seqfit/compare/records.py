@@ -7,6 +7,8 @@ comparisons/bert-agnews-20260102-030405/
   predictions.json              the `Prediction`s
   runs/vanilla-seed0-repeat0/   ordinary run directories, one a trial
   logs/                         what trials printed
+  rounds/0/                     of a comparison that was given to Slurm, one a round: which job it was, its outcomes
+  job.sbatch  runs.txt          of such a one: its job file, and the rounds that it has
   results.json .csv .md .tex    the `Comparison`, written anew after every round of trials
   report.html
 
@@ -25,6 +27,7 @@ MATRIX = "comparison.yaml"
 OUTCOMES = "outcomes.jsonl"
 PREDICTIONS = "predictions.json"
 RUNS = "runs"
+ROUNDS = "rounds"
 RESULTS = "results.json"
 REPORT = "report.html"
 HERE = "this machine"  # among the targets of predictions
@@ -82,6 +85,7 @@ class Outcome:
     reason: str  # the first line of the error, where there was one
     seconds: float  # of the whole process
     time: float  # Unix time
+    node: str = ""  # the machine's name; '' in folders of before
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,7 @@ class Prediction:
     tokens_per_second: float | None
     fits: bool | None
     reason: str = ""  # why there is none, or why it does not fit
+    parts: dict[str, int] = field(default_factory=dict)  # tensors at the peak by category; a card adds the rest of it
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,7 @@ class Matrix:
     targets: tuple[str, ...] = ()  # cards that every entrant is predicted for, besides this machine
     budget_seconds: float | None = None
     notes: tuple[str, ...] = ()  # what was changed to make trials equal, such as steps cut to the budget
+    is_apart: bool = False  # every round is a job of its own
 
     @property
     def reference(self) -> Entrant:

@@ -10,41 +10,33 @@ each in a fresh process. Results are written anew after every round, so whoever 
 
 from __future__ import annotations
 
-import fcntl
-import os
+import math
 import shlex
 import shutil
-import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from statistics import median
-from types import FrameType
 from typing import Any
 
+from seqfit.compare.alone import locked, stopped_orderly
 from seqfit.compare.asked import read_asked
 from seqfit.compare.budget import cut_steps, is_decided, rehearse
-from seqfit.compare.folder import add_outcome, dump_matrix, dump_predictions, load_command, load_matrix, read_outcomes
-from seqfit.compare.live import Now, Silent, View, say_standings, say_where
+from seqfit.compare.folder import dump_matrix, dump_predictions, load_command, load_matrix, read_outcomes
+from seqfit.compare.live import Silent, View
 from seqfit.compare.matrix import build_matrix, list_rounds
 from seqfit.compare.predicted import predict_entrants, tokenize_ahead
-from seqfit.compare.records import MATRIX, PREDICTIONS, RUNS, Comparison, Matrix, Outcome, Trial
-from seqfit.compare.results import collect_comparison, write_results
-from seqfit.compare.trial import read_step_seconds, run_trial
+from seqfit.compare.records import MATRIX, PREDICTIONS, Comparison, Matrix
+from seqfit.compare.trials import find_all_missing, run_rounds, write_so_far
 from seqfit.errors import RecipeError, RunError, Stopped, complain
 from seqfit.hardware.probe import probe_machine
 from seqfit.launch.local import is_launched
 from seqfit.recipe.load import RUN_RECIPE
 from seqfit.recipe.schema import Recipe
-from seqfit.rundir import files
 from seqfit.rundir.masking import mask_text
 from seqfit.rundir.writer import RunWriter, told_failures, write_whole
-from seqfit.units import format_seconds
 
 PLACE = Path("comparisons")
 
@@ -90,39 +82,66 @@ def prepare_tournament(
 ) -> Tournament:
     """What `compare` would run, checked; nothing is written yet."""
     _check_not_launched()
-    is_command = "compare" in sys.argv[1:3]  # else it was called from Python, and no line says it again
-    words = mask_text(shlex.join(["seqfit", *sys.argv[1:]])) if is_command else ""
     if resume and isinstance(recipe, str | Path) and (Path(recipe) / MATRIX).is_file():
         _check_nothing_else(overrides, matrix, asked)
+        _check_here(Path(recipe))
         return Tournament(load_matrix(Path(recipe)), Path(recipe), load_command(Path(recipe)))
     built = build_matrix(recipe, overrides, read_asked(matrix, asked), probe_machine())
     if resume:
         folder = _find_earlier(built.name) if out is None else Path(out)
+        _check_here(folder)
         _check_unchanged(folder, built)
         return Tournament(load_matrix(folder), folder, load_command(folder))
-    folder = PLACE / f"{built.name}-{datetime.now():%Y%m%d-%H%M%S}" if out is None else Path(out)
+    folder = choose_folder(built.name, out)
     RunWriter.check_free(folder)
-    return Tournament(built, folder, words)
+    return Tournament(built, folder, say_command("compare"))
+
+
+def choose_folder(name: str, out: str | Path | None) -> Path:
+    """Where a new comparison goes."""
+    return PLACE / f"{name}-{datetime.now():%Y%m%d-%H%M%S}" if out is None else Path(out)
+
+
+def say_command(name: str) -> str:
+    """What this process was called with; '' where it was called from Python, and no line says it again."""
+    return mask_text(shlex.join(["seqfit", *sys.argv[1:]])) if name in sys.argv[1:3] else ""
 
 
 def run_tournament(tournament: Tournament, view: View | None = None) -> Comparison:
     """To the end; what is done already is not done again."""
+    if _has_ended(tournament):
+        return write_so_far(tournament.folder)
     began = time.monotonic()
-    with view or Silent() as shown, _stopped_orderly(tournament.folder):
+    again = f"seqfit compare {tournament.folder} --resume"
+    with view or Silent() as shown, stopped_orderly(again):
         tokenize_ahead(tournament.matrix, shown.say)
         folder, matrix = tournament.folder, _open_folder(tournament)
-        with _locked(folder):
+        with locked(folder):
             if not (folder / PREDICTIONS).is_file():
                 dump_predictions(predict_entrants(matrix, shown.say), folder)
             if not is_decided(matrix) and any(list_rounds(matrix)):
                 matrix = _fit_budget(replace(tournament, matrix=matrix), began, shown)
             try:
-                _run_rounds(matrix, folder, shown)
+                run_rounds(matrix, folder, shown, _find_deadline(matrix, folder, began))
             except (KeyboardInterrupt, Stopped):
-                _write(folder)  # a round that was not finished counts, too
-                shown.say(f"stopped; go on with: seqfit compare {folder} --resume")
+                write_so_far(folder)  # a round that was not finished counts, too
+                shown.say(f"stopped; go on with: {again}")
                 raise
-            return _write(folder)
+            return write_so_far(folder)
+
+
+def _find_deadline(matrix: Matrix, folder: Path, began: float) -> float:
+    """When the budget is used up, on the monotonic clock; trials of an earlier start have used a part of it."""
+    if matrix.budget_seconds is None:
+        return math.inf
+    return began + matrix.budget_seconds - sum(outcome.seconds for outcome in read_outcomes(folder))
+
+
+def _has_ended(tournament: Tournament) -> bool:
+    """Whether nothing is left to do. What a cluster has not predicted is not predicted here, on another machine."""
+    matrix, folder = tournament.matrix, tournament.folder
+    is_predicted = matrix.is_apart or (folder / PREDICTIONS).is_file()
+    return is_predicted and not find_all_missing(matrix, read_outcomes(folder))
 
 
 def _open_folder(tournament: Tournament) -> Matrix:
@@ -153,104 +172,6 @@ def _fit_budget(tournament: Tournament, began: float, view: View) -> Matrix:
     return decided
 
 
-def _run_rounds(matrix: Matrix, folder: Path, view: View) -> None:
-    """Every trial that has no outcome yet."""
-    rounds = list_rounds(matrix)
-    now = Now(matrix, read_outcomes(folder), sum(map(len, rounds)))
-    now = replace(now, step_seconds=_find_step_seconds(now, folder))
-    for number, trials in enumerate(rounds, 1):
-        ended = {_key(outcome) for outcome in now.outcomes}
-        missing = [trial for trial in trials if _key(trial) not in ended]
-        for trial in missing:
-            now = _run_one(now, trial, folder, view)
-        if missing:
-            _write(folder)
-            view.say(f"round {number} of {len(rounds)} is done: {say_standings(now)}")
-
-
-def _key(item: Trial | Outcome) -> tuple[str, int, int]:
-    return item.entrant, item.seed, item.repeat
-
-
-def _run_one(now: Now, trial: Trial, folder: Path, view: View) -> Now:
-    """One trial, with the table drawn meanwhile; where things stand after it."""
-    started = time.monotonic()
-
-    def tick(step: int) -> None:
-        view.show(replace(now, trial=trial, step=step, running_seconds=time.monotonic() - started))
-
-    outcome = run_trial(now.matrix, trial, folder, tick)
-    add_outcome(outcome, folder)
-    now = replace(now, outcomes=[*now.outcomes, outcome])
-    now = replace(now, step_seconds=_find_step_seconds(now, folder))
-    how = outcome.state.replace("_", " ") + (f" ({outcome.reason})" if outcome.reason else "")
-    who = f"{trial.entrant}, seed {trial.seed}, repeat {trial.repeat}"
-    view.say(f"{who}: {how} in {format_seconds(outcome.seconds)}; {say_where(now)}")
-    return now
-
-
-def _find_step_seconds(now: Now, folder: Path) -> dict[str, float]:
-    """The median of an entrant's trials; for a first look, while the tournament goes on."""
-    found: dict[str, list[float]] = {}
-    for outcome in now.outcomes:
-        run = folder / RUNS / Trial(*_key(outcome)).folder
-        seconds = read_step_seconds(run, now.matrix.warm_up) if outcome.state == "finished" else None
-        if seconds is not None:
-            found.setdefault(outcome.entrant, []).append(seconds)
-    return {name: median(values) for name, values in found.items()}
-
-
-def _write(folder: Path) -> Comparison:
-    comparison = collect_comparison(folder)
-    write_results(comparison)
-    return comparison
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Two tournaments in one folder would run the same trials."""
-    lock = os.open(folder / files.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(lock)
-        raise RunError(
-            complain(
-                f"another process runs the tournament in '{folder}'",
-                "one at a time does",
-                "Wait until it ends, or give another --out",
-            )
-        ) from error
-    try:
-        yield
-    finally:
-        os.close(lock)
-
-
-@contextmanager
-def _stopped_orderly(folder: Path) -> Iterator[None]:
-    """SIGTERM and a closed terminal end the trial that runs; in other threads than the main one they can't."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        raise Stopped(
-            complain(
-                f"{signal.Signals(number).name} came",
-                "a tournament that is asked to stop ends the trial that runs, and keeps those that are done",
-                f"Go on with: seqfit compare {folder} --resume",
-            )
-        )
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _check_not_launched() -> None:
     if is_launched():
         raise RecipeError(
@@ -258,6 +179,19 @@ def _check_not_launched() -> None:
                 "seqfit compare is called inside torchrun, srun or accelerate",
                 "it starts the processes of every trial itself",
                 "Call it as one process",
+            )
+        )
+
+
+def _check_here(folder: Path) -> None:
+    """Rounds that were given to Slurm run there; when all have ended, their results can be shown here."""
+    matrix, outcomes = load_matrix(folder), read_outcomes(folder)
+    if matrix.is_apart and find_all_missing(matrix, outcomes):
+        raise RunError(
+            complain(
+                f"'{folder}' was given to Slurm, and some of its trials have not ended",
+                "its rounds run on the cluster",
+                f"See how they are (seqfit status {folder}), or submit what is left: seqfit submit {folder}",
             )
         )
 
@@ -289,9 +223,10 @@ def _find_earlier(name: str) -> Path:
 
 
 def _check_unchanged(folder: Path, built: Matrix) -> None:
-    """What was asked for now is what the folder has; steps that a budget has cut don't count."""
-    stored = load_matrix(folder)
-    same = replace(stored, notes=built.notes, steps=stored.steps if stored.budget_seconds is None else built.steps)
+    """What was asked for now is what the folder has; steps and rounds that a budget has cut don't count."""
+    same = replace(load_matrix(folder), notes=built.notes)
+    if same.budget_seconds is not None:
+        same = replace(same, steps=built.steps, repeats=built.repeats, seeds=built.seeds)
     if same == built:
         return
     then, today = asdict(same), asdict(built)

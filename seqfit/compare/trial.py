@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -40,6 +41,8 @@ LOGS = "logs"
 Tick = Callable[[int], None]  # told the last step that was logged
 _TICK_SECONDS = 1.0  # seldom: who looks takes time from the trial
 _POLL_SECONDS = 0.05
+_PATIENCE_SECONDS = 10.0  # for processes that were killed
+_WATCHED = "SEQFIT_WATCHED_STEPS"
 _LAST_BYTES = 8192  # of the records of steps, which hold the last whole line
 _KERNEL_COUNTS = Path("/proc/vmstat")
 _OUT_OF_MEMORY = (  # our own words, and those of allocators before a run has begun
@@ -56,7 +59,7 @@ _LAST_LINES = 30  # of what it said: its error, with that of the process of seve
 def run_trial(matrix: Matrix, trial: Trial, folder: Path, tick: Tick = lambda _: None) -> Outcome:
     """Start it, wait for it, say how it ended. What an earlier try has left is removed first."""
     run, log = folder / RUNS / trial.folder, folder / LOGS / f"{trial.folder}.txt"
-    _check_left(run)
+    _end_left(run)
     if run.exists():
         shutil.rmtree(run)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -66,16 +69,25 @@ def run_trial(matrix: Matrix, trial: Trial, folder: Path, tick: Tick = lambda _:
     state, reason = judge_end(process.returncode, log, run, was_killed=count_kernel_kills() > kills)
     _remove_weights(run, trial)
     seconds = time.monotonic() - started
-    return Outcome(trial.entrant, trial.seed, trial.repeat, state, reason, seconds, time.time())
+    return Outcome(trial.entrant, trial.seed, trial.repeat, state, reason, seconds, time.time(), name_node())
 
 
-def _check_left(run: Path) -> None:
+def name_node() -> str:
+    """This machine's name, or the one that Slurm has for it."""
+    return os.environ.get("SLURMD_NODENAME") or platform.node()
+
+
+def _end_left(run: Path) -> None:
     """A trial outlives a tournament that was killed, and would be timed beside the next one."""
+    if is_being_written(run):
+        for process in psutil.process_iter():
+            if _is_trial(process, run):
+                _kill([process, *process.children(recursive=True)])
     if is_being_written(run):
         raise RunError(
             complain(
                 f"'{run}' is still being trained",
-                "a trial of a tournament that was killed goes on alone, and two at once are no fair comparison",
+                "two at once are no fair comparison, and it is no trial of this tournament on this machine",
                 "End that process or wait for it, then resume",
             )
         )
@@ -127,7 +139,7 @@ def _started(matrix: Matrix, trial: Trial, folder: Path, output: int) -> Iterato
     entrant = find_entrant(matrix, trial.entrant)
     threads = load_strategy(build_recipe(matrix, entrant, trial.seed)).threads or 1
     own = {"SEQFIT_FORECAST": "off", "OMP_NUM_THREADS": str(threads), "COLUMNS": "120"}
-    own |= {"SEQFIT_WATCHED_STEPS": str(matrix.warm_up)}  # the peak of tensors, where no time is taken
+    own |= {_WATCHED: str(matrix.warm_up)}  # the peak of tensors, where no time is taken
     process = subprocess.Popen(
         [sys.executable, "-m", "seqfit", *build_command(matrix, trial, folder)],
         env=os.environ | own,
@@ -143,6 +155,14 @@ def _started(matrix: Matrix, trial: Trial, folder: Path, output: int) -> Iterato
             _end(process)
 
 
+def _is_trial(process: psutil.Process, run: Path) -> bool:
+    """Whether a tournament has started it to train this run: by hand nobody sets the variable."""
+    try:
+        return str(run) in process.cmdline() and _WATCHED in process.environ()
+    except psutil.Error:  # ended meanwhile, or somebody else's
+        return False
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
     """At once: a trial that is not finished begins anew, so nothing of it needs to be saved."""
     try:
@@ -150,12 +170,17 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except psutil.NoSuchProcess:
         started = []
     process.kill()
-    for child in started:
+    _kill(started)
+    process.wait()
+
+
+def _kill(processes: Sequence[psutil.Process]) -> None:
+    for process in processes:
         try:
-            child.kill()
+            process.kill()
         except psutil.NoSuchProcess:
             continue
-    process.wait()
+    psutil.wait_procs(processes, timeout=_PATIENCE_SECONDS)
 
 
 def _wait(process: subprocess.Popen[bytes], run: Path, tick: Tick) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seqfit.launch import slurm
-from seqfit.launch.submission import Submission, last_submission
+from seqfit.launch.submission import Submission, find_job_folder, last_submission
 from seqfit.rundir import files
 from seqfit.rundir.run import Run
 
@@ -78,4 +78,4 @@ def advise(standing: Standing) -> str:
         return f"seqfit logs {run} --follow"
     if standing.unasked:
         return "run this where Slurm's commands are"
-    return f"see why: seqfit logs {run}; then go on: seqfit submit {run}"
+    return f"see why: seqfit logs {run}; then go on: seqfit submit {find_job_folder(run)}"

@@ -47,6 +47,14 @@ def read_submissions(run: Path) -> list[Submission]:
 def last_submission(run: Path) -> Submission:
     """The newest of a run; an error where it was never submitted."""
     found = read_submissions(run)
+    if not found and (run / RUNS).is_file():
+        raise RunError(
+            complain(
+                f"'{run}' holds several that were given to Slurm",
+                "each has a job of its own",
+                f"Give one of: {', '.join(map(str, list_runs(run)))}",
+            )
+        )
     if not found:
         known = ", ".join(map(str, find_submitted())) or "none found below runs/"
         raise RunError(
@@ -64,6 +72,11 @@ def list_runs(place: Path) -> list[Path]:
     if not (place / RUNS).is_file():
         return [place]
     return [Path(line) for line in (place / RUNS).read_text("utf-8").splitlines()]
+
+
+def find_job_folder(run: Path) -> Path:
+    """Where the job file of a run lies: its own directory, or above it that of an array or comparison."""
+    return next((place for place in (run, *run.absolute().parents[:2]) if (place / files.JOB).is_file()), run)
 
 
 def find_submitted(below: Path = Path("runs")) -> list[Path]:

@@ -9,13 +9,15 @@ be changed and submitted again. Everything that can be wrong with the recipe is 
 An array is the same for several recipes: one job file beside a list, and a directory for each run.
 
     sweep/job.sbatch  runs.txt      0/recipe.yaml  0/submissions.jsonl      1/...
+
+Whoever has other work for an array (compare/rounds.py) gives a `Job` and the files that it needs.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,9 +27,10 @@ from seqfit.errors import RecipeError, RunError, complain
 from seqfit.hub import is_remote_code_trusted
 from seqfit.launch import slurm
 from seqfit.launch.resources import Resources
-from seqfit.launch.sbatch import Job, build_job_file
+from seqfit.launch.sbatch import build_job_file
 from seqfit.launch.site import Site
 from seqfit.launch.submission import RUNS, add_submission, list_runs, read_submissions
+from seqfit.launch.work import Job
 from seqfit.recipe.load import anchor_paths, dump_recipe
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files
@@ -53,12 +56,15 @@ def prepare_job(
     resources: Resources,
     site: Site,
     train_options: Sequence[str] = (),
-) -> tuple[Job, list[Recipe]]:
-    """The job of one run, checked; nothing is written yet. `train_options`: further words of `seqfit train`."""
+) -> tuple[Job, dict[Path, str]]:
+    """The job of one run, checked, and the files it needs; nothing is written yet.
+
+    `train_options`: further words of `seqfit train`.
+    """
     loaded = anchor_paths(load_checked_recipe(recipe, overrides))
     RunWriter.check_free(folder)
     place = folder.absolute()
-    return _describe(place, [place], resources, site, train_options), [loaded]
+    return _describe(place, [place], resources, site, train_options), _list_recipes([place], [loaded])
 
 
 def prepare_array(
@@ -67,7 +73,7 @@ def prepare_array(
     resources: Resources,
     site: Site,
     train_options: Sequence[str] = (),
-) -> tuple[Job, list[Recipe]]:
+) -> tuple[Job, dict[Path, str]]:
     """The job of several (recipe, overrides), each in a directory of its own below `folder`, by its number."""
     loaded = [anchor_paths(load_checked_recipe(recipe, overrides)) for recipe, overrides in runs]
     if not loaded:
@@ -75,16 +81,24 @@ def prepare_array(
     RunWriter.check_free(folder)
     place = folder.absolute()
     places = [place / str(number) for number in range(len(loaded))]
-    return _describe(place, places, resources, site, train_options), loaded
+    return _describe(place, places, resources, site, train_options), _list_recipes(places, loaded)
 
 
-def submit(job: Job, recipes: Sequence[Recipe]) -> Submitted:
-    """Write the directory and give the job to Slurm. Where Slurm refuses, nothing is left behind."""
+def list_environment() -> dict[str, str]:
+    """What the processes of a job look at of the environment of the one who submits."""
+    return {name: os.environ[name] for name in _HANDED_ON if os.environ.get(name)}
+
+
+def submit(job: Job, texts: Mapping[Path, str]) -> Submitted:
+    """Write the directory, with the files that the job needs, and give it to Slurm.
+
+    Where Slurm refuses, nothing is left behind.
+    """
     slurm.require_slurm()
     existed = job.folder.is_dir()
     try:
-        _write(job, recipes)
-        return _hand_over(job.folder, dict(enumerate(job.runs)))
+        _write(job, texts)
+        return hand_over(job.folder, dict(enumerate(job.runs)))
     except RecipeError:
         for entry in job.folder.iterdir():  # all of it is ours: the directory was empty
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
@@ -95,20 +109,37 @@ def submit(job: Job, recipes: Sequence[Recipe]) -> Submitted:
 
 def submit_again(folder: Path) -> Submitted:
     """The job file of a directory, as it is now; its runs go on where they stopped."""
+    return hand_over(folder, find_unfinished(folder, _has_trained, f"Evaluate it: seqfit evaluate {folder}"))
+
+
+def find_unfinished(folder: Path, is_finished: Callable[[Path], bool], otherwise: str) -> dict[int, Path]:
+    """Runs that can be submitted again, by their place in the list; an error where there is none, or one is queued.
+
+    `otherwise` is what to do where all are finished.
+    """
     slurm.require_slurm()
-    place = folder.absolute()
-    unfinished = {task: run for task, run in enumerate(list_runs(place)) if not _is_finished(run)}
+    unfinished = {task: run for task, run in enumerate(list_runs(folder.absolute())) if not is_finished(run)}
     if not unfinished:
         raise RunError(
             complain(
-                f"'{folder}' is finished",
-                "a job that is submitted again goes on with a run that was stopped",
-                f"Evaluate it: seqfit evaluate {folder}",
+                f"'{folder}' is finished", "a job that is submitted again goes on with what was stopped", otherwise
             )
         )
     for run in unfinished.values():
         _check_not_queued(run)
-    return _hand_over(place, unfinished)
+    return unfinished
+
+
+def hand_over(folder: Path, runs: Mapping[int, Path]) -> Submitted:
+    """Give the job file to Slurm; `runs` by their place in the list, of an array those that are to run."""
+    place = folder.absolute()
+    is_array = (place / RUNS).is_file()
+    tasks = f"--array={','.join(map(str, runs))}"
+    job = slurm.submit_file(place / files.JOB, [tasks] if is_array else [])
+    for number, run in runs.items():
+        task = f"{job}_{number}" if is_array else job
+        add_submission(run, task, place / files.slurm_log(task))
+    return Submitted(job, place, list(runs.values()))
 
 
 def can_submit_again(place: str) -> bool:
@@ -119,45 +150,38 @@ def can_submit_again(place: str) -> bool:
 def _describe(
     folder: Path, runs: Sequence[Path], resources: Resources, site: Site, train_options: Sequence[str]
 ) -> Job:
-    handed_on = {name: os.environ[name] for name in _HANDED_ON if os.environ.get(name)}
-    return Job(folder, runs, resources, site, handed_on, is_remote_code_trusted(), train_options)
+    return Job(folder, runs, resources, site, list_environment(), is_remote_code_trusted(), train_options)
 
 
-def _write(job: Job, recipes: Sequence[Recipe]) -> None:
-    for run, recipe in zip(job.runs, recipes, strict=True):
+def _list_recipes(runs: Sequence[Path], recipes: Sequence[Recipe]) -> dict[Path, str]:
+    return {run / files.RECIPE: dump_recipe(recipe) for run, recipe in zip(runs, recipes, strict=True)}
+
+
+def _write(job: Job, texts: Mapping[Path, str]) -> None:
+    for run in job.runs:
         with told_failures(run):
             run.mkdir(parents=True, exist_ok=True)
             (run / files.SUBMISSIONS).touch()  # before the job can begin: training takes the directory for its own
-        write_whole(run / files.RECIPE, dump_recipe(recipe))
+    for path, text in texts.items():
+        write_whole(path, text)
     if job.is_array:
         write_whole(job.folder / RUNS, "".join(f"{run}\n" for run in job.runs))
     write_whole(job.folder / files.JOB, build_job_file(job))
 
 
-def _hand_over(folder: Path, runs: Mapping[int, Path]) -> Submitted:
-    """`runs` by their place in the list; of an array that is submitted again, those that are not finished."""
-    is_array = (folder / RUNS).is_file()
-    tasks = f"--array={','.join(map(str, runs))}"
-    job = slurm.submit_file(folder / files.JOB, [tasks] if is_array else [])
-    for number, run in runs.items():
-        task = f"{job}_{number}" if is_array else job
-        add_submission(run, task, folder / files.slurm_log(task))
-    return Submitted(job, folder, list(runs.values()))
-
-
-def _is_finished(run: Path) -> bool:
+def _has_trained(run: Path) -> bool:
     return (run / files.MANIFEST).is_file() and Run(run).status == "finished"
 
 
 def _check_not_queued(run: Path) -> None:
-    """Two jobs must not train one run."""
+    """Two jobs must not work in one directory."""
     for submission in read_submissions(run)[-1:]:
         known = slurm.find_job(submission.job)
         if known is not None and not known.is_over:
             raise RunError(
                 complain(
                     f"'{run}' is job {submission.job}, which is {known.state}",
-                    "one job at a time trains a run",
+                    "one job at a time works there",
                     f"Wait for it (seqfit status {run}), or cancel it first: seqfit cancel {run}",
                 )
             )

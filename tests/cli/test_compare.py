@@ -80,7 +80,8 @@ def test_a_comparison_ends_with_its_tables_and_its_folder(
     def predict(matrix: Matrix, say: object) -> list[Prediction]:
         return []
 
-    changes: dict[str, Any] = {"run_trial": pretend, "tokenize_ahead": lambda *_: None, "predict_entrants": predict}
+    monkeypatch.setattr("seqfit.compare.trials.run_trial", pretend)
+    changes: dict[str, Any] = {"tokenize_ahead": lambda *_: None, "predict_entrants": predict}
     for name, function in changes.items():
         monkeypatch.setattr(f"seqfit.compare.tournament.{name}", function)
     words = ["compare", "mine.yaml", "-s", "vanilla,recompute", "--repeats", "1", "--out", "c"]

@@ -23,7 +23,7 @@ def test_all_submitted_runs_are_shown_with_step_and_loss(
 @pytest.mark.usefixtures("workplace")
 def test_nothing_submitted_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status"]) == 0
-    assert "no run below runs/ was submitted" in capsys.readouterr().out
+    assert "nothing below runs/ and comparisons/ was submitted" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("workplace")

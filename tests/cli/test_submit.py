@@ -75,6 +75,46 @@ def test_an_array_has_a_run_for_each_line_of_overrides(recipe_file: Path, fake_s
     assert len(fake_slurm.asked("sbatch")) == 1
 
 
+def test_a_comparison_is_submitted_shown_and_submitted_again(
+    recipe_file: Path, fake_slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["submit", "mine.yaml", "--compare", "vanilla,recompute", "--gpus-per-node", "0", "--out", "c"]
+    assert main([*words, "--dry-run"]) == 0
+    assert "-m seqfit compare" in capsys.readouterr().out
+    assert not Path("c").exists()
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "10 trials in 5 rounds" in said
+    place = recipe_file.parent / "c"
+    assert f"next: seqfit status {place}; seqfit logs {place}/rounds/0 --follow; seqfit cancel {place}" in said
+    assert main(["status", "c"]) == 0
+    header, *rows, following = capsys.readouterr().out.splitlines()
+    assert header.split() == ["round", "job", "queue", "trials", "restarts"]
+    assert rows[4].split() == f"{place}/rounds/4 17_4 not in the queue 0 of 2 0".split()
+    assert following == "next: seqfit submit c"  # Slurm knows nothing of them
+    fake_slurm.says("PENDING")
+    assert main(["status", "c/rounds/3"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"next: seqfit logs {place}/rounds/0 --follow"
+    assert main(["logs", "c"]) == 2
+    assert f"Give one of: {place}/rounds/0, " in capsys.readouterr().err
+    assert main(["compare", "c", "--round", "0", "--steps", "7"]) == 2
+    assert "--round is given with steps." in capsys.readouterr().err
+    fake_slurm.says("CANCELLED")
+    assert main(["submit", "c"]) == 0
+    assert fake_slurm.asked("sbatch")[-1].startswith("--parsable --array=0,1,2,3,4 ")
+    assert main(["cancel", "c"]) == 0
+    assert f"'seqfit submit {place}' goes on with it" in capsys.readouterr().out
+
+
+def test_a_matrix_file_says_more_than_names(recipe_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("matrix.yaml").write_text("strategies: [vanilla]\nseeds: [0, 1]\nrepeats: 1\n")
+    words = ["submit", "mine.yaml", "--gpus-per-node", "0", "--out", "c"]
+    assert main([*words, "--compare", "matrix.yaml", "--dry-run"]) == 0
+    assert "#SBATCH --array=0-1\n" in capsys.readouterr().out
+    assert main([*words, "--compare", "vanilla", "--memory-limit", "4GiB"]) == 2
+    assert "--memory-limit is given with --compare." in capsys.readouterr().err
+
+
 WRONG = {
     "a misspelt field": (["mine.yaml", "train.stepps=1"], "Did you mean 'steps'?"),
     "no nodes": (["mine.yaml", "--nodes", "0"], "--nodes is 0. It counts from 1 on. Give --nodes 1."),

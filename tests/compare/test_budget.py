@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from seqfit.compare import budget
-from seqfit.compare.budget import Pace, cut_steps, is_decided, rehearse
+from seqfit.compare.budget import Pace, cut_steps, drop_rounds, is_decided, rehearse
+from seqfit.compare.matrix import list_rounds
 from seqfit.compare.records import Matrix, Outcome, Trial
 from seqfit.compare.trial import Tick
 from seqfit.errors import RecipeError
@@ -14,6 +15,12 @@ from seqfit.recipe.load import RUN_RECIPE
 from tests.compare.tournaments import matrix_of, pretend
 
 PACES = [Pace(10, 1), Pace(10, 2)]
+
+
+def after(matrix: Matrix, rounds: int, seconds: float = 15.0) -> list[Outcome]:
+    """So many rounds have ended, all trials alike."""
+    ended = [trial for trials in list_rounds(matrix)[:rounds] for trial in trials]
+    return [Outcome(trial.entrant, trial.seed, trial.repeat, "finished", "", seconds, 0.0) for trial in ended]
 
 
 def test_all_trials_get_as_many_steps_as_fit() -> None:
@@ -63,3 +70,49 @@ def test_a_rehearsal_takes_a_few_steps_of_each_and_leaves_nothing(
     assert rehearse(matrix, tmp_path, ["vanilla", "recompute"]) == [Pace(10.0, 1.0), Pace(15.0, 0.0)]
     assert made == [5, 5]
     assert [path.name for path in tmp_path.iterdir()] == [RUN_RECIPE]
+
+
+def test_rounds_that_no_longer_fit_are_dropped_with_a_note() -> None:
+    matrix = matrix_of(strategies="vanilla,recompute", repeats=5, budget="4m")
+    kept = drop_rounds(matrix, after(matrix, 3), 29.0)  # a round of two trials takes 30 s
+    assert kept.repeats == 3
+    assert kept.notes[-1] == (
+        "--budget 4 min 00 s: 29.0 s were left after 3 of 5 rounds, and a round takes 30.0 s: the others were dropped"
+    )
+    assert list_rounds(kept) == list_rounds(matrix)[:3]
+    assert replace(kept, repeats=5, notes=matrix.notes) == matrix
+
+
+def test_rounds_that_fit_stay() -> None:
+    matrix = matrix_of(strategies="vanilla,recompute", repeats=5, budget="4m")
+    assert drop_rounds(matrix, after(matrix, 3), 30.0) is matrix
+    assert drop_rounds(matrix, after(matrix, 5), -5.0) is matrix  # nothing is left to drop
+
+
+def test_two_rounds_are_run_whatever_they_take() -> None:
+    matrix = matrix_of(strategies="vanilla,recompute", repeats=5, budget="4m")
+    assert drop_rounds(matrix, after(matrix, 1), -100.0) is matrix
+    kept = drop_rounds(matrix, after(matrix, 2), -100.0)
+    assert kept.repeats == 2
+    assert "0 ms were left after 2 of 5 rounds" in kept.notes[-1]
+
+
+def test_a_round_that_has_begun_is_not_counted() -> None:
+    matrix = matrix_of(strategies="vanilla,recompute", repeats=5, budget="4m")
+    assert drop_rounds(matrix, after(matrix, 3)[:-1], 0.0).repeats == 2
+
+
+def test_every_seed_keeps_as_many_trials() -> None:
+    matrix = matrix_of(strategies="vanilla,recompute", seeds=[0, 1, 2], repeats=3, budget="4m")
+    assert drop_rounds(matrix, after(matrix, 4), 0.0) is matrix  # seed 0 has two trials now, the others have one
+    assert drop_rounds(matrix, after(matrix, 3), 89.0).repeats == 1  # three more rounds would take 90 s
+    assert drop_rounds(matrix, after(matrix, 3), 90.0) is matrix
+    assert drop_rounds(matrix, after(matrix, 6), 0.0).repeats == 2
+
+
+def test_before_every_seed_has_had_a_round_seeds_are_dropped() -> None:
+    matrix = matrix_of(strategies="vanilla,recompute", seeds=[0, 1, 2, 3], repeats=2, budget="4m")
+    kept = drop_rounds(matrix, after(matrix, 2), 29.0)
+    assert (kept.seeds, kept.repeats) == ((0, 1), 1)
+    assert list_rounds(kept) == list_rounds(matrix)[:2]
+    assert drop_rounds(matrix, after(matrix, 2), 30.0) is matrix

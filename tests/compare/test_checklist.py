@@ -8,7 +8,7 @@ import pytest
 
 from seqfit.compare.checklist import check_equality
 from seqfit.compare.collect import read_trial
-from seqfit.compare.folder import read_outcomes
+from seqfit.compare.folder import add_outcome, read_outcomes
 from seqfit.compare.records import Check, Entrant, Matrix, Trial
 from seqfit.rundir import files
 from tests.compare.made_runs import FP16, HARDWARE, MATRIX, RECOMPUTE, VANILLA, add_end, add_trial, make_folder, play
@@ -138,6 +138,56 @@ def test_rounds_may_go_backwards(tmp_path: Path) -> None:
         for entrant in reversed(matrix.entrants) if repeat % 2 else matrix.entrants:
             add_trial(tmp_path, entrant, repeat=repeat)
     assert check(tmp_path, matrix)["entrants took turns"].detail == "3 rounds of 2 entrants"
+
+
+def test_rounds_that_are_jobs_go_on_side_by_side_and_take_turns_within_each(tmp_path: Path) -> None:
+    matrix = replace(PAIR, repeats=2, is_apart=True)
+    make_folder(tmp_path, matrix)
+    for entrant in matrix.entrants:
+        for repeat in range(2):
+            add_trial(tmp_path, entrant, repeat=repeat, manifest={"hardware": HARDWARE | {"name": f"n{repeat}"}})
+    lines = check(tmp_path, matrix)
+    assert lines["entrants took turns"].detail == "2 rounds, the trials of each one after another"
+    assert lines["same versions and machine"].detail.endswith("threads in all, within each round")
+    assert all(line.same for line in lines.values())
+    assert not check(tmp_path, replace(matrix, is_apart=False))["same versions and machine"].same
+
+
+def test_trials_of_a_round_that_overlap_or_have_other_machines_are_unequal(tmp_path: Path) -> None:
+    matrix = replace(PAIR, is_apart=True)
+    make_folder(tmp_path, matrix)
+    add_trial(tmp_path, VANILLA)
+    add_trial(tmp_path, RECOMPUTE, manifest={"hardware": HARDWARE | {"name": "n2"}})
+    assert not check(tmp_path, matrix)["same versions and machine"].same
+    both = replace(read_outcomes(tmp_path)[1], seconds=90.0)
+    add_outcome(both, tmp_path)
+    line = check(tmp_path, matrix)["entrants took turns"]
+    assert (line.same, line.detail) == (False, "seed 0, repeat 0: recompute began before vanilla had ended")
+
+
+@pytest.mark.parametrize("is_apart", [False, True])
+def test_trials_that_are_compared_ran_on_one_machine(tmp_path: Path, is_apart: bool) -> None:
+    matrix = replace(PAIR, is_apart=is_apart)
+    make_folder(tmp_path, matrix)
+    for entrant in matrix.entrants:
+        add_trial(tmp_path, entrant)
+    add_outcome(replace(read_outcomes(tmp_path)[1], node="n2"), tmp_path)
+    line = check(tmp_path, matrix)["same versions and machine"]
+    assert (line.same, line.detail) == (False, "recompute, seed 0, repeat 0 ran on n2")
+
+
+def test_rounds_beside_each_other_on_one_machine_are_unequal(tmp_path: Path) -> None:
+    matrix = replace(PAIR, repeats=2, is_apart=True)
+    make_folder(tmp_path, matrix)
+    for entrant in matrix.entrants:
+        for repeat in range(2):
+            add_trial(tmp_path, entrant, repeat=repeat)
+    for nodes, is_same in ((("n1", "n2"), True), (("n1", "n1"), False)):
+        for outcome in read_outcomes(tmp_path):
+            add_outcome(replace(outcome, node=nodes[outcome.repeat]), tmp_path)
+        line = check(tmp_path, matrix)["entrants took turns"]
+        assert line.same == is_same
+    assert line.detail == "seed 0, repeat 1: ran beside another round on n1"
 
 
 def test_trials_still_to_come_are_no_inequality_and_broken_ones_are(tmp_path: Path) -> None:

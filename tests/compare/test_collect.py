@@ -74,6 +74,19 @@ def test_what_a_cpu_does_not_have_is_absent_with_a_reason(path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(("is_of_all", "found"), [(True, 2**28), (False, None)])
+def test_on_a_cpu_a_peak_counts_only_if_it_is_that_of_the_largest_steps(
+    path: Path, is_of_all: bool, found: int | None
+) -> None:
+    manifest: dict[str, Any] = json.loads((path / files.MANIFEST).read_text())
+    peak = {"measured_peak_bytes": 2**28, "measured_peak_is": "allocated in step 2", "peak_is_of_all_steps": is_of_all}
+    (path / files.MANIFEST).write_text(json.dumps(manifest | {"forecast": peak}))
+    measures = measure(read(path), warm_up=2)
+    assert measures.values.get("allocated_bytes") == found
+    told = measures.absent.get("allocated_bytes", "")
+    assert told.startswith("the largest steps were not watched") == (found is None)
+
+
 def write_gpu_run(path: Path) -> None:
     """The same run on two GPUs, sampled every second from the start of the run on."""
     host = HostReading([0.5], 1.0, 2, 1.0, 2**31, 2**31, None, None, None, None)

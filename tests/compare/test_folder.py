@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,10 +37,19 @@ def test_a_matrix_comes_back_as_it_was_with_its_command(tmp_path: Path) -> None:
 
 def test_predictions_come_back_and_none_are_none(tmp_path: Path) -> None:
     assert load_predictions(tmp_path) == []
-    known = Prediction("fp16", "Tesla V100", 2**33, 0.21, 5e4, True)
+    known = Prediction("fp16", "Tesla V100", 2**33, 0.21, 5e4, True, parts={"weights": 2**31})
     unknown = Prediction("ddp2", "this machine", None, None, None, None, "one core")
     dump_predictions([known, unknown], tmp_path)
     assert load_predictions(tmp_path) == [known, unknown]
+
+
+def test_predictions_from_before_peaks_were_taken_apart_come_back_whole(tmp_path: Path) -> None:
+    known = Prediction("fp16", "Tesla V100", 2**33, 0.21, 5e4, True)
+    path = dump_predictions([known], tmp_path)
+    (stored,) = json.loads(path.read_text())
+    assert stored.pop("parts") == {}
+    path.write_text(json.dumps([stored]))
+    assert load_predictions(tmp_path) == [known]
 
 
 def test_outcomes_are_read_in_their_order(tmp_path: Path) -> None:

@@ -89,6 +89,19 @@ def test_several_processes_are_predicted_for_as_many_cards_and_not_for_a_cpu(
     assert cards.step_seconds > 0
 
 
+@pytest.mark.slow
+def test_a_peak_is_taken_apart_where_it_was_traced(predictions: dict[tuple[str, str], Prediction]) -> None:
+    here, card = predictions["vanilla", HERE], predictions["vanilla", V100]
+    stage = predictions["pipeline2", f"2 x {V100}"]
+    assert {"weights", "optimizer state", "activations"} <= set(here.parts)
+    assert sum(here.parts.values()) == here.peak_bytes
+    for one in (card, stage):
+        assert one.peak_bytes is not None
+        assert 0 < sum(one.parts.values()) < one.peak_bytes  # which has the allocator's and CUDA's own
+    assert stage.parts["weights"] == pytest.approx(card.parts["weights"] / 2, rel=0.01)
+    assert predictions["ddp2", f"2 x {V100}"].parts == {}
+
+
 def test_what_was_planned_before_is_found_in_the_cache(
     recipe: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -96,7 +109,7 @@ def test_what_was_planned_before_is_found_in_the_cache(
 
     def plan(used: Recipe, card: Card | None, processes: int) -> Prediction:
         planned.append(processes)
-        return Prediction("", "", 2**30, 0.5, 100.0, True)
+        return Prediction("", "", 2**30, 0.5, 100.0, True, parts={"weights": 2**29})
 
     monkeypatch.setenv("SEQFIT_CACHE", str(tmp_path))
     monkeypatch.setattr("seqfit.compare.predicted._plan", plan)

@@ -48,6 +48,15 @@ def test_predicted_and_measured_are_never_one_line(comparison: Comparison) -> No
     assert all(line["reason"] == "no rates" for line in predicted if line["entrant"] == "recompute")
 
 
+def test_the_scaling_efficiency_of_several_processes_is_a_line(comparison: Comparison) -> None:
+    assert "scaling_efficiency" not in {line["quantity"] for line in read_csv(comparison)}
+    first, *others = comparison.standings
+    shared = replace(comparison, standings=(first, replace(others[0], scaling_efficiency=0.904), *others[1:]))
+    (line,) = [line for line in read_csv(shared) if line["quantity"] == "scaling_efficiency"]
+    assert (line["entrant"], line["source"], line["target"]) == ("recompute", "measured", "this machine")
+    assert (line["unit"], line["mean"], line["trials"], line["change"]) == ("share", "0.904", "3", "")
+
+
 def test_the_reference_has_no_change_rather_than_zero(comparison: Comparison) -> None:
     vanilla = [line for line in read_csv(comparison) if line["entrant"] == "vanilla"]
     assert {line["change"] for line in vanilla} == {""}

@@ -42,11 +42,14 @@ def test_the_tables_order_comes_first_then_scores_by_name() -> None:
     assert in_order({"f1", "resident_bytes", "em", "step_seconds"}) == ["step_seconds", "resident_bytes", "em", "f1"]
 
 
-def test_the_memory_that_decides_is_what_is_allocated_where_that_is_known() -> None:
-    assert choose_memory(["resident_bytes", "allocated_bytes", "reserved_bytes"]) == "allocated_bytes"
-    assert choose_memory(["resident_bytes", "allocated_bytes"]) == "resident_bytes"
-    assert choose_memory(["resident_bytes", "step_seconds"]) == "resident_bytes"
-    assert choose_memory(["step_seconds"]) is None
+def test_memory_is_compared_by_what_is_allocated_where_all_ways_have_it() -> None:
+    both, process = ["resident_bytes", "allocated_bytes"], ["resident_bytes", "step_seconds"]
+    assert choose_memory([both, both]) == "allocated_bytes"
+    assert choose_memory([both, [], both]) == "allocated_bytes"  # one that has not been measured
+    assert choose_memory([both, process]) == "resident_bytes"
+    assert choose_memory([["allocated_bytes"], process]) == "allocated_bytes"  # nothing is shared
+    assert choose_memory([["step_seconds"]]) is None
+    assert choose_memory([]) is None
 
 
 def test_the_score_that_is_shown_first_is_a_metrics_own() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import seqfit
 from seqfit.compare import tournament as module
+from seqfit.compare import trials as running
 from seqfit.compare.folder import add_outcome, load_command, load_matrix, load_predictions, read_outcomes
 from seqfit.compare.live import Now, Silent
 from seqfit.compare.records import HERE, MATRIX, RESULTS, RUNS, Matrix, Outcome, Prediction, Trial
@@ -54,7 +55,7 @@ def trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pretended:
     """Nothing is started, tokenised or planned; the working directory is empty."""
     pretended = Pretended()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(module, "run_trial", pretended)
+    monkeypatch.setattr(running, "run_trial", pretended)
     monkeypatch.setattr(module, "tokenize_ahead", lambda matrix, say: None)
     monkeypatch.setattr(module, "predict_entrants", predict_nothing)
     monkeypatch.setattr(module, "probe_machine", lambda: CPU)
@@ -259,6 +260,31 @@ def test_a_budget_cuts_the_steps_of_all_trials_before_the_first(
     assert 30 <= cut <= 37  # two rounds of two trials: 20 s to start both, 2 s a step of both; 95% of 200 s
     assert len(trials.trials) == 4
     assert load_matrix(Path("c")).notes[-1].endswith(f"trials have {cut} steps, not 500")
+
+
+def test_rounds_that_no_longer_fit_a_budget_are_dropped_for_all_entrants(
+    trials: Pretended, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+
+    def run_slowly(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome:
+        clock[0] += 40.0  # the rehearsal has promised 25 s
+        return replace(pretend(matrix, trial, folder, tick), seconds=40.0)
+
+    monkeypatch.setattr("seqfit.compare.budget.run_trial", pretend)
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    trials.run = run_slowly
+    view = Heard()
+    asked = {"strategies": "vanilla,recompute", "steps": 15, "repeats": 5, "budget": "270s"}
+    comparison = go(view=view, **asked)
+    assert comparison.matrix.repeats == 3  # 240 s, and a fourth round would take 80 s more
+    assert [one.trials for one in comparison.standings] == [3, 3]
+    assert {one.state for one in comparison.standings} == {"finished"}
+    dropped = "30.0 s were left after 3 of 5 rounds, and a round takes 1 min 20 s: the others were dropped"
+    assert load_matrix(Path("c")).notes[-1] == f"--budget 4 min 30 s: {dropped}"
+    assert any(dropped in line for line in view.lines)
+    go(resume=True, **asked)  # it has ended, and is still what was asked for
+    assert len(trials.trials) == 6
 
 
 def test_a_budget_that_is_too_small_leaves_nothing_behind(trials: Pretended, monkeypatch: pytest.MonkeyPatch) -> None:

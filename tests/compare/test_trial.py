@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -143,6 +144,22 @@ def test_a_trial_that_outlived_its_tournament_is_not_begun_anew_beside_it(tmp_pa
         with pytest.raises(RunError, match="is still being trained"):
             run_trial(matrix_of(), VANILLA, tmp_path)
         assert (tmp_path / "runs" / VANILLA.folder).is_dir()
+
+
+def test_a_trial_that_a_killed_tournament_has_left_is_ended_and_begun_anew(
+    matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "runs" / VANILLA.folder
+    run.mkdir(parents=True)
+    holds = "import fcntl, sys, time; lock = open(sys.argv[1] + '/.lock', 'w'); fcntl.flock(lock, fcntl.LOCK_EX)"
+    words = [sys.executable, "-c", f"{holds}; print('held', flush=True); time.sleep(600)", str(run)]
+    environment = os.environ | {"SEQFIT_WATCHED_STEPS": "3"}
+    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as left:
+        assert left.stdout is not None
+        assert left.stdout.readline() == "held\n"
+        instead_of_python(monkeypatch, tmp_path, "mkdir -p $run")
+        assert run_trial(matrix, VANILLA, tmp_path).state == "finished"
+        assert not psutil.pid_exists(left.pid)
 
 
 def test_a_recovery_is_told_with_the_finished_trial(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -79,6 +80,16 @@ def verdict(*standings: Standing, reference: Standing = VANILLA) -> str:
 )
 def test_the_verdict_is_one_sentence_of_what_is_beyond_noise(standings: Sequence[Standing], sentence: str) -> None:
     assert verdict(*standings) == sentence
+
+
+def test_all_are_weighed_by_the_same_kind_of_memory() -> None:
+    both = {"resident_bytes": figure(-0.1, False), "allocated_bytes": figure(-0.4, False)}
+    reference = replace(VANILLA, figures=VANILLA.figures | {"allocated_bytes": figure(None, None)})
+    recompute = entrant("recompute", 0.21)
+    recompute = replace(recompute, figures=recompute.figures | both)
+    assert "recompute takes 40% less memory" in verdict(recompute, reference=reference)
+    several = entrant("ddp2", -0.3, 0.9)  # nobody has watched its tensors
+    assert "recompute takes 10% less memory" in verdict(recompute, several, reference=reference)
 
 
 def test_where_one_round_can_not_tell_noise_the_sentence_says_so_first() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from seqfit.compare.asked import read_asked
 from seqfit.compare.matrix import build_matrix, build_recipe, find_entrant
 from seqfit.compare.records import RUNS, Matrix, Outcome, Trial
-from seqfit.compare.trial import Tick
+from seqfit.compare.trial import Tick, name_node
 from seqfit.hardware.card import find_card
 from seqfit.hardware.probe import Driver, Gpu, Machine
 from seqfit.recipe.load import dump_recipe
@@ -57,7 +57,7 @@ def pretend(matrix: Matrix, trial: Trial, folder: Path, tick: Tick = lambda _: N
     lines = [json.dumps(asdict(step_record(number))) for number in range(1, matrix.steps + 1)]
     (run / files.STEPS).write_text("".join(f"{line}\n" for line in lines))
     tick(matrix.steps)
-    return Outcome(trial.entrant, trial.seed, trial.repeat, "finished", "", matrix.steps + 10.0, 0.0)
+    return Outcome(trial.entrant, trial.seed, trial.repeat, "finished", "", matrix.steps + 10.0, 0.0, name_node())
 
 
 def step_record(number: int, seconds: float = 1.0) -> StepRecord:

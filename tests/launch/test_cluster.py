@@ -14,7 +14,10 @@ import psutil
 import pytest
 
 from seqfit.cli.main import main
+from seqfit.compare.folder import read_outcomes_at, read_results
+from seqfit.compare.rounds import is_complete
 from seqfit.launch.status import Standing, read_standing
+from seqfit.launch.submission import last_submission
 from seqfit.rundir import files
 from seqfit.rundir.run import Run, read_records
 from seqfit.train.snapshot import find_snapshots
@@ -133,6 +136,54 @@ def test_a_job_that_is_requeued_and_then_loses_a_node_ends_as_the_one_left_alone
     assert endings == [f"seqfit: try {n} of job {job} ended with code {code}" for n, code in ((2, 137), (3, 0))]
     assert main(["status", "whole", "disturbed"]) == 0
     assert capsys.readouterr().out.count(f"finished  {STEPS}/{STEPS}") == 2
+
+
+def test_the_rounds_of_a_comparison_are_tasks_and_one_whose_process_is_killed_goes_on(
+    site: Path, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two rounds, each alone on a node. The second is the last task, which has the number of the whole array."""
+    (site / "matrix.yaml").write_text(json.dumps({"strategies": "vanilla,accumulate", "repeats": 2, "steps": 40}))
+    words = ["submit", "words.yaml", "--compare", "matrix.yaml", "--out", "compared", "model.dropout=0"]
+    assert main([*words, *OPTIONS[2:], "--processes-per-node", "1"]) == 0
+    folder = Path("compared").absolute()
+    first, second = folder / "rounds" / "0", folder / "rounds" / "1"
+    wait_until(lambda: len(read_outcomes_at(second)) == 1, "first trial of the second round")
+    (kept,) = read_outcomes_at(second)
+    assert kill_round(folder, 1) == 1
+    wait_until(lambda: is_complete(folder), "end of all rounds")
+    ends = {place: wait_for_end(place) for place in (first, second)}
+    assert [ends[place].restarts for place in (first, second)] == [0, 1]  # the other round was left alone
+    assert read_outcomes_at(second)[0] == kept or read_outcomes_at(second)[0].node != kept.node
+    assert {outcome.node for outcome in read_outcomes_at(first)} <= set(cluster.names)
+
+    capsys.readouterr()
+    assert main(["status", "compared"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("finished") == 2
+    assert "next: seqfit report compared" in shown
+    results = read_results(folder)
+    assert results.is_fair, results.checks
+    assert [(one.entrant.name, one.state, one.trials) for one in results.standings] == [
+        ("vanilla", "finished", 2),
+        ("accumulate", "finished", 2),
+    ]
+    assert (folder / "report.html").is_file()
+    assert "ended with code 137" in last_submission(second).log.read_text()
+
+
+def kill_round(folder: Path, number: int) -> int:
+    """SIGKILL to the process that runs a round, and to nothing that it has started; how many there were."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = process.cmdline()
+        except psutil.Error:  # ended meanwhile
+            continue
+        if words[-4:] == ["compare", str(folder), "--round", str(number)]:
+            found.append(process)
+    for process in found:
+        process.kill()
+    return len(found)
 
 
 def test_a_cancelled_job_takes_a_snapshot_and_stays_cancelled(site: Path, cluster: Cluster) -> None:

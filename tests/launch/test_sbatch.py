@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from seqfit.launch.resources import choose_resources
-from seqfit.launch.sbatch import Job, build_job_file, uses_this_python
+from seqfit.launch.sbatch import build_job_file
 from seqfit.launch.site import Scratch, Site
+from seqfit.launch.work import Job, uses_this_python
 
 RUN = Path("/home/ada/runs/demo")
 
@@ -61,8 +62,8 @@ def test_what_it_runs_is_readable_from_top_to_bottom() -> None:
         '    -m seqfit train "$run" --out "$run" --resume',
         "}",
         "export -f on_node",
-        'newest_snapshot() { ls "$run/snapshots" 2>/dev/null | tail -n 1; }',
-        "before=$(newest_snapshot)",
+        'what_is_done() { ls "$run/snapshots" 2>/dev/null | tail -n 1; }',
+        "before=$(what_is_done)",
         'srun --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" bash -c on_node',
     ]
 
@@ -97,9 +98,9 @@ def test_the_site_has_its_say_in_the_order_in_which_it_matters() -> None:
         "export HF_HUB_OFFLINE=1",
         "module load python/3.11 cuda",
         "  source ~/venv/bin/activate",
-        '  mkdir -p "$SLURM_TMPDIR/seqfit/HF_HOME" && '
-        'cp -a "${HF_HOME:-$HOME/.cache/huggingface}/." "$SLURM_TMPDIR/seqfit/HF_HOME" || exit 1',
-        '  export HF_HOME="$SLURM_TMPDIR/seqfit/HF_HOME"',
+        '  mkdir -p "$SLURM_TMPDIR/seqfit-$SLURM_JOB_ID/HF_HOME" && '
+        'cp -a "${HF_HOME:-$HOME/.cache/huggingface}/." "$SLURM_TMPDIR/seqfit-$SLURM_JOB_ID/HF_HOME" || exit 1',
+        '  export HF_HOME="$SLURM_TMPDIR/seqfit-$SLURM_JOB_ID/HF_HOME"',
         "  exec python -m seqfit.launch.node \\",
     ]
     lines = text.splitlines()
