@@ -156,7 +156,7 @@ def _measure_time(run: TrialRun, warm_up: int) -> tuple[dict[str, float], dict[s
 
 
 def _measure_memory(run: TrialRun, _warm_up: int) -> tuple[dict[str, float], dict[str, str]]:
-    """On a GPU records have torch's peak and the manifest the allocator's; on a CPU torch counts only watched steps."""
+    """On a GPU records have torch's peak and the manifest the allocator's; on a CPU the manifest has the tensors'."""
     forecast = run.manifest.get("forecast") or {}
     peak, peak_is = forecast.get("measured_peak_bytes"), forecast.get("measured_peak_is") or "the run has not ended"
     if run.hardware.get("device") == "cuda":
@@ -164,6 +164,8 @@ def _measure_memory(run: TrialRun, _warm_up: int) -> tuple[dict[str, float], dic
         given = {"allocated_bytes": (allocated, "no step is recorded"), "reserved_bytes": (peak, peak_is)}
     else:
         no_allocator = "the CPU has no allocator of torch's that reserves"
+        if peak is not None and not forecast.get("peak_is_of_all_steps"):
+            peak, peak_is = None, "the largest steps were not watched: several processes, no memory, or an old run"
         given = {"allocated_bytes": (peak, peak_is), "reserved_bytes": (None, no_allocator)}
     host = summarise_host(run.samples)
     given["resident_bytes"] = (host.peak_memory_bytes, _no_sample(run))

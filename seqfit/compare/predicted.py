@@ -11,6 +11,8 @@ which otherwise the first trial would pay for.
     ddp2      this machine, a CPU  nothing: `seqfit scale` measures it
 
 Predictions are kept in the cache, as plans are. Bytes on a CPU are those of tensors, without Python and its libraries.
+A peak is taken apart by category where the planner has traced it, and for a stage of a pipeline, whose share of every
+part is the same; of ranks that share the rows it is one number.
 """
 
 from __future__ import annotations
@@ -22,17 +24,19 @@ from typing import Any
 
 from seqfit.compare.matrix import build_recipe
 from seqfit.compare.records import HERE, Entrant, Matrix, Prediction
-from seqfit.errors import PlanError, SeqfitError, complain
+from seqfit.errors import PlanError, SeqfitError, Stopped, complain
 from seqfit.hardware.card import Card, find_card
 from seqfit.hardware.network import GPUS_PER_MACHINE, NETWORK_BYTES_PER_SECOND, NETWORK_SOURCE
 from seqfit.hardware.probe import probe_machine
 from seqfit.launch.scaling import runs_on_cpu
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir.writer import write_json
+from seqfit.strategy.conflicts import check_processes
 from seqfit.strategy.load import load_strategy
 from seqfit.units import format_bytes
 
 Say = Callable[[str], None]
+_LAYOUT = 2  # of what is kept; 1 had no parts
 
 
 def tokenize_ahead(matrix: Matrix, say: Say = lambda _: None) -> None:
@@ -79,6 +83,8 @@ def _predict(matrix: Matrix, entrant: Entrant, card: Card | None, name: str) -> 
         if card is None and entrant.processes > 1:
             return _without(entrant, name, "several processes on a CPU are not planned; `seqfit scale` measures them")
         return replace(_find_or_plan(recipe, card, entrant.processes), entrant=entrant.name, target=name)
+    except Stopped:
+        raise
     except SeqfitError as error:
         return _without(entrant, name, str(error).split(". ")[0])
 
@@ -103,7 +109,7 @@ def _find_or_plan(recipe: Recipe, card: Card | None, processes: int) -> Predicti
     from seqfit.data.cache import cache_root
     from seqfit.plan.stored import plan_key, stamp_experience
 
-    options: dict[str, Any] = {"comparison": [None if card is None else card.key, processes]}
+    options: dict[str, Any] = {"comparison": [None if card is None else card.key, processes], "layout": _LAYOUT}
     if card is None:
         machine = probe_machine()
         options |= {"machine": (machine.processor, machine.cores, machine.memory_bytes)}
@@ -119,6 +125,7 @@ def _find_or_plan(recipe: Recipe, card: Card | None, processes: int) -> Predicti
 
 
 def _plan(recipe: Recipe, card: Card | None, processes: int) -> Prediction:
+    check_processes(load_strategy(recipe), processes)
     if card is None or processes == 1:
         return _plan_one(recipe, card)
     way = load_strategy(recipe).parallel
@@ -129,18 +136,20 @@ def _plan(recipe: Recipe, card: Card | None, processes: int) -> Prediction:
 
 def _plan_one(recipe: Recipe, card: Card | None) -> Prediction:
     from seqfit.plan.ask import build_question, choose_precision_name
+    from seqfit.plan.memory import sum_categories
     from seqfit.plan.search import predict
     from seqfit.plan.target import card_target, cpu_target
 
     target = cpu_target(probe_machine()) if card is None else card_target(card, 1)
     question, strategy = build_question(recipe, target), load_strategy(recipe)
-    memory, _, seconds = predict(question, strategy, choose_precision_name(strategy, target, question.allow))
+    memory, tape, seconds = predict(question, strategy, choose_precision_name(strategy, target, question.allow))
     sampled = question.workload.sample()
     tokens = question.workload.real_tokens(sampled) / len(sampled)
     fits, reason = judge_fit(memory.total_bytes, target.capacity_bytes)
     if memory.out_of_memory is not None:
         fits, reason = False, str(memory.out_of_memory)
-    return Prediction("", "", memory.total_bytes, seconds, tokens / seconds, fits, reason)
+    parts = sum_categories(tape.live_at_peak())  # on a card memory.parts has all gradients, also of a step in one piece
+    return Prediction("", "", memory.total_bytes, seconds, tokens / seconds, fits, reason, parts)
 
 
 def _plan_pipeline(recipe: Recipe, card: Card, processes: int) -> Prediction:
@@ -149,6 +158,7 @@ def _plan_pipeline(recipe: Recipe, card: Card, processes: int) -> Prediction:
     from seqfit.plan.parallel_cost import Spread, memory_change, step_seconds
     from seqfit.plan.rank_work import build_work, count_layers, sum_weight_bytes
     from seqfit.plan.search import check_precision, trace_variant
+    from seqfit.plan.tape import CATEGORIES
     from seqfit.plan.target import card_target
     from seqfit.plan.variants import build_variant
     from seqfit.step.build import build_rule
@@ -170,7 +180,8 @@ def _plan_pipeline(recipe: Recipe, card: Card, processes: int) -> Prediction:
     change = memory_change(spread, parts, model.largest_block_bytes, model.gradient_bytes)
     fits, reason = judge_fit(whole.total_bytes + change, card.usable_bytes)
     tokens = question.workload.real_tokens(sampled) / len(sampled)
-    return Prediction("", "", whole.total_bytes + change, seconds, tokens / seconds, fits, reason)
+    held = {name: parts[name] // processes for name in CATEGORIES if parts.get(name)}
+    return Prediction("", "", whole.total_bytes + change, seconds, tokens / seconds, fits, reason, held)
 
 
 def _plan_shared(recipe: Recipe, card: Card, processes: int, way: str) -> Prediction:

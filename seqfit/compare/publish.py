@@ -8,7 +8,8 @@ The CSV has one line a figure, so that a new quantity is a new line and never a 
 
 `source` is measured or predicted. `change`, of what is measured, is relative to the reference (0.209 is 20.9% more),
 `change_low` and `change_high` are its 95% interval, `within_noise` is true, false or empty where trials are too few to
-tell. A number that is not known is empty; `reason` says why, where there is one.
+tell. A number that is not known is empty; `reason` says why, where there is one. An entrant of several processes has a
+line scaling_efficiency, too: a share, of the changes in throughput.
 """
 
 from __future__ import annotations
@@ -99,6 +100,16 @@ def _csv_lines(standing: Standing) -> Iterator[dict[str, object]]:
             "change_low": figure.change_low,
             "change_high": figure.change_high,
             "within_noise": figure.within_noise,
+        }
+    if standing.scaling_efficiency is not None:
+        yield {
+            **head,
+            "source": "measured",
+            "target": HERE,
+            "quantity": "scaling_efficiency",
+            "unit": "share",
+            "mean": standing.scaling_efficiency,
+            "trials": standing.trials,
         }
     for prediction in standing.predictions:
         yield from _csv_predictions(head, prediction)

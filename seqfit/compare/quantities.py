@@ -12,7 +12,7 @@ nothing: two trials of the same thing differ by so much without a cause that any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -78,7 +78,7 @@ _TABLE = (
         pairing="steps",
     ),
     _seconds("total_seconds", "all steps", "sum over the steps after warm-up, without evaluations"),
-    _seconds("process_seconds", "process", "the whole process: imports, loading, warm-up and evaluation included"),
+    _seconds("process_seconds", "process", "the whole process: imports, loading, warm-up, evaluation, watched steps"),
     _timed(
         "tokens_per_second",
         "tokens/s",
@@ -87,7 +87,7 @@ _TABLE = (
         format=format_count,
         higher_is_better=True,
     ),
-    _bytes("allocated_bytes", "allocated", "peak of what tensors take; on a CPU of warm-up steps only"),
+    _bytes("allocated_bytes", "allocated", "peak of what tensors take; on a CPU that of the largest steps, watched"),
     _bytes("reserved_bytes", "reserved", "peak of what torch's allocator holds on a GPU"),
     _bytes("resident_bytes", "resident", "peak resident memory of the run's processes on the host, whole run"),
     _timed(
@@ -147,12 +147,15 @@ def in_order(names: Iterable[str]) -> list[str]:
     return [name for name in QUANTITIES if name in given] + sorted(given - set(QUANTITIES))
 
 
-def choose_memory(names: Iterable[str]) -> str | None:
-    """The one of several figures of memory that decides what fits: on a GPU what is allocated, else the process's."""
-    given = set(names)
-    on_gpu = "reserved_bytes" in given  # on a CPU what is allocated is watched in warm-up steps only
-    preferred = ("allocated_bytes" if on_gpu else "resident_bytes", "resident_bytes", "allocated_bytes")
-    return next((name for name in preferred if name in given), None)
+def choose_memory(figures: Iterable[Collection[str]]) -> str | None:
+    """The figure of memory that ways are compared by: what is allocated where all have it, else the process's.
+
+    In: the names of each way's figures. A way that has none has no say.
+    """
+    given = [set(names) for names in figures if names]
+    shared, any_has = (set.intersection(*given), set.union(*given)) if given else (set(), set())
+    kinds = ("allocated_bytes", "resident_bytes")
+    return next((name for names in (shared, any_has) for name in kinds if name in names), None)
 
 
 def choose_score(names: Iterable[str]) -> str | None:

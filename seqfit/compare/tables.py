@@ -106,8 +106,8 @@ def list_measured(comparison: Comparison) -> list[str]:
 
 def list_by_weight(comparison: Comparison) -> list[str]:
     """The same, what is looked at first in front: time, memory, quality."""
-    names = list_measured(comparison)
-    first = (STEP_SECONDS, choose_memory(names), choose_score(names), "tokens_per_second", FINAL_LOSS)
+    names, memory = list_measured(comparison), choose_memory(standing.figures for standing in comparison.standings)
+    first = (STEP_SECONDS, memory, choose_score(names), "tokens_per_second", FINAL_LOSS)
     return list(dict.fromkeys([*(name for name in first if name in names), *names]))
 
 
@@ -142,7 +142,7 @@ def build_predicted(comparison: Comparison, target: str, *, share: str | None = 
         Column("predicted", "tokens/s"),
         Column("predicted", "fits", is_number=False),
     ]
-    memory = choose_memory(list_measured(comparison)) if target == HERE else None
+    memory = choose_memory(standing.figures for standing in comparison.standings)
     beside = [name for name in (memory, STEP_SECONDS) if name is not None and target == HERE]
     columns += [Column("measured", find_quantity(name).label) for name in beside]
     first = _find_prediction(comparison.standings[0], target)

@@ -42,7 +42,8 @@ def say_verdict(comparison: Comparison) -> str:
     measured = [one for one in others if one.figures and one.entrant.kind != "different"]
     if not measured:
         return _join_clauses([*broken, _say_others([one.entrant.name for one in others if one.figures], name)])
-    ways = [_weigh(one, reference) for one in measured]
+    memory = choose_memory(one.figures for one in comparison.standings)
+    ways = [_weigh(one, reference, memory) for one in measured]
     times = [one.figures[STEP_SECONDS] for one in measured if STEP_SECONDS in one.figures]
     is_known = any(figure.within_noise is not None for figure in times)
     best = _find_best(ways)
@@ -51,9 +52,8 @@ def say_verdict(comparison: Comparison) -> str:
     return _join_clauses([*told, *map(_say_way, best), *rest, *broken])
 
 
-def _weigh(standing: Standing, reference: Standing) -> _Way:
-    shared = [name for name in standing.figures if name in reference.figures]
-    memory, score = choose_memory(shared), choose_score(shared)
+def _weigh(standing: Standing, reference: Standing, memory: str | None) -> _Way:
+    score = choose_score([name for name in standing.figures if name in reference.figures])
     lossy = " (lossy)" if standing.entrant.kind == "lossy" else ""
 
     def change(name: str | None) -> float | None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _BAR_PIXELS, _AROUND_PIXELS = 40, 80
+_LETTER_PIXELS, _AT_THE_EDGE_PIXELS = 7, 8
 _SOLIDITY = 0.85  # of coloured parts, which lie side by side: full colours would shout
 
 
@@ -59,7 +60,7 @@ def draw_bars(
             hoverinfo="skip",
         )
     )
-    _lay(figure, most=max(values.values(), default=1))
+    _lay(figure, most=1.2 * max(values.values(), default=1))
     return figure
 
 
@@ -98,9 +99,12 @@ def draw_stacks(
             )
         )
     totals = [sum(stacks[name].values()) for name in names]
-    figure.add_trace(_ends(names, totals, say))
+    ends = [f" {say(total)}" for total in totals]
+    figure.add_trace(_write_ends(names, totals, ends))
     _lay(figure, most=max(totals, default=1))
     figure.update_layout(barmode="stack", showlegend=len(parts) > 1, legend={"traceorder": "normal"})
+    room = _AT_THE_EDGE_PIXELS + _LETTER_PIXELS * max(map(len, ends), default=0)  # also on a phone
+    figure.update_layout(margin={"r": room})
     return figure
 
 
@@ -109,7 +113,7 @@ def bars_height(count: int) -> int:
     return _AROUND_PIXELS + _BAR_PIXELS * count
 
 
-def _ends(names: Sequence[str], totals: Sequence[float], say: Callable[[float], str]) -> go.Scatter:
+def _write_ends(names: Sequence[str], totals: Sequence[float], ends: Sequence[str]) -> go.Scatter:
     """The sum of each bar, written behind it."""
     import plotly.graph_objects as go
 
@@ -117,7 +121,7 @@ def _ends(names: Sequence[str], totals: Sequence[float], say: Callable[[float], 
         x=totals,
         y=names,
         mode="text",
-        text=[f" {say(total)}" for total in totals],
+        text=list(ends),
         textposition="middle right",
         cliponaxis=False,
         showlegend=False,
@@ -128,5 +132,5 @@ def _ends(names: Sequence[str], totals: Sequence[float], say: Callable[[float], 
 def _lay(figure: go.Figure, *, most: float) -> None:
     finish(figure, x="")
     figure.update_layout(bargap=0.45, showlegend=False)
-    figure.update_xaxes(visible=False, range=[0, 1.2 * most or 1])
+    figure.update_xaxes(visible=False, range=[0, most or 1])
     figure.update_yaxes(showgrid=False, ticksuffix="  ")

@@ -49,7 +49,7 @@ def show_machine(subject: Subject) -> Html | None:
     rows = {title: (unit, _list_lines(subject, tracks, gpu, host)) for title, unit, gpu, host in _ROWS}
     rows = {title: (unit, lines) for title, (unit, lines) in rows.items() if lines}
     bands = find_bands(subject.single, tracks[subject.single]) if subject.single is not None else []
-    note = f"shaded: {', '.join(dict.fromkeys(band.what for band in bands))}" if bands else "since each run's start"
+    note = f"shaded: {', '.join(dict.fromkeys(band.title for band in bands))}" if bands else "since each run's start"
     chart = figure(draw_timeline(rows, bands), "Machine over time", note, name="machine")
     if subject.single is None:
         return section("Machine", figures([chart]), note=_say_which(subject))

@@ -60,11 +60,12 @@ def _points_of_runs(subject: Subject) -> Iterator[Point]:
 
 
 def _measured_points(subject: Subject, comparison: Comparison) -> Iterator[Point]:
+    memory = choose_memory(standing.figures for standing in comparison.standings) or ""
     for standing in comparison.standings:
-        memory, rate = choose_memory(standing.figures), standing.figures.get("tokens_per_second")
-        if memory is not None and rate is not None:
+        size, rate = standing.figures.get(memory), standing.figures.get("tokens_per_second")
+        if size is not None and rate is not None:
             name = standing.entrant.name
-            yield Point(name, standing.figures[memory].mean, rate.mean, subject.colour(name))
+            yield Point(name, size.mean, rate.mean, subject.colour(name))
 
 
 def _say_front(measured: list[Point], subject: Subject) -> str:
@@ -87,8 +88,9 @@ def _say_memory(subject: Subject) -> str:
         if all(counts_tensors(run, tensors=tensors) for run in subject.runs):
             return "Memory is that of tensors."
         return "Memory is that of the processes: not every run has counted its tensors."
-    kinds = {choose_memory(standing.figures) for standing in subject.comparison.standings} - {None}
-    has_predictions = any(standing.predictions for standing in subject.comparison.standings)
-    if kinds == {"resident_bytes"} and has_predictions:
+    standings = subject.comparison.standings
+    memory = choose_memory(standing.figures for standing in standings)
+    if memory == "resident_bytes" and any(standing.predictions for standing in standings):
         return "Measured is the process's resident memory, with Python and its libraries; predicted is that of tensors."
-    return ""
+    on_gpu = any("reserved_bytes" in standing.figures for standing in standings)
+    return "Memory is that of tensors." if memory == "allocated_bytes" and not on_gpu else ""

@@ -16,21 +16,23 @@ from seqfit.report.shown_run import ShownRun
 from seqfit.report.subject import Subject
 from seqfit.rundir import files
 from seqfit.rundir.masking import mask_text
+from seqfit.rundir.records import SNAPSHOT
 from seqfit.units import format_bytes, format_seconds
 
 _MOST_EVENTS = 200
 _MOST_RUNS = 24  # whose recipes are written out; the others have theirs in their directories
 # What every run has, and says nothing of this one.
-_USUAL = {"plan", "precision", "forecast"}
+_USUAL = {"plan", "precision", "forecast", SNAPSHOT}
 
 
 def show_events(subject: Subject) -> Html | None:
-    """Of one run all, in order; of several those that are not the same in every run."""
+    """Of one run all, in order, but snapshots, which are bands; of several those that are not the same in every run."""
     single = subject.single
     if single is not None:
         rows = [
             [_after(single, event["time"]), badge(event["kind"], "plain"), event["message"]]
             for event in single.events()
+            if event["kind"] != SNAPSHOT
         ]
         heads = ["after", "kind", "what happened"]
     else:
@@ -43,11 +45,17 @@ def show_events(subject: Subject) -> Html | None:
         heads = ["run", "kind", "what happened"]
     if not rows:
         return None
-    note = "Fallbacks, retries, cuts, new bests: whatever a reader should know."
+    note = f"Fallbacks, retries, cuts, new bests: whatever a reader should know.{_count_snapshots(single)}"
     if len(rows) > _MOST_EVENTS:
         note += f" The first {_MOST_EVENTS} of {len(rows):,}; the rest is in {files.EVENTS}."
     shown = table(heads, rows[:_MOST_EVENTS], class_="events" if single is not None else None)
     return section("Events", shown if single is not None else disclosure(f"{len(rows):,} events", shown), note=note)
+
+
+def _count_snapshots(run: ShownRun | None) -> str:
+    """' 3 snapshots are not listed.', or '' where there is none."""
+    count = 0 if run is None else sum(event["kind"] == SNAPSHOT for event in run.events())
+    return f" {count:,} snapshot{' is' if count == 1 else 's are'} not listed." if count else ""
 
 
 def _after(run: ShownRun, time: float) -> str:

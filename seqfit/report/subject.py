@@ -2,6 +2,7 @@
 
     runs/demo                      one run
     runs/demo runs/other           several runs; those that differ in nothing but the seed are one *way*
+    runs/two runs/four             one strategy, 2 and 4 processes: 'two (2 processes)' and 'four (4 processes)'
     runs                           every run in that folder
     comparisons/agnews-20260102    a comparison (has comparison.yaml) and all its runs, a way for each entrant
     scaling                        what `seqfit scale --out` wrote
@@ -23,7 +24,7 @@ from seqfit.compare.records import MATRIX, RESULTS, RUNS, Comparison, Trial
 from seqfit.errors import SeqfitError
 from seqfit.recipe.overrides import flatten
 from seqfit.report.charts import ACCENT, series_colour, series_dash
-from seqfit.report.reading import Record, inner, read_object
+from seqfit.report.reading import Record, inner, number, read_object
 from seqfit.report.shown_run import ShownRun
 from seqfit.rundir import files
 
@@ -119,13 +120,18 @@ def group_runs(runs: Sequence[ShownRun]) -> dict[str, list[ShownRun]]:
     groups: dict[str, list[ShownRun]] = {}
     for run in runs:
         groups.setdefault(repr(sorted(read_fields(run).items())), []).append(run)
-    return {_name_group(group): group for group in groups.values()}
+    counts = {count_processes(run) for run in runs} - {None}
+    return {_name_group(group, tell_processes=len(counts) > 1): group for group in groups.values()}
 
 
-def _name_group(group: Sequence[ShownRun]) -> str:
-    if len(group) == 1:
-        return group[0].name
-    return f"{group[0].name} ({len(group)} {'seeds' if differ_in_seed(group) else 'runs'})"
+def _name_group(group: Sequence[ShownRun], *, tell_processes: bool) -> str:
+    """'a', 'a (2 processes)', 'a (2 processes, 3 seeds)'."""
+    count, told = count_processes(group[0]), []
+    if tell_processes and count is not None:
+        told.append(f"{count} process{'' if count == 1 else 'es'}")
+    if len(group) > 1:
+        told.append(f"{len(group)} {'seeds' if differ_in_seed(group) else 'runs'}")
+    return f"{group[0].name} ({', '.join(told)})" if told else group[0].name
 
 
 def differ_in_seed(runs: Sequence[ShownRun]) -> bool:
@@ -134,9 +140,22 @@ def differ_in_seed(runs: Sequence[ShownRun]) -> bool:
     return len(seeds) == len(runs)
 
 
+def count_processes(run: ShownRun) -> int | None:
+    """That trained it together, when it was last started. Manifests of earlier versions lack it: then the event that
+    several processes begin with has it, and where that is lost, too, it is None."""
+    count = number(run.manifest, "processes")
+    if count is not None:
+        return int(count)
+    if not run.manifest.get("launch"):
+        return 1
+    told = [event["message"] for event in run.events() if event["kind"] == "parallel"]
+    found = re.search(r"over (\d+) processes", told[-1]) if told else None
+    return int(found[1]) if found else None
+
+
 def read_fields(run: ShownRun) -> Fields:
     """Recipe and strategy with dotted names, without what says nothing of the work: the seed and names. And where it
-    ran, and how: another machine or precision is no other seed, nor are processes that were launched together."""
+    ran, and how: another machine, precision or number of processes is no other seed."""
     recipe = run.known_recipe
     if recipe is None:
         return {"run": run.name}
@@ -146,7 +165,7 @@ def read_fields(run: ShownRun) -> Fields:
     return fields | {
         "machine": inner(run.manifest, "hardware").get("name"),
         "precision": run.manifest.get("precision"),
-        "launched": bool(run.manifest.get("launch")),
+        "processes": count_processes(run) or "not known",
     }
 
 
@@ -188,7 +207,7 @@ def _read_comparison(folder: Path) -> Subject:
         except (SeqfitError, OSError) as second:
             return Subject(folder.name, group_runs(list(_open_all(folder))), None, [], [*gaps, str(second)])
     ways: dict[str, list[ShownRun]] = {}
-    resume = f"seqfit compare {folder} --resume"
+    resume = f"seqfit submit {folder}" if matrix.is_apart else f"seqfit compare {folder} --resume"
     for entrant in matrix.entrants:
         trials = [Trial(entrant.name, seed, repeat) for repeat in range(matrix.repeats) for seed in matrix.seeds]
         places = [folder / RUNS / trial.folder for trial in trials]

@@ -69,6 +69,7 @@ class Compared:
     predicted_step_seconds: float | None
     measured_step_seconds: float | None
     predicted_parts: dict[str, int] = field(default_factory=dict)
+    peak_is_of_all_steps: bool = False  # measured; on a CPU a few steps are watched, and others may have needed more
 
     def __str__(self) -> str:
         predicted, measured = self.predicted_peak_bytes or 0, self.measured_peak_bytes
@@ -136,6 +137,17 @@ def compare_with_measured(
         predicted_step_seconds=forecast.predicted_step_seconds,
         measured_step_seconds=step_seconds,
         predicted_parts=forecast.predicted_parts,
+        peak_is_of_all_steps=device.type == "cuda" or peak.is_of_all_steps,
+    )
+
+
+def replace_peak(compared: Compared, peak: PeakWatch) -> Compared:
+    """With a peak on a CPU that was measured later; all else is as it was."""
+    return replace(
+        compared,
+        measured_peak_bytes=peak.peak_bytes,
+        measured_peak_is=peak.describe(),
+        peak_is_of_all_steps=peak.is_of_all_steps,
     )
 
 

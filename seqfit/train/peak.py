@@ -9,21 +9,37 @@ tokens than any watched before. The first one is left out: libraries set themsel
     watched                         yes         yes                          peak: of the 850 tokens of step 4
 
 SEQFIT_WATCHED_STEPS=3 watches up to step 3, whether anything was predicted or not: a comparison's trials are watched
-while they warm up.
+while they warm up. Then the largest of the other steps (above: 17) are kept, and `watch_largest` makes them once more
+when the run is over, where no time is taken. Which one takes most depends on the model, so there are three measures of
+large: tokens, targets (a head's logits) and pairs of tokens (attention).
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import torch
 
 from seqfit.data.loader import GlobalBatch
+from seqfit.data.micro_batch import MicroBatch
 from seqfit.plan.measured import run_measured
+from seqfit.step.clock import StepClock
 from seqfit.step.step import StepOutcome, TrainStep
 
 FIRST, LAST = 2, 16  # steps that may be watched
 WATCHED = "SEQFIT_WATCHED_STEPS"
+_Measure = tuple[str, bool]  # of what, and whether a micro-batch is the only one of its step
+
+
+@dataclass(frozen=True)
+class _Largest:
+    """The step that has most of something."""
+
+    size: int
+    number: int
+    batch: GlobalBatch | None  # None: it was watched
 
 
 class PeakWatch:
@@ -35,30 +51,97 @@ class PeakWatch:
         self.watched_steps = 0
         self.watched_seconds = 0.0  # of their phases: a watched step takes longer, so it is none to judge a time by
         self._step = step
+        on_cpu = step.precision.device.type == "cpu"
         last = int(os.environ.get(WATCHED, LAST if is_predicted else 0))
-        self._last = last if step.precision.device.type == "cpu" else 0
+        self._last = last if on_cpu else 0
+        self._keeps_largest = WATCHED in os.environ and on_cpu and step.way.world.size == 1
+        self._largest: dict[_Measure, _Largest] = {}
         self._most_tokens = 0
 
     def __call__(self, number: int, batch: GlobalBatch) -> StepOutcome:
         """One step."""
         tokens = max(micro_batch.tokens for micro_batch in batch.micro_batches)
-        if not self._is_due(number) or tokens <= self._most_tokens:
-            return self._step(batch)
-        self._most_tokens = tokens
-        before_seconds = sum(self._step.clock.totals.values())
-        outcome, peak_bytes = run_measured(self._step, batch)
-        self.watched_steps += 1
-        self.watched_seconds += sum(self._step.clock.totals.values()) - before_seconds
-        if self.peak_bytes is None or peak_bytes > self.peak_bytes:
-            self.peak_bytes, self.at_step = peak_bytes, number
+        is_watched = self._is_due(number) and tokens > self._most_tokens
+        if is_watched:
+            self._most_tokens = tokens
+            outcome = self._watch(number, batch)
+        else:
+            outcome = self._step(batch)
+        if self._keeps_largest:
+            self._keep_largest(number, batch, is_watched=is_watched)
         return outcome
+
+    @property
+    def is_of_all_steps(self) -> bool:
+        """Whether the largest of all steps were watched, so that none is known that may have needed more."""
+        return bool(self._largest) and all(largest.batch is None for largest in self._largest.values())
+
+    def watch_largest(self) -> int:
+        """Make the largest steps once more that were not watched; how many those were.
+
+        For a run that is over and written: weights and the optimizer's state move on. Its times do not.
+        """
+        left = {largest.number: largest.batch for largest in self._largest.values() if largest.batch is not None}
+        if _is_profiled():
+            return 0
+        usual, self._step.clock = self._step.clock, StepClock(self._step.precision.device)
+        try:
+            for number, batch in left.items():
+                self._note(number, run_measured(self._step, batch)[1])
+        finally:
+            self._step.clock = usual
+        self._largest = {measure: replace(largest, batch=None) for measure, largest in self._largest.items()}
+        return len(left)
 
     def describe(self) -> str:
         """'allocated in step 4, the most of those watched'."""
         if self.at_step is None:
             return "not measured: no step was watched"
-        return f"allocated in step {self.at_step}, the most of those watched"
+        of = "all steps" if self.is_of_all_steps else "those watched"
+        return f"allocated in step {self.at_step}, the most of {of}"
+
+    def _watch(self, number: int, batch: GlobalBatch) -> StepOutcome:
+        before_seconds = sum(self._step.clock.totals.values())
+        outcome, peak_bytes = run_measured(self._step, batch)
+        self.watched_steps += 1
+        self.watched_seconds += sum(self._step.clock.totals.values()) - before_seconds
+        self._note(number, peak_bytes)
+        return outcome
+
+    def _note(self, number: int, peak_bytes: int) -> None:
+        if self.peak_bytes is None or peak_bytes > self.peak_bytes:
+            self.peak_bytes, self.at_step = peak_bytes, number
+
+    def _keep_largest(self, number: int, batch: GlobalBatch, *, is_watched: bool) -> None:
+        """After the step: one that memory ran out in is not kept, but what became of it."""
+        for measure, size in _measure(batch):
+            largest = self._largest.get(measure)
+            if largest is None or (size, is_watched) > (largest.size, largest.batch is None):
+                self._largest[measure] = _Largest(size, number, None if is_watched else batch)
 
     def _is_due(self, number: int) -> bool:
-        """Not within `seqfit profile`: torch has one profiler."""
-        return FIRST <= number <= self._last and not torch._C._autograd._profiler_enabled()
+        return FIRST <= number <= self._last and not _is_profiled()
+
+
+def _is_profiled() -> bool:
+    """Within `seqfit profile`: torch has one profiler."""
+    return bool(torch._C._autograd._profiler_enabled())
+
+
+def _measure(batch: GlobalBatch) -> Iterator[tuple[_Measure, int]]:
+    """How large a step is. A micro-batch that others came before finds their gradients, so the first of several has no
+    say, and those alone in their step are measured apart."""
+    is_alone = len(batch.micro_batches) == 1
+    for micro_batch in batch.micro_batches[0 if is_alone else 1 :]:
+        yield ("tokens", is_alone), micro_batch.tokens
+        if micro_batch.decoder_ids is not None:
+            yield ("targets", is_alone), micro_batch.decoder_ids.numel()
+        yield ("pairs", is_alone), _count_pairs(micro_batch)
+
+
+def _count_pairs(micro_batch: MicroBatch) -> int:
+    """Of tokens that attention compares within an example, sources and targets taken as one."""
+    if micro_batch.source_lengths is not None:
+        targets = micro_batch.target_lengths or (0,) * micro_batch.examples
+        return sum((source + target) ** 2 for source, target in zip(micro_batch.source_lengths, targets, strict=True))
+    return micro_batch.tokens**2 // micro_batch.examples  # padded: all as long as the longest

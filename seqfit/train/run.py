@@ -38,11 +38,12 @@ from seqfit.rundir.writer import NoWriter, RunWriter
 from seqfit.step.precision import choose_device
 from seqfit.strategy.load import dump_strategy, load_strategy
 from seqfit.telemetry.recorder import Recorder
-from seqfit.train.forecast import before_the_first_step, compare_with_measured
+from seqfit.train.forecast import Compared, before_the_first_step, compare_with_measured, replace_peak
 from seqfit.train.job import Job, build_job
 from seqfit.train.loop import TrainingLoop
 from seqfit.train.memory_limit import limited_memory
-from seqfit.train.out_of_memory import find_cuts, is_out_of_memory
+from seqfit.train.out_of_memory import attempt, find_cuts, is_out_of_memory
+from seqfit.train.peak import PeakWatch
 from seqfit.train.resume import (
     FINISHED,
     check_exact,
@@ -161,7 +162,8 @@ def _go_on(run: Run, given: _Given, view: View, world: World) -> None:
             writer.forget_after(snapshot.step, evaluation_is_due=snapshot.facts["evaluation_is_due"])
         begins = "there is no snapshot: from the beginning" if snapshot is None else f"from step {snapshot.step}"
         writer.event("resume", f"goes on {begins}", step=0 if snapshot is None else snapshot.step)
-        writer.write_manifest(status="running", ended=None, resumed=[*run.manifest.get("resumed", []), time.time()])
+        resumed = [*run.manifest.get("resumed", []), time.time()]
+        writer.write_manifest(status="running", ended=None, processes=world.size, resumed=resumed)
         _train(job, writer, view, lambda loop: loop.resume(snapshot, cuts))
 
 
@@ -190,6 +192,7 @@ def _write_start(writer: RunWriter, job: Job, data: PreparedData) -> None:
         status="running",
         started=time.time(),
         launch=job.step.way.world.launch,
+        processes=job.step.way.world.size,
         command=mask_text(shlex.join(sys.argv)),
         versions=collect_versions(),
         commit=find_commit(),
@@ -270,12 +273,16 @@ def _run_loop(loop: TrainingLoop, job: Job, writer: RunWriter) -> str:
         by = "the user" if isinstance(stopped, KeyboardInterrupt) else "a signal"
         writer.event("interrupted", f"stopped by {by}; the checkpoint is that {kept}")
         raise
-    writer.write_manifest(steps=steps, forecast=_judge_forecast(job, loop, writer))
+    compared = _judge_forecast(job, loop)
+    writer.write_manifest(steps=steps, forecast=asdict(compared))  # what follows may be killed
+    compared = _watch_largest(loop.peak, compared, writer)
+    if compared.predicted_peak_bytes is not None and loop.made:
+        writer.event("forecast", str(compared))
     return FINISHED
 
 
-def _judge_forecast(job: Job, loop: TrainingLoop, writer: RunWriter) -> dict[str, Any]:
-    """What was predicted and what was measured, also in words."""
+def _judge_forecast(job: Job, loop: TrainingLoop) -> Compared:
+    """What was predicted and what was measured."""
     within = sum(seconds for phase, seconds in job.step.clock.totals.items() if phase not in BETWEEN_STEPS)
     unwatched = loop.made - loop.peak.watched_steps
     compared = compare_with_measured(
@@ -287,9 +294,19 @@ def _judge_forecast(job: Job, loop: TrainingLoop, writer: RunWriter) -> dict[str
     )
     if compared.measured_step_seconds is not None:
         job.forecast.learn(unwatched, compared.measured_step_seconds)
-    if compared.predicted_peak_bytes is not None and loop.made:
-        writer.event("forecast", str(compared))
-    return asdict(compared)
+    return compared
+
+
+def _watch_largest(peak: PeakWatch, compared: Compared, writer: RunWriter) -> Compared:
+    """With the peak of the largest steps, made once more; trials of a comparison alone are asked for it."""
+    watched = attempt(peak.watch_largest)
+    if watched == 0:
+        return compared
+    if watched is None:
+        writer.event("memory", "ran out while the largest step was made once more to be watched: its peak is not known")
+    compared = replace_peak(compared, peak)
+    writer.write_manifest(forecast=asdict(compared))
+    return compared
 
 
 def _headline(job: Job) -> str:

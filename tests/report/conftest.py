@@ -231,8 +231,11 @@ def _build_comparison(matrix: Matrix, folder: Path) -> Comparison:
 
     def predict(entrant: Entrant, number: int) -> tuple[Prediction, ...]:
         card = "Tesla V100" if entrant.processes == 1 else "2 x Tesla V100"
-        here = Prediction(entrant.name, "this machine", int(2e9 - 1e8 * number), 2.0, 4_000.0, True)
-        there = Prediction(entrant.name, card, int(3e9 - 1e8 * number), 0.1, 80_000.0 * (1 + number / 4), True)
+        tensors = int(2e9 - 1e8 * number)
+        parts = {"weights": int(6e8), "activations": tensors - int(6e8)}
+        here = Prediction(entrant.name, "this machine", tensors, 2.0, 4_000.0, True, parts=parts)
+        shown = {} if entrant.processes > 1 else parts
+        there = Prediction(entrant.name, card, tensors + int(1e9), 0.1, 80_000.0 * (1 + number / 4), True, parts=shown)
         return (here, there) if not entrant.impossible else (there,)
 
     standings = tuple(

@@ -129,6 +129,47 @@ def test_the_page_of_a_comparison_is_as_good(comparison_path: Path, tmp_path: Pa
     assert tab.page.evaluate("document.scrollingElement.scrollWidth") <= 390
 
 
+def test_the_anatomy_of_memory_is_drawn_for_every_device(
+    comparison_path: Path, tmp_path: Path, open_tab: OpenTab
+) -> None:
+    page = open_tab(report(comparison_path, tmp_path / "comparison.html").as_uri()).page
+    chart = page.locator('figure[data-name="memory-anatomy"]')
+    bars, legend = chart.locator(".ytick text"), chart.locator(".legendtext")
+    expect(bars).to_have_count(6)  # three entrants, predicted and measured
+    expect(legend).to_have_text(["weights", "activations", "measured"])
+    chart.get_by_role("button", name="Tesla V100").click()
+    expect(bars).to_have_count(4)  # predicted, and ddp2 as well
+    expect(legend).to_have_text(["weights", "activations", "allocator and CUDA context", "predicted as a whole"])
+    assert chart.locator(".bars .point path").count() >= 10
+
+
+def test_the_sums_of_bars_are_whole_on_a_phone(comparison_path: Path, tmp_path: Path, open_tab: OpenTab) -> None:
+    address = report(comparison_path, tmp_path / "comparison.html").as_uri()
+    page = open_tab(address, viewport={"width": 390, "height": 844}).page
+    chart = page.locator('figure[data-name="memory-anatomy"] .plot')
+    edge = chart.bounding_box()
+    sums = chart.locator(".textpoint text")
+    assert sums.count() == 6
+    for text in sums.all():
+        box = text.bounding_box()
+        assert box["x"] + box["width"] <= edge["x"] + edge["width"]
+
+
+# Words of an element of which not all letters stand on one line.
+BROKEN_WORDS = r"""cell => {
+  const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), broken = [];
+  while (texts.nextNode()) {
+    for (const word of texts.currentNode.data.matchAll(/[^\s/]+/g)) {
+      const range = document.createRange();
+      range.setStart(texts.currentNode, word.index);
+      range.setEnd(texts.currentNode, word.index + word[0].length);
+      if (range.getClientRects().length > 1) broken.push(word[0]);
+    }
+  }
+  return broken;
+}"""
+
+
 def test_a_printed_comparison_of_all_quantities_fits_the_paper(
     comparison_path: Path, tmp_path: Path, open_tab: OpenTab
 ) -> None:
@@ -140,7 +181,9 @@ def test_a_printed_comparison_of_all_quantities_fits_the_paper(
     address = report(comparison_path, tmp_path / "comparison.html").as_uri()
     page = open_tab(address, viewport={"width": PAPER_WIDTH, "height": 1000}).page
     page.emulate_media(media="print")
-    assert page.locator(".standings th").count() > len(names)
+    heads = page.locator(".standings th").all()
+    assert len(heads) > len(names)
+    assert [word for head in heads for word in head.evaluate(BROKEN_WORDS)] == []
     assert page.evaluate("document.scrollingElement.scrollWidth") <= PAPER_WIDTH
 
 

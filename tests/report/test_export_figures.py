@@ -13,6 +13,8 @@ from seqfit.errors import RunError, SeqfitError
 from seqfit.report.document import figure, figures
 from seqfit.report.elements import Html, element
 from seqfit.report.export_figures import BROWSER, export_figures, find_browser
+from seqfit.report.memory import show_memory
+from seqfit.report.subject import read_subject
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -48,6 +50,16 @@ def test_every_chart_is_a_file_over_each_of_its_axes(folder: Path) -> None:
     names = ["loss", "loss-minutes", "memory", "memory-2"]
     expected = {f"{name}.{kind}" for name in names for kind in ("svg", "png")} | {"figures.pdf"}
     assert {path.name for path in folder.iterdir()} == expected
+
+
+def test_a_comparisons_memory_is_a_file_for_every_device(chromium: str, comparison_path: Path, tmp_path: Path) -> None:
+    shown = show_memory(read_subject([comparison_path]))
+    assert shown is not None
+    export_figures("comparison", [shown], tmp_path / "figures")
+    for name, bars in (("memory-anatomy", 6), ("memory-anatomy-Tesla-V100", 4)):
+        words = [text.text for text in ElementTree.parse(tmp_path / "figures" / f"{name}.svg").iter(f"{SVG}text")]
+        assert "weights" in words
+        assert sum((word or "").strip().endswith((", predicted", ", measured")) for word in words) == bars
 
 
 def test_no_name_leads_out_of_the_folder(chromium: str, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_evaluations_and_snapshots_are_shaded_through_all_rows(
         run_path, files.STEPS, lambda line: line | {"phase_seconds": {"snapshot": 1.0 if line["step"] == 20 else 0}}
     )
     shown = str(show_machine(read_subject([run_path])))
-    assert "shaded: evaluation, snapshot" in shown
+    assert "shaded: evaluation, snapshot (placed by the steps around it: when it began was not recorded)" in shown
     shapes = chart_of(shown)["layout"]["shapes"]
     assert len(shapes) == 7
     assert {shape["yref"] for shape in shapes} == {"paper"}

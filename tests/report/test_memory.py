@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -57,12 +58,42 @@ def test_without_a_forecast_the_page_says_so(run_path: Path) -> None:
     assert "3.1 GiB" in shown  # the records' own
 
 
-def test_a_comparison_shows_what_planning_says_of_this_machine(comparison_path: Path) -> None:
+def read_chart(shown: str, device: str) -> dict[str, dict[str, float]]:
+    """Bar -> part -> GB, of a comparison's chart for one device."""
+    written = shown.split('<script type="application/json">')[1].split("</script>")[0]
+    bars: dict[str, dict[str, float]] = {}
+    for trace in json.loads(written)[device]["data"]:
+        if trace["type"] == "bar":
+            for bar, size in zip(trace["y"], trace["x"], strict=True):
+                bars.setdefault(bar, {}).update({trace["name"]: round(size / 1e9, 2)} if size else {})
+    return bars
+
+
+def test_a_comparisons_predicted_peaks_are_taken_apart_beside_the_measured_ones(comparison_path: Path) -> None:
     shown = str(show_memory(read_subject([comparison_path])))
-    assert "recompute, predicted" in shown
-    assert "recompute, measured" in shown
-    assert "ddp2, measured" not in shown
+    bars = read_chart(shown, "this machine")
+    assert bars["recompute, predicted"] == {"weights": 0.6, "activations": 1.3}
+    assert bars["recompute, measured"] == {"measured": 2.1}
+    assert {name.split(",")[0] for name in bars} == {"vanilla", "recompute", "bf16"}
     assert "resident" in shown
+
+
+def test_every_card_that_a_comparison_was_predicted_for_is_a_choice(comparison_path: Path) -> None:
+    shown = str(show_memory(read_subject([comparison_path])))
+    bars = read_chart(shown, "Tesla V100")
+    assert bars["vanilla, predicted"] == {"weights": 0.6, "activations": 1.4, "allocator and CUDA context": 1.0}
+    assert bars["ddp2, predicted"] == {"predicted as a whole": 2.7}
+    assert not any("measured" in name for name in bars)
+    assert "Of several cards it is for the one that takes most." in shown
+
+
+def test_what_only_some_have_counted_is_not_set_beside_what_others_take(comparison_path: Path) -> None:
+    subject = read_subject([comparison_path])
+    assert subject.comparison is not None
+    first, *others = subject.comparison.standings
+    counted = replace(first, figures=first.figures | {"allocated_bytes": replace(first.figures["f1"], mean=1e9)})
+    shown = str(show_memory(replace(subject, comparison=replace(subject.comparison, standings=(counted, *others)))))
+    assert read_chart(shown, "this machine")["vanilla, measured"] == {"measured": 3.2}
 
 
 def test_beside_a_run_whose_tensors_nobody_counted_no_peak_is_held_against_its_prediction(

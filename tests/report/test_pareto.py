@@ -26,6 +26,21 @@ def test_measured_and_predicted_are_told_apart_and_each_device_is_a_choice(compa
     assert "resident memory" in shown
 
 
+def test_what_trials_have_allocated_is_the_memory_of_all_where_all_have_counted_it(comparison_path: Path) -> None:
+    subject = read_subject([comparison_path])
+    assert subject.comparison is not None
+    standings = tuple(
+        replace(one, figures=one.figures | {"allocated_bytes": replace(one.figures["f1"], mean=2.0**30)})
+        if one.figures
+        else one
+        for one in subject.comparison.standings
+    )
+    shown = str(show_pareto(replace(subject, comparison=replace(subject.comparison, standings=standings))))
+    assert "Memory is that of tensors." in shown
+    assert "resident memory" not in shown
+    assert "1.0 GiB, " in shown
+
+
 def test_several_runs_are_placed_by_their_own_records(
     tmp_path: Path, make_run: Callable[[Path], Path], edit_lines: Callable[..., None]
 ) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 from seqfit.report.sources import show_events, show_sources
 from seqfit.report.subject import read_subject
 from seqfit.rundir import files
+from seqfit.rundir.records import SnapshotRecord
+from seqfit.rundir.writer import RunWriter
 
 
 def test_the_command_can_be_copied_and_the_rest_is_there_to_read(run_path: Path) -> None:
@@ -38,6 +40,16 @@ def test_a_comparison_has_its_command_and_its_entrants(comparison_path: Path) ->
 def test_events_of_one_run_stand_in_order(run_path: Path) -> None:
     shown = str(show_events(read_subject([run_path])))
     assert shown.index("no fast bf16") < shown.index("were cut at 512 tokens")
+
+
+def test_snapshots_are_counted_not_listed(run_path: Path) -> None:
+    writer = RunWriter.reopen(run_path)
+    writer.snapshot(SnapshotRecord(80, 100.0, 101.0, 1.0))
+    writer.close()
+    shown = str(show_events(read_subject([run_path])))
+    assert "1 snapshot is not listed." in shown
+    assert "of step 80" not in shown
+    assert "were cut at 512 tokens" in shown
 
 
 def test_events_of_several_runs_are_those_that_say_something_of_one(comparison_path: Path) -> None:

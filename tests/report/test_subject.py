@@ -12,6 +12,7 @@ from seqfit.compare.records import MATRIX, RESULTS
 from seqfit.recipe.load import dump_recipe, load_recipe
 from seqfit.report.subject import SCALING, device_of, read_subject
 from seqfit.rundir import files
+from seqfit.rundir.writer import add_event
 
 
 def set_recipe(run: Path, *overrides: str) -> None:
@@ -44,6 +45,29 @@ def test_another_machine_precision_or_launch_is_no_other_seed(
     assert list(read_subject(runs).ways) == ["a (2 runs)"]  # of one seed
     edit_manifest(runs[1], **entries)
     assert list(read_subject(runs).ways) == ["a", "b"]
+
+
+def test_another_number_of_processes_is_another_way_and_its_name_tells_it(
+    tmp_path: Path, make_run: Callable[[Path], Path], edit_manifest: Callable[..., None]
+) -> None:
+    runs = [make_run(tmp_path / name) for name in ("a", "b", "c")]
+    for run, processes in zip(runs, (2, 2, 4), strict=True):
+        edit_manifest(run, launch=f"here-{run.name}", processes=processes)
+    set_recipe(runs[1], "seed=7")
+    assert list(read_subject(runs).ways) == ["a (2 processes, 2 seeds)", "c (4 processes)"]
+    assert list(read_subject(runs[:2]).ways) == ["a (2 seeds)"]  # it says nothing where all have as many
+    edit_manifest(runs[2], launch=None, processes=1)
+    assert list(read_subject([runs[0], runs[2]]).ways) == ["a (2 processes)", "c (1 process)"]
+
+
+def test_of_older_runs_the_event_tells_the_number_of_processes(
+    tmp_path: Path, make_run: Callable[[Path], Path], edit_manifest: Callable[..., None]
+) -> None:
+    runs = [make_run(tmp_path / name) for name in ("a", "b")]
+    for run, processes in zip(runs, (2, 4), strict=True):
+        edit_manifest(run, launch=f"here-{run.name}")
+        add_event(run, "parallel", f"ddp over {processes} processes")
+    assert list(read_subject(runs).ways) == ["a (2 processes)", "b (4 processes)"]
 
 
 def test_a_strategy_that_differs_makes_another_way(tmp_path: Path, make_run: Callable[[Path], Path]) -> None:

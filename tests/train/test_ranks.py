@@ -154,6 +154,10 @@ def test_a_snapshot_loads_on_another_number_of_processes(
     assert start_ranks(recipe, run.path, "none", "--resume", size=after) == [(0, "")] * after
     assert_alike(alone, run)
     assert any(f"processes: {before} then, {after} now" in event["message"] for event in run.events())
+    assert run.manifest["processes"] == after
+    taken = [event["data"] for event in run.events() if event["kind"] == "snapshot"]
+    assert taken  # by all processes together or by the first, each is recorded once
+    assert len(taken) == len({span["began"] for span in taken})
 
 
 @pytest.mark.parametrize("parallel", ["fsdp", "pipeline"])

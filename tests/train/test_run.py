@@ -34,6 +34,7 @@ def test_a_run_directory_holds_all_that_comes_after(word_recipe: Recipe, tmp_pat
     assert sum(run.manifest["data"]["lengths"]["train"]["source"]["counts"]) == 64
     assert run.manifest["versions"]["torch"] == torch.__version__
     assert len(run.manifest["data"]["fingerprint"]) == 64
+    assert run.manifest["processes"] == 1
     assert run.recipe.train.steps == 12
     assert (run.checkpoint / "model.safetensors").is_file()
     assert {event["kind"] for event in run.events()} >= {"precision"}
