@@ -28,6 +28,7 @@ Phase = Literal[
 ]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 BETWEEN_STEPS: frozenset[Phase] = frozenset({"evaluation", "checkpoint", "snapshot"})  # no part of step_seconds
+SNAPSHOT = "snapshot"  # the kind of the event whose data is a SnapshotRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,16 @@ class EventRecord:
     kind: str
     message: str
     data: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRecord:
+    """A snapshot that is on the disk."""
+
+    step: int
+    began: float  # Unix time: training stopped for it
+    ended: float  # it had its name on the disk
+    waited_seconds: float  # training went on after these; what is left to `ended` was written in the background
 
 
 @dataclass(frozen=True, slots=True)

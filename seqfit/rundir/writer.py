@@ -20,8 +20,9 @@ from typing import Any, TextIO
 from seqfit.errors import RunError, TrainingFailed, complain
 from seqfit.rundir import files
 from seqfit.rundir.masking import mask_data, mask_text
-from seqfit.rundir.records import EvaluationRecord, EventRecord, StepRecord
+from seqfit.rundir.records import SNAPSHOT, EvaluationRecord, EventRecord, SnapshotRecord, StepRecord
 from seqfit.rundir.repair import cut_records
+from seqfit.units import format_seconds
 
 _LOCK_ATTEMPTS = 20
 _LOCK_PAUSE_SECONDS = 0.01
@@ -165,6 +166,11 @@ class RunWriter:
         if self._listener is not None:
             self._listener(record)
 
+    def snapshot(self, record: SnapshotRecord) -> None:
+        """Append a snapshot, as an event that nobody needs to be told of while the run goes on."""
+        message = f"of step {record.step}, on the disk after {format_seconds(record.ended - record.began)}"
+        self._write_line(files.EVENTS, asdict(EventRecord(time.time(), SNAPSHOT, message, asdict(record))))
+
     def close(self) -> None:
         """Sync and close the record files, and let others write the directory."""
         try:
@@ -219,6 +225,9 @@ class NoWriter(RunWriter):
         """The first process has the same."""
 
     def evaluation(self, record: EvaluationRecord) -> None:
+        """The first process has the same."""
+
+    def snapshot(self, record: SnapshotRecord) -> None:
         """The first process has the same."""
 
     def event(self, kind: str, message: str, **data: Any) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from seqfit.rundir import files
 from seqfit.rundir.masking import mask_text
+from seqfit.rundir.records import SNAPSHOT
 from seqfit.rundir.run import Run
 from seqfit.track.series import read_config, read_evaluation, read_sample, read_scores, read_step
 from seqfit.track.stream import Entry, Stream
@@ -68,7 +69,8 @@ class Export:
     def _hand_over(self, entry: Entry) -> None:
         record = entry.record
         if entry.kind == "event":
-            self._tracker.note(record["kind"], mask_text(record["message"]), entry.step, entry.time)
+            if record["kind"] != SNAPSHOT:  # there are many, and nothing has happened
+                self._tracker.note(record["kind"], mask_text(record["message"]), entry.step, entry.time)
             return
         if entry.kind == "step":
             values = read_step(record, entry.steps_made)

@@ -17,6 +17,8 @@ import hashlib
 import json
 import os
 import shutil
+import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,6 +31,7 @@ from safetensors.torch import save_file
 
 from seqfit.errors import TrainingFailed, complain
 from seqfit.rundir import files
+from seqfit.rundir.records import SnapshotRecord
 from seqfit.rundir.writer import sync
 
 _STATE, _FACTS = "state.safetensors", "snapshot.json"
@@ -61,15 +64,21 @@ class SnapshotWriter:
         self._keep = keep
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="seqfit-snapshot") if in_background else None
         self._writing: Future[None] | None = None
+        self._written: deque[SnapshotRecord] = deque()  # the thread adds to one end, `take_written` takes the other
 
-    def write(self, snapshot: Snapshot) -> None:
-        """Begin to write; what an earlier one failed at is raised here."""
+    def write(self, snapshot: Snapshot, *, began: float) -> None:
+        """Begin to write; what an earlier one failed at is raised here. `began`: when training stopped, Unix time."""
         self.wait()
         if self._thread is None:
-            self._write(snapshot)
+            self._write(snapshot, began)
             return
         copied = {name: tensor.to("cpu", copy=True) for name, tensor in snapshot.tensors.items()}
-        self._writing = self._thread.submit(self._write, Snapshot(snapshot.step, copied, snapshot.facts))
+        taken = Snapshot(snapshot.step, copied, snapshot.facts)
+        self._writing = self._thread.submit(self._write, taken, began, waited_seconds=time.time() - began)
+
+    def take_written(self) -> list[SnapshotRecord]:
+        """What has come onto the disk since this was asked last: the thread can't write a run's records itself."""
+        return [self._written.popleft() for _ in range(len(self._written))]
 
     def wait(self) -> None:
         """Until what was begun is on the disk."""
@@ -85,7 +94,7 @@ class SnapshotWriter:
             if self._thread is not None:
                 self._thread.shutdown()
 
-    def _write(self, snapshot: Snapshot) -> None:
+    def _write(self, snapshot: Snapshot, began: float, waited_seconds: float | None = None) -> None:
         draft = SnapshotDraft(self._run, snapshot.step)
         with told_failures(snapshot.step, draft.folder.parent):
             draft.begin()
@@ -95,6 +104,9 @@ class SnapshotWriter:
             except BaseException:
                 draft.drop()
                 raise
+        ended = time.time()
+        waited = ended - began if waited_seconds is None else waited_seconds
+        self._written.append(SnapshotRecord(snapshot.step, began, ended, waited))
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ import pytest
 
 from seqfit.errors import RunError, TrainingFailed
 from seqfit.rundir import EvaluationRecord, EventRecord, Run, RunWriter, StepRecord, files
+from seqfit.rundir.records import SnapshotRecord
 from seqfit.rundir.writer import write_json, write_whole
 from tests.processes import started
 
@@ -75,6 +76,18 @@ def test_whoever_listens_hears_of_every_event(tmp_path: Path) -> None:
     writer.event("best", "a new best")
     writer.close()
     assert [(event.kind, event.message) for event in heard] == [("best", "a new best")]
+
+
+def test_a_snapshot_is_an_event_that_nobody_is_told_of(tmp_path: Path) -> None:
+    heard: list[EventRecord] = []
+    writer = RunWriter.create(tmp_path, heard.append)
+    writer.write_manifest(status="running")
+    writer.snapshot(SnapshotRecord(120, 100.0, 103.2, 0.2))
+    writer.close()
+    (event,) = Run(tmp_path).events()
+    assert (event["kind"], event["message"]) == ("snapshot", "of step 120, on the disk after 3.2 s")
+    assert event["data"] == {"step": 120, "began": 100.0, "ended": 103.2, "waited_seconds": 0.2}
+    assert heard == []
 
 
 def test_the_manifest_grows(writer: RunWriter) -> None:
