@@ -26,10 +26,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that `benchmarks` can be imported as a script, too
 
 from benchmarks.engine.table import update_readme
-from benchmarks.noise.table import ENTRANTS, Try, format_tables, judge, read_tries, say
+from benchmarks.noise.table import CLOCKS, ENTRANTS, Try, format_tables, judge, read_tries, say
 from seqfit.compare.collect import read_trial
 from seqfit.compare.folder import read_outcomes
-from seqfit.compare.quantities import STEP_SECONDS, UNDISTURBED_SECONDS
+from seqfit.compare.quantities import OTHER_CLOCKS, STEP_SECONDS
 from seqfit.compare.tournament import compare
 from seqfit.units import format_seconds
 
@@ -91,13 +91,12 @@ def run_try(arguments: argparse.Namespace, folder: Path) -> Try:
     unequal = [f"{check.name}: {check.detail}" for check in comparison.checks if not check.same]
     if unequal:
         raise SystemExit(f"{folder}: not an equal comparison: {unequal}")
-    wall: dict[str, list[dict[int, float]]] = {name: [] for name in ENTRANTS}
-    undisturbed: dict[str, list[dict[int, float]]] = {name: [] for name in ENTRANTS}
+    clocks: dict[str, dict[str, list[dict[int, float]]]] = {clock: {name: [] for name in ENTRANTS} for clock in CLOCKS}
     for outcome in sorted(read_outcomes(folder), key=lambda outcome: outcome.repeat):
         run = read_trial(folder, outcome)
-        wall[outcome.entrant].append(run.by_step(STEP_SECONDS, comparison.matrix.warm_up))
-        undisturbed[outcome.entrant].append(run.by_step(UNDISTURBED_SECONDS, comparison.matrix.warm_up))
-    return Try(arguments.steps, time.monotonic() - started, load, wall, undisturbed)
+        for clock, quantity in zip(CLOCKS, (STEP_SECONDS, *OTHER_CLOCKS), strict=True):
+            clocks[clock][outcome.entrant].append(run.by_step(quantity, comparison.matrix.warm_up))
+    return Try(arguments.steps, time.monotonic() - started, load, **clocks)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ from seqfit.compare.quantities import find_quantity
 from seqfit.units import format_seconds, format_share
 
 ENTRANTS = ("vanilla", "again", "slowed")
+CLOCKS = ("wall", "undisturbed", "yardsticks")
+OTHER_CLOCKS = CLOCKS[1:]
 MUST = 0.9  # of the tries
 Seconds = Mapping[int, float]  # by step
 Trials = Mapping[str, Sequence[Seconds]]  # by entrant and round
@@ -36,13 +38,12 @@ class Try:
     load: float  # of the machine before it
     wall: Trials
     undisturbed: Trials  # the same steps by the second clock; none where it was not read
+    yardsticks: Trials  # and by the third
 
     def first(self, rounds: int) -> Try:
         """Only its first rounds."""
-        wall, other = (
-            {name: found[:rounds] for name, found in clock.items()} for clock in (self.wall, self.undisturbed)
-        )
-        return replace(self, wall=wall, undisturbed=other)
+        clocks = {clock: {name: found[:rounds] for name, found in getattr(self, clock).items()} for clock in CLOCKS}
+        return replace(self, **clocks)
 
 
 @dataclass(frozen=True)
@@ -51,16 +52,16 @@ class Rule:
 
     name: str
     compare: Callable[[Seconds, Seconds], float]  # the value of a pair
-    has_two_clocks: bool = True
+    others: Sequence[str] = OTHER_CLOCKS  # clocks besides the wall's
     is_pooled: bool = True
     floor: float = _FLOOR
 
     def judge(self, one: Try) -> dict[str, Change]:
         """`again` and `slowed`, each against the vanilla of the same rounds."""
         wall = self._judge_clock(one.wall)
-        has_both = self.has_two_clocks and all(found for rounds in one.undisturbed.values() for found in rounds)
-        other = self._judge_clock(one.undisturbed) if has_both else {}
-        changes = {name: sharpen(change, other.get(name)) for name, change in wall.items()}
+        read = [getattr(one, clock) for clock in self.others]
+        others = [self._judge_clock(found) for found in read if all(all(rounds) for rounds in found.values())]
+        changes = {name: sharpen(change, *(other[name] for other in others)) for name, change in wall.items()}
         return {name: change for name, change in changes.items() if change is not None}
 
     def _judge_clock(self, trials: Trials) -> dict[str, Change | None]:
@@ -88,13 +89,16 @@ def _lower_quartile(seconds: Sequence[float]) -> float:
 
 
 RULES = (
-    Rule("**as it is**: median over steps of the ratio, two clocks, scatter pooled, floor of 2.5%", _median_of_ratios),
-    Rule("wall clock alone", _median_of_ratios, has_two_clocks=False),
+    Rule(
+        "**as it is**: median over steps of the ratio, three clocks, pooled scatter, floor of 2.5%", _median_of_ratios
+    ),
+    Rule("wall clock alone", _median_of_ratios, others=()),
+    Rule("without yardsticks", _median_of_ratios, others=("undisturbed",)),
     Rule("each entrant's own scatter", _median_of_ratios, is_pooled=False),
     Rule("no floor", _median_of_ratios, floor=0.0),
-    Rule("wall clock alone, ratio of the trials' median steps", _ratio_of(statistics.median), has_two_clocks=False),
-    Rule("wall clock alone, ratio of the trials' totals", _ratio_of(sum), has_two_clocks=False),
-    Rule("wall clock alone, ratio of the trials' lower quartiles", _ratio_of(_lower_quartile), has_two_clocks=False),
+    Rule("wall clock alone, ratio of the trials' median steps", _ratio_of(statistics.median), others=()),
+    Rule("wall clock alone, ratio of the trials' totals", _ratio_of(sum), others=()),
+    Rule("wall clock alone, ratio of the trials' lower quartiles", _ratio_of(_lower_quartile), others=()),
 )
 
 
@@ -103,7 +107,7 @@ def read_tries(path: Path) -> list[Try]:
     tries = []
     for line in path.read_text("utf-8").splitlines():
         values: dict[str, Any] = json.loads(line)
-        for clock in ("wall", "undisturbed"):
+        for clock in CLOCKS:
             values[clock] = {
                 name: [{int(step): seconds for step, seconds in one.items()} for one in rounds]
                 for name, rounds in values[clock].items()

@@ -19,7 +19,14 @@ from typing import Any, TypeVar
 
 import yaml
 
-from seqfit.compare.quantities import EVALUATION_LOSS, FINAL_LOSS, STEP_SECONDS, UNDISTURBED_SECONDS
+from seqfit.compare.quantities import (
+    EVALUATION_LOSS,
+    FINAL_LOSS,
+    OTHER_CLOCKS,
+    STEP_SECONDS,
+    STEP_YARDSTICKS,
+    UNDISTURBED_SECONDS,
+)
 from seqfit.compare.records import RUNS, Outcome, Trial
 from seqfit.errors import RunError
 from seqfit.recipe.yaml_text import read_yaml
@@ -77,12 +84,25 @@ class TrialRun:
         return [(record, count) for record, count in windows if record["step"] - count >= warm_up]
 
     def by_step(self, name: str, warm_up: int) -> dict[int, float]:
-        """The seconds of steps after warm-up, by one of two clocks; without those that it was not read at."""
+        """What steps after warm-up took, by one of three clocks; without those that it was not read at."""
         records = [record for record, _ in self.counted(warm_up)]
+        if name == STEP_YARDSTICKS:
+            return self._count_yardsticks(records)
         if name == UNDISTURBED_SECONDS:
             waited = [record for record in records if record.get("queued_seconds") is not None]
             return {record["step"]: record["step_seconds"] - record["queued_seconds"] for record in waited}
         return {record["step"]: record["step_seconds"] for record in records}
+
+    def _count_yardsticks(self, records: Sequence[Record]) -> dict[int, float]:
+        """Against the mean of the pieces before and after each step."""
+        pieces = {record["step"]: record.get("yardstick_seconds") for record in self.steps}
+        found = {}
+        for record in records:
+            around = [pieces.get(record["step"] - 1), pieces[record["step"]]]
+            known = [seconds for seconds in around if seconds is not None]
+            if known:
+                found[record["step"]] = record["step_seconds"] / statistics.fmean(known)
+        return found
 
 
 @dataclass(frozen=True)
@@ -138,8 +158,9 @@ def _measure_time(run: TrialRun, warm_up: int) -> tuple[dict[str, float], dict[s
     counted = run.counted(warm_up)
     if not counted:
         reason = f"{len(run.steps)} steps are recorded, and {warm_up} of them are warm-up"
-        return {}, dict.fromkeys((STEP_SECONDS, UNDISTURBED_SECONDS, "total_seconds", "tokens_per_second"), reason)
-    seconds, own = (list(run.by_step(name, warm_up).values()) for name in (STEP_SECONDS, UNDISTURBED_SECONDS))
+        return {}, dict.fromkeys((STEP_SECONDS, *OTHER_CLOCKS, "total_seconds", "tokens_per_second"), reason)
+    clocks = (STEP_SECONDS, UNDISTURBED_SECONDS, STEP_YARDSTICKS)
+    seconds, own, pieces = (list(run.by_step(name, warm_up).values()) for name in clocks)
     total = sum(record["step_seconds"] * count for record, count in counted)
     tokens = sum(record["tokens_per_second"] * record["step_seconds"] * count for record, count in counted)
     return _sort_out(
@@ -148,6 +169,10 @@ def _measure_time(run: TrialRun, warm_up: int) -> tuple[dict[str, float], dict[s
             UNDISTURBED_SECONDS: (
                 statistics.median(own) if own else None,
                 "no record says how long a step had no core",
+            ),
+            STEP_YARDSTICKS: (
+                statistics.median(pieces) if pieces else None,
+                "no piece of work was timed between steps",
             ),
             "total_seconds": (total, ""),
             "tokens_per_second": (tokens / total, ""),

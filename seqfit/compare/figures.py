@@ -25,7 +25,7 @@ from seqfit.compare.noise import (
     pool_scatter,
     sharpen,
 )
-from seqfit.compare.quantities import STEP_SECONDS, UNDISTURBED_SECONDS, find_quantity, in_order, is_row_mean
+from seqfit.compare.quantities import OTHER_CLOCKS, STEP_SECONDS, find_quantity, in_order, is_row_mean
 from seqfit.compare.records import Entrant, Figure, Matrix
 from seqfit.metrics.registry import metric_of_score, score
 
@@ -76,9 +76,9 @@ class Figures:
         if find_quantity(name).pairing == "seeds":
             return self._judge_seeds(entrant, name)
         change = self._judge_pairs(entrant, name)
-        if name != STEP_SECONDS or entrant.processes != self._processes:  # the second clock is of one process
+        if name != STEP_SECONDS or entrant.processes != self._processes:  # the other clocks are of one process
             return change
-        return sharpen(change, self._judge_pairs(entrant, UNDISTURBED_SECONDS))
+        return sharpen(change, *(self._judge_pairs(entrant, clock) for clock in OTHER_CLOCKS))
 
     def _judge_pairs(self, entrant: Entrant, name: str) -> Change | None:
         quantity, pairs = find_quantity(name), self._compare(name)

@@ -21,12 +21,14 @@ instead of 4.3. (Not of 10: all pairs share the reference's trials.) An entrant 
 as all together keeps its own. Signs or ranks would do without t's assumption, but six pairs that all agree are the
 least that 95% can be had from. One pair, and nothing to pool with, says nothing about noise: `within_noise` is None.
 
-**Two clocks.** Linux counts how long a thread was ready to run and had no core. The time of a step without that is the
-second clock, which other programs disturb less: with a load of 15 on two cores one and the same work, in one thread,
-scattered by 15% on the wall clock and by 2% on this one (medians of ten blocks of 2.5 s). It may hide what an entrant
-itself makes its threads wait for, so it never overrules the wall clock: only where its own interval is narrower, and
-its change no further from the wall clock's than 1.25 times half of that one's interval, it is taken as the better
-measurement of the same change. (98% instead of 95%: two clocks are two chances of a false alarm.)
+**Three clocks.** Linux counts how long a thread was ready to run and had no core. The time of a step without that is
+the second clock, which other programs disturb less: with a load of 15 on two cores one and the same work, in one
+thread, scattered by 15% on the wall clock and by 2% on this one (medians of ten blocks of 2.5 s). The third counts a
+step in yardsticks, a fixed piece of work that is timed between steps: neighbours of a virtual machine slow both alike,
+by up to a third for a minute where that was seen, and no counter tells (train/yardstick.py). They may hide what an
+entrant itself makes its threads wait for, so they never overrule the wall clock: only where its own interval is
+narrower, and its change no further from the wall clock's than 1.25 times half of that one's interval, another clock is
+taken as the better measurement of the same change. (98% instead of 95%: more clocks are more chances of a false alarm.)
 
     wall  +7% (-4% to +19%)    undisturbed  +5% (+3% to +7%)    ->   +5% (+3% to +7%)    a busy machine
     wall  +5% (+2% to +8%)     undisturbed   0% (-1% to +1%)    ->   +5% (+2% to +8%)    it waits for its own threads
@@ -110,16 +112,19 @@ def judge_pairs(values: Sequence[float], floor: float, pooled: Scatter | None = 
     return Change(change, math.expm1(mean - half), math.expm1(mean + half), within)
 
 
-def sharpen(wall: Change | None, undisturbed: Change | None) -> Change | None:
-    """The better known of two measurements of a step's change, where the second does not contradict the first."""
+def sharpen(wall: Change | None, *others: Change | None) -> Change | None:
+    """The best known of several measurements of a step's change, of those that do not contradict the first."""
     if wall is None or wall.low is None or wall.high is None:
         return wall
-    if undisturbed is None or undisturbed.low is None or undisturbed.high is None:
-        return wall
-    is_sharper = undisturbed.high - undisturbed.low < wall.high - wall.low
-    apart = undisturbed.change - wall.change
-    half = wall.high - wall.change if apart > 0 else wall.change - wall.low
-    return undisturbed if is_sharper and abs(apart) <= _CONTRADICTS * half else wall
+    best = wall
+    for other in others:
+        if other is None or other.low is None or other.high is None or best.low is None or best.high is None:
+            continue
+        apart = other.change - wall.change
+        half = wall.high - wall.change if apart > 0 else wall.change - wall.low
+        if other.high - other.low < best.high - best.low and abs(apart) <= _CONTRADICTS * half:
+            best = other
+    return best
 
 
 def judge_scores(

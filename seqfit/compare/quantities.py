@@ -22,6 +22,8 @@ from seqfit.units import format_bytes, format_count, format_seconds, format_shar
 
 STEP_SECONDS = "step_seconds"
 UNDISTURBED_SECONDS = "undisturbed_seconds"  # of a step
+STEP_YARDSTICKS = "step_yardsticks"
+OTHER_CLOCKS = (UNDISTURBED_SECONDS, STEP_YARDSTICKS)  # that a step's time is known by
 EVALUATION_LOSS = "evaluation_loss"
 FINAL_LOSS = "final_loss"
 Pairing = Literal[
@@ -75,6 +77,15 @@ _TABLE = (
         UNDISTURBED_SECONDS,
         "undisturbed",
         "a step without the time that other programs had its core: median over the steps after warm-up",
+        pairing="steps",
+    ),
+    _timed(
+        STEP_YARDSTICKS,
+        "yardsticks",
+        "a step as a multiple of a fixed piece of work, timed between steps: median over the steps after warm-up",
+        unit="pieces",
+        format="{:.2f}".format,
+        higher_is_better=False,
         pairing="steps",
     ),
     _seconds("total_seconds", "all steps", "sum over the steps after warm-up, without evaluations"),

@@ -140,6 +140,7 @@ def _started(matrix: Matrix, trial: Trial, folder: Path, output: int) -> Iterato
     threads = load_strategy(build_recipe(matrix, entrant, trial.seed)).threads or 1
     own = {"SEQFIT_FORECAST": "off", "OMP_NUM_THREADS": str(threads), "COLUMNS": "120"}
     own |= {_WATCHED: str(matrix.warm_up)}  # the peak of tensors, where no time is taken
+    own |= {"SEQFIT_YARDSTICK": "1"}  # how fast the machine is, between steps
     process = subprocess.Popen(
         [sys.executable, "-m", "seqfit", *build_command(matrix, trial, folder)],
         env=os.environ | own,

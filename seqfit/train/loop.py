@@ -29,6 +29,7 @@ from seqfit.train.step_log import StepLog
 from seqfit.train.stopping import Stopping
 from seqfit.train.view import View
 from seqfit.train.work import Work
+from seqfit.train.yardstick import build_yardstick
 
 
 class TrainingLoop:
@@ -44,7 +45,8 @@ class TrainingLoop:
         self._view = view
         self._clock = job.step.clock
         numbers = Numbers(job.step, job.loader, job.recipe.train.when_not_finite, writer)
-        self._log = StepLog(writer, view, self._clock, work, numbers.judge)
+        yardstick = build_yardstick(self._clock.device, job.step.way.world.size)
+        self._log = StepLog(writer, view, self._clock, work, numbers.judge, yardstick)
         early = job.recipe.eval.early_stopping
         best = Best(job.best, early.min_delta if early is not None else 0.0)
         schedule = Schedule(job.recipe.train.schedule, job.total_steps)

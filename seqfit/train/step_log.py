@@ -28,6 +28,7 @@ from seqfit.step.clock import Moment, StepClock, read_queued_seconds
 from seqfit.step.step import StepOutcome
 from seqfit.train.view import View
 from seqfit.train.work import Work
+from seqfit.train.yardstick import Yardstick
 
 
 @dataclass
@@ -74,6 +75,7 @@ class _Reading:
     gradient_norm: torch.Tensor | None
     arrived: Moment
     queued_seconds: float | None
+    yardstick_seconds: float | None
 
 
 class StepLog:
@@ -86,7 +88,9 @@ class StepLog:
         clock: StepClock,
         work: Work,
         judge: Callable[[Sequence[SeenStep]], None],
+        yardstick: Yardstick | None = None,
     ) -> None:
+        self._yardstick = yardstick
         self._writer = writer
         self._view = view
         self._clock = clock
@@ -164,11 +168,14 @@ class StepLog:
         memory = measure_memory_bytes(self._device)
         phases = self._clock.take()
         now = time.time()
-        queued = self._measure_queued()
+        queued, yardstick, begins = self._measure_queued(), None, arrived
+        if self._yardstick is not None:
+            yardstick = self._yardstick.measure(arrived.seconds_since(window.started) / len(window.losses))
+            begins = Moment.mark(self._device)  # that was no part of a step
         self._reading = _Reading(
-            step, batch, learning_rate, memory, now, window, phases, losses, marks, norm, arrived, queued
+            step, batch, learning_rate, memory, now, window, phases, losses, marks, norm, arrived, queued, yardstick
         )
-        self._window = _Window(arrived, self._read_queued(), before=step)
+        self._window = _Window(begins, self._read_queued(), before=step)
 
     def _measure_queued(self) -> float | None:
         """Of the open window, a step; None with an evaluation in it, whose waiting is not known apart."""
@@ -244,6 +251,7 @@ def _finish(reading: _Reading, peak_flops_per_second: float | None) -> StepRecor
         model_flops_per_second=rate,
         model_flops_share=rate / peak_flops_per_second if rate and peak_flops_per_second else None,
         queued_seconds=reading.queued_seconds,
+        yardstick_seconds=reading.yardstick_seconds,
     )
 
 

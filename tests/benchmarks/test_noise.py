@@ -20,10 +20,13 @@ def make_clock(generator: random.Random, noise: float) -> dict[str, list[dict[in
     return trials
 
 
-def make_try(generator: random.Random, noise: float, second_noise: float | None = None) -> Try:
+def make_try(
+    generator: random.Random, noise: float, second_noise: float | None = None, third_noise: float | None = None
+) -> Try:
     wall = make_clock(generator, noise)
     none: dict[str, list[dict[int, float]]] = {name: [{}] * 5 for name in wall}
-    return Try(40, 120.0, 0.5, wall, none if second_noise is None else make_clock(generator, second_noise))
+    others = [none if other is None else make_clock(generator, other) for other in (second_noise, third_noise)]
+    return Try(40, 120.0, 0.5, wall, *others)
 
 
 def test_the_tables_count_false_alarms_and_what_was_found() -> None:
@@ -42,9 +45,10 @@ def test_too_much_noise_is_shown_as_not_reached() -> None:
     assert "(**not reached**)" in shown
 
 
-def test_the_second_clock_finds_what_a_busy_machine_hides_from_the_wall_clock() -> None:
+@pytest.mark.parametrize("noises", [(0.005, None), (None, 0.005), (0.1, 0.005)])
+def test_another_clock_finds_what_a_busy_machine_hides_from_the_wall_clock(noises: tuple[float | None, ...]) -> None:
     generator = random.Random(3)
-    shown = format_tables([make_try(generator, 0.1, 0.005) for _ in range(10)])
+    shown = format_tables([make_try(generator, 0.1, *noises) for _ in range(10)])
     as_it_is, alone = (line for line in shown.splitlines() if "**as it is**" in line or "| wall clock alone |" in line)
     assert "| 10 of 10 | 10 of 10 |" in as_it_is
     assert "| 10 of 10 | 10 of 10 |" not in alone

@@ -44,6 +44,17 @@ def test_the_second_clock_stands_still_while_a_step_has_no_core(path: Path) -> N
     assert measure(run, warm_up=2).values["undisturbed_seconds"] == pytest.approx(0.4)
 
 
+def test_the_third_clock_counts_a_step_in_the_pieces_around_it(path: Path) -> None:
+    lines = [json.loads(line) for line in (path / files.STEPS).read_text().splitlines()]
+    slow = [line | {"yardstick_seconds": 0.02 if line["step"] > 6 else 0.01} for line in lines]
+    slow = [line | {"step_seconds": line["step_seconds"] * (2 if line["step"] > 6 else 1)} for line in slow]
+    (path / files.STEPS).write_text("".join(json.dumps(line) + "\n" for line in slow))
+    run = read(path)
+    own = run.by_step("step_yardsticks", 2)
+    assert [own[step] for step in (3, 6, 9, 12)] == pytest.approx([40.0] * 4)  # one kind of step; slow from the 7th on
+    assert own[7] == pytest.approx(2 * 80 / 1.5)  # it fell between two pieces
+
+
 def test_tokens_a_second_are_all_real_tokens_over_all_their_time(path: Path) -> None:
     tokens = sum(100 * (1 + step % 3) + 8 for step in range(3, 13))
     values = measure(read(path), warm_up=2).values
@@ -66,6 +77,7 @@ def test_what_a_cpu_does_not_have_is_absent_with_a_reason(path: Path) -> None:
     assert measures.values["cores_used"] == pytest.approx(1.8)
     assert measures.absent == {
         "undisturbed_seconds": "no record says how long a step had no core",
+        "step_yardsticks": "no piece of work was timed between steps",
         "allocated_bytes": "not measured: no step was watched",
         "reserved_bytes": "the CPU has no allocator of torch's that reserves",
         "gpu_busy_share": "no driver",

@@ -152,6 +152,15 @@ def test_the_second_clock_is_taken_where_it_is_sharper_and_does_not_contradict(
     assert sharpen(wall, undisturbed) is (wall if better == "wall" else undisturbed)
 
 
+def test_of_several_clocks_the_best_known_counts_that_does_not_contradict() -> None:
+    wall, second = Change(0.07, -0.04, 0.19, True), Change(0.05, 0.01, 0.09, False)
+    third, other = Change(0.06, 0.05, 0.07, False), Change(-0.2, -0.201, -0.199, False)
+    assert sharpen(wall, second, third) is third
+    assert sharpen(wall, third, second) is third
+    assert sharpen(wall, second, other) is second
+    assert sharpen(wall, None, None) is wall
+
+
 def make_trial(generator: random.Random, slowdown: float, drift: float, process: float) -> dict[int, float]:
     """37 steps that scatter by 5%; in one trial of four a fifth of them take half as long again."""
     steps, offset, burst = 37, generator.gauss(0.0, process), range(0)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from seqfit.train import step_log
 from seqfit.train.step_log import SeenStep, StepLog
 from seqfit.train.view import Silent
 from seqfit.train.work import Work
+from seqfit.train.yardstick import Yardstick
 
 CPU = torch.device("cpu")
 
@@ -191,6 +193,27 @@ def test_operations_and_padding_are_counted_over_the_recorded_steps(
     (record,) = records.seen
     assert (record.model_flops_per_second, record.model_flops_share) == (2000.0, 0.5)
     assert record.padding_share == 6 / (6 + 10 + 1 + 10 + 3)
+
+
+def test_a_piece_of_work_between_steps_is_recorded_and_is_no_part_of_a_step(
+    clock: Clock, phases: StepClock, records: Records, tmp_path: Path
+) -> None:
+    class Piece:
+        def measure(self, step_seconds: float) -> float:
+            clock.now += 10
+            return 0.1 * step_seconds
+
+    writer = RunWriter.create(tmp_path / "run")
+    log = StepLog(writer, records, phases, Work(), judge, cast(Yardstick, Piece()))
+    with log:
+        for step, seconds in ((1, 1.0), (2, 3.0)):
+            clock.now += seconds
+            log.observe(outcome(1.0), batch(5))
+            log.read(step, batch(5), outcome(1.0), None)
+            log.write()
+    writer.close()
+    told = [(record.step_seconds, record.yardstick_seconds) for record in records.seen]
+    assert told == [(1.0, pytest.approx(0.1)), (3.0, pytest.approx(0.3))]
 
 
 def test_where_operations_are_not_counted_they_are_absent_and_not_zero(
