@@ -95,6 +95,18 @@ class LossKeepingTrainer(Seq2SeqTrainer):
         return loss
 
 
+def make_float64(model: PreTrainedModel) -> PreTrainedModel:
+    """In float64 throughout: T5's norm computes in fp32 whatever it is given, and would be the only rounding left."""
+
+    def normalise(norm: Any, states: torch.Tensor) -> torch.Tensor:
+        mean = states.pow(2).mean(-1, keepdim=True)
+        return norm.weight * (states * torch.rsqrt(mean + norm.variance_epsilon))
+
+    for kind in {type(part) for part in model.modules() if type(part).__name__.endswith("T5LayerNorm")}:
+        kind.forward = normalise
+    return model.double()  # type: ignore[no-any-return]  # transformers' own signature
+
+
 def train_baseline(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,

@@ -189,7 +189,7 @@ def judge_growth(results: Sequence[Result]) -> list[Answer]:
 
 
 def judge_losses(results: Sequence[Result]) -> list[Answer]:
-    """Ours against the Trainer's, and where it ran padded to a multiple of 8 as well, the Trainer against itself.
+    """Ours against the Trainer's, and where it ran padded in two ways, the Trainer against itself.
 
     The latter changes nothing but rounding. It says how far AdamW carries two equal runs apart.
     """
@@ -202,7 +202,7 @@ def judge_losses(results: Sequence[Result]) -> list[Answer]:
     return [_compare_losses(one, two) for one, two in pairs]
 
 
-_COMPARED = (("ours", "dynamic"), ("ours", "max_length"), ("dynamic-8", "dynamic"))
+_COMPARED = (("ours", "dynamic"), ("ours", "max_length"), ("dynamic-8", "dynamic"), ("max_length", "dynamic"))
 
 
 def _compare_losses(one: Result, two: Result) -> Answer:
@@ -210,9 +210,10 @@ def _compare_losses(one: Result, two: Result) -> Answer:
     difference = max(abs(left - right) / abs(right) for left, right in pairs)
     same_tokens = one["real_tokens"] == two["real_tokens"]
     is_ours = one["side"] == "ours"
-    left = "" if is_ours else "the Trainer against itself: dynamic-8 and "
+    left = "" if is_ours else f"the Trainer against itself: {one['side']} and "
+    exact = " in float64" if one.get("float64") else ""
     return Answer(
-        f"losses without dropout, {one['workload']}, {left}{two['side']} padding, rate {one['learning_rate']:g}",
+        f"losses{exact} without dropout, {one['workload']}, {left}{two['side']} padding, rate {one['learning_rate']:g}",
         show_runs([one]),
         f"{pairs[0][0]:.4f} to {pairs[-1][0]:.4f}",
         f"{pairs[0][1]:.4f} to {pairs[-1][1]:.4f}",
@@ -242,4 +243,5 @@ JUDGES: dict[str, Callable[[Sequence[Result]], list[Answer]]] = {
     "growth": judge_growth,
     "losses": judge_losses,
     "words-losses": judge_losses,
+    "exact-losses": judge_losses,
 }

@@ -36,9 +36,9 @@ def _compare(workload: str, *baselines: str, **settings: Any) -> Question:
     return Question((Side("ours", workload), *(Side(name, workload) for name in baselines)), **settings)
 
 
-def _compare_losses(workloads: dict[str, tuple[str, ...]]) -> Question:
+def _compare_losses(workloads: dict[str, tuple[str, ...]], *, float64: bool = False) -> Question:
     """50 updates without dropout. Four rows a batch keep it to minutes; --batch 16 is what the others take."""
-    exact = (("dropout", 0.0), ("batch_examples", 4))
+    exact = (("dropout", 0.0), ("batch_examples", 4), ("float64", float64))
     sides = [Side(side, workload, exact) for workload, sides in workloads.items() for side in ("ours", *sides)]
     return Question(tuple(sides), repeats=1, warmup=0, steps=50)
 
@@ -70,6 +70,7 @@ QUESTIONS = {
         {"squad-es-512": ("dynamic", "max_length"), "gsm8k": ("dynamic",), "dialogsum": ("dynamic", "dynamic-8")}
     ),
     "words-losses": _compare_losses({"words-512": ("dynamic", "max_length")}),
+    "exact-losses": _compare_losses({"squad-es-512": ("dynamic",)}, float64=True),
 }
 BY_NAME_ONLY = ("words-dynamic", "words-grouped", "words-max-length", "words-losses")  # not part of `all`
 

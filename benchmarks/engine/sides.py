@@ -47,6 +47,7 @@ class Run:
     batch_examples: int | None = None
     trim: bool = False
     matmul: bool = False  # also measure torch.mm between the steps
+    float64: bool = False  # instead of fp32, on both sides
 
     @property
     def first_step(self) -> int:
@@ -132,12 +133,21 @@ def measure_ours(run: Run) -> dict[str, Any]:
     before_bytes = read_memory_bytes("VmRSS")
     job, data = build(run)
     job.step.model.train()
+    if run.float64:
+        make_float64(job)
     vocabulary = job.answerer.model.config.vocab_size
     if run.trim and vocabulary == MODELS[WORKLOADS[run.workload].model]["vocab_size"]:
         raise SystemExit("model.trim_vocabulary=data left the vocabulary as it was: there is nothing to compare.")
     steps = time_steps(run, job, data)
     facts = {"strategy": job.strategy.model_dump(mode="json"), "vocabulary": vocabulary, "events": job.events}
     return steps | facts | {"before_bytes": before_bytes, "peak_bytes": read_memory_bytes("VmHWM")}
+
+
+def make_float64(job: Job) -> None:
+    """Weights, and what the optimizer has made for them already."""
+    job.step.model.double()
+    for state in job.step.optimizer.state.values():
+        state |= {name: value.double() for name, value in state.items() if name != "step"}
 
 
 def time_steps(run: Run, job: Job, data: PreparedData) -> dict[str, Any]:
@@ -170,14 +180,16 @@ def measure_matmul_rates(micro_batch_tokens: int) -> dict[str, float]:
 
 def measure_trainer(run: Run) -> dict[str, Any]:
     """The Trainer on the batches that were prepared."""
-    from benchmarks.trainer import train_baseline  # not above: our side's memory must not count the Trainer's imports
+    # Not above: our side's memory must not count the Trainer's imports.
+    from benchmarks import trainer
 
     batches = json.loads(run.batches_path().read_text())
     recipe = ModelRecipe.model_validate(run.recipe()["model"])
     tokenizer = load_tokenizer(recipe)
     before_bytes = read_memory_bytes("VmRSS")
-    steps = train_baseline(
-        load_model(recipe),
+    model = load_model(recipe)
+    steps = trainer.train_baseline(
+        trainer.make_float64(model) if run.float64 else model,
         tokenizer,
         batches,
         learning_rate=run.learning_rate,
