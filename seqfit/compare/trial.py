@@ -36,13 +36,13 @@ from seqfit.recipe.load import RUN_RECIPE
 from seqfit.rundir import files
 from seqfit.rundir.run import is_being_written, read_records
 from seqfit.strategy.load import load_strategy
+from seqfit.train.trial_variables import WATCHED, YARDSTICK
 
 LOGS = "logs"
 Tick = Callable[[int], None]  # told the last step that was logged
 _TICK_SECONDS = 1.0  # seldom: who looks takes time from the trial
 _POLL_SECONDS = 0.05
 _PATIENCE_SECONDS = 10.0  # for processes that were killed
-_WATCHED = "SEQFIT_WATCHED_STEPS"
 _LAST_BYTES = 8192  # of the records of steps, which hold the last whole line
 _KERNEL_COUNTS = Path("/proc/vmstat")
 _OUT_OF_MEMORY = (  # our own words, and those of allocators before a run has begun
@@ -139,8 +139,8 @@ def _started(matrix: Matrix, trial: Trial, folder: Path, output: int) -> Iterato
     entrant = find_entrant(matrix, trial.entrant)
     threads = load_strategy(build_recipe(matrix, entrant, trial.seed)).threads or 1
     own = {"SEQFIT_FORECAST": "off", "OMP_NUM_THREADS": str(threads), "COLUMNS": "120"}
-    own |= {_WATCHED: str(matrix.warm_up)}  # the peak of tensors, where no time is taken
-    own |= {"SEQFIT_YARDSTICK": "1"}  # how fast the machine is, between steps
+    own |= {WATCHED: str(matrix.warm_up)}  # the peak of tensors, where no time is taken
+    own |= {YARDSTICK: "1"}  # how fast the machine is, between steps
     process = subprocess.Popen(
         [sys.executable, "-m", "seqfit", *build_command(matrix, trial, folder)],
         env=os.environ | own,
@@ -159,7 +159,7 @@ def _started(matrix: Matrix, trial: Trial, folder: Path, output: int) -> Iterato
 def _is_trial(process: psutil.Process, run: Path) -> bool:
     """Whether a tournament has started it to train this run: by hand nobody sets the variable."""
     try:
-        return str(run) in process.cmdline() and _WATCHED in process.environ()
+        return str(run) in process.cmdline() and WATCHED in process.environ()
     except psutil.Error:  # ended meanwhile, or somebody else's
         return False
 

@@ -27,9 +27,9 @@ from seqfit.data.micro_batch import MicroBatch
 from seqfit.plan.measured import run_measured
 from seqfit.step.clock import StepClock
 from seqfit.step.step import StepOutcome, TrainStep
+from seqfit.train.trial_variables import WATCHED
 
 FIRST, LAST = 2, 16  # steps that may be watched
-WATCHED = "SEQFIT_WATCHED_STEPS"
 _Measure = tuple[str, bool]  # of what, and whether a micro-batch is the only one of its step
 
 

@@ -20,7 +20,8 @@ import time
 import torch
 from torch import nn
 
-VARIABLE = "SEQFIT_YARDSTICK"
+from seqfit.train.trial_variables import YARDSTICK
+
 _WIDTH, _HEADS, _INNER, _ROWS, _TOKENS = 128, 4, 512, 4, 64
 _SHARE = 0.05  # of a step's time is spent on it: more than one piece where steps are long
 
@@ -51,4 +52,4 @@ class Yardstick:
 
 def build_yardstick(device: torch.device, processes: int) -> Yardstick | None:
     """Where it is asked for. Several processes would disturb each other's, and a GPU is not slowed by neighbours."""
-    return Yardstick() if os.environ.get(VARIABLE) and device.type == "cpu" and processes == 1 else None
+    return Yardstick() if os.environ.get(YARDSTICK) and device.type == "cpu" and processes == 1 else None

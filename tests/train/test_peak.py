@@ -19,7 +19,8 @@ from seqfit.plan.shape import Shape
 from seqfit.rundir.run import Run
 from seqfit.step.precision import Precision
 from seqfit.step.step import StepOutcome, TrainStep
-from seqfit.train.peak import LAST, WATCHED, PeakWatch
+from seqfit.train.peak import LAST, PeakWatch
+from seqfit.train.trial_variables import WATCHED
 
 TOKEN_BYTES = 2**16
 Recipe = dict[str, Any]

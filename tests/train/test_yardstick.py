@@ -6,15 +6,16 @@ import pytest
 import torch
 
 from seqfit.train import yardstick as module
-from seqfit.train.yardstick import VARIABLE, Yardstick, build_yardstick
+from seqfit.train.trial_variables import YARDSTICK
+from seqfit.train.yardstick import Yardstick, build_yardstick
 
 CPU = torch.device("cpu")
 
 
 def test_it_is_there_only_where_a_comparison_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(YARDSTICK, raising=False)
     assert build_yardstick(CPU, 1) is None
-    monkeypatch.setenv(VARIABLE, "1")
+    monkeypatch.setenv(YARDSTICK, "1")
     assert build_yardstick(CPU, 1) is not None
     assert build_yardstick(CPU, 2) is None
     assert build_yardstick(torch.device("cuda"), 1) is None

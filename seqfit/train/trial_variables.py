@@ -1,0 +1,10 @@
+"""What a comparison asks of the trainings that it starts, as environment variables. No torch here: it only sets them.
+
+SEQFIT_WATCHED_STEPS=3    the peak of tensors is measured up to step 3, and of the largest later steps (peak.py)
+SEQFIT_YARDSTICK=1        a fixed piece of work is timed between steps (yardstick.py)
+"""
+
+from __future__ import annotations
+
+WATCHED = "SEQFIT_WATCHED_STEPS"
+YARDSTICK = "SEQFIT_YARDSTICK"
