@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from seqfit.errors import DataError, complain
-from seqfit.rundir.writer import sync
+from seqfit.system import sync_path
 
 # A file changed this recently may change again within the clock's resolution: it is hashed next time, too.
 _RACY_SECONDS = 2.0
@@ -63,9 +63,9 @@ def new_entry(key: str) -> Iterator[Path]:
         with _named_cache():
             yield draft
             for path in (*draft.iterdir(), draft):
-                sync(path)
+                sync_path(path)
             _publish(draft, entries / key)
-            sync(entries)
+            sync_path(entries)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 

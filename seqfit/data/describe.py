@@ -30,7 +30,7 @@ from seqfit.data.data_report import (
     TokenUse,
     TokenView,
 )
-from seqfit.data.encode import cut
+from seqfit.data.encode import Encoder, cut
 from seqfit.data.findings import find
 from seqfit.data.lengths import Lengths, measure_padding, summarise_lengths
 from seqfit.data.repeats import (
@@ -100,7 +100,8 @@ class _Look:
         self._tokenizer = tokenizer
         self._progress = progress
         self._labels = list(recipe.task.label_values) if recipe.model.kind == "classifier" else None
-        self._special = frozenset(tokenizer.all_special_ids)
+        self._encoder = Encoder(tokenizer)
+        self._special = frozenset((*tokenizer.all_special_ids, *self._encoder.codes.values()))
 
     def describe(self, name: str, split: TokenizedSplit, hashes: RowHashes) -> SplitReport:
         """Everything about one split."""
@@ -146,7 +147,7 @@ class _Look:
         return measure_padding(*shortened, batch, pad_to, self._recipe.seed)
 
     def _count_tokens(self, name: str, split: TokenizedSplit) -> TokenUse:
-        counts = split.token_counts(len(self._tokenizer))
+        counts = split.token_counts(self._encoder.vocabulary)
         self._progress(f"{name}: counting tokens", len(split), len(split))
         frequent = np.argsort(-counts, kind="stable")[:_MOST_FREQUENT].tolist()
         unknown = self._tokenizer.unk_token_id
@@ -164,10 +165,10 @@ class _Look:
 
     def _round_trip(self, name: str, split: TokenizedSplit) -> RoundTrip:
         count = LossCount(self._tokenizer)
-        waiting: list[str] = []
+        waiting: list[tuple[str, str]] = []
         for row in self._rows(f"{name}: round trip", _sample(len(split), _ROUND_TRIP_ROWS, self._recipe.seed)):
             example = split.text(row)
-            waiting.append(example.source if self._labels else f"{example.source} {example.target}")
+            waiting.append((example.source, "" if self._labels else example.target))
             if len(waiting) == _CHUNK:
                 count.add(waiting)
                 waiting.clear()
@@ -182,12 +183,13 @@ class _Look:
             label = split.label(row)
             target_tokens = TokenView((Token(self._labels[label], label, special=False),), 0, ())
         else:
-            target_tokens = self._view_tokens(cut(target, self._task.max_target_tokens))
+            tail = self._encoder.target_tail(split.target_language(row))
+            target_tokens = self._view_tokens(cut(target, self._task.max_target_tokens, tail))
         return ExampleView(
             row_id=example.id,
             source=example.source,
             target=example.target,
-            source_tokens=self._view_tokens(cut(source, self._task.max_source_tokens)),
+            source_tokens=self._view_tokens(cut(source, self._task.max_source_tokens, self._encoder.source_tail())),
             target_tokens=target_tokens,
         )
 

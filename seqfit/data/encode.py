@@ -1,11 +1,15 @@
-"""Texts -> token ids, whatever the tokenizer.
+"""Texts -> token ids, whatever the tokenizer: sources as sources, targets as targets.
 
-In: a Hugging Face tokenizer and texts. Out: lists of ids that end in the tokenizer's end token (where it has one), not
-cut. The one idea: cutting is done here on whole sequences, so that the true lengths are known and the end token stays.
+In: a Hugging Face tokenizer and texts. Out: lists of ids, not truncated. The one idea: `cut` truncates whole sequences
+afterwards, so that the true lengths are known and what ends a sequence stays.
 
     T5     "two dogs"      -> [192, 3887, 1]          cut(ids, 2) -> [192, 1]
     BERT   "two dogs"      -> [101, 2048, 6077, 102]  cut(ids, 3) -> [101, 2048, 102]
     ByT5   "ab"            -> [100, 101, 1]           (bytes + 3; HF's own code does this letter by letter)
+    mBART  "two dogs"      -> [84, 991, 2, 250004]    cut(ids, 3, tail=2) -> [84, 2, 250004]
+
+A target always has the end token, because a model that never sees one never stops: it is appended where the tokenizer
+adds none (Gemma's, Blenderbot's). All else is what `tokenizer(text)` and `tokenizer(text_target=text)` give.
 """
 
 from __future__ import annotations
@@ -13,11 +17,19 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from seqfit.data.languages import has_languages, language_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+_WITHOUT_FAMILY = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that know nothing of a model's habits
+_SENTENCEPIECE = ("sp_model", "spm_source", "spm_target")
+_PROBE = "a"
 
 
 class Encoder:
@@ -26,34 +38,129 @@ class Encoder:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         self._end_id: int | None = tokenizer.eos_token_id
+        self._has_languages = has_languages(tokenizer)
         self._is_bytes = type(tokenizer).__name__ == "ByT5Tokenizer"
         if self._is_bytes:
             self._special = re.compile("|".join(map(re.escape, tokenizer.added_tokens_encoder)))
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text, special tokens included."""
-        return self._encode_bytes(texts) if self._is_bytes else self._encode_by_tokenizer(texts)
+    @cached_property
+    def codes(self) -> dict[str, int]:
+        """The language codes that the tokenizer knows, with the ids of their tokens."""
+        return language_ids(self._tokenizer)
+
+    @property
+    def vocabulary(self) -> int:
+        """How many ids there are. The length of M2M100's tokenizer leaves its language codes out."""
+        return max(len(self._tokenizer), 1 + max(self.codes.values(), default=-1))
+
+    def encode(self, texts: Sequence[str], languages: Sequence[str] | str | None = None) -> list[list[int]]:
+        """Ids of each source, special tokens included. Languages: one code for all texts, or one for each."""
+        if self._is_bytes:
+            return self._encode_bytes(texts)
+        return self._by_language(texts, languages, "src_lang", self._encode_sources)
+
+    def encode_targets(self, texts: Sequence[str], languages: Sequence[str] | str | None = None) -> list[list[int]]:
+        """The same for targets, which some tokenizers split or mark in another way."""
+        if self._is_bytes:
+            return self._encode_bytes(texts)
+        return self._by_language(texts, languages, "tgt_lang", self._encode_targets)
+
+    def source_tail(self, language: str | None = None) -> int:
+        """How many ids at the end of a source are no text, and stay when it is truncated; one at least."""
+        return self._count_tail(language, "src_lang", self._encode_sources)
+
+    def target_tail(self, language: str | None = None) -> int:
+        """The same for a target."""
+        return self._count_tail(language, "tgt_lang", self._encode_targets)
 
     @property
     def identity(self) -> str:
-        """A hash of all that decides the ids."""
+        """A hash of all that decides the ids, but for the languages."""
+        with self._first_language():
+            return self._hash_content()
+
+    @contextmanager
+    def _first_language(self) -> Iterator[None]:
+        """The language set last is in the JSON, in the post-processor: for the hash it is always the same one."""
+        known: Any = self._tokenizer
+        before = known.src_lang if self._has_languages else None
+        if self._has_languages and self.codes:
+            known.src_lang = next(iter(self.codes))
+        yield
+        if before is not None:
+            known.src_lang = before
+
+    def _hash_content(self) -> str:
         if self._tokenizer.is_fast:
             content = self._tokenizer.backend_tokenizer.to_str()
             # In front of the added tokens stand truncation and padding, which every call of the tokenizer sets anew.
             content = content[content.index('"added_tokens"') :]
         else:
             content = json.dumps(
-                [sorted(self._tokenizer.get_vocab().items()), sorted(self._tokenizer.added_tokens_encoder.items())]
+                [
+                    sorted(self._tokenizer.get_vocab().items()),
+                    sorted(self._tokenizer.added_tokens_encoder.items()),
+                    *self._list_other_files(),
+                ]
             )
         name = type(self._tokenizer).__name__
         return hashlib.sha256(f"{name} {self._end_id} {content}".encode()).hexdigest()
 
-    def _encode_by_tokenizer(self, texts: Sequence[str]) -> list[list[int]]:
+    def _list_other_files(self) -> list[Any]:
+        """What a tokenizer written in Python has besides its vocabulary: SentencePiece models, a target's words."""
+        known: Any = self._tokenizer
+        models = [getattr(known, name) for name in _SENTENCEPIECE if hasattr(known, name)]
+        digests = [hashlib.sha256(model.serialized_model_proto()).hexdigest() for model in models]
+        targets = getattr(known, "target_encoder", None)
+        return [*digests, *([] if targets is None else [sorted(targets.items())])]
+
+    def _by_language(
+        self,
+        texts: Sequence[str],
+        languages: Sequence[str] | str | None,
+        side: str,
+        encode: Callable[[Sequence[str]], list[list[int]]],
+    ) -> list[list[int]]:
+        """The tokenizer knows one language at a time, so texts of one language go together."""
+        if not texts or languages is None or not self._has_languages:
+            return encode(texts) if texts else []
+        if isinstance(languages, str):
+            setattr(self._tokenizer, side, languages)
+            return encode(texts)
+        sequences: list[list[int]] = [[] for _ in texts]
+        for language in dict.fromkeys(languages):
+            places = [place for place, own in enumerate(languages) if own == language]
+            setattr(self._tokenizer, side, language)
+            for place, ids in zip(places, encode([texts[place] for place in places]), strict=True):
+                sequences[place] = ids
+        return sequences
+
+    def _encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
+        sequences = self._call(text=list(texts))
+        return self._end(sequences) if self._lacks_end else sequences
+
+    def _encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
+        sequences = self._call(text_target=list(texts))
+        return sequences if self._ends_targets else self._end(sequences)
+
+    @cached_property
+    def _lacks_end(self) -> bool:
+        """Whether the end token of a source is ours to append: the class is that of no model and adds nothing."""
+        return type(self._tokenizer).__name__ in _WITHOUT_FAMILY and self._call(text=[""]) == [[]]
+
+    @cached_property
+    def _ends_targets(self) -> bool:
+        return self._end_id in self._call(text_target=[_PROBE])[0]
+
+    def _call(self, **texts: list[str]) -> list[list[int]]:
         # verbose=False: "longer than the maximum sequence length (512)" is not true of T5.
         encoded = self._tokenizer(
-            list(texts), verbose=False, truncation=False, return_attention_mask=False, return_token_type_ids=False
+            **texts, verbose=False, truncation=False, return_attention_mask=False, return_token_type_ids=False
         )
         sequences: list[list[int]] = encoded["input_ids"]
+        return sequences
+
+    def _end(self, sequences: list[list[int]]) -> list[list[int]]:
         if self._end_id is not None:
             for ids in sequences:
                 if not ids or ids[-1] != self._end_id:
@@ -65,16 +172,26 @@ class Encoder:
         assert self._end_id is not None
         offset: int = self._tokenizer.offset
         return [
-            self._encode_by_tokenizer([text])[0]
+            self._call(text=[text])[0]
             if self._special.search(text)
             else [*(byte + offset for byte in text.encode()), self._end_id]
             for text in texts
         ]
 
+    def _count_tail(self, language: str | None, side: str, encode: Callable[[Sequence[str]], list[list[int]]]) -> int:
+        empty, filled = self._by_language(["", _PROBE], language, side, encode)
+        tail = 0
+        while tail < min(len(empty), len(filled) - 1) and empty[-1 - tail] == filled[-1 - tail]:
+            tail += 1
+        return max(tail, 1)
 
-def cut(ids: list[int], limit: int | None) -> list[int]:
-    """At most `limit` ids, the last one kept, for it is the end token."""
-    return ids if limit is None or len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
+
+def cut(ids: list[int], limit: int | None, tail: int = 1) -> list[int]:
+    """At most `limit` ids, the last `tail` kept: the end token, and behind it a language code where there is one."""
+    if limit is None or len(ids) <= limit:
+        return ids
+    tail = min(tail, limit)
+    return [*ids[: limit - tail], *ids[len(ids) - tail :]]
 
 
 def smaller_limit(wanted: int | None, possible: int | None) -> int | None:

@@ -7,6 +7,7 @@ Shapes: B examples, S source, T target, N packed source tokens, M packed target 
              decoder_ids 0 8 1 | 0 9 3    labels       8 1 -100 | 9 3 1
     packed   source_ids  5 6 1 7 1        source_lengths 3 2
              decoder_ids 0 8 0 9 3        labels 8 1 9 3 1    target_lengths 2 3
+    where the last label comes first, decoder_ids are 1 8 | 1 9 3
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class Padding:
 
     pad_id: int
     decoder_start_id: int | None = None  # None for a classifier
+    starts_with_last_label: bool = False  # mBART, PLBart: instead, the decoder reads the target's last token first
 
 
 def collate_sequences(
@@ -72,7 +74,7 @@ def collate_sequences(
     source_ids = _fill(sources, shape[0], padding.pad_id)
     labels = _fill(targets, shape[1], IGNORED)
     decoder_ids = np.full_like(labels, padding.pad_id)
-    decoder_ids[:, 0] = padding.decoder_start_id
+    decoder_ids[:, 0] = _starts(targets, padding)
     decoder_ids[:, 1:] = np.where(labels[:, :-1] == IGNORED, padding.pad_id, labels[:, :-1])
     source_tokens, target_tokens = sum(map(len, sources)), sum(map(len, targets))
     return MicroBatch(
@@ -110,7 +112,7 @@ def pack_sequences(sources: Sequence[TokenIds], targets: Sequence[TokenIds], pad
     decoder_ids = np.empty_like(labels)
     decoder_ids[1:] = labels[:-1]
     lengths = tuple(map(len, targets))
-    decoder_ids[np.cumsum((0, *lengths[:-1]))] = padding.decoder_start_id
+    decoder_ids[np.cumsum((0, *lengths[:-1]))] = _starts(targets, padding)
     return MicroBatch(
         source_ids=_row(np.concatenate(sources)),
         source_mask=None,
@@ -138,6 +140,15 @@ def pack_labels(sources: Sequence[TokenIds], labels: Sequence[int]) -> MicroBatc
         padded_tokens=0,
         source_lengths=tuple(map(len, sources)),
     )
+
+
+def _starts(targets: Sequence[TokenIds], padding: Padding) -> list[int]:
+    """What the decoder reads first, for each target; a target without tokens has no last one."""
+    assert padding.decoder_start_id is not None
+    start = padding.decoder_start_id
+    if not padding.starts_with_last_label:
+        return [start] * len(targets)
+    return [int(target[-1]) if len(target) else start for target in targets]
 
 
 def _row(ids: TokenIds) -> torch.Tensor:

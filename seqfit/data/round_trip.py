@@ -29,21 +29,27 @@ class LossCount:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         self._encoder = Encoder(tokenizer)
+        self._language = next(iter(self._encoder.codes), None)  # any: a code changes no character
         self._characters: Counter[str] = Counter()
         self._rows_by_character: Counter[str] = Counter()
         self._rows = self._affected = 0
         self._lower_cased = False
 
-    def add(self, rows: Sequence[str]) -> None:
-        """Round-trip these texts, one for each row."""
-        decoded = self._tokenizer.batch_decode(self._encoder.encode(rows), skip_special_tokens=True)
-        for before, after in zip(rows, decoded, strict=True):
-            lost, lower_cased = compare_text(before, after)
+    def add(self, rows: Sequence[tuple[str, str]]) -> None:
+        """Round-trip these sources and targets, each by its own side of the tokenizer; '' is no target."""
+        sources = self._decode(self._encoder.encode([source for source, _ in rows], self._language))
+        targets = self._decode(self._encoder.encode_targets([target for _, target in rows], self._language))
+        for before, *after in zip(rows, sources, targets, strict=True):
+            lost, lower_cased = compare_text(" ".join(before), " ".join(after))
             self._characters.update(lost)
             self._rows_by_character.update(lost.keys())
             self._rows += 1
             self._affected += bool(lost)
             self._lower_cased |= lower_cased
+
+    def _decode(self, sequences: list[list[int]]) -> list[str]:
+        texts: list[str] = self._tokenizer.batch_decode(sequences, skip_special_tokens=True)
+        return texts
 
     def summarise(self) -> RoundTrip:
         """The characters lost, those of most rows first."""

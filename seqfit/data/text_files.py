@@ -30,9 +30,12 @@ def require_file(path: Path, field: str = "data.path") -> Path:
     if not folder.is_dir():
         raise DataError(complain(f"{path} does not exist", "Neither does its folder", f"Set {field} to what exists"))
     names = list_folder(folder)
-    has = f"The folder has: {', '.join(names)}" if names else "The folder is empty"
+    if not names:
+        raise DataError(complain(f"{path} does not exist", "Its folder is empty", f"Set {field} to what exists"))
+    has = f"The folder has: {', '.join(names)}"
+    known = [entry.name for entry in folder.iterdir()]  # all of them: the listing is short
     raise DataError(
-        complain(f"{path} does not exist", has, f"Set {field} to one of them") + did_you_mean(path.name, names)
+        complain(f"{path} does not exist", has, f"Set {field} to one of them") + did_you_mean(path.name, known)
     )
 
 

@@ -5,7 +5,8 @@ In: a recipe and its tokenizer. Out: `PreparedData`, memory-mapped. On the way, 
     rows -> task.render -> texts -> Encoder -> ids -> one Arrow file, a thousand rows at a time
 
     {"question": "Who?", "context": "Ada did.", ...}  ->  id "q7", source_ids [2645, 58, 4039, 410, 5, 1],
-                                                          target_ids [4039, 1], the texts, group, label -1
+                                                          target_ids [4039, 1], the texts, group, label -1,
+                                                          target_language None
 
 The one idea: a file lies under a hash of everything that decides its content: the data files, the tokenizer, the
 templates and limits, how splits are cut, the seed, and the code that reads and renders. So nothing has to be
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from seqfit.data.cache import drop_entry, file_digest, find_entry, new_entry
 from seqfit.data.encode import Encoder, cut, smaller_limit
 from seqfit.data.json_stream import Row
+from seqfit.data.languages import check_recipe_languages, check_row_language, explain_missing_prefix
 from seqfit.data.row_index import Progress
 from seqfit.data.splits import Selection, SourceSplits, find_splits
 from seqfit.data.tokenized import ROWS_FILE, PartFacts, PreparedData, TokenizedSplit, find_damage
@@ -105,10 +107,11 @@ def _no_train(recipe: Recipe) -> DataError:
 
 @dataclass(frozen=True)
 class _Rendered:
-    """A row as text, and its class."""
+    """A row as text, its class and its languages."""
 
     example: Example
     label: int
+    languages: tuple[str | None, str | None]  # codes of the source and the target
 
 
 class _Preparation:
@@ -120,9 +123,13 @@ class _Preparation:
         self.task: Task = build_task(recipe.task)
         self._recipe = recipe
         self._progress = progress
+        check_recipe_languages(recipe, tokenizer)
         self._encoder = Encoder(tokenizer)
+        self._tokenizer_name = type(tokenizer).__name__
         self._encoder_identity = self._encoder.identity
-        self.events: list[str] = []
+        self._tails: dict[tuple[int, str | None], int] = {}  # by side and language
+        missing_prefix = explain_missing_prefix(recipe.task, tokenizer)
+        self.events: list[str] = [] if missing_prefix is None else [missing_prefix]
         self._has_head = recipe.model.kind == "classifier"
         self._source_limit = smaller_limit(recipe.task.max_source_tokens, position_limit)
         self._target_limit = smaller_limit(recipe.task.max_target_tokens, position_limit)
@@ -169,13 +176,9 @@ class _Preparation:
         schema = _schema()
         with pa.OSFile(str(folder / ROWS_FILE), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             while batch := list(itertools.islice(rendered, _BATCH_ROWS)):
-                sources = self._encoder.encode([row.example.source for row in batch])
-                targets = (
-                    [[] for _ in batch] if self._has_head else self._encoder.encode([r.example.target for r in batch])
-                )
+                sources, targets = self._encode(batch)
                 facts = self._count(facts, sources, targets)
-                sources = [cut(ids, self._source_limit) for ids in sources]
-                targets = [cut(ids, self._target_limit) for ids in targets]
+                sources, targets = self._cut(sources, batch, 0), self._cut(targets, batch, 1)
                 writer.write_batch(pa.RecordBatch.from_pydict(_columns(batch, sources, targets), schema=schema))
                 if self._progress is not None:
                     self._progress(f"{title}: tokenizing {split}", facts.rows, selection.count)
@@ -184,6 +187,32 @@ class _Preparation:
             digest = hashlib.file_digest(rows, "sha256").hexdigest()
         events = [*selection.events, *self._cut_events(facts, split)]
         replace(facts, sha256=digest, events=events).write(folder)
+
+    def _encode(self, batch: list[_Rendered]) -> tuple[list[list[int]], list[list[int]]]:
+        """Ids of the sources and of the targets, each as its side of the tokenizer makes them."""
+        sources = self._encoder.encode([row.example.source for row in batch], self._languages(batch, 0))
+        if self._has_head:
+            return sources, [[] for _ in batch]
+        targets = self._encoder.encode_targets([row.example.target for row in batch], self._languages(batch, 1))
+        return sources, targets
+
+    def _languages(self, batch: list[_Rendered], side: int) -> list[str] | None:
+        codes = [row.languages[side] for row in batch]
+        return None if None in codes else [code for code in codes if code is not None]
+
+    def _cut(self, sequences: list[list[int]], batch: list[_Rendered], side: int) -> list[list[int]]:
+        limit = (self._source_limit, self._target_limit)[side]
+        if limit is None or (self._has_head and side == 1):
+            return sequences
+        return [
+            cut(ids, limit, self._tail(side, row.languages[side])) for ids, row in zip(sequences, batch, strict=True)
+        ]
+
+    def _tail(self, side: int, language: str | None) -> int:
+        if (side, language) not in self._tails:
+            count = (self._encoder.source_tail, self._encoder.target_tail)[side]
+            self._tails[side, language] = count(language)
+        return self._tails[side, language]
 
     def _render(self, selection: Selection, title: str, columns: set[str]) -> Iterator[_Rendered]:
         """Rows as text; `columns` collects the names that occur."""
@@ -207,7 +236,11 @@ class _Preparation:
                     "Correct the row, in which \\ud8xx stands without its second half",
                 )
             ) from error
-        return _Rendered(example, self.task.label_of(row) if isinstance(self.task, ClassifyTask) else -1)
+        languages = self.task.languages_of(row)
+        for field, code in zip(("source_language", "target_language"), languages, strict=True):
+            if code is not None:
+                check_row_language(code, field, self._tokenizer_name, self._encoder.codes)
+        return _Rendered(example, self.task.label_of(row) if isinstance(self.task, ClassifyTask) else -1, languages)
 
     def _count(self, facts: PartFacts, sources: list[list[int]], targets: list[list[int]]) -> PartFacts:
         source_lengths, target_lengths = list(map(len, sources)), list(map(len, targets))
@@ -252,6 +285,7 @@ def _schema() -> Any:
             "references": texts,
             "group": pa.string(),
             "label": pa.int32(),
+            "target_language": pa.string(),
         }
     )
 
@@ -266,6 +300,7 @@ def _columns(batch: list[_Rendered], sources: list[list[int]], targets: list[lis
         "references": [row.example.references for row in batch],
         "group": [row.example.group for row in batch],
         "label": [row.label for row in batch],
+        "target_language": [row.languages[1] for row in batch],
     }
 
 
@@ -273,6 +308,17 @@ def _columns(batch: list[_Rendered], sources: list[list[int]], targets: list[lis
 def _code_digest() -> str:
     """A hash of the code that turns files into ids: a change in it makes new entries, with no version to remember."""
     here = Path(__file__).parent
-    names = ("text_files", "json_stream", "sources", "hub", "tables", "row_index", "splits", "encode", "tokenize")
+    names = (
+        "text_files",
+        "json_stream",
+        "sources",
+        "hub",
+        "tables",
+        "row_index",
+        "splits",
+        "encode",
+        "languages",
+        "tokenize",
+    )
     files = [*(here / f"{name}.py" for name in names), *sorted((here.parent / "tasks").glob("*.py"))]
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()

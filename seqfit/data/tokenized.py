@@ -131,6 +131,12 @@ class TokenizedSplit:
         batch, at = self._locate(row)
         return int(self._batches[batch].column("label")[at].as_py())
 
+    def target_language(self, row: int) -> str | None:
+        """The code of the language that the row's target is in; None where the model has no codes."""
+        batch, at = self._locate(row)
+        code: str | None = self._batches[batch].column("target_language")[at].as_py()
+        return code
+
     def text(self, row: int) -> Example:
         """The row as the task rendered it."""
         batch, at = self._locate(row)

@@ -27,7 +27,16 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 from seqfit.data.batching import Lengths, MicroBatchRule, Rows, cut_micro_batches
 from seqfit.data.loader import Split, collate_rows
 from seqfit.data.micro_batch import IGNORED, MicroBatch, Padding, TokenIds
-from seqfit.model.decode import build_generation_config, encode, find_answered, generate, read_targets, score_targets
+from seqfit.model.decode import (
+    build_generation_config,
+    encode,
+    find_answered,
+    generate,
+    generate_from,
+    read_targets,
+    score_targets,
+)
+from seqfit.model.families import Start, find_start_id, starts_with_last_label
 from seqfit.model.greedy import GreedyRule, Sources, decode_greedily, explain_why_not, join_sources
 from seqfit.model.head import find_head
 from seqfit.model.loss import class_logits, token_loss_sum
@@ -68,6 +77,7 @@ class Answerer:
     batch_tokens: int
     labels: list[str] | None = None  # classifier: the label words by index
     decoded_rows: int = DECODED_ROWS  # so many are decoded at once, at least
+    start_of: Callable[[str], Start] | None = None  # rows have languages: code -> how their answers start
     force_lengths: bool = False  # answers as long as their targets, which makes two ways of decoding comparable
 
     @property
@@ -102,10 +112,10 @@ def build_padding(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) ->
         pad_id = model.config.pad_token_id or 0
     if not model.config.is_encoder_decoder:
         return Padding(int(pad_id))
-    start_id = model.generation_config.decoder_start_token_id
+    start_id = find_start_id(model)
     if start_id is None:
-        start_id = getattr(model.config, "decoder_start_token_id", None)  # ByT5's config may lack it
-    return Padding(int(pad_id), int(pad_id if start_id is None else start_id))
+        start_id = model.generation_config.decoder_start_token_id  # ByT5's config may lack it
+    return Padding(int(pad_id), int(pad_id if start_id is None else start_id), starts_with_last_label(model))
 
 
 def answer_split(answerer: Answerer, split: Split, rows: Rows, progress: Progress | None = None) -> Answers:
@@ -115,7 +125,8 @@ def answer_split(answerer: Answerer, split: Split, rows: Rows, progress: Progres
     with evaluating(answerer.model), answerer.precision.autocast():
         for piece in cut_micro_batches(rows, split.source_lengths, split.target_lengths, rule):
             batch = collate_rows(split, piece, rule, padding)
-            desk.take(_Piece(piece, split.source_lengths[piece], split.target_lengths[piece], batch))
+            starts = _find_starts(answerer, split, piece)
+            desk.take(_Piece(piece, split.source_lengths[piece], split.target_lengths[piece], batch, starts))
             terms += batch.target_tokens or batch.examples
             if progress is not None:
                 progress(len(desk.texts), total)
@@ -125,9 +136,20 @@ def answer_split(answerer: Answerer, split: Split, rows: Rows, progress: Progres
     return Answers([desk.texts[row] for row in rows.tolist()], desk.loss_sum(), terms)
 
 
-def answer_sources(answerer: Answerer, sources: Sequence[TokenIds]) -> list[str]:
-    """Answers to tokenized sources, in their order."""
-    return answer_split(answerer, _Unanswered(sources), np.arange(len(sources))).texts
+def answer_sources(
+    answerer: Answerer, sources: Sequence[TokenIds], languages: Sequence[str | None] | None = None
+) -> list[str]:
+    """Answers to tokenized sources, in their order; `languages` are the codes of the answers' languages."""
+    split = _Unanswered(sources, languages or [None] * len(sources))
+    return answer_split(answerer, split, np.arange(len(sources))).texts
+
+
+def _find_starts(answerer: Answerer, split: Split, rows: Rows) -> list[Start] | None:
+    """How the answers of some rows start, where rows differ in that."""
+    if answerer.start_of is None:
+        return None
+    codes = [split.target_language(row) for row in rows.tolist()]
+    return [answerer.start_of(code) for code in codes if code is not None]
 
 
 @contextmanager
@@ -145,8 +167,9 @@ def evaluating(model: PreTrainedModel) -> Iterator[None]:
 class _Unanswered:
     """Sources alone in the form of a split: targets of no tokens, so that there is no loss either."""
 
-    def __init__(self, sources: Sequence[TokenIds]) -> None:
+    def __init__(self, sources: Sequence[TokenIds], languages: Sequence[str | None]) -> None:
         self._sources = sources
+        self._languages = languages
         self.weights = [1.0]
         self.source_lengths: Lengths = np.array([len(source) for source in sources], dtype=np.int32)
         self.target_lengths: Lengths = np.ones_like(self.source_lengths)  # the place of the start token
@@ -158,6 +181,9 @@ class _Unanswered:
     def label(self, _row: int) -> int:
         return 0
 
+    def target_language(self, row: int) -> str | None:
+        return self._languages[row]
+
 
 @dataclass(frozen=True)
 class _Piece:
@@ -167,6 +193,7 @@ class _Piece:
     source_lengths: Lengths
     target_lengths: Lengths
     batch: MicroBatch  # on the host
+    starts: list[Start] | None  # where rows differ in how their answers start
 
 
 @dataclass(frozen=True)
@@ -176,6 +203,7 @@ class _Waiting:
     rows: Rows
     target_lengths: Lengths
     sources: Sources
+    starts: list[Start] | None
 
 
 class _Desk(ABC):
@@ -241,7 +269,14 @@ class _SearchDesk(_PromptDesk):
             use_cache=False,
         ).logits
         self._losses.append(token_loss_sum(logits_BTV, batch.labels))
-        self._write(piece.rows, generate(self._model, encoding, batch.source_mask, self._answerer.generation))
+        generation = self._answerer.generation
+        if piece.starts is None:
+            ids_BT = generate(self._model, encoding, batch.source_mask, generation, batch.source_ids)
+            self._write(piece.rows, ids_BT)
+            return
+        rows_T = generate_from(self._model, encoding, batch.source_mask, generation, batch.source_ids, piece.starts)
+        for number, ids_T in enumerate(rows_T):
+            self._write(piece.rows[[number]], ids_T[None])
 
 
 class _GreedyDesk(_Desk):
@@ -269,7 +304,8 @@ class _GreedyDesk(_Desk):
         self._losses.append(loss_sum)
         left = self._answer_by_target(piece, likeliest_BT, batch.labels)
         if left:
-            self._waiting.append(_Waiting(piece.rows[left], piece.target_lengths[left], sources.select(left)))
+            starts = None if piece.starts is None else [piece.starts[position] for position in left]
+            self._waiting.append(_Waiting(piece.rows[left], piece.target_lengths[left], sources.select(left), starts))
         if self._is_full():
             self.finish()
 
@@ -280,15 +316,16 @@ class _GreedyDesk(_Desk):
         rows = np.concatenate([waiting.rows for waiting in self._waiting])
         lengths = np.concatenate([waiting.target_lengths for waiting in self._waiting]).tolist()
         sources = join_sources([waiting.sources for waiting in self._waiting])
+        starts = [start for waiting in self._waiting for start in waiting.starts or ()]
         self._waiting = []
         forced = lengths if self._answerer.force_lengths else None
-        self._write(rows, decode_greedily(self._model, sources, self._rule, forced))
+        self._write(rows, decode_greedily(self._model, sources, self._rule, forced, starts or None))
 
     def _answer_by_target(self, piece: _Piece, likeliest_BT: torch.Tensor, labels_BT: torch.Tensor) -> list[int]:
         """The positions of the rows that need a search."""
         if self._answerer.force_lengths:
             return list(range(len(piece.rows)))
-        answered = find_answered(likeliest_BT, labels_BT, self._rule).tolist()
+        answered = find_answered(likeliest_BT, labels_BT, self._rule, piece.starts).tolist()
         done = [position for position, is_answered in enumerate(answered) if is_answered]
         if done:
             ids_BT = labels_BT[done].masked_fill(labels_BT[done] == IGNORED, self._rule.pad_id)

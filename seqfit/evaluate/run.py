@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from typing import Any
 import numpy as np
 
 from seqfit.data.encode import Encoder, cut, smaller_limit
+from seqfit.data.languages import check_languages, check_row_language
 from seqfit.data.row_index import Progress
 from seqfit.data.tokenize import prepare_data
 from seqfit.errors import DataError, ModelError, complain
 from seqfit.evaluate.answer import Answerer, answer_sources
 from seqfit.evaluate.score import SplitScores, choose_metrics, score_split
+from seqfit.evaluate.start import set_start
 from seqfit.model.build import load_model, load_tokenizer, position_limit
 from seqfit.model.folder import Checkpoint, load_checkpoint, read_teaching
 from seqfit.recipe.load import load_recipe
@@ -31,6 +34,7 @@ from seqfit.rundir.writer import RunWriter, write_json
 from seqfit.step.precision import choose_device, choose_precision
 from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import Strategy
+from seqfit.system import quote
 from seqfit.tasks import Task, build_task
 
 
@@ -50,6 +54,7 @@ def evaluate(
     run = run if isinstance(run, Run) else Run(run)
     recipe = load_recipe(run.recipe, overrides)
     checkpoint = _start_of(run, recipe) if before else load_checkpoint(run.checkpoint)
+    checkpoint = replace(checkpoint, teaching=replace(checkpoint.teaching, task=recipe.task))
     answerer = build_answerer(checkpoint, load_strategy(recipe), recipe.allow, recipe.eval.batch_tokens)
     task = build_task(recipe.task)
     metrics, _ = choose_metrics(task, recipe.eval)
@@ -80,6 +85,8 @@ class Predictor:
         folder = run.checkpoint if isinstance(run, Run) else _find_checkpoint(Path(run))
         checkpoint = load_checkpoint(folder)
         self._task = build_task(checkpoint.teaching.task)
+        check_languages(self._task.recipe, checkpoint.tokenizer, has_targets=checkpoint.teaching.kind != "classifier")
+        self._tokenizer_name = type(checkpoint.tokenizer).__name__
         self._encoder = Encoder(checkpoint.tokenizer)
         self._limit = smaller_limit(self._task.recipe.max_source_tokens, position_limit(checkpoint.model.config))
         self._answerer = build_answerer(checkpoint, Strategy(), ["bf16"], batch_tokens)
@@ -88,15 +95,32 @@ class Predictor:
         """One answer a row, in their order."""
         if not rows:
             return []
-        texts = [self._task.render_source(to_row(self._task, row), str(number)) for number, row in enumerate(rows, 1)]
-        sources = [np.array(cut(ids, self._limit)) for ids in self._encoder.encode(texts)]
-        return [self._task.extract(text) for text in answer_sources(self._answerer, sources)]
+        asked = [to_row(self._task, row) for row in rows]
+        texts = [self._task.render_source(row, str(number)) for number, row in enumerate(asked, 1)]
+        languages = [self._find_languages(row, number) for number, row in enumerate(asked, 1)]
+        codes = [source for source, _ in languages if source is not None]
+        encoded = self._encoder.encode(texts, codes or None)
+        tails = {source: self._encoder.source_tail(source) for source, _ in set(languages)}
+        sources = [
+            np.array(cut(ids, self._limit, tails[source])) for ids, (source, _) in zip(encoded, languages, strict=True)
+        ]
+        answers = answer_sources(self._answerer, sources, [target for _, target in languages])
+        return [self._task.extract(text) for text in answers]
+
+    def _find_languages(self, row: Mapping[str, Any], number: int) -> tuple[str | None, str | None]:
+        """The codes of a question's two languages, known to the tokenizer."""
+        languages = self._task.languages_of(row)
+        for field, code in zip(("source_language", "target_language"), languages, strict=True):
+            if code is not None:
+                check_row_language(code, f"{field}, row {number},", self._tokenizer_name, self._encoder.codes)
+        return languages
 
 
 def build_answerer(checkpoint: Checkpoint, strategy: Strategy, allow: list[str], batch_tokens: int) -> Answerer:
     """The checkpoint on the strategy's device, ready to answer as it was taught."""
     device = choose_device(strategy)
     teaching = checkpoint.teaching
+    start_of = set_start(checkpoint.model, checkpoint.tokenizer, teaching.task)
     return Answerer(
         model=checkpoint.model.to(device),
         tokenizer=checkpoint.tokenizer,
@@ -105,6 +129,7 @@ def build_answerer(checkpoint: Checkpoint, strategy: Strategy, allow: list[str],
         max_new_tokens=teaching.max_new_tokens,
         batch_tokens=batch_tokens,
         labels=list(teaching.task.label_values) or None,
+        start_of=start_of,
     )
 
 
@@ -163,7 +188,7 @@ def _no_split(run: Run, split: str) -> DataError:
         complain(
             f"{run.path}: the data has no {split} rows",
             f"its recipe names no file for {split}, and data.cut takes none from the others",
-            f"Score another with --split, or name one: seqfit evaluate {run.path} data.splits.{split}=FILE",
+            f"Score another with --split, or name one: seqfit evaluate {quote(run.path)} data.splits.{split}=FILE",
         )
     )
 

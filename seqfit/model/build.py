@@ -10,6 +10,7 @@ UMT5 are matrices of their own. Loading weights copes with it; two cases do not 
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +30,10 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
+from seqfit import hub
 from seqfit.errors import ModelError, complain
-from seqfit.hub import is_remote_code_trusted, use_hub
+from seqfit.hub import is_path, is_remote_code_trusted, use_hub
+from seqfit.model.families import FAMILIES, REFUSED, is_tested
 from seqfit.recipe.schema import ModelRecipe
 
 _DROPOUT_FIELDS = (
@@ -41,6 +44,7 @@ _DROPOUT_FIELDS = (
     "attention_dropout",
     "activation_dropout",
 )
+_LAYER_DROP_FIELDS = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")
 
 
 def load_tokenizer(model: ModelRecipe) -> PreTrainedTokenizerBase:
@@ -48,13 +52,17 @@ def load_tokenizer(model: ModelRecipe) -> PreTrainedTokenizerBase:
     location = model.tokenizer or model.location
     field = "model.tokenizer" if model.tokenizer else "model.path" if model.path else "model.name"
     _find_files(location, field, needed=_has_tokenizer, what="tokenizer (tokenizer.json, spiece.model or vocab.txt)")
-    with quiet():
+    with quiet(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Recommended: pip install sacremoses")  # Marian's; it never uses it
         try:
             return AutoTokenizer.from_pretrained(location, trust_remote_code=is_remote_code_trusted())
         except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError) as error:
+            given = f"{field} is '{location}', and its tokenizer does not load ({_first_line(error)})"
+            if field == "model.name" and isinstance(error, OSError):
+                raise ModelError(complain(given, hub.RULE, hub.ADVICE)) from error
             raise ModelError(
                 complain(
-                    f"{field} is '{location}', and its tokenizer does not load ({_first_line(error)})",
+                    given,
                     "transformers must find the tokenizer's files and know its class",
                     _advise_tokenizer(location),
                 )
@@ -86,6 +94,8 @@ def load_outline(model: ModelRecipe, labels: Sequence[str] | None = None) -> Out
                 "Set model.kind=classifier for a task with labels, or choose a T5-type model",
             )
         )
+    if model.kind == "text-to-text":
+        _check_type(model, config.model_type)
     _set_dropout(config, model.dropout)
     if model.kind == "classifier":
         _set_labels(config, labels or ())
@@ -115,6 +125,9 @@ def load_position_limit(model: ModelRecipe) -> int | None:
 
 def position_limit(config: PreTrainedConfig) -> int | None:
     """The same from a config. RoBERTa's kind counts from behind the padding's id on and never uses those before."""
+    if config.model_type == "encoder-decoder":
+        limits = [limit for part in (config.encoder, config.decoder) if (limit := position_limit(part)) is not None]
+        return min(limits, default=None)
     positions = getattr(config, "max_position_embeddings", None)
     if positions is None or positions <= 0:
         return None
@@ -158,8 +171,8 @@ def _load_config(model: ModelRecipe) -> tuple[PreTrainedConfig, dict[str, Any]]:
             raise ModelError(
                 complain(
                     f"{field} is '{model.location}', and its config does not load ({_first_line(error)})",
-                    "a model is a local folder, or a name on the Hub that can be reached or was fetched before",
-                    "Set model.path to a folder with config.json and weights, or check the name and the network",
+                    hub.RULE,
+                    hub.ADVICE,
                 )
             ) from error
 
@@ -212,7 +225,7 @@ def _check_complete(model: ModelRecipe, lost: set[str]) -> None:
 
 def _respect_untied_head(built: PreTrainedModel, raw: dict[str, Any], model: ModelRecipe) -> None:
     head = getattr(built, "lm_head", None)
-    if raw.get("tie_word_embeddings") is not False or head is None:
+    if raw.get("tie_word_embeddings") is not False or not isinstance(head, nn.Linear):
         return
     if head.weight is built.get_input_embeddings().weight:
         if model.weights == "pretrained":
@@ -222,12 +235,47 @@ def _respect_untied_head(built: PreTrainedModel, raw: dict[str, Any], model: Mod
     built.config.tie_word_embeddings = False  # said in what is saved; UMT5 does not scale its output then
 
 
+def _check_type(model: ModelRecipe, model_type: str) -> None:
+    """Raise ModelError for an encoder-decoder that seqfit can't train, or would train without having been tested."""
+    if model_type in REFUSED:
+        reason, instead = REFUSED[model_type]
+        raise ModelError(
+            complain(f"'{model.location}' is a {model_type} model: {reason}", "it is not trained", instead)
+        )
+    if not is_tested(model_type) and not model.untested:
+        raise ModelError(
+            complain(
+                f"'{model.location}' is a {model_type} model, a type that seqfit is not tested with",
+                f"labels, decoder inputs and loss were compared with transformers' for {', '.join(sorted(FAMILIES))}",
+                "Set model.untested=true to train it all the same, padded and as transformers runs it, and compare its "
+                "loss with your own",
+            )
+        )
+
+
+def explain_untested(model: ModelRecipe, model_type: str) -> str | None:
+    """What the run has to say of a type that seqfit is not tested with; None where it is."""
+    if model.kind != "text-to-text" or is_tested(model_type):
+        return None
+    return (
+        f"{model_type} is a type that seqfit is not tested with (model.untested): it runs padded, and its labels, "
+        "decoder inputs and loss are as the type's own code makes them, not compared with anything"
+    )
+
+
 def _set_dropout(config: PreTrainedConfig, rate: float | None) -> None:
     if rate is None:
         return
-    for name in _DROPOUT_FIELDS:
+    for name in _DROPOUT_FIELDS if rate else (*_DROPOUT_FIELDS, *_LAYER_DROP_FIELDS):
         if hasattr(config, name):
             setattr(config, name, rate)
+    for name in config.sub_configs:  # T5Gemma's encoder and decoder, BERT's as both
+        part = getattr(config, name, None)
+        if isinstance(part, PreTrainedConfig):
+            _set_dropout(part, rate)
+    if config.model_type == "encoder-decoder":
+        _set_dropout(config.encoder, rate)
+        _set_dropout(config.decoder, rate)
 
 
 def _set_labels(config: PreTrainedConfig, labels: Sequence[str]) -> None:
@@ -246,8 +294,7 @@ def _has_tokenizer(folder: Path) -> bool:
 def _find_files(location: str, field: str, *, needed: Callable[[Path], bool], what: str) -> None:
     """A folder gets a clear answer before transformers takes it for a Hub name; a Hub name prepares for the Hub."""
     folder = Path(location)
-    looks_local = location.startswith((".", "/", "~")) or folder.exists() or location.count("/") > 1
-    if not looks_local and field != "model.path":
+    if not is_path(location) and field != "model.path":
         use_hub()
         return
     if folder.is_dir() and needed(folder):
@@ -263,6 +310,9 @@ def _find_files(location: str, field: str, *, needed: Callable[[Path], bool], wh
 
 
 def _advise_tokenizer(location: str) -> str:
+    lacking = [name for name in ("source.spm", "target.spm") if not (Path(location) / name).is_file()]
+    if len(lacking) == 1:
+        return f"The folder lacks {lacking[0]}, the SentencePiece model of one side of a Marian model; copy it there"
     config = Path(location) / "tokenizer_config.json"
     if Path(location).is_dir() and (not config.is_file() or "tokenizer_class" not in config.read_text("utf-8")):
         return (

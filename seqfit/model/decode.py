@@ -24,7 +24,8 @@ import torch.nn.functional as F
 from transformers import DynamicCache, EncoderDecoderCache, GenerationConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from seqfit.model.greedy import GreedyRule, Sources
+from seqfit.model.families import Start, find_family
+from seqfit.model.greedy import NOT_FORCED, GreedyRule, Sources, find_first_ids
 from seqfit.model.head import Head
 from seqfit.model.linear_loss import IGNORED
 
@@ -81,10 +82,18 @@ def score_targets(head: Head, states_BTD: torch.Tensor, labels_BT: torch.Tensor)
     return loss_sum, likeliest_BT
 
 
-def find_answered(likeliest_BT: torch.Tensor, labels_BT: torch.Tensor, rule: GreedyRule) -> torch.Tensor:
-    """Which rows [B] a greedy search would answer with their very target: it must be complete, and not too long."""
-    if rule.first_id is not None:  # forced, so it is not what the decoder saw as likeliest
-        return torch.zeros(len(labels_BT), dtype=torch.bool, device=labels_BT.device)
+def find_answered(
+    likeliest_BT: torch.Tensor, labels_BT: torch.Tensor, rule: GreedyRule, starts: Sequence[Start] | None = None
+) -> torch.Tensor:
+    """Which rows [B] a greedy search would answer with their very target: it must be complete, and not too long.
+
+    A first token that is forced must be the target's; what the decoder saw as likeliest there does not matter.
+    """
+    starts = starts or [Start(rule.start_id, rule.first_id)] * len(labels_BT)
+    first_B = find_first_ids(starts, labels_BT.device)
+    is_forced_B = first_B != NOT_FORCED
+    likeliest_BT = likeliest_BT.clone()
+    likeliest_BT[:, 0] = torch.where(is_forced_B, first_B, likeliest_BT[:, 0])
     longest = rule.max_new_tokens - (rule.last_id is not None)  # the last token of all is forced
     lengths_B = (labels_BT != IGNORED).sum(1)
     is_end_BT = torch.isin(labels_BT, torch.tensor(rule.end_ids, dtype=torch.long, device=labels_BT.device))
@@ -94,16 +103,45 @@ def find_answered(likeliest_BT: torch.Tensor, labels_BT: torch.Tensor, rule: Gre
 
 
 def generate(
-    model: PreTrainedModel, encoding: BaseModelOutput, source_mask_BS: torch.Tensor, config: GenerationConfig
+    model: PreTrainedModel,
+    encoding: BaseModelOutput,
+    source_mask_BS: torch.Tensor,
+    config: GenerationConfig,
+    source_ids_BS: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Token ids [B, T] of the best answers, the start token included.
 
-    The cache is ours because `generate` sizes its own by the encoder's layers and fails where the decoder has more.
+    The source's ids are for settings that look at them, such as Blenderbot's encoder_no_repeat_ngram_size. The cache is
+    ours because `generate` sizes its own by the encoder's layers and fails where the decoder has more.
     """
+    is_own = find_family(model.config.model_type).own_cache
+    cache = {} if is_own else {"past_key_values": EncoderDecoderCache(DynamicCache(), DynamicCache())}
     ids_BT: torch.Tensor = model.generate(
+        inputs=source_ids_BS,
         encoder_outputs=encoding,
         attention_mask=source_mask_BS,
         generation_config=config,
-        past_key_values=EncoderDecoderCache(DynamicCache(), DynamicCache()),
+        **cache,
     )
     return ids_BT
+
+
+def generate_from(
+    model: PreTrainedModel,
+    encoding: BaseModelOutput,
+    source_mask_BS: torch.Tensor,
+    config: GenerationConfig,
+    source_ids_BS: torch.Tensor,
+    starts: Sequence[Start],
+) -> list[torch.Tensor]:
+    """The same where rows start in ways of their own: those that start alike go together. One row of ids [T] each."""
+    rows_T: list[torch.Tensor] = [source_mask_BS.new_empty(0)] * len(starts)
+    for start in dict.fromkeys(starts):
+        places = [place for place, own in enumerate(starts) if own == start]
+        own_config = copy.deepcopy(config)
+        own_config.update(decoder_start_token_id=start.start_id, forced_bos_token_id=start.first_id)
+        part = BaseModelOutput(last_hidden_state=encoding.last_hidden_state[places])
+        ids_BT = generate(model, part, source_mask_BS[places], own_config, source_ids_BS[places])
+        for place, ids_T in zip(places, ids_BT, strict=True):
+            rows_T[place] = ids_T
+    return rows_T

@@ -26,11 +26,15 @@ def distances(longest: int, device: torch.device) -> torch.Tensor:
     return torch.arange(1 - longest, longest, device=device)
 
 
-def bias_by_distance(attention: Any, longest: int) -> torch.Tensor:
-    """[H, R] from the bucket table of a T5 attention module; gradients reach the table."""
-    weight: nn.Parameter = attention.relative_attention_bias.weight
-    buckets_R = _buckets(attention, distances(longest, weight.device))
-    return weight.index_select(0, buckets_R).t()
+def bias_by_distance(attention: Any, longest: int, device: torch.device | None = None) -> torch.Tensor:
+    """[H, R] from the bucket table of a T5 attention module; gradients reach the table.
+
+    The table is called, since FSDP gathers a module's weights when it is called; until then an offloaded one lies on
+    the host, whatever the `device` that computes.
+    """
+    table: nn.Embedding = attention.relative_attention_bias
+    bias_RH: torch.Tensor = table(_buckets(attention, distances(longest, device or table.weight.device)))
+    return bias_RH.t()
 
 
 def _buckets(attention: Any, distances_R: torch.Tensor) -> torch.Tensor:

@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from seqfit.model.families import BART_TYPES, T5_TYPES
 from seqfit.strategy.cost import CostModel
 
 _ATTENTION_TIME = 2.0  # measured on a CPU (benchmarks/engine): 18% of the time for 9% of the operations
-_T5_TYPES = ("t5", "mt5", "umt5")
-_BART_TYPES = ("bart", "mbart", "marian", "pegasus")
 _BERT_TYPES = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
 
 
@@ -44,9 +43,9 @@ class ModelShape:
 def read_model_shape(config: Mapping[str, Any]) -> tuple[ModelShape | None, str]:
     """From a config as a dictionary; None and the reason where this kind of model is not known."""
     kind = config.get("model_type")
-    if kind in _T5_TYPES:
+    if kind in T5_TYPES:
         return _read_t5(config), ""
-    if kind in _BART_TYPES:
+    if kind in BART_TYPES:
         return _read_bart(config), ""
     if kind in _BERT_TYPES:
         return _read_bert(config), ""

@@ -22,7 +22,7 @@ from seqfit.model.build import load_model, load_tokenizer, quiet
 from seqfit.model.decode import build_generation_config
 from seqfit.recipe.schema import ModelRecipe, TaskRecipe
 from seqfit.rundir import files
-from seqfit.rundir.writer import sync
+from seqfit.system import sync_path
 from seqfit.tasks.template import columns_of, render_template
 
 _FILE = "seqfit.json"
@@ -74,22 +74,30 @@ def save_checkpoint(
             save_adapter(model, fresh / "adapter")
         else:
             model.save_pretrained(fresh)
+        _set_languages(tokenizer, teaching.task)
         tokenizer.save_pretrained(fresh)
         if teaching.kind == "text-to-text":  # plain `generate` stops at 20 tokens otherwise
             build_generation_config(model, teaching.beams, teaching.max_new_tokens).save_pretrained(fresh)
     write_teaching(fresh, teaching)
     for path in [*fresh.rglob("*"), fresh]:
-        sync(path)
+        sync_path(path)
     if folder.exists():
         os.replace(folder, old)
     os.replace(fresh, folder)
     shutil.rmtree(old, ignore_errors=True)
 
 
+def _set_languages(tokenizer: PreTrainedTokenizerBase, task: TaskRecipe) -> None:
+    """Into what is saved, so that plain transformers marks texts as in training. Rows' own codes are not the task's."""
+    for side, code in (("src_lang", task.source_language), ("tgt_lang", task.target_language)):
+        if code is not None and not columns_of(code):
+            setattr(tokenizer, side, code)
+
+
 def load_checkpoint(folder: Path) -> Checkpoint:
     """Weights, tokenizer and teaching of a folder that `save_checkpoint` wrote."""
     teaching = read_teaching(folder)
-    recipe = ModelRecipe.model_validate({"path": str(folder), "kind": teaching.kind})
+    recipe = ModelRecipe.model_validate({"path": str(folder), "kind": teaching.kind, "untested": True})
     labels = list(teaching.task.label_values) or None
     return Checkpoint(load_model(recipe, labels), load_tokenizer(recipe), teaching)
 

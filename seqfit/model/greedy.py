@@ -28,6 +28,7 @@ from torch import nn
 from transformers import EncoderDecoderCache, GenerationConfig, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 
+from seqfit.model.families import Start
 from seqfit.model.head import find_head
 
 Places = npt.NDArray[np.int64]
@@ -35,12 +36,13 @@ Places = npt.NDArray[np.int64]
 LOOK_EVERY = {"cpu": 1}  # steps between two looks at which rows have ended
 LOOK_EVERY_ELSEWHERE = 4  # each look waits for the device
 DROPPED_SHARE = 8  # rows leave when they are one in so many: fewer are not worth the call
+NOT_FORCED = -1  # in place of a token id
 FIRST_CAPACITY = 16  # tokens that the self-attention's cache has room for at first
 
 _HONOURED = {
     *("max_new_tokens", "max_length", "num_beams", "do_sample", "use_cache"),
     *("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"),
-    *("forced_bos_token_id", "forced_eos_token_id"),
+    *("forced_bos_token_id", "forced_eos_token_id", "bad_words_ids"),
 }
 _WITHOUT_EFFECT = {  # on the tokens of a greedy search
     *("temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff"),
@@ -67,6 +69,7 @@ class GreedyRule:
     max_new_tokens: int
     first_id: int | None = None  # forced
     last_id: int | None = None  # forced where an answer would be longer than max_new_tokens
+    banned_ids: tuple[int, ...] = ()  # never written: Marian's padding
 
     @classmethod
     def of(cls, config: GenerationConfig) -> GreedyRule:
@@ -81,6 +84,7 @@ class GreedyRule:
             max_new_tokens=config.max_new_tokens,
             first_id=config.forced_bos_token_id,
             last_id=config.forced_eos_token_id,
+            banned_ids=tuple(word[0] for word in config.bad_words_ids or () if word[0] not in end_ids),
         )
 
 
@@ -129,14 +133,22 @@ def explain_why_not(model: PreTrainedModel, config: GenerationConfig) -> str | N
         return "its generation config has no decoder_start_token_id"
     if not isinstance(config.forced_eos_token_id, int | None):
         return "its generation config has several forced_eos_token_id"
+    if any(len(word) > 1 for word in config.bad_words_ids or ()):
+        return "its generation config has bad_words_ids of several tokens"
     unusual = [name for name, value in config.to_dict().items() if _is_unusual(name, value)]
     return f"its generation config sets {', '.join(unusual)}" if unusual else None
 
 
 def decode_greedily(
-    model: PreTrainedModel, sources: Sources, rule: GreedyRule, lengths: Sequence[int] | None = None
+    model: PreTrainedModel,
+    sources: Sources,
+    rule: GreedyRule,
+    lengths: Sequence[int] | None = None,
+    starts: Sequence[Start] | None = None,
 ) -> torch.Tensor:
     """Token ids [B, T], start token included, padded behind each row's end. The sources are used up.
+
+    `starts`: rows that start in ways of their own, instead of the rule's, because their languages differ.
 
     With `lengths`, an answer has so many tokens: its end is not chosen before, and forced then. This makes the work of
     two ways of decoding comparable, whatever the model has learnt.
@@ -144,9 +156,9 @@ def decode_greedily(
     decoder, head = model.get_decoder(), find_head(model)
     assert head is not None  # explain_why_not was asked
     device = head.weight_VD.device
-    writing = _Writing(sources, rule, lengths, device)
+    writing = _Writing(sources, rule, lengths, starts, device)
     ids_BT = torch.full((len(sources.lengths), rule.max_new_tokens + 1), rule.pad_id, device=device)
-    ids_BT[:, 0] = rule.start_id
+    ids_BT[:, 0] = writing.tokens_B
     look_every = LOOK_EVERY.get(device.type, LOOK_EVERY_ELSEWHERE)
     all_ended: list[torch.Tensor] = []
     with _quick_attention(decoder, device):
@@ -163,14 +175,24 @@ def decode_greedily(
 class _Writing:
     """The rows whose answers are being written, in any order, and what the decoder remembers of them."""
 
-    def __init__(self, sources: Sources, rule: GreedyRule, lengths: Sequence[int] | None, device: torch.device) -> None:
+    def __init__(
+        self,
+        sources: Sources,
+        rule: GreedyRule,
+        lengths: Sequence[int] | None,
+        starts: Sequence[Start] | None,
+        device: torch.device,
+    ) -> None:
         rows = len(sources.lengths)
+        starts = starts or [Start(rule.start_id, rule.first_id)] * rows
         self.rows_B = torch.arange(rows, device=device)
-        self.tokens_B = torch.full((rows,), rule.start_id, device=device)
+        self.tokens_B = torch.tensor([start.start_id for start in starts], device=device)
+        self._first_B = find_first_ids(starts, device)
         self.ended_B = torch.zeros(rows, dtype=torch.bool, device=device)
         self._lengths_B = None if lengths is None else torch.tensor(lengths, device=device)
         self._rule = rule
         self._ends = torch.tensor(rule.end_ids, dtype=torch.long, device=device)
+        self._banned = torch.tensor(rule.banned_ids, dtype=torch.long, device=device)
         self._source_lengths = np.array(sources.lengths)
         self._self_layers = [RowLayer() for _ in sources.layers]
         self._cross_layers = [RowLayer.of(keys, values) for keys, values in sources.layers]
@@ -195,11 +217,13 @@ class _Writing:
     def choose(self, logits_BV: torch.Tensor, step: int) -> torch.Tensor:
         """The next token of each row [B]; padding for those that have ended."""
         rule = self._rule
+        if rule.banned_ids:
+            logits_BV[:, self._banned] = -torch.inf
         if self._lengths_B is not None:
             logits_BV[:, self._ends] = -torch.inf
         tokens_B = logits_BV.argmax(-1)
-        if step == 1 and rule.first_id is not None:
-            tokens_B.fill_(rule.first_id)
+        if step == 1:  # no row has left yet
+            tokens_B = torch.where(self._first_B == NOT_FORCED, tokens_B, self._first_B)
         if step == rule.max_new_tokens and rule.last_id is not None:
             tokens_B.fill_(rule.last_id)
         if self._lengths_B is not None:
@@ -238,6 +262,11 @@ class _Writing:
             return None
         mask_BS = np.arange(padded)[None, :] < self._source_lengths[:, None]
         return torch.from_numpy(mask_BS).to(self.rows_B.device)
+
+
+def find_first_ids(starts: Sequence[Start], device: torch.device) -> torch.Tensor:
+    """The token that each row is made to write first [B], or NOT_FORCED."""
+    return torch.tensor([NOT_FORCED if start.first_id is None else start.first_id for start in starts], device=device)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ Knowing it, the loss can be computed in chunks from the decoder's states, and lo
 
     T5            logits = (states * d_model**-0.5) W     the scale belongs to the tied head
     v1.1, mT5     logits = states W
+    M2M100, NLLB  logits = states W
     BART          logits = states W + final_logits_bias
 """
 
@@ -16,8 +17,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-T5_TYPES = ("t5", "mt5", "umt5")
-BART_TYPES = ("bart", "mbart", "marian", "pegasus")
+from seqfit.model.families import HEAD_TYPES
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Head:
 
     linear: nn.Linear
     scale: float
-    bias_1V: torch.Tensor | None
+    owner: nn.Module  # of the bias, a buffer: moving a module to another device or type replaces its buffers
 
     @property
     def weight_VD(self) -> torch.Tensor:
@@ -36,7 +36,8 @@ class Head:
     @property
     def bias_V(self) -> torch.Tensor | None:
         """None where there is none, or where it is a buffer of zeros that was never set."""
-        return None if self.bias_1V is None else self.bias_1V[0]
+        bias_1V: torch.Tensor | None = getattr(self.owner, "final_logits_bias", None)
+        return None if bias_1V is None else bias_1V[0]
 
     def scaled(self, states: torch.Tensor) -> torch.Tensor:
         """The states as the matrix takes them."""
@@ -51,9 +52,9 @@ def find_head(model: PreTrainedModel) -> Head | None:
     """None for a model whose last layer is not known here: its own forward computes its logits."""
     kind = model.config.model_type
     linear: Any = getattr(model, "lm_head", None)
-    if not isinstance(linear, nn.Linear) or kind not in (*T5_TYPES, *BART_TYPES):
+    if not isinstance(linear, nn.Linear) or kind not in HEAD_TYPES:
         return None
-    return Head(linear, _scale(model), getattr(model, "final_logits_bias", None))
+    return Head(linear, _scale(model), model)
 
 
 def _scale(model: PreTrainedModel) -> float:

@@ -27,10 +27,11 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from seqfit.model.distance_bias import bias_by_distance
-from seqfit.model.head import BART_TYPES, T5_TYPES, find_head
+from seqfit.model.families import BART_TYPES, PACKED_TYPES, T5_TYPES
+from seqfit.model.head import find_head
 from seqfit.model.padded_attention import attend_padded
 from seqfit.model.segment_attention import attend_segments
-from seqfit.model.segments import Layout, Pairing
+from seqfit.model.segments import Layout, Pairing, is_blockwise
 
 NAME = "seqfit"  # of the attention function
 BERT_TYPES = {"bert": 0, "electra": 0, "roberta": 1, "xlm-roberta": 1, "camembert": 1}  # 1: positions after the pad id
@@ -121,7 +122,7 @@ class Ragged:
             if self._layout is None:
                 bias_1HQK: torch.Tensor = stock(*lengths, **settings)
                 return bias_1HQK
-            return bias_by_distance(module, find_pairing(module, self._layout).longest)
+            return bias_by_distance(module, find_pairing(module, self._layout).longest, settings.get("device"))
 
         return compute_bias
 
@@ -161,7 +162,7 @@ class Ragged:
 def explain_why_not(model: PreTrainedModel) -> str | None:
     """Why a model can't run packed rows; None if it can."""
     kind = model.config.model_type
-    known = (*T5_TYPES, *BART_TYPES) if model.config.is_encoder_decoder else tuple(BERT_TYPES)
+    known = PACKED_TYPES if model.config.is_encoder_decoder else tuple(BERT_TYPES)
     if kind not in known:
         return f"{kind} has no ragged path; those that have: {', '.join(known)}"
     if model.config.is_encoder_decoder and find_head(model) is None:
@@ -204,8 +205,8 @@ def _attend(
         return output
     q_NHK, k_NHK, v_NHK = (states_1HNK[0].transpose(0, 1) for states_1HNK in (query, key, value))
     pairing = find_pairing(module, layout)
-    longest = max(pairing.queries.longest, pairing.keys.longest)
-    attend = attend_segments if longest > layout.blockwise_above else attend_padded
+    blockwise = is_blockwise(pairing.queries.longest, pairing.keys.longest, layout.blockwise_above)
+    attend = attend_segments if blockwise else attend_padded
     output_NHK = attend(
         q_NHK,
         k_NHK,

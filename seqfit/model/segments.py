@@ -77,7 +77,7 @@ class Pairing:
         self.queries, self.keys = queries, keys
         self.causal = causal
         longest = queries.longest
-        self.rows = longest if longest <= WHOLE else BLOCK
+        self.rows = count_block_rows(longest)
         self.longest = -(-longest // self.rows) * self.rows  # in whole blocks: a band needs it so
         places = zip(queries.starts, queries.lengths, keys.starts, keys.lengths, strict=True)
         self.segments = [self._cut(*place) for place in places]
@@ -102,6 +102,16 @@ class Pairing:
             table_HR = torch.zeros(1, 2 * self.longest - 1, device=device) if bias_HR is None else bias_HR
             self._band = bias_HR, Band(table_HR, self.rows, causal=self.causal)
         return self._band[1]
+
+
+def count_block_rows(longest: int) -> int:
+    """Queries of a block, where the longest segment has so many."""
+    return longest if longest <= WHOLE else BLOCK
+
+
+def is_blockwise(longest_query: int, longest_key: int, blockwise_above: int) -> bool:
+    """Whether attention goes block by block through these segments, or pads them for torch's own kernel."""
+    return max(longest_query, longest_key) > blockwise_above
 
 
 class Layout:

@@ -147,6 +147,15 @@ def _find_special(tokenizer: PreTrainedTokenizerBase, pieces: list[str]) -> set[
     return sentinels | set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
 
 
+def is_trimmable(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether its words can be reduced to any use."""
+    try:
+        check_trimmable(tokenizer)
+    except ModelError:
+        return False
+    return True
+
+
 def check_trimmable(tokenizer: PreTrainedTokenizerBase) -> None:
     """An error that says why, where the tokenizer's words cannot be reduced, or not to any use."""
     name = type(tokenizer).__name__
@@ -155,6 +164,15 @@ def check_trimmable(tokenizer: PreTrainedTokenizerBase) -> None:
             complain(
                 f"the model reads bytes: its vocabulary has {len(tokenizer)} words",
                 "trimming so small a vocabulary saves nothing",
+                "Remove model.trim_vocabulary",
+            )
+        )
+    if hasattr(tokenizer, "set_tgt_lang_special_tokens") or hasattr(tokenizer, "spm_target"):
+        marks = "a vocabulary for each side" if hasattr(tokenizer, "spm_target") else "language codes"
+        raise ModelError(
+            complain(
+                f"the tokenizer is a {name}, with {marks}",
+                "trimming knows tokenizers that treat sources and targets alike, such as those of T5, mT5 and BART",
                 "Remove model.trim_vocabulary",
             )
         )

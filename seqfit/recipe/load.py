@@ -28,6 +28,7 @@ from seqfit.recipe.library import LIBRARY, library_names
 from seqfit.recipe.mistakes import Mistake, explain, report_mistakes, to_line
 from seqfit.recipe.overrides import apply_overrides, overridden_paths
 from seqfit.recipe.schema import Part, Recipe
+from seqfit.recipe.warm_up import FIELD, fit_warm_up
 from seqfit.recipe.yaml_text import read_yaml, write_yaml
 
 RUN_RECIPE = "recipe.yaml"  # what a run directory calls its recipe
@@ -52,12 +53,17 @@ class Reading:
     values: dict[str, Any]  # of all layers and overrides, without the fields that the schema does not know
     recipe: Recipe | None
     mistakes: list[str]
+    overridden: int  # of the mistakes, so many are an override's
+    notes: list[str]  # what was changed on the way, for whoever uses the recipe to be told
 
     def require(self, more: Sequence[Mistake] = ()) -> Recipe:
         """The recipe, or one RecipeError with the schema's mistakes and `more` that were found elsewhere."""
         lines = [*self.mistakes, *(_locate(mistake, self.layers, self.overrides) for mistake in more)]
         if lines or self.recipe is None:
-            raise RecipeError(report_mistakes(self.layers[-1].name, lines))
+            name, overridden = self.layers[-1].name, self.overridden + _count_overridden(more, self.overrides)
+            if overridden == len(lines):  # nothing is wrong with the file
+                raise RecipeError(report_mistakes(f"The overrides of {name}", lines, "have"))
+            raise RecipeError(report_mistakes(name, lines))
         return self.recipe
 
 
@@ -76,13 +82,15 @@ def read_recipe(where: Recipe | str | Path | Mapping[str, Any], overrides: Seque
     for layer in layers:
         merged = _merge(merged, _with_paths_beside(layer))
     values, wrong_overrides = apply_overrides(merged, overrides)
+    values, note = fit_warm_up(values, is_stated=_is_stated(FIELD, layers, overrides))
     recipe, mistakes = _validate(values)
     known = _without_unknown(values, mistakes)
     if known != values:  # an unknown field hides what its part as a whole gets wrong
         mistakes += [mistake for mistake in _validate(known)[1] if mistake not in mistakes]
     lines = [f"{layer.name}: {mistake}" for layer in layers for mistake in layer.mistakes] + wrong_overrides
     lines += [_locate(mistake, layers, overrides) for mistake in mistakes]
-    return Reading(layers, overrides, known, recipe, lines)
+    overridden = len(wrong_overrides) + _count_overridden(mistakes, overrides)
+    return Reading(layers, overrides, known, recipe, lines, overridden, [] if note is None else [note])
 
 
 def _validate(values: dict[str, Any]) -> tuple[Recipe | None, list[Mistake]]:
@@ -250,12 +258,27 @@ def _resolve_keys(part: dict[str, Any], key: str, folder: Path) -> dict[str, Any
 def _locate(mistake: Mistake, layers: Sequence[_Layer], overrides: Sequence[str]) -> str:
     """The mistake as a line; where it does not come from the recipe's own file, it says from where."""
     path, line = mistake[0], to_line(mistake)
-    if any(f"{join_path(path)}.".startswith(f"{dotted}.") for dotted in overridden_paths(overrides)):
+    if _is_overridden(mistake, overrides):
         return line
     for layer in reversed(layers):
         if _has(layer.values, path):
             return line if layer is layers[-1] else f"{line} (in {layer.name})"
     return line
+
+
+def _is_stated(field: str, layers: Sequence[_Layer], overrides: Sequence[str]) -> bool:
+    """Whether the user's own file or an override says it, and not a file that is extended nor a library recipe."""
+    own = layers[-1]
+    in_file = own.folder != LIBRARY and _has(own.values, field.split("."))
+    return in_file or any(f"{field}.".startswith(f"{dotted}.") for dotted in overridden_paths(overrides))
+
+
+def _is_overridden(mistake: Mistake, overrides: Sequence[str]) -> bool:
+    return any(f"{join_path(mistake[0])}.".startswith(f"{dotted}.") for dotted in overridden_paths(overrides))
+
+
+def _count_overridden(mistakes: Sequence[Mistake], overrides: Sequence[str]) -> int:
+    return sum(_is_overridden(mistake, overrides) for mistake in mistakes)
 
 
 def _has(values: Any, path: Sequence[Key]) -> bool:

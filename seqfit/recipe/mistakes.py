@@ -39,10 +39,10 @@ def to_line(mistake: Mistake) -> str:
     return f"{join_path(path)}: {sentence}" if path else sentence
 
 
-def report_mistakes(name: str, lines: Sequence[str]) -> str:
+def report_mistakes(name: str, lines: Sequence[str], verb: str = "has") -> str:
     """One message that counts the mistakes and lists them."""
     count = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
-    return "\n".join([f"{name} has {count}:", *(f"  {line}" for line in lines)])
+    return "\n".join([f"{name} {verb} {count}:", *(f"  {line}" for line in lines)])
 
 
 def _field_path(location: Path, values: Any, schema: type[Part]) -> Path | None:

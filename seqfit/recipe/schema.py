@@ -57,9 +57,15 @@ class ModelRecipe(Part):
         "pretrained", description="random starts from the model's config alone, without its weights."
     )
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = Field(
-        None, description="Dropout rate; default: what the model's config says."
+        None,
+        description="Dropout rate; default: what the model's config says. 0 also keeps all layers where the config "
+        "drops some (layerdrop).",
     )
-
+    untested: bool = Field(
+        False,
+        description="Train an encoder-decoder of a type that seqfit is not tested with, padded and as transformers "
+        "runs it.",
+    )
     lora: LoraRecipe | None = Field(None, description="Train low-rank adapters instead of the weights.")
     freeze: list[Literal["embeddings", "encoder"]] = Field(
         default_factory=list, description="Parts whose weights stay as they are."
@@ -109,6 +115,15 @@ class TaskRecipe(Part):
     )
     no_answer: str = Field("unanswerable", description="qa: the target where a question has no answer.")
     language: str = Field("en", description="Language of the answers; decides normalisation (en, es) in scoring.")
+    source_language: str | None = Field(
+        None,
+        description="NLLB, M2M100, mBART, PLBart: the tokenizer's code of the sources' language, such as eng_Latn, or "
+        "the column that holds it in each row, '{lang}'.",
+    )
+    target_language: str | None = Field(
+        None,
+        description="The same of the targets' language; generated text begins with it as the model means it.",
+    )
     max_source_tokens: Annotated[int, Field(ge=1)] | None = Field(
         None, description="Longer sources are cut; default: not cut (T5 has no fixed positions)."
     )

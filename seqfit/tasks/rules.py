@@ -17,7 +17,7 @@ from seqfit.recipe.mistakes import Mistake
 from seqfit.recipe.schema import TaskRecipe
 from seqfit.tasks.template import columns_of
 
-_TEMPLATES = ("source", "target", "references")
+_TEMPLATES = ("source", "target", "references", "source_language", "target_language")
 
 
 def fold_word(text: str) -> str:

@@ -55,9 +55,18 @@ class Task:
             raise _empty("source", self.recipe.source, row_id)
         return self.recipe.prefix + text
 
+    def languages_of(self, row: Row) -> tuple[str | None, str | None]:
+        """The codes of the source's and the target's language, None where the task names none."""
+        given = (self.recipe.source_language, self.recipe.target_language)
+        source, target = (None if code is None else render_template(code, row).strip() for code in given)
+        return source, target
+
     def source_columns(self) -> tuple[str, ...]:
-        """Every column that a source template names, optional ones included."""
-        return tuple(dict.fromkeys(path for template in _listed(self.recipe.source) for path in columns_of(template)))
+        """Every column that a question has: those that a source template names, optional ones included, and those of
+        its languages."""
+        languages = filter(None, (self.recipe.source_language, self.recipe.target_language))
+        templates = [*_listed(self.recipe.source), *languages]
+        return tuple(dict.fromkeys(path for template in templates for path in columns_of(template)))
 
     def check_columns(self, columns: Collection[str]) -> None:
         """Raise DataError where an optional column is in no row: `[[ ]]` would leave it out without a word.

@@ -12,11 +12,12 @@ from tests.agreement.many_ranks import run_rank
 from tests.processes import run_forks
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize(("size", "names"), [(2, ("t5", "mt5", "umt5", "bert")), (4, ("t5", "bert"))])
 def test_several_processes_leave_the_weights_of_one(
-    size: int, tiny_model: Callable[[str], Path], tmp_path: Path
+    size: int, names: tuple[str, ...], tiny_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    models = [str(tiny_model(name)) for name in ("t5", "mt5", "umt5", "bert")]
+    """Untied heads are cut over two; that four stages of them are as one is in test_pipeline.py."""
+    models = [str(tiny_model(name)) for name in names]
     calls = [(str(tmp_path / "meeting"), rank, size, models) for rank in range(size)]
     ended = run_forks(run_rank, calls, [os.environ] * size, tmp_path, timeout_seconds=400)
     assert [code for code, _ in ended] == [0] * size, ended

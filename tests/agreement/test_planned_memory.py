@@ -1,6 +1,7 @@
 """Predicted equals measured: the peak of allocated bytes of a step on fake tensors, and of the same step for real.
 
-Tolerance: 1% of the measured peak. What differs are scalars and, in bf16, workspaces of the CPU's kernels.
+Tolerance: 1% of the measured peak. What differs are scalars and, in bf16, workspaces of the CPU's kernels. A processor
+without bf16 instructions has a rule of its own: with ONEDNN_MAX_CPU_ISA=AVX512_CORE any processor with AVX-512 is one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from transformers import (
 )
 
 from seqfit.model.build import Outline
+from seqfit.plan.device_rules import rules_for
 from seqfit.plan.fake_step import FakeStep, Subject
 from seqfit.plan.measured import build_real_step, draw_batch, measure_peak_bytes
 from seqfit.plan.shape import Shape
@@ -68,6 +70,7 @@ def test_a_steps_peak_is_the_one_that_was_planned(
         TrainRecipe.model_validate({"optimizer": {"name": optimizer}}),
         Strategy.model_validate(strategy),
         precision,
+        rules_for("cpu"),
     )
     packed = subject.strategy.batching == "ragged"
     shapes = [Shape(SOURCES, None if kind == "classifier" else TARGETS, packed)] * micro_batches

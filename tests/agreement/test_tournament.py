@@ -34,7 +34,7 @@ def comparison(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempP
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SEQFIT_CACHE", str(folder / "cache"))
         patch.setattr("seqfit.compare.tournament.predict_entrants", lambda matrix, say: [])
-        options = {"strategies": "vanilla,fp16,accumulate,recompute", "repeats": 1, "steps": STEPS, "warm_up": 1}
+        options = {"strategies": "vanilla,fp16,accumulate", "repeats": 1, "steps": STEPS, "warm_up": 1}
         return compare(recipe, out=folder / "c", devices=["cpu"], **options)
 
 
@@ -47,10 +47,11 @@ def standing_of(comparison: Comparison, name: str) -> Standing:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["accumulate", "recompute"])
-def test_a_lossless_entrant_has_the_losses_of_vanilla(name: str, comparison: Comparison) -> None:
+def test_a_lossless_entrant_has_the_losses_of_vanilla(comparison: Comparison) -> None:
+    """The others have them in one process: tests/train/test_strategies.py."""
     ours, theirs = (
-        {record["step"]: record["loss"] for record in run_of(comparison, each).steps()} for each in (name, "vanilla")
+        {record["step"]: record["loss"] for record in run_of(comparison, each).steps()}
+        for each in ("accumulate", "vanilla")
     )
     assert list(ours) == list(range(1, STEPS + 1))
     assert ours == pytest.approx(theirs, abs=TOLERANCE)
@@ -68,7 +69,7 @@ def test_vanilla_runs_the_whole_batch_at_once_and_accumulate_a_quarter(compariso
 
 @pytest.mark.slow
 def test_every_trial_is_scored_once_after_the_last_step(comparison: Comparison) -> None:
-    for name in ("vanilla", "accumulate", "recompute"):
+    for name in ("vanilla", "accumulate"):
         assert [record["step"] for record in run_of(comparison, name).evaluations()] == [STEPS]
 
 
@@ -76,4 +77,4 @@ def test_every_trial_is_scored_once_after_the_last_step(comparison: Comparison) 
 def test_the_checklist_holds_and_fp16_is_impossible_on_a_cpu(comparison: Comparison) -> None:
     assert [check for check in comparison.checks if not check.same] == []
     assert standing_of(comparison, "fp16").state == "impossible"
-    assert {standing_of(comparison, name).state for name in ("vanilla", "accumulate", "recompute")} == {"finished"}
+    assert {standing_of(comparison, name).state for name in ("vanilla", "accumulate")} == {"finished"}

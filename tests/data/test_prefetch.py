@@ -57,9 +57,9 @@ def test_so_many_are_prepared_ahead_and_no_more(ahead: int) -> None:
     source = Source(20)
     with contextlib.closing(run_ahead(source, ahead)) as items:
         assert next(items) == 1
-        assert source.reached[1 + ahead].wait(timeout=10)
+        assert source.reached[1 + ahead].wait(timeout=240)
         assert next(items) == 2
-        assert source.reached[2 + ahead].wait(timeout=10)
+        assert source.reached[2 + ahead].wait(timeout=240)
         assert not source.reached[3 + ahead].wait(timeout=0.05)
     assert source.asked == 2 + ahead
 
@@ -115,7 +115,7 @@ def test_only_the_item_in_work_is_waited_for_at_the_end(monkeypatch: pytest.Monk
         for number in (1, 2, 3, 4):
             asked.append(number)
             if number == 2:
-                all_cancelled.wait(timeout=5)
+                all_cancelled.wait(timeout=240)
             yield number
 
     monkeypatch.setattr(Future, "cancel", note)

@@ -33,7 +33,7 @@ def test_a_control_character_has_a_name() -> None:
 def test_t5_loses_spanish_letters_braces_and_line_breaks(shared_tokenizers: Path) -> None:
     transformers = pytest.importorskip("transformers")
     count = LossCount(transformers.AutoTokenizer.from_pretrained(shared_tokenizers / "t5"))
-    count.add(["¿Año? {x}\n", "plain text"])
+    count.add([("¿Año? {x}\n", ""), ("plain", "text")])
     found = count.summarise()
     assert {entry.character for entry in found.lost} == set("¿ñ{}\n")
     assert all(entry.row_share == 0.5 for entry in found.lost)

@@ -52,6 +52,14 @@ def test_a_missing_file_lists_what_the_folder_has(tmp_path: Path) -> None:
         require_file(tmp_path / "trian.jsonl")
 
 
+def test_the_name_that_was_meant_is_looked_for_beyond_the_listing(tmp_path: Path) -> None:
+    for number in range(30):
+        (tmp_path / f"a{number:02}.jsonl").touch()
+    (tmp_path / "zebra-validation.jsonl").touch()
+    with pytest.raises(DataError, match=r"and 11 more\..*Did you mean 'zebra-validation\.jsonl'\?"):
+        require_file(tmp_path / "zebra-valdation.jsonl")
+
+
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="Neither does its folder"):
         require_file(tmp_path / "no" / "train.jsonl")

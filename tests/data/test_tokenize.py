@@ -60,17 +60,20 @@ def _recipe(data: Any, task: dict[str, Any] | None = None, **fields: Any) -> Rec
 def count_texts(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """How many texts have been tokenized since the last call."""
     counted = [0]
-    real = Encoder.encode
 
-    def encode(self: Encoder, texts: list[str]) -> list[list[int]]:
-        counted[0] += len(texts)
-        return real(self, texts)
+    def count_in(real: Callable[..., list[list[int]]]) -> Callable[..., list[list[int]]]:
+        def encode(self: Encoder, texts: list[str], languages: Any = None) -> list[list[int]]:
+            counted[0] += len(texts)
+            return real(self, texts, languages)
+
+        return encode
 
     def take() -> int:
         count, counted[0] = counted[0], 0
         return count
 
-    monkeypatch.setattr(Encoder, "encode", encode)
+    monkeypatch.setattr(Encoder, "encode", count_in(Encoder.encode))
+    monkeypatch.setattr(Encoder, "encode_targets", count_in(Encoder.encode_targets))
     return take
 
 

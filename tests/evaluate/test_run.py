@@ -14,6 +14,9 @@ from seqfit.errors import DataError, ModelError, RecipeError, RunError
 
 Row = dict[str, Any]
 
+# What is evaluated may be trained without them.
+pytestmark = pytest.mark.usefixtures("no_prediction", "no_telemetry")
+
 
 def write_rows(path: Path, rows: int, seed: int) -> None:
     draw = random.Random(seed)

@@ -214,8 +214,12 @@ def test_a_folder_that_is_missing_is_an_error_and_never_taken_for_a_hub_name(loa
 
 @pytest.mark.parametrize("load", [load_model, load_tokenizer])
 def test_a_hub_name_that_cannot_be_reached_is_an_error_in_three_parts(load: Any) -> None:
-    with pytest.raises(ModelError, match=r"model.name is 'nobody/no-such-model', and its (config|tokenizer) does not"):
+    with pytest.raises(
+        ModelError, match=r"model.name is 'nobody/no-such-model', and its (config|tokenizer) does not"
+    ) as e:
         load(ModelRecipe(name="nobody/no-such-model"))
+    assert "Set model.path (or --model) to a folder" in str(e.value)
+    assert "model.tokenizer" not in str(e.value)
 
 
 def test_a_folder_without_config_names_what_is_missing(tmp_path: Path) -> None:

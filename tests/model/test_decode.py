@@ -19,6 +19,7 @@ from seqfit.model.decode import (
     read_targets,
     score_targets,
 )
+from seqfit.model.families import Start
 from seqfit.model.greedy import GreedyRule
 from seqfit.model.head import find_head
 from seqfit.model.loss import LossModel, LossRule
@@ -129,10 +130,17 @@ def test_a_row_is_answered_by_its_target_where_the_search_would_write_just_that(
 
 def test_a_row_that_a_forced_token_could_change_is_not_answered_by_its_target() -> None:
     short, long = torch.tensor([[7, 1]]), torch.tensor([[7, 9, 1]])
-    assert not find_answered(short, short, replace(RULE, first_id=7)).any()
+    assert not find_answered(short, short, replace(RULE, first_id=8)).any()
     assert find_answered(short, short, replace(RULE, last_id=2)).all()
     assert find_answered(long, long, RULE).all()
     assert not find_answered(long, long, replace(RULE, last_id=2)).any()
+
+
+def test_a_forced_first_token_that_is_the_targets_need_not_be_the_likeliest() -> None:
+    likeliest, labels = torch.tensor([[5, 1], [5, 1], [5, 4]]), torch.tensor([[7, 1], [8, 1], [7, 1]])
+    assert find_answered(likeliest, labels, replace(RULE, first_id=7)).tolist() == [True, False, False]
+    starts = [Start(0, 7), Start(0, 8), Start(0, None)]
+    assert find_answered(likeliest, labels, RULE, starts).tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize("beams", [1, 4])

@@ -151,6 +151,17 @@ def test_forced_first_and_last_tokens_are_those_of_stock_generate(
     assert torch.equal(decode(model, max_new_tokens=6), stock(model, max_new_tokens=6))
 
 
+def test_a_token_that_is_never_written_is_left_out_as_stock_generate_does(load: Callable[[str], Any]) -> None:
+    model = load("bart")
+    model.generation_config.eos_token_id = 1
+    before = decode(model)
+    (banned,) = before[:, 1:].flatten().mode().values[None].tolist()
+    model.generation_config.bad_words_ids = [[banned], [1]]  # an end token alone is no bad word
+    ours = decode(model)
+    assert banned not in ours[:, 1:].masked_fill(ours[:, 1:] == 0, -1)
+    assert torch.equal(ours, stock(model))
+
+
 @pytest.mark.parametrize("name", ["t5", "bart"])
 def test_a_model_that_also_runs_packed_rows_decodes_the_same(load: Callable[[str], Any], name: str) -> None:
     model = load(name)
@@ -191,7 +202,7 @@ def test_the_source_is_cut_when_its_longest_rows_have_ended(load: Callable[[str]
         {"no_repeat_ngram_size": 3},
         {"min_new_tokens": 4},
         {"min_length": 5},
-        {"bad_words_ids": [[7]]},
+        {"bad_words_ids": [[7], [8, 9]]},
         {"suppress_tokens": [7]},
         {"begin_suppress_tokens": [7]},
         {"sequence_bias": {(7,): 1.0}},

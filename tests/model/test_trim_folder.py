@@ -13,11 +13,11 @@ from seqfit.recipe.schema import ModelRecipe
 
 
 def test_an_encoder_is_loaded_with_the_head_that_it_has(
-    tiny_model: Callable[[str], Path], small_models: dict[str, Path]
+    tiny_model: Callable[[str], Path], small_model: Callable[[str], Path]
 ) -> None:
     bare = load_whole(ModelRecipe(path=str(tiny_model("bert"))))
     assert type(bare).__name__ == "BertModel"
-    assert type(load_whole(ModelRecipe(path=str(small_models["bert"])))).__name__ == "BertForSequenceClassification"
+    assert type(load_whole(ModelRecipe(path=str(small_model("bert"))))).__name__ == "BertForSequenceClassification"
 
 
 def test_a_folder_is_written_whole_and_leaves_no_draft(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:

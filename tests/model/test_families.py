@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, T5Config, T5ForConditionalGeneration
+
+import seqfit
+from seqfit.errors import ModelError
+from seqfit.model.build import explain_untested, load_model, load_outline, load_tokenizer, quiet
+from seqfit.model.families import REFUSED
+from seqfit.model.vocabulary import check_trimmable
+from seqfit.recipe.schema import ModelRecipe
+from seqfit.report.header import show_gaps, show_header
+from seqfit.report.subject import read_subject
+from tests.tiny_families import SOURCES, TARGETS
+
+
+@pytest.mark.parametrize("model_type", REFUSED)
+def test_a_type_that_is_not_trained_is_refused_by_name_whatever_the_recipe_says(
+    model_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Config(T5Config):  # type: ignore[misc]
+        pass
+
+    Config.model_type = model_type
+    monkeypatch.setattr("seqfit.model.build._load_config", lambda model: (Config(), {}))
+    with pytest.raises(ModelError, match=rf"'m' is a {model_type} model: .*\. It is not trained\. Take .* model"):
+        load_outline(ModelRecipe(path="m", untested=True))
+
+
+class OwnConfig(T5Config):  # type: ignore[misc]
+    model_type = "own-t5"
+
+
+class OwnModel(T5ForConditionalGeneration):  # type: ignore[misc]
+    config_class = OwnConfig
+
+
+@pytest.fixture
+def own_type(tiny_model: Callable[[str], Path], tmp_path: Path) -> Iterator[Path]:
+    """A folder of a type that no test compares with transformers."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
+
+    AutoConfig.register("own-t5", OwnConfig)
+    AutoModelForSeq2SeqLM.register(OwnConfig, OwnModel)
+    folder = shutil.copytree(tiny_model("t5"), tmp_path / "own")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "own-t5", "architectures": ["OwnModel"]}))
+    yield folder
+    CONFIG_MAPPING._extra_content.pop("own-t5")
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING._extra_content.pop(OwnConfig)
+
+
+def test_a_type_that_is_not_tested_needs_consent(own_type: Path) -> None:
+    with pytest.raises(
+        ModelError, match=r"is a own-t5 model, a type .* not tested with\. .*bart.*Set model\.untested=t"
+    ):
+        load_model(ModelRecipe(path=str(own_type)))
+    assert type(load_model(ModelRecipe(path=str(own_type), untested=True))) is OwnModel
+    assert explain_untested(ModelRecipe(path="m"), "t5") is None
+
+
+def test_with_consent_it_trains_padded_and_its_page_says_so(own_type: Path, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a,b\n" + "".join(f"w{n} w{n + 1},w{n}\n" for n in range(3, 43)), "utf-8")
+    recipe = {
+        "model": {"path": str(own_type), "untested": True},
+        "task": {"name": "qa", "source": "{a}", "target": "{b}"},
+        "data": {"path": str(tmp_path / "rows.csv")},
+        "train": {"steps": 1, "batch_examples": 8},
+    }
+    with quiet():
+        run = seqfit.train(recipe, out=tmp_path / "run")
+        assert len(seqfit.predict(run, ["w3 w4"])) == 1
+    told = {event["kind"]: event["message"] for event in run.events()}
+    assert "own-t5 is a type that seqfit is not tested with" in told["untested"]
+    assert "own-t5" in told["fallback"] or "ragged" in told["fallback"]
+    subject = read_subject([tmp_path / "run"])
+    assert "untested model type" in str(show_header(subject))
+    assert "own-t5 is a type that seqfit is not tested with" in str(show_gaps(subject))
+
+
+def test_a_tested_types_page_says_nothing_of_it(run_of_t5: Any) -> None:
+    assert "untested" not in str(show_header(read_subject([run_of_t5])))
+
+
+@pytest.fixture
+def run_of_t5(tiny_model: Callable[[str], Path], tmp_path: Path) -> Path:
+    (tmp_path / "rows.csv").write_text("a,b\n" + "".join(f"w{n} w{n + 1},w{n}\n" for n in range(3, 43)), "utf-8")
+    recipe = {
+        "model": {"path": str(tiny_model("t5"))},
+        "task": {"name": "qa", "source": "{a}", "target": "{b}"},
+        "data": {"path": str(tmp_path / "rows.csv")},
+        "train": {"steps": 1, "batch_examples": 8},
+    }
+    return seqfit.train(recipe, out=tmp_path / "run").path
+
+
+@pytest.mark.parametrize("missing", ["source.spm", "target.spm"])
+def test_a_marian_folder_without_one_side_is_told_which(
+    tiny_family: Callable[[str], Path], tmp_path: Path, missing: str
+) -> None:
+    folder = shutil.copytree(tiny_family("marian"), tmp_path / "marian")
+    (folder / missing).unlink()
+    with pytest.raises(
+        ModelError, match=rf"does not load \(.*\)\. .*The folder lacks {missing}, the SentencePiece model"
+    ):
+        load_tokenizer(ModelRecipe(path=str(folder)))
+
+
+@pytest.mark.parametrize(("name", "reason"), [("marian", "each side"), ("nllb", "codes"), ("mbart", "codes")])
+def test_a_vocabulary_of_two_sides_or_with_codes_is_not_trimmed(
+    tiny_family: Callable[[str], Path], name: str, reason: str
+) -> None:
+    tokenizer = load_tokenizer(ModelRecipe(path=str(tiny_family(name))))
+    with pytest.raises(ModelError, match=rf"the tokenizer is a .*{reason}\. .*Remove model\.trim_vocabulary"):
+        check_trimmable(tokenizer)
+
+
+def test_a_checkpoint_generates_in_its_language_with_plain_transformers(
+    tiny_family: Callable[[str], Path], tmp_path: Path
+) -> None:
+    rows = "a,b\n" + "".join(f"{a},{b}\n" for a, b in zip(SOURCES[:30], TARGETS[:30], strict=True))
+    (tmp_path / "rows.csv").write_text(rows, "utf-8")
+    for name, codes, field in (
+        ("nllb", ("eng_Latn", "fra_Latn"), "forced_bos_token_id"),
+        ("mbart", ("en_XX", "ro_RO"), "decoder_start_token_id"),
+    ):
+        recipe = {
+            "model": {"path": str(tiny_family(name))},
+            "task": {"name": "translate", "source": "{a}", "target": "{b}"}
+            | dict(zip(("source_language", "target_language"), codes, strict=True)),
+            "data": {"path": str(tmp_path / "rows.csv")},
+            "train": {"steps": 1, "batch_examples": 8},
+        }
+        with quiet():
+            run = seqfit.train(recipe, out=tmp_path / name)
+            model = AutoModelForSeq2SeqLM.from_pretrained(run.checkpoint)
+            tokenizer: Any = load_tokenizer(ModelRecipe(path=str(run.checkpoint)))
+        assert (tokenizer.src_lang, tokenizer.tgt_lang) == codes
+        assert getattr(model.generation_config, field) == tokenizer.convert_tokens_to_ids(codes[1])
+        taught = json.loads((run.checkpoint / "seqfit.json").read_text("utf-8"))["task"]
+        assert (taught["source_language"], taught["target_language"]) == codes
+
+
+def test_an_evaluation_may_ask_for_another_language(tiny_family: Callable[[str], Path], tmp_path: Path) -> None:
+    rows = "a,b\n" + "".join(f"{a},{b}\n" for a, b in zip(SOURCES[:30], TARGETS[:30], strict=True))
+    (tmp_path / "rows.csv").write_text(rows, "utf-8")
+    recipe = {
+        "model": {"path": str(tiny_family("mbart-50"))},
+        "task": {"name": "translate", "source": "{a}", "target": "{b}"}
+        | {"source_language": "en_XX", "target_language": "ro_RO"},
+        "data": {"path": str(tmp_path / "rows.csv")},
+        "train": {"steps": 1, "batch_examples": 8},
+    }
+    with quiet():
+        run = seqfit.train(recipe, out=tmp_path / "run")
+        romanian, french = (
+            [row["prediction"] for row in seqfit.evaluate(run, overrides=overrides)["predictions"]]
+            for overrides in ((), ("task.target_language=fr_XX",))
+        )
+    assert romanian != french
