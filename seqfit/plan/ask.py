@@ -13,6 +13,7 @@ from seqfit.data.tokenize import PreparedData, prepare_data
 from seqfit.errors import PlanError, complain
 from seqfit.model.build import load_outline, load_position_limit, load_tokenizer
 from seqfit.model.trimmed_weights import choose_vocabulary
+from seqfit.model.vocabulary import check_trimmable, is_trimmable
 from seqfit.plan.anatomy import Anatomy, explain_tape
 from seqfit.plan.answer import Answer, Explained, Way
 from seqfit.plan.memory import Memory
@@ -73,8 +74,10 @@ def build_question(
         tokenizer = load_tokenizer(recipe.model)
         limit = load_position_limit(recipe.model)
         data = prepare_data(recipe, tokenizer, ("train",), position_limit=limit, progress=progress)
-        if trims:
-            counts, mode = count_words(data, len(tokenizer)), recipe.model.trim_vocabulary
+        mode = recipe.model.trim_vocabulary
+        if trims and (mode is not None or is_trimmable(tokenizer)):
+            check_trimmable(tokenizer)
+            counts = count_words(data, len(tokenizer))
             words = len(choose_vocabulary(recipe.model, tokenizer, counts, "data" if mode is None else mode)[0])
     if recipe.model.trim_vocabulary is not None and words is not None:
         outline.config.vocab_size = words

@@ -39,6 +39,7 @@ from seqfit.strategy.schema import Strategy
 _REPEATS = 5
 _FEATURES = ("product", "batched product", "other", "update", "calls")
 _MODEL = ModelRecipe(path="calibration", weights="random")
+_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def calibrate(progress: Progress = lambda *_: None) -> tuple[str, Rates]:
         features.append(_trace_trial(trial, device))
         seconds.append(_time_trial(trial, device))
     progress("calibrating", len(_TRIALS), len(_TRIALS))
-    rates = fit_rates(np.array(features), np.array(seconds))
+    rates = fit_rates(np.array(features), np.array(seconds), device)
     name, threads = "cpu", torch.get_num_threads()
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
@@ -99,13 +100,15 @@ def calibrate(progress: Progress = lambda *_: None) -> tuple[str, Rates]:
     )
 
 
-def fit_rates(features: npt.NDArray[np.float64], seconds: npt.NDArray[np.float64]) -> Rates:
-    """From [trial, feature] and [trial]; errors count in proportion to the seconds."""
-    fastest = 1 / _product_rate()  # nothing is faster than a large product
+def fit_rates(
+    features: npt.NDArray[np.float64], seconds: npt.NDArray[np.float64], device: torch.device = _CPU
+) -> Rates:
+    """From [trial, feature] and [trial], timed on the device; errors count in proportion to the seconds."""
+    fastest = 1 / _product_rate(device)  # nothing is faster than a large product
     least = np.array([fastest, fastest, 1e-14, 1e-14, 0.0])
     solution = _solve_from(least, features / seconds[:, None], np.ones_like(seconds))
     product, batched, other, update, call = solution.tolist()
-    half = _half_speed()
+    half = _half_speed(device)
     return Rates(
         source="fitted",
         flops_per_second={
@@ -124,10 +127,10 @@ def fit_rates(features: npt.NDArray[np.float64], seconds: npt.NDArray[np.float64
 @cache
 def probe_rates() -> Rates:
     """A glance at this CPU instead of a calibration: one matrix product and one copy, a third of a second."""
-    product = _product_rate()
+    product = _product_rate(_CPU)
     block = torch.zeros(2**22)
-    traffic = _best_rate(lambda: block.clone(), 2 * block.numel() * 4)
-    half = _half_speed()
+    traffic = _best_rate(lambda: block.clone(), 2 * block.numel() * 4, _CPU)
+    half = _half_speed(_CPU)
     return Rates(
         source="a glance at this CPU; `seqfit plan --calibrate` measures it",
         flops_per_second={
@@ -142,29 +145,51 @@ def probe_rates() -> Rates:
     )
 
 
-def _best_rate(run: Callable[[], torch.Tensor], work: float) -> float:
+def _best_rate(run: Callable[[], torch.Tensor], work: float, device: torch.device) -> float:
     run()
-    best = float("inf")
-    for _ in range(8):
+    return work / min(_time_once(run, device) for _ in range(8))
+
+
+def _time_once(run: Callable[[], torch.Tensor], device: torch.device) -> float:
+    """Seconds; on a GPU between two events of its stream, since the host only launches the kernel."""
+    if device.type != "cuda":
         started = time.perf_counter()
         run()
-        best = min(best, time.perf_counter() - started)
-    return work / best
+        return time.perf_counter() - started
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    run()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) / 1000
 
 
 @cache
-def _product_rate() -> float:
-    left, right = torch.randn(1024, 512), torch.randn(512, 2048)
-    return _best_rate(lambda: torch.mm(left, right), 2 * 1024 * 512 * 2048)
+def _product_rate(device: torch.device) -> float:
+    rows, inner, columns = _product_sizes(device)
+    left, right = torch.randn(rows, inner, device=device), torch.randn(inner, columns, device=device)
+    return _best_rate(lambda: torch.mm(left, right), 2 * rows * inner * columns, device)
 
 
 @cache
-def _half_speed() -> float:
-    """How much faster bf16 products are than fp32's; below 1 on a CPU without such units."""
-    left, right = torch.randn(1024, 512), torch.randn(512, 2048)  # small ones gain less
-    full = _best_rate(lambda: torch.mm(left, right), 1.0)
-    left16, right16 = left.bfloat16(), right.bfloat16()
-    return _best_rate(lambda: torch.mm(left16, right16), 1.0) / full
+def _half_speed(device: torch.device) -> float:
+    """How much faster products in 16 bits are than fp32's; below 1 on a CPU without such units."""
+    rows, inner, columns = _product_sizes(device)
+    left, right = torch.randn(rows, inner, device=device), torch.randn(inner, columns, device=device)
+    full = _best_rate(lambda: torch.mm(left, right), 1.0, device)
+    left16, right16 = left.to(_half_type(device)), right.to(_half_type(device))
+    return _best_rate(lambda: torch.mm(left16, right16), 1.0, device) / full
+
+
+def _product_sizes(device: torch.device) -> tuple[int, int, int]:
+    """Small ones gain less from 16 bits, and would leave most of a GPU idle."""
+    return (1024, 512, 2048) if device.type == "cpu" else (4096, 4096, 4096)
+
+
+def _half_type(device: torch.device) -> torch.dtype:
+    """What a run computes in: a GPU without bf16 in hardware has fp16."""
+    lacks_bf16 = device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.float16 if lacks_bf16 else torch.bfloat16
 
 
 def _subject(trial: _Trial, device: torch.device) -> Subject:

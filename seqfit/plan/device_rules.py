@@ -12,6 +12,9 @@ In: the name of a device's kind. Out: rules that a recorder applies while it wat
     bias_workspace_bytes      a linear layer with a bias goes through cuBLASLt, which takes a workspace for the call
     sorts_embedding_rows      the gradient of an embedding sorts its rows from 3,072 on
 
+    rule                      on a CPU
+    bf16_products_in_fp32     AVX-512 without bf16 instructions: oneDNN computes a bf16 product into an fp32 copy of it
+
 None of it needs a GPU: each rule is documented behaviour of torch's CUDA kernels (file and function beside the rule).
 """
 
@@ -27,6 +30,8 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
+from seqfit.step.precision import find_cpu_bf16
+
 
 @dataclass(frozen=True)
 class DeviceRules:
@@ -41,6 +46,7 @@ class DeviceRules:
     workspace_bytes: int = 0
     bias_workspace_bytes: int = 0
     sorts_embedding_rows: bool = False
+    bf16_products_in_fp32: bool = False
 
     def keeps_input(self, kernel: str) -> bool:
         """Whether a kernel's input lives as long as its output."""
@@ -56,8 +62,12 @@ class DeviceRules:
         """Memory that a kernel takes and gives back by itself; 0 where that depends on the shape, None where never.
 
         ATen/native/cuda/Embedding.cu: above 3,072 rows indices are sorted (two copies and their order, int64), and
-        sums of parts of equal rows are kept in fp32. ATen/cuda/CUDABlas.cpp: gemm_and_bias.
+        sums of parts of equal rows are kept in fp32. ATen/cuda/CUDABlas.cpp: gemm_and_bias. oneDNN's gemm-based matmul
+        accumulates a bf16 output in fp32; a batched product does so one matrix at a time, which is too little to count.
         """
+        if self.bf16_products_in_fp32 and kernel in ("mm", "addmm"):
+            left, right = arguments[-2:] if kernel == "mm" else arguments[1:3]
+            return left.shape[0] * right.shape[1] * 4 if left.dtype == torch.bfloat16 else None
         if kernel == "addmm":
             return self.bias_workspace_bytes or None
         if not self.sorts_embedding_rows or kernel != "embedding_dense_backward":
@@ -95,7 +105,7 @@ _HOPPER_WORKSPACE_BYTES = 32 * 2**20
 def rules_for(kind: str, *, compute_capability: float | None = None, torch_version: str | None = None) -> DeviceRules:
     """The rules of a CPU or a GPU, of its generation and of an older torch."""
     if kind == "cpu":
-        return CPU_RULES
+        return replace(CPU_RULES, bf16_products_in_fp32=True) if find_cpu_bf16() == "emulated" else CPU_RULES
     rules = GPU_RULES
     if compute_capability is not None and compute_capability >= 9:
         rules = replace(rules, workspace_bytes=_HOPPER_WORKSPACE_BYTES)

@@ -19,6 +19,7 @@ import numpy as np
 
 from seqfit.plan.step_model import StepModel
 from seqfit.plan.tape import STATE, Block, Tape
+from seqfit.plan.template import Template
 
 _BLOCK, _SCALE_BYTES = 256, 4  # weights that share a scale, and its size
 _LEAST_WEIGHTS = 4096  # bitsandbytes' default of min_8bit_size
@@ -30,12 +31,16 @@ def shrink_tape(tape: Tape) -> Tape:
 
 
 def shrink_model(model: StepModel) -> StepModel:
-    """The same for a function of the micro-batch. State does not depend on it, so its polynomials are constants."""
-    template = model.template
+    """The same for a function of the micro-batch."""
+    return model.changed(shrink_template)
+
+
+def shrink_template(template: Template) -> Template:
+    """State does not depend on the micro-batch, so its polynomials are constants."""
     shares = np.array([_state_bytes(block) / max(block.bytes, 1) for block in template.tape.blocks])
     shares[[block.category != STATE for block in template.tape.blocks]] = 1.0
     block_bytes = template.block_bytes * shares[:, None]
-    return replace(model, template=replace(template, tape=shrink_tape(template.tape), block_bytes=block_bytes))
+    return replace(template, tape=shrink_tape(template.tape), block_bytes=block_bytes)
 
 
 def _state_bytes(block: Block) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import gc
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -59,6 +59,14 @@ def build_hollow(subject: Subject) -> PreTrainedModel:
         model = build_model(subject.model.model_copy(update={"weights": "random"}), outline)
         choose_weights(model, subject.model, subject.strategy)
     return model
+
+
+def import_for_traces(outline: Outline) -> None:
+    """What a first trace imports, half of its time: the model's own code and what fake tensors need."""
+    with suppress(AttributeError, KeyError):  # a class of the model's own folder: it is imported when it is built
+        outline.auto._model_mapping[type(outline.config)]
+    with FakeTensorMode():
+        torch.ones(2).add_(1)
 
 
 class FakeStep:

@@ -12,13 +12,14 @@ Tokens are random, and padded batches have real padding, for masks of ones take 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity
 
 from seqfit.data.loader import GlobalBatch
 from seqfit.data.micro_batch import (
@@ -36,9 +37,15 @@ from seqfit.plan.shape import Shape, join_micro_batches
 from seqfit.step.build import BuiltStep, build_step, choose_weights
 from seqfit.step.precision import Precision
 from seqfit.step.step import StepOutcome, TrainStep
+from seqfit.step.torch_profiler import torch_profiler
 
 _FIRST_WORD, _LAST_WORD = 3, 99  # ids that every vocabulary has, behind padding and end
 _PADDING = Padding(pad_id=0, decoder_start_id=0)
+_RECORDED: dict[str, Any] = {"activities": [ProfilerActivity.CPU], "profile_memory": True}
+
+
+class NothingRecorded(Exception):
+    """A step without an allocation: torch was built without what tells of them."""
 
 
 def build_real_step(subject: Subject, device: torch.device = torch.device("cpu")) -> BuiltStep:  # noqa: B008, a value
@@ -61,14 +68,21 @@ def measure_peak_bytes(step: TrainStep, batch: GlobalBatch) -> int:
     return peak_bytes
 
 
-def run_measured(step: TrainStep, batch: GlobalBatch) -> tuple[StepOutcome, int]:
-    """One step, and the allocated bytes at its peak: what lasts, and the most that came on top of it."""
+def run_measured(
+    step: TrainStep, batch: GlobalBatch, make: Callable[[GlobalBatch], StepOutcome] | None = None
+) -> tuple[StepOutcome, int]:
+    """One step, and the allocated bytes at its peak: what lasts, and the most that came on top of it.
+
+    `make` makes the step, where somebody wants to know that it was made though it could not be measured.
+    """
     before_bytes = sum({tensor.untyped_storage()._cdata: _bytes(tensor) for tensor in _lasting(step, batch)}.values())
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-        outcome = step(batch)
-    recorded = profiled.profiler.kineto_results.events()
+    with torch_profiler("the measurement of a step's peak", **_RECORDED) as profiled:
+        outcome = (make or step)(batch)
+    results: Any = profiled.profiler
+    recorded = results.kineto_results.events()
     memory = sorted((event for event in recorded if event.name() == "[memory]"), key=lambda event: event.start_ns())
-    assert memory, "torch recorded no allocation"
+    if not memory:
+        raise NothingRecorded("torch's profiler recorded no allocation")
     return outcome, before_bytes + int(max(accumulate(event.nbytes() for event in memory)))
 
 

@@ -48,7 +48,7 @@ def measure_steps(
     context_bytes: int = 0,
     capacity_bytes: int | None = None,
 ) -> Memory:
-    """The peak over steps whose micro-batches have the shapes of these tapes (all of one template)."""
+    """The peak over steps whose micro-batches have the shapes of these tapes, of one model and strategy."""
     largest = max((tape for step in steps for tape in step), key=lambda tape: tape.peak_bytes)
     parts = sum_categories(largest.live_at_peak())
     if rules.kind == "cpu":
@@ -97,6 +97,7 @@ class _Sequence:
             if block.kernel == GIVEN and block.category in (WEIGHTS, STATE, GRADIENTS)
         }
         self._keys: dict[int, int] = {}  # block -> the key that it is live under
+        self._events = tape.events  # those that the numbers of blocks are of
         self._next_key = len(tape.blocks)
 
     def keep(self, category: str) -> Iterator[Allocate]:
@@ -106,7 +107,10 @@ class _Sequence:
                 yield Allocate(number, block.bytes)
 
     def play(self, tape: Tape, events: Sequence[int]) -> Iterator[Allocate | Free]:
-        """A part of a step, with the sizes of a tape."""
+        """A part of a step, with the sizes of a tape. Templates number alike only what lasts."""
+        if tape.events is not self._events:
+            yield from self.drop()
+            self._tape, self._events = tape, tape.events
         for event in events:
             number = event if event >= 0 else ~event
             if number in self._lasting or tape.blocks[number].bytes == 0:

@@ -18,7 +18,6 @@ from seqfit.plan.scaling import Work
 from seqfit.plan.shape import Shape
 from seqfit.plan.step_model import StepModel
 from seqfit.plan.tape import KINDS, WEIGHTS
-from seqfit.plan.template import terms
 
 
 def build_work(
@@ -37,7 +36,8 @@ def build_work(
         batch_seconds=step_seconds - update_seconds,
         update_seconds=update_seconds,
         micro_batches=sum(map(len, steps)) / len(steps),
-        weight_bytes=weight_bytes // 2 if precision == "bf16" else weight_bytes,  # sent as they are used
+        # Blocks are sent as they are used; embeddings and heads in fp32, as one process looks up and sums in it.
+        weight_bytes=weight_bytes - (model.in_blocks_bytes // 2 if precision == "bf16" else 0),
         gradient_bytes=model.gradient_bytes,
         blocks=layers + 1,
     )
@@ -49,7 +49,9 @@ def sum_weight_bytes(model: StepModel) -> int:
 
 
 def count_layers(config: PreTrainedConfig) -> int:
-    """Of encoder and decoder together."""
+    """Of encoder and decoder together, which in T5Gemma or with BERT as both have configs of their own."""
+    if isinstance(getattr(config, "decoder", None), PreTrainedConfig):
+        return sum(count_layers(part.get_text_config()) for part in (config.encoder, config.decoder))
     decoder = getattr(config, "num_decoder_layers", None) or getattr(config, "decoder_layers", None)
     return int(config.num_hidden_layers) + int(decoder or 0)
 
@@ -58,7 +60,7 @@ def _estimate_update_seconds(model: StepModel, shape: Shape, rates: Rates) -> fl
     """Of the optimizer's kernels, which stream through all weights whatever the micro-batch."""
     template = model.template
     is_update = kinds_of(template.tape) == KINDS.index("update")
-    at = np.array(terms(shape))
+    at = template.values(shape)
     moved_bytes = float(np.maximum(template.kernel_bytes[is_update] @ at, 0).sum())
     calls = float(np.maximum(template.kernel_calls[is_update] @ at, 0).sum())
     return moved_bytes / rates.update_bytes_per_second + calls * rates.call_seconds

@@ -27,6 +27,7 @@ from torch.utils.flop_counter import flop_registry
 
 from seqfit.plan.device_rules import CPU_RULES, DeviceRules
 from seqfit.plan.tape import ACTIVATIONS, GIVEN, GRADIENTS, LOSS, TEMPORARIES, Block, Kernel, Tape
+from seqfit.plan.time_limit import check_time
 
 _WITHOUT_KERNEL = ("detach", "alias", "lift_fresh", "_unsafe_view", "_record_function")
 
@@ -89,6 +90,7 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if func is torch.ops.prim.device.default:  # asked twice an operation: the modes below would say the same
             return _device_of(args[0])
+        check_time()
         self._settle_sum()
         output = func(*args, **kwargs)
         name = func._overloadpacket.__name__

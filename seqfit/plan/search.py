@@ -29,6 +29,7 @@ from seqfit.plan.spreads import find_refusals, open_spreads, spread_strategy
 from seqfit.plan.step_model import StepModel, model_step
 from seqfit.plan.tape import Tape
 from seqfit.plan.target import Target
+from seqfit.plan.time_limit import check_time
 from seqfit.plan.tracing import Tracers
 from seqfit.plan.variants import Refusal, Variant, build_variant, list_variants
 from seqfit.plan.workload import Workload
@@ -178,8 +179,9 @@ def predict(question: Question, strategy: Strategy, precision: str) -> tuple[Mem
 
 def quick_predict(question: Question, strategy: Strategy, precision: str) -> tuple[Memory, float]:
     """The same from the polynomials alone."""
-    _, model, seconds = _predict(question, strategy, precision)
-    return _estimate(question, model, strategy), seconds
+    with _quick_collections():
+        _, model, seconds = _predict(question, strategy, precision)
+        return _estimate(question, model, strategy), seconds
 
 
 def _predict(question: Question, strategy: Strategy, precision: str) -> tuple[Variant, StepModel, float]:
@@ -217,6 +219,11 @@ def quick_search(question: Question, spreads: Sequence[Spread] = ()) -> tuple[St
 
     All figures are of one device; `spreads` are ways that the strategy has to be open to as well.
     """
+    with _quick_collections():
+        return _search_plainest(question, spreads)
+
+
+def _search_plainest(question: Question, spreads: Sequence[Spread]) -> tuple[Strategy, Memory, float] | None:
     for variant in _list_variants(replace(question, kept_words=None))[0]:  # trimming is the recipe's to state
         if variant.traced != variant:  # 8 bits need a package: they are the user's to ask for
             continue
@@ -287,6 +294,7 @@ def _try_budgets(
     layers, weight_bytes = count_layers(question.outline.config), sum_weight_bytes(model)
     sampled = workload.sample()
     for budget in _budgets(question):
+        check_time()
         strategy = variant.strategy.model_copy(update={"micro_batch_tokens": budget})
         steps = workload.cut(_rule(question, strategy, model.batching), sampled)
         shape, alone = model.largest(steps)

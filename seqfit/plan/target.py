@@ -6,11 +6,12 @@ kernels, rates of its arithmetic.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from seqfit.errors import PlanError, complain
 from seqfit.hardware.card import Card, find_card
-from seqfit.hardware.probe import Machine, probe_machine
+from seqfit.hardware.probe import Gpu, Machine, probe_machine
 from seqfit.plan.calibrate import load_rates, probe_rates
 from seqfit.plan.device_rules import DeviceRules, rules_for
 from seqfit.plan.duration import Rates, rates_of_card
@@ -54,17 +55,31 @@ def find_target(gpu: str | None, count: int) -> Target:
     if gpu is not None and gpu.lower() != "cpu":
         return card_target(find_card(gpu), count)
     machine = probe_machine()
-    cards = [found.card for found in machine.gpus if found.card is not None]
-    if cards and gpu is None:
-        return card_target(cards[0], count)
+    if machine.gpus and gpu is None:
+        return _own_target(machine.gpus, count)
     return cpu_target(machine)
 
 
-def card_target(card: Card, count: int) -> Target:
-    """So many of a card."""
+def _own_target(gpus: Sequence[Gpu], count: int) -> Target:
+    """The GPUs that training would take; what other processes hold of their memory is not there."""
+    gpu = gpus[0]
+    if gpu.card is None:
+        raise PlanError(
+            complain(
+                f"this machine's GPU is {gpu.name}, which is not in the hardware table",
+                "a plan needs its figures",
+                "Plan for a card with --gpu NAME, or for the processor with --gpu cpu",
+            )
+        )
+    return card_target(gpu.card, count, free_bytes=min(found.free_bytes for found in gpus[:count]))
+
+
+def card_target(card: Card, count: int, *, free_bytes: int | None = None) -> Target:
+    """So many of a card. `free_bytes`: what is left of its memory here, before this process has a CUDA context."""
     capability = float(card.arch.removeprefix("sm")) / 10 if card.arch.startswith("sm") else None
     rules = rules_for("gpu", compute_capability=capability)
-    return Target(card.name, "gpu", card.usable_bytes, count, rules, card, CONTEXT_BYTES)
+    capacity = card.usable_bytes if free_bytes is None else min(card.usable_bytes, free_bytes)
+    return Target(card.name, "gpu", capacity, count, rules, card, CONTEXT_BYTES)
 
 
 def cpu_target(machine: Machine) -> Target:

@@ -18,11 +18,16 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
+from seqfit.errors import describe_error, describe_exit
+from seqfit.system import usable_cores
+
+_LEAST_PATIENCE_SECONDS = 10.0
 WORTH_IT = 4  # variants; with fewer, the other process would hardly have begun
 
 Q = TypeVar("Q")
@@ -36,8 +41,9 @@ class Tracers(Generic[Q, V, M]):
     def __init__(self, question: Q, trace: Callable[[Q, V], M], *, beside: bool) -> None:
         self._question = question
         self._trace = trace
-        self._may_start = beside and len(os.sched_getaffinity(0)) > 1
+        self._may_start = beside and usable_cores() > 1
         self._beside: subprocess.Popen[bytes] | None = None
+        self._said = False  # that it hangs
         self.events: list[str] = []
 
     def __enter__(self) -> Self:
@@ -55,19 +61,31 @@ class Tracers(Generic[Q, V, M]):
         if self._may_start and len(variants) >= WORTH_IT:
             thread = threading.Thread(target=self._trace_beside, args=(waiting, done), daemon=True)
             thread.start()
+        longest_seconds = 0.0
         try:
             while waiting:
-                variant = waiting.popleft()
+                variant, started = waiting.popleft(), time.monotonic()
                 done[variant] = self._trace(self._question, variant)
+                longest_seconds = max(longest_seconds, time.monotonic() - started)
                 tell()
         finally:
             waiting.clear()
             if thread is not None:
-                thread.join()
+                self._wait_for(thread, longest_seconds)
         for variant in variants:  # what the other process began and did not bring to an end
             if variant not in done:
                 done[variant] = self._trace(self._question, variant)
         return {variant: done[variant] for variant in variants}
+
+    def _wait_for(self, thread: threading.Thread, longest_seconds: float) -> None:
+        """For what the other process has begun, as long as a few traces take here: one that hangs is ended."""
+        patience = _LEAST_PATIENCE_SECONDS + 3 * longest_seconds
+        thread.join(patience)
+        if thread.is_alive():
+            self.events.append(f"a second process that traces did not answer within {patience:.0f} s and was killed")
+            self._said = True
+            self._end()
+            thread.join()
 
     def _trace_beside(self, waiting: deque[V], done: dict[V, M]) -> None:
         try:
@@ -79,9 +97,19 @@ class Tracers(Generic[Q, V, M]):
                 pickle.dump(variant, beside.stdin)
                 beside.stdin.flush()
                 done[variant] = pickle.load(beside.stdout)
-        except (OSError, EOFError, IndexError, pickle.PickleError) as error:
-            if not isinstance(error, IndexError):  # the list was used up in the meantime
-                self.events.append(f"a second process that traces could not go on ({type(error).__name__}: {error})")
+        except IndexError:  # the list was used up in the meantime
+            return
+        except Exception as error:  # whatever comes out of a pipe from a process that fails
+            if not self._said:
+                self.events.append(f"a second process that traces could not go on: {self._find_cause(error)}")
+
+    def _find_cause(self, error: Exception) -> str:
+        """How the process ended, where it did: its pipe only says that it is closed."""
+        try:
+            code = None if self._beside is None else self._beside.wait(1.0)
+        except subprocess.TimeoutExpired:
+            code = None
+        return describe_error(error) if code in (None, 0) else f"it {describe_exit(int(code or 0))}"
 
     def _start(self) -> subprocess.Popen[bytes]:
         if self._beside is None:
@@ -98,7 +126,7 @@ class Tracers(Generic[Q, V, M]):
 
     def _end(self) -> None:
         """Whatever it is doing: nobody waits for it."""
-        if self._beside is not None:
-            self._beside.kill()
-            self._beside.communicate()
-            self._beside = None
+        beside, self._beside = self._beside, None
+        if beside is not None:
+            beside.kill()
+            beside.communicate()

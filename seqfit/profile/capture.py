@@ -21,13 +21,14 @@ from typing import Any
 
 from torch import nn
 from torch.autograd.profiler import record_function
-from torch.profiler import ProfilerActivity, profile, schedule
+from torch.profiler import ProfilerActivity, schedule
 
 from seqfit.profile.kineto import read_kineto
 from seqfit.profile.short_run import run_steps
 from seqfit.profile.trace import MODULE_PREFIX, Trace
 from seqfit.rundir.records import Phase
 from seqfit.step.clock import StepClock
+from seqfit.step.torch_profiler import torch_profiler
 from seqfit.train.job import Job
 
 _WAIT_STEPS, _WARM_UP_STEPS = 1, 1
@@ -43,7 +44,8 @@ def capture(job: Job, path: Path, steps: int, *, stacks: bool = True) -> Trace:
     try:
         with (
             ranges,
-            profile(
+            torch_profiler(
+                "seqfit profile",
                 activities=activities,
                 schedule=schedule(wait=_WAIT_STEPS, warmup=_WARM_UP_STEPS, active=steps, repeat=1),
                 with_stack=stacks,

@@ -6,7 +6,6 @@ the evidence and the findings.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 from seqfit.checks import load_checked_recipe
 from seqfit.model.blocks import find_blocks
 from seqfit.model.linear_loss import CHUNK_BYTES
+from seqfit.profile.apart import tell_stage
 from seqfit.profile.capture import capture
 from seqfit.profile.evidence import Evidence, add_recipe, add_run, add_summary
 from seqfit.profile.findings import Finding, find
@@ -29,6 +29,7 @@ from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files
 from seqfit.rundir.run import Run
 from seqfit.rundir.writer import write_json
+from seqfit.system import usable_cores
 from seqfit.train.job import Job, build_job
 from seqfit.train.view import Silent, View
 
@@ -64,24 +65,33 @@ def profile(
     run = Run(recipe) if isinstance(recipe, str | Path) and (Path(recipe) / files.MANIFEST).is_file() else None
     loaded, shown = load_checked_recipe(recipe, overrides), view or Silent()
     build = build or (lambda wanted: build_job(wanted, shown)[0])
+    tell_stage("building the model and its data")
     job = build(loaded)
-    shown.progress("measuring", 0, None)
+    _begin(shown, "measuring", "timing steps")
     measurement = measure(job, steps)
     trace = Path(out) / TRACE
-    shown.progress("profiling", 0, None)
-    summary = summarise(capture(job, trace, min(steps, _TRACED_STEPS)))
+    _begin(shown, "profiling", f"running torch's profiler over {min(steps, _TRACED_STEPS)} steps")
+    captured = capture(job, trace, min(steps, _TRACED_STEPS))
+    tell_stage("reading the trace")
+    summary = summarise(captured)
+    tell_stage("looking for lines that read values on the host")
     summary = replace(summary, syncs=name_lines(summary.syncs, find_sync_lines(job)))
     evidence = gather(job, measurement, summary)
     if run is not None:
         evidence = add_run(evidence, run)
     findings = find(evidence)
     del job  # a proof builds its own, and two may not fit
-    shown.progress("proving", 0, None)
+    _begin(shown, "proving", "measuring the change of the first finding")
     provable = next((finding for finding in findings if finding.change), None)
     proof = prove(loaded, provable, build, steps=steps) if prove_first and provable else None
     result = Profile(summary, measurement, evidence, findings, trace, proof)
     write_json(Path(out) / files.PROFILE_SUMMARY, to_json(result))
     return result
+
+
+def _begin(view: View, name: str, what: str) -> None:
+    view.progress(name, 0, None)
+    tell_stage(what)
 
 
 def to_json(result: Profile) -> dict[str, Any]:
@@ -106,7 +116,7 @@ def gather(job: Job, measurement: Measurement, summary: Summary) -> Evidence:
         precision=precision,
         has_bf16=on_gpu and "bf16" in job.recipe.allow and torch.cuda.is_bf16_supported(including_emulation=False),
         threads=torch.get_num_threads(),
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        cores=usable_cores(),
         step_seconds=measurement.step_seconds,
         phases=measurement.phases,
         padding_share=measurement.padding_share,

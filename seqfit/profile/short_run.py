@@ -7,7 +7,8 @@ itself (waiting for data, reading values for the log) is there as well.
     steps     1   2   3   4   5   6   7
               warm-up | measured: between after(2) and after(7)
 
-Evaluations are kept out, for one may take longer than all the steps; they are measured by themselves.
+Evaluations are kept out, for one may take longer than all the steps; they are measured by themselves. So is the watch
+over a step's peak: it slows the steps down that are timed here, and needs torch's profiler, which `capture` has.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def run_steps(job: Job, steps: int, after: Callable[[int], None]) -> None:
     with tempfile.TemporaryDirectory(prefix="seqfit-profile-") as folder:
         writer = RunWriter.create(Path(folder) / "run")
         try:
-            TrainingLoop(job, writer, _Watcher(steps, after), Work(), Stopping()).run()
+            TrainingLoop(job, writer, _Watcher(steps, after), Work(), Stopping(), watches_peak=False).run()
         except _Enough:
             pass
         finally:

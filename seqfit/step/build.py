@@ -112,7 +112,14 @@ def _build_way(
         stage: Literal[2, 3] = 2 if strategy.sharding == "zero2" else 3
         return Zero(model, world, precision.device, stage=stage, precision=precision.name, offload=strategy.offload)
     if strategy.parallel == "fsdp":
-        return Sharded(model, world, precision.device, precision=precision.name, offload=strategy.offload)
+        return Sharded(
+            model,
+            world,
+            precision.device,
+            precision=precision.name,
+            offload=strategy.offload,
+            compiled=strategy.compile,
+        )
     if strategy.parallel == "pipeline":
         by_time = strategy.pipeline_balance == "time"
         pipeline = Pipeline(

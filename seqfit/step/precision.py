@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
 from seqfit.errors import RecipeError, complain
+from seqfit.hardware.kernels import advise_build, has_kernels
 from seqfit.strategy.schema import Strategy
+
+_WITHOUT_BF16 = ("AVX512_CORE", "AVX512_CORE_VNNI")  # of oneDNN's levels that ONEDNN_MAX_CPU_ISA may name
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,44 @@ def choose_device(strategy: Strategy) -> torch.device:
         )
     if strategy.device == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
-    return torch.device("cuda", torch.cuda.current_device())
+    device = torch.device("cuda", torch.cuda.current_device())
+    missing = find_missing_kernels(device)
+    if missing is not None:
+        card, advice = missing
+        raise RecipeError(
+            complain(
+                f"this machine's GPU is {card}",
+                f"torch {torch.__version__} has no kernels for it, only {', '.join(torch.cuda.get_arch_list())}",
+                f"{advice}; or set strategy.device=cpu",
+            )
+        )
+    return device
+
+
+def find_missing_kernels(device: torch.device) -> tuple[str, str] | None:
+    """The card and what to do where this build of torch can't run on it; without a look every kernel would fail."""
+    capability = torch.cuda.get_device_capability(device)
+    if has_kernels(capability, torch.cuda.get_arch_list()):
+        return None
+    builds = getattr(torch.cuda, "PYTORCH_RELEASES_CODE_CC", {})  # torch's own list, not documented
+    name = f"{torch.cuda.get_device_name(device)} (compute capability {capability[0]}.{capability[1]})"
+    return name, advise_build(capability, torch.__version__, builds)
+
+
+def find_cpu_bf16() -> Literal["native", "emulated", "none"]:
+    """How this processor computes in bf16: by its own instructions, by AVX-512's for fp32, or without oneDNN."""
+    if not torch.backends.mkldnn.is_available() or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return "none"
+    is_limited = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() in _WITHOUT_BF16
+    lacks_bf16 = not (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+    return "emulated" if torch.cpu._is_avx512_supported() and (lacks_bf16 or is_limited) else "native"
+
+
+def explain_unused_gpu(strategy: Strategy, device: torch.device) -> str | None:
+    """What a user of a Mac has to know where `auto` means its CPU; None elsewhere, and where the CPU was asked for."""
+    if strategy.device != "auto" or device.type != "cpu" or not torch.backends.mps.is_available():
+        return None
+    return "the CPU: torch sees this Mac's GPU (mps), which seqfit does not support; strategy.device=cpu says so itself"
 
 
 def choose_auto(*, has_bf16: bool, allow: Sequence[str]) -> str:
@@ -82,4 +124,7 @@ def choose_precision(strategy: Strategy, device: torch.device, allow: list[str])
                 "Set strategy.precision=fp32 or bf16",
             )
         )
+    if strategy.precision == "bf16" and not on_gpu and find_cpu_bf16() != "native":
+        reason = "the strategy says so; this processor has no bf16 instructions, so fp32 is likely to be faster"
+        return Precision("bf16", device, reason)
     return Precision(strategy.precision, device, "the strategy says so")

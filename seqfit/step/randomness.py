@@ -1,8 +1,8 @@
 """The state of every random generator that training draws from: read, kept, put back.
 
-In: nothing; the generators are the process's. Out: tensors and plain JSON, for a snapshot holds both. A step draws from
-torch's alone, so a step that is made again needs only these. The order of the data needs none of them, for it is a
-function of the seed (seqfit.data.batching).
+In: the device that trains; the generators are the process's. Out: tensors and plain JSON, since a snapshot holds both.
+A step draws from torch's alone, so a step that is made again needs only these. The order of the data needs none of
+them: it is a function of the seed (seqfit.data.batching).
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import numpy as np
 import torch
 
 
-def read_torch_states() -> dict[str, torch.Tensor]:
-    """Of the host and every GPU, as bytes. No look at a device: generators of GPUs keep their state on the host."""
+def read_torch_states(device: torch.device) -> dict[str, torch.Tensor]:
+    """Of the host and the GPU that trains, as bytes; other GPUs that this process sees draw nothing.
+
+    No look at the device: generators of GPUs keep their state on the host.
+    """
     states = {"torch": torch.get_rng_state()}
-    if torch.cuda.is_initialized():
-        states |= {f"cuda{number}": state for number, state in enumerate(torch.cuda.get_rng_state_all())}
-    return states
+    return states | ({"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {})
 
 
-def restore_torch_states(states: Mapping[str, torch.Tensor]) -> None:
+def restore_torch_states(states: Mapping[str, torch.Tensor], device: torch.device) -> None:
     """Go on drawing where they were read."""
     torch.set_rng_state(states["torch"])
-    for name, state in states.items():
-        if name.startswith("cuda"):
-            torch.cuda.set_rng_state(state, int(name.removeprefix("cuda")))
+    if "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
 
 
 def read_host_states() -> dict[str, Any]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,10 +9,27 @@ import torch.nn.functional as F
 from seqfit.plan.device_rules import CPU_RULES, GPU_RULES, rules_for
 
 
-def test_a_cpu_has_no_rules() -> None:
+@pytest.fixture
+def cpu_bf16(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """A processor whose bf16 is native, emulated or none."""
+    return lambda kind: monkeypatch.setattr("seqfit.plan.device_rules.find_cpu_bf16", lambda: kind)
+
+
+@pytest.mark.parametrize("bf16", ["native", "none"])
+def test_a_cpu_has_no_rules(cpu_bf16: Callable[[str], None], bf16: str) -> None:
+    cpu_bf16(bf16)
     assert rules_for("cpu") == CPU_RULES
     assert CPU_RULES.mask_bytes("bernoulli_", (2, 3)) is None
     assert CPU_RULES.hidden_bytes("addmm", ()) is None
+
+
+def test_a_cpu_without_bf16_instructions_multiplies_into_an_fp32_copy(cpu_bf16: Callable[[str], None]) -> None:
+    cpu_bf16("emulated")
+    rules = rules_for("cpu")
+    left, right, bias = torch.empty(20, 3), torch.empty(3, 50), torch.empty(50)
+    assert rules.hidden_bytes("mm", (left.bfloat16(), right.bfloat16())) == 20 * 50 * 4
+    assert rules.hidden_bytes("addmm", (bias.bfloat16(), left.bfloat16(), right.bfloat16())) == 20 * 50 * 4
+    assert rules.hidden_bytes("mm", (left, right)) is None
 
 
 def test_an_older_torch_kept_more() -> None:

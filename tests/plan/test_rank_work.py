@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from transformers import BartConfig, BertConfig, T5Config
+from transformers import BartConfig, BertConfig, T5Config, T5Gemma2Config, T5GemmaConfig
 
 from seqfit.plan.rank_work import build_work, count_layers, sum_weight_bytes
 from seqfit.plan.search import Question, trace_variant
@@ -25,7 +25,8 @@ def test_a_step_is_its_batch_and_its_update(make_question: Any) -> None:
     assert full.update_seconds > 7 * model.gradient_bytes / rates.update_bytes_per_second
     assert full.micro_batches == 4  # of two examples with 72 tokens each
     assert (full.weight_bytes, full.gradient_bytes) == (sum_weight_bytes(model), model.gradient_bytes)
-    assert half.weight_bytes == full.weight_bytes // 2
+    assert 0 < model.in_blocks_bytes < full.weight_bytes
+    assert half.weight_bytes == full.weight_bytes - model.in_blocks_bytes // 2
     assert full.blocks == 5
 
 
@@ -33,3 +34,6 @@ def test_layers_of_both_stacks_are_counted() -> None:
     assert count_layers(T5Config(num_layers=3, num_decoder_layers=5)) == 8
     assert count_layers(BartConfig(encoder_layers=3, decoder_layers=2)) == 5
     assert count_layers(BertConfig(num_hidden_layers=4)) == 4
+    parts = {"encoder": {"num_hidden_layers": 3}, "decoder": {"num_hidden_layers": 2}}
+    assert count_layers(T5GemmaConfig(**parts)) == 5
+    assert count_layers(T5Gemma2Config(encoder={"text_config": parts["encoder"]}, decoder=parts["decoder"])) == 5

@@ -7,7 +7,7 @@ from seqfit.model.build import Outline
 from seqfit.plan.fake_step import FakeStep, Subject
 from seqfit.plan.shape import Shape, uniform
 from seqfit.plan.tape import ACTIVATIONS, TEMPORARIES, Block, Kernel, Tape
-from seqfit.plan.template import collapse, fit_template, terms
+from seqfit.plan.template import DifferentPaths, collapse, fit_template, terms
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.strategy.schema import Strategy
 
@@ -39,9 +39,27 @@ def make_tape(activation_bytes: int, passing: tuple[int, ...]) -> Tape:
 
 def test_terms_of_padded_examples_count_the_longest_for_each() -> None:
     packed, padded = (terms(Shape((3, 5), (2, 1), packed=packed)) for packed in (True, False))
-    assert packed[:7] == padded[:7] == [1, 2, 5, 2, 25, 10, 4]
-    assert packed[7:] == [8, 3, 34, 11, 5]
-    assert padded[7:] == [10, 4, 50, 20, 8]
+    assert packed[8:] == padded[8:] == [5, 2, 25, 10, 4, 25, 4, 10, 4, 50, 20, 8]
+    assert packed[:8] == [1, 11, 8, 3, 2, 34, 11, 5]
+    assert padded[:8] == [1, 14, 10, 4, 2, 50, 20, 8]
+
+
+def test_at_shapes_that_differ_in_everything_a_size_has_one_explanation() -> None:
+    """Traced at two shapes: what does not vary, grows with the longest source, or with the sum of squares."""
+    shapes = [Shape((100, 60), (20, 30), packed=True), Shape((75, 45, 30), (15, 22, 11), packed=True)]
+    sizes = [[4096, 4096], [100 * 8, 75 * 8], [4 * (100**2 + 60**2), 4 * (75**2 + 45**2 + 30**2)]]
+    other = Shape((90,) * 40, (7,) * 40, packed=True)
+    for (first, second), expected in zip(sizes, (4096, 90 * 8, 4 * 40 * 90**2), strict=True):
+        template = fit_template(shapes, [make_tape(first, ()), make_tape(second, ())])
+        assert template.at(other).blocks[0].bytes == expected
+
+
+def test_shapes_that_do_different_things_have_no_template() -> None:
+    shapes = [uniform(2, 10, None, packed=True), uniform(3, 10, None, packed=True)]
+    longer = make_tape(200, ())
+    longer.take(Block(8, ACTIVATIONS, "layer", "mm"))
+    with pytest.raises(DifferentPaths, match="differ in more than sizes"):
+        fit_template(shapes, [make_tape(100, ()), longer])
 
 
 def test_a_size_is_a_polynomial_of_the_shape() -> None:

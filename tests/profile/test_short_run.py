@@ -30,3 +30,10 @@ def test_what_goes_wrong_inside_is_not_hidden(build_word_job: Callable[..., Any]
 
     with pytest.raises(ValueError, match="at step 1"):
         run_steps(build_word_job(), 3, fail)
+
+
+def test_no_step_is_watched_for_its_peak(build_word_job: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watched step takes longer than it does in training, and needs the profiler that `capture` has."""
+    monkeypatch.setenv("SEQFIT_WATCHED_STEPS", "9")
+    monkeypatch.setattr("seqfit.train.peak.run_measured", lambda *_: pytest.fail("a step was watched"))
+    run_steps(build_word_job(), 4, lambda _: None)

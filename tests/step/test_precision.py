@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import platform
+
 import pytest
 import torch
+from pydantic import ValidationError
 
 from seqfit.errors import RecipeError
-from seqfit.step.precision import Precision, choose_device, choose_precision
+from seqfit.step.precision import Precision, choose_device, choose_precision, explain_unused_gpu, find_cpu_bf16
 from seqfit.strategy.schema import Strategy
 
 CPU = torch.device("cpu")
@@ -23,6 +26,8 @@ def card(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Non
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: request.param)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_75", "sm_80", "sm_90"])
 
 
 @pytest.mark.usefixtures("no_gpu")
@@ -41,6 +46,20 @@ def test_auto_takes_the_gpu_and_cpu_does_not() -> None:
     assert choose_device(Strategy(device="cpu")) == CPU
 
 
+@pytest.mark.parametrize("card", [False], indirect=True)
+@pytest.mark.usefixtures("card")
+def test_a_gpu_without_kernels_is_refused_with_the_build_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A V100 and torch 2.13 as it comes, which is built for CUDA 13.0."""
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla V100-SXM2-16GB")
+    wanted = r"Tesla V100-SXM2-16GB \(compute capability 7.0\)\. .* only sm_75, sm_80.* cu126 build .*device=cpu"
+    for device in ("auto", "cuda"):
+        with pytest.raises(RecipeError, match=wanted):
+            choose_device(Strategy(device=device))
+    assert choose_device(Strategy(device="cpu")) == CPU
+
+
 def test_fp16_on_a_cpu_is_an_error_in_three_parts() -> None:
     with pytest.raises(RecipeError, match=r"'fp16' on a CPU\. CPUs compute .*\. Set strategy.precision=fp32 or bf16"):
         choose_precision(Strategy(precision="fp16"), CPU, ["fp16"])
@@ -48,6 +67,29 @@ def test_fp16_on_a_cpu_is_an_error_in_three_parts() -> None:
 
 def test_auto_on_a_cpu_is_the_fp32_reference() -> None:
     assert choose_precision(Strategy(), CPU, ["bf16"]) == Precision("fp32", CPU, "the reference on a CPU")
+
+
+@pytest.mark.parametrize(
+    ("one_dnn", "avx512", "avx512_bf16", "limit", "found"),
+    [
+        (True, True, True, "", "native"),
+        (True, True, True, "avx512_core", "emulated"),
+        (True, True, False, "", "emulated"),
+        (True, False, False, "", "native"),  # AVX2 with bf16 instructions, or ARM
+        (False, False, False, "", "none"),
+    ],
+)
+def test_bf16_on_a_cpu_is_told_by_what_one_dnn_may_use(
+    monkeypatch: pytest.MonkeyPatch, one_dnn: bool, avx512: bool, avx512_bf16: bool, limit: str, found: str
+) -> None:
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: one_dnn, raising=False)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_supported", lambda: avx512)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512_bf16)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
+    assert find_cpu_bf16() == found
+    chosen = choose_precision(Strategy(precision="bf16"), CPU, ["bf16"])
+    assert ("no bf16 instructions" in chosen.reason) is (found != "native")
 
 
 @pytest.mark.parametrize(
@@ -82,3 +124,24 @@ def test_autocast_decides_the_type_of_a_product_and_can_be_entered_again(name: s
 @pytest.mark.parametrize(("name", "needs"), [("fp32", False), ("bf16", False), ("fp16", True)])
 def test_only_fp16_needs_a_scaler(name: str, needs: bool) -> None:
     assert Precision(name, CPU, "").needs_scaler is needs
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_on_a_mac_auto_is_the_cpu_and_says_that_the_gpu_stays_unused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert choose_device(Strategy()) == CPU
+    said = explain_unused_gpu(Strategy(), CPU)
+    assert said is not None
+    assert "mps" in said
+    assert "strategy.device=cpu" in said
+    assert explain_unused_gpu(Strategy(device="cpu"), CPU) is None
+
+
+def test_without_a_macs_gpu_there_is_nothing_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    assert explain_unused_gpu(Strategy(), CPU) is None
+
+
+def test_mps_is_refused_by_name() -> None:
+    with pytest.raises(ValidationError, match=r"'mps' is not supported.*Apple's GPU.*set strategy\.device=cpu"):
+        Strategy.model_validate({"device": "mps"})
