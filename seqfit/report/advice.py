@@ -18,6 +18,7 @@ from seqfit.report.shown_run import ShownRun
 from seqfit.report.subject import Subject
 from seqfit.rundir import files
 from seqfit.strategy.load import read_strategy
+from seqfit.system import quote
 from seqfit.units import format_share
 
 _HEADS = ["cause", "what was seen", "change", "expected gain"]
@@ -37,7 +38,7 @@ def _advise_one(run: ShownRun) -> Html | None:
     if not findings:
         return None
     source = "From the profile of this run." if is_profiled else "From the records of this run."
-    note = f"{source} seqfit profile {run.path} --prove measures whether the first one helps."
+    note = f"{source} seqfit profile {quote(run.path)} --prove measures whether the first one helps."
     return section("What to change", table(_HEADS, map(_cells, findings)), note=note)
 
 

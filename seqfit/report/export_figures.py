@@ -24,6 +24,7 @@ from typing import Any
 from seqfit.errors import RunError, SeqfitError, complain
 from seqfit.report.document import render_page
 from seqfit.report.elements import Html
+from seqfit.system import is_root
 
 BROWSER = "SEQFIT_BROWSER"
 PDF = "figures.pdf"
@@ -149,7 +150,7 @@ def _write_files(pictures: Sequence[Picture], pdf: bytes, folder: Path) -> list[
 
 def _run_browser(browser: str, options: Sequence[str], page: Path) -> str:
     """What it prints; it has a profile of its own and leaves nothing behind."""
-    as_root = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses to run as root with one
+    as_root = ["--no-sandbox"] if is_root() else []  # Chromium refuses to run as root with one
     command = [browser, *_OPTIONS, *as_root, f"--user-data-dir={page.parent / 'profile'}", *options, page.as_uri()]
     try:
         done = subprocess.run(command, capture_output=True, encoding="utf-8", check=True, timeout=_MOST_SECONDS)

@@ -47,7 +47,10 @@ def show_facts(subject: Subject) -> Html | None:
 def _state_badge(subject: Subject) -> Html | str:
     if subject.single is None:
         return ""
-    return badge(subject.single.state, _STATE_KINDS.get(subject.single.state, "plain"))
+    state = badge(subject.single.state, _STATE_KINDS.get(subject.single.state, "plain"))
+    if not any(event["kind"] == "untested" for event in subject.single.events()):
+        return state
+    return element("span", state, " ", badge("untested model type", "bad"))
 
 
 def show_gaps(subject: Subject) -> Html | None:

@@ -16,6 +16,7 @@ from seqfit.report.reading import Record, inner
 from seqfit.report.shown_run import ShownRun
 from seqfit.report.subject import Subject
 from seqfit.rundir import files
+from seqfit.system import quote
 from seqfit.units import format_share
 
 _MOST_KINDS = 4  # of data, on one page
@@ -33,7 +34,7 @@ def show_lengths(subject: Subject) -> Html | None:
     ]
     if not drawn:
         recipe = subject.runs[0].path / files.RECIPE
-        return section("Data", note=f"The manifest holds no token lengths; seqfit data {recipe} shows them.")
+        return section("Data", note=f"The manifest holds no token lengths; seqfit data {quote(recipe)} shows them.")
     note = "Tokens as they were trained on. The last bar takes everything longer."
     return section("Data", figures(drawn), note=note)
 

@@ -23,7 +23,7 @@ from seqfit.report.elements import Html, facts, section, table
 from seqfit.report.reading import inner, number
 from seqfit.report.shown_run import ShownRun
 from seqfit.report.subject import Subject
-from seqfit.telemetry.summary import GpuSummary, summarise_gpus, summarise_host
+from seqfit.telemetry.summary import GpuSummary, find_trained, summarise_gpus, summarise_host
 from seqfit.units import format_bytes, format_seconds, format_share
 
 if TYPE_CHECKING:
@@ -128,13 +128,13 @@ def _host_line(run: ShownRun, track: Track, field: str) -> list[tuple[float, flo
 
 
 def _choose_gpus(run: ShownRun) -> dict[int, str]:
-    """Number -> name of those that trained; of all where that is not known, as where several processes were launched:
-    the manifest is the first one's. NVML puts 'GPU-' before CUDA's UUIDs."""
+    """Number -> name of those that trained; of all where that is not known, as of several processes without a list."""
     given = (run.sensors() or {}).get("gpus", [])
-    uuid = None if run.manifest.get("launch") else inner(run.manifest, "hardware").get("uuid")
-    names = {gpu["gpu"]: f"{gpu['name']} ({gpu['gpu']})" for gpu in given}
-    trained = {gpu["gpu"] for gpu in given if uuid and (gpu["uuid"] or "").endswith(uuid)}
-    return {number: name for number, name in names.items() if not trained or number in trained}
+    hardware = inner(run.manifest, "hardware")
+    if run.manifest.get("launch") and not hardware.get("uuids"):
+        hardware = {}  # an older run: its one UUID is the first process's
+    trained = find_trained(given, hardware)
+    return {gpu["gpu"]: f"{gpu['name']} ({gpu['gpu']})" for gpu in given if gpu["gpu"] in trained}
 
 
 def _say_which(subject: Subject) -> str:

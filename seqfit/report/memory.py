@@ -74,8 +74,8 @@ def _draw(peaks: list[_Peak], *, is_named: bool) -> go.Figure:
 def _say_what(peaks: list[_Peak]) -> str:
     if not any(peak.parts for peak in peaks):
         return (
-            "Nothing was predicted: several processes, a card that is not in the table, SEQFIT_FORECAST=off, or an "
-            "older run."
+            "Nothing was predicted: several processes, a card that is not in the table, SEQFIT_FORECAST=off, an older "
+            "run, or a prediction that failed or took too long, as an event says."
         )
     others = [peak for peak in peaks if peak.parts and peak.measured is not None and not peak.is_comparable]
     if any(peak.measured_is == _ALLOCATED for peak in others):

@@ -23,6 +23,7 @@ from seqfit.recipe.yaml_text import read_yaml
 from seqfit.report.reading import Lines, Record, inner, number, read_lines, read_object
 from seqfit.rundir import files
 from seqfit.rundir.run import Run, is_being_written
+from seqfit.system import quote
 from seqfit.tasks import build_task
 
 DIED = "died"
@@ -35,7 +36,7 @@ class ShownRun(Run):
     def __init__(self, path: str | Path, name: str = "", resume: str = "") -> None:
         super().__init__(path)
         self.name = name or self.path.resolve().name
-        self._resume = resume or f"seqfit train {self.path} --resume"  # the command
+        self._resume = resume or f"seqfit train {quote(self.path)} --resume"  # the command
         self._lines: dict[str, Lines] = {}  # by file: a page shows one moment of a run that goes on
 
     @cached_property
@@ -125,7 +126,11 @@ class ShownRun(Run):
     @cached_property
     def gaps(self) -> list[str]:
         """What is missing or damaged, in words."""
-        return [*self._say_end(), *self._say_damage(), *self._say_missing()]
+        return [*self._say_end(), *self._say_untested(), *self._say_damage(), *self._say_missing()]
+
+    def _say_untested(self) -> list[str]:
+        """A model type that no test compares with transformers: its figures may be wrong, so it stands at the top."""
+        return [event["message"] for event in self.events() if event["kind"] == "untested"][:1]
 
     def _say_end(self) -> list[str]:
         if self.state != DIED:

@@ -27,6 +27,7 @@ from seqfit.report.charts import ACCENT, series_colour, series_dash
 from seqfit.report.reading import Record, inner, number, read_object
 from seqfit.report.shown_run import ShownRun
 from seqfit.rundir import files
+from seqfit.system import quote
 
 SCALING = "scaling.json"
 Fields = dict[str, Any]
@@ -207,7 +208,7 @@ def _read_comparison(folder: Path) -> Subject:
         except (SeqfitError, OSError) as second:
             return Subject(folder.name, group_runs(list(_open_all(folder))), None, [], [*gaps, str(second)])
     ways: dict[str, list[ShownRun]] = {}
-    resume = f"seqfit submit {folder}" if matrix.is_apart else f"seqfit compare {folder} --resume"
+    resume = f"seqfit submit {quote(folder)}" if matrix.is_apart else f"seqfit compare {quote(folder)} --resume"
     for entrant in matrix.entrants:
         trials = [Trial(entrant.name, seed, repeat) for repeat in range(matrix.repeats) for seed in matrix.seeds]
         places = [folder / RUNS / trial.folder for trial in trials]

@@ -12,6 +12,8 @@ import json
 import os
 from pathlib import Path
 
+from seqfit.system import replace_file
+
 
 def cut_records(path: Path, *, after_step: int | None = None) -> int:
     """Take out a torn last line and the records of later steps, in one go; returns how many whole records went."""
@@ -27,7 +29,7 @@ def cut_records(path: Path, *, after_step: int | None = None) -> int:
             stream.write(repaired)
             stream.flush()
             os.fsync(stream.fileno())
-        os.replace(draft, path)
+        replace_file(draft, path)
     return len(lines) - len(kept)
 
 

@@ -7,7 +7,6 @@ run.steps()[-1]       {'step': 500, 'loss': 0.31, ...}
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from functools import cached_property
@@ -18,6 +17,7 @@ from seqfit.errors import RunError, complain
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import SPLITS, Recipe
 from seqfit.rundir import files
+from seqfit.system import lock_file
 
 
 class Run:
@@ -146,7 +146,7 @@ def is_being_written(run: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # given back below, microseconds later
+        lock_file(lock, shared=True)  # given back below, microseconds later
     except BlockingIOError:
         return True
     except OSError:  # a file system without locks: what the manifest says has to do

@@ -6,13 +6,12 @@ One process writes a run directory at a time: it holds a lock, which the system 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
@@ -22,6 +21,7 @@ from seqfit.rundir import files
 from seqfit.rundir.masking import mask_data, mask_text
 from seqfit.rundir.records import SNAPSHOT, EvaluationRecord, EventRecord, SnapshotRecord, StepRecord
 from seqfit.rundir.repair import cut_records
+from seqfit.system import lock_file, quote, replace_file
 from seqfit.units import format_seconds
 
 _LOCK_ATTEMPTS = 20
@@ -29,8 +29,8 @@ _LOCK_PAUSE_SECONDS = 0.01
 
 
 @contextmanager
-def told_failures(path: Path) -> Iterator[None]:
-    """A disk that is full or gone is the user's to put right."""
+def told_failures(path: Path, run: Path | None = None) -> Iterator[None]:
+    """A disk that is full or gone is the user's to put right. `run` is the one that can be resumed then."""
     try:
         yield
     except OSError as error:
@@ -38,38 +38,34 @@ def told_failures(path: Path) -> Iterator[None]:
             complain(
                 f"'{path}' can't be written ({error.strerror or error})",
                 "a run keeps its records on the disk as it goes",
-                "Make room or mend the disk, then go on with seqfit train --resume",
+                f"Make room or mend the disk, then {say_resume(run) if run is not None else 'try again'}",
             )
         ) from error
 
 
-def write_whole(path: Path, text: str) -> None:
+def say_resume(run: Path) -> str:
+    """'go on with: ...', the command that goes on with a run."""
+    return f"go on with: seqfit train {quote(run)} --resume"
+
+
+def write_whole(path: Path, text: str, run: Path | None = None) -> None:
     """Write to a temporary name, sync, rename: a reader sees the old file or the new one, never half of one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with told_failures(path):
+    with told_failures(path, run):
         try:
             with open(temporary, "w", encoding="utf-8", errors="backslashreplace") as stream:  # half a surrogate
                 stream.write(text)
                 stream.flush()
                 os.fsync(stream.fileno())
-            os.replace(temporary, path)
+            replace_file(temporary, path)
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
 
 
-def sync(path: Path) -> None:
-    """A file's content, or a folder's names: both are still there after a power cut."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any, run: Path | None = None) -> None:
     """As indented JSON; NaN is refused, for it is not JSON."""
-    write_whole(path, json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
+    write_whole(path, json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False) + "\n", run)
 
 
 class RunWriter:
@@ -123,21 +119,21 @@ class RunWriter:
         writer = cls(path, listener)
         writer._manifest = json.loads((path / files.MANIFEST).read_text("utf-8"))  # now that nobody else writes it
         for name in (files.STEPS, files.EVALUATIONS, files.EVENTS, files.TELEMETRY):
-            with told_failures(path / name):
+            with told_failures(path / name, path):
                 cut_records(path / name)  # nothing may be appended to a torn line
         return writer
 
     def sync(self) -> None:
         """What was appended so far survives a power cut."""
         for name, stream in self._streams.items():
-            with told_failures(self.path / name):
+            with told_failures(self.path / name, self.path):
                 _sync(stream)
 
     def forget_after(self, step: int, *, evaluation_is_due: bool = False) -> None:
         """Take out the records of what is made again; `evaluation_is_due`: that of this step is, too."""
         self._close_streams()  # the files are about to be replaced
         last = {files.STEPS: step, files.EVALUATIONS: step - evaluation_is_due}
-        with told_failures(self.path):
+        with told_failures(self.path, self.path):
             lost = [cut_records(self.path / name, after_step=after) for name, after in last.items()]
         if any(lost):
             self.event("resume", f"{lost[0]} records of steps and {lost[1]} of evaluations after step {step} were lost")
@@ -145,11 +141,11 @@ class RunWriter:
     def write_manifest(self, **entries: Any) -> None:
         """Add entries to the manifest and write it anew."""
         self._manifest |= entries
-        write_json(self.path / files.MANIFEST, self._manifest)
+        write_json(self.path / files.MANIFEST, self._manifest, self.path)
 
     def write_text(self, name: str, text: str) -> None:
         """One file of the run, whole."""
-        write_whole(self.path / name, text)
+        write_whole(self.path / name, text, self.path)
 
     def step(self, record: StepRecord) -> None:
         """Append a step."""
@@ -161,10 +157,19 @@ class RunWriter:
 
     def event(self, kind: str, message: str, **data: Any) -> None:
         """Append an event, and tell whoever watches the run."""
-        record = EventRecord(time.time(), kind, mask_text(message), mask_data(data))
-        self._write_line(files.EVENTS, _without_nan(asdict(record)))
+        record = self._add_event(kind, message, data)
         if self._listener is not None:
             self._listener(record)
+
+    def failure(self, message: str) -> None:
+        """Append what ends the run, where it still can be written. Whoever watches gets the error itself."""
+        with suppress(TrainingFailed):  # a full disk: the first error is the one to report
+            self._add_event("failed", message, {})
+
+    def _add_event(self, kind: str, message: str, data: dict[str, Any]) -> EventRecord:
+        record = EventRecord(time.time(), kind, mask_text(message), mask_data(data))
+        self._write_line(files.EVENTS, _without_nan(asdict(record)))
+        return record
 
     def snapshot(self, record: SnapshotRecord) -> None:
         """Append a snapshot, as an event that nobody needs to be told of while the run goes on."""
@@ -183,7 +188,7 @@ class RunWriter:
     def _close_streams(self) -> None:
         with ExitStack() as stack:  # all of them, also where one fails
             for name, stream in self._streams.items():
-                stack.enter_context(told_failures(self.path / name))
+                stack.enter_context(told_failures(self.path / name, self.path))
                 stack.enter_context(stream)
                 stack.callback(_sync, stream)
             self._streams = {}
@@ -197,7 +202,7 @@ class RunWriter:
             self.event("not-finite", f"step {record['step']}, {name}: {lost}", **lost)
 
     def _write_line(self, name: str, record: dict[str, Any]) -> None:
-        with told_failures(self.path / name):
+        with told_failures(self.path / name, self.path):
             if name not in self._streams:
                 self._streams[name] = open(self.path / name, "a", encoding="utf-8")  # noqa: SIM115 (closed in close())
             append_record(self._streams[name], record)
@@ -233,6 +238,9 @@ class NoWriter(RunWriter):
     def event(self, kind: str, message: str, **data: Any) -> None:
         """The first process has the same, or is told by an agreement."""
 
+    def failure(self, message: str) -> None:
+        """The first process writes its own."""
+
     def close(self) -> None:
         """Nothing is open."""
 
@@ -255,7 +263,7 @@ def _has_just_begun(path: Path) -> bool:
 
 def _take_lock(path: Path) -> int:
     """A descriptor that holds the lock until it is closed; no process that is started from this one inherits it."""
-    lock = os.open(path / files.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    lock = os.open(path / files.LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         _wait_for_lock(lock)
     except OSError as error:
@@ -276,7 +284,7 @@ def _wait_for_lock(descriptor: int) -> None:
     """A page that looks whether the run is under way holds the lock for microseconds; a writer holds it for longer."""
     for attempt in range(_LOCK_ATTEMPTS):
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(descriptor)
             return
         except BlockingIOError:
             if attempt == _LOCK_ATTEMPTS - 1:

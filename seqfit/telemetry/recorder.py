@@ -18,7 +18,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from seqfit.errors import describe_exit
 from seqfit.rundir import files
+from seqfit.rundir.optional_work import optional_work
+from seqfit.system import own_session
 
 PATIENCE_SECONDS = 5.0  # for a sample in the making: a driver may be slow to answer
 
@@ -37,30 +40,30 @@ class Recorder:
 
     def __enter__(self) -> Self:
         if self._hz > 0:
-            self._start()
+            with optional_work("telemetry", "nothing is sampled", self._tell):
+                self._start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._process is not None:
-            self._stop(self._process)
+            with optional_work("telemetry", "the end of sampling is not known", self._tell):
+                self._stop(self._process)
 
     def _start(self) -> None:
         """A fresh interpreter in a session of its own, which Ctrl-C in the run's terminal does not reach."""
         command = [sys.executable, "-m", "seqfit.telemetry.sampler", str(self._folder), "--pid", str(os.getpid())]
         command += ["--hz", f"{self._hz:g}", *(("--replay", str(self._replay)) if self._replay is not None else ())]
-        try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-            )
-        except OSError as error:
-            self._tell("telemetry", f"nothing is sampled: {error}")
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            **own_session(),
+        )
 
     def _stop(self, process: subprocess.Popen[str]) -> None:
         try:
@@ -71,12 +74,13 @@ class Recorder:
             self._tell("telemetry", f"the sampler did not end within {PATIENCE_SECONDS:g} s and was killed")
         else:
             if process.returncode != 0:
-                last = said.strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
-                self._tell("telemetry", f"sampling ended early: {last[0]}")
+                lines = said.strip().splitlines() if process.returncode > 0 else []  # who was killed could not say why
+                reason = lines[-1] if lines else f"the sampler {describe_exit(process.returncode)}"
+                self._tell("telemetry", f"sampling ended early: {reason}")
         self._tell_what_is_absent()
 
     def _tell_what_is_absent(self) -> None:
         sensors = self._folder / files.SENSORS
         if sensors.is_file():  # otherwise the run ended before the sampler had looked around
-            for what, reason in json.loads(sensors.read_text("utf-8"))["absent"].items():
+            for what, reason in dict(json.loads(sensors.read_text("utf-8"))["absent"]).items():
                 self._tell("telemetry", f"no readings of {what}: {reason}")

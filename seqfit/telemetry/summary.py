@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Sample = Mapping[str, Any]
+_PREFIXES = ("GPU-", "MIG-")
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,21 @@ def summarise_gpus(samples: Sequence[Sample]) -> list[GpuSummary]:
         for reading in sample["gpus"]:
             by_gpu.setdefault(reading["gpu"], []).append(reading)
     return [_summarise_gpu(gpu, readings) for gpu, readings in sorted(by_gpu.items())]
+
+
+def find_trained(gpus: Sequence[Mapping[str, Any]], hardware: Mapping[str, Any]) -> set[int]:
+    """The numbers of a host's GPUs that a run trained on, by the UUIDs in its manifest; all where these tell nothing.
+
+    The host may have others, which may be busy for somebody else. NVML puts 'GPU-' or 'MIG-' before CUDA's UUIDs.
+    """
+    used = {str(uuid).split("-", 1)[-1] if str(uuid).startswith(_PREFIXES) else str(uuid) for uuid in _uuids(hardware)}
+    trained = {gpu["gpu"] for gpu in gpus if any((gpu.get("uuid") or "").endswith(uuid) for uuid in used)}
+    return trained or {gpu["gpu"] for gpu in gpus}
+
+
+def _uuids(hardware: Mapping[str, Any]) -> list[Any]:
+    """Of all processes, or of the only one."""
+    return [uuid for uuid in (hardware.get("uuids") or [hardware.get("uuid")]) if uuid]
 
 
 def _summarise_gpu(gpu: int, readings: Sequence[Mapping[str, Any]]) -> GpuSummary:

@@ -17,8 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from seqfit.errors import describe_exit
 from seqfit.rundir import files
+from seqfit.rundir.optional_work import optional_work
 from seqfit.rundir.writer import add_event
+from seqfit.system import own_session, quote
 from seqfit.track.tracker import check_tool
 
 PATIENCE_SECONDS = 10.0  # at the end of the run, for what is still to be sent
@@ -34,6 +37,7 @@ class Beside:
         self._project = project
         self._tell_user = tell
         self._process: subprocess.Popen[bytes] | None = None
+        self._kept: str | None = None
         # No pipe: one that nobody reads fills up and stops the follower. Closed in __exit__.
         self._said = tempfile.TemporaryFile()  # noqa: SIM115
 
@@ -41,30 +45,36 @@ class Beside:
         if not (self._folder / files.MANIFEST).is_file():
             self._start()
         else:  # a run that is gone on with, or another one, and training will refuse
-            later = f"seqfit track {self._folder} --to {self._tool}"
+            later = f"seqfit track {quote(self._folder)} --to {self._tool}"
             self._tell_user(f"'{self._folder}' is there already and is not followed; afterwards: {later}")
         return self
 
     def _start(self) -> None:
         command = [sys.executable, "-m", "seqfit.track.follower", str(self._folder), "--to", self._tool]
         command += ["--project", self._project]
-        try:  # in a session of its own, which Ctrl-C in the run's terminal does not reach
-            self._process = subprocess.Popen(
+        with optional_work("tracking", f"nothing is sent to {self._tool}", self._keep):
+            self._process = subprocess.Popen(  # in a session that Ctrl-C in the run's terminal does not reach
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=self._said,
-                start_new_session=True,
+                **own_session(),
             )
-        except OSError as error:
-            self._tell_user(f"nothing is sent to {self._tool}: {error}")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._said:
+        with self._said, optional_work("tracking", "the tracker's end is not known", self._keep):
             if self._process is not None:
                 self._let_go(self._process)
+        if self._kept is not None and (self._folder / files.MANIFEST).is_file():
+            with optional_work("tracking", "no event is written", lambda _kind, message: self._tell_user(message)):
+                add_event(self._folder, "tracking", self._kept)
+
+    def _keep(self, _kind: str, message: str) -> None:
+        """A failure here, for the user at once, and for the run's events when there is a run."""
+        self._tell_user(message)
+        self._kept = message
 
     def _let_go(self, process: subprocess.Popen[bytes]) -> None:
         if not (self._folder / files.MANIFEST).is_file():  # a mistake ended training before it began
@@ -79,7 +89,8 @@ class Beside:
         if process.returncode != 0:
             self._said.seek(0)
             lines = self._said.read().decode("utf-8", "replace").strip().splitlines()
-            reason = lines[-1] if lines else f"exit code {process.returncode}"
+            ended = f"the process that sends it {describe_exit(process.returncode)}"
+            reason = lines[-1] if lines and process.returncode > 0 else ended  # who was killed could not say why
             self._tell(f"the run could not be sent to {self._tool}: {reason}")
 
     def _tell(self, message: str) -> None:

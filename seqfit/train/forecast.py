@@ -2,37 +2,47 @@
 
 In: a recipe, its tokenized data and the device. Out: a `Forecast`: the strategy (the recipe's own, or where it has none
 the fastest that fits this machine), its predicted peak and step time. A run that is predicted not to fit is not
-refused, for predictions err; but it is an event. SEQFIT_FORECAST=off leaves all this out.
+refused, because predictions err; but it is an event. So is a prediction that fails or takes too long: the run then
+starts with the recipe's strategy, or the default one. SEQFIT_FORECAST=off leaves all this out.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
+import queue
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 
 from seqfit.data.cache import cache_root
 from seqfit.data.tokenize import PreparedData
+from seqfit.errors import describe_error
 from seqfit.hardware.card import match_card
 from seqfit.hardware.probe import probe_machine
 from seqfit.plan.ask import build_question, choose_precision_name
 from seqfit.plan.experience import LEAST_STEPS, add_run, read_factor
-from seqfit.plan.memory import Memory
+from seqfit.plan.fake_step import import_for_traces
+from seqfit.plan.memory import CONTEXT_BYTES, Memory
 from seqfit.plan.search import Question, quick_predict, quick_search
 from seqfit.plan.stored import plan_key
 from seqfit.plan.target import Target, card_target, cpu_target
+from seqfit.plan.time_limit import TimeIsUp, time_limit
 from seqfit.recipe.schema import Recipe
+from seqfit.rundir.optional_work import optional_work
 from seqfit.step.host_memory import should_return
 from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import Strategy
-from seqfit.telemetry.host import read_peak_bytes
+from seqfit.telemetry.host import read_peak_bytes, read_resident_bytes
 from seqfit.train.peak import PeakWatch
 from seqfit.units import format_bytes, format_seconds
+
+SECONDS = "SEQFIT_PREDICTION_SECONDS"  # that a prediction may take which is not stored
+_SECONDS, _STORED_SECONDS = 3.0, 0.2
 
 
 @dataclass(frozen=True)
@@ -97,27 +107,92 @@ def make_forecast(
     """
     if os.environ.get("SEQFIT_FORECAST") == "off":
         return Forecast(load_strategy(recipe), None, None)
+    events: list[tuple[str, str]] = []
+    try:
+        made = _make_forecast(recipe, data, device, words, memory_limit_bytes, sharers, events)
+    except TimeIsUp as late:
+        longer = f"{SECONDS}=60 lets it take longer, and `seqfit plan` as long as it takes"
+        return _go_without(recipe, events, f"the prediction was given up because {late}", longer)
+    except Exception as error:  # of whatever kind: no run ends because its prediction fails
+        return _go_without(
+            recipe, events, f"nothing is predicted: {describe_error(error)}", "`seqfit plan` shows the failure"
+        )
+    return replace(made, events=[*events, *made.events])
+
+
+def _go_without(recipe: Recipe, events: list[tuple[str, str]], why: str, instead: str) -> Forecast:
+    """The recipe's strategy, or the default one, whose micro-batches are split further where memory runs out."""
+    strategy = load_strategy(recipe)
+    chosen = "the recipe's strategy" if recipe.strategy is not None else "the default strategy"
+    taken = f"the run starts with {chosen} (micro-batches of {strategy.micro_batch_tokens} tokens)"
+    return Forecast(strategy, None, None, [*events, ("prediction", f"{why}; {taken}; {instead}")])
+
+
+def _make_forecast(
+    recipe: Recipe,
+    data: PreparedData,
+    device: torch.device,
+    words: int | None,
+    memory_limit_bytes: int | None,
+    sharers: int,
+    events: list[tuple[str, str]],
+) -> Forecast:
     target = _find_target(device, sharers)
     if target is None:
         reason = f"{torch.cuda.get_device_name(device)} is not in the hardware table"
         return Forecast(load_strategy(recipe), None, None, [("plan", f"nothing is predicted: {reason}")])
     if memory_limit_bytes is not None:
-        left_bytes = memory_limit_bytes - psutil.Process().memory_info().rss
+        left_bytes = memory_limit_bytes - read_resident_bytes()
         target = replace(target, capacity_bytes=min(target.capacity_bytes, left_bytes))
     place_of_run = [target.name, target.kind, torch.get_num_threads(), memory_limit_bytes, sharers]
+    if target.kind == "gpu":
+        place_of_run.append(target.capacity_bytes // 2**30)  # others may hold some of it, and not tomorrow
     key = plan_key(recipe, {"forecast": [*place_of_run, data.fingerprint, words]})
     place = cache_root() / "forecasts" / f"{key}.json"
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # none yet, or damaged: it is made anew
-        return _say(recipe, target, json.loads(place.read_text("utf-8")))
+    stored = _read_stored(place, events)
+    if stored is not None:
+        with optional_work("prediction", "the stored prediction is damaged and made again", _into(events)):
+            return _say(recipe, target, stored)
     question = build_question(recipe, target, data=data, words=words)
     if not question.workload.steps:
         return Forecast(load_strategy(recipe), None, None)
-    found = _predict(recipe, question) | {"factor": read_factor(target.name)[0]}
-    place.parent.mkdir(parents=True, exist_ok=True)
-    draft = place.with_suffix(".draft")
-    draft.write_text(json.dumps(found), "utf-8")
-    draft.replace(place)
+    import_for_traces(question.outline)  # which training needs, too, and no limit should count
+    with time_limit(float(os.environ.get(SECONDS, _SECONDS))):
+        found = _predict(recipe, question) | {"factor": read_factor(target.name)[0]}
+    with optional_work("prediction", "it is not stored for the next run", _into(events)):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        draft = place.with_suffix(".draft")
+        draft.write_text(json.dumps(found), "utf-8")
+        draft.replace(place)
     return _say(recipe, target, found)
+
+
+def _into(events: list[tuple[str, str]]) -> Callable[[str, str], None]:
+    return lambda kind, message: events.append((kind, message))
+
+
+def _read_stored(place: Path, events: list[tuple[str, str]]) -> dict[str, Any] | None:
+    """None where there is none yet, or where it can't be read in time: a file system that hangs holds up no run."""
+    found: queue.SimpleQueue[dict[str, Any] | Exception] = queue.SimpleQueue()
+
+    def read() -> None:
+        try:
+            found.put(json.loads(place.read_text("utf-8")))
+        except Exception as error:
+            found.put(error)
+
+    threading.Thread(target=read, daemon=True).start()
+    try:
+        result = found.get(timeout=_STORED_SECONDS)
+    except queue.Empty:
+        events.append(("prediction", f"'{place}' could not be read within {_STORED_SECONDS:g} s: predicted again"))
+        return None
+    if isinstance(result, FileNotFoundError):
+        return None
+    if isinstance(result, Exception):
+        events.append(("prediction", f"the stored prediction is made again: {describe_error(result)}"))
+        return None
+    return result
 
 
 def compare_with_measured(
@@ -207,4 +282,6 @@ def _find_target(device: torch.device, sharers: int) -> Target | None:
         return replace(target, capacity_bytes=target.capacity_bytes // sharers)
     properties = torch.cuda.get_device_properties(device)
     card = match_card(properties.name, properties.total_memory)
-    return None if card is None else card_target(card, 1)
+    # Free is what other processes leave; what this one has already, its context too, is counted in the prediction.
+    free_bytes = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) + CONTEXT_BYTES
+    return None if card is None else card_target(card, 1, free_bytes=free_bytes)

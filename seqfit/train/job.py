@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
-import psutil
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -23,23 +22,26 @@ from seqfit.data.tokenize import PreparedData, TokenizedSplit, prepare_data
 from seqfit.errors import RecipeError, complain
 from seqfit.evaluate.answer import Answerer, build_padding, explain_fallback
 from seqfit.evaluate.score import choose_metrics
-from seqfit.model.build import check_vocabulary, load_model, load_position_limit, load_tokenizer
+from seqfit.evaluate.start import set_start
+from seqfit.model.build import check_vocabulary, explain_untested, load_model, load_position_limit, load_tokenizer
 from seqfit.model.flops import build_cost_model, read_model_shape
 from seqfit.model.freezing import sum_frozen_bits
 from seqfit.model.trim_words import KeptWords
 from seqfit.model.trimmed_weights import choose_vocabulary, load_trimmed_model
+from seqfit.model.vocabulary import check_trimmable
 from seqfit.parallel.way import Skeleton, Way
 from seqfit.parallel.world import ALONE, World
 from seqfit.recipe.schema import Recipe
 from seqfit.step.build import BuiltStep, Events, build_rule, build_step, choose_weights, padding_limits
 from seqfit.step.optimizer_state import allocate_state
-from seqfit.step.precision import Precision, choose_device, choose_precision
+from seqfit.step.precision import Precision, choose_device, choose_precision, explain_unused_gpu
 from seqfit.step.step import TrainStep
 from seqfit.strategy.conflicts import check_processes
 from seqfit.strategy.cost import TOKENS
 from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import Strategy
 from seqfit.tasks import Task, build_task
+from seqfit.telemetry.host import read_resident_bytes
 from seqfit.train.forecast import Forecast, make_forecast
 from seqfit.train.view import View
 from seqfit.units import format_bytes
@@ -114,13 +116,19 @@ def build_job(
     strategy = forecast.strategy
     precision = choose_precision(strategy, device, recipe.allow)
     seed_everything(recipe.seed)
-    before_bytes = psutil.Process().memory_info().rss
+    before_bytes = read_resident_bytes()
     learner = _build_learner(recipe, strategy, device, corpus, world)
     built = _build_step(recipe, strategy, precision, learner, world)
     _part_dropout(recipe.seed, world)
     loader = _build_loader(recipe, strategy, learner, built)
     answerer = _build_answerer(recipe, learner, precision)
-    decided: Events = [*_say_limit(memory_limit_bytes), *forecast.events, *learner.events, *built.events]
+    decided: Events = [
+        *_say_device(strategy, device),
+        *_say_limit(memory_limit_bytes),
+        *forecast.events,
+        *learner.events,
+        *built.events,
+    ]
     job = Job(
         recipe=recipe,
         strategy=strategy,
@@ -212,6 +220,11 @@ def _choose_share(model: PreTrainedModel, way: Way) -> Share:
     return Share(way.world.rank, way.world.size, way.in_step, cost)
 
 
+def _say_device(strategy: Strategy, device: torch.device) -> Events:
+    unused = explain_unused_gpu(strategy, device)
+    return [] if unused is None else [("device", unused)]
+
+
 def _say_limit(limit_bytes: int | None) -> Events:
     return [] if limit_bytes is None else [("memory-limit", f"the process may take {format_bytes(limit_bytes)}")]
 
@@ -219,9 +232,11 @@ def _say_limit(limit_bytes: int | None) -> Events:
 def _read_corpus(recipe: Recipe, view: View) -> _Corpus:
     """The tokenized data. Trimming makes a smaller tokenizer; mT5's full one, 220 MiB, goes before the model comes."""
     tokenizer = load_tokenizer(recipe.model)
+    mode = recipe.model.trim_vocabulary
+    if mode is not None:
+        check_trimmable(tokenizer)
     limit = load_position_limit(recipe.model)
     data = prepare_data(recipe, tokenizer, ("train", "validation"), position_limit=limit, progress=view.progress)
-    mode = recipe.model.trim_vocabulary
     if mode is None:
         return _Corpus(tokenizer, data)
     kept, trimmed = choose_vocabulary(recipe.model, tokenizer, count_words(data, len(tokenizer)), mode)
@@ -255,12 +270,15 @@ def _load_model(recipe: Recipe, strategy: Strategy, corpus: _Corpus) -> tuple[Pr
         events.append(("trim", str(trimmed.report)))
         if trimmed.fallback is not None:
             events.append(("fallback", f"the whole model was loaded and then trimmed: {trimmed.fallback}"))
+    untested = explain_untested(recipe.model, model.config.model_type)
+    events.extend([] if untested is None else [("untested", untested)])
     events.extend(choose_weights(model, recipe.model, strategy))
     return model, events
 
 
 def _build_answerer(recipe: Recipe, learner: _Learner, precision: Precision) -> Answerer:
     limit = load_position_limit(recipe.model)
+    start_of = set_start(learner.evaluated, learner.tokenizer, recipe.task)
     return Answerer(
         model=learner.evaluated,
         tokenizer=learner.tokenizer,
@@ -269,6 +287,7 @@ def _build_answerer(recipe: Recipe, learner: _Learner, precision: Precision) -> 
         max_new_tokens=recipe.eval.max_new_tokens or choose_answer_length(learner.data, limit),
         batch_tokens=recipe.eval.batch_tokens,
         labels=list(recipe.task.label_values) or None,
+        start_of=start_of,
     )
 
 

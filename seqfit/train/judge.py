@@ -76,7 +76,7 @@ class Judge:
         )
         with self._job.step.clock.phase("checkpoint"), self._job.whole_model() as model:
             if self._world.is_first:
-                with told_failures(self.checkpoint):
+                with told_failures(self.checkpoint, self._writer.path):
                     save_checkpoint(self.checkpoint, model, self._job.answerer.tokenizer, teaching)
 
     @property

@@ -35,11 +35,14 @@ from seqfit.train.yardstick import build_yardstick
 class TrainingLoop:
     """Runs the steps of one run. All it leaves behind is in the run directory."""
 
-    def __init__(self, job: Job, writer: RunWriter, view: View, work: Work, stopping: Stopping) -> None:
+    def __init__(
+        self, job: Job, writer: RunWriter, view: View, work: Work, stopping: Stopping, *, watches_peak: bool = True
+    ) -> None:
         self._job = job
         self._recipe = job.recipe
         self._step = job.step
-        self.peak = PeakWatch(job.step, is_predicted=job.forecast.predicted_peak_bytes is not None)
+        is_predicted = job.forecast.predicted_peak_bytes is not None
+        self.peak = PeakWatch(job.step, writer.event, is_predicted=is_predicted, watches=watches_peak)
         self.made = 0  # steps, by this process
         self._writer = writer
         self._view = view

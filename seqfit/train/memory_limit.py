@@ -12,7 +12,6 @@ that is the limit where none is asked for. Processes of one run that share the g
 from __future__ import annotations
 
 import contextlib
-import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ import torch
 
 from seqfit.errors import RecipeError, complain
 from seqfit.hardware.cgroup import read_limits
+from seqfit.system import data_limit, has_memory_limits
 from seqfit.units import format_bytes
 
 _STATUS = Path("/proc/self/status")
@@ -35,16 +35,12 @@ def limited_memory(asked_bytes: int | None, device: torch.device, sharers: int =
     if limit_bytes is None:
         yield None
         return
-    before = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, before[1]))
-    try:
+    with data_limit(limit_bytes):
         yield limit_bytes
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
 def _choose_limit(asked_bytes: int | None, device: torch.device, sharers: int) -> int | None:
-    if device.type != "cpu" or not _STATUS.is_file():
+    if device.type != "cpu" or not has_memory_limits():
         if asked_bytes is not None:
             raise RecipeError(
                 complain(

@@ -46,8 +46,12 @@ _MESSAGES = (
     "not enough memory",
     "bad_alloc",
     "Cannot allocate memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUDA error: out of memory",
+    "out of memory",  # CUDA error: ..., CUDA driver error: ..., HIP ..., NCCL's Cuda failure 2 '...'
+    "BLAS_STATUS_ALLOC_FAILED",  # cuBLAS and hipBLAS
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "Failed to CUDA calloc",  # NCCL's last error where a buffer of its own could not be had
+    "Failed to CUDA malloc",
+    "Failed to CUDA host alloc",
 )
 
 
@@ -60,7 +64,7 @@ class HalfUpdated(Exception):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """torch's own error of a GPU, Python's, and what other allocators say in a RuntimeError."""
+    """torch's own error of a GPU, Python's, and what other allocators say in a RuntimeError (NCCL's is one, too)."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(message in str(error) for message in _MESSAGES)
@@ -100,10 +104,10 @@ class Recovery:
         if number in self._known_cuts:
             self._cut_smaller(self._known_cuts.pop(number))
         batch = self._loader.cut_anew(batch)  # one that was prepared before the cut became smaller
-        states = read_torch_states()
+        states = read_torch_states(self._step.precision.device)
         outcome, batch = self._try(number, batch, states)
         if self._numbers.wants_more_precision(number, outcome):
-            restore_torch_states(states)
+            restore_torch_states(states, self._step.precision.device)
             with self._step.full_precision():
                 outcome, batch = self._try(number, batch, states)
         return outcome, batch
@@ -116,7 +120,7 @@ class Recovery:
             self._make_smaller(number, batch)
             if half_updated:
                 raise HalfUpdated
-            restore_torch_states(states)
+            restore_torch_states(states, self._step.precision.device)
             batch = self._loader.cut_anew(batch)
         return outcome, batch
 

@@ -17,16 +17,16 @@ large: tokens, targets (a head's logits) and pairs of tokens (attention).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-
-import torch
 
 from seqfit.data.loader import GlobalBatch
 from seqfit.data.micro_batch import MicroBatch
+from seqfit.errors import describe_error
 from seqfit.plan.measured import run_measured
 from seqfit.step.clock import StepClock
 from seqfit.step.step import StepOutcome, TrainStep
+from seqfit.torch_logs import quiet_profiler
 from seqfit.train.trial_variables import WATCHED
 
 FIRST, LAST = 2, 16  # steps that may be watched
@@ -45,13 +45,16 @@ class _Largest:
 class PeakWatch:
     """Calls the step, and watches it where that may show a higher peak."""
 
-    def __init__(self, step: TrainStep, *, is_predicted: bool) -> None:
+    def __init__(
+        self, step: TrainStep, tell: Callable[[str, str], None], *, is_predicted: bool, watches: bool = True
+    ) -> None:
         self.peak_bytes: int | None = None
         self.at_step: int | None = None
         self.watched_steps = 0
         self.watched_seconds = 0.0  # of their phases: a watched step takes longer, so it is none to judge a time by
         self._step = step
-        on_cpu = step.precision.device.type == "cpu"
+        self._tell = tell
+        on_cpu = step.precision.device.type == "cpu" and watches
         last = int(os.environ.get(WATCHED, LAST if is_predicted else 0))
         self._last = last if on_cpu else 0
         self._keeps_largest = WATCHED in os.environ and on_cpu and step.way.world.size == 1
@@ -82,12 +85,11 @@ class PeakWatch:
         For a run that is over and written: weights and the optimizer's state move on. Its times do not.
         """
         left = {largest.number: largest.batch for largest in self._largest.values() if largest.batch is not None}
-        if _is_profiled():
-            return 0
         usual, self._step.clock = self._step.clock, StepClock(self._step.precision.device)
         try:
             for number, batch in left.items():
-                self._note(number, run_measured(self._step, batch)[1])
+                with quiet_profiler():
+                    self._note(number, run_measured(self._step, batch)[1])
         finally:
             self._step.clock = usual
         self._largest = {measure: replace(largest, batch=None) for measure, largest in self._largest.items()}
@@ -102,11 +104,35 @@ class PeakWatch:
 
     def _watch(self, number: int, batch: GlobalBatch) -> StepOutcome:
         before_seconds = sum(self._step.clock.totals.values())
-        outcome, peak_bytes = run_measured(self._step, batch)
+        with quiet_profiler():
+            outcome, peak_bytes = self._measure(batch)
         self.watched_steps += 1
         self.watched_seconds += sum(self._step.clock.totals.values()) - before_seconds
-        self._note(number, peak_bytes)
+        if peak_bytes is not None:
+            self._note(number, peak_bytes)
         return outcome
+
+    def _measure(self, batch: GlobalBatch) -> tuple[StepOutcome, int | None]:
+        """The step, made once, and its peak. Where it can't be measured the step counts all the same."""
+        made: list[StepOutcome] = []
+        failed: list[BaseException] = []
+
+        def make(batch: GlobalBatch) -> StepOutcome:
+            try:
+                made.append(self._step(batch))
+            except BaseException as error:
+                failed.append(error)
+                raise
+            return made[0]
+
+        try:
+            return run_measured(self._step, batch, make)
+        except Exception as error:  # of torch's profiler, of whatever kind: a measurement ends no run
+            if failed:
+                raise failed[0]  # noqa: B904, the step's own: what stopping the profiler said is of no interest
+            self._last, self._keeps_largest = 0, False
+            self._tell("memory", f"the peak of steps is not measured any further: {describe_error(error)}")
+            return made[0] if made else self._step(batch), None
 
     def _note(self, number: int, peak_bytes: int) -> None:
         if self.peak_bytes is None or peak_bytes > self.peak_bytes:
@@ -120,12 +146,7 @@ class PeakWatch:
                 self._largest[measure] = _Largest(size, number, None if is_watched else batch)
 
     def _is_due(self, number: int) -> bool:
-        return FIRST <= number <= self._last and not _is_profiled()
-
-
-def _is_profiled() -> bool:
-    """Within `seqfit profile`: torch has one profiler."""
-    return bool(torch._C._autograd._profiler_enabled())
+        return FIRST <= number <= self._last
 
 
 def _measure(batch: GlobalBatch) -> Iterator[tuple[_Measure, int]]:

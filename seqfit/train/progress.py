@@ -59,7 +59,7 @@ class Progress:
         """As it is now. Tensors are not copied."""
         step, world = self.job.step, self.job.step.way.world
         tensors, values = self._read_live()
-        for name, state in read_torch_states().items():
+        for name, state in read_torch_states(step.precision.device).items():
             states = enumerate(world.gather_bytes(state))
             tensors |= {f"random/{rank}/{name}": of_rank for rank, of_rank in states}
         facts = {
@@ -85,11 +85,12 @@ class Progress:
         live, _ = self._read_live()
         states: dict[str, torch.Tensor] = {}
         if facts["identity"].get("processes") == world.size:  # else each goes on with the seed that it began with
-            states = {name: torch.empty_like(state) for name, state in read_torch_states().items()}
+            drawn = read_torch_states(step.precision.device)
+            states = {name: torch.empty_like(state) for name, state in drawn.items()}
         copy_tensors(snapshot, live | {f"random/{world.rank}/{name}": state for name, state in states.items()})
         restore_values(step.optimizer, step.model, facts["optimizer"])
         if states:
-            restore_torch_states(states)
+            restore_torch_states(states, step.precision.device)
         restore_host_states(facts["random"])
         if step.scaler is not None:
             step.scaler.load_state_dict(facts["scaler"])
@@ -121,7 +122,10 @@ def _find_packages(job: Job) -> list[str]:
 
 
 def identify(job: Job) -> dict[str, Any]:
-    """What must be the same for a resume to be exact, and is not in the snapshot itself."""
+    """What must be the same for a resume to be exact, and is not in the snapshot itself.
+
+    A process uses one GPU: how many more it sees does not count.
+    """
     device = job.step.precision.device
     on_gpu, versions = device.type == "cuda", collect_versions()
     return {
@@ -130,7 +134,6 @@ def identify(job: Job) -> dict[str, Any]:
         "strategy": _hash(job.strategy.model_dump_json(exclude={"host_memory"})),  # which changes no number
         "device": torch.cuda.get_device_name(device) if on_gpu else torch.backends.cpu.get_cpu_capability(),
         "processes": job.step.way.world.size,
-        "devices": torch.cuda.device_count() if on_gpu else None,
         "threads": None if on_gpu else torch.get_num_threads(),
         "precision": job.step.precision.name,
         **{name: versions.get(name) for name in _find_packages(job)},

@@ -19,6 +19,7 @@ from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files
 from seqfit.rundir.run import Run
 from seqfit.strategy.load import read_strategy
+from seqfit.system import quote
 from seqfit.train.job import Job
 from seqfit.train.progress import find_differences
 from seqfit.train.snapshot import Snapshot
@@ -56,7 +57,7 @@ def check_unfinished(run: Run) -> Run:
             complain(
                 f"'{run.path}' is finished",
                 "a resume goes on with a run that was stopped",
-                f"Evaluate it (seqfit evaluate {run.path}), or train a new one",
+                f"Evaluate it (seqfit evaluate {quote(run.path)}), or train a new one",
             )
         )
     return run
@@ -75,7 +76,7 @@ def check_same_recipe(run: Run, recipe: Recipe) -> None:
             complain(
                 f"the recipe or its overrides differ from those in '{run.path / files.RECIPE}'",
                 "a resumed run ends as if it had never been stopped, which another recipe would not",
-                f"Leave them out (seqfit train {run.path} --resume), or start a new run",
+                f"Leave them out (seqfit train {quote(run.path)} --resume), or start a new run",
             )
         )
 
@@ -83,7 +84,7 @@ def check_same_recipe(run: Run, recipe: Recipe) -> None:
 def check_exact(run: Path, snapshot: Snapshot, job: Job) -> str | None:
     """What decides over the rest of the run must be as it was, but for the number of processes: then a sentence."""
     differences = find_differences(snapshot, job)
-    allowed = {"processes", "devices", "threads"} if "processes" in differences else set()
+    allowed = {"processes", "threads"} if "processes" in differences else set()
     change = "; ".join(differences[name] for name in differences if name in allowed)
     differences = {name: text for name, text in differences.items() if name not in allowed}
     if differences:

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import torch
 
-from seqfit.checks import load_checked_recipe
+from seqfit.checks import load_checked_recipe, load_noted_recipe
 from seqfit.data.lengths import summarise_splits
 from seqfit.data.tokenize import PreparedData
 from seqfit.errors import PeerLost, SeqfitError, Stopped, TrainingFailed, complain
@@ -28,13 +28,15 @@ from seqfit.model.build import count_parameters
 from seqfit.parallel.world import World, explain_lost_peer, is_lost_peer, join_world
 from seqfit.recipe.load import anchor_paths, dump_recipe
 from seqfit.recipe.schema import Recipe
+from seqfit.recipe.warm_up import warn_of_warm_up
 from seqfit.rundir import files
 from seqfit.rundir.manifest import collect_versions, find_commit
 from seqfit.rundir.masking import mask_text
 from seqfit.rundir.notes import check_no_fault, leave_fault, read_notes, remove_notes
+from seqfit.rundir.optional_work import optional_work
 from seqfit.rundir.records import BETWEEN_STEPS
 from seqfit.rundir.run import Run
-from seqfit.rundir.writer import NoWriter, RunWriter
+from seqfit.rundir.writer import NoWriter, RunWriter, say_resume
 from seqfit.step.precision import choose_device
 from seqfit.strategy.load import dump_strategy, load_strategy
 from seqfit.telemetry.recorder import Recorder
@@ -55,7 +57,7 @@ from seqfit.train.resume import (
 from seqfit.train.snapshot import Snapshot, load_snapshot, snapshot_folder
 from seqfit.train.snapshots import find_newest
 from seqfit.train.stopping import Stopping
-from seqfit.train.view import Silent, View
+from seqfit.train.view import Silent, View, choose_view
 from seqfit.train.work import describe_work
 from seqfit.units import format_count
 
@@ -68,20 +70,24 @@ def train(
     name: str | None = None,
     resume: bool = False,
     memory_limit_bytes: int | None = None,
+    progress: bool = True,
     view: View | None = None,
 ) -> Run:
     """Fine-tune as the recipe says; `out` is the run directory, by default runs/NAME-TIME.
 
     With `resume` an unfinished run goes on from its newest snapshot: the one in `out` if there is one, the one that the
     recipe's path names, or the newest of that name. `memory_limit_bytes` holds for this process, on a CPU.
+    It prints what `seqfit train` prints: a bar in a terminal, lines in a notebook or a log. With `progress=False` it
+    prints nothing. A `view` (seqfit.train.view) is told instead.
     """
     place = Path(recipe) if isinstance(recipe, str | Path) else None
     name = name or ("run" if place is None else place.stem)
+    view = view or (choose_view() if progress else Silent())
     given = _Given(recipe, overrides, name, None if out is None else Path(out), memory_limit_bytes)
     with join_world(choose_device(load_strategy(load_checked_recipe(recipe, overrides))).type) as world:
         check_no_fault(world.restarts)
         try:
-            with view if view is not None and world.is_first else Silent() as shown:
+            with view if world.is_first else Silent() as shown:
                 return _train_in(world, given, place, shown, resume=resume)
         except SeqfitError as error:
             if world.size > 1:
@@ -125,7 +131,8 @@ def _find_place(given: _Given, place: Path | None, world: World, *, resume: bool
 
 
 def _begin(path: Path, given: _Given, view: View, world: World, *, resumes: bool) -> None:
-    loaded = anchor_paths(load_checked_recipe(given.recipe, given.overrides))
+    stated, notes = load_noted_recipe(given.recipe, given.overrides)
+    loaded = anchor_paths(stated)
     if world.is_first:
         RunWriter.check_free(path, resumes=resumes)
     device = choose_device(load_strategy(loaded))
@@ -133,7 +140,7 @@ def _begin(path: Path, given: _Given, view: View, world: World, *, resumes: bool
         job, data = build_job(loaded, view, limit_bytes, world)
         writer = RunWriter.create(path, listener=view.event, resumes=resumes) if world.is_first else NoWriter(path)
         with contextlib.closing(writer):
-            _write_start(writer, job, data)
+            _write_start(writer, job, data, notes)
             world.wait()  # nobody writes a note before there is a directory
             _train(job, writer, view)
 
@@ -184,8 +191,11 @@ def _find_snapshot(run: Run, writer: RunWriter, world: World) -> Snapshot | None
     return load_snapshot(snapshot_folder(run.path, step), is_checked=True)
 
 
-def _write_start(writer: RunWriter, job: Job, data: PreparedData) -> None:
+def _write_start(writer: RunWriter, job: Job, data: PreparedData, notes: Sequence[str]) -> None:
     """What is known before the first step."""
+    hardware, world = describe_hardware(job.step.precision.device), job.step.way.world
+    if world.size > 1 and "uuid" in hardware:
+        hardware["uuids"] = world.gather(hardware["uuid"])  # of all processes: telemetry reads every GPU of the host
     writer.write_text(files.RECIPE, dump_recipe(job.recipe))
     writer.write_text(files.STRATEGY, dump_strategy(job.strategy))
     writer.write_manifest(
@@ -196,7 +206,7 @@ def _write_start(writer: RunWriter, job: Job, data: PreparedData) -> None:
         command=mask_text(shlex.join(sys.argv)),
         versions=collect_versions(),
         commit=find_commit(),
-        hardware=describe_hardware(job.step.precision.device),
+        hardware=hardware,
         precision=job.step.precision.name,
         parameters=count_parameters(job.answerer.model),
         total_steps=job.total_steps,
@@ -207,8 +217,13 @@ def _write_start(writer: RunWriter, job: Job, data: PreparedData) -> None:
         },
         forecast=asdict(before_the_first_step(job.forecast)),
     )
+    for note in notes:
+        writer.event("recipe", note)
     for kind, message in job.events:
         writer.event(kind, message)
+    warning = warn_of_warm_up(job.recipe.train, job.total_steps)
+    if warning is not None:
+        writer.event("schedule", warning)
     if went_offline():
         writer.event("offline", "the Hub does not answer: only what was fetched before is used")
     if job.validation is None:
@@ -219,6 +234,7 @@ def _write_start(writer: RunWriter, job: Job, data: PreparedData) -> None:
 
 def _train(job: Job, writer: RunWriter, view: View, prepare: Callable[[TrainingLoop], None] | None = None) -> None:
     """The loop, and how it ended, in the manifest."""
+    view.decide_by(job.best)
     view.start(_headline(job), job.total_steps)
     status, world = "failed", job.step.way.world
     work = describe_work(job)
@@ -229,7 +245,10 @@ def _train(job: Job, writer: RunWriter, view: View, prepare: Callable[[TrainingL
             if prepare is not None:
                 prepare(loop)
             status = _run_loop(loop, job, writer)
-    except (KeyboardInterrupt, Stopped):
+    except KeyboardInterrupt as stop:
+        status = "interrupted"
+        raise KeyboardInterrupt(str(stop) or _say_stopped_at_once(writer.path)) from None
+    except Stopped:
         status = "interrupted"
         raise
     except PeerLost:
@@ -239,24 +258,34 @@ def _train(job: Job, writer: RunWriter, view: View, prepare: Callable[[TrainingL
         if world.size > 1 and is_lost_peer(error):
             status = "interrupted"
             raise explain_lost_peer(error) from error
-        writer.event("failed", f"{type(error).__name__}: {error}")
+        writer.failure(f"{type(error).__name__}: {error}")
         if is_out_of_memory(error):
-            raise _explain_memory(error) from error
+            raise _explain_memory(error, writer.path) from error
         raise
     finally:
-        try:
-            writer.write_manifest(status=status, ended=time.time(), phase_seconds=job.step.clock.totals)
-        finally:
-            writer.close()
+        # On a disk that is full these fail as well; then the first error is the one to report.
+        with contextlib.nullcontext() if status == FINISHED else contextlib.suppress(TrainingFailed):
+            try:
+                writer.write_manifest(status=status, ended=time.time(), phase_seconds=job.step.clock.totals)
+            finally:
+                writer.close()
 
 
-def _explain_memory(error: BaseException) -> TrainingFailed:
+def _say_stopped_at_once(run: Path) -> str:
+    return complain(
+        "Ctrl-C came again",
+        "the run stopped at once, without a snapshot of its last steps",
+        f"To resume from the newest snapshot, {say_resume(run)}",
+    )
+
+
+def _explain_memory(error: BaseException, run: Path) -> TrainingFailed:
     """Steps and evaluations are made again in smaller pieces; what is left is what surrounds them."""
     return TrainingFailed(
         complain(
             f"memory ran out outside a step and an evaluation ({error})",
             "smaller micro-batches help only within them",
-            "End other programs or raise --memory-limit, then go on with seqfit train --resume",
+            f"End other programs or raise --memory-limit, then {say_resume(run)}",
         )
     )
 
@@ -273,15 +302,17 @@ def _run_loop(loop: TrainingLoop, job: Job, writer: RunWriter) -> str:
         by = "the user" if isinstance(stopped, KeyboardInterrupt) else "a signal"
         writer.event("interrupted", f"stopped by {by}; the checkpoint is that {kept}")
         raise
-    compared = _judge_forecast(job, loop)
-    writer.write_manifest(steps=steps, forecast=asdict(compared))  # what follows may be killed
-    compared = _watch_largest(loop.peak, compared, writer)
-    if compared.predicted_peak_bytes is not None and loop.made:
-        writer.event("forecast", str(compared))
+    writer.write_manifest(steps=steps)  # what follows may be killed
+    with optional_work("prediction", "predicted and measured are not compared", writer.event):
+        compared = _judge_forecast(job, loop, writer.event)
+        writer.write_manifest(forecast=asdict(compared))
+        compared = _watch_largest(loop.peak, compared, writer)
+        if compared.predicted_peak_bytes is not None and loop.made:
+            writer.event("forecast", str(compared))
     return FINISHED
 
 
-def _judge_forecast(job: Job, loop: TrainingLoop) -> Compared:
+def _judge_forecast(job: Job, loop: TrainingLoop, tell: Callable[[str, str], None]) -> Compared:
     """What was predicted and what was measured."""
     within = sum(seconds for phase, seconds in job.step.clock.totals.items() if phase not in BETWEEN_STEPS)
     unwatched = loop.made - loop.peak.watched_steps
@@ -293,7 +324,8 @@ def _judge_forecast(job: Job, loop: TrainingLoop) -> Compared:
         step_seconds=(within - loop.peak.watched_seconds) / unwatched if unwatched else None,
     )
     if compared.measured_step_seconds is not None:
-        job.forecast.learn(unwatched, compared.measured_step_seconds)
+        with optional_work("prediction", "this run's times are not kept for later predictions", tell):
+            job.forecast.learn(unwatched, compared.measured_step_seconds)
     return compared
 
 
@@ -323,11 +355,9 @@ def _headline(job: Job) -> str:
 
 def describe_hardware(device: torch.device) -> dict[str, Any]:
     """The device that trains, and the host's size."""
-    host = {
-        "cores": psutil.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "host_bytes": psutil.virtual_memory().total,
-    }
+    host: dict[str, Any] = {"threads": torch.get_num_threads()}
+    with contextlib.suppress(Exception):  # two figures of a manifest, which may be absent
+        host |= {"cores": psutil.cpu_count(), "host_bytes": psutil.virtual_memory().total}
     if device.type != "cuda":
         return {"device": "cpu", "name": platform.processor() or platform.machine(), **host}
     properties = torch.cuda.get_device_properties(device)

@@ -32,7 +32,8 @@ from safetensors.torch import save_file
 from seqfit.errors import TrainingFailed, complain
 from seqfit.rundir import files
 from seqfit.rundir.records import SnapshotRecord
-from seqfit.rundir.writer import sync
+from seqfit.rundir.writer import say_resume
+from seqfit.system import sync_path
 
 _STATE, _FACTS = "state.safetensors", "snapshot.json"
 SHARDS = "shards"
@@ -120,7 +121,7 @@ def told_failures(step: int, folder: Path) -> Iterator[None]:
             complain(
                 f"the snapshot of step {step} can't be written to '{folder}' ({reason})",
                 "training does not go on without the snapshots that it was asked for",
-                "Make room, then go on with seqfit train --resume; train.snapshot.keep=1 takes less",
+                f"Make room (train.snapshot.keep=1 takes less), then {say_resume(folder.parent)}",
             )
         ) from error
 
@@ -153,7 +154,7 @@ class SnapshotDraft:
         (self.folder / _FACTS).write_text(text, "utf-8")
         paths = [self.folder / name for name in (*written, _FACTS)]
         for path in (*paths, *{path.parent for path in paths}):
-            sync(path)
+            sync_path(path)
         self._take_place()
         for folder in self._place.parent.glob("step-*"):
             if (
@@ -168,7 +169,7 @@ class SnapshotDraft:
         if self._place.exists():  # taken twice, or of a part of the run that was lost and made again
             os.replace(self._place, old)
         os.replace(self.folder, self._place)
-        sync(self._place.parent)
+        sync_path(self._place.parent)
         shutil.rmtree(old, ignore_errors=True)
 
 

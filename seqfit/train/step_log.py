@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-import psutil
 import torch
 
 from seqfit.data.loader import GlobalBatch
@@ -26,6 +25,7 @@ from seqfit.rundir.records import StepRecord
 from seqfit.rundir.writer import RunWriter
 from seqfit.step.clock import Moment, StepClock, read_queued_seconds
 from seqfit.step.step import StepOutcome
+from seqfit.telemetry.host import read_resident_bytes
 from seqfit.train.view import View
 from seqfit.train.work import Work
 from seqfit.train.yardstick import Yardstick
@@ -259,7 +259,7 @@ def measure_memory_bytes(device: torch.device) -> int:
     """Peak of what torch has allocated on a GPU; on a CPU what the process holds now."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    return int(psutil.Process().memory_info().rss)
+    return read_resident_bytes()
 
 
 def _to_json(value: float) -> float | None:

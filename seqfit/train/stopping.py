@@ -3,6 +3,9 @@
     Ctrl-C             exit code 130; a second one stops at once, without a snapshot
     SIGTERM, SIGUSR1   exit code 75 ("try again later"): what Slurm sends before it takes the machine away
 
+nohup ignores SIGHUP, and a script that starts a command with `&` ignores SIGINT and SIGQUIT: what was ignored when the
+process started stays ignored, so that neither a closed terminal nor a Ctrl-C that was meant for others ends it.
+
 A handler only notes the signal. Who trains asks `stopping.requested` between steps. Of several processes one may have a
 signal and the others not: what each has noted is exchanged once a step (`offer`, `settle`), and all stop together.
 """
@@ -11,13 +14,22 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NoReturn, Self
 
 from seqfit.errors import Stopped, complain
+from seqfit.rundir.writer import say_resume
+from seqfit.system import known_signals
 
-_ASKED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+_ASKED = known_signals("SIGINT", "SIGTERM", "SIGUSR1")
+_OF_TERMINALS = known_signals("SIGINT", "SIGHUP", "SIGQUIT")
+
+
+def select_heeded(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
+    """Those that may have a handler: the signals of a terminal only if they are not ignored."""
+    return [n for n in numbers if n not in _OF_TERMINALS or signal.getsignal(n) is not signal.SIG_IGN]
 
 
 class Stopping:
@@ -32,7 +44,7 @@ class Stopping:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in _ASKED}
+            self._before = {number: signal.signal(number, self._note) for number in select_heeded(_ASKED)}
         return self
 
     def __exit__(
@@ -66,16 +78,15 @@ class Stopping:
 
     def raise_stopped(self, step: int, run: Path) -> NoReturn:
         """End the run with the signal's own code."""
-        if self.signal is signal.SIGINT:
-            raise KeyboardInterrupt
         name = "no signal" if self.signal is None else self.signal.name
-        raise Stopped(
-            complain(
-                f"{name} came after step {step}",
-                "a run that is asked to stop finishes its step and takes a snapshot",
-                f"Go on with: seqfit train {run} --resume",
-            )
+        message = complain(
+            f"{'Ctrl-C' if self.signal is signal.SIGINT else name} came after step {step}",
+            "a run that is asked to stop finishes its step and takes a snapshot",
+            f"To resume, {say_resume(run)}",
         )
+        if self.signal is signal.SIGINT:
+            raise KeyboardInterrupt(message)
+        raise Stopped(message)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGINT:

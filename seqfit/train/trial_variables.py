@@ -2,9 +2,11 @@
 
 SEQFIT_WATCHED_STEPS=3    the peak of tensors is measured up to step 3, and of the largest later steps (peak.py)
 SEQFIT_YARDSTICK=1        a fixed piece of work is timed between steps (yardstick.py)
+SEQFIT_TRIAL=/c/runs/a    the run that this process and those it starts belong to: who is left of a killed comparison
 """
 
 from __future__ import annotations
 
 WATCHED = "SEQFIT_WATCHED_STEPS"
 YARDSTICK = "SEQFIT_YARDSTICK"
+TRIAL = "SEQFIT_TRIAL"

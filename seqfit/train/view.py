@@ -1,4 +1,4 @@
-"""What a user sees while a run goes on: a live line in a terminal, plain lines elsewhere, nothing from Python.
+"""What a user sees while a run goes on: a live line in a terminal, plain lines elsewhere (a notebook, a log).
 
 step 120/500  loss 1.234  lr 2.9e-04  12.5K tokens/s  1.1 GiB  ETA 2 min 05 s
 """
@@ -6,6 +6,7 @@ step 120/500  loss 1.234  lr 2.9e-04  12.5K tokens/s  1.1 GiB  ETA 2 min 05 s
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -14,6 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from seqfit.rundir.records import EvaluationRecord, EventRecord, StepRecord
 from seqfit.units import format_bytes, format_count, format_seconds
+
+_SHOWN_SCORES = 4
 
 
 class View(Protocol):
@@ -24,6 +27,7 @@ class View(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
     def progress(self, what: str, done: int, total: int | None) -> None: ...
+    def decide_by(self, score: str) -> None: ...
     def start(self, description: str, total_steps: int) -> None: ...
     def advance(self, step: int) -> None: ...
     def step(self, record: StepRecord) -> None: ...
@@ -45,6 +49,9 @@ class Silent:
     def progress(self, what: str, done: int, total: int | None) -> None:
         """A part of something slow is done."""
 
+    def decide_by(self, score: str) -> None:
+        """The score that chooses the best checkpoint."""
+
     def start(self, description: str, total_steps: int) -> None:
         """Training begins."""
 
@@ -65,15 +72,26 @@ class Lines(Silent):
     """One line per record: for logs and pipes."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(soft_wrap=True, highlight=False, markup=False)
+        self._console = console or Console(soft_wrap=True, highlight=False, markup=False, force_jupyter=False)
         self._total_steps = 0
+        self._steps_before: int | None = None  # this process began, as a resumed run does
         self._started = 0.0
+        self._decides = ""
+
+    def decide_by(self, score: str) -> None:
+        """The score that chooses the best checkpoint, which is among those shown."""
+        self._decides = score
 
     def start(self, description: str, total_steps: int) -> None:
         """Training begins."""
         self._total_steps = total_steps
         self._started = time.monotonic()
         self._console.print(description)
+
+    def advance(self, step: int) -> None:
+        """A step is done."""
+        if self._steps_before is None:
+            self._steps_before = step - 1
 
     def step(self, record: StepRecord) -> None:
         """A step was logged."""
@@ -82,7 +100,8 @@ class Lines(Silent):
     def evaluation(self, record: EvaluationRecord, best: bool) -> None:
         """An evaluation is done."""
         loss = "" if record.loss is None else f"loss {record.loss:.4f}  "
-        scores = "  ".join(f"{name} {value:.2f}" for name, value in list(record.scores.items())[:4])
+        shown = choose_shown(record.scores, self._decides)
+        scores = "  ".join(f"{name} {record.scores[name]:.2f}" for name in shown)
         mark = "  (best so far)" if best else ""
         took = format_seconds(record.seconds)
         self._console.print(f"step {record.step}: {record.split} {loss}{scores}{mark}  [{record.rows} rows, {took}]")
@@ -96,13 +115,26 @@ class Lines(Silent):
 
     def _figures(self, record: StepRecord) -> str:
         elapsed = time.monotonic() - self._started  # evaluations included, as what is left will have them too
-        left = elapsed / record.step * (self._total_steps - record.step)
+        left = elapsed / (record.step - (self._steps_before or 0)) * (self._total_steps - record.step)
+        time_left = (
+            f"ETA {format_seconds(left)}" if record.step < self._total_steps else f"in {format_seconds(elapsed)}"
+        )
         rate = "" if record.learning_rate is None else f"lr {record.learning_rate:.1e}  "
         return (
             f"loss {record.loss:.4f}  {rate}"
-            f"{format_count(record.tokens_per_second)} tokens/s  {format_bytes(record.memory_bytes)}  "
-            f"ETA {format_seconds(left)}"
+            f"{format_count(record.tokens_per_second)} tokens/s  {format_bytes(record.memory_bytes)}  {time_left}"
         )
+
+
+def choose_shown(scores: Iterable[str], decides: str) -> list[str]:
+    """At most four scores of a line: of precision, recall and F1 only the F1, and always the one that decides.
+
+    rouge1_precision, rouge1_recall, rouge1_f1, rouge2_precision, ...  ->  rouge1_f1, rouge2_f1, rougeL_f1, rougeLsum_f1
+    """
+    names = list(scores)
+    parts = {f"{name.removesuffix('_f1')}_{part}" for name in names for part in ("precision", "recall")}
+    shown = [name for name in names if name not in parts][:_SHOWN_SCORES]
+    return [*shown[: _SHOWN_SCORES - 1], decides] if decides in names and decides not in shown else shown
 
 
 class Terminal(Lines):
@@ -149,6 +181,7 @@ class Terminal(Lines):
 
     def advance(self, step: int) -> None:
         """A step is done."""
+        super().advance(step)
         if self._training is not None:
             self._bars.update(self._training, completed=step)
 

@@ -35,6 +35,7 @@ from seqfit.recipe.load import dump_recipe, load_recipe
 from seqfit.report.export_figures import find_browser
 from seqfit.rundir import EvaluationRecord, RunWriter, StepRecord, files
 from seqfit.rundir.records import GpuReading, HostReading, TelemetryRecord
+from tests.switched_off import prediction_off
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -276,9 +277,7 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Callable[[
         "eval": {"every_steps": 4, "at_start": True},
         "strategy": {"telemetry_hz": 20.0, "threads": 1},
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SEQFIT_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-        patch.setenv("SEQFIT_FORECAST", "off")
+    with prediction_off():  # pages about predictions have made-up ones
         return train(recipe, out=tmp_path_factory.mktemp("runs") / "words").path
 
 
@@ -350,7 +349,7 @@ def open_tab(browser: Browser) -> Iterator[Callable[..., Tab]]:
         context = browser.new_context(**options)
         contexts.append(context)
         tab = Tab(context.new_page(), [], [])
-        context.set_default_timeout(120_000)  # the pages are large, and other tests may need the core
+        context.set_default_timeout(240_000)  # the pages are large, and other tests may need the core
         is_file = address.startswith("file:")
         context.set_offline(is_file)
         context.route("**", lambda route: route.abort())
@@ -371,7 +370,7 @@ def open_tab(browser: Browser) -> Iterator[Callable[..., Tab]]:
 def _wait_until_drawn(page: Page) -> None:
     from playwright.sync_api import expect
 
-    expect(page.locator(".plot:not([data-drawn])")).to_have_count(0, timeout=120_000)
+    expect(page.locator(".plot:not([data-drawn])")).to_have_count(0, timeout=240_000)
 
 
 @pytest.fixture
@@ -382,6 +381,6 @@ def open_page(chromium: str, tmp_path: Path) -> Callable[[Path], str]:
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
         options += ["--disable-component-update", "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}"]
         options += ["--virtual-time-budget=20000", "--dump-dom", page.resolve().as_uri()]
-        return subprocess.run([chromium, *options], capture_output=True, text=True, check=True, timeout=120).stdout
+        return subprocess.run([chromium, *options], capture_output=True, text=True, check=True, timeout=400).stdout
 
     return open_in_browser

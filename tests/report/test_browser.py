@@ -25,7 +25,7 @@ from seqfit.rundir import files
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; the extra test has it").expect
 
-expect.set_options(timeout=30_000)  # other tests may need the core
+expect.set_options(timeout=240_000)  # other tests may need the core
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -82,6 +82,16 @@ def test_of_several_processes_all_cards_are_shown(run_path: Path, add_telemetry:
     assert "RTX 3090 (0)" in shown
 
 
+def test_of_several_processes_with_a_list_the_others_are_left_out(
+    run_path: Path, add_telemetry: Add, edit_manifest: Add
+) -> None:
+    add_telemetry(run_path, TWO, {})
+    edit_manifest(run_path, hardware={"device": "cuda", "uuid": "bb", "uuids": ["bb", "elsewhere"]}, launch="here-1")
+    shown = str(show_machine(read_subject([run_path])))
+    assert "Tesla K80 (1)" in shown
+    assert "RTX 3090" not in shown
+
+
 @pytest.mark.parametrize("reason", ["NVIDIA: no driver <library>"])
 def test_without_gpus_the_page_says_why(run_path: Path, reason: str, add_telemetry: Add) -> None:
     add_telemetry(run_path, [], {"gpus": reason})

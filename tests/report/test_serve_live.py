@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -19,6 +18,7 @@ from seqfit.errors import RecipeError
 from seqfit.report import live_page, serve_live
 from seqfit.report.elements import element
 from seqfit.rundir import files
+from tests.processes import started, wait_until
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def port(run_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 
 def ask(port: int, path: str, *, method: str = "GET", host: str | None = None) -> tuple[int, dict[str, str], bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=240)
     connection.request(method, path, headers={"Host": host or f"127.0.0.1:{port}"})
     answer = connection.getresponse()
     content = answer.read()
@@ -44,7 +44,7 @@ class Listener:
     """A browser that listens for events."""
 
     def __init__(self, port: int) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=240)
         self._connection.request("GET", "/events")
         self._answer = self._connection.getresponse()
 
@@ -108,10 +108,7 @@ def test_a_browser_that_leaves_is_no_error(
         append_step(run_path)
         stays.next_version()
     stays.leave()
-    deadline = time.monotonic() + 10
-    while threading.active_count() > alone and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert threading.active_count() == alone
+    wait_until(lambda: threading.active_count() <= alone, "the end of a listener's thread")
     assert capfd.readouterr().err == ""
 
 
@@ -159,17 +156,18 @@ def test_listeners_are_let_go_when_the_server_ends(run_path: Path) -> None:
     listener.leave()
 
 
+@pytest.mark.usefixtures("default_signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_command_well(run_path: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "seqfit", "report", str(run_path.parent), "--watch", "--no-open"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}, **pipes) as process:
+    with started(command, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}, **pipes) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line.startswith("live: http://127.0.0.1:")
         listener = Listener(urlsplit(line.split()[1]).port or 0)
         listener.next_version()
         process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=240)
     listener.leave()
     assert (process.returncode, errors) == (0, "")

@@ -16,7 +16,7 @@ from seqfit.errors import RunError, TrainingFailed
 from seqfit.rundir import EvaluationRecord, EventRecord, Run, RunWriter, StepRecord, files
 from seqfit.rundir.records import SnapshotRecord
 from seqfit.rundir.writer import write_json, write_whole
-from tests.processes import started
+from tests.processes import started, wait_until
 
 STEP: dict[str, Any] = dict.fromkeys(StepRecord.__dataclass_fields__, 1)
 
@@ -178,7 +178,4 @@ for number in range(10**9):
 
 
 def _wait_for(path: Path, at_least_bytes: int = 1) -> None:
-    deadline = time.monotonic() + 30
-    while not path.exists() or path.stat().st_size < at_least_bytes:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: path.exists() and path.stat().st_size >= at_least_bytes, f"{at_least_bytes} bytes of {path}")

@@ -21,8 +21,8 @@ class FakeNvml:
     NVML_TEMPERATURE_GPU, NVML_CLOCK_SM, NVML_CLOCK_MEM = 0, 1, 2
     NVML_PCIE_UTIL_TX_BYTES, NVML_PCIE_UTIL_RX_BYTES = 0, 1
 
-    def __init__(self, cards: int = 2) -> None:
-        self.cards, self.lost, self.open = cards, False, 0
+    def __init__(self, cards: int = 2, divided: int | None = None) -> None:
+        self.cards, self.lost, self.open, self.divided = cards, False, 0, divided
 
     def nvmlInit(self) -> None:
         self.open += 1
@@ -42,8 +42,23 @@ class FakeNvml:
     def nvmlDeviceGetUUID(self, handle: int) -> str:
         return f"GPU-{handle}"
 
+    def nvmlDeviceGetMigMode(self, handle: int) -> list[int]:
+        if handle != self.divided:
+            raise NVMLError("Not Supported")
+        return [1, 1]
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, handle: int) -> int:
+        return 7
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: int, index: int) -> str:
+        if index >= 2:
+            raise NVMLError("Not Found")
+        return f"slice {index}"
+
     def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
         self._check(handle)
+        if isinstance(handle, str):
+            return SimpleNamespace(total=5_000, used=int(handle[-1]) + 1)
         return SimpleNamespace(total=24_000, used=6_000)
 
     def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:
@@ -124,6 +139,21 @@ def test_cards_are_described_and_the_library_is_let_go(nvml: FakeNvml) -> None:
     ]
     reader.close()
     assert nvml.open == 0
+
+
+def test_slices_of_a_divided_gpu_have_memory_of_their_own_and_no_power(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeNvml(divided=0)
+    monkeypatch.setitem(sys.modules, "pynvml", fake)  # type: ignore[arg-type]
+    reader = NvmlReader()
+    assert [(gpu.gpu, gpu.uuid, gpu.memory_bytes) for gpu in reader.gpus] == [
+        (0, "GPU-slice 0", 5_000),
+        (1, "GPU-slice 1", 5_000),
+        (2, "GPU-1", 24_000),
+    ]
+    first, second, whole = reader.read()
+    assert (first.memory_bytes, second.memory_bytes, whole.memory_bytes) == (1, 2, 6_000)
+    assert (first.power_watts, first.energy_joules, first.busy_share) == (None, None, None)
+    assert (first.temperature_celsius, second.core_clock_hz) == (71, 1_695_000_000)
 
 
 def test_a_driver_without_cards_is_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -23,7 +21,7 @@ from seqfit.rundir.run import read_records
 from seqfit.telemetry.host import HostReader
 from seqfit.telemetry.recorded import RecordedReader
 from seqfit.telemetry.sampler import Sampler
-from tests.processes import started
+from tests.processes import has_ended, started, wait_until
 
 RUN = """
 import sys, time
@@ -31,19 +29,12 @@ from pathlib import Path
 from seqfit.telemetry.recorder import Recorder
 with Recorder(Path(sys.argv[1]), 50, print, replay=Path(sys.argv[2])):
     print("started", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
 def start_run(folder: Path, recording: Path) -> AbstractContextManager[subprocess.Popen[bytes]]:
     return started([sys.executable, "-c", RUN, str(folder), str(recording)], stdout=subprocess.PIPE)
-
-
-def wait_until(condition: Callable[[], Any], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def count_lines(path: Path) -> int:
@@ -55,15 +46,15 @@ def test_a_killed_run_leaves_its_samples_readable_and_no_process_behind(tmp_path
         wait_until(lambda: count_lines(tmp_path / files.TELEMETRY) >= 10)
         (sampler,) = psutil.Process(run.pid).children()
         run.send_signal(signal.SIGKILL)
-        run.wait(10)
+        run.wait()
     assert run.returncode == -signal.SIGKILL
-    wait_until(lambda: not psutil.pid_exists(sampler.pid) or sampler.status() == psutil.STATUS_ZOMBIE, seconds=5)
+    wait_until(lambda: has_ended(sampler.pid))
     samples = read_records(tmp_path / files.TELEMETRY)
     assert len(samples) >= 10
     assert [len(sample["gpus"]) for sample in samples] == [2] * len(samples)
     times = [sample["time"] for sample in samples]
     assert times == sorted(times)
-    assert abs(times[-1] - time.time()) < 10  # Unix time, the clock of all records
+    assert abs(times[-1] - time.time()) < 3600  # Unix time, the clock of all records
 
 
 def test_a_killed_sampler_leaves_every_sample_but_a_torn_one(tmp_path: Path, recording: Path) -> None:
@@ -80,18 +71,18 @@ import os, subprocess, sys, time
 reader, writer = os.pipe()
 command = [sys.executable, "-m", "seqfit.telemetry.sampler", {str(tmp_path)!r}, "--pid", str(os.getpid()), "--hz", "50"]
 child = subprocess.Popen(command, stdin=reader)
-holder = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(30)"], pass_fds=[writer])
+holder = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], pass_fds=[writer])
 print(child.pid, holder.pid, flush=True)
-time.sleep(60)
+time.sleep(600)
 """
     with started([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
         sampler, holder = map(int, run.stdout.readline().split())
         wait_until(lambda: count_lines(tmp_path / files.TELEMETRY) >= 2)
         run.kill()
-        run.wait(10)
+        run.wait()
     try:
-        wait_until(lambda: not psutil.pid_exists(sampler) or psutil.Process(sampler).status() == "zombie", seconds=5)
+        wait_until(lambda: has_ended(sampler))
         assert psutil.pid_exists(holder)
     finally:
         os.kill(holder, signal.SIGKILL)

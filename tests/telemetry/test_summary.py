@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from seqfit.rundir import files
 from seqfit.rundir.run import read_records
-from seqfit.telemetry.summary import summarise_gpus, summarise_host
+from seqfit.telemetry.summary import find_trained, summarise_gpus, summarise_host
 
 
 def test_a_recorded_run_in_a_few_numbers(recording: Path) -> None:
@@ -47,3 +48,26 @@ def test_no_samples_are_no_error() -> None:
     assert summarise_gpus([]) == []
     host = summarise_host([])
     assert (host.samples, host.mean_core_share, host.sampler_cpu_share) == (0, None, None)
+
+
+LISTED = [
+    {"gpu": 0, "uuid": "GPU-aa"},
+    {"gpu": 1, "uuid": "GPU-bb"},
+    {"gpu": 2, "uuid": "MIG-cc"},
+    {"gpu": 3, "uuid": None},
+]
+
+
+@pytest.mark.parametrize(
+    ("hardware", "numbers"),
+    [
+        ({"uuid": "bb"}, {1}),
+        ({"uuid": "aa", "uuids": ["aa", "bb"]}, {0, 1}),
+        ({"uuid": "MIG-cc"}, {2}),
+        ({"uuid": "cc"}, {2}),
+        ({"uuid": "elsewhere"}, {0, 1, 2, 3}),
+        ({}, {0, 1, 2, 3}),
+    ],
+)
+def test_the_gpus_of_a_run_are_told_by_their_uuids(hardware: dict[str, Any], numbers: set[int]) -> None:
+    assert find_trained(LISTED, hardware) == numbers

@@ -72,7 +72,8 @@ def test_a_program_that_does_not_start_stops_nothing(tmp_path: Path, monkeypatch
     told: list[str] = []
     with Beside(tmp_path / "run", "tensorboard", "p", told.append):
         finish_run(tmp_path / "run")
-    assert told[0].startswith("nothing is sent to tensorboard: [Errno 2]")
+    assert told[0].startswith("nothing is sent to tensorboard: FileNotFoundError: [Errno 2]")
+    assert [event["message"] for event in Run(tmp_path / "run").events()] == told
 
 
 def test_a_directory_that_holds_a_run_already_is_left_alone_and_that_is_told(run_path: Path, tmp_path: Path) -> None:
@@ -94,3 +95,13 @@ def test_a_run_that_never_began_leaves_nothing(tmp_path: Path) -> None:
 def test_a_tool_that_is_missing_is_an_error_before_training(tmp_path: Path) -> None:
     with pytest.raises(RecipeError):
         Beside(tmp_path, "nothing", "p", print)
+
+
+def test_a_follower_that_is_killed_is_reported_with_its_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path, monkeypatch, "echo working >&2; kill -9 $$")
+    told: list[str] = []
+    with Beside(tmp_path / "run", "tensorboard", "p", told.append):
+        finish_run(tmp_path / "run")
+    assert told == [
+        "the run could not be sent to tensorboard: the process that sends it was killed by SIGKILL (signal 9)"
+    ]

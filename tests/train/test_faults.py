@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -12,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -19,6 +21,7 @@ import seqfit
 from seqfit.data.cache import cache_root
 from seqfit.errors import RunError, Stopped, TrainingFailed
 from seqfit.rundir import files
+from seqfit.rundir.records import EventRecord
 from seqfit.rundir.run import Run
 from seqfit.rundir.writer import RunWriter
 from seqfit.train import snapshot as snapshot_module
@@ -26,6 +29,9 @@ from seqfit.train.snapshot import find_snapshots
 from seqfit.train.view import Silent
 
 Recipe = dict[str, Any]
+
+# What goes wrong here goes wrong outside of both, and each takes longer than these runs.
+pytestmark = pytest.mark.usefixtures("no_prediction", "no_telemetry")
 
 
 def fail_with(number: int) -> Any:
@@ -96,6 +102,35 @@ def test_records_that_can_not_be_written_end_the_run_in_three_parts(
         seqfit.train(word_recipe, out=tmp_path / "run")
 
 
+def test_a_disk_that_stays_full_is_reported_once_and_by_its_first_error(
+    word_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from seqfit.rundir import writer
+
+    append, is_full = writer.append_record, []
+
+    def fail_from_the_first_step_on(stream: Any, record: dict[str, Any]) -> None:
+        if "gradient_norm" in record or is_full:
+            is_full.append(True)
+            fail_with(errno.ENOSPC)()
+        append(stream, record)
+
+    seen = []
+
+    class Heard(Silent):
+        def event(self, record: EventRecord) -> None:
+            seen.append(record.message)
+
+    monkeypatch.setattr(writer, "append_record", fail_from_the_first_step_on)
+    monkeypatch.setattr(
+        writer, "replace_file", lambda *paths: fail_with(errno.ENOSPC)() if is_full else os.replace(*paths)
+    )
+    with pytest.raises(TrainingFailed, match=r"steps\.jsonl' can't be written .*go on with: seqfit train .* --resume"):
+        seqfit.train(word_recipe, out=tmp_path / "run", view=Heard())
+    assert len(is_full) > 1  # the event of it could not be written either
+    assert not any("can't be written" in message for message in seen)
+
+
 def test_a_second_process_in_the_same_directory_is_refused(tmp_path: Path) -> None:
     writer = RunWriter.create(tmp_path / "run")
     writer.write_manifest(status="running")
@@ -105,11 +140,11 @@ def test_a_second_process_in_the_same_directory_is_refused(tmp_path: Path) -> No
         "try:\n    RunWriter.reopen(Path(sys.argv[1]))\nexcept RunError as error:\n    sys.exit(str(error))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, str(writer.path)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", script, str(writer.path)], capture_output=True, text=True, timeout=400, check=False
     )
     assert "another process is writing" in done.stderr
     writer.close()
-    assert subprocess.run([sys.executable, "-c", script, str(writer.path)], timeout=60, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", script, str(writer.path)], timeout=400, check=False).returncode == 0
 
 
 def test_data_that_vanish_while_it_trains_do_not_matter(word_recipe: Recipe, tmp_path: Path) -> None:
@@ -139,15 +174,20 @@ def test_a_clock_that_jumps_back_changes_no_duration(
 
 
 def test_a_killed_sampler_is_no_end_of_a_run(word_recipe: Recipe, tmp_path: Path) -> None:
-    import psutil
+    """Its own sampler: other children of this process belong to other tests."""
+    killed: list[int] = []
 
     class Kill(Silent):
         def advance(self, step: int) -> None:
             for child in psutil.Process().children():
-                child.kill()
+                with contextlib.suppress(psutil.ZombieProcess):  # killed at the step before
+                    if str(tmp_path / "run") in child.cmdline():
+                        child.kill()
+                        killed.append(child.pid)
 
     word_recipe["strategy"] = {"telemetry_hz": 10.0}
     assert seqfit.train(word_recipe, out=tmp_path / "run", view=Kill()).status == "finished"
+    assert killed
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "no facts", "facts", "ids"])

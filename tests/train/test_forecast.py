@@ -3,19 +3,21 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 import seqfit
+from seqfit.hardware.card import find_card
 from seqfit.hardware.probe import probe_machine
+from seqfit.plan.memory import CONTEXT_BYTES
 from seqfit.plan.target import cpu_target
 from seqfit.recipe.load import load_recipe
 from seqfit.train.forecast import _find_target, _say
 
 
-@pytest.mark.forecast
 def test_a_run_without_a_strategy_follows_the_plan_and_is_measured_against_it(word_recipe: Any, tmp_path: Path) -> None:
     recipe = {**word_recipe, "train": {**word_recipe["train"], "steps": 3}}
     recipe.pop("strategy", None)
@@ -33,7 +35,6 @@ def test_a_run_without_a_strategy_follows_the_plan_and_is_measured_against_it(wo
     assert "name: planned" in (tmp_path / "run" / "strategy.yaml").read_text()
 
 
-@pytest.mark.forecast
 def test_a_stated_strategy_is_kept_and_predicted(word_recipe: Any, tmp_path: Path) -> None:
     recipe = {**word_recipe, "train": {**word_recipe["train"], "steps": 2}, "strategy": "vanilla"}
     seqfit.train(recipe, out=tmp_path / "run")
@@ -65,7 +66,20 @@ def test_processes_of_one_machine_plan_for_their_part_of_its_memory(monkeypatch:
     assert shared == replace(alone, capacity_bytes=alone.capacity_bytes // 3)
 
 
-@pytest.mark.forecast
+def test_memory_that_others_hold_of_a_gpu_is_not_planned_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = find_card("a10g")
+    found = SimpleNamespace(name=card.name, total_memory=card.memory_bytes)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 2**30)
+    capacities = []
+    for free_bytes in (card.memory_bytes, 8 * 2**30):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free_bytes: (free, card.memory_bytes))
+        target = _find_target(torch.device("cuda", 0), 1)
+        assert target is not None
+        capacities.append(target.capacity_bytes)
+    assert capacities == [card.usable_bytes, 9 * 2**30 + CONTEXT_BYTES]
+
+
 def test_a_run_teaches_the_next_prediction(word_recipe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEQFIT_CACHE", str(tmp_path / "cache"))
     recipe = {**word_recipe, "train": {**word_recipe["train"], "steps": 40}}

@@ -17,6 +17,9 @@ from seqfit.train.job import build_job
 from seqfit.train.view import Silent
 
 Recipe = dict[str, Any]
+
+# What is built is the same without a plan, but for the test that makes its own.
+pytestmark = pytest.mark.usefixtures("no_prediction")
 TRIM = ["model.trim_vocabulary=data", "allow=[trim]"]
 
 

@@ -1,4 +1,4 @@
-"""Each library recipe trains 20 steps, evaluates and predicts on real files with the real tokenizers.
+"""Each library recipe trains some steps, evaluates and predicts on real files with the real tokenizers.
 
 The models are small, random and of the right class: this is about the path, not about what is learnt.
 """
@@ -6,6 +6,7 @@ The models are small, random and of the right class: this is about the path, not
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,19 @@ import pytest
 
 from seqfit.recipe.library import library_names
 
-STEPS = 20
+STEPS = 4
 QUICK = [
     f"train.steps={STEPS}",
-    "train.log_every=10",
+    "train.log_every=2",
     "train.batch_examples=4",
-    "eval.limit=6",
+    "eval.limit=3",
     "eval.max_new_tokens=8",
     "~eval.every_steps",
 ]
-LIMIT = "data.limit={train: 60, validation: 6, test: 6}"
+LIMIT = "data.limit={train: 20, validation: 3, test: 3}"
+
+# The path of each recipe is tested here; tests/journeys have both.
+pytestmark = pytest.mark.usefixtures("no_prediction", "no_telemetry")
 
 # recipe -> (model class, data below the shared folder, overrides, a row to ask)
 CASES: dict[str, tuple[str, str, list[str], dict[str, Any]]] = {
@@ -43,12 +47,12 @@ CASES: dict[str, tuple[str, str, list[str], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_library_recipe_trains_evaluates_and_predicts(
-    name: str, shared_data: Path, small_models: dict[str, Path], tmp_path: Path
+    name: str, shared_data: Path, small_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
     import seqfit
 
     kind, folder, overrides, row = CASES[name]
-    where = [f"model.path={small_models[kind]}", f"data.path={shared_data / folder}"]
+    where = [f"model.path={small_model(kind)}", f"data.path={shared_data / folder}"]
     run = seqfit.train(name, [*where, *overrides, *QUICK, LIMIT], out=tmp_path / "run")
     assert run.status == "finished"
     assert run.steps()[-1]["step"] == STEPS
@@ -56,7 +60,7 @@ def test_library_recipe_trains_evaluates_and_predicts(
 
     report = seqfit.evaluate(run)
     assert json.loads((run.path / "evaluation-test.json").read_text())["metrics"] == report["metrics"]
-    assert 0 < len(report["predictions"]) <= 6
+    assert 0 < len(report["predictions"]) <= 3
     assert all(prediction["references"] for prediction in report["predictions"])
 
     (answer,) = seqfit.predict(run, [row])
@@ -77,13 +81,13 @@ def test_bert_agnews_with_a_pretrained_encoder_reaches_80_percent(
         [
             f"model.path={minilm}",
             f"data.path={shared_data / 'ag_news'}",
-            "data.limit={train: 1000, validation: 100, test: 100}",
+            "data.limit={train: 1000, validation: 20, test: 100}",
             "data.balance=label",
-            "task.max_source_tokens=64",  # the ends of long rows take time and tell little
+            "task.max_source_tokens=32",  # the ends of long rows take time and tell little
             "train.batch_examples=16",
             "train.steps=30",
             "train.learning_rate=3e-4",
-            "train.schedule.warmup_steps=5",
+            "train.schedule.warmup_steps=3",
         ],
         out=tmp_path / "run",
     )

@@ -19,6 +19,9 @@ from seqfit.train.view import Silent
 
 Recipe = dict[str, Any]
 
+# The loop is the same without them, and each takes longer than these runs.
+pytestmark = pytest.mark.usefixtures("no_prediction", "no_telemetry")
+
 
 def test_the_first_evaluation_is_the_best_so_far() -> None:
     assert Best("f1", 0.0).judge(10.0, 1.0) == (True, True)

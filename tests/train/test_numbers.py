@@ -17,6 +17,9 @@ from seqfit.train.numbers import SpikeDetector
 from seqfit.train.view import Silent
 
 Recipe = dict[str, Any]
+
+# Losses and gradients are the same without them, and each takes longer than these runs.
+pytestmark = pytest.mark.usefixtures("no_prediction", "no_telemetry")
 WHERE = "encoder.block.1.layer.1.DenseReluDense.wo"
 
 

@@ -21,6 +21,9 @@ from seqfit.train.snapshot import find_snapshots
 from seqfit.train.view import Silent
 
 Recipe = dict[str, Any]
+
+# A plan would choose other micro-batches than those whose splitting is tested here.
+pytestmark = pytest.mark.usefixtures("no_prediction", "no_telemetry")
 CPU_MESSAGE = (
     "[enforce fail at alloc_cpu.cpp:125] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
     "4096 bytes. Error code 12 (Cannot allocate memory)"
@@ -75,6 +78,28 @@ def test_what_is_out_of_memory() -> None:
     assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
     assert is_out_of_memory(MemoryError())
     assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "CUDA driver error: out of memory",
+        "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported",
+        "HIP out of memory. Tried to allocate 2.00 GiB",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+    ],
+)
+def test_every_library_of_a_gpu_has_its_own_words_for_it(message: str) -> None:
+    assert is_out_of_memory(RuntimeError(message))
+
+
+@pytest.mark.parametrize("last", ["Cuda failure 2 'out of memory'", "Failed to CUDA calloc async 608 bytes"])
+def test_nccl_that_gets_no_memory_is_out_of_memory(last: str) -> None:
+    text = f"NCCL error in: NCCLUtils.cpp:94, unhandled cuda error, NCCL version 2.29.3\nLast error:\n{last}"
+    assert is_out_of_memory(torch.distributed.DistBackendError(text))
+    other = text.replace(last, "Cuda failure 1 'invalid argument'")
+    assert not is_out_of_memory(torch.distributed.DistBackendError(other))
 
 
 @pytest.mark.parametrize("operation", [3, 40, 150, 300, 420])

@@ -25,6 +25,9 @@ from seqfit.train.trial_variables import WATCHED
 TOKEN_BYTES = 2**16
 Recipe = dict[str, Any]
 
+# A run that was predicted is watched at other steps than those that are tested here.
+pytestmark = pytest.mark.usefixtures("no_prediction", "no_telemetry")
+
 
 class Linear(LossModel):
     """Takes 64 KiB for each token."""
@@ -52,7 +55,7 @@ def watch_steps(
     steps: Sequence[Sequence[tuple[int, ...]]], step: TrainStep, *, is_predicted: bool = False
 ) -> PeakWatch:
     """Each step is some micro-batches, each of these the lengths of its examples."""
-    peak = PeakWatch(step, is_predicted=is_predicted)
+    peak = PeakWatch(step, lambda *_: None, is_predicted=is_predicted)
     for number, micro_batches in enumerate(steps, 1):
         batch = draw_batch([Shape(lengths, None, packed=False) for lengths in micro_batches])
         assert peak(number, batch).loss.isfinite()
@@ -80,9 +83,49 @@ def test_what_was_not_watched_is_not_given_as_a_figure(lengths: list[int], is_pr
     assert "not measured" in peak.describe()
 
 
-def test_within_a_profile_nothing_is_watched() -> None:
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+@pytest.mark.parametrize("stages", [{}, {"schedule": torch.profiler.schedule(wait=0, warmup=2, active=1)}])
+def test_within_a_profile_nothing_is_watched(stages: dict[str, Any]) -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], **stages):
         assert watch([3, 3, 3]).peak_bytes is None
+
+
+def break_before(step: TrainStep, batch: GlobalBatch, make: Callable[..., StepOutcome]) -> None:
+    raise RuntimeError("no profiler here")
+
+
+def break_after(step: TrainStep, batch: GlobalBatch, make: Callable[..., StepOutcome]) -> None:
+    make(batch)
+    raise MemoryError
+
+
+@pytest.mark.parametrize(
+    ("broken", "cause"), [(break_before, "RuntimeError: no profiler here"), (break_after, "MemoryError")]
+)
+def test_a_step_whose_peak_cannot_be_measured_is_made_once_and_the_cause_is_told(
+    broken: Callable[..., None], cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seqfit.train.peak.run_measured", broken)
+    told: list[tuple[str, str]] = []
+    step = build_step()
+    peak = PeakWatch(step, lambda kind, message: told.append((kind, message)), is_predicted=True)
+    made = []
+    monkeypatch.setattr(TrainStep, "__call__", lambda self, batch: made.append(batch))
+    for number in range(1, 5):
+        peak(number, draw_batch([Shape((2 + number,), None, packed=False)]))
+    assert len(made) == 4
+    assert [kind for kind, _ in told] == ["memory"]
+    assert cause in told[0][1]
+    assert peak.peak_bytes is None
+
+
+def test_an_error_of_the_step_itself_is_not_hidden_by_its_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: TrainStep, batch: GlobalBatch) -> StepOutcome:
+        raise MemoryError("of the step")
+
+    monkeypatch.setattr(TrainStep, "__call__", fail)
+    peak = PeakWatch(build_step(), lambda *_: pytest.fail("told"), is_predicted=True)
+    with pytest.raises(MemoryError, match="of the step"):
+        peak(2, draw_batch([Shape((3,), None, packed=False)]))
 
 
 @pytest.mark.parametrize(("last", "watched"), [("2", 1), ("3", 2), ("0", 0)])
@@ -146,8 +189,8 @@ class WatchesAll(PeakWatch):
 
     peaks: list[int]
 
-    def __init__(self, step: TrainStep, *, is_predicted: bool) -> None:
-        super().__init__(step, is_predicted=is_predicted)
+    def __init__(self, step: TrainStep, tell: Callable[[str, str], None], *, is_predicted: bool, watches: bool) -> None:
+        super().__init__(step, tell, is_predicted=is_predicted, watches=watches)
         self.step = step
 
     def __call__(self, number: int, batch: GlobalBatch) -> StepOutcome:
@@ -157,9 +200,8 @@ class WatchesAll(PeakWatch):
 
 
 @pytest.fixture
-def late_recipe(tiny_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recipe:
+def late_recipe(tiny_model: Callable[[str], Path], tmp_path: Path) -> Recipe:
     """Six steps of eight rows; those of the fifth are twenty times as long as all others."""
-    monkeypatch.setenv("SEQFIT_FORECAST", "off")
     lines = [""] * 48
     for place, row in enumerate(order_epoch(np.zeros(48, dtype=np.int64), [1.0], seed=0, epoch=0)):
         words = [f"w{3 + (place * number) % 9}" for number in range(100 if 32 <= place < 40 else 5)]

@@ -26,6 +26,9 @@ from seqfit.train.view import Silent
 Recipe = dict[str, Any]
 Undisturbed = Callable[[Recipe], Run]
 
+# Neither is about what a resume restores, and each takes longer than these runs.
+pytestmark = pytest.mark.usefixtures("no_prediction", "no_telemetry", "default_signals")
+
 
 class Stopper(Silent):
     """Sends a signal to this process when a step is launched."""
@@ -162,6 +165,17 @@ def test_frozen_weights_that_change_places_are_noticed() -> None:
 def test_ctrl_c_takes_a_snapshot_too(drops: Recipe, tmp_path: Path) -> None:
     stopped = stop(drops, tmp_path / "run", 3, signal.SIGINT)
     assert [path.name for path in find_snapshots(stopped.path)] == ["step-00000003"]
+
+
+@pytest.mark.parametrize(("number", "named"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
+def test_whatever_stops_a_run_it_says_the_command_that_goes_on(
+    drops: Recipe, tmp_path: Path, number: signal.Signals, named: str
+) -> None:
+    out = tmp_path / "my run"
+    with pytest.raises((KeyboardInterrupt, Stopped)) as stopped:
+        seqfit.train(drops, out=out, view=Stopper(3, number))
+    assert str(stopped.value).startswith(f"{named} came after step 3.")
+    assert f"go on with: seqfit train '{out}' --resume" in str(stopped.value)
 
 
 def test_a_damaged_snapshot_is_passed_over_with_an_event(

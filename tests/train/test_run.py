@@ -15,10 +15,14 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 import seqfit
 from seqfit.errors import DataError, ModelError, RunError, TrainingFailed
 from seqfit.rundir import files
+from seqfit.rundir.records import EventRecord
 from seqfit.train.view import Silent
 from tests.processes import started
 
 Recipe = dict[str, Any]
+
+# The run directory is tested here; test_forecast.py and tests/cli have both.
+pytestmark = pytest.mark.usefixtures("no_prediction", "no_telemetry")
 
 
 def changed(recipe: Recipe, part: str, **fields: Any) -> Recipe:
@@ -142,11 +146,37 @@ def test_a_mistake_leaves_no_run_directory(
 
 def test_a_loss_that_is_no_number_ends_the_run_and_says_so(word_recipe: Recipe, tmp_path: Path) -> None:
     recipe = changed(word_recipe, "train", learning_rate=1e30, clip_norm=None)
+    seen = []
+
+    class Heard(Silent):
+        def event(self, record: EventRecord) -> None:
+            seen.append(record.kind)
+
     with pytest.raises(TrainingFailed, match="learning_rate"):
-        seqfit.train(recipe, out=tmp_path / "run")
+        seqfit.train(recipe, out=tmp_path / "run", view=Heard())
+    assert seen
+    assert "failed" not in seen  # the error itself says it
     run = seqfit.Run(tmp_path / "run")
     assert run.status == "failed"
     assert run.events()[-1]["kind"] == "failed"
+
+
+def test_it_prints_as_the_command_does_unless_told_not_to(
+    word_recipe: Recipe, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    seqfit.train(word_recipe, out=tmp_path / "quiet", progress=False)
+    assert capfd.readouterr() == ("", "")
+    seqfit.train(word_recipe, out=tmp_path / "run")
+    printed = capfd.readouterr()
+    assert f"step {word_recipe['train']['steps']}/{word_recipe['train']['steps']}  loss" in printed.out
+    assert printed.err == ""
+
+
+def test_a_warm_up_longer_than_the_run_is_warned_of(word_recipe: Recipe, tmp_path: Path) -> None:
+    recipe = changed(word_recipe, "train", schedule={"warmup_steps": 1000})
+    run = seqfit.train(recipe, out=tmp_path / "run", progress=False)
+    [warning] = [event["message"] for event in run.events() if event["kind"] == "schedule"]
+    assert "train.schedule.warmup_steps is 1000" in warning
 
 
 def test_an_interrupted_run_says_so(word_recipe: Recipe, tmp_path: Path) -> None:
@@ -155,7 +185,7 @@ def test_an_interrupted_run_says_so(word_recipe: Recipe, tmp_path: Path) -> None
             if step == 8:
                 raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match=rf"go on with: seqfit train {tmp_path / 'run'} --resume"):
         seqfit.train(word_recipe, out=tmp_path / "run", view=Impatient())
     run = seqfit.Run(tmp_path / "run")
     assert run.status == "interrupted"

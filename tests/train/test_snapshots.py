@@ -15,6 +15,9 @@ from seqfit.train.view import Silent
 
 Recipe = dict[str, Any]
 
+# Snapshots are the same without them, and each takes longer than these runs.
+pytestmark = pytest.mark.usefixtures("no_prediction", "no_telemetry")
+
 
 class Heard(Silent):
     """The kinds of events that a user is told of."""

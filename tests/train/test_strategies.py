@@ -14,6 +14,9 @@ import seqfit
 from seqfit.model.build import quiet
 
 Recipe = dict[str, Any]
+
+# Losses are the same without them, and each takes longer than these runs.
+pytestmark = pytest.mark.usefixtures("no_prediction", "no_telemetry")
 PLAIN = ["train.steps=8", "train.log_every=1", "model.dropout=0"]
 LOSSLESS = {
     "ragged": [],
@@ -74,7 +77,7 @@ def test_a_lossy_strategy_learns_says_so_and_leaves_a_plain_model(
     strategy: str, word_recipe: Recipe, tmp_path: Path
 ) -> None:
     overrides, kind, text = LOSSY[strategy]
-    run = seqfit.train(word_recipe, ["train.steps=30", *overrides], out=tmp_path / "run")
+    run = seqfit.train(word_recipe, ["train.steps=15", *overrides], out=tmp_path / "run")
     records = run.steps()
     assert records[-1]["loss"] < records[0]["loss"]
     assert any(text in event["message"] for event in run.events() if event["kind"] == kind)

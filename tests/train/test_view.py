@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -48,3 +49,40 @@ def test_a_terminal_shows_a_bar_with_the_newest_figures() -> None:
 def test_a_pipe_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(views, "Console", lambda *a, **k: Console(file=io.StringIO()))
     assert type(choose_view()) is Lines
+
+
+def test_the_last_step_says_how_long_it_took_and_no_time_left(capsys: pytest.CaptureFixture[str]) -> None:
+    view = Lines()
+    view.start("a model", 50)
+    view.step(STEP)
+    line = capsys.readouterr().out.splitlines()[1]
+    assert "ETA" not in line
+    assert "  in " in line
+
+
+def test_a_resumed_runs_time_left_counts_only_the_steps_made_since(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view, now = Lines(), [1000.0]
+    monkeypatch.setattr(views.time, "monotonic", lambda: now[0])
+    view.start("a model", 100)
+    for step in range(41, 51):
+        now[0] += 2
+        view.advance(step)
+    view.step(STEP)
+    assert capsys.readouterr().out.splitlines()[1].endswith("ETA 1 min 40 s")  # 50 steps of 2 s
+
+
+ROUGE = [f"rouge{kind}_{part}" for kind in ("1", "2", "L", "Lsum") for part in ("precision", "recall", "f1")]
+
+
+def test_of_rouge_the_f1_scores_are_shown_and_what_chooses_the_best(capsys: pytest.CaptureFixture[str]) -> None:
+    record = replace(EVALUATION, scores=dict.fromkeys(ROUGE, 20.0))
+    view = Lines()
+    view.decide_by("rougeL_f1")
+    view.evaluation(record, best=False)
+    scores = "rouge1_f1 20.00  rouge2_f1 20.00  rougeL_f1 20.00  rougeLsum_f1 20.00"
+    assert scores in capsys.readouterr().out
+    assert "precision" not in scores
+    assert views.choose_shown(ROUGE, "rouge2_recall") == ["rouge1_f1", "rouge2_f1", "rougeL_f1", "rouge2_recall"]
+    assert views.choose_shown(["em", "f1"], "loss") == ["em", "f1"]

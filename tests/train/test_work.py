@@ -18,6 +18,9 @@ from seqfit.train.work import describe_work, find_peak_rate
 
 Recipe = dict[str, Any]
 
+# What a batch costs is counted without a plan.
+pytestmark = pytest.mark.usefixtures("no_prediction")
+
 
 @pytest.mark.parametrize("batching", ["ragged", "padded"])
 def test_a_batch_costs_what_its_real_tokens_cost_however_it_is_padded(word_recipe: Recipe, batching: str) -> None:

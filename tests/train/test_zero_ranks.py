@@ -20,6 +20,7 @@ pytestmark = [
         reason="DeepSpeed is not installed; pip install 'seqfit[deepspeed]' has it",
     ),
     pytest.mark.slow,
+    pytest.mark.usefixtures("no_prediction", "no_telemetry"),  # as in test_ranks.py
 ]
 
 
