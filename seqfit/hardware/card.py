@@ -20,8 +20,6 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any, Literal
 
-import yaml
-
 from seqfit.errors import PlanError, complain
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]
@@ -98,6 +96,8 @@ class Card:
 @cache
 def load_cards() -> Mapping[str, Card]:
     """Every card of the table by its key, in the table's order."""
+    import yaml  # not above: the sampler imports this package, and is kept small
+
     rows = yaml.safe_load(resources.files("seqfit.hardware").joinpath("cards.yaml").read_text("utf-8"))
     return MappingProxyType({key: _build_card(key, row) for key, row in rows.items()})
 

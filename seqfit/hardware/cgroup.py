@@ -97,6 +97,6 @@ def _read_number(file: Path) -> int | None:
 def _read(file: Path) -> str:
     """'' where there is no such file: another version, another system, no permission."""
     try:
-        return file.read_text()
+        return file.read_text("utf-8")
     except OSError:
         return ""

@@ -2,8 +2,9 @@
 
     Machine(processor="AMD EPYC 7763", cores=8, memory_bytes=34359738368, ..., gpus=(Gpu(0, "NVIDIA A10G", ...),))
 
-Cores and memory are what this process may use: its affinity and the limits of its container count. GPUs are all that
-NVIDIA's driver has, whatever CUDA_VISIBLE_DEVICES says; where there are none, `no_gpu_reason` says why.
+Cores and memory are what this process may use: its affinity and the limits of its container count. GPUs are those of
+NVIDIA's driver that CUDA shows this process, in CUDA's order (visible.py): the first is torch's cuda:0. A slice of one
+(MIG) has its own memory. Where there are none, `no_gpu_reason` says why.
 """
 
 from __future__ import annotations
@@ -11,22 +12,31 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from seqfit import system
 from seqfit.hardware.card import Card, match_card
 from seqfit.hardware.cgroup import Limits, read_limits
+from seqfit.hardware.visible import Listed, Place, find_visible
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One that the driver lists; `card` is its row in the table, None where the table has none."""
+    """One that CUDA shows; `card` is its row in the table, None where the table has none, as of a slice."""
 
-    index: int
+    index: int  # in NVML's list
     name: str
     memory_bytes: int
-    used_bytes: int
+    used_bytes: int  # by any process, and by the driver
     card: Card | None
+    uuid: str = ""
+
+    @property
+    def free_bytes(self) -> int:
+        return max(0, self.memory_bytes - self.used_bytes)
 
 
 @dataclass(frozen=True)
@@ -72,7 +82,7 @@ def probe_machine() -> Machine:
 
 def usable_cores(limits: Limits) -> int:
     """Whole cores: a thread more than the quota would wait for the others' time."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = system.usable_cores()
     return allowed if limits.cores is None else max(1, min(allowed, int(limits.cores)))
 
 
@@ -95,7 +105,7 @@ def _host_memory() -> tuple[int | None, int | None]:
 def read_processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """The model as Linux names it, elsewhere what Python knows: at least the architecture."""
     try:
-        lines = cpuinfo.read_text(errors="replace").splitlines()
+        lines = cpuinfo.read_text("utf-8", errors="replace").splitlines()
     except OSError:
         lines = []
     for line in lines:
@@ -117,10 +127,13 @@ def read_driver() -> Driver:
         return Driver(problem=str(error))
     try:
         version = pynvml.nvmlSystemGetCudaDriverVersion_v2()  # 13020 is 13.2
+        listed = [_list_gpu(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        gpus = tuple(_read_gpu(place) for place in find_visible(listed, os.environ))
         return Driver(
             version=str(pynvml.nvmlSystemGetDriverVersion()),
             cuda=(version // 1000, version % 1000 // 10),
-            gpus=tuple(_read_gpu(index) for index in range(pynvml.nvmlDeviceGetCount())),
+            gpus=gpus,
+            problem=_explain_hidden(len(listed)) if listed and not gpus else "",
         )
     except pynvml.NVMLError as error:
         return Driver(problem=str(error))
@@ -128,10 +141,52 @@ def read_driver() -> Driver:
         pynvml.nvmlShutdown()
 
 
-def _read_gpu(index: int) -> Gpu:
+def _explain_hidden(count: int) -> str:
+    hidden = "the GPU" if count == 1 else f"all {count} GPUs"
+    return f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', '')!r} hides {hidden} of NVIDIA's driver"
+
+
+def _list_gpu(index: int) -> Listed:
     import pynvml
 
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    cores = _ask(pynvml, pynvml.nvmlDeviceGetNumGpuCores, handle) or 0
+    clock = _ask(pynvml, pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM) or 0
+    pci = pynvml.nvmlDeviceGetPciInfo(handle).busId
+    return Listed(
+        uuid=str(pynvml.nvmlDeviceGetUUID(handle)),
+        pci=pci.decode() if isinstance(pci, bytes) else str(pci),
+        speed=float(cores * clock),
+        slices=tuple(str(pynvml.nvmlDeviceGetUUID(part)) for part in list_slices(pynvml, handle)),
+    )
+
+
+def list_slices(nvml: Any, handle: Any) -> list[Any]:
+    """NVML's handles of a GPU's MIG devices; none where it is not divided."""
+    mode = _ask(nvml, nvml.nvmlDeviceGetMigMode, handle)
+    if mode is None or not mode[0]:
+        return []
+    count = _ask(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0
+    found = [_ask(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number) for number in range(count)]
+    return [part for part in found if part is not None]
+
+
+def _ask(nvml: Any, question: Callable[..., Any], *arguments: Any) -> Any:
+    """None where the GPU or the driver has no answer."""
+    try:
+        return question(*arguments)
+    except nvml.NVMLError:
+        return None
+
+
+def _read_gpu(place: Place) -> Gpu:
+    import pynvml
+
+    handle = pynvml.nvmlDeviceGetHandleByIndex(place.gpu)
+    if place.slice is not None:
+        handle = list_slices(pynvml, handle)[place.slice]
     name = str(pynvml.nvmlDeviceGetName(handle))
     memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-    return Gpu(index, name, int(memory.total), int(memory.used), match_card(name, int(memory.total)))
+    total = int(memory.total)
+    card = None if place.slice is not None else match_card(name, total)
+    return Gpu(place.gpu, name, total, int(memory.used), card, str(pynvml.nvmlDeviceGetUUID(handle)))

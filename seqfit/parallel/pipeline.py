@@ -29,7 +29,8 @@ from transformers import PreTrainedModel
 from seqfit.data.micro_batch import MicroBatch
 from seqfit.errors import ModelError, complain
 from seqfit.model.blocks import find_blocks
-from seqfit.model.head import BART_TYPES, T5_TYPES, find_head
+from seqfit.model.families import PACKED_TYPES
+from seqfit.model.head import find_head
 from seqfit.model.loss import LossRule
 from seqfit.model.ragged import Ragged
 from seqfit.parallel.balance import cut_stages, estimate_block_costs
@@ -199,12 +200,13 @@ class _NumberedStage(PipelineStage):
 
 def check_can_split(model: PreTrainedModel, stages: int) -> None:
     """Raises where a model can't be spread over so many processes."""
-    if find_head(model) is None or not _has_one_embedding(model):
+    kind = model.config.model_type
+    if kind not in PACKED_TYPES or find_head(model) is None or not _has_one_embedding(model):
         raise ModelError(
             complain(
                 f"strategy.parallel is 'pipeline' with a {type(model).__name__}",
                 "stages are cut from text-to-text models with one embedding for source and target, of the kinds "
-                + ", ".join((*T5_TYPES, *BART_TYPES)),
+                + ", ".join(PACKED_TYPES),
                 "Set strategy.parallel=fsdp, which spreads any model",
             )
         )

@@ -19,6 +19,7 @@ import copy
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -118,22 +119,38 @@ class Sharded(Way):
     saves_shards = True
     has_shards = True
 
-    def __init__(self, model: LossModel, world: World, device: torch.device, *, precision: str, offload: bool) -> None:
+    def __init__(
+        self,
+        model: LossModel,
+        world: World,
+        device: torch.device,
+        *,
+        precision: str,
+        offload: bool,
+        compiled: bool = False,
+    ) -> None:
         super().__init__(model, world)
         self.factor = world.size
         self._device = device
-        dtype = {"bf16": torch.bfloat16}.get(precision)
         settings: dict[str, Any] = {
             "mesh": init_device_mesh(device.type, (world.size,)),
-            # Weights are sent as they are used; sums of gradients keep their digits.
-            "mp_policy": MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32 if dtype else None),
             "offload_policy": CPUOffloadPolicy(pin_memory=torch.cuda.is_available()) if offload else OffloadPolicy(),
         }
+        # Blocks have their weights sent as they are used; sums of gradients keep their digits. What a block is given is
+        # not cast: states between blocks stay in fp32, as autocast over fp32 weights leaves them in one process.
+        in_blocks = MixedPrecisionPolicy()
+        if precision == "bf16":
+            in_blocks = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
         # T5's position bias is a view, and nobody writes to it, which is what torch warns of.
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
         for block in find_blocks(model.model, "strategy.parallel=fsdp").values():
-            fully_shard(block, **settings)
-        fully_shard(model, **settings)  # what is left: embeddings, head, last norms
+            for part in block.modules() if precision == "bf16" else ():
+                if isinstance(part, nn.Embedding) and not compiled:  # torch.compile leaves hooks inside a block out
+                    fully_shard(part, **settings)  # T5's position bias, which one process adds in fp32
+                elif isinstance(part, nn.LayerNorm):
+                    vars(part)["forward"] = partial(_norm_in_type_of_states, part)
+            fully_shard(block, mp_policy=in_blocks, **settings)
+        fully_shard(model, **settings)  # what is left: embeddings, head, last norms; autocast does the rest
         assert isinstance(model, FSDPModule)
 
     def exchanging(self, *, first: bool, last: bool, agree: Callable[[], None]) -> AbstractContextManager[Any]:
@@ -147,6 +164,12 @@ class Sharded(Way):
         for name, weight in self.model.model.named_parameters():
             whole = weight.full_tensor() if isinstance(weight, DTensor) else weight
             yield name, whole.detach().to(self._device)  # where evaluations run; offloaded ones lie on the host
+
+
+def _norm_in_type_of_states(norm: nn.LayerNorm, states: torch.Tensor) -> torch.Tensor:
+    """torch refuses states in fp32 with a norm in bf16, unless a GPU's autocast casts both."""
+    weight, bias = (None if given is None else given.to(states.dtype) for given in (norm.weight, norm.bias))
+    return nn.functional.layer_norm(states, norm.normalized_shape, weight, bias, norm.eps)
 
 
 class Pipelined(Way):

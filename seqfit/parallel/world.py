@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +35,15 @@ _HOSTS_WAIT = timedelta(hours=6)  # while the first one prepares data; a peer th
 _DEVICES_WAIT = timedelta(minutes=30)
 _ABORT_SECONDS = 10.0
 _LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Socket closed", "gloo/transport")
+_LOST_BY_NCCL = (
+    "remote process exited",  # ncclRemoteError
+    "closed by remote peer",  # NCCL may call it an internal error
+    "Connection refused",
+    "communicator was aborted",  # by the watchdog, after another one's failure
+    "timed out",
+    "timing out",
+    "timeout",
+)
 _PORTS = 20_000  # of jobs without torchrun: one above this number, by the job's id
 
 
@@ -201,6 +211,12 @@ def _meet(found: World, *, on_gpu: bool) -> World:
     backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
     dist.init_process_group(backend, rank=found.rank, world_size=found.size, timeout=_DEVICES_WAIT)
     world = replace(found, hosts=dist.new_group(backend="gloo", timeout=_HOSTS_WAIT))
+    if on_gpu:
+        card = torch.cuda.get_device_properties(torch.cuda.current_device())
+        check_cards(world, card.name, str(card.uuid), socket.gethostname())
+        # NCCL connects all processes at their first exchange, which therefore has to be one of all of them: a
+        # pipeline's stages would begin with their neighbours alone (see torch's batch_isend_irecv).
+        dist.all_reduce(torch.zeros(1, device="cuda"))
     return replace(world, restarts=-world.lowest([-found.restarts])[0])  # a node that has just joined counts none
 
 
@@ -223,23 +239,45 @@ def _name_launch(name: str | None) -> str | None:
 
 
 def _choose_card(world: World) -> None:
+    """By its number on the host; Slurm may show each process its own card alone, which is number 0 everywhere."""
     cards = torch.cuda.device_count()
-    if world.local_size > cards:
+    if cards == 0:
         raise RunError(
             complain(
-                f"{world.local_size} processes are started on a machine with {cards} GPUs",
+                "strategy.device is 'cuda', and this process sees no GPU",
                 "each process needs a GPU of its own",
-                f"Start {cards} of them, or set strategy.device=cpu",
+                "Ask for GPUs (srun --gpus-per-task=1), look at CUDA_VISIBLE_DEVICES, or set strategy.device=cpu",
             )
         )
-    torch.cuda.set_device(world.local_rank % cards)  # Slurm may show each process its own card alone
+    torch.cuda.set_device(world.local_rank % cards)
+
+
+def check_cards(world: World, name: str, uuid: str, host: str) -> None:
+    """No two processes may have one GPU. What a process sees does not tell; its GPU's UUID does."""
+    ranks: dict[tuple[str, str], list[int]] = {}
+    for rank, (its_host, its_uuid) in enumerate(world.gather([host, uuid])):
+        ranks.setdefault((its_host, its_uuid), []).append(rank)
+    for (its_host, its_uuid), sharing in ranks.items():
+        if len(sharing) > 1:
+            there = sum(other == its_host for other, _ in ranks)
+            raise RunError(
+                complain(
+                    f"the processes {', '.join(map(str, sharing))} have one GPU ({name}, {its_uuid}, on {its_host})",
+                    "each process needs a GPU of its own",
+                    f"Start {there} on that machine, or set strategy.device=cpu",
+                )
+            )
 
 
 def is_lost_peer(error: BaseException) -> bool:
-    """Whether an exchange failed since another process is gone, as gloo and NCCL tell it."""
-    if isinstance(error, dist.DistBackendError | dist.DistNetworkError):
+    """Whether an exchange failed because another process is gone, as gloo and NCCL tell it.
+
+    Not every error of NCCL is one: this process's own GPU may have failed, or be out of memory.
+    """
+    if isinstance(error, dist.DistNetworkError):
         return True
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in _LOST)
+    known = (*_LOST, *_LOST_BY_NCCL) if isinstance(error, dist.DistBackendError) else _LOST
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in known)
 
 
 def explain_lost_peer(error: BaseException) -> PeerLost:
@@ -259,8 +297,25 @@ def _set_meeting_place(world: World) -> None:
     if "MASTER_ADDR" not in os.environ:
         nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ["SLURM_JOB_NODELIST"]
         names = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=True)
-        os.environ["MASTER_ADDR"] = names.stdout.split()[0]
+        os.environ["MASTER_ADDR"] = _choose_address(names.stdout.split())
         os.environ["MASTER_PORT"] = str(_PORTS + int(os.environ["SLURM_JOB_ID"]) % _PORTS)
+
+
+def _choose_address(hosts: list[str]) -> str:
+    """Where the first process listens: on one machine by loopback, since its name in Slurm may not be one in DNS."""
+    if len(hosts) == 1:
+        return "127.0.0.1"
+    try:
+        socket.getaddrinfo(hosts[0], None)
+    except OSError as error:  # torch would try for half an hour
+        raise RunError(
+            complain(
+                f"the job's first host is '{hosts[0]}', which {socket.gethostname()} can't find ({error})",
+                "all processes meet there",
+                "Set MASTER_ADDR to an address of that host before srun, or submit with: seqfit submit",
+            )
+        ) from error
+    return hosts[0]
 
 
 def _count_local_tasks(environment: Mapping[str, str]) -> int:

@@ -70,7 +70,7 @@ class Zero(Way):
             offload=self._offload,
             largest_exchange=sum(weight.numel() for weight in self.model.parameters()),
         )
-        for buffer in self.model.buffers():  # in place, for the loss may hold one: DeepSpeed would make new ones
+        for buffer in self.model.buffers():  # in place: other modules may hold one, and DeepSpeed would make new ones
             buffer.data = buffer.data.to(self._device)
         if self._stage == 3:  # weight by weight: `initialize` would move the whole model to the device first
             self._deepspeed.zero.Init(module=self.model, config_dict_or_path=settings)

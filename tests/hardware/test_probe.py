@@ -15,13 +15,16 @@ GIB, MIB = 1024**3, 1024**2
 
 
 class FakeNvml:
-    """As much of pynvml as is used, with two GPUs; `broken` makes that call fail."""
+    """As much of pynvml as is used, with two GPUs; `broken` makes that call fail, `divided` has two MIG slices."""
+
+    NVML_CLOCK_SM = 1
 
     class NVMLError(Exception):
         pass
 
-    def __init__(self, broken: str = "") -> None:
+    def __init__(self, broken: str = "", divided: int | None = None) -> None:
         self.broken = broken
+        self.divided = divided
         self.shut_down = 0
 
     def _call(self, name: str, answer: object = None) -> object:
@@ -47,14 +50,43 @@ class FakeNvml:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> object:
         return self._call("nvmlDeviceGetHandleByIndex", index)
 
-    def nvmlDeviceGetName(self, handle: int) -> object:
-        return ("NVIDIA A10G", "NVIDIA Future 9000")[handle]
+    def nvmlDeviceGetName(self, handle: object) -> object:
+        return {0: "NVIDIA A10G", 1: "NVIDIA Future 9000"}.get(handle, "NVIDIA A10G MIG 1g.5gb")  # type: ignore[call-overload]
 
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> object:
-        return SimpleNamespace(total=23028 * MIB, used=512 * MIB)
+    def nvmlDeviceGetMemoryInfo(self, handle: object) -> object:
+        return SimpleNamespace(total=23028 * MIB if isinstance(handle, int) else 5000 * MIB, used=512 * MIB)
+
+    def nvmlDeviceGetUUID(self, handle: object) -> object:
+        return f"GPU-{handle}" if isinstance(handle, int) else f"MIG-{handle}"
+
+    def nvmlDeviceGetPciInfo(self, handle: int) -> object:
+        return SimpleNamespace(busId=f"00000000:0{handle}:00.0".encode())
+
+    def nvmlDeviceGetNumGpuCores(self, handle: int) -> object:
+        return self._call("nvmlDeviceGetNumGpuCores", 9216)
+
+    def nvmlDeviceGetMaxClockInfo(self, handle: int, kind: int) -> object:
+        return 1710
+
+    def nvmlDeviceGetMigMode(self, handle: int) -> object:
+        if handle != self.divided:
+            raise self.NVMLError("Not Supported")
+        return [1, 1]
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, handle: int) -> object:
+        return 7
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: int, index: int) -> object:
+        if index >= 2:
+            raise self.NVMLError("Not Found")
+        return "ab"[index]
 
 
-def install(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+def install(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch, **environment: str) -> None:
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setitem(__import__("sys").modules, "pynvml", nvml)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
 
@@ -79,6 +111,28 @@ def test_gpus_come_with_their_row_of_the_table(monkeypatch: pytest.MonkeyPatch) 
     assert (known.card.key, known.memory_bytes, known.used_bytes) == ("a10g", 23028 * MIB, 512 * MIB)
     assert (unknown.index, unknown.name, unknown.card) == (1, "NVIDIA Future 9000", None)
     assert nvml.shut_down == 1
+
+
+def test_the_first_gpu_is_the_first_that_cuda_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(FakeNvml(), monkeypatch, CUDA_VISIBLE_DEVICES="1")
+    (gpu,) = read_driver().gpus
+    assert (gpu.index, gpu.name, gpu.uuid, gpu.free_bytes) == (1, "NVIDIA Future 9000", "GPU-1", 22516 * MIB)
+
+
+def test_gpus_that_are_hidden_are_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(FakeNvml(), monkeypatch, CUDA_VISIBLE_DEVICES="")
+    assert probe_machine().no_gpu_reason == "CUDA_VISIBLE_DEVICES='' hides all 2 GPUs of NVIDIA's driver"
+
+
+def test_a_slice_has_its_own_memory_and_is_no_card_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(FakeNvml(divided=0), monkeypatch, CUDA_VISIBLE_DEVICES="MIG-b")
+    (gpu,) = read_driver().gpus
+    assert (gpu.name, gpu.uuid, gpu.memory_bytes, gpu.card) == ("NVIDIA A10G MIG 1g.5gb", "MIG-b", 5000 * MIB, None)
+
+
+def test_a_driver_that_does_not_tell_the_cores_leaves_the_order_of_the_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(FakeNvml(broken="nvmlDeviceGetNumGpuCores"), monkeypatch)
+    assert [gpu.index for gpu in read_driver().gpus] == [0, 1]
 
 
 @pytest.mark.parametrize(

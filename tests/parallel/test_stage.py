@@ -172,3 +172,19 @@ def test_wires_have_few_sizes_and_little_to_spare() -> None:
 @pytest.mark.parametrize(("rows", "size"), [(1, 64), (100, 128), (1000, 1024), (1025, 1152), (6144, 6144)])
 def test_sizes_are_sixteenths_of_the_next_power_of_two(rows: int, size: int) -> None:
     assert round_rows(rows) == size
+
+
+@pytest.mark.parametrize("name", ["bart", "marian"])
+def test_stages_that_move_after_their_making_take_the_bias_of_the_logits_along(name: str, load: Load) -> None:
+    def bias(model: Any) -> None:
+        model.final_logits_bias.copy_(torch.linspace(-2, 2, model.final_logits_bias.shape[1]))
+
+    batches = make_batches(name, "ragged")
+    stages = build_stages(load, name, "ragged", 2)  # the bias is still zero
+    for stage in stages:
+        stage.to(torch.float64)
+        bias(stage.model)
+    whole = load(name)
+    bias(whole)
+    *_, loss = run(stages, batches)
+    assert float(loss) == pytest.approx(reference(whole.double(), make_batches(name, "padded")), rel=1e-9)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +13,16 @@ import torch.distributed as dist
 
 from seqfit.errors import PeerLost, RunError
 from seqfit.parallel import world as world_module
-from seqfit.parallel.world import ALONE, World, check_count, explain_lost_peer, is_lost_peer, join_world, read_world
+from seqfit.parallel.world import (
+    ALONE,
+    World,
+    check_cards,
+    check_count,
+    explain_lost_peer,
+    is_lost_peer,
+    join_world,
+    read_world,
+)
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "n1"}
 SRUN = {"SLURM_PROCID": "2", "SLURM_NTASKS": "3", "SLURM_LOCALID": "0", "SLURM_STEP_ID": "0", "SLURM_NODEID": "1"}
@@ -64,6 +73,30 @@ def test_a_peer_that_is_gone_is_told_from_other_errors() -> None:
     assert explain_lost_peer(gone).exit_code == 76
 
 
+NCCL = (
+    "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, {}, NCCL version 2.29.3\n{}\nLast error:\n{}"
+)
+REMOTE = "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely."
+UNHANDLED = "ncclUnhandledCudaError: Call to CUDA function failed."
+
+
+@pytest.mark.parametrize(
+    ("message", "is_lost"),
+    [
+        (NCCL.format("remote process exited or there was a network error", REMOTE, "socketProgressOpt: recv"), True),
+        (NCCL.format("internal error", "ncclInternalError", "Net : Connection closed by remote peer n2<50260>"), True),
+        ("NCCL communicator was aborted on rank 1.", True),
+        ("[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4) ran for 1800011 ms", True),
+        (NCCL.format("unhandled cuda error", UNHANDLED, "Cuda failure 2 'out of memory'"), False),
+        (NCCL.format("unhandled cuda error", UNHANDLED, "Failed to CUDA calloc 6291456 bytes"), False),
+        (NCCL.format("unhandled system error", "ncclSystemError", "Error while creating shared memory segment"), False),
+        (NCCL.format("invalid usage", "ncclInvalidUsage", "Duplicate GPU detected : rank 1 and rank 0"), False),
+    ],
+)
+def test_a_failure_of_nccl_is_another_ones_only_where_nccl_says_so(message: str, is_lost: bool) -> None:
+    assert is_lost_peer(dist.DistBackendError(message)) is is_lost
+
+
 class FakeGroups:
     """torch.distributed as `join_world` sees it: notes what is done to the group."""
 
@@ -91,7 +124,25 @@ class FakeGroups:
 
     def new_group(self, **_settings: Any) -> None: ...
 
-    def all_reduce(self, *_arguments: Any, **_settings: Any) -> None: ...
+    def all_reduce(self, tensor: torch.Tensor, *_arguments: Any, **_settings: Any) -> None:
+        if tensor.dtype == torch.float32:
+            self.done.append("connected")
+
+
+def use_cards(
+    monkeypatch: pytest.MonkeyPatch, *, visible: int, uuids: Sequence[str] = ("GPU-a", "GPU-b", "GPU-c", "GPU-d")
+) -> list[int]:
+    """torch.cuda with so many cards, and what the other ranks say of theirs; returns what is set as the current one."""
+    chosen: list[int] = []
+    zeros = torch.zeros
+    monkeypatch.setattr(torch, "zeros", lambda *sizes, device=None, **options: zeros(*sizes, **options))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: visible)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: chosen[-1])
+    card = SimpleNamespace(name="NVIDIA A100", uuid=uuids[0])
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: card)
+    monkeypatch.setattr(World, "gather", lambda _world, value: [[value[0], uuid] for uuid in uuids])
+    return chosen
 
 
 @pytest.fixture
@@ -102,8 +153,7 @@ def meet(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeGroups], FakeGroups]:
         for name, value in TORCHRUN.items():
             monkeypatch.setenv(name, value)
         monkeypatch.delenv("SEQFIT_PROCESSES", raising=False)
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-        monkeypatch.setattr(torch.cuda, "set_device", lambda _number: None)
+        use_cards(monkeypatch, visible=2)
         monkeypatch.setattr(world_module, "dist", groups)
         return groups
 
@@ -119,21 +169,21 @@ def test_processes_that_end_well_part_from_each_other(meet: Callable[[FakeGroups
     groups = meet(FakeGroups())
     with join_world("cuda") as world:
         assert (world.rank, world.size) == (3, 4)
-    assert groups.done == ["met by cpu:gloo,cuda:nccl", "parted"]
+    assert groups.done == ["met by cpu:gloo,cuda:nccl", "connected", "parted"]
 
 
 def test_after_an_error_what_gpus_exchange_is_aborted(meet: Callable[[FakeGroups], FakeGroups]) -> None:
     groups = meet(FakeGroups())
     with pytest.raises(ValueError, match="on fire"):
         fail_in("cuda", ValueError("on fire"))
-    assert groups.done == ["met by cpu:gloo,cuda:nccl", "aborted"]
+    assert groups.done == ["met by cpu:gloo,cuda:nccl", "connected", "aborted"]
 
 
 def test_an_interrupt_aborts_what_gpus_exchange_too(meet: Callable[[FakeGroups], FakeGroups]) -> None:
     groups = meet(FakeGroups())
     with pytest.raises(KeyboardInterrupt):
         fail_in("cuda", KeyboardInterrupt())
-    assert groups.done == ["met by cpu:gloo,cuda:nccl", "aborted"]
+    assert groups.done == ["met by cpu:gloo,cuda:nccl", "connected", "aborted"]
 
 
 def test_after_an_error_gloo_is_left_alone(meet: Callable[[FakeGroups], FakeGroups]) -> None:
@@ -141,6 +191,13 @@ def test_after_an_error_gloo_is_left_alone(meet: Callable[[FakeGroups], FakeGrou
     with pytest.raises(PeerLost, match="another process of this run is gone"):
         fail_in("cpu", dist.DistNetworkError("Connection reset by peer"))
     assert groups.done == ["met by gloo"]
+
+
+def test_its_own_nccl_failure_is_not_blamed_on_another_process(meet: Callable[[FakeGroups], FakeGroups]) -> None:
+    groups = meet(FakeGroups())
+    with pytest.raises(dist.DistBackendError, match="invalid usage"):
+        fail_in("cuda", dist.DistBackendError(NCCL.format("invalid usage", "ncclInvalidUsage", "Duplicate GPU")))
+    assert groups.done[-1] == "aborted"
 
 
 def test_an_abort_that_waits_for_others_itself_is_not_waited_for(
@@ -153,3 +210,50 @@ def test_an_abort_that_waits_for_others_itself_is_not_waited_for(
         fail_in("cuda", ValueError("on fire"))
     assert groups.done[-1] == "aborted"
     come.set()
+
+
+def test_four_tasks_of_srun_that_see_one_gpu_each_take_it(
+    meet: Callable[[FakeGroups], FakeGroups], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """srun --gpus-per-task=1: each task sees one card, its number 0."""
+    meet(FakeGroups())
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    chosen = use_cards(monkeypatch, visible=1)
+    with join_world("cuda"):
+        assert chosen == [0]
+
+
+def test_processes_that_share_a_gpu_are_refused_by_name(
+    meet: Callable[[FakeGroups], FakeGroups], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = meet(FakeGroups())
+    use_cards(monkeypatch, visible=2, uuids=("GPU-a", "GPU-b", "GPU-a", "GPU-b"))
+    with pytest.raises(RunError, match=r"processes 0, 2 have one GPU \(NVIDIA A100, GPU-a, on .*Start 2 on that"):
+        fail_in("cuda", AssertionError("they have met"))
+    assert "connected" not in groups.done, "NCCL would fail first"
+
+
+def test_the_same_number_on_two_hosts_is_two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(World, "gather", lambda _world, value: [["n1", "GPU-a"], ["n2", "GPU-a"]])
+    check_cards(World(0, 2), "NVIDIA A100", "GPU-a", "n1")
+
+
+def test_a_process_that_sees_no_gpu_is_told_so(
+    meet: Callable[[FakeGroups], FakeGroups], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = meet(FakeGroups())
+    use_cards(monkeypatch, visible=0)
+    with pytest.raises(RunError, match=r"sees no GPU.*gpus-per-task"):
+        fail_in("cuda", AssertionError("they have met"))
+    assert groups.done == []
+
+
+def test_processes_of_one_machine_meet_on_it_whatever_slurm_calls_it() -> None:
+    assert world_module._choose_address(["no-such-host-in-dns.invalid"]) == "127.0.0.1"
+
+
+def test_a_first_host_that_nobody_finds_is_reported_at_once() -> None:
+    with pytest.raises(RunError, match=r"'no-such-host\.invalid', which .* can't find .* MASTER_ADDR"):
+        world_module._choose_address(["no-such-host.invalid", "other"])
+    assert world_module._choose_address(["localhost", "other"]) == "localhost"
