@@ -1,5 +1,6 @@
 # make demo   a virtual environment, the install, and a model fine-tuned, scored and asked, in about three minutes
 # make test   the same environment with the test tools, then style, types and the whole suite
+# make journeys   what a person types, in fresh processes: every command of README.md and docs/, nothing switched off
 # make clean  remove the environment and what the demo wrote
 
 PYTHON ?= python3
@@ -7,7 +8,7 @@ VENV ?= .venv
 DEMO_RUN ?= runs/demo
 BIN := $(VENV)/bin
 
-.PHONY: demo install test check clean help
+.PHONY: demo install test journeys check clean help
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -38,7 +39,11 @@ check: $(VENV)/installed-test
 	$(BIN)/mypy
 
 test: check
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/journeys
+
+# One at a time, as a person types them: each uses all cores, and two at once would take turns at spinning.
+journeys: $(VENV)/installed-test
+	$(BIN)/python -m pytest tests/journeys -vv --durations 10
 
 clean:
 	rm -rf $(VENV) $(DEMO_RUN)

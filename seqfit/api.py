@@ -142,7 +142,8 @@ def plan(
         from seqfit.hardware.probe import probe_machine
 
         machine = probe_machine()
-        options["machine"] = (machine.processor, machine.cores, machine.memory_bytes, [g.name for g in machine.gpus])
+        gpus_here = [(found.name, found.free_bytes // 2**30) for found in machine.gpus]
+        options["machine"] = (machine.processor, machine.cores, machine.memory_bytes, gpus_here)
         options["experience"] = stamp_experience()
     key = plan_key(loaded, options)
     answer = find_plan(key)

@@ -19,7 +19,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from seqfit.errors import complain
+from seqfit import hub
+from seqfit.errors import ModelError, complain
 from seqfit.metrics.choice import find_metric_mistakes
 from seqfit.recipe.load import read_recipe
 from seqfit.recipe.mistakes import Mistake
@@ -32,8 +33,36 @@ from seqfit.tasks.task import default_metrics_of
 
 def load_checked_recipe(where: Recipe | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
     """As `load_recipe`; besides the schema, templates, metrics and strategy must be right as well."""
+    return load_noted_recipe(where, overrides)[0]
+
+
+def load_noted_recipe(
+    where: Recipe | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()
+) -> tuple[Recipe, list[str]]:
+    """The same, and sentences about what was changed of it while it was read."""
     reading = read_recipe(where, overrides)
-    return reading.require(find_mistakes(reading.values))
+    return reading.require(find_mistakes(reading.values)), reading.notes
+
+
+def check_model_is_to_be_had(recipe: Recipe) -> None:
+    """A name that is neither in the Hub's cache nor to be fetched is reported at once: before torch is imported."""
+    name = recipe.model.location
+    if recipe.model.path is not None or hub.is_path(name) or _is_cached(name):
+        return
+    hub.use_hub()
+    if hub.went_offline() or hub.is_offline_by_setting():
+        why = "the Hub does not answer" if hub.went_offline() else "HF_HUB_OFFLINE is set"
+        given = f"model.name is '{name}', which was not fetched before, and {why}"
+        raise ModelError(complain(given, hub.RULE, hub.ADVICE))
+
+
+def _is_cached(name: str) -> bool:
+    from huggingface_hub import try_to_load_from_cache
+
+    try:
+        return isinstance(try_to_load_from_cache(name, "config.json"), str)
+    except ValueError:  # no name that the Hub can have: whoever loads it says so
+        return True
 
 
 def find_mistakes(values: Mapping[str, Any]) -> list[Mistake]:

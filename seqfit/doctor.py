@@ -138,6 +138,8 @@ def _examine_devices() -> list[Finding]:
         return []
     import torch
 
+    from seqfit.step.precision import find_missing_kernels
+
     if not torch.cuda.is_available():
         return [Finding("devices", "ok", "no GPU that torch can use: training runs on the CPU")]
     findings = []
@@ -146,7 +148,14 @@ def _examine_devices() -> list[Finding]:
         with torch.cuda.device(index):
             has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)  # emulated, it is slower than fp32
         bf16 = "bf16" if has_bf16 else "no bf16: fp32 is used"
-        findings.append(Finding(f"device {index}", "ok", f"{card.name}, {format_bytes(card.total_memory)}, {bf16}"))
+        detail = f"{card.name}, {format_bytes(card.total_memory)}, {bf16}"
+        missing = find_missing_kernels(torch.device("cuda", index))
+        if missing is None:
+            findings.append(Finding(f"device {index}", "ok", detail))
+        else:
+            built_for = ", ".join(torch.cuda.get_arch_list())
+            detail += f"; torch {torch.__version__} has no kernels for {missing[0]}, only {built_for}"
+            findings.append(Finding(f"device {index}", "warn", detail, missing[1]))
     return findings
 
 

@@ -18,7 +18,10 @@ from __future__ import annotations
 
 import difflib
 import re
+import signal
+import traceback
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class SeqfitError(Exception):
@@ -76,7 +79,29 @@ def _capitalised(part: str) -> str:
 
 
 def _ended(part: str) -> str:
-    return part if part[-1] in ":?!" else f"{part.rstrip('.')}."
+    """With a full stop, but for a command at the end: that is there to be pasted."""
+    return part if part[-1] in ":?!" or re.search(r": seqfit [^;]+$", part) else f"{part.rstrip('.')}."
+
+
+def describe_error(error: BaseException) -> str:
+    """'KeyError: 'rates' (plan/target.py:44)': kind, text, and the innermost line of seqfit that it came through."""
+    text = " ".join(str(error).split()) or "no message"
+    inside = str(Path(__file__).parent)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(inside)]
+    place = f" ({Path(frames[-1].filename).relative_to(inside)}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {text}{place}"
+
+
+def describe_exit(code: int) -> str:
+    """How a process ended: 'was killed by SIGSEGV (signal 11)', 'ended with exit code 1'.
+
+    A shell, srun and some launchers report signal n as exit code 128 + n.
+    """
+    number = -code if code < 0 else code - 128
+    try:
+        return f"was killed by {signal.Signals(number).name} (signal {number})"
+    except ValueError:
+        return f"ended with exit code {code}"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

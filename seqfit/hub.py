@@ -9,9 +9,15 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import urllib.error
 import urllib.request
+from pathlib import Path
 
+RULE = "a model is a local folder, or a name on the Hub that can be reached or was fetched before"
+ADVICE = (
+    "Set model.path (or --model) to a folder with config.json, weights and tokenizer, or check the name and the network"
+)
 _PATIENCE_SECONDS = 5.0
 
 
@@ -46,8 +52,25 @@ def is_remote_code_trusted() -> bool:
     return "trusted" in _state
 
 
+def is_path(location: str) -> bool:
+    """Whether a model's or tokenizer's place is one on this machine, there or not, and no name on the Hub."""
+    return location.startswith((".", "/", "~")) or location.count("/") > 1 or Path(location).exists()
+
+
 def reach_hub(seconds: float = _PATIENCE_SECONDS) -> str | None:
-    """None where the Hub answers, whatever it says, else what went wrong."""
+    """None where the Hub answers within that time, whatever it says, else what went wrong.
+
+    In a thread: looking up a name takes as long as the resolver likes, half a minute where no server answers it, and
+    no timeout of the connection counts there.
+    """
+    said: list[str | None] = []
+    attempt = threading.Thread(target=lambda: said.append(_try_hub(seconds)), daemon=True)
+    attempt.start()
+    attempt.join(seconds)
+    return said[0] if said else f"no answer within {seconds:g} s"
+
+
+def _try_hub(seconds: float) -> str | None:
     try:
         with urllib.request.urlopen(urllib.request.Request(hub_address(), method="HEAD"), timeout=seconds):
             return None

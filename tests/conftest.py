@@ -13,12 +13,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqfit.strategy.schema import Strategy
-from seqfit.telemetry.recorder import Recorder
+from tests.processes import default_handlers
+from tests.switched_off import prediction_off, telemetry_off
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests come first, each in one piece: what is left for the end is short, and no core waits."""
+    slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 def _shared(name: str, variable: str) -> Path:
@@ -38,33 +45,45 @@ def shared_tokenizers() -> Path:
     return _shared("tokenizers", "SEQFIT_TOKENIZERS")
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tokenized data goes to a cache of the session's, never to the user's."""
-    monkeypatch.setenv("SEQFIT_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-
-
-@pytest.fixture(autouse=True)
-def _no_forecast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A forecast takes seconds, more than the training of most tests; those marked `forecast` make theirs."""
-    if request.node.get_closest_marker("forecast") is None:
-        monkeypatch.setenv("SEQFIT_FORECAST", "off")
+@pytest.fixture(scope="session", autouse=True)
+def _patient_prediction() -> Iterator[None]:
+    """What is predicted does not depend on how busy this machine is; tests of the time limit set their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SEQFIT_PREDICTION_SECONDS", "600")
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_sampler() -> Iterator[None]:
-    """A run of the default rate is not sampled: the process takes as long to start as most of these runs take.
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tokenized data and compiled code go to a cache of the session's, never to the user's.
 
-    A test that wants samples states a rate of its own.
+    torch's own folder would hand out machine code that was compiled for other instructions: what AVX-512 had left there
+    gave NaN with ONEDNN_MAX_CPU_ISA=AVX2.
     """
-    start, default_hz = Recorder._start, Strategy.model_fields["telemetry_hz"].default
-
-    def start_if_stated(self: Recorder) -> None:
-        if self._hz != default_hz:
-            start(self)
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Recorder, "_start", start_if_stated)
+        patch.setenv("SEQFIT_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "inductor"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def no_prediction() -> Iterator[None]:
+    """Trainings of this module are not planned: a prediction takes longer than most of them. Not in tests/cli."""
+    with prediction_off():
+        yield
+
+
+@pytest.fixture(scope="module")
+def no_telemetry() -> Iterator[None]:
+    """Runs of this module are not sampled: the sampler starts more slowly than most of them train. Not in tests/cli."""
+    with telemetry_off():
+        yield
+
+
+@pytest.fixture
+def default_signals() -> Iterator[None]:
+    """As in a terminal: a process inherits what nohup and a script's `&` ignore, and so would its handlers' tests."""
+    with default_handlers():
         yield
 
 
@@ -78,9 +97,10 @@ def minilm() -> Path:
 
 
 @pytest.fixture(scope="session")
-def small_models(tmp_path_factory: pytest.TempPathFactory, shared_tokenizers: Path, minilm: Path) -> dict[str, Path]:
-    """Folders of small random models, T5, mT5 and BERT, each with its real tokenizer."""
-    import torch
+def small_model(
+    tmp_path_factory: pytest.TempPathFactory, shared_tokenizers: Path, minilm: Path
+) -> Callable[[str], Path]:
+    """t5, mt5 or bert -> folder of a small random model with its real tokenizer, made once a session."""
     from transformers import (
         AutoTokenizer,
         BertConfig,
@@ -91,20 +111,26 @@ def small_models(tmp_path_factory: pytest.TempPathFactory, shared_tokenizers: Pa
         T5ForConditionalGeneration,
     )
 
-    torch.manual_seed(0)
     shape = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0}
     bert_shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    built = {
-        "t5": (T5ForConditionalGeneration(T5Config(vocab_size=32128, **shape)), shared_tokenizers / "t5"),
-        "mt5": (MT5ForConditionalGeneration(MT5Config(vocab_size=250112, **shape)), shared_tokenizers / "mt5"),
-        "bert": (BertForSequenceClassification(BertConfig(**bert_shape)), minilm),
+    builders: dict[str, tuple[Callable[[], Any], Path]] = {
+        "t5": (lambda: T5ForConditionalGeneration(T5Config(vocab_size=32128, **shape)), shared_tokenizers / "t5"),
+        "mt5": (lambda: MT5ForConditionalGeneration(MT5Config(vocab_size=250112, **shape)), shared_tokenizers / "mt5"),
+        "bert": (lambda: BertForSequenceClassification(BertConfig(**bert_shape)), minilm),
     }
-    folders = {}
-    for kind, (model, tokenizer) in built.items():
-        folders[kind] = tmp_path_factory.mktemp(kind)
-        model.save_pretrained(folders[kind])
-        AutoTokenizer.from_pretrained(tokenizer).save_pretrained(folders[kind])
-    return folders
+
+    @cache
+    def build(kind: str) -> Path:
+        import torch
+
+        folder = tmp_path_factory.mktemp(kind)
+        make, tokenizer = builders[kind]
+        torch.manual_seed(0)
+        make().save_pretrained(folder)
+        AutoTokenizer.from_pretrained(tokenizer).save_pretrained(folder)
+        return folder
+
+    return build
 
 
 class TokenSplit:
@@ -133,6 +159,9 @@ class TokenSplit:
         assert self._labels is not None
         return self._labels[row]
 
+    def target_language(self, row: int) -> str | None:
+        return None
+
 
 @pytest.fixture(scope="session")
 def make_split() -> type[TokenSplit]:
@@ -160,6 +189,14 @@ TINY_CONFIGS: dict[str, dict[str, Any]] = {
     "bert": {"model_type": "bert", "vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2}
     | {"num_attention_heads": 4, "intermediate_size": 64, "max_position_embeddings": 64},
 }
+
+
+@pytest.fixture(scope="session")
+def tiny_family(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Name of a case in tests/tiny_families.py -> folder with random weights and a tokenizer, made once a session."""
+    from tests.tiny_families import write_family
+
+    return cache(lambda name: write_family(tmp_path_factory.mktemp("families") / name, name))
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ from typing import Any
 import psutil
 
 ROOT = Path(__file__).parents[1]
+PATIENCE_SECONDS = 240.0
 _PRELOADED = [
     "seqfit.train.run",
     "seqfit.parallel.pipeline",
@@ -35,6 +37,38 @@ _PRELOADED = [
 ]
 _forks = multiprocessing.get_context("forkserver")
 _forks.set_forkserver_preload(_PRELOADED)
+
+
+def wait_until(happened: Callable[[], object], what: str = "it") -> None:
+    """Patient, because others may need the cores: only what never happens fails."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not happened():
+        assert time.monotonic() < deadline, f"{what} has not happened within {PATIENCE_SECONDS:g} s"
+        time.sleep(0.01)
+
+
+def has_ended(pid: int) -> bool:
+    """Also where nobody has asked for its exit code yet."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@contextmanager
+def default_handlers() -> Iterator[None]:
+    """Signals as a terminal's shell leaves them, here and in processes that are started meanwhile.
+
+    nohup ignores SIGHUP, and a script's `&` ignores SIGINT and SIGQUIT; whatever they start inherits that.
+    """
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL, signal.SIGQUIT: signal.SIG_DFL}
+    usual |= {signal.SIGTERM: signal.SIG_DFL, signal.SIGUSR1: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -68,7 +102,7 @@ def run_forks(
     environments: Sequence[Mapping[str, str]],
     folder: Path,
     *,
-    timeout_seconds: float = 120,
+    timeout_seconds: float = 400,
 ) -> list[tuple[int | None, str]]:
     """target(*call) in a process for each call; exit codes (what it returns, or 1) and what was printed to stderr."""
     if str(ROOT) not in sys.path:  # a fork finds the target by its name

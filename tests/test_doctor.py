@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import importlib.util
+import platform
 import re
 import tomllib
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from seqfit import doctor
 from seqfit.doctor import Finding, examine, judge_disk, judge_threads, judge_torch
@@ -76,6 +80,30 @@ def test_a_gpu_is_named_with_its_free_memory_and_its_row_in_the_table(monkeypatc
     )
     assert found("torch").state == ("warn" if "CPU alone" in found("torch").detail else "ok")
     assert "AMD EPYC, 2 cores, 8.0 GiB of memory, 1.0 GiB free (what this process may use" in found("processor").detail
+
+
+def test_a_gpu_that_torch_has_no_kernels_for_is_a_warning_with_the_build_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    card = SimpleNamespace(name="Tesla V100-SXM2-16GB", total_memory=16 * 2**30)
+    for name, value in {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "device": lambda index: nullcontext(),
+        "get_device_properties": lambda device: card,
+        "get_device_name": lambda device: card.name,
+        "get_device_capability": lambda device: (7, 0),
+        "get_arch_list": lambda: ["sm_75", "sm_80"],
+        "is_bf16_supported": lambda including_emulation: False,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    finding = found("device 0")
+    assert finding.state == "warn"
+    assert "no kernels for Tesla V100-SXM2-16GB (compute capability 7.0), only sm_75, sm_80" in finding.detail
+    assert "cu126 build" in finding.fix
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_70", "sm_75"])
+    assert (found("device 0").state, found("device 0").fix) == ("ok", "")
 
 
 @pytest.mark.parametrize(("setting", "state"), [(None, "ok"), ("4", "ok"), ("1", "warn"), ("64", "warn")])

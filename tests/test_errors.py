@@ -1,9 +1,22 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import seqfit.errors
-from seqfit.errors import PeerLost, SeqfitError, Stopped, TrainingFailed, complain, did_you_mean
+from seqfit.errors import (
+    PeerLost,
+    PlanError,
+    SeqfitError,
+    Stopped,
+    TrainingFailed,
+    complain,
+    describe_error,
+    describe_exit,
+    did_you_mean,
+)
+from seqfit.plan.shape import Shape
 
 KINDS = [kind for kind in vars(seqfit.errors).values() if isinstance(kind, type) and issubclass(kind, SeqfitError)]
 
@@ -32,3 +45,31 @@ def test_a_close_word_is_suggested_and_a_far_one_is_not() -> None:
     assert did_you_mean("adamv", ["adafactor", "adamw"]) == " Did you mean 'adamw'?"
     assert did_you_mean("sgd", ["adafactor", "adamw"]) == ""
     assert did_you_mean("sgd", []) == ""
+
+
+def test_an_error_is_described_by_its_kind_its_text_and_our_innermost_line() -> None:
+    with pytest.raises(PlanError) as caught:
+        Shape((), None, packed=True)
+    text = describe_error(caught.value)
+    assert text.startswith("PlanError: a micro-batch of 0 examples")
+    assert re.search(r"\(plan/shape\.py:\d+\)$", text)
+    assert describe_error(MemoryError()) == "MemoryError: no message"
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (-11, "was killed by SIGSEGV (signal 11)"),
+        (139, "was killed by SIGSEGV (signal 11)"),
+        (137, "was killed by SIGKILL (signal 9)"),
+        (1, "ended with exit code 1"),
+        (255, "ended with exit code 255"),
+    ],
+)
+def test_an_exit_code_is_described(code: int, text: str) -> None:
+    assert describe_exit(code) == text
+
+
+def test_a_command_at_the_end_has_no_full_stop_that_would_be_pasted_with_it() -> None:
+    said = complain("SIGTERM came", "a run stops then", "To resume, go on with: seqfit train 'my run' --resume")
+    assert said == "SIGTERM came. A run stops then. To resume, go on with: seqfit train 'my run' --resume"

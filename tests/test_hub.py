@@ -2,12 +2,19 @@ from __future__ import annotations
 
 import http.server
 import os
+import socket
 import threading
+from typing import Any
 
+import huggingface_hub
 import huggingface_hub.constants
 import pytest
 
+import seqfit.cli.train as cli_train
 from seqfit import hub
+from seqfit.checks import check_model_is_to_be_had
+from seqfit.cli.main import main
+from seqfit.recipe.load import load_recipe
 
 
 @pytest.fixture(autouse=True)
@@ -44,4 +51,45 @@ def test_switched_off_by_the_user_is_no_fallback(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(hub, "reach_hub", lambda: pytest.fail("went to the network"))
     hub.use_hub()
+    assert not hub.went_offline()
+
+
+def test_a_resolver_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No timeout of a connection counts while its name is looked up."""
+    answered = threading.Event()
+
+    def look_up(*_arguments: Any, **_options: Any) -> Any:
+        answered.wait(60)
+        raise socket.gaierror(-3, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    try:
+        assert hub.reach_hub(0.05) == "no answer within 0.05 s"
+    finally:
+        answered.set()
+
+
+@pytest.mark.parametrize(
+    ("location", "is_path"),
+    [("t5-small", False), ("google/mt5-small", False), ("./t5", True), ("/models/t5", True), ("a/b/c", True)],
+)
+def test_a_name_on_the_hub_is_no_path(location: str, is_path: bool) -> None:
+    assert hub.is_path(location) == is_path
+
+
+def test_a_model_that_can_not_be_had_is_told_before_torch_is_imported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(cli_train, "quiet_torch", lambda: pytest.fail("went on to import torch"))
+    assert main(["train", "t5-gsm8k"]) == 2
+    said = capsys.readouterr().err
+    assert "model.name is 'google-t5/t5-base', which was not fetched before, and the Hub does not answer" in said
+    assert "Set model.path (or --model) to a folder" in said
+
+
+def test_a_model_that_was_fetched_before_needs_no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *_names: "/cache/config.json")
+    monkeypatch.setattr(hub, "reach_hub", lambda: pytest.fail("went to the network"))
+    check_model_is_to_be_had(load_recipe("t5-gsm8k"))
     assert not hub.went_offline()

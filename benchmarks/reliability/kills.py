@@ -56,6 +56,8 @@ def kill_runs(recipe: Recipe, folder: Path, kills: int, seed: int = 0) -> Kills:
         while _fork(partial(train, recipe, out=place, resume=True), kill_after=_draw(draw, told, kills, seconds)):
             told.kills += 1
             _look(place, told)
+            if _is_finished(place):  # killed between its last record and the end of its process
+                break
         told.different += [f"{place.name}: {what}" for what in find_differences(Run(whole), Run(place))]
     return told
 
@@ -97,6 +99,11 @@ def _look(place: Path, told: Kills) -> None:
         _ = run.manifest, run.steps(), run.evaluations(), run.events(), run.telemetry()
     except Exception as error:
         told.unreadable.append(f"{place.name}: {type(error).__name__}: {error}")
+
+
+def _is_finished(place: Path) -> bool:
+    """Such a run has nothing to go on with, and a resume of it is refused."""
+    return (place / files.MANIFEST).is_file() and Run(place).status == "finished"
 
 
 def find_differences(one: Run, other: Run) -> list[str]:

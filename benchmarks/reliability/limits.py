@@ -49,20 +49,22 @@ class Starve(TorchDispatchMode):
         """Counts."""
         self.left -= 1
         if self.left == 0:
-            with _no_more_memory():
-                torch.empty(2**28, dtype=torch.uint8)  # as a large temporary of this operation would
+            with _no_more_memory() as has_bytes:
+                # As a large temporary of this operation would. What is free of the heap can't hold all that is mapped.
+                torch.empty(has_bytes + 2**21, dtype=torch.uint8)
         return func(*args, **(kwargs or {}))
 
 
 @contextmanager
-def _no_more_memory() -> Iterator[None]:
+def _no_more_memory() -> Iterator[int]:
+    """Yields what the process has mapped, which is also its limit."""
     ctypes.CDLL(None).malloc_trim(0)
     before = resource.getrlimit(resource.RLIMIT_DATA)
     lines = Path("/proc/self/status").read_text("utf-8").splitlines()
     has = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:"))
     resource.setrlimit(resource.RLIMIT_DATA, (has + 2**20, before[1]))
     try:
-        yield
+        yield has
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, before)
 

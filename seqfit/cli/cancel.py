@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from seqfit.system import quote
+
 
 def command(
     runs: Annotated[
@@ -15,11 +17,15 @@ def command(
     ],
 ) -> None:
     """Cancel the jobs of runs. A run that was training stops at its next step, and can go on later."""
-    from seqfit.launch.slurm import cancel_job, require_slurm
+    from seqfit.launch.slurm import cancel_job, require_slurm, wait_for_end
     from seqfit.launch.submission import find_job_folder, last_submission, list_runs
 
     require_slurm()
     for run in (run for place in runs for run in list_runs(place)):
         job = last_submission(run).job
+        known = wait_for_end(job)
+        if known is not None and known.is_over:
+            print(f"{run}: job {job} is over ({known.state}): nothing to cancel")
+            continue
         cancel_job(job)
-        print(f"{run}: job {job} is cancelled; 'seqfit submit {find_job_folder(run)}' goes on with it")
+        print(f"{run}: job {job} is cancelled; 'seqfit submit {quote(find_job_folder(run))}' goes on with it")

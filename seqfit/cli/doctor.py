@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import textwrap
 from itertools import chain
 from typing import Annotated
@@ -12,6 +11,7 @@ from typing import Annotated
 import typer
 
 from seqfit.doctor import Finding, examine
+from seqfit.torch_logs import quiet_torch
 
 _WIDTH = 110
 
@@ -41,7 +41,7 @@ def command(
 
 
 def _run_selftest(as_json: bool) -> None:
-    os.environ |= {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}  # the profiler greets on stderr
+    quiet_torch()
     from seqfit.plan.selftest import check_predictions  # imports torch
     from seqfit.step.precision import choose_device
     from seqfit.step.selftest import run_selftest

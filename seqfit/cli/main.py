@@ -14,6 +14,7 @@ snapshot, 130 interrupted. Any other exception is a bug of seqfit's and keeps it
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 from collections.abc import Sequence
 
@@ -60,13 +61,23 @@ COMMANDS = {name: text for group in GROUPS.values() for name, text in group.item
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; `arguments` defaults to the command line's."""
+    _print_whatever_the_encoding()
     try:
         return _dispatch(list(sys.argv[1:] if arguments is None else arguments))
     except SeqfitError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
+        if str(stop):  # what was stopped says how to go on
+            print(f"interrupted: {stop}", file=sys.stderr)
         return INTERRUPTED
+
+
+def _print_whatever_the_encoding() -> None:
+    """A pipe on Windows takes cp1252, which has no table lines and few letters: escapes instead of an exception."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -108,6 +119,9 @@ def _run(name: str, arguments: list[str]) -> int:
         # Arguments are handed over, for typer would expand '~key' as a home directory on Windows.
         typer.main.get_command(app).main(args=arguments, prog_name=f"seqfit {name}")
     except SystemExit as end:  # typer ends every command this way, the successful ones too
+        interrupt = end.__context__ and end.__context__.__cause__
+        if isinstance(interrupt, KeyboardInterrupt):
+            raise interrupt from None  # with its message, which typer leaves out
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     return 0
 

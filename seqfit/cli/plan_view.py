@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from seqfit.step.host_memory import KEPT_AT_MOST
+from seqfit.system import quote
 from seqfit.units import format_bytes, format_count, format_flops, format_seconds, format_share
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _say_chosen(answer: Answer, way: Way) -> Iterator[str]:
         f"{format_seconds(total)} in all"
     )
     yield f"rates: {answer.rates_source}"
-    yield f"use it: seqfit train RECIPE {' '.join(way.overrides)}"
+    yield f"use it: seqfit train RECIPE {' '.join(map(quote, way.overrides))}"
 
 
 def _ways_table(answer: Answer) -> Table:

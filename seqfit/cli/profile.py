@@ -66,10 +66,15 @@ def command(
 
     assert recipe is not None
     load_checked_recipe(recipe, overrides or ())  # its mistakes are reported before torch is imported
+    out = output or (Path(recipe) if (Path(recipe) / files.MANIFEST).is_file() else Path()) / files.PROFILE
+    from seqfit.profile.apart import begin_work, is_worker, run_apart
+
+    if not is_worker():
+        raise typer.Exit(run_apart(_repeat(recipe, overrides or [], steps, out, prove=prove, as_json=as_json), out))
+    begin_work()
     from seqfit.profile.run import profile, to_json
     from seqfit.train.view import Silent, choose_view
 
-    out = output or (Path(recipe) if (Path(recipe) / files.MANIFEST).is_file() else Path()) / files.PROFILE
     with Silent() if as_json else choose_view() as view:
         result = profile(recipe, overrides or (), steps=steps, out=out, prove_first=prove, view=view)
     if as_json:
@@ -78,6 +83,16 @@ def command(
     from seqfit.cli.profile_view import print_profile
 
     print_profile(result)
+
+
+def _repeat(recipe: str, overrides: list[str], steps: int, out: Path, *, prove: bool, as_json: bool) -> list[str]:
+    """The same command, for the process that does the work."""
+    from seqfit.cli.main import TRUST
+    from seqfit.hub import is_remote_code_trusted
+
+    flags = {"--prove": prove, "--json": as_json, TRUST: is_remote_code_trusted()}
+    given = [flag for flag, is_given in flags.items() if is_given]
+    return ["profile", recipe, *overrides, "--steps", str(steps), "--output", str(out), *given]
 
 
 def _show_trace(path: Path, as_json: bool) -> None:

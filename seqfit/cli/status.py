@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from seqfit.system import quote
+
 if TYPE_CHECKING:
     from seqfit.launch.status import Standing
 
@@ -52,8 +54,8 @@ def _show_comparison(folder: Path) -> None:
     _print_table([("round", "job", "queue", "trials", "restarts"), *rows])
     going = [one.place for one in rounds if not one.is_over]
     left = any(one.ended < one.trials for one in rounds)
-    what_is_left = f"seqfit submit {folder}" if left else f"seqfit report {folder}"
-    print(f"next: {f'seqfit logs {going[0]} --follow' if going else what_is_left}")
+    what_is_left = f"seqfit submit {quote(folder)}" if left else f"seqfit report {quote(folder)}"
+    print(f"next: {f'seqfit logs {quote(going[0])} --follow' if going else what_is_left}")
 
 
 def _print_table(rows: Sequence[tuple[str, ...]]) -> None:

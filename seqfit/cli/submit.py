@@ -10,6 +10,7 @@ import typer
 from seqfit.cli.arguments import OverridesArgument, parse_limit
 from seqfit.cli.track import Tool
 from seqfit.errors import RecipeError, complain
+from seqfit.system import quote
 
 if TYPE_CHECKING:
     from seqfit.launch.resources import Resources
@@ -83,6 +84,7 @@ def command(
 
     The job is requeued when it is preempted, loses a node or runs out of time, and goes on exactly.
     """
+    from seqfit.checks import load_noted_recipe
     from seqfit.launch import submit as launch
     from seqfit.launch.resources import choose_resources
     from seqfit.launch.sbatch import build_job_file
@@ -118,13 +120,17 @@ def command(
     words = [word for name, value in handed_on.items() if value is not None for word in (name, value)]
     folder = out or files.new_run(Path(recipe).stem)
     if array is None:
-        job, recipes = launch.prepare_job(recipe, overrides or (), folder, resources, site, words)
+        job, recipes = launch.prepare_job(recipe, overrides or (), folder, resources, site, words, is_dry=dry_run)
+        runs = [launch.ArrayRun(recipe, overrides or ())]
     else:
-        runs = [(recipe, [*(overrides or ()), *line]) for line in _read_lines(array)]
-        job, recipes = launch.prepare_array(runs, folder, resources, site, train_options=words)
+        lines = _read_lines(array).items()
+        runs = [launch.ArrayRun(recipe, [*(overrides or ()), *line], f"{array}, line {n}") for n, line in lines]
+        job, recipes = launch.prepare_array(runs, folder, resources, site, train_options=words, is_dry=dry_run)
     if dry_run:
         print(build_job_file(job), end="")
     else:
+        for note in dict.fromkeys(note for run in runs for note in load_noted_recipe(run.recipe, run.overrides)[1]):
+            print(f"note: {note}")
         _tell(launch.submit(job, recipes))
 
 
@@ -145,7 +151,7 @@ def _compare(
 
     is_file = Path(who).suffix in (".yaml", ".yml")
     asked = read_asked(Path(who), {}) if is_file else read_asked(None, {"strategies": who})
-    prepared = prepare_rounds(recipe, overrides, asked, out, resources, site)
+    prepared = prepare_rounds(recipe, overrides, asked, out, resources, site, is_dry=dry_run)
     if dry_run:
         print(build_job_file(prepared.job), end="")
         return
@@ -170,7 +176,9 @@ def _tell(submitted: Submitted) -> None:
 
     one, all_of_it = submitted.runs[0], submitted.folder
     print(f"job: {submitted.job}\njob file: {all_of_it / files.JOB}")
-    print(f"next: seqfit status {all_of_it}; seqfit logs {one} --follow; seqfit cancel {all_of_it}")
+    print(
+        f"next: seqfit status {quote(all_of_it)}; seqfit logs {quote(one)} --follow; seqfit cancel {quote(all_of_it)}"
+    )
 
 
 def _check_limit(memory_limit: str | None, *, on_gpus: bool) -> None:
@@ -211,7 +219,8 @@ def _check_alone(given: list[str]) -> None:
         )
 
 
-def _read_lines(array: Path) -> list[list[str]]:
+def _read_lines(array: Path) -> dict[int, list[str]]:
+    """The overrides of each line that has any, by its number."""
     import shlex
 
     try:
@@ -224,4 +233,4 @@ def _read_lines(array: Path) -> list[list[str]]:
                 "Write lines such as: seed=1 train.learning_rate=3e-4",
             )
         ) from error
-    return [line for line in lines if line]
+    return {number: line for number, line in enumerate(lines, 1) if line}

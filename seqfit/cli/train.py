@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,8 +11,10 @@ import typer
 
 from seqfit.cli.arguments import OverridesArgument, parse_limit
 from seqfit.cli.track import ProjectOption, Tool
-from seqfit.errors import RecipeError, complain
+from seqfit.errors import RecipeError, SeqfitError, complain
 from seqfit.recipe.schema import Recipe
+from seqfit.system import quote
+from seqfit.torch_logs import quiet_torch
 
 if TYPE_CHECKING:
     from seqfit.launch.local import Place
@@ -70,15 +71,16 @@ def command(
 
     SIGTERM, SIGUSR1 and Ctrl-C let it finish its step and take a snapshot. Exit codes then: 75, 75 and 130.
     """
-    from seqfit.checks import load_checked_recipe
+    from seqfit.checks import check_model_is_to_be_had, load_checked_recipe
 
     loaded: Recipe | str
     if data is not None:
         # All positional words are overrides here: there is no recipe to name.
         words = [word for word in [recipe, *(overrides or [])] if word is not None]
-        loaded, name = load_checked_recipe(_guess(data, task, model, words), words), Path(data).stem
+        checked = load_checked_recipe(_guess(data, task, model, words), words)
+        loaded, name = checked, Path(data).stem
     elif recipe is not None and task is None and model is None:
-        load_checked_recipe(recipe, overrides or [])  # its mistakes are reported before torch is imported
+        checked = load_checked_recipe(recipe, overrides or [])  # its mistakes are reported before torch is imported
         loaded, name = recipe, Path(recipe).stem
     else:
         raise RecipeError(
@@ -88,10 +90,9 @@ def command(
                 "Name a recipe ('seqfit ls' lists them) and change it by model.name=... and the like, or use --data",
             )
         )
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler, which watches a few steps, greets on stderr
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    check_model_is_to_be_had(checked)
+    quiet_torch()
     from seqfit.launch.local import is_first
-    from seqfit.report.page import report
     from seqfit.rundir import files
     from seqfit.train.resume import find_earlier
     from seqfit.train.run import train  # imports torch: after the recipe's mistakes are reported
@@ -122,7 +123,22 @@ def command(
         return
     if data is not None:
         print(f"recipe: {run.path / files.RECIPE}, to change and train again")
-    print(f"run: {run.path}\nsummary: {report(run)}\nnext: seqfit evaluate {run.path}")
+    print(f"run: {run.path}\nsummary: {_report(run.path)}\nnext: seqfit evaluate {quote(run.path)}")
+
+
+def _report(run: Path) -> str:
+    """Where the page is; where it can't be built, why, and how to try again: the run is trained all the same."""
+    from seqfit.errors import describe_error
+    from seqfit.report.page import report
+    from seqfit.rundir.writer import add_event
+
+    try:
+        return str(report(run))
+    except Exception as error:  # of whatever kind: a page is no part of the training
+        message = f"the page could not be built: {describe_error(error)}; try again: seqfit report {quote(run)}"
+        with suppress(SeqfitError):  # a disk that is full: it is printed all the same
+            add_event(run, "report", message)
+        return message
 
 
 def _choose_place(nproc: int | None, accelerate_config: Path | None) -> tuple[Place | None, list[str]]:

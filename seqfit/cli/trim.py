@@ -9,6 +9,7 @@ import typer
 
 from seqfit.cli.arguments import OverridesArgument
 from seqfit.errors import RecipeError, complain
+from seqfit.system import quote
 from seqfit.units import format_bytes, format_count, format_share
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def command(
             progress=progress,
         )
     _print_report(report)
-    print(f"model: {out}\nnext: seqfit train RECIPE model.path={out}")
+    print(f"model: {out}\nnext: seqfit train RECIPE model.path={quote(out)}")
 
 
 def _read_mode(text: str) -> Mode:

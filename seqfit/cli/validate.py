@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from seqfit.checks import load_checked_recipe
+from seqfit.checks import load_noted_recipe
 from seqfit.cli.arguments import OverridesArgument, RecipeArgument
 from seqfit.recipe.schema import Recipe, TrainRecipe
+from seqfit.recipe.warm_up import warn_of_warm_up
 from seqfit.strategy.load import load_strategy
 
 
 def command(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None:
     """Check a recipe without loading model or data, and report every mistake (exit code 2)."""
-    checked = load_checked_recipe(recipe, overrides or ())
+    checked, notes = load_noted_recipe(recipe, overrides or ())
     print(f"ok: {_learns(checked)}")
     print(f"    {_trains(checked.train)}, strategy {load_strategy(checked).name}")
+    warning = None if checked.train.steps is None else warn_of_warm_up(checked.train, checked.train.steps)
+    for line in [*(f"note: {note}" for note in notes), *([] if warning is None else [f"warning: {warning}"])]:
+        print(line)
 
 
 def _learns(recipe: Recipe) -> str:

@@ -5,7 +5,6 @@ In: a folder. Out: nothing; the `with` block runs alone, and a signal becomes `S
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import threading
@@ -16,16 +15,18 @@ from types import FrameType
 
 from seqfit.errors import RunError, Stopped, complain
 from seqfit.rundir import files
+from seqfit.system import known_signals, lock_file
+from seqfit.train.stopping import select_heeded
 
-_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)  # the last: Slurm's, before the time of a job is over
+_SIGNALS = known_signals("SIGTERM", "SIGHUP", "SIGUSR1")  # the last: Slurm's, before the time of a job is over
 
 
 @contextmanager
 def locked(folder: Path, *, waits: bool = False) -> Iterator[None]:
     """Two tournaments in one folder would run the same trials; `waits`: for who is through in a moment."""
-    lock = os.open(folder / files.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    lock = os.open(folder / files.LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+        lock_file(lock, waits=waits)
     except OSError as error:
         os.close(lock)
         taken = isinstance(error, BlockingIOError)
@@ -59,7 +60,7 @@ def stopped_orderly(how_to_go_on: str) -> Iterator[None]:
             )
         )
 
-    before = {number: signal.signal(number, stop) for number in _SIGNALS}
+    before = {number: signal.signal(number, stop) for number in select_heeded(_SIGNALS)}
     try:
         yield
     finally:

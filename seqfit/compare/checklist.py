@@ -303,7 +303,7 @@ def _find_other(evidence: _Evidence, read: Callable[[TrialRun], Any]) -> list[st
 
 
 def _describe_place(run: TrialRun, entrant: Entrant) -> dict[str, Any]:
-    hardware = {name: value for name, value in run.hardware.items() if name not in ("threads", "uuid")}
+    hardware = {name: value for name, value in run.hardware.items() if name not in ("threads", "uuid", "uuids")}
     threads = run.hardware.get("threads")
     in_all = {} if threads is None else {"threads in all": threads * entrant.processes}
     return {**(run.manifest.get("versions") or {}), **hardware, **in_all}

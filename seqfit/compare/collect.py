@@ -32,7 +32,7 @@ from seqfit.errors import RunError
 from seqfit.recipe.yaml_text import read_yaml
 from seqfit.rundir import files
 from seqfit.rundir.run import Run, read_records
-from seqfit.telemetry.summary import GpuSummary, summarise_gpus, summarise_host
+from seqfit.telemetry.summary import GpuSummary, find_trained, summarise_gpus, summarise_host
 
 T = TypeVar("T")
 Record = dict[str, Any]
@@ -198,9 +198,11 @@ def _measure_memory(run: TrialRun, _warm_up: int) -> tuple[dict[str, float], dic
 
 
 def _measure_use(run: TrialRun, warm_up: int) -> tuple[dict[str, float], dict[str, str]]:
-    """Of samples between the last warm-up step and the last step."""
+    """Of samples between the last warm-up step and the last step, and of the GPUs that the run trained on."""
     samples = _samples_between(run, warm_up)
-    gpus = summarise_gpus(samples)
+    listed = run.sensors.get("gpus") or []
+    trained = find_trained(listed, run.hardware)
+    gpus = [gpu for gpu in summarise_gpus(samples) if not listed or gpu.gpu in trained]
     shares = _given(gpus, "mean_busy_share")
     energy = _given(gpus, "energy_joules") if len(samples) > 1 else []  # a counter needs two readings
     why = (run.sensors.get("absent") or {}).get("gpus") or _no_sample(run)

@@ -32,7 +32,7 @@ from seqfit.compare.folder import (
     write_outcomes,
 )
 from seqfit.compare.live import Silent, View
-from seqfit.compare.matrix import build_matrix, list_rounds
+from seqfit.compare.matrix import build_matrix, build_recipe, list_rounds
 from seqfit.compare.predicted import predict_entrants, tokenize_ahead
 from seqfit.compare.records import MATRIX, PREDICTIONS, Comparison, Matrix
 from seqfit.compare.tournament import choose_folder, say_command
@@ -43,6 +43,7 @@ from seqfit.hardware.card import Card, load_cards
 from seqfit.hardware.probe import Driver, Gpu, Machine
 from seqfit.hub import is_remote_code_trusted
 from seqfit.launch import submit as launch
+from seqfit.launch.places import check_places
 from seqfit.launch.resources import Resources
 from seqfit.launch.site import Site
 from seqfit.launch.status import read_standing
@@ -52,6 +53,7 @@ from seqfit.recipe.load import RUN_RECIPE
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir.writer import RunWriter
 from seqfit.strategy.load import load_strategy
+from seqfit.system import quote
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,10 @@ def prepare_rounds(
     out: Path | None,
     resources: Resources,
     site: Site,
+    *,
+    is_dry: bool = False,
 ) -> Prepared:
-    """Everything that can be wrong with it is found here."""
+    """Everything that can be wrong with it is found here; `is_dry`: model and data need not be on this machine."""
     _check_asked(asked, resources)
     placed = _choose_device(asked, load_strategy(load_checked_recipe(recipe, overrides)).device, resources)
     node, packages = describe_node(resources, site), uses_this_python(site)
@@ -98,6 +102,8 @@ def prepare_rounds(
                 "Ask for other nodes (--gpus-per-node), or predict here: seqfit compare RECIPE --gpu CARD",
             )
         )
+    running = [entrant for entrant in built.entrants if not entrant.impossible]
+    check_places([] if is_dry else (build_recipe(built, entrant, built.seeds[0]) for entrant in running), site)
     folder = choose_folder(built.name, out)
     RunWriter.check_free(folder)
     place = folder.absolute()
@@ -124,7 +130,7 @@ def submit_rounds_again(folder: Path) -> launch.Submitted:
     matrix, outcomes = load_matrix(folder), read_outcomes(folder)
     useful = [outcome for outcome in outcomes if outcome.state != "failed"]
     missing = {number: find_missing(matrix, number, useful) for number in range(len(list_rounds(matrix)))}
-    look = f"Look at it: seqfit report {folder}"
+    look = f"Look at it: seqfit report {quote(folder)}"
     unfinished = launch.find_unfinished(folder, lambda place: not missing[int(place.name)], look)
     for place in unfinished.values():
         write_outcomes([outcome for outcome in read_outcomes_at(place) if outcome.state != "failed"], place)
@@ -144,7 +150,7 @@ def run_round(
     matrix = load_matrix(folder)
     _check_round(matrix, folder, number)
     place, seed = round_folder(folder, number), list_rounds(matrix)[number][0].seed
-    with view or Silent() as shown, stopped_orderly(f"seqfit submit {folder}"), locked(place):
+    with view or Silent() as shown, stopped_orderly(f"seqfit submit {quote(folder)}"), locked(place):
         _begin_anew_elsewhere(place, shown)
         tokenize_ahead(replace(matrix, seeds=(seed,)), shown.say)
         if number == 0 and not (folder / PREDICTIONS).is_file():  # one does it for all

@@ -25,7 +25,7 @@ from seqfit.compare.alone import locked, stopped_orderly
 from seqfit.compare.asked import read_asked
 from seqfit.compare.budget import cut_steps, is_decided, rehearse
 from seqfit.compare.folder import dump_matrix, dump_predictions, load_command, load_matrix, read_outcomes
-from seqfit.compare.live import Silent, View
+from seqfit.compare.live import Silent, View, choose_view
 from seqfit.compare.matrix import build_matrix, list_rounds
 from seqfit.compare.predicted import predict_entrants, tokenize_ahead
 from seqfit.compare.records import MATRIX, PREDICTIONS, Comparison, Matrix
@@ -37,6 +37,7 @@ from seqfit.recipe.load import RUN_RECIPE
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir.masking import mask_text
 from seqfit.rundir.writer import RunWriter, told_failures, write_whole
+from seqfit.system import quote
 
 PLACE = Path("comparisons")
 
@@ -57,6 +58,7 @@ def compare(
     matrix: str | Path | Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     resume: bool = False,
+    progress: bool = True,
     view: View | None = None,
     **asked: Any,
 ) -> Comparison:
@@ -65,10 +67,11 @@ def compare(
     `asked`: the fields of a matrix (asked.py), such as strategies=["vanilla", "recompute"], seeds=[0, 1], repeats=5,
     steps=40, gpus=["v100-16-sxm"], vary={"train.learning_rate": [1e-4, 3e-4]}, budget="20m". They win over those of the
     file or mapping `matrix`. `out` is the folder, by default comparisons/NAME-TIME. With `resume` a tournament that was
-    stopped goes on: the one in `out`, or in the folder that stands in the place of the recipe.
+    stopped goes on: the one in `out`, or in the folder that stands in the place of the recipe. It prints what
+    `seqfit compare` prints while it goes on; with `progress=False` nothing.
     """
     tournament = prepare_tournament(recipe, overrides, matrix=matrix, out=out, resume=resume, **asked)
-    return run_tournament(tournament, view)
+    return run_tournament(tournament, view or (choose_view() if progress else Silent()))
 
 
 def prepare_tournament(
@@ -112,7 +115,7 @@ def run_tournament(tournament: Tournament, view: View | None = None) -> Comparis
     if _has_ended(tournament):
         return write_so_far(tournament.folder)
     began = time.monotonic()
-    again = f"seqfit compare {tournament.folder} --resume"
+    again = f"seqfit compare {quote(tournament.folder)} --resume"
     with view or Silent() as shown, stopped_orderly(again):
         tokenize_ahead(tournament.matrix, shown.say)
         folder, matrix = tournament.folder, _open_folder(tournament)
@@ -185,13 +188,13 @@ def _check_not_launched() -> None:
 
 def _check_here(folder: Path) -> None:
     """Rounds that were given to Slurm run there; when all have ended, their results can be shown here."""
-    matrix, outcomes = load_matrix(folder), read_outcomes(folder)
+    matrix, outcomes, place = load_matrix(folder), read_outcomes(folder), quote(folder)
     if matrix.is_apart and find_all_missing(matrix, outcomes):
         raise RunError(
             complain(
                 f"'{folder}' was given to Slurm, and some of its trials have not ended",
                 "its rounds run on the cluster",
-                f"See how they are (seqfit status {folder}), or submit what is left: seqfit submit {folder}",
+                f"See how they are (seqfit status {place}), or submit what is left: seqfit submit {place}",
             )
         )
 
@@ -235,6 +238,6 @@ def _check_unchanged(folder: Path, built: Matrix) -> None:
         complain(
             f"'{folder}' holds a comparison of another matrix: {', '.join(changed)}",
             "all trials of a comparison are of one matrix",
-            f"Go on with it as it is: seqfit compare {folder} --resume; or give another --out",
+            f"Go on with it as it is: seqfit compare {quote(folder)} --resume; or give another --out",
         )
     )

@@ -17,7 +17,6 @@ import os
 import platform
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -30,13 +29,14 @@ import psutil
 
 from seqfit.compare.matrix import build_overrides, build_recipe, find_entrant
 from seqfit.compare.records import RUNS, Matrix, Outcome, State, Trial
-from seqfit.errors import RunError, complain
+from seqfit.errors import RunError, complain, describe_exit
 from seqfit.hub import is_remote_code_trusted
 from seqfit.recipe.load import RUN_RECIPE
 from seqfit.rundir import files
 from seqfit.rundir.run import is_being_written, read_records
 from seqfit.strategy.load import load_strategy
-from seqfit.train.trial_variables import WATCHED, YARDSTICK
+from seqfit.system import KILLED, own_session
+from seqfit.train.trial_variables import TRIAL, WATCHED, YARDSTICK
 
 LOGS = "logs"
 Tick = Callable[[int], None]  # told the last step that was logged
@@ -53,6 +53,7 @@ _OUT_OF_MEMORY = (  # our own words, and those of allocators before a run has be
     "not enough memory",
     "bad_alloc",
 )
+_ONE_OF_SEVERAL_KILLED = describe_exit(KILLED)  # as the launcher reports it
 _LAST_LINES = 30  # of what it said: its error, with that of the process of several that failed first
 
 
@@ -78,11 +79,12 @@ def name_node() -> str:
 
 
 def _end_left(run: Path) -> None:
-    """A trial outlives a tournament that was killed, and would be timed beside the next one."""
-    if is_being_written(run):
-        for process in psutil.process_iter():
-            if _is_trial(process, run):
-                _kill([process, *process.children(recursive=True)])
+    """A trial outlives a tournament that was killed, and would be timed beside the next one.
+
+    It need not hold the run's lock yet: while it imports torch there is no run directory, and once there is one the
+    next trial would find it and be refused.
+    """
+    _kill([process for process in psutil.process_iter() if _is_trial(process, run)])
     if is_being_written(run):
         raise RunError(
             complain(
@@ -108,10 +110,11 @@ def judge_end(code: int, log: Path, run: Path, *, was_killed: bool) -> tuple[Sta
     if code == 0:
         return "finished", _say_recovery(run)
     said = log.read_text("utf-8", errors="replace")
-    if was_killed and (code == -signal.SIGKILL or "has ended with signal 9" in said):  # the latter: one of several
+    if was_killed and (code == KILLED or _ONE_OF_SEVERAL_KILLED in said):  # the latter: one of several
         return "out_of_memory", "the kernel has ended it, for the machine ran out of memory"
     if code < 0:
-        return "failed", f"it was ended by {signal.Signals(-code).name}"
+        done = read_last_step(run)
+        return "failed", f"it {describe_exit(code)} {f'after step {done}' if done else 'before its first step'}"
     last = "\n".join(said.splitlines()[-_LAST_LINES:])
     about_memory = any(words in last for words in _OUT_OF_MEMORY)
     return ("out_of_memory" if about_memory else "failed"), _first_sentence(said) or f"it ended with code {code}"
@@ -141,13 +144,14 @@ def _started(matrix: Matrix, trial: Trial, folder: Path, output: int) -> Iterato
     own = {"SEQFIT_FORECAST": "off", "OMP_NUM_THREADS": str(threads), "COLUMNS": "120"}
     own |= {WATCHED: str(matrix.warm_up)}  # the peak of tensors, where no time is taken
     own |= {YARDSTICK: "1"}  # how fast the machine is, between steps
+    own |= {TRIAL: str((folder / RUNS / trial.folder).absolute())}
     process = subprocess.Popen(
         [sys.executable, "-m", "seqfit", *build_command(matrix, trial, folder)],
         env=os.environ | own,
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
-        start_new_session=True,  # Ctrl-C is for the tournament, which ends the trial
+        **own_session(),  # Ctrl-C is for the tournament, which ends the trial
     )
     try:
         yield process
@@ -157,9 +161,9 @@ def _started(matrix: Matrix, trial: Trial, folder: Path, output: int) -> Iterato
 
 
 def _is_trial(process: psutil.Process, run: Path) -> bool:
-    """Whether a tournament has started it to train this run: by hand nobody sets the variable."""
+    """Whether a tournament has started it, or what it has started, to train this run: nobody else sets the variable."""
     try:
-        return str(run) in process.cmdline() and WATCHED in process.environ()
+        return process.environ().get(TRIAL) == str(run.absolute())
     except psutil.Error:  # ended meanwhile, or somebody else's
         return False
 

@@ -23,8 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqfit.errors import PeerLost, RecipeError, SeqfitError, Stopped, TrainingFailed, complain
+from seqfit.errors import PeerLost, RecipeError, SeqfitError, Stopped, TrainingFailed, complain, describe_exit
 from seqfit.rundir.notes import FAULTS, find_fault
+from seqfit.system import known_signals, quote, usable_cores
+from seqfit.train.stopping import select_heeded
 
 SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
 _SHOWN_LINES = 20
@@ -66,15 +68,14 @@ def launch(words: Sequence[str], run: Path, place: Place, *, max_restarts: int, 
             rank, failure = failed.get_first_failure()
             raise _explain(run, Path(logs), rank, failure) from None
         except SignalException as stopped:
+            message = complain(
+                "Ctrl-C came" if stopped.sigval == signal.SIGINT else f"{stopped.sigval.name} came",
+                "a run that is asked to stop finishes its step and takes a snapshot",
+                f"To resume, go on with: seqfit train {quote(run)} --resume --nproc {place.processes}",
+            )
             if stopped.sigval == signal.SIGINT:
-                raise KeyboardInterrupt from None
-            raise Stopped(
-                complain(
-                    f"{stopped.sigval.name} came",
-                    "a run that is asked to stop finishes its step and takes a snapshot",
-                    f"Go on with: seqfit train {run} --resume --nproc {place.processes}",
-                )
-            ) from None
+                raise KeyboardInterrupt(message) from None
+            raise Stopped(message) from None
 
 
 def _check(place: Place) -> None:
@@ -107,11 +108,16 @@ def _configure(logs: Path, place: Place, max_restarts: int, grace_seconds: int) 
         nproc_per_node=place.processes,
         run_id="seqfit" if place.machines > 1 else uuid.uuid4().hex,
         max_restarts=max_restarts,
-        signals_to_handle=SIGNALS,
+        signals_to_handle=_name_heeded(),
         shutdown_timeout=grace_seconds,
         logs_specs=DefaultLogsSpecs(log_dir=str(logs), redirects=dict.fromkeys(others, Std.ALL) or Std.NONE),
         **meeting,
     )
+
+
+def _name_heeded() -> str:
+    """Those that end all processes: not a hangup under nohup, nor a Ctrl-C that a script's `&` has ignored."""
+    return ",".join(number.name for number in select_heeded(known_signals(*SIGNALS.split(","))))
 
 
 @contextmanager
@@ -121,7 +127,7 @@ def _environment(place: Place, faults: str) -> Iterator[None]:
 
     before = dict(os.environ)
     os.environ[ASKED] = str(place.processes * place.machines)
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // place.processes)))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // place.processes)))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ[FAULTS] = faults
     # One store for all starts would hand the addresses of processes that are gone to those that come after them.
@@ -143,11 +149,10 @@ def _explain(run: Path, logs: Path, rank: int, failure: Any) -> SeqfitError:
     printed = sorted(logs.glob(f"*/*/{rank}/stderr.log"))
     lines = printed[-1].read_text("utf-8", errors="replace").splitlines() if printed else []
     end = "\n".join(lines[-_SHOWN_LINES:])
-    ended = f"signal {-failure.exitcode}" if failure.exitcode < 0 else f"exit code {failure.exitcode}"
     return kind(
         complain(
-            f"rank {rank} has ended with {ended}" + (f", and printed:\n{end}\n" if end else ""),
+            f"rank {rank} {describe_exit(failure.exitcode)}" + (f", and printed:\n{end}\n" if end else ""),
             "a run ends with the first of its processes that can't go on",
-            f"Mend that, then go on with: seqfit train {run} --resume",
+            f"Mend that, then go on with: seqfit train {quote(run)} --resume",
         )
     )

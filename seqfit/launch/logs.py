@@ -15,6 +15,7 @@ from pathlib import Path
 from seqfit.errors import RunError, complain
 from seqfit.launch.status import read_standing
 from seqfit.launch.submission import last_submission
+from seqfit.system import quote
 
 _LOOK_SECONDS = 1.0
 _ASK_SECONDS = 15.0  # between two questions to Slurm's controller, which all users share
@@ -29,7 +30,7 @@ def read_log(run: Path, lines: int | None = None) -> str:
             complain(
                 f"'{log}' is not there yet",
                 "a job writes its log as soon as it has nodes",
-                f"Wait for it: seqfit logs {run} --follow, or see seqfit status {run}",
+                f"Wait for it: seqfit logs {quote(run)} --follow, or see seqfit status {quote(run)}",
             )
         )
     return _last_lines(log.read_text("utf-8", errors="replace"), lines)

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Sequence
 
 from seqfit.errors import PeerLost, SeqfitError, Stopped, TrainingFailed
+from seqfit.system import known_signals
 
 OWN_FAULT = 200  # above 128 + any signal
 _OWN_CODES = (SeqfitError.exit_code, TrainingFailed.exit_code)
@@ -60,8 +61,8 @@ def choose_code(exit_codes: Sequence[int]) -> int:
 
 def _ignore_signals(names: str) -> None:
     """srun ends all nodes as soon as one has ended badly: from here on that must not change the code."""
-    for name in names.split(","):
-        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    for number in known_signals(*names.split(",")):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _wait_for_processes(seconds: float) -> None:

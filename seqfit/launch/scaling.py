@@ -31,7 +31,7 @@ from types import FrameType
 from typing import IO, Any
 
 from seqfit.checks import load_checked_recipe
-from seqfit.errors import PeerLost, RecipeError, SeqfitError, TrainingFailed, complain
+from seqfit.errors import PeerLost, RecipeError, SeqfitError, TrainingFailed, complain, describe_exit
 from seqfit.hardware.probe import probe_machine
 from seqfit.launch.local import is_launched
 from seqfit.launch.scaling_options import Asked
@@ -224,7 +224,7 @@ def _explain(failed: Mapping[int, int], folder: Path) -> SeqfitError:
     end = "\n".join(printed.splitlines()[-_SHOWN_LINES:])
     return TrainingFailed(
         complain(
-            f"rank {rank} has ended with code {failed[rank]}, and printed:\n{end}\n",
+            f"rank {rank} {describe_exit(failed[rank])}, and printed:\n{end}\n",
             "a group is measured only if all its processes make all steps",
             "Mend that, or leave this number of processes or this way out",
         )

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ from pathlib import Path
 from seqfit.errors import RecipeError, RunError, complain
 
 _PATIENCE_SECONDS = 60.0  # a busy controller answers late
+_ENDING_SECONDS = 60.0  # clusters leave a job that is to end 30 s by default (KillWait)
+_PAUSE_SECONDS = 0.5
 _WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "SUSPENDED"})
 _RUNNING = frozenset({"RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "STOPPED", "RESIZING"})
 _UNKNOWN_JOB = "Invalid job id"
@@ -93,6 +96,14 @@ def find_job(job: str) -> JobState | None:
             )
         )
     return parse_job(done.stdout)
+
+
+def wait_for_end(job: str) -> JobState | None:
+    """What Slurm knows of a job, after a wait where it is just ending: a cancelled one takes a last snapshot."""
+    deadline = time.monotonic() + _ENDING_SECONDS
+    while (known := find_job(job)) is not None and known.state == "COMPLETING" and time.monotonic() < deadline:
+        time.sleep(_PAUSE_SECONDS)
+    return known
 
 
 def parse_job(text: str) -> JobState:

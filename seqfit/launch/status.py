@@ -16,6 +16,7 @@ from seqfit.launch import slurm
 from seqfit.launch.submission import Submission, find_job_folder, last_submission
 from seqfit.rundir import files
 from seqfit.rundir.run import Run
+from seqfit.system import quote
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,9 @@ def advise(standing: Standing) -> str:
     """What to do next, as a command where there is one."""
     run = standing.run
     if standing.status == "finished":
-        return f"seqfit evaluate {run}"
+        return f"seqfit evaluate {quote(run)}"
     if not standing.is_over:
-        return f"seqfit logs {run} --follow"
+        return f"seqfit logs {quote(run)} --follow"
     if standing.unasked:
         return "run this where Slurm's commands are"
-    return f"see why: seqfit logs {run}; then go on: seqfit submit {find_job_folder(run)}"
+    return f"see why: seqfit logs {quote(run)}; then go on: seqfit submit {quote(find_job_folder(run))}"

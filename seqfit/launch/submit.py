@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from seqfit.checks import load_checked_recipe
-from seqfit.errors import RecipeError, RunError, complain
+from seqfit.errors import RecipeError, RunError, SeqfitError, complain
 from seqfit.hub import is_remote_code_trusted
 from seqfit.launch import slurm
+from seqfit.launch.places import check_places
 from seqfit.launch.resources import Resources
 from seqfit.launch.sbatch import build_job_file
 from seqfit.launch.site import Site
@@ -36,6 +37,7 @@ from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files
 from seqfit.rundir.run import Run
 from seqfit.rundir.writer import RunWriter, told_failures, write_whole
+from seqfit.system import quote
 
 _HANDED_ON = ("SEQFIT_CACHE", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "HF_ENDPOINT", "SEQFIT_FORECAST")
 
@@ -49,6 +51,15 @@ class Submitted:
     runs: Sequence[Path]
 
 
+@dataclass(frozen=True)
+class ArrayRun:
+    """One run of an array."""
+
+    recipe: Recipe | str | Path | Mapping[str, Any]
+    overrides: Sequence[str]
+    where: str = ""  # it comes from, for messages: 'sweep.txt, line 2'
+
+
 def prepare_job(
     recipe: Recipe | str | Path | Mapping[str, Any],
     overrides: Sequence[str],
@@ -56,32 +67,47 @@ def prepare_job(
     resources: Resources,
     site: Site,
     train_options: Sequence[str] = (),
+    *,
+    is_dry: bool = False,
 ) -> tuple[Job, dict[Path, str]]:
     """The job of one run, checked, and the files it needs; nothing is written yet.
 
-    `train_options`: further words of `seqfit train`.
+    `train_options`: further words of `seqfit train`. `is_dry`: nothing will be submitted, perhaps because this is not
+    the cluster, so model and data need not be here.
     """
     loaded = anchor_paths(load_checked_recipe(recipe, overrides))
+    check_places([] if is_dry else [loaded], site)
     RunWriter.check_free(folder)
     place = folder.absolute()
     return _describe(place, [place], resources, site, train_options), _list_recipes([place], [loaded])
 
 
 def prepare_array(
-    runs: Sequence[tuple[Recipe | str | Path | Mapping[str, Any], Sequence[str]]],
+    runs: Sequence[ArrayRun],
     folder: Path,
     resources: Resources,
     site: Site,
     train_options: Sequence[str] = (),
+    *,
+    is_dry: bool = False,
 ) -> tuple[Job, dict[Path, str]]:
-    """The job of several (recipe, overrides), each in a directory of its own below `folder`, by its number."""
-    loaded = [anchor_paths(load_checked_recipe(recipe, overrides)) for recipe, overrides in runs]
+    """The job of several runs, each in a directory of its own below `folder`, by its number."""
+    loaded = [_load_of_array(run, site, is_dry=is_dry) for run in runs]
     if not loaded:
         raise RecipeError(complain("the array has no runs", "it has one task for each", "Give at least one line"))
     RunWriter.check_free(folder)
     place = folder.absolute()
     places = [place / str(number) for number in range(len(loaded))]
     return _describe(place, places, resources, site, train_options), _list_recipes(places, loaded)
+
+
+def _load_of_array(run: ArrayRun, site: Site, *, is_dry: bool) -> Recipe:
+    try:
+        loaded = anchor_paths(load_checked_recipe(run.recipe, run.overrides))
+        check_places([] if is_dry else [loaded], site)
+    except SeqfitError as error:
+        raise type(error)(f"{run.where}: {error}" if run.where else str(error)) from error
+    return loaded
 
 
 def list_environment() -> dict[str, str]:
@@ -109,7 +135,7 @@ def submit(job: Job, texts: Mapping[Path, str]) -> Submitted:
 
 def submit_again(folder: Path) -> Submitted:
     """The job file of a directory, as it is now; its runs go on where they stopped."""
-    return hand_over(folder, find_unfinished(folder, _has_trained, f"Evaluate it: seqfit evaluate {folder}"))
+    return hand_over(folder, find_unfinished(folder, _has_trained, f"Evaluate it: seqfit evaluate {quote(folder)}"))
 
 
 def find_unfinished(folder: Path, is_finished: Callable[[Path], bool], otherwise: str) -> dict[int, Path]:
@@ -176,12 +202,12 @@ def _has_trained(run: Path) -> bool:
 def _check_not_queued(run: Path) -> None:
     """Two jobs must not work in one directory."""
     for submission in read_submissions(run)[-1:]:
-        known = slurm.find_job(submission.job)
+        known = slurm.wait_for_end(submission.job)
         if known is not None and not known.is_over:
             raise RunError(
                 complain(
                     f"'{run}' is job {submission.job}, which is {known.state}",
                     "one job at a time works there",
-                    f"Wait for it (seqfit status {run}), or cancel it first: seqfit cancel {run}",
+                    f"Wait for it (seqfit status {quote(run)}), or cancel it first: seqfit cancel {quote(run)}",
                 )
             )

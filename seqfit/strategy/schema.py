@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from seqfit.recipe.schema import Part
 
@@ -22,7 +22,7 @@ class Strategy(Part):
 
     name: str = Field("default", description="Name in tables.")
     device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto", description="Where to train; auto takes a GPU if there is one."
+        "auto", description="Where to train; auto takes a CUDA GPU if there is one. Apple's GPU (mps) is not supported."
     )
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
         "auto", description="Autocast precision; auto is bf16 where the device has it and the recipe allows it."
@@ -100,6 +100,16 @@ class Strategy(Part):
     telemetry_hz: Annotated[float, Field(ge=0, le=50)] = Field(
         2.0, description="Readings of GPUs and host a second, by a process of its own; 0: none."
     )
+
+    @field_validator("device", mode="before")
+    @classmethod
+    def _not_mps(cls, device: Any) -> Any:
+        if device == "mps":
+            raise ValueError(
+                "'mps' is not supported: no step has been checked on Apple's GPU, and snapshots don't keep its RNG "
+                "state, so a resume would not be exact; set strategy.device=cpu, or leave it out"
+            )
+        return device
 
     @property
     def lossy(self) -> list[str]:

@@ -20,6 +20,15 @@ def test_the_newest_job_of_the_run_is_cancelled(
     )
 
 
+def test_a_job_that_is_over_is_not_called_cancelled(
+    submitted_run: Path, fake_slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_slurm.says("COMPLETED")
+    assert main(["cancel", str(submitted_run)]) == 0
+    assert fake_slurm.asked("scancel") == []
+    assert capsys.readouterr().out == f"{submitted_run}: job 17 is over (COMPLETED): nothing to cancel\n"
+
+
 def test_all_runs_of_an_array_are_cancelled(workplace: Path, fake_slurm: FakeSlurm) -> None:
     for number in range(2):
         (workplace / "sweep" / str(number)).mkdir(parents=True)

@@ -67,6 +67,17 @@ def test_an_interrupt_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cli.main(["train"]) == 130
 
 
+def test_an_interrupt_that_says_how_to_go_on_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def command() -> None:
+        raise KeyboardInterrupt("Go on with: seqfit train runs/a --resume")
+
+    install(monkeypatch, command)
+    assert cli.main(["train"]) == 130
+    assert capsys.readouterr().err == "interrupted: Go on with: seqfit train runs/a --resume\n"
+
+
 def test_an_interrupt_while_a_command_is_imported_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(name: str) -> None:
         raise KeyboardInterrupt

@@ -40,7 +40,7 @@ def test_a_trace_can_be_had_as_json(trace_file: Path, capsys: pytest.CaptureFixt
 
 
 def test_a_recipe_is_profiled_and_its_findings_come_last(
-    tmp_path: Path, tiny_model: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, tiny_model: Callable[[str], Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
     rows = [json.dumps({"text": f"w{3 + n % 9} w4", "answer": "w5"}) for n in range(40)]
     (tmp_path / "train.jsonl").write_text("\n".join(rows))
@@ -52,7 +52,7 @@ def test_a_recipe_is_profiled_and_its_findings_come_last(
     )
     out = tmp_path / "out"
     assert main(["profile", str(tmp_path / "mine.yaml"), "--steps", "2", "--output", str(out)]) == 0
-    shown = capsys.readouterr().out
+    shown = capfd.readouterr().out
     assert "a step takes" in shown
     assert "1. padding:" in shown
     assert "strategy.batching=ragged" in shown

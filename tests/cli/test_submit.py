@@ -102,6 +102,7 @@ def test_a_comparison_is_submitted_shown_and_submitted_again(
     fake_slurm.says("CANCELLED")
     assert main(["submit", "c"]) == 0
     assert fake_slurm.asked("sbatch")[-1].startswith("--parsable --array=0,1,2,3,4 ")
+    fake_slurm.says("PENDING")
     assert main(["cancel", "c"]) == 0
     assert f"'seqfit submit {place}' goes on with it" in capsys.readouterr().out
 
@@ -163,3 +164,23 @@ def test_a_machine_without_slurm_is_told(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["submit", "mine.yaml"]) == 2
     assert "there is no sbatch on this machine." in capsys.readouterr().err
     assert not Path("runs").exists()
+
+
+def test_a_typo_in_a_sweep_file_is_named_with_its_file_and_line(
+    recipe_file: Path, fake_slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("sweep.txt").write_text("# two rates\nseed=1\n\ntrain.learning_rat=1e-3\n")
+    assert main(["submit", "mine.yaml", "--array", "sweep.txt"]) == 2
+    said = capsys.readouterr().err
+    assert "sweep.txt, line 4: The overrides of mine.yaml have 1 mistake:" in said
+    assert "Did you mean 'learning_rate'?" in said
+    assert fake_slurm.asked("sbatch") == []
+
+
+def test_a_comparison_of_a_model_that_is_not_there_is_refused(
+    recipe_file: Path, fake_slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["submit", "mine.yaml", "model.path=./gone", "--compare", "vanilla,recompute", "--gpus-per-node", "0"]
+    assert main(words) == 2
+    assert "model.path is './gone', and there is no such folder" in capsys.readouterr().err
+    assert fake_slurm.asked("sbatch") == []

@@ -19,7 +19,14 @@ def test_validate_says_what_will_be_done(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out.splitlines() == [
         "ok: fine-tunes google-t5/t5-base (text-to-text) to math on my/math",
         "    7 steps of 32 examples, adamw at 0.0003, linear schedule, strategy default",
+        "note: train.schedule.warmup_steps is 0, a tenth of the run: the recipe's own 100 were meant for more than 7 "
+        "steps; set train.schedule.warmup_steps to choose another",
     ]
+
+
+def test_validate_warns_of_a_run_that_ends_in_its_warm_up(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "t5-gsm8k", "train.steps=20", "train.schedule.warmup_steps=40"]) == 0
+    assert "warning: train.schedule.warmup_steps is 40 and the run has 20 steps" in capsys.readouterr().out
 
 
 def test_mistakes_of_the_fields_are_all_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,6 +29,7 @@ def test_a_second_one_is_refused_or_waits(tmp_path: Path) -> None:
     assert order == ["first", "waited"]
 
 
+@pytest.mark.usefixtures("default_signals")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_says_how_to_go_on(number: signal.Signals) -> None:
     with (
@@ -37,3 +38,11 @@ def test_a_signal_says_how_to_go_on(number: signal.Signals) -> None:
     ):
         os.kill(os.getpid(), number)
     assert signal.getsignal(number) is signal.SIG_DFL
+
+
+@pytest.mark.usefixtures("default_signals")
+def test_a_comparison_under_nohup_outlives_its_terminal() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with stopped_orderly("seqfit compare c --resume"):
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

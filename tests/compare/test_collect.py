@@ -124,6 +124,18 @@ def test_a_gpus_readings_are_of_the_steps_after_warm_up(path: Path) -> None:
     assert (values["allocated_bytes"], values["reserved_bytes"]) == (2**29, 3 * 2**29)
 
 
+def test_energy_of_a_gpu_that_somebody_else_uses_does_not_count(path: Path) -> None:
+    write_gpu_run(path)
+    gpus = [{"gpu": number, "name": "A100", "uuid": f"GPU-{number}", "memory_bytes": 1} for number in (0, 1)]
+    (path / files.SENSORS).write_text(json.dumps({"hz": 1, "gpus": gpus, "absent": {}}))
+    manifest = json.loads((path / files.MANIFEST).read_text())
+    manifest["hardware"]["uuid"] = "1"
+    (path / files.MANIFEST).write_text(json.dumps(manifest))
+    values = measure(read(path), warm_up=2).values
+    assert values["energy_joules"] == pytest.approx(100 * 9)
+    assert values["gpu_busy_share"] == pytest.approx(0.9)
+
+
 def test_one_reading_of_a_counter_is_no_energy(path: Path) -> None:
     write_gpu_run(path)
     lines = (path / files.TELEMETRY).read_text().splitlines()

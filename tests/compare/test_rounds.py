@@ -41,9 +41,10 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 
 @pytest.fixture(autouse=True)
-def predicted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def predicted(monkeypatch: pytest.MonkeyPatch, workplace: Path) -> list[int]:
     """Nothing is started, tokenised or planned; how often it was planned."""
     calls: list[int] = []
+    (workplace / "rows.jsonl").touch()  # the recipe's data
 
     def predict(matrix: object, say: object) -> list[Prediction]:
         calls.append(1)

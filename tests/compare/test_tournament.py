@@ -201,6 +201,7 @@ def test_a_folder_to_go_on_with_stands_alone(trials: Pretended) -> None:
         compare("c", ["train.steps=3"], resume=True, repeats=2)
 
 
+@pytest.mark.usefixtures("default_signals")
 def test_a_sigterm_ends_the_tournament_with_the_way_to_go_on(trials: Pretended) -> None:
     def asked_to_stop(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome:
         os.kill(os.getpid(), signal.SIGTERM)

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Self
 
 _DAEMONS = ("slurmctld", "slurmd", "munged")
-_PATIENCE_SECONDS = 20.0
+_PATIENCE_SECONDS = 120.0
 _CONFIGURATION = """\
 ClusterName=seqfit
 SlurmctldHost={host}(127.0.0.1)
@@ -111,7 +111,7 @@ class Cluster:
             daemon.terminate()
         for daemon in self._daemons.values():
             try:
-                daemon.wait(10)
+                daemon.wait(60)
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait(10)
@@ -124,7 +124,7 @@ class Cluster:
 
     def command(self, *words: str) -> str:
         """What one of Slurm's commands prints."""
-        done = subprocess.run(words, env=self.environment, capture_output=True, text=True, check=False, timeout=30)
+        done = subprocess.run(words, env=self.environment, capture_output=True, text=True, check=False, timeout=120)
         return done.stdout
 
     def _start_munge(self) -> None:

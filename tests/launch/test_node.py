@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from seqfit.launch.node import choose_code, main
-from tests.processes import started
+from tests.processes import started, wait_until
 
 NODE = [sys.executable, "-m", "seqfit.launch.node", "--nnodes", "1", "--nproc-per-node", "2"]
 SIGNALS = ["--signals-to-handle", "SIGTERM,SIGUSR1", "--shutdown-timeout", "20"]
@@ -48,7 +48,7 @@ def test_a_nodes_own_fault_goes_before_all_and_else_the_first_to_end_decides(cod
 def test_the_code_of_the_processes_is_that_of_the_node(tmp_path: Path, code: int, node: int) -> None:
     script = tmp_path / "ends.py"
     script.write_text(f"raise SystemExit({code})")
-    done = subprocess.run([*NODE, str(script)], capture_output=True, check=False, timeout=100)
+    done = subprocess.run([*NODE, str(script)], capture_output=True, check=False, timeout=240)
     assert done.returncode == node, done.stderr
 
 
@@ -71,12 +71,9 @@ def test_two_signals_leave_the_processes_the_time_to_save(tmp_path: Path) -> Non
     script = tmp_path / "stops.py"
     script.write_text(STOPS)
     with started([*NODE, *SIGNALS, str(script), str(tmp_path)], stderr=subprocess.DEVNULL) as node:
-        deadline = time.monotonic() + 60
-        while len(list(tmp_path.glob("ready*"))) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_until(lambda: len(list(tmp_path.glob("ready*"))) == 2)
         node.send_signal(signal.SIGUSR1)
         time.sleep(0.5)
         node.send_signal(signal.SIGTERM)
-        assert node.wait(60) == 75
+        assert node.wait(240) == 75
     assert sorted(path.name for path in tmp_path.glob("saved*")) == ["saved0", "saved1"]

@@ -16,6 +16,7 @@ from seqfit.data.cache import cache_root
 from seqfit.errors import ModelError, RecipeError
 from seqfit.launch.prefetch import prefetch
 from tests.launch.hub import serve_model
+from tests.switched_off import NO_PREDICTION
 
 Recipe = dict[str, Any]
 
@@ -112,13 +113,13 @@ def test_what_was_fetched_trains_on_a_node_without_a_network(
     assert said.startswith("model: ada/tiny, ")
     assert "model.safetensors" in asked
     assert "tf_model.h5" not in asked
-    environment |= {"HF_HUB_OFFLINE": "1", "HF_ENDPOINT": "http://127.0.0.1:9", "SEQFIT_FORECAST": "off"}
+    environment |= {"HF_HUB_OFFLINE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"} | NO_PREDICTION  # which fetches nothing
     assert "run: out" in _seqfit("train", "mine.yaml", "--out", "out", environment=environment)
 
 
 def _seqfit(*words: str, environment: dict[str, str]) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "seqfit", *words], env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "seqfit", *words], env=environment, capture_output=True, text=True, timeout=400
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from seqfit.errors import RecipeError, RunError
+from seqfit.errors import DataError, ModelError, RecipeError, RunError
+from seqfit.launch import slurm
 from seqfit.launch.resources import choose_resources
 from seqfit.launch.site import Site
-from seqfit.launch.submit import Submitted, can_submit_again, prepare_array, prepare_job, submit, submit_again
+from seqfit.launch.submit import ArrayRun, Submitted, can_submit_again, prepare_array, prepare_job, submit, submit_again
 from seqfit.recipe.load import load_recipe
 from seqfit.rundir import files
 from seqfit.rundir.writer import RunWriter
@@ -30,6 +32,23 @@ def test_the_directory_has_the_recipe_the_job_file_and_the_number(recipe_file: P
     assert "#SBATCH --nodes=2" in (OUT / files.JOB).read_text()
     record = json.loads((OUT / files.SUBMISSIONS).read_text())
     assert (record["job"], record["log"]) == ("17", str(OUT.absolute() / "slurm-17.out"))
+
+
+def test_a_job_that_is_just_ending_is_waited_for(
+    recipe_file: Path, fake_slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give(recipe_file)
+    fake_slurm.says("COMPLETING")
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        fake_slurm.says("COMPLETING" if len(pauses) < 3 else "CANCELLED")
+
+    monkeypatch.setattr(slurm, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=pause))  # of this module alone
+    submit_again(OUT)
+    assert len(pauses) == 3
+    assert len(fake_slurm.asked("sbatch")) == 2
 
 
 @pytest.mark.usefixtures("fake_slurm")
@@ -54,10 +73,45 @@ def test_training_takes_a_submitted_directory_for_its_own(recipe_file: Path) -> 
 
 
 def test_mistakes_of_the_recipe_are_found_before_anything_is_written(recipe_file: Path, fake_slurm: FakeSlurm) -> None:
-    with pytest.raises(RecipeError, match="has 2 mistakes"):
+    with pytest.raises(RecipeError, match=r"The overrides of .*mine\.yaml have 2 mistakes"):
         give(recipe_file, "train.stepps=7", "strategy=fastest")
     assert not OUT.exists()
     assert fake_slurm.asked("sbatch") == []
+
+
+MISSING = {
+    "model.path=t5-smal": (ModelError, r"model\.path is 't5-smal', and there is no such folder\. .* Set model\.path"),
+    "model.name=./t5": (ModelError, r"model\.name is './t5', and there is no such folder"),
+    "model.tokenizer=/no/where": (ModelError, r"model\.tokenizer is '/no/where', and there is no such folder"),
+    "data.path=row.jsonl": (DataError, r"row\.jsonl does not exist\. .*Did you mean 'rows\.jsonl'\?"),
+}
+
+
+@pytest.mark.parametrize("override", MISSING)
+def test_a_model_or_data_that_is_not_there_is_refused_before_anything_is_written(
+    override: str, recipe_file: Path, fake_slurm: FakeSlurm
+) -> None:
+    kind, message = MISSING[override]
+    with pytest.raises(kind, match=message):
+        give(recipe_file, override)
+    lines = [ArrayRun(recipe_file, words, f"sweep.txt, line {n}") for n, words in enumerate([[], [override]], 1)]
+    with pytest.raises(kind, match=r"^sweep\.txt, line 2: .*" + message):
+        prepare_array(lines, OUT, choose_resources(Site()), Site())
+    assert not OUT.exists()
+    assert fake_slurm.asked("sbatch") == []
+
+
+def test_places_are_not_looked_for_in_a_dry_run_nor_where_a_container_has_its_own(recipe_file: Path) -> None:
+    boxed = Site(container="apptainer exec image.sif")
+    prepare_job(recipe_file, ["model.path=/box/t5"], OUT, choose_resources(boxed), boxed)
+    prepare_job(recipe_file, ["model.path=/box/t5"], OUT, choose_resources(Site()), Site(), is_dry=True)
+
+
+def test_a_pair_of_parallel_files_is_there_by_its_stem(recipe_file: Path) -> None:
+    for language in ("en", "de"):
+        recipe_file.with_name(f"train.{language}").write_text("a\n")
+    stem = ["data.path=train", "data.languages=[en, de]", "task.source={en}", "task.target={de}"]
+    prepare_job(recipe_file, stem, OUT, choose_resources(Site()), Site())
 
 
 def test_a_directory_that_holds_something_is_refused(recipe_file: Path, fake_slurm: FakeSlurm) -> None:
@@ -116,7 +170,7 @@ def test_a_finished_run_is_not_submitted_again(recipe_file: Path) -> None:
 
 
 def test_an_array_has_one_job_file_and_a_directory_for_each_run(recipe_file: Path, fake_slurm: FakeSlurm) -> None:
-    runs = [(recipe_file, ["seed=1"]), (recipe_file, ["seed=2"]), (recipe_file, ["seed=3"])]
+    runs = [ArrayRun(recipe_file, [f"seed={seed}"]) for seed in (1, 2, 3)]
     submitted = submit(*prepare_array(runs, OUT, choose_resources(Site()), Site()))
     place = OUT.absolute()
     assert [load_recipe(run).seed for run in submitted.runs] == [1, 2, 3]
@@ -127,7 +181,7 @@ def test_an_array_has_one_job_file_and_a_directory_for_each_run(recipe_file: Pat
 
 
 def test_of_an_array_only_what_is_not_finished_is_submitted_again(recipe_file: Path, fake_slurm: FakeSlurm) -> None:
-    runs = [(recipe_file, [f"seed={seed}"]) for seed in range(3)]
+    runs = [ArrayRun(recipe_file, [f"seed={seed}"]) for seed in range(3)]
     submit(*prepare_array(runs, OUT, choose_resources(Site()), Site()))
     (OUT / "1" / files.MANIFEST).write_text('{"status": "finished"}')
     submit_again(OUT)

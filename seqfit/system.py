@@ -1,0 +1,143 @@
+"""What operating systems do differently, in one place: locks, signals, cores, limits of memory, syncs, child processes.
+
+seqfit is developed on Linux. macOS has no `sched_getaffinity` and no /proc; Windows has no `fcntl`, no `resource`, few
+signals, and neither syncs a folder nor replaces a file that somebody has open. Nothing else in the package asks which
+system it is on: it calls what is here, and a missing ability has a stated meaning:
+
+    lock_file           flock; on Windows one byte far behind the end of the file, so that the file stays readable
+    known_signals       those of the names that this system has
+    usable_cores        those that this process may use; where no affinity is known, all of the machine
+    has_memory_limits   False: a process can't limit its own memory, and --memory-limit is refused
+    sync_path           a folder's names are synced where folders can be opened
+    replace_file        os.replace, tried again on Windows while a reader has the old file open
+    quote               a word of a command to paste, as the system's shell reads it
+    own_session         options of Popen: Ctrl-C in this terminal does not reach the child
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+IS_WINDOWS = os.name == "nt"
+KILLED = -9  # a process that SIGKILL has ended, in subprocess's counting; Windows has no name for it
+_LOCKED_BYTE = 2**30  # Windows locks are mandatory: no content of a lock file is ever there
+_REPLACE_ATTEMPTS = 50
+_PAUSE_SECONDS = 0.02
+
+
+def lock_file(descriptor: int, *, shared: bool = False, waits: bool = False) -> None:
+    """Hold a lock until the descriptor is closed. BlockingIOError where another process holds it; `waits`: until then.
+
+    Windows has no shared locks of this kind: `shared` is exclusive there. OSError where the system has no locks.
+    """
+    posix = _find_module("fcntl")
+    if posix is not None:
+        kind = posix.LOCK_SH if shared else posix.LOCK_EX
+        posix.flock(descriptor, kind | (0 if waits else posix.LOCK_NB))
+        return
+    windows = _find_module("msvcrt")
+    if windows is None:
+        raise OSError(errno.ENOTSUP, "this system has neither fcntl nor msvcrt, and so no locks")
+    while not _lock_byte(windows, descriptor):
+        if not waits:
+            raise BlockingIOError(errno.EWOULDBLOCK, "another process holds the lock")
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _lock_byte(windows: ModuleType, descriptor: int) -> bool:
+    os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
+    try:
+        windows.locking(descriptor, windows.LK_NBLCK, 1)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EDEADLK):
+            raise
+        return False
+    return True
+
+
+def known_signals(*names: str) -> tuple[signal.Signals, ...]:
+    """Those that this system has, in order: Windows has SIGINT and SIGTERM, and neither SIGHUP nor SIGUSR1."""
+    return tuple(getattr(signal, name) for name in names if hasattr(signal, name))
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on; all of the machine's where the system keeps no affinity (macOS, Windows)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def has_memory_limits() -> bool:
+    """Whether a process can limit its own memory here (RLIMIT_DATA of Linux, with its account in /proc)."""
+    limits = _find_module("resource")
+    return limits is not None and hasattr(limits, "RLIMIT_DATA") and Path("/proc/self/status").is_file()
+
+
+@contextmanager
+def data_limit(limit_bytes: int) -> Iterator[None]:
+    """Inside the block this process can't map more than so many bytes to write to; needs `has_memory_limits`."""
+    limits: Any = importlib.import_module("resource")
+    before = limits.getrlimit(limits.RLIMIT_DATA)
+    limits.setrlimit(limits.RLIMIT_DATA, (limit_bytes, before[1]))
+    try:
+        yield
+    finally:
+        limits.setrlimit(limits.RLIMIT_DATA, before)
+
+
+def sync_path(path: Path) -> None:
+    """A file's content, or a folder's names, survive a power cut. Windows syncs no folders: NTFS keeps a journal."""
+    if IS_WINDOWS and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDWR if IS_WINDOWS else os.O_RDONLY)  # Windows flushes only what may be written
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def replace_file(source: Path, target: Path) -> None:
+    """As os.replace. On Windows a reader that has the target open is waited for, a second at most."""
+    for attempts_left in reversed(range(_REPLACE_ATTEMPTS if IS_WINDOWS else 1)):
+        try:
+            os.replace(source, target)
+            return
+        except PermissionError:
+            if not attempts_left:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+
+
+def own_session() -> dict[str, Any]:
+    """Options of subprocess.Popen for a child that Ctrl-C in this terminal does not reach."""
+    if IS_WINDOWS:
+        return {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0x200)}
+    return {"start_new_session": True}
+
+
+def quote(word: object) -> str:
+    """A word of a command that a user can paste: in quotes where the shell needs them."""
+    return subprocess.list2cmdline([str(word)]) if IS_WINDOWS else shlex.quote(str(word))
+
+
+def is_root() -> bool:
+    """Whether this process may do everything; Windows has no such user."""
+    return hasattr(os, "geteuid") and os.geteuid() == 0
+
+
+def _find_module(name: str) -> ModuleType | None:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None

@@ -1,0 +1,124 @@
+"""Every subcommand, typed with nothing but what it needs: its defaults are what most people run."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from seqfit.cli.main import COMMANDS
+from tests.journeys.conftest import MINE, copy_run
+from tests.journeys.person import Person
+from tests.launch.cluster import Cluster
+
+# The command, and what it must print. All of one group are typed in its order, in one folder.
+DEFAULTS: dict[str, list[tuple[str, str]]] = {
+    "look": [
+        ("seqfit ls", r"demo"),
+        ("seqfit cp demo mine.yaml", r"mine\.yaml"),
+        ("seqfit show demo", r"batch_examples: 32"),
+        ("seqfit validate demo", r"demo"),
+        ("seqfit schema", r'"properties"'),
+        ("seqfit doctor", r"torch"),
+        ("seqfit doctor --selftest", r"All in order on cpu|on cuda"),
+        ("seqfit data demo", r"source"),
+        ("seqfit plan demo", r"MiB|GiB"),
+        ("seqfit scale demo", r"ddp"),
+        ("seqfit prefetch demo", r"demo"),
+    ],
+    "use": [
+        ("seqfit profile demo", r"expected gain|nothing found"),
+        ("seqfit profile runs/demo", r"expected gain|nothing found"),
+        ("seqfit profile demo --prove", r"expected gain|nothing found"),
+        ("seqfit evaluate runs/demo", r"em"),
+        ('echo \'{"question": "Where is it?", "context": "It is in Oslo."}\' | seqfit predict runs/demo', r"\S"),
+        ("seqfit report runs/demo", r"summary\.html"),
+        ("seqfit track runs/demo --to tensorboard", r"tensorboard"),
+        ("seqfit trim runs/demo/checkpoint smaller --recipe demo", r"smaller"),
+    ],
+    "compare": [("seqfit compare demo --steps 5 --repeats 2 train.batch_examples=8", r"recompute")],
+    "cluster": [
+        ("seqfit submit mine.yaml --gpus-per-node 0 --out runs/mine", r"\d+"),
+        ("seqfit status", r"runs/mine"),
+        ("seqfit logs runs/mine --follow", r"step 4/4"),
+        ("seqfit cancel runs/mine", r"is over \(COMPLET"),
+    ],
+}
+PAIRS = [(group, command, prints) for group, commands in DEFAULTS.items() for command, prints in commands]
+
+
+@pytest.fixture(scope="module")
+def people(installed: Path, trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Person]:
+    known: dict[str, Person] = {}
+
+    def person(group: str) -> Person:
+        if group not in known:
+            known[group] = Person(tmp_path_factory.mktemp("defaults") / group, installed)
+            copy_run(trained, known[group].folder / "runs" / "demo")
+            if group != "look":
+                (known[group].folder / "mine.yaml").write_text(MINE)
+        return known[group]
+
+    return person
+
+
+@pytest.mark.parametrize(
+    ("group", "command", "prints"),
+    [pytest.param(*pair, id=f"{pair[0]}: {pair[1]}") for pair in PAIRS],
+)
+def test_a_command_works_by_its_defaults(
+    group: str, command: str, prints: str, people: Callable[[str], Person], slurm: Callable[[], Cluster]
+) -> None:
+    person = people(group)
+    if group == "cluster":
+        person.environment["SLURM_CONF"] = slurm().environment["SLURM_CONF"]
+    printed = person.types(command)
+    assert re.search(prints, printed.text), str(printed)
+
+
+def test_no_command_is_left_out() -> None:
+    typed = {word for _, command, _ in PAIRS for word in re.findall(r"seqfit (\w+)", command)}
+    assert typed | {"train"} == set(COMMANDS)  # train: the documents', the fixture's and the interrupted ones
+
+
+def test_the_help_of_every_command_is_printed(people: Callable[[str], Person]) -> None:
+    person = people("look")
+    printed = person.types("; ".join(f"seqfit {name} --help || exit 9" for name in COMMANDS))
+    assert printed.text.count("Usage: seqfit ") == len(COMMANDS)
+
+
+def test_the_functions_work_from_python(installed: Path, trained: Path, tmp_path: Path) -> None:
+    person = Person(tmp_path / "work", installed)
+    copy_run(trained, person.folder / "runs" / "demo")
+    script = """
+import seqfit
+print(seqfit.list_library()[0])
+print(type(seqfit.load_recipe("demo")).__name__)
+print(seqfit.describe_data("demo", rows=20))
+print(seqfit.plan("demo"))
+run = seqfit.train("demo", ["train.steps=4", "train.batch_examples=8", "eval.limit=4"], out="runs/python")
+print(seqfit.evaluate(run, limit=4)["metrics"])
+print(seqfit.predict(run, [{"question": "Where?", "context": "In Oslo."}]))
+print(seqfit.profile("demo", steps=2).findings)
+print(seqfit.report(run))
+print("all done")
+"""
+    (person.folder / "mine.py").write_text(script)
+    printed = person.types("python mine.py")
+    assert "all done" in printed.text
+    assert "step 4/4" in printed.text, f"no progress was shown:\n{printed}"
+
+
+def test_a_figure_of_the_page_can_be_looked_at(installed: Path, trained: Path, tmp_path: Path) -> None:
+    browser = shutil.which("chromium")
+    if browser is None:
+        pytest.skip("no chromium: apt-get install chromium has it")
+    person = Person(tmp_path / "work", installed)
+    copy_run(trained, person.folder / "runs" / "demo")
+    person.types("seqfit report runs/demo --out page.html")
+    options = "--headless --no-sandbox --disable-gpu --disable-background-networking --no-first-run"
+    person.types(f"{browser} {options} --user-data-dir=profile --screenshot=page.png file://$PWD/page.html")
+    assert (person.folder / "page.png").stat().st_size > 10_000

@@ -1,0 +1,72 @@
+"""`seqfit.train` and the like are functions to whoever calls, inspects or reads them, and packages to import from."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import pydoc
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import seqfit
+from seqfit.callable_room import PublicFunction
+
+NAMES = ("train", "evaluate", "compare", "report", "profile", "plan", "track")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_signature_and_help_are_those_of_the_function(name: str) -> None:
+    shown = getattr(seqfit, name)
+    function = getattr(importlib.import_module(seqfit._HOMES[name]), name)
+    assert inspect.isfunction(function)
+    shown = getattr(seqfit, name)  # the package has been imported by now
+    assert isinstance(shown, PublicFunction)
+    assert inspect.signature(shown) == inspect.signature(function)
+    assert inspect.getdoc(shown) == inspect.getdoc(function)
+    text = pydoc.render_doc(shown, renderer=pydoc.plaintext)
+    assert f"{name}({next(iter(inspect.signature(function).parameters))}" in text.replace("*", "")
+    assert (inspect.getdoc(function) or "").splitlines()[0] in text
+    assert "PACKAGE CONTENTS" not in text
+
+
+def test_the_package_is_there_to_import_from() -> None:
+    import seqfit.train.run as home
+    from seqfit.train import view
+
+    assert seqfit.train.run is home  # type: ignore[attr-defined]
+    assert seqfit.train.view is view  # type: ignore[attr-defined]
+    assert inspect.ismodule(sys.modules["seqfit.train"])
+
+
+def test_names_of_the_package_can_be_replaced_through_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seqfit.train.view.Silent", int)
+    assert sys.modules["seqfit.train.view"].Silent is int
+    monkeypatch.setattr(seqfit.train, "view", None)
+    assert sys.modules["seqfit.train"].view is None
+
+
+FRESH = """
+import torch, inspect, os, sys
+assert "KINETO_LOG_LEVEL" not in os.environ
+import seqfit
+assert "overrides" in inspect.signature(seqfit.train).parameters
+import seqfit.train.run
+assert "overrides" in inspect.signature(seqfit.train).parameters
+kept = [torch.zeros(1000, 1000) for _ in range(3)]
+seqfit.train("demo", ["train.steps=4", "train.log_every=2", "eval.limit=2", "train.batch_examples=4"], out="run")
+"""
+
+
+def test_a_program_that_imported_torch_first_sees_progress_and_no_lines_of_the_profiler(tmp_path: Path) -> None:
+    unset = ("KINETO_LOG_LEVEL", "TORCH_CPP_LOG_LEVEL")
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    done = subprocess.run(
+        [sys.executable, "-c", FRESH], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "step 4/4  loss" in done.stdout
+    assert "allocated in step" in done.stdout  # the profiler has watched
