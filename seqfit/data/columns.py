@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from seqfit.data.json_stream import Row
+from seqfit.data.rows import Row
 from seqfit.tasks.template import column_text, known_columns
 
 NAMES: dict[str, tuple[str, ...]] = {

@@ -22,8 +22,8 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from seqfit.data.columns import LANGUAGES, find_by_name, find_languages, guess_language, profile_columns
-from seqfit.data.json_stream import Row
 from seqfit.data.roles import Templates, find_templates
+from seqfit.data.rows import Row
 from seqfit.data.sources import ENDINGS, ending, read_rows
 from seqfit.data.tables import Table, find_tables
 from seqfit.data.text_files import read_lines, require_file

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from seqfit.data.json_stream import Row
+from seqfit.data.rows import Row
 from seqfit.errors import DataError, complain
 from seqfit.hub import use_hub
 

@@ -18,10 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+from seqfit.data.rows import Row
 from seqfit.data.text_files import read_chunks
 from seqfit.errors import DataError, complain
-
-Row = dict[str, Any]
 
 _WHITESPACE = " \t\r\n"
 _LONGEST_LITERAL = 16  # "-Infinity" or "\ud83d\ude00": an error this near the end may come from the cut

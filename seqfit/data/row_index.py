@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from seqfit.data.json_stream import Row
+from seqfit.data.rows import Row
 from seqfit.data.tables import Table
 from seqfit.errors import DataError, SeqfitError, complain, did_you_mean
 from seqfit.recipe.schema import SPLITS

@@ -22,7 +22,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqfit.data.json_stream import Row, is_squad, read_json, read_squad
+from seqfit.data.json_stream import is_squad, read_json, read_squad
+from seqfit.data.rows import Row
 from seqfit.data.text_files import read_chunks, read_lines, require_file
 from seqfit.errors import DataError, complain, did_you_mean
 

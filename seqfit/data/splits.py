@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from seqfit.data.json_stream import Row
 from seqfit.data.row_index import UNLISTED, Indexer, Progress, RowIndex
+from seqfit.data.rows import Row
 from seqfit.data.tables import ALL, Table, find_tables
 from seqfit.data.text_files import read_lines, require_file
 from seqfit.errors import DataError, complain

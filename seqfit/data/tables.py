@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seqfit.data.hub import HubSplit, load_hub_splits
-from seqfit.data.json_stream import Row
+from seqfit.data.rows import Row
 from seqfit.data.sources import ENDINGS, ending, read_parallel, read_rows
 from seqfit.data.text_files import list_folder, require_file
 from seqfit.errors import DataError, complain, did_you_mean

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 from seqfit.data.cache import drop_entry, file_digest, find_entry, new_entry
 from seqfit.data.encode import Encoder, cut, smaller_limit
-from seqfit.data.json_stream import Row
 from seqfit.data.languages import check_recipe_languages, check_row_language, explain_missing_prefix
 from seqfit.data.row_index import Progress
+from seqfit.data.rows import Row
 from seqfit.data.splits import Selection, SourceSplits, find_splits
 from seqfit.data.tokenized import ROWS_FILE, PartFacts, PreparedData, TokenizedSplit, find_damage
 from seqfit.errors import DataError, SeqfitError, complain

@@ -103,6 +103,6 @@ def _score(task: Task, metrics: Sequence[str], predictions: list[dict[str, Any]]
         metrics,
         [prediction["references"] for prediction in predictions],
         [prediction["prediction"] for prediction in predictions],
-        language=task.recipe.language,
+        language=task.recipe.language or "en",
         labels=list(task.recipe.label_values) or None,
     )

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInf
 Share = Annotated[float, Field(ge=0, lt=1)]
 LocalPath = Annotated[str, AfterValidator(os.path.expanduser)]
 SPLITS = ("train", "validation", "test")
+HEAD_TASKS = ("classify", "regression", "multilabel")  # what an encoder with a head can do
 DEFAULT_ALLOW = ["bf16"]
 DEFAULT_EPOCHS = 3.0
 
@@ -96,7 +97,9 @@ class TaskRecipe(Part):
     the row has is taken.
     """
 
-    name: Literal["qa", "summarize", "translate", "classify", "math"] = Field(description="The kind of task.")
+    name: Literal[
+        "qa", "summarize", "translate", "classify", "math", "generate", "regression", "multilabel", "multiple-choice"
+    ] = Field(description="The kind of task; generate is any text from any text.")
     prefix: str = Field("", description="Put before every source text, such as 'summarize: '.")
     source: str | list[str] = Field(description="Template of the source text, or several to choose from.")
     target: str | list[str] = Field(description="Template of the target text, or several to choose from.")
@@ -108,13 +111,34 @@ class TaskRecipe(Part):
         None,
         description="classify: the label words, each with the values that stand for it in the data if they differ.",
     )
+    label_separator: str | None = Field(
+        None, description="multilabel: what stands between the labels where the target is one text, such as ','."
+    )
+    label_columns: list[str] | None = Field(
+        None, description="multilabel: columns named after their label that hold 1 where it applies; instead of target."
+    )
+    annotations: Literal["majority", "mean"] | None = Field(
+        None,
+        description="The target is a list with one label per annotator: majority takes the most frequent one (of a "
+        "tie the first in the list), mean the average (regression).",
+    )
+    choices: str | list[str] | None = Field(
+        None,
+        description="multiple-choice: template of a list column, or one template per choice; target is then the "
+        "index, the letter or the text of the right one.",
+    )
+    missing_target: str | None = Field(
+        None, description="The target of rows that have none; default: they are left out and counted."
+    )
     answer_after: str | None = Field(
         None,
         description="The answer is what follows the last of these in a text, such as ': ' where the target is "
         "'{subject}: {answer}'; default: the whole text.",
     )
     no_answer: str = Field("unanswerable", description="qa: the target where a question has no answer.")
-    language: str = Field("en", description="Language of the answers; decides normalisation (en, es) in scoring.")
+    language: str | None = Field(
+        None, description="Language of the answers; decides normalisation in scoring (en, es; default: en's)."
+    )
     source_language: str | None = Field(
         None,
         description="NLLB, M2M100, mBART, PLBart: the tokenizer's code of the sources' language, such as eng_Latn, or "
@@ -148,10 +172,35 @@ class SourceRecipe(Part):
     hub: str | None = Field(None, description="Data set on the Hub, such as knkarthick/dialogsum.")
     hub_config: str | None = Field(None, description="Configuration of the Hub data set, such as v1.1.0.")
     path: LocalPath | None = Field(None, description="A file or folder; taken instead of the Hub data set.")
-    format: Literal["auto", "json", "jsonl", "csv", "tsv", "psv", "parquet", "squad", "parallel"] = Field(
-        "auto", description="File format; auto looks at name and content. psv is separated by |."
+    format: Literal[
+        "auto", "json", "jsonl", "csv", "tsv", "psv", "parquet", "excel", "squad", "labelled", "classes", "parallel"
+    ] = Field(
+        "auto",
+        description="File format; auto looks at name and content. psv is separated by |; labelled has one text per "
+        "line behind its label; classes is a folder with a file or folder of texts per class.",
     )
-    columns: list[str] | None = Field(None, description="Column names of a file that has no header line.")
+    encoding: str = Field("auto", description="Text encoding, such as cp1252; auto: UTF-8, else by content.")
+    header: bool | None = Field(None, description="Whether the first line names the columns; default: by its content.")
+    columns: list[str] | None = Field(
+        None, description="Column names of a file without a header line (or instead of it, with header: true)."
+    )
+    sheet: str | None = Field(None, description="Excel: name of the sheet; default: the only one that has rows.")
+    each: str | None = Field(
+        None, description="Column that holds a list of records: each becomes a row, with the others' values repeated."
+    )
+    turns: str | None = Field(
+        None,
+        description="Column that holds the turns of a conversation: each reply becomes a row with the columns "
+        "'history', what was said before, and 'reply'.",
+    )
+    files: dict[str, str] = Field(
+        default_factory=dict,
+        description="Column -> file in the folder whose line n is row n, {source: dev.src, target: dev.ref0}; a * "
+        "stands for the split's word, as in *_text.txt.",
+    )
+    max_bad_rows: Share = Field(
+        0.05, description="Rows that can't be used are left out and counted; a larger share stops before training."
+    )
     splits: dict[Literal["train", "validation", "test"], str] = Field(
         default_factory=dict,
         description="Split -> file in the folder, or split of the Hub data set; default: found by name.",
@@ -363,8 +412,9 @@ class Recipe(Part):
 
     @model_validator(mode="after")
     def _agrees(self) -> Recipe:
-        if self.model.kind == "classifier" and self.task.name != "classify":
+        if self.model.kind == "classifier" and self.task.name not in HEAD_TASKS:
             raise ValueError(
-                f"model.kind is classifier but task.name is {self.task.name}; only classify has a head of its own"
+                f"model.kind is classifier but task.name is {self.task.name}; only {', '.join(HEAD_TASKS)} have a "
+                "head of their own"
             )
         return self

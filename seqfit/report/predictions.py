@@ -112,7 +112,7 @@ def is_right(prediction: Mapping[str, Any], task: TaskRecipe) -> bool:
     metric, name = _VERDICTS[task.name]
     labels = list(task.label_values) or None
     answers = [prediction["prediction"]]
-    found = score([metric], [prediction["references"]], answers, language=task.language, labels=labels)
+    found = score([metric], [prediction["references"]], answers, language=task.language or "en", labels=labels)
     return found.values.get(name) == 100
 
 
