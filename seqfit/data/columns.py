@@ -1,52 +1,69 @@
-"""What the columns of a table hold, by name and by content, for guessing which is the question.
+"""What the columns of a table hold, by name and by content.
 
-In: some rows. Out: `Column`s, which know how long and how varied their texts are, and `find_by_name`, which knows what
-columns are called in English and Spanish.
+In: some rows. Out: a `Column` for each path that holds text, numbers or lists of them, with the figures that tell a
+question from a label, and `not_text`, why a column can't be part of a source: an id, a URL, a date, the same value in
+every row, a second form of another column.
 
-    rows {"pregunta": "¿Quién?", "answers": {"text": ["Ada"]}, ...}
-    -> Column("pregunta", mean_chars=7, ...), Column("answers.text", mean_chars=3, ...)
-    find_by_name("question", columns) -> the first, find_by_name("answer", columns) -> the second
+    rows {"id": "a7", "pregunta": "¿Quién?", "answers": {"text": ["Ada"]}, "answer_html": "<p>Ada</p>", ...}
+    -> Column("id", not_text="ids"), Column("pregunta", mean_chars=7, question_share=1.0, ...),
+       Column("answers.text", ...), Column("answer_html", not_text="the same as answers.text")
 """
 
 from __future__ import annotations
 
+import html
+import itertools
 import re
-import unicodedata
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from seqfit.data.column_names import KEYS, METADATA, SPLITS_OF, Name, is_role
 from seqfit.data.rows import Row
 from seqfit.tasks.template import column_text, known_columns
 
-NAMES: dict[str, tuple[str, ...]] = {
-    "question": ("question", "pregunta", "query", "problem", "problema", "ejercicio", "enunciado"),
-    "context": ("context", "contexts", "contexto", "passage", "pasaje", "paragraph", "parrafo", "evidence"),
-    "answer": ("answer", "answers", "respuesta", "respuestas", "solution", "solucion", "response"),
-    "text": (
-        *("text", "texto", "document", "documento", "article", "articulo", "dialogue", "dialogo", "dialog"),
-        *("content", "contenido", "body", "cuerpo", "review", "sentence", "frase", "tweet", "news", "noticia"),
-    ),
-    "summary": ("summary", "resumen", "highlights", "abstract", "tldr", "sumario"),
-    "label": ("label", "etiqueta", "category", "categoria", "class", "clase", "sentiment", "sentimiento", "intent"),
-    "source": ("source", "src", "origen", "input"),
-    "target": ("target", "tgt", "destino", "output"),
-}
-LANGUAGES: dict[str, tuple[str, ...]] = {
-    "English": ("en", "english", "ingles"),
-    "German": ("de", "german", "aleman", "deutsch"),
-    "Spanish": ("es", "spanish", "espanol", "castellano"),
-    "French": ("fr", "french", "frances"),
-    "Portuguese": ("pt", "portuguese", "portugues"),
-    "Italian": ("it", "italian", "italiano"),
-    "Romanian": ("ro", "romanian", "rumano"),
-    "Catalan": ("ca", "catalan"),
-}
-_KEYS = {"id", "ids", "uid", "guid", "qid", "idx", "index", "key", "fname", "filename", "url", "date", "fecha"}
 _FEW_VALUES = 50
-_STOPWORDS = {
-    "es": {"el", "la", "los", "las", "de", "del", "que", "y", "en", "un", "una", "por", "con", "para", "se", "qué"},
-    "en": {"the", "of", "and", "to", "in", "a", "is", "was", "for", "on", "that", "with", "what", "it", "as", "by"},
+_SAMPLED_CHARS = 2000  # of a long text; its length is counted whole
+_URL = re.compile(r"(https?://|www\.|s3://|/)\S+$|\S+@\S+\.\w+$", re.IGNORECASE)
+_MONTH = "(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
+_DATE = re.compile(
+    rf"(\d{{1,4}}[-/.]\d{{1,2}}[-/.]\d{{1,4}}|\d{{1,2}}:\d{{2}}|\d{{1,2}}(st|nd|rd|th)? {_MONTH}"
+    rf"|(mon|tue|wed|thu|fri|sat|sun)\w*,? |{_MONTH}\w* \d{{1,2}})[\w ,:./+-]*$",
+    re.IGNORECASE,
+)
+_FILE = re.compile(r"[\w./\\ -]+\.[a-z]{2,4}\d?$", re.IGNORECASE)
+_NUMBER = re.compile(r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?%?$")
+_TAG = re.compile(r"<[^<>]+>")
+_WIDE = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")  # written without spaces
+_SECOND_FORMS = {
+    *(
+        "html",
+        "clean",
+        "cleaned",
+        "cleaner",
+        "processed",
+        "preprocessed",
+        "preproc",
+        "norm",
+        "normalized",
+        "normalised",
+    ),
+    *(
+        "lower",
+        "lowercase",
+        "tokenized",
+        "tokenised",
+        "tokens",
+        "tok",
+        "stemmed",
+        "lemmatized",
+        "raw",
+        "orig",
+        "original",
+    ),
+    *("md", "markdown", "plain", "unicode", "ascii", "masked", "no"),
 }
 
 
@@ -55,89 +72,193 @@ class Column:
     """A column that holds text or numbers, as seen in some rows."""
 
     path: str
+    name: Name
+    rows: int  # that were looked at
+    filled: int  # of them, those where it is not empty
     mean_chars: float
-    mean_words: float
+    mean_words: float  # of writing without spaces: two characters are a word
     distinct: int
-    filled: int
-    question_share: float
+    question_share: float  # of the filled ones, as the other shares
+    number_share: float
+    list_share: float
+    mean_items: float  # of the lists
+    values: tuple[str, ...]  # that occur most, the most frequent first
+    top_share: float  # of the most frequent one
+    not_text: str | None = None
 
     @property
     def is_prose(self) -> bool:
         """Several words as a rule; an id, a date or a label is not."""
-        return self.mean_words >= 2.5
+        return self.mean_words >= 2.5 and self.not_text is None and self.number_share < 0.5
 
     @property
-    def is_key(self) -> bool:
-        """Called like something that tells rows apart and says nothing about them."""
-        return _plain_name(self.path) in _KEYS
+    def is_number(self) -> bool:
+        """Whether nearly all values are numbers."""
+        return self.number_share > 0.95 and self.list_share == 0
+
+    @property
+    def has_fractions(self) -> bool:
+        """Whether numbers other than whole ones occur: 2.0 is whole."""
+        return self.is_number and any(not _to_number(value).is_integer() for value in self.values)
+
+    @property
+    def is_list(self) -> bool:
+        """Whether cells are lists of plain values."""
+        return self.list_share > 0.5
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether it says yes or no: 0 and 1, true and false."""
+        return self.list_share == 0 and {value.lower() for value in self.values} in _FLAGS
 
     @property
     def has_few_values(self) -> bool:
         """As a column of labels has: each value several times, and short."""
         return 1 < self.distinct <= min(_FEW_VALUES, max(2, self.filled // 3)) and self.mean_words < 4
 
+    @property
+    def filled_share(self) -> float:
+        """Of the rows."""
+        return self.filled / max(1, self.rows)
+
+
+_FLAGS = ({"0", "1"}, {"0.0", "1.0"}, {"true", "false"}, {"yes", "no"}, {"y", "n"}, {"0"}, {"1"}, {"false"}, {"0.0"})
+
 
 def profile_columns(rows: Sequence[Row]) -> list[Column]:
     """The columns that hold text or numbers in at least one row, in the order of the table."""
     paths = dict.fromkeys(path for row in rows for path in known_columns(row))
-    columns = [_profile(path, [column_text(path, row) for row in rows if _is_text(path, row)]) for path in paths]
-    return [column for column in columns if column is not None]
+    cells = {path: [_cell(path, row) for row in rows] for path in paths}
+    columns = [column for path in paths if (column := _profile(path, cells[path])) is not None]
+    return _mark_second_forms(columns, rows)
 
 
-def _profile(path: str, values: list[str]) -> Column | None:
-    texts = [text for text in values if text.strip()]
-    if not texts:
+def _profile(path: str, cells: list[tuple[str, int] | None]) -> Column | None:
+    """From the texts of the cells, each with its number of items (-1: it is no list)."""
+    filled = [(text, items) for cell in cells if cell is not None for text, items in [cell] if text.strip()]
+    if not filled:
         return None
-    return Column(
+    texts = [text for text, _ in filled]
+    lists = [items for _, items in filled if items >= 0]
+    counts = Counter(text.strip() for text in texts)
+    heads = [text[:_SAMPLED_CHARS].strip() for text in texts]
+    column = Column(
         path,
-        mean_chars=sum(map(len, texts)) / len(texts),
-        mean_words=sum(len(text.split()) for text in texts) / len(texts),
-        distinct=len(set(texts)),
+        Name.of(path),
+        rows=len(cells),
         filled=len(texts),
-        question_share=sum(text.rstrip().endswith("?") for text in texts) / len(texts),
+        mean_chars=statistics.fmean(map(len, texts)),
+        mean_words=statistics.fmean(map(_count_words, texts)),
+        distinct=len(counts),
+        question_share=_share(text.endswith(("?", "？", "؟", '?"')) for text in heads),
+        number_share=_share(_NUMBER.match(text) is not None for text in heads),
+        list_share=len(lists) / len(texts),
+        mean_items=statistics.fmean(lists) if lists else 0.0,
+        values=tuple(value for value, _ in counts.most_common(1000)),
+        top_share=counts.most_common(1)[0][1] / len(texts),
     )
+    return replace(column, not_text=_explain_not_text(column, heads))
 
 
-def _is_text(path: str, row: Row) -> bool:
-    """Whether the path ends at text, a number, or a list of them."""
-    value: Any = row
-    for key in path.split("."):
-        if isinstance(value, list):
-            value = value[0] if value else None
-        value = value.get(key) if isinstance(value, Mapping) else None
-    items = value if isinstance(value, list) else [value]
-    return bool(items) and all(isinstance(item, str | int | float) for item in items)
-
-
-def find_by_name(role: str, columns: Sequence[Column], taken: Collection[str] = ()) -> Column | None:
-    """The column whose name says that it is the role: 'context' before 'context_processed'."""
-    free = [column for column in columns if column.path not in taken]
-    # Reversed, so that of two columns with the same word the first wins.
-    by_name = {_plain_name(column.path): column for column in reversed(free)}
-    by_word = {word: column for column in reversed(free) for word in _plain_name(column.path).split("_")}
-    for known in (by_name, by_word):
-        for synonym in NAMES[role]:
-            if synonym in known:
-                return known[synonym]
+def _explain_not_text(column: Column, texts: list[str]) -> str | None:
+    """Why a column is no part of a source whatever the task; None if it may be."""
+    if column.name.last in KEYS or column.name.plain in KEYS:
+        return "ids" if column.name.last not in METADATA else "metadata"
+    if _share(_URL.match(text) is not None for text in texts) > 0.8:
+        return "addresses"
+    if _share(_DATE.match(text) is not None for text in texts) > 0.8:
+        return "dates"
+    if {value.lower() for value in column.values} <= SPLITS_OF and column.distinct > 1:
+        return "names of splits"
+    if column.rows > 3 and column.distinct == 1 and column.filled_share > 0.9:
+        return "the same in every row"
+    if not is_role(column.name) and _is_key(column, texts):
+        return "ids"
+    if column.name.last in METADATA:
+        return "metadata"
     return None
 
 
-def find_languages(columns: Sequence[Column]) -> list[tuple[str, Column]]:
-    """Language and column for each column that is called by a language: translation.en -> English."""
-    by_name = {name: language for language, names in LANGUAGES.items() for name in names}
-    return [(by_name[name], column) for column in columns if (name := _plain_name(column.path)) in by_name]
+def _is_key(column: Column, texts: list[str]) -> bool:
+    """Whether the values tell rows apart and say nothing: a9f3e2, 2635.json, 0 1 2 3."""
+    if column.rows < 4 or column.distinct < column.filled or column.filled_share < 0.9 or column.list_share:
+        return False
+    if _share(text.isdecimal() for text in texts) == 1:
+        numbers = list(map(int, texts))
+        return all(later - earlier == 1 for earlier, later in itertools.pairwise(numbers)) or (min(numbers) > 10_000)
+    one_word = _share(" " not in text and text.isascii() for text in texts) == 1
+    has_digits = _share(any(character.isdigit() for character in text) for text in texts)
+    return one_word and (has_digits > 0.9 or _share(_FILE.match(text) is not None for text in texts) > 0.9)
 
 
-def _plain_name(path: str) -> str:
-    """'Answers.text' -> 'answers', 'Párrafo 2' -> 'parrafo': the telling part, without accents and numbers."""
-    parts = path.split(".")
-    telling = parts[0] if parts[-1].lower() in ("text", "value") else parts[-1]
-    letters = unicodedata.normalize("NFKD", telling).encode("ascii", "ignore").decode().lower()
-    return re.sub(r"[^a-z]+", "_", letters).strip("_")
+def _mark_second_forms(columns: list[Column], rows: Sequence[Row]) -> list[Column]:
+    """A column that repeats another one's text, as HTML or in small letters, is marked; the plainer one stays."""
+    texts = {
+        column.path: [column_text(column.path, row)[:_SAMPLED_CHARS] for row in rows[:200]]
+        for column in columns
+        if column.not_text is None and column.mean_chars >= 3 and not column.has_few_values and not column.is_number
+    }
+    marked: dict[str, str] = {}
+    names = {column.path: column.name for column in columns}
+    paths = list(texts)
+    for number, path in enumerate(paths):
+        for other in paths[number + 1 :]:
+            if path in marked or other in marked:
+                continue
+            hinted = [one for one in (path, other) if names[one].words & _SECOND_FORMS]
+            if _agree(texts[path], texts[other], _without_tags) > 0.8 or (
+                hinted and _agree(texts[path], texts[other], _letters) > 0.8
+            ):
+                second = hinted[-1] if len(hinted) == 1 else max((path, other), key=lambda one: _plainness(texts[one]))
+                marked[second] = f"the same as {path if second == other else other}"
+    return [replace(column, not_text=marked.get(column.path, column.not_text)) for column in columns]
 
 
-def guess_language(texts: Sequence[str]) -> str:
-    """'es' or 'en', by the small words."""
-    words = [word for text in texts for word in re.findall(r"\w+", text.lower())]
-    counts = {language: sum(word in small for word in words) for language, small in _STOPWORDS.items()}
-    return "es" if counts["es"] > counts["en"] else "en"
+def _plainness(texts: list[str]) -> int:
+    """Smaller is plainer: without tags."""
+    return sum(len(_TAG.findall(text)) for text in texts)
+
+
+def _agree(first: list[str], second: list[str], form: Any) -> float:
+    pairs = [(form(a), form(b)) for a, b in zip(first, second, strict=True) if a.strip() and b.strip()]
+    return _share(a == b for a, b in pairs) if len(pairs) >= 3 else 0.0
+
+
+def _without_tags(text: str) -> str:
+    return " ".join(html.unescape(_TAG.sub(" ", text)).split())[:300]
+
+
+def _letters(text: str) -> str:
+    return "".join(character for character in _without_tags(text).casefold() if character.isalnum())[:200]
+
+
+def _cell(path: str, row: Row) -> tuple[str, int] | None:
+    """Text and number of items (-1 for a plain value) where the path ends at text, a number, or a list of them."""
+    value: Any = row.get(path)
+    if path not in row:
+        value = row
+        for key in path.split("."):
+            if isinstance(value, list):
+                value = [item.get(key) for item in value if isinstance(item, Mapping)]
+            else:
+                value = value.get(key) if isinstance(value, Mapping) else None
+    items = value if isinstance(value, list) else [value]
+    if not all(isinstance(item, str | int | float) for item in items):
+        return None
+    return column_text(path, row), (len(items) if isinstance(value, list) else -1)
+
+
+def _count_words(text: str) -> float:
+    return max(len(text.split()), len(_WIDE.findall(text)) / 2)
+
+
+def _to_number(text: str) -> float:
+    try:
+        return float(text.strip().rstrip("%").replace(",", "."))
+    except ValueError:
+        return 0.0
+
+
+def _share(found: Any) -> float:
+    values = list(found)
+    return sum(values) / len(values) if values else 0.0

@@ -1,44 +1,68 @@
 """A recipe from a data file, a task and a model: what `seqfit train --data my.csv` does without a recipe.
 
-In: where the data is, the task (or None) and the model. Out: `Guess`, the recipe as YAML would hold it and a note for
-everything that was guessed; what the user gave is neither guessed nor noted. The one idea: a column is found by its
-name, and where names do not help by its content; what is still open is an error that lists the columns and the words
-to say it.
+In: where the data is, the task (or None) and the model (or None). Out: `Guess`, the recipe as YAML would hold it and a
+line for everything that was guessed; what the user gave is neither guessed nor noted. The one idea: what is sure is
+said in one line, and what is not sure stops with the two best readings, each on a real row with the options to paste
+(`Unsure`). Nothing that looks like a part of the input is left out without a word.
 
     columns id, pregunta, contexto, respuesta; task qa
     -> task: {source: "question: {pregunta}[[ context: {contexto}]]", target: "{respuesta}", language: es}
-       notes: "question: column 'pregunta'", "context: column 'contexto'", "answer: column 'respuesta'", ...
+       notes: "qa: 'question: {pregunta}[[ context: {contexto}]]' -> '{respuesta}'", "left out: id (ids)", ...
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from seqfit.data.columns import LANGUAGES, find_by_name, find_languages, guess_language, profile_columns
-from seqfit.data.roles import Templates, find_templates
-from seqfit.data.rows import Row
-from seqfit.data.sources import ENDINGS, ending, read_rows
+from seqfit.data.column_names import LANGUAGES, find_languages
+from seqfit.data.columns import Column, profile_columns
+from seqfit.data.label_kinds import LabelKind, find_label_kind
+from seqfit.data.record_kinds import find_unfolding, refuse_token_labels
+from seqfit.data.roles import Found, Hints, Reading, find_reading, find_task
+from seqfit.data.rows import BadRow, Row
 from seqfit.data.tables import Table, find_tables
 from seqfit.data.text_files import read_lines, require_file
-from seqfit.errors import RecipeError, complain, did_you_mean
+from seqfit.data.text_language import find_language
+from seqfit.errors import DataError, RecipeError, complain, did_you_mean
 from seqfit.recipe.load import explain_mistakes
 from seqfit.recipe.overrides import apply_overrides
-from seqfit.recipe.schema import SourceRecipe, TaskRecipe
+from seqfit.recipe.schema import HEAD_TASKS, SourceRecipe, TaskRecipe
+from seqfit.system import quote
 from seqfit.tasks.rules import fold_word
-from seqfit.tasks.template import choose_template, column_text, columns_of, render_template
+from seqfit.tasks.template import choose_template, column_text, columns_of, has_columns, render_list, render_template
 
 TASKS: tuple[str, ...] = get_args(TaskRecipe.model_fields["name"].annotation)
-_SAMPLE_ROWS = 500
+ALIASES = {
+    **dict.fromkeys(("question-answering", "squad", "faq", "reading-comprehension"), "qa"),
+    **dict.fromkeys(("summarization", "summarisation", "summary"), "summarize"),
+    **dict.fromkeys(("translation", "mt"), "translate"),
+    **dict.fromkeys(("classification", "text-classification", "sentiment", "nli", "intent", "topic"), "classify"),
+    **dict.fromkeys(
+        ("chat", "dialogue", "dialog", "instruct", "instructions", "text2text", "text-to-text"), "generate"
+    ),
+    **dict.fromkeys(("grammar", "gec", "simplification", "simplify", "paraphrase", "data-to-text", "code"), "generate"),
+    **dict.fromkeys(("sts", "similarity", "score", "scores", "regress"), "regression"),
+    **dict.fromkeys(("multi-label", "tagging", "multilabel-classification"), "multilabel"),
+    **dict.fromkeys(("choice", "multiple_choice", "mcq", "multiplechoice"), "multiple-choice"),
+}
+_SAMPLE_ROWS = 1000
+_LOOKED_AT_ROWS = 20_000  # the sample is spread over so many: files are often sorted by their label
+_LOOKED_AT_CHARS = 50_000_000
 _MOST_LABELS = 1000
-_CLASS_FILES = ("classes.txt", "labels.txt")
+_SHOWN_CHARS = 60
+_CLASS_FILES = ("classes.txt", "labels.txt", "mapping.txt", "label_names.txt", "emotions.txt")
 _ENCODERS = ("bert", "electra", "mpnet", "ernie")  # a BERT-type model has one of these in its model_type or name
+
+
+class Unsure(RecipeError):
+    """The data can be read in several ways; the message shows two of them and how to choose."""
 
 
 @dataclass(frozen=True)
@@ -49,34 +73,66 @@ class Guess:
     notes: list[str]
 
 
-def guess_recipe(data: str, task: str | None, model: str, overrides: Sequence[str] = ()) -> Guess:
-    """The recipe for some data. `overrides` are the user's own: what they say need not be guessed."""
+def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequence[str] = ()) -> Guess:
+    """The recipe for some data. `overrides` are the user's own: what they say need not be guessed.
+
+    Without a model it has no part `model`: enough to look at the data.
+    """
     notes: list[str] = []
     values, mistakes = apply_overrides({"data": _locate(data)}, overrides)
     if mistakes:
         raise RecipeError(" ".join(mistakes))
     given = {part: _mapping(values.get(part)) for part in ("model", "task", "train")}
-    task = given["task"].get("name", task)
-    _check_task(task)
-    source = _name_columns(_read_source(values["data"]), notes)
+    wanted = _check_task(given["task"].get("name", task))
+    source = _read_source(values["data"])
     tables = find_tables(source)
-    samples = [list(itertools.islice(table.read(), _SAMPLE_ROWS)) for table in tables.values()]
-    task = task or _guess_task(samples[0], data, notes)
-    kind = given["model"].get("kind") or _guess_kind(model, task, notes)
-    guessed = {"name": task} | _guess_templates(task, kind, samples, data, given["task"], notes)
-    final = guessed | given["task"]
-    if task == "classify" and "labels" not in final:
-        guessed["labels"] = _find_labels(final["target"], tables, source, notes)
-    if "language" not in final:
-        guessed["language"] = _guess_language(final, samples[0], notes)
-    recipe = {
-        "description": f"{task} on {source.title}; columns guessed.",
-        "model": ({"path": model} if Path(model).is_dir() else {"name": model}) | {"kind": kind},
-        "task": guessed,
+    samples = {name: sample_rows(table) for name, table in tables.items()}
+    first = next(iter(samples))
+    unfolding = find_unfolding(samples[first], source, wanted, given["task"])
+    if unfolding:
+        source = source.model_copy(update=unfolding)
+        notes += [f"data.{name}: each record of '{path}' is a row" for name, path in unfolding.items()]
+        tables = find_tables(source)
+        samples = {name: sample_rows(table) for name, table in tables.items()}
+    refuse_token_labels(samples[first], source.title, given["task"])
+    kind, reason = _guess_kind(model)
+    kind = given["model"].get("kind", kind)
+    hints = Hints(_hint(source), model or "", has_head=kind == "classifier")
+    task_values = _Task(wanted, given["task"], samples, hints, unfolding, notes).guess()
+    final = task_values | given["task"]
+    if model is not None and "kind" not in given["model"]:
+        _check_kind(model, kind, reason, final["name"])
+        notes.append(f"model: {kind} ({reason})")
+    if final["name"] in ("classify", "multilabel") and "labels" not in final:
+        task_values["labels"] = _find_labels(final, tables, source, notes)
+    if "language" not in final and (language := _find_language(final, samples[first])) is not None:
+        task_values["language"] = language
+        notes.append(f"language: {language}")
+    recipe: dict[str, Any] = {"description": f"{final['name']} on {source.title}; columns guessed."}
+    if model is not None:
+        recipe["model"] = ({"path": model} if Path(model).is_dir() else {"name": model}) | {"kind": kind}
+    recipe |= {
+        "task": task_values,
         "data": source.model_dump(exclude_defaults=True, mode="json"),
         "train": _default_training(kind, given["train"], notes),
     }
     return Guess(recipe, notes)
+
+
+def sample_rows(table: Table) -> list[Row]:
+    """Rows from all over the beginning of a table, without those that can't be read."""
+    kept: list[Row] = []
+    stride, chars = 1, 0
+    for number, row in enumerate(itertools.islice(table.read(), _LOOKED_AT_ROWS)):
+        if isinstance(row, BadRow) or number % stride:
+            continue
+        kept.append(row)
+        chars += sum(len(value) for value in row.values() if isinstance(value, str))
+        if chars > _LOOKED_AT_CHARS:
+            break
+        if len(kept) > 2 * _SAMPLE_ROWS:
+            kept, stride = kept[::2], 2 * stride
+    return kept[:: max(1, len(kept) // _SAMPLE_ROWS)]
 
 
 def _mapping(value: Any) -> dict[str, Any]:
@@ -84,12 +140,23 @@ def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _check_task(task: str | None) -> None:
-    if task is not None and task not in TASKS:
-        raise RecipeError(
-            complain(f"--task is '{task}'", f"The tasks are {', '.join(TASKS)}", "Give one of them")
-            + did_you_mean(task, TASKS)
-        )
+def _check_task(task: str | None) -> str | None:
+    if task is None or task in TASKS:
+        return task
+    if task.lower() in ALIASES:
+        return ALIASES[task.lower()]
+    raise RecipeError(
+        complain(f"--task is '{task}'", f"The tasks are {', '.join(TASKS)}", "Give one of them")
+        + did_you_mean(task, [*TASKS, *ALIASES])
+    )
+
+
+def _hint(source: SourceRecipe) -> str:
+    """The data's own name and its folder's: nl2bash/all, train.en-de.tsv."""
+    if source.path is None:
+        return f"{source.hub} {source.hub_config or ''}"
+    path = Path(source.path)
+    return f"{path.parent.name}/{path.name}"
 
 
 # ---- the data ----
@@ -110,83 +177,221 @@ def _read_source(values: Mapping[str, Any]) -> SourceRecipe:
         raise RecipeError(explain_mistakes(error, SourceRecipe, "data", values)) from error
 
 
-def _name_columns(source: SourceRecipe, notes: list[str]) -> SourceRecipe:
-    """A separated file whose first line reads like a row gets columns column1, column2, ..."""
-    file = next(iter(find_tables(source).values())).files[0]
-    separated = {"csv", "tsv", "psv"}
-    if source.columns or not {source.format, ENDINGS.get(ending(file), "")} & separated:
-        return source
-    header = list(next(read_rows(file, source.format)))
-    if not any(name.replace(".", "").isdecimal() or len(name.split()) > 6 for name in header):
-        return source
-    names = [f"column{number}" for number in range(1, len(header) + 1)]
-    notes.append(f"columns: the first line of {file.name} is a row, so they are called {', '.join(names)}")
-    return source.model_copy(update={"columns": names})
-
-
 # ---- the task ----
 
 
-def _guess_task(rows: list[Row], data: str, notes: list[str]) -> str:
-    columns = profile_columns(rows)
-    answer = find_by_name("answer", columns)
-    if answer is not None and find_by_name("question", columns):
-        worked_out = sum("####" in column_text(answer.path, row) for row in rows)
-        task = "math" if worked_out > len(rows) / 2 else "qa"
-    elif find_by_name("summary", columns):
-        task = "summarize"
-    elif len(find_languages(columns)) > 1:
-        task = "translate"
-    elif any(column.has_few_values for column in columns):
-        task = "classify"
-    else:
+@dataclass
+class _Task:
+    """Finds the task's fields, as far as they are not given."""
+
+    wanted: str | None
+    given: Mapping[str, Any]
+    samples: Mapping[str, list[Row]]
+    hints: Hints
+    unfolding: Mapping[str, str]
+    notes: list[str]
+
+    def guess(self) -> dict[str, Any]:
+        """The fields of the task that are guessed."""
+        rows = next(iter(self.samples.values()))
+        columns = profile_columns(rows)
+        if "source" in self.given and ("target" in self.given or "label_columns" in self.given):
+            target = self.given.get("target", "")
+            kind = LabelKind() if isinstance(target, list) else find_label_kind(self.wanted or "generate", target, rows)
+            name = kind.task or self.wanted or self._only_task(columns)
+            guessed = {"name": name} | {key: value for key, value in kind.more.items() if key not in self.given}
+            self._note_kind(name, kind)
+            return guessed
+        found = self._find(columns)
+        reading, kind = self._settle(found, rows)
+        if self.hints.has_head:
+            reading = replace(reading, prefix="")  # a head knows what to do
+        values = {"name": reading.task} | self._templates(reading, columns)
+        values |= {name: value for name, value in {**reading.more, **kind.more}.items() if name not in self.given}
+        if "source" not in self.given:
+            values["prefix"] = self.given.get("prefix", reading.prefix)
+        self._note_reading(reading, columns)
+        self._note_kind(reading.task, kind)
+        return values
+
+    def _find(self, columns: list[Column]) -> Found:
+        if self.wanted is not None:
+            return self._heed_given(find_reading(self.wanted, columns, self.hints))
+        for task in find_task(columns, self.hints):
+            try:
+                found = find_reading(task, columns, self.hints)
+            except RecipeError:
+                continue  # a role of this task is open: another one may be meant
+            if task == "qa" and self._ends_in_numbers(found.best):
+                found = find_reading("math", columns, self.hints)
+            return self._heed_given(found)
+        raise self._no_task(columns)
+
+    def _heed_given(self, found: Found) -> Found:
+        """Of two readings, the one whose given side names the columns that the user names."""
+        for side in {"source", "target"} & set(self.given):
+            stated = self.given[side]
+            wanted = {path for one in ([stated] if isinstance(stated, str) else stated) for path in columns_of(one)}
+            for reading in (found.best, found.other):
+                if reading is not None and set(columns_of(getattr(reading, side))) == wanted:
+                    return Found(reading)
+        return found
+
+    def _ends_in_numbers(self, reading: Reading) -> bool:
+        rows = next(iter(self.samples.values()))
+        return sum("####" in render_template(reading.target, row) for row in rows) > len(rows) / 2
+
+    def _only_task(self, columns: list[Column]) -> str:
+        tasks = find_task(columns, self.hints)
+        if tasks:
+            return tasks[0]
+        raise self._no_task(columns)
+
+    def _no_task(self, columns: list[Column]) -> RecipeError:
         names = ", ".join(column.path for column in columns)
         change = f"Add --task with one of {', '.join(TASKS)}"
-        raise RecipeError(complain(f"{data} has the columns {names}", "They do not say which task it is", change))
-    notes.append(f"task: {task}")
-    return task
+        return RecipeError(
+            complain(f"{self.hints.data} has the columns {names}", "They do not say which task it is", change)
+        )
+
+    def _settle(self, found: Found, rows: list[Row]) -> tuple[Reading, LabelKind]:
+        """The reading that is meant, refined by what its target holds; what is in doubt is shown instead."""
+        best, kind, doubt = _refine(found.best, rows)
+        if found.doubt is not None and found.other is not None and not self._is_decided(found):
+            raise self._unsure(found.doubt, [(best, kind), _refine(found.other, rows)[:2]], rows)
+        if doubt is not None:
+            other = replace(best, task="regression", prefix="score: ")
+            raise self._unsure(doubt, [(best, kind), (other, LabelKind("regression"))], rows)
+        return best, kind
+
+    def _is_decided(self, found: Found) -> bool:
+        """Whether the two readings differ only in the side that is given."""
+        assert found.other is not None
+        open_sides = [side for side in ("source", "target") if side not in self.given]
+        return all(getattr(found.best, side) == getattr(found.other, side) for side in open_sides)
+
+    def _unsure(self, doubt: str, readings: list[tuple[Reading, LabelKind]], rows: list[Row]) -> Unsure:
+        shown = []
+        for number, (reading, kind) in enumerate(readings, 1):
+            row = next((row for row in rows if _is_shown(reading, row)), rows[0])
+            source, target = (_shorten(_render(template, row)) for template in (reading.source, reading.target))
+            shown.append(
+                f"  {number}. {reading.task}: {reading.source} -> {reading.target}\n"
+                f"       '{source}' -> '{target}'\n"
+                f"       {self._options(reading, kind)}"
+            )
+        names = ", ".join(column.path for column in profile_columns(rows))
+        return Unsure(
+            f"{self.hints.data} can be read in several ways: {doubt}. The best two, on a row of it, each with the "
+            "options that choose it:\n"
+            + "\n".join(shown)
+            + "\n"
+            + f"Add the options of the one that is meant, or name other "
+            f"columns in braces; it has {names}."
+        )
+
+    def _options(self, reading: Reading, kind: LabelKind) -> str:
+        words = [] if reading.task == self.wanted else ["--task", reading.task]
+        words += [quote(f"data.{name}={path}") for name, path in self.unfolding.items()]
+        fields = {"source": reading.source, "target": reading.target or None, **reading.more, **kind.more}
+        for name, value in fields.items():
+            if value is not None:
+                text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+                words.append(quote(f"task.{name}={text}"))
+        return " ".join(words)
+
+    def _templates(self, reading: Reading, columns: list[Column]) -> dict[str, Any]:
+        """One template where all files have the same columns, else one per kind of file."""
+        sides = {side: [getattr(reading, side)] for side in ("source", "target") if side not in self.given}
+        references = list(reading.more.get("references", []))
+        for rows in itertools.islice(self.samples.values(), 1, None):
+            if not rows or all(
+                has_columns(template, rows[0]) for found in sides.values() for template in found if template
+            ):
+                continue
+            own = find_reading(reading.task, profile_columns(rows), self.hints).best
+            references += own.more.get("references", [])
+            for side, found in sides.items():
+                if getattr(own, side) not in found:
+                    found.append(getattr(own, side))
+        values: dict[str, Any] = {
+            side: found[0] if len(found) == 1 else found for side, found in sides.items() if found != [""]
+        }
+        if references and len(sides.get("target", [])) > 1:
+            values["references"] = list(dict.fromkeys([reading.target, *references]))
+        return values
+
+    def _note_reading(self, reading: Reading, columns: list[Column]) -> None:
+        prefix = self.given.get("prefix", reading.prefix)
+        target = reading.target or ", ".join(reading.more.get("label_columns", []))
+        choices = f", choices: {reading.roles['choices']}" if "choices" in reading.roles else ""
+        self.notes.append(f"{reading.task}: '{prefix}{reading.source}' -> '{target}'{choices}")
+        used = {path for template in (reading.source, reading.target) for path in columns_of(template)}
+        used |= {path for value in reading.more.values() for path in _paths_in(value)}
+        left = [f"{c.path} ({c.not_text})" if c.not_text else c.path for c in columns if c.path not in used]
+        left = [
+            text
+            for text in left
+            if not any(text.startswith(f"{path}.") or path.startswith(f"{text}.") for path in used)
+        ]
+        if left:
+            more = f" and {len(left) - 12} more" if len(left) > 12 else ""
+            self.notes.append(f"left out: {', '.join(left[:12])}{more}")
+
+    def _note_kind(self, task: str, kind: LabelKind) -> None:
+        if kind.why:
+            self.notes.append(f"task: {task} ({kind.why})")
 
 
-def _guess_templates(
-    task: str, kind: str, samples: list[list[Row]], data: str, given: Mapping[str, Any], notes: list[str]
-) -> dict[str, Any]:
-    """Source with its prefix and target, as far as they are not given.
+def _refine(reading: Reading, rows: list[Row]) -> tuple[Reading, LabelKind, str | None]:
+    """What the target's values mean: scores, sets of labels, several annotators; and whether that is in doubt."""
+    kind = find_label_kind(reading.task, reading.target, rows)
+    if kind.task is not None and kind.task != reading.task:
+        prefix = "score: " if kind.task == "regression" else reading.prefix
+        reading = replace(reading, task=kind.task, prefix=prefix)
+    return reading, kind, kind.doubt
 
-    One template where all files have the same columns, else one per kind of file.
-    """
-    if "source" in given and "target" in given:
-        return {}
-    found: list[Templates] = []
-    for rows in samples:
-        templates = find_templates(task, profile_columns(rows), data)
-        if templates not in found:
-            found.append(templates)
-            used = {path for side in ("source", "target") if side not in given for path in columns_of(templates[side])}
-            notes += [f"{role}: column '{path}'" for role, path in templates.roles.items() if path in used]
-    guessed: dict[str, Any] = {}
-    for side in ("source", "target"):
-        if side not in given:
-            different = list(dict.fromkeys(templates[side] for templates in found))
-            guessed[side] = different if len(different) > 1 else different[0]
-    if "source" in guessed:
-        # A prefix tells a text-to-text model what to do; a classifier's head knows.
-        guessed["prefix"] = given.get("prefix", "" if kind == "classifier" else found[0].prefix)
-        notes.append(f"source: '{guessed['prefix']}{found[0].source}'")
-    return guessed
+
+def _is_shown(reading: Reading, row: Row) -> bool:
+    paths = [path for template in (reading.source, reading.target) for path in columns_of(template)]
+    return all(column_text(path, row).strip() for path in paths)
+
+
+def _render(template: str, row: Row) -> str:
+    try:
+        return render_template(template, row)
+    except RecipeError:
+        return ""
+
+
+def _shorten(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= 2 * _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]} ... {text[-_SHOWN_CHARS:]}"
+
+
+def _paths_in(value: Any) -> Iterator[str]:
+    for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, str):
+            yield item
+            if "{" in item:
+                yield from columns_of(item)
 
 
 def _find_labels(
-    target: str | list[str], tables: Mapping[str, Table], source: SourceRecipe, notes: list[str]
+    task: Mapping[str, Any], tables: Mapping[str, Table], source: SourceRecipe, notes: list[str]
 ) -> list[str] | dict[str, list[str]]:
     """Every value of the label column; files may be sorted by it, so all rows are read."""
+    if task.get("label_columns"):
+        return [str(name) for name in task["label_columns"]]
     values: set[str] = set()
     for table in tables.values():
         for row in table.read():
-            values.add(render_template(choose_template(target, row), row).strip())
+            if not isinstance(row, BadRow):
+                values.update(_labels_of(row, task))
             if len(values) > _MOST_LABELS:
                 raise RecipeError(
                     complain(
-                        f"{source.title}: {target} has more than {_MOST_LABELS} different values",
+                        f"{source.title}: {task['target']} has more than {_MOST_LABELS} different values",
                         "Classes are few",
                         "Name the label column: task.target='{column}', or choose another --task",
                     )
@@ -195,13 +400,33 @@ def _find_labels(
     labels = list(spellings)
     words = _class_words(source, labels)
     if words:
-        notes.append("labels: " + ", ".join(f"{label} ({word})" for word, label in zip(words, labels, strict=True)))
+        notes.append("labels: " + _listed(f"{label} ({word})" for word, label in zip(words, labels, strict=True)))
         return {word: spellings[label] for word, label in zip(words, labels, strict=True)}
     shown = {label: ", ".join(other for other in same if other != label) for label, same in spellings.items()}
     notes.append(
-        "labels: " + ", ".join(f"{label} (also {others})" if others else label for label, others in shown.items())
+        f"{len(labels)} labels: "
+        + _listed(f"{label} (also {others})" if others else label for label, others in shown.items())
     )
     return spellings if any(shown.values()) else labels
+
+
+def _labels_of(row: Row, task: Mapping[str, Any]) -> list[str]:
+    try:
+        template = choose_template(task["target"], row)
+        if task["name"] == "multilabel" or task.get("annotations"):
+            texts = render_list(template, row)
+        else:
+            texts = [render_template(template, row)]
+    except (RecipeError, DataError):
+        return []
+    separator = task.get("label_separator")
+    parts = [part for text in texts for part in (text.split(separator) if separator else [text])]
+    return [part.strip() for part in parts]
+
+
+def _listed(items: Any, most: int = 20) -> str:
+    names = list(items)
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _group_spellings(values: set[str]) -> dict[str, list[str]]:
@@ -213,54 +438,65 @@ def _group_spellings(values: set[str]) -> dict[str, list[str]]:
 
 
 def _class_words(source: SourceRecipe, labels: list[str]) -> list[str]:
-    """Names for numbered classes, if a file beside the data lists as many."""
+    """Names for numbered classes, if a file next to the data lists as many: one per line, or '3<tab>joy'."""
     path = Path(source.path or "").expanduser()
     folder = path if path.is_dir() else path.parent
-    if not all(label.isdecimal() for label in labels):
+    if not labels or not all(label.isdecimal() for label in labels):
         return []
     for name in _CLASS_FILES:
-        if (folder / name).is_file():
-            words = [line.strip() for line in read_lines(folder / name) if line.strip()]
-            if len(words) == len(labels):
-                return words
+        if not (folder / name).is_file():
+            continue
+        lines = [line.strip() for line in read_lines(folder / name) if line.strip()]
+        numbered = dict(line.split("\t")[:2] for line in lines if line.count("\t"))
+        if set(labels) <= set(numbered):
+            return [numbered[label] for label in labels]
+        if len(lines) == len(labels) and not numbered:
+            return lines
     return []
 
 
-def _guess_language(values: Mapping[str, Any], rows: list[Row], notes: list[str]) -> str:
-    """Of the answers: what a translation's column is called, else by the small words of source and target."""
+def _find_language(values: Mapping[str, Any], rows: list[Row]) -> str | None:
+    """Of the answers: what a translation's column is called, else by script and small words; None if it is not sure."""
     sides = [values.get("target", []), values.get("source", [])]
-    paths = [path for side in sides for one in ([side] if isinstance(side, str) else side) for path in columns_of(one)]
-    named = {column.path: LANGUAGES[language][0] for language, column in find_languages(profile_columns(rows))}
-    if paths and paths[0] in named:
-        language = named[paths[0]]
-    else:
-        language = guess_language([column_text(path, row) for path in paths for row in rows])
-    notes.append(f"language: {language}")
-    return language
+    per_side = [
+        [path for one in ([side] if isinstance(side, str) else side) for path in columns_of(one)] for side in sides
+    ]
+    named = {
+        path: LANGUAGES[language][0]
+        for path, language in find_languages(path for side in per_side for path in side).items()
+    }
+    targets = per_side[0]
+    if targets and targets[0] in named:
+        return named[targets[0]]
+    if values.get("name") in ("translate", "generate"):
+        return find_language([column_text(path, row) for path in targets for row in rows])
+    return find_language([column_text(path, row) for side in per_side for path in side for row in rows])
 
 
 # ---- the model ----
 
 
-def _guess_kind(model: str, task: str, notes: list[str]) -> str:
-    config = Path(model).expanduser() / "config.json"
-    if config.is_file():
+def _guess_kind(model: str | None) -> tuple[str, str]:
+    """classifier or text-to-text, and by what."""
+    config = Path(model or "").expanduser() / "config.json"
+    if model is not None and config.is_file():
         values = json.loads(config.read_text("utf-8"))
         is_encoder = not values.get("is_encoder_decoder") and _has_encoder_name(str(values.get("model_type", "")))
         reason = f"config.json says {values.get('model_type')}"
     else:
-        is_encoder, reason = _has_encoder_name(model), "by its name"
-    kind = "classifier" if is_encoder else "text-to-text"
-    if is_encoder and task != "classify":
+        is_encoder, reason = _has_encoder_name(model or ""), "by its name"
+    return "classifier" if is_encoder else "text-to-text", reason
+
+
+def _check_kind(model: str, kind: str, reason: str, task: str) -> None:
+    if kind == "classifier" and task not in HEAD_TASKS:
         raise RecipeError(
             complain(
                 f"--model {model} is a BERT-type encoder ({reason}), and the task is {task}",
-                "An encoder can only classify",
-                "Give a text-to-text model such as --model google/flan-t5-small, or --task classify",
+                f"An encoder can only {', '.join(HEAD_TASKS)}",
+                "Give a text-to-text model such as --model google/flan-t5-small, or another --task",
             )
         )
-    notes.append(f"model: {kind} ({reason})")
-    return kind
 
 
 def _has_encoder_name(name: str) -> bool:

@@ -1,0 +1,429 @@
+"""What columns are called: names -> roles, languages, pairs.
+
+    Name.of("airlineSentiment_2")   plain "airline_sentiment", words {airline, sentiment}, last "sentiment", number "2"
+    score_role(Name.of("reviewText"), "text") > 0.8      "text" itself is near 1, "text_of_the_mail" 0.6, "foo" 0
+    find_languages(["en", "fra_Latn"])  -> {"en": "English", "fra_Latn": "French"}
+
+English names first, then what columns of Spanish, French, German, Portuguese and Italian files are called.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+ROLES: dict[str, tuple[str, ...]] = {
+    "question": (
+        *("question", "questions", "query", "problem", "ask", "ques", "prompt", "instruction", "goal"),
+        *("pregunta", "problema", "ejercicio", "enunciado", "frage", "pergunta", "domanda", "queries"),
+    ),
+    "context": (
+        *("context", "contexts", "passage", "passages", "paragraph", "paragraphs", "para", "evidence", "support"),
+        *("supports", "background", "story", "ctx", "facts", "snippet", "snippets", "contexto", "contextos", "pasaje"),
+        *("parrafo", "kontext", "contexte", "document", "article", "abstract", "knowledge", "reading"),
+    ),
+    "answer": (
+        *(
+            "answer",
+            "answers",
+            "response",
+            "responses",
+            "solution",
+            "reply",
+            "output",
+            "completion",
+            "gold",
+            "ans",
+        ),
+        *("respuesta", "respuestas", "solucion", "antwort", "antworten", "reponse", "resposta", "risposta", "label"),
+    ),
+    "text": (
+        *("text", "texts", "sentence", "tweet", "review", "comment", "content", "body", "message", "utterance", "post"),
+        *("document", "article", "news", "dialogue", "dialog", "statement", "sms", "email", "mail", "paragraph", "doc"),
+        *(
+            "texto",
+            "documento",
+            "articulo",
+            "contenido",
+            "cuerpo",
+            "frase",
+            "noticia",
+            "comentario",
+            "dialogo",
+            "input",
+        ),
+        *("testo", "texte", "satz", "kommentar", "nachricht", "conversation", "transcript", "reviews", "question"),
+        *("question", "query", "claim", "headline", "title", "description", "abstract", "story", "phrase", "passage"),
+    ),
+    "title": ("title", "headline", "headlines", "subject", "heading", "titulo", "titre", "titel", "summary", "name"),
+    "summary": (
+        *("summary", "summaries", "highlights", "highlight", "tldr", "abstract", "resumen", "sumario", "resume"),
+        *("zusammenfassung", "resumo", "riassunto", "headline", "headlines", "title", "target", "output"),
+    ),
+    "label": (
+        *("label", "labels", "class", "category", "sentiment", "intent", "emotion", "polarity", "topic", "target", "y"),
+        *(
+            "tag",
+            "stance",
+            "rating",
+            "stars",
+            "etiqueta",
+            "categoria",
+            "clase",
+            "sentimiento",
+            "type",
+            "genre",
+            "score",
+        ),
+        *(
+            "classification",
+            "toxicity",
+            "is",
+            "relation",
+            "annotation",
+            "annotations",
+            "gold",
+            "cat",
+            "verdict",
+            "intents",
+        ),
+        *(
+            "kategorie",
+            "klasse",
+            "classe",
+            "emotions",
+            "categories",
+            "tags",
+            "genres",
+            "topics",
+            "truth",
+            "category_name",
+        ),
+        *(
+            "similarity",
+            "relatedness",
+            "relevance",
+            "quality",
+            "grade",
+            "spam",
+            "hate",
+            "offensive",
+            "subtask",
+            "output",
+        ),
+    ),
+    "choices": (
+        "choice",
+        "choices",
+        "option",
+        "options",
+        "ending",
+        "endings",
+        "candidate",
+        "candidates",
+        "alternative",
+    ),
+    "source": (
+        "source",
+        "src",
+        "origen",
+        "input",
+        "original",
+        "prompt",
+        "instruction",
+        "before",
+        "incorrect",
+        "complex",
+    ),
+    "target": (
+        "target",
+        "tgt",
+        "trg",
+        "destino",
+        "output",
+        "ref",
+        "reference",
+        "completion",
+        "after",
+        "correct",
+        "simple",
+    ),
+}
+# Source first: what these names mean together, whatever the order of the columns.
+PAIRS: tuple[tuple[str, str], ...] = (
+    *(("source", "target"), ("src", "tgt"), ("src", "trg"), ("src", "ref"), ("src", "dst"), ("source", "reference")),
+    *(("input", "output"), ("input", "target"), ("input", "label"), ("prompt", "completion"), ("prompt", "response")),
+    *(("prompt", "chosen"), ("instruction", "output"), ("instruction", "response"), ("instruction", "answer")),
+    *(("original", "corrected"), ("incorrect", "correct"), ("wrong", "right"), ("ungrammatical", "grammatical")),
+    *(("error", "correction"), ("noisy", "clean"), ("orig", "corr"), ("original", "simplified"), ("complex", "simple")),
+    *(
+        ("normal", "simple"),
+        ("expert", "simple"),
+        ("informal", "formal"),
+        ("toxic", "neutral"),
+        ("original", "paraphrase"),
+    ),
+    *(
+        ("nl", "code"),
+        ("nl", "cm"),
+        ("nl", "cmd"),
+        ("nl", "bash"),
+        ("nl", "sql"),
+        ("intent", "snippet"),
+        ("text", "sql"),
+    ),
+    *(("question", "sql"), ("question", "query"), ("docstring", "code"), ("code", "comment"), ("diff", "msg")),
+    *(
+        ("mr", "ref"),
+        ("table", "text"),
+        ("data", "text"),
+        ("triples", "text"),
+        ("concepts", "target"),
+        ("text", "target"),
+    ),
+    *(("document", "summary"), ("article", "highlights"), ("article", "summary"), ("dialogue", "summary")),
+    *(("before", "after"), ("old", "new"), ("text", "output"), ("sentence", "paraphrase"), ("phrase", "paraphrase")),
+    *(("context", "response"), ("utterance", "response"), ("cause", "effect"), ("premise", "conclusion")),
+)
+LANGUAGES: dict[str, tuple[str, ...]] = {
+    "English": ("en", "eng", "english", "ingles", "anglais"),
+    "German": ("de", "deu", "ger", "german", "aleman", "deutsch"),
+    "Spanish": ("es", "spa", "esp", "spanish", "espanol", "castellano"),
+    "French": ("fr", "fra", "fre", "french", "frances", "francais"),
+    "Portuguese": ("pt", "por", "portuguese", "portugues"),
+    "Italian": ("it", "ita", "italian", "italiano"),
+    "Romanian": ("ro", "ron", "rum", "romanian", "rumano"),
+    "Catalan": ("ca", "cat", "catalan"),
+    "Dutch": ("nl", "nld", "dut", "dutch"),
+    "Polish": ("pl", "pol", "polish"),
+    "Czech": ("cs", "ces", "cze", "czech"),
+    "Swedish": ("sv", "swe", "swedish"),
+    "Finnish": ("fi", "fin", "finnish"),
+    "Russian": ("ru", "rus", "russian"),
+    "Ukrainian": ("uk", "ukr", "ukrainian"),
+    "Turkish": ("tr", "tur", "turkish"),
+    "Arabic": ("ar", "ara", "arb", "arabic"),
+    "Persian": ("fa", "fas", "per", "pes", "persian", "farsi"),
+    "Hindi": ("hi", "hin", "hindi"),
+    "Bengali": ("bn", "ben", "bengali", "bangla"),
+    "Urdu": ("ur", "urd", "urdu"),
+    "Tamil": ("ta", "tam", "tamil"),
+    "Chinese": ("zh", "zho", "chi", "cn", "chinese", "mandarin"),
+    "Japanese": ("ja", "jpn", "jp", "japanese"),
+    "Korean": ("ko", "kor", "kr", "korean"),
+    "Vietnamese": ("vi", "vie", "vietnamese"),
+    "Indonesian": ("id", "ind", "indonesian"),
+    "Thai": ("th", "tha", "thai"),
+    "Greek": ("el", "ell", "gre", "greek"),
+    "Hebrew": ("he", "heb", "hebrew"),
+    "Swahili": ("sw", "swa", "swh", "swahili"),
+    "Yoruba": ("yo", "yor", "yoruba"),
+    "Hausa": ("ha", "hau", "hausa"),
+    "Igbo": ("ig", "ibo", "igbo"),
+    "Amharic": ("am", "amh", "amharic"),
+    "Nepali": ("ne", "nep", "npi", "nepali"),
+    "Hungarian": ("hu", "hun", "hungarian"),
+    "Danish": ("da", "dan", "danish"),
+    "Norwegian": ("no", "nor", "nob", "norwegian"),
+    "Bulgarian": ("bg", "bul", "bulgarian"),
+    "Croatian": ("hr", "hrv", "croatian"),
+    "Serbian": ("sr", "srp", "serbian"),
+    "Quechua": ("qu", "que", "quy", "quz", "quechua"),
+    "Guarani": ("gn", "grn", "guarani"),
+    "Welsh": ("cy", "cym", "welsh"),
+    "Irish": ("ga", "gle", "irish"),
+    "Basque": ("eu", "eus", "basque"),
+    "Galician": ("gl", "glg", "galician"),
+}
+METADATA = {
+    *(
+        "author",
+        "authors",
+        "user",
+        "username",
+        "speaker",
+        "publisher",
+        "editor",
+        "location",
+        "city",
+        "country",
+        "region",
+    ),
+    *("timezone", "date", "time", "timestamp", "created", "updated", "published", "year", "month", "day", "fecha"),
+    *("split", "fold", "annotator", "annotators", "worker", "workers", "hitid", "confidence", "probability", "count"),
+    *(
+        "lang",
+        "language",
+        "locale",
+        "license",
+        "image",
+        "images",
+        "file",
+        "filename",
+        "path",
+        "version",
+        "gender",
+        "age",
+    ),
+    *("likes", "retweets", "views", "votes", "upvotes", "downvotes", "num", "length", "explanation", "rationale"),
+    *("justification", "reason", "notes", "note", "hash", "doi", "isbn", "domain", "hostname", "creator", "journal"),
+    *("update", "modified", "coord", "coordinates", "latitude", "longitude", "offset", "start", "end", "span", "spans"),
+    *(
+        "tokens",
+        "pos",
+        "ner",
+        "lemma",
+        "lemmas",
+        "parse",
+        "embedding",
+        "vector",
+        "source_url",
+        "page",
+        "meta",
+        "metadata",
+    ),
+}
+KEYS = {
+    *(
+        "id",
+        "ids",
+        "uid",
+        "uuid",
+        "guid",
+        "qid",
+        "idx",
+        "index",
+        "key",
+        "fname",
+        "filename",
+        "url",
+        "urls",
+        "link",
+        "links",
+    ),
+    *(
+        "href",
+        "pid",
+        "cid",
+        "docid",
+        "pmid",
+        "md5",
+        "sha",
+        "sha1",
+        "identifier",
+        "no",
+        "nr",
+        "row",
+        "rowid",
+        "unnamed",
+        "uri",
+    ),
+    *("read_more", "permalink", "datetime", "sid", "tid", "num", "s_no", "sno", "serial", "seq", "hitid", "asin"),
+}
+SPLITS_OF = {"train", "training", "dev", "valid", "validation", "val", "test", "testing", "eval"}
+_ACCENTS = re.compile(r"[^a-z0-9]+")
+_EDGES = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[a-zA-Z])(?=\d)|(?<=\d)(?=[a-zA-Z])")
+
+
+@dataclass(frozen=True)
+class Name:
+    """A column's name in parts."""
+
+    plain: str  # without accents, numbers and what an inner path adds: 'Answers.text' -> 'answers'
+    words: frozenset[str]
+    last: str
+    number: str  # 'sentence2' -> '2', 'para_a' -> 'a'; '' where it has none
+
+    @classmethod
+    def of(cls, path: str) -> Name:
+        """'Párrafo 2' -> plain 'parrafo', number '2'."""
+        parts = path.split(".")
+        telling = parts[0] if len(parts) > 1 and parts[-1].lower() in ("text", "value", "content") else parts[-1]
+        letters = unicodedata.normalize("NFKD", telling).encode("ascii", "ignore").decode()
+        words = [word for word in _ACCENTS.split(_EDGES.sub("_", letters).lower()) if word]
+        numbers = [word for word in words if word.isdigit()]
+        if not numbers and len(words) > 1 and len(words[-1]) == 1:
+            numbers = [words.pop()]
+        letters_only = [word for word in words if not word.isdigit()]
+        return cls(
+            "_".join(letters_only), frozenset(letters_only), letters_only[-1] if letters_only else "", "".join(numbers)
+        )
+
+
+def score_role(name: Name, role: str) -> float:
+    """How clearly a name says that its column has a role: near 1 is its name, 0 says nothing."""
+    known = ROLES[role]
+    if name.plain in known:
+        return 0.95 + _earliness(name.plain, known)
+    if name.plain.replace("_", "") in known:
+        return 0.95
+    if name.last in known and len(name.last) > 1:
+        return 0.8 + _earliness(name.last, known)
+    found = [_earliness(word, known) for word in name.words if word in known and len(word) > 1]
+    return 0.6 + max(found) if found else 0.0
+
+
+def is_role(name: Name) -> bool:
+    """Whether a name says what its column holds."""
+    return any(score_role(name, role) >= 0.8 for role in ROLES)
+
+
+def _earliness(word: str, known: tuple[str, ...]) -> float:
+    """Up to 0.05, for the names that say it best."""
+    return 0.05 * (1 - known.index(word) / len(known))
+
+
+def find_languages(paths: Iterable[str]) -> dict[str, str]:
+    """Path -> language, of those that are called by one: translation.en -> English, fra_Latn -> French."""
+    by_name = {name: language for language, names in LANGUAGES.items() for name in names}
+    found: dict[str, str] = {}
+    for path in paths:
+        last = re.split(r"[.]", path)[-1].lower()
+        plain = unicodedata.normalize("NFKD", last).encode("ascii", "ignore").decode()
+        words = re.split(r"[^a-z]+", plain)
+        name = (
+            plain
+            if plain in by_name
+            else words[0]
+            if len(words) > 1 and re.fullmatch(r"[a-z]{2,3}[-_][a-z]{2,4}", plain)
+            else ""
+        )
+        telling = [word for word in words if word in by_name and len(word) > 3]  # text_english, english_sentence
+        if not name and len(telling) == 1:
+            name = telling[0]
+        if name in by_name:
+            found[path] = by_name[name]
+    return found
+
+
+def find_direction(text: str, languages: Iterable[str]) -> tuple[str, str] | None:
+    """Source and target language that a file's or model's name states: opus-mt-en-fr, nl2bash, eng_to_yor."""
+    codes = {name: language for language in languages for name in LANGUAGES.get(language, (language.lower(),))}
+    alternatives = "|".join(sorted(map(re.escape, codes), key=len, reverse=True))
+    if not alternatives:
+        return None
+    found = {
+        (codes[first], codes[second])
+        for first, second in re.findall(
+            rf"(?<![a-z])({alternatives})(?:[-_.]?(?:to|2)[-_.]?|[-_>]+)({alternatives})(?![a-z])", text.lower()
+        )
+        if codes[first] != codes[second]
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def pair_order(first: Name, second: Name) -> int:
+    """-1 if first is the source of second by a known pair of names, 1 the other way round, 0 if neither is known."""
+    for source, target in PAIRS:
+        if first.plain == source and second.plain == target:
+            return -1
+        if first.plain == target and second.plain == source:
+            return 1
+    for source, target in PAIRS:
+        if source in first.words and target in second.words and source not in second.words:
+            return -1
+        if target in first.words and source in second.words and source not in first.words:
+            return 1
+    return 0

@@ -1,0 +1,90 @@
+"""The language of some texts, only where it is sure: by script, then by small words.
+
+    ["¿Qué es lo que dijo de la guerra?", ...] -> "es"     ["什么时候?", ...] -> "zh"     ["foo 123"] -> None
+
+Small words of one language must be at least half as frequent again as those of any other, and one word in twenty.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+_SAMPLED_CHARS = 200_000
+_SCRIPTS = {
+    "kana": re.compile(r"[\u3040-\u30ff]"),
+    "han": re.compile(r"[\u3400-\u9fff]"),
+    "hangul": re.compile(r"[\uac00-\ud7af\u1100-\u11ff]"),
+    "thai": re.compile(r"[\u0e00-\u0e7f]"),
+    "greek": re.compile(r"[\u0370-\u03ff]"),
+    "hebrew": re.compile(r"[\u0590-\u05ff]"),
+    "arabic": re.compile(r"[\u0600-\u06ff]"),
+    "cyrillic": re.compile(r"[\u0400-\u04ff]"),
+    "devanagari": re.compile(r"[\u0900-\u097f]"),
+    "bengali": re.compile(r"[\u0980-\u09ff]"),
+    "tamil": re.compile(r"[\u0b80-\u0bff]"),
+    "latin": re.compile(r"[a-zA-Z\u00c0-\u024f]"),
+}
+_OF_SCRIPT = {"hangul": "ko", "thai": "th", "greek": "el", "hebrew": "he", "bengali": "bn", "tamil": "ta"}
+_SMALL_WORDS: dict[str, frozenset[str]] = {
+    language: frozenset(words.split())
+    for language, words in {
+        "en": "the of and to in a is was for on that with what it as by you this are my have not be at from",
+        "es": "el la los las de del que y en un una por con para se qué su es lo como más no",
+        "fr": "le la les des de du et est une un que qui dans pour pas sur au il elle vous je ce avec",
+        "de": "der die das und ist nicht ein eine zu den von mit ich es im auf für dem sich auch",
+        "pt": "o a os as de do da que e em um uma para não com por se mais na no é os",
+        "it": "il la le di che e un una per non è con del della i gli nel sono mi si",
+        "nl": "de het een van en is niet dat op te in ik voor met zijn die er aan",
+        "ca": "el la els les de que i en un una per amb no es del al és com més",
+        "ro": "și de la în nu că pe cu o un este din pentru care mai să",
+        "ru": "и в не на что я с как это он по но из у за",
+        "uk": "і в не на що я з як це він по але та у до",
+        "hi": "है के में की का और को से हैं एक पर नहीं यह कि",
+        "mr": "आहे आणि च्या या हे की मध्ये ते नाही आहेत",
+        "ar": "في من على إلى أن ما لا هذا التي عن مع هو كان",
+        "fa": "در به از که این را با است برای آن می های",
+        "ur": "کے میں کی ہے کا اور سے کو نے پر ہیں یہ",
+    }.items()
+}
+_OF_LETTERS = {
+    "cyrillic": ("ru", "uk"),
+    "devanagari": ("hi", "mr"),
+    "arabic": ("ar", "fa", "ur"),
+    "latin": ("en", "es", "fr", "de", "pt", "it", "nl", "ca", "ro"),
+}
+
+
+def find_language(texts: Sequence[str]) -> str | None:
+    """The two-letter code, or None where it is not sure."""
+    text = " ".join(texts)[:_SAMPLED_CHARS].lower()
+    counts = {script: len(pattern.findall(text)) for script, pattern in _SCRIPTS.items()}
+    total = sum(counts.values())
+    if total < 20:
+        return None
+    if counts["kana"] > total / 20:
+        return "ja"
+    script, most = max(counts.items(), key=lambda entry: entry[1])
+    if most < 0.6 * total:
+        return None
+    if script == "han":
+        return "zh"
+    return _OF_SCRIPT.get(script) or _by_small_words(text, _OF_LETTERS.get(script, ()))
+
+
+def _by_small_words(text: str, languages: Sequence[str]) -> str | None:
+    words = re.findall(r"[^\W\d_]+(?:[\u0900-\u097f]*)", text)
+    if not words or not languages:
+        return None
+    occurring = Counter(words)
+    shared = Counter(
+        word for one in languages for word in _SMALL_WORDS[one]
+    )  # 'de' says little: four languages have it
+    found = sorted(
+        ((sum(occurring[word] / shared[word] for word in _SMALL_WORDS[one]), one) for one in languages), reverse=True
+    )
+    if "es" in languages:
+        found = sorted(((count + 5 * text.count("¿") * (one == "es"), one) for count, one in found), reverse=True)
+    (first, language), (second, _) = found[0], found[1]
+    return language if first >= len(words) / 20 and first >= 1.5 * second else None
