@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from seqfit.data.column_names import find_direction, find_languages, pair_order, score_role
@@ -263,63 +263,39 @@ def _find_math(columns: Sequence[Column], hints: Hints) -> Found:
 
 
 def _find_summary(columns: Sequence[Column], hints: Hints) -> Found:
-    prose = sorted((c for c in columns if c.is_prose), key=lambda column: -column.mean_chars)
+    prose = sorted((c for c in columns if c.is_prose), key=_length, reverse=True)
     if len(prose) < 2:
-        missing = ["summary"] if prose else ["text", "summary"]
-        named = _best([c for c in columns if c.not_text is None and c not in prose], "summary")
-        if named is None or not prose:
-            raise _Missing(*missing)
-        return Found(_summary_reading(prose[0], named))
-    text = prose[0]
-    named = sorted(
-        (c for c in prose[1:] if score_role(c.name, "summary") >= 0.6),
-        key=lambda column: -score_role(column.name, "summary"),
-    )
+        short = _best([c for c in columns if c.not_text is None and c not in prose], "summary")
+        if short is None or not prose:
+            raise _Missing(*(["summary"] if prose else ["text", "summary"]))
+        return Found(_summary_reading(prose[0], short))
+    text, *others = prose
+    named = _ranked(others, "summary", 0.6, lambda column: True)
     strong = [c for c in named if c.name.words & _SUMMARY_WORDS]
-    named_text = _best(prose, "text", 0.95)
-    if named_text is not None and named_text is not text and named_text not in named:
-        # 'text' is not the longest: it may be the summary of what is longer.
-        others = [c for c in prose[1:] if c is not named_text]
-        if strong and strong[0].mean_chars < named_text.mean_chars:
-            return Found(
-                _summary_reading(named_text, strong[0]),
-                _summary_reading(text, strong[0]),
-                f"both {named_text.path} and the longer {text.path} could be the text",
-            )
-        second = named or others
-        other = _summary_reading(text, second[0]) if second else _summary_reading(named_text, text)
-        return Found(
-            _summary_reading(text, named_text), other, f"{text.path} is longer than the column called {named_text.path}"
-        )
-    if len(strong) == 1 or (len(named) == 1 and len(prose) == 2):
-        return Found(_summary_reading(text, (strong or named)[0]))
-    if len(prose) == 2 and prose[1].mean_chars < text.mean_chars / 1.5:
-        return Found(_summary_reading(text, prose[1]))
-    ranked = [*named, *(c for c in prose[1:] if c not in named)]
-    if len(strong) > 1 and {c.name.plain for c in strong} == {strong[0].name.plain}:
-        first = strong[0]  # summary1, summary2, summary3: several references
+    called_text = _best(prose, "text", 0.95)
+    if called_text is not None and called_text is not text and called_text not in strong:
+        return _find_text_of_two(text, called_text, strong, [*named, *others])
+    if len(strong) > 1 and len({c.name.plain for c in strong}) == 1:  # summary1, summary2, summary3
         references = {"references": [f"{{{c.path}}}" for c in strong]}
-        return Found(
-            Reading(
-                "summarize",
-                "summarize: ",
-                f"{{{text.path}}}",
-                f"{{{first.path}}}",
-                {"text": text.path, "summary": first.path},
-                references,
-            )
-        )
-    if len(ranked) < 2:
-        return Found(
-            _summary_reading(text, ranked[0]),
-            _summary_reading(ranked[0], text),
-            f"{text.path} and {ranked[0].path} are nearly equally long",
-        )
-    return Found(
-        _summary_reading(text, ranked[0]),
-        _summary_reading(text, ranked[1]),
-        f"both {ranked[0].path} and {ranked[1].path} could be the summary",
-    )
+        return Found(replace(_summary_reading(text, strong[0]), more=references))
+    if len(strong) == 1 or (len(others) == 1 and (named or others[0].mean_chars < text.mean_chars / 1.5)):
+        return Found(_summary_reading(text, (strong or named or others)[0]))
+    if len(others) == 1:
+        doubt = f"{text.path} and {others[0].path} are nearly equally long"
+        return Found(_summary_reading(text, others[0]), _summary_reading(others[0], text), doubt)
+    first, second = [*named, *(c for c in others if c not in named)][:2]
+    doubt = f"both {first.path} and {second.path} could be the summary"
+    return Found(_summary_reading(text, first), _summary_reading(text, second), doubt)
+
+
+def _find_text_of_two(text: Column, called: Column, strong: list[Column], others: list[Column]) -> Found:
+    """The column called 'text' is not the longest: it may be the summary of what is longer."""
+    if strong and strong[0].mean_chars < called.mean_chars:
+        doubt = f"both {called.path} and the longer {text.path} could be the text"
+        return Found(_summary_reading(called, strong[0]), _summary_reading(text, strong[0]), doubt)
+    rest = [c for c in others if c is not called]
+    other = _summary_reading(text, rest[0]) if rest else _summary_reading(called, text)
+    return Found(_summary_reading(text, called), other, f"{text.path} is longer than the column called {called.path}")
 
 
 _SUMMARY_WORDS = {
