@@ -62,58 +62,6 @@ ROLES: dict[str, tuple[str, ...]] = {
         *("summary", "summaries", "highlights", "highlight", "tldr", "abstract", "resumen", "sumario", "resume"),
         *("zusammenfassung", "resumo", "riassunto", "headline", "headlines", "title", "target", "output"),
     ),
-    "label": (
-        *("label", "labels", "class", "category", "sentiment", "intent", "emotion", "polarity", "topic", "target", "y"),
-        *(
-            "tag",
-            "stance",
-            "rating",
-            "stars",
-            "etiqueta",
-            "categoria",
-            "clase",
-            "sentimiento",
-            "type",
-            "genre",
-            "score",
-        ),
-        *(
-            "classification",
-            "toxicity",
-            "is",
-            "relation",
-            "annotation",
-            "annotations",
-            "gold",
-            "cat",
-            "verdict",
-            "intents",
-        ),
-        *(
-            "kategorie",
-            "klasse",
-            "classe",
-            "emotions",
-            "categories",
-            "tags",
-            "genres",
-            "topics",
-            "truth",
-            "category_name",
-        ),
-        *(
-            "similarity",
-            "relatedness",
-            "relevance",
-            "quality",
-            "grade",
-            "spam",
-            "hate",
-            "offensive",
-            "subtask",
-            "output",
-        ),
-    ),
     "choices": (
         "choice",
         "choices",
@@ -151,6 +99,27 @@ ROLES: dict[str, tuple[str, ...]] = {
         "simple",
     ),
 }
+# How much a name says that its column is the label.
+LABELS: dict[str, float] = {
+    **dict.fromkeys(
+        ("label", "labels", "class", "category", "sentiment", "intent", "intents", "emotion", "polarity"), 1.0
+    ),
+    **dict.fromkeys(
+        ("stance", "gold", "etiqueta", "categoria", "clase", "sentimiento", "klasse", "classe", "kategorie"), 1.0
+    ),
+    **dict.fromkeys(
+        ("emotions", "categories", "target", "y", "classification", "verdict", "annotation", "annotations"), 0.8
+    ),
+    **dict.fromkeys(
+        ("rating", "stars", "score", "spam", "hate", "toxic", "toxicity", "offensive", "sarcasm", "irony"), 0.5
+    ),
+    **dict.fromkeys(("similarity", "similar", "relatedness", "relevance", "quality", "grade", "truth", "factual"), 0.5),
+    **dict.fromkeys(("judgment", "judgement", "entailment", "acceptable", "acceptability", "humor", "duplicate"), 0.5),
+    **dict.fromkeys(("paraphrase", "correct", "subjectivity", "topics", "tags", "genres", "intensity", "valence"), 0.5),
+    **dict.fromkeys(
+        ("type", "tag", "topic", "genre", "output", "is", "relation", "cat", "subtask", "value", "answer"), 0.2
+    ),
+}
 # Source first: what these names mean together, whatever the order of the columns.
 PAIRS: tuple[tuple[str, str], ...] = (
     *(("source", "target"), ("src", "tgt"), ("src", "trg"), ("src", "ref"), ("src", "dst"), ("source", "reference")),
@@ -174,7 +143,14 @@ PAIRS: tuple[tuple[str, str], ...] = (
         ("intent", "snippet"),
         ("text", "sql"),
     ),
-    *(("question", "sql"), ("question", "query"), ("docstring", "code"), ("code", "comment"), ("diff", "msg")),
+    *(
+        ("question", "sql"),
+        ("question", "query"),
+        ("question", "sparql"),
+        ("docstring", "code"),
+        ("code", "comment"),
+        ("diff", "msg"),
+    ),
     *(
         ("mr", "ref"),
         ("table", "text"),
@@ -184,7 +160,17 @@ PAIRS: tuple[tuple[str, str], ...] = (
         ("text", "target"),
     ),
     *(("document", "summary"), ("article", "highlights"), ("article", "summary"), ("dialogue", "summary")),
-    *(("before", "after"), ("old", "new"), ("text", "output"), ("sentence", "paraphrase"), ("phrase", "paraphrase")),
+    *(
+        ("before", "after"),
+        ("old", "new"),
+        ("da", "text"),
+        ("da", "ref"),
+        ("orig", "simp"),
+        ("q", "a"),
+        ("text", "output"),
+        ("sentence", "paraphrase"),
+        ("phrase", "paraphrase"),
+    ),
     *(("context", "response"), ("utterance", "response"), ("cause", "effect"), ("premise", "conclusion")),
 )
 LANGUAGES: dict[str, tuple[str, ...]] = {
@@ -354,6 +340,8 @@ class Name:
 
 def score_role(name: Name, role: str) -> float:
     """How clearly a name says that its column has a role: near 1 is its name, 0 says nothing."""
+    if role == "label":
+        return _score_label(name)
     known = ROLES[role]
     if name.plain in known:
         return 0.95 + _earliness(name.plain, known)
@@ -367,7 +355,14 @@ def score_role(name: Name, role: str) -> float:
 
 def is_role(name: Name) -> bool:
     """Whether a name says what its column holds."""
-    return any(score_role(name, role) >= 0.8 for role in ROLES)
+    return any(score_role(name, role) >= 0.8 for role in ROLES) or _score_label(name) >= 0.5
+
+
+def _score_label(name: Name) -> float:
+    if name.plain in LABELS:
+        return LABELS[name.plain]
+    found = [LABELS[word] * (0.85 if word == name.last else 0.6) for word in name.words if word in LABELS]
+    return max(found, default=0.0)
 
 
 def _earliness(word: str, known: tuple[str, ...]) -> float:

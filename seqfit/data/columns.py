@@ -16,13 +16,13 @@ import itertools
 import re
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from seqfit.data.column_names import KEYS, METADATA, SPLITS_OF, Name, is_role
 from seqfit.data.rows import Row
-from seqfit.tasks.template import column_text, known_columns
+from seqfit.tasks.template import column_text
 
 _FEW_VALUES = 50
 _SAMPLED_CHARS = 2000  # of a long text; its length is counted whole
@@ -37,34 +37,17 @@ _FILE = re.compile(r"[\w./\\ -]+\.[a-z]{2,4}\d?$", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?%?$")
 _TAG = re.compile(r"<[^<>]+>")
 _WIDE = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")  # written without spaces
+# How far a form is from the text itself: of two columns with the same text the one with the larger number is dropped.
 _SECOND_FORMS = {
-    *(
-        "html",
-        "clean",
-        "cleaned",
-        "cleaner",
-        "processed",
-        "preprocessed",
-        "preproc",
-        "norm",
-        "normalized",
-        "normalised",
+    **dict.fromkeys(("raw", "orig", "original", "plain", "unicode"), 1),
+    **dict.fromkeys(
+        ("clean", "cleaned", "norm", "normalized", "normalised", "lower", "lowercase", "ascii", "masked"), 2
     ),
-    *(
-        "lower",
-        "lowercase",
-        "tokenized",
-        "tokenised",
-        "tokens",
-        "tok",
-        "stemmed",
-        "lemmatized",
-        "raw",
-        "orig",
-        "original",
-    ),
-    *("md", "markdown", "plain", "unicode", "ascii", "masked", "no"),
+    **dict.fromkeys(("processed", "preprocessed", "preproc", "stemmed", "lemmatized", "delex"), 2),
+    **dict.fromkeys(("tokenized", "tokenised", "tokens", "toks", "tok", "segmented", "seg", "parse", "pos"), 3),
+    **dict.fromkeys(("html", "md", "markdown", "no"), 3),
 }
+_LIST_AS_TEXT = re.compile(r"\[.*\]$|\{.*\}$", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -127,10 +110,27 @@ _FLAGS = ({"0", "1"}, {"0.0", "1.0"}, {"true", "false"}, {"yes", "no"}, {"y", "n
 
 def profile_columns(rows: Sequence[Row]) -> list[Column]:
     """The columns that hold text or numbers in at least one row, in the order of the table."""
-    paths = dict.fromkeys(path for row in rows for path in known_columns(row))
+    paths = dict.fromkeys(path for row in rows for path in _paths(row))
     cells = {path: [_cell(path, row) for row in rows] for path in paths}
     columns = [column for path in paths if (column := _profile(path, cells[path])) is not None]
     return _mark_second_forms(columns, rows)
+
+
+def _paths(value: Any, inside: str = "", depth: int = 3) -> Iterator[str]:
+    """The paths to plain values and lists of them: 'id', 'answers.text', 'question.choices.text'."""
+    for name, held in value.items():
+        path = f"{inside}{name}"
+        inner = next((item for item in held if item is not None), None) if isinstance(held, list) else held
+        if isinstance(inner, Mapping) and depth > 1:
+            merged = {
+                key: item
+                for one in (held if isinstance(held, list) else [held])
+                if isinstance(one, Mapping)
+                for key, item in one.items()
+            }
+            yield from _paths(merged, f"{path}.", depth - 1)
+        else:
+            yield path
 
 
 def _profile(path: str, cells: list[tuple[str, int] | None]) -> Column | None:
@@ -168,6 +168,16 @@ def _explain_not_text(column: Column, texts: list[str]) -> str | None:
         return "addresses"
     if _share(_DATE.match(text) is not None for text in texts) > 0.8:
         return "dates"
+    if not column.list_share and _share(_LIST_AS_TEXT.match(text) is not None for text in texts) > 0.9:
+        return "lists or records written as text"
+    if _share(text.startswith("CC-BY") for text in texts) > 0.8:
+        return "licences"
+    if (
+        column.name.last == "rejected"
+        or column.name.plain.split("_")[0] == "rejected"
+        or column.path.startswith("rejected.")
+    ):
+        return "rejected replies"
     if {value.lower() for value in column.values} <= SPLITS_OF and column.distinct > 1:
         return "names of splits"
     if column.rows > 3 and column.distinct == 1 and column.filled_share > 0.9:
@@ -181,9 +191,11 @@ def _explain_not_text(column: Column, texts: list[str]) -> str | None:
 
 def _is_key(column: Column, texts: list[str]) -> bool:
     """Whether the values tell rows apart and say nothing: a9f3e2, 2635.json, 0 1 2 3."""
-    if column.rows < 4 or column.distinct < column.filled or column.filled_share < 0.9 or column.list_share:
+    if column.rows < 4 or column.distinct < 0.5 * column.filled or column.filled_share < 0.9 or column.list_share:
         return False
     if _share(text.isdecimal() for text in texts) == 1:
+        if column.distinct < column.filled:
+            return min(map(int, texts)) > 10_000
         numbers = list(map(int, texts))
         return all(later - earlier == 1 for earlier, later in itertools.pairwise(numbers)) or (min(numbers) > 10_000)
     one_word = _share(" " not in text and text.isascii() for text in texts) == 1
@@ -205,17 +217,20 @@ def _mark_second_forms(columns: list[Column], rows: Sequence[Row]) -> list[Colum
         for other in paths[number + 1 :]:
             if path in marked or other in marked:
                 continue
-            hinted = [one for one in (path, other) if names[one].words & _SECOND_FORMS]
+            is_hinted = _distance(names[path]) or _distance(names[other])
             if _agree(texts[path], texts[other], _without_tags) > 0.8 or (
-                hinted and _agree(texts[path], texts[other], _letters) > 0.8
+                is_hinted and _agree(texts[path], texts[other], _letters) > 0.8
             ):
-                second = hinted[-1] if len(hinted) == 1 else max((path, other), key=lambda one: _plainness(texts[one]))
+                second = max((other, path), key=lambda one: (_distance(names[one]), _count_tags(texts[one])))
                 marked[second] = f"the same as {path if second == other else other}"
     return [replace(column, not_text=marked.get(column.path, column.not_text)) for column in columns]
 
 
-def _plainness(texts: list[str]) -> int:
-    """Smaller is plainer: without tags."""
+def _distance(name: Name) -> int:
+    return max((_SECOND_FORMS.get(word, 0) for word in name.words), default=0)
+
+
+def _count_tags(texts: list[str]) -> int:
     return sum(len(_TAG.findall(text)) for text in texts)
 
 
@@ -243,9 +258,16 @@ def _cell(path: str, row: Row) -> tuple[str, int] | None:
             else:
                 value = value.get(key) if isinstance(value, Mapping) else None
     items = value if isinstance(value, list) else [value]
-    if not all(isinstance(item, str | int | float) for item in items):
+    if value is None or not all(_is_plain(item) for item in items):
         return None
     return column_text(path, row), (len(items) if isinstance(value, list) else -1)
+
+
+def _is_plain(value: Any) -> bool:
+    """Text, a number, nothing, or lists of them."""
+    return (
+        all(map(_is_plain, value)) if isinstance(value, list) else value is None or isinstance(value, str | int | float)
+    )
 
 
 def _count_words(text: str) -> float:

@@ -37,8 +37,10 @@ def find_unfolding(
     """data.turns or data.each, where rows hold lists of records that are the real rows."""
     if source.each or source.turns or "source" in given:
         return {}
+    has_preferences = any("chosen" in row and "rejected" in row for row in rows[:20])
     for column in _columns(rows):
-        if task in (None, "generate") and _is_conversation(column, rows):
+        if task in (None, "generate") and not has_preferences and _is_conversation(column, rows):
+            _refuse_unwanted(column, rows, source.title)
             return {"turns": column}
     for column in _columns(rows):
         if task in (None, "qa", "multiple-choice", "math", "generate") and _has_questions(column, rows):
@@ -46,10 +48,32 @@ def find_unfolding(
     return {}
 
 
+def _refuse_unwanted(column: str, rows: Sequence[Row], title: str) -> None:
+    """A true-or-false label next to a conversation says whether its reply is wanted."""
+    marks = [name for name in ("label", "kto_tag") if any(isinstance(row.get(name), bool) for row in rows)]
+    if marks and len({row.get(marks[0]) for row in rows}) > 1:
+        raise DataError(
+            complain(
+                f"{title} has conversations in '{column}' and true or false in '{marks[0]}'",
+                "The label marks replies that are wanted and others that are not, and training would learn both",
+                f"Keep the rows whose {marks[0]} is true, or add --task classify to learn the label itself",
+            )
+        )
+
+
 def refuse_token_labels(rows: Sequence[Row], title: str, given: Mapping[str, Any]) -> None:
     """A label per token is another kind of model; nothing here would learn from it."""
     if "source" in given and "target" in given:
         return
+    if (spans := _find_spans(rows)) is not None:
+        raise DataError(
+            complain(
+                f"{title} has spans of its texts, by start and end, in '{spans}'",
+                "seqfit labels and generates whole texts, not places in them",
+                "Write what the spans say as a target text ('person: Ada; place: London') in two columns for --task "
+                "generate, or train a token classifier with another tool",
+            )
+        )
     for row in rows[:20]:
         lists = {name: value for name, value in row.items() if isinstance(value, list) and len(value) > 1}
         words = [
@@ -67,6 +91,20 @@ def refuse_token_labels(rows: Sequence[Row], title: str, given: Mapping[str, Any
                         "--task generate, or train a token classifier with another tool",
                     )
                 )
+
+
+def _find_spans(rows: Sequence[Row]) -> str | None:
+    """A column of records with start and end, where no other column is called a label."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    if any(score_role(Name.of(name), "label") >= 0.8 and isinstance(rows[0].get(name), str | int) for name in names):
+        return None
+    for name in names:
+        records = [item for item in _items(name, rows) if isinstance(item, Mapping)]
+        keys = {str(key).lower() for record in records[:50] for key in record}
+        is_answer = score_role(Name.of(name), "answer") >= 0.6
+        if {"start", "end"} <= keys and not is_answer and name.lower() not in _TOKENS:
+            return name
+    return None
 
 
 def _columns(rows: Sequence[Row]) -> list[str]:

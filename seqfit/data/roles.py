@@ -16,7 +16,7 @@ sees half of its input trains without a complaint.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -114,7 +114,10 @@ def _find_qa(columns: Sequence[Column], hints: Hints) -> Found:
     rest = [column for column in usable if column is not question]
     answers = _ranked(rest, "answer", 0.6, lambda column: not _is_offset(column))
     if question is None:
-        raise _Missing("question", *([] if answers else ["answer"]))
+        pair = _known_pair([c for c in usable if not c.has_few_values or score_role(c.name, "target") >= 0.8])
+        if pair is None:
+            raise _Missing("question", *([] if answers else ["answer"]))
+        return Found(_qa_reading(pair[0], [], pair[1]))
     named = [column for column in rest if score_role(column.name, "context") >= 0.6 and column not in answers[:1]]
     contexts = [column for column in named if column.is_prose or column.is_list]
     contexts += [c for c in rest if c.name.plain == "input" and c not in answers[:1]]  # instruction, input, output
@@ -130,7 +133,9 @@ def _find_qa(columns: Sequence[Column], hints: Hints) -> Found:
         return Found(reading, other, f"both {answer.path} and {rivals[0].path} could be the answer")
     used = {question.path, answer.path, *(column.path for column in contexts)}
     open_prose = [c for c in rest if c.path not in used and c.is_prose and c.mean_chars > _CONTEXT_CHARS]
-    open_prose = [c for c in open_prose if c not in answers and score_role(c.name, "title") < 1]
+    open_prose = [c for c in open_prose if c not in answers and c.name.last not in _TITLES]
+    if not contexts:
+        open_prose += [c for c in rest if c.name.last in _TITLES and c.is_prose and c is not answer]
     if open_prose:
         with_it = _qa_reading(question, [*contexts, *open_prose], answer)
         names = " and ".join(column.path for column in open_prose)
@@ -138,9 +143,12 @@ def _find_qa(columns: Sequence[Column], hints: Hints) -> Found:
     return Found(reading)
 
 
+_TITLES = {"title", "titles", "headline", "subject", "titulo", "titre", "titel"}
+
+
 def _guess_answer(question: Column, contexts: list[Column], others: Sequence[Column]) -> Found:
     """No column is called an answer: of two others the longer one is a context."""
-    others = [c for c in others if score_role(c.name, "title") < 1 and not _is_offset(c)]
+    others = [c for c in others if c.name.last not in _TITLES and not _is_offset(c)]
     longest = max(others, key=_length, default=None)
     if longest is None:
         raise _Missing("answer")
@@ -181,7 +189,8 @@ def find_choices(columns: Sequence[Column]) -> list[Column]:
             return [column]
     families: dict[str, list[Column]] = {}
     for column in columns:
-        if column.name.number and score_role(column.name, "choices") >= 0.6:
+        is_choice = score_role(column.name, "choices") >= 0.6 or column.name.plain in ("ans", "answer", "sol")
+        if column.name.number and is_choice and not column.is_number:
             families.setdefault(column.name.plain, []).append(column)
         elif column.path.lower() in ("a", "b", "c", "d", "e"):
             families.setdefault("letters", []).append(column)
@@ -240,7 +249,9 @@ def _find_choice_reading(columns: Sequence[Column], choices: Sequence[Column]) -
 
 
 def _find_math(columns: Sequence[Column], hints: Hints) -> Found:
-    usable = [column for column in columns if column.not_text is None]
+    if (choices := find_choices(columns)) and _choice_target(columns) is not None:
+        return _find_choice_reading(columns, choices)
+    usable = [column for column in columns if column.not_text is None and not column.name.words & _WORKINGS]
     question = _best(usable, "question", prose_first=True) or _most_questions(usable) or _best(usable, "text")
     rest = [column for column in usable if column is not question]
     answers = _ranked(rest, "answer", 0.6, lambda column: not _is_offset(column))
@@ -248,15 +259,36 @@ def _find_math(columns: Sequence[Column], hints: Hints) -> Found:
         answers = rest
     if question is None or not answers:
         raise _Missing(*(["question"] if question is None else []), *([] if answers else ["answer"]))
-    context = [c for c in rest if c.is_prose and c not in answers and score_role(c.name, "context") >= 0.6]
-    source = " ".join(f"{{{column.path}}}" for column in [*context, question])
-    readings = [
-        Reading("math", "", source, f"{{{answer.path}}}", {"question": question.path, "answer": answer.path})
-        for answer in answers
-    ]
+    contexts = [c for c in rest if c.is_prose and c not in answers]
+    readings = [_math_reading(question, contexts, answer) for answer in answers]
     if len(readings) > 1:
         return Found(readings[0], readings[1], f"both {answers[0].path} and {answers[1].path} could be the answer")
+    named = all(max(score_role(c.name, "context"), score_role(c.name, "text")) >= 0.8 for c in contexts)
+    if contexts and not named:
+        names = " and ".join(column.path for column in contexts)
+        return Found(
+            readings[0], _math_reading(question, [], answers[0]), f"{names} could be part of the problem, or not"
+        )
     return Found(readings[0])
+
+
+_WORKINGS = {
+    "equation",
+    "equations",
+    "formula",
+    "expression",
+    "rationale",
+    "explanation",
+    "steps",
+    "chain",
+    "type",
+    "lequations",
+}
+
+
+def _math_reading(question: Column, contexts: Sequence[Column], answer: Column) -> Reading:
+    source = " ".join(f"{{{column.path}}}" for column in [*contexts, question])
+    return Reading("math", "", source, f"{{{answer.path}}}", {"question": question.path, "answer": answer.path})
 
 
 # ---- texts ----
@@ -321,9 +353,9 @@ def _find_translation(columns: Sequence[Column], hints: Hints) -> Found:
     languages = find_languages(column.path for column in texts)
     if len(languages) > 1:
         return _order_languages(languages, hints)
-    pair = _known_pair(texts)
-    if pair is not None:
-        return Found(_translation(pair[0].path, pair[1].path, languages))
+    texts = [c for c in texts if not c.has_few_values]
+    if _known_pair(texts) is not None:
+        return _in_words_of("translate", "translate: ", _find_generation(texts, hints))
     prose = [c for c in texts if c.is_prose] or texts
     direction = _direction(prose, hints)
     if direction is not None:
@@ -339,6 +371,13 @@ def _find_translation(columns: Sequence[Column], hints: Hints) -> Found:
     return Found(
         _translation(first.path, second.path, languages), _translation(second.path, first.path, languages), doubt
     )
+
+
+def _in_words_of(task: str, prefix: str, found: Found) -> Found:
+    """The readings of generate under the name of another task."""
+    best, other = (None if one is None else replace(one, task=task, prefix=prefix) for one in (found.best, found.other))
+    assert best is not None
+    return Found(best, other, found.doubt)
 
 
 def _order_languages(languages: Mapping[str, str], hints: Hints) -> Found:
@@ -373,14 +412,27 @@ def _translation(source: str, target: str, languages: Mapping[str, str]) -> Read
 
 
 def _find_generation(columns: Sequence[Column], hints: Hints) -> Found:
-    usable = [column for column in columns if column.not_text is None and not column.is_flag]
-    by_plain = {column.name.plain: column for column in reversed(usable)}
+    usable = [
+        column for column in columns if column.not_text is None and not column.is_flag and not column.has_few_values
+    ]
+    named = [c for c in columns if c.not_text is None and c.name.plain in ("instruction", "input", "output")]
+    by_plain = {column.name.plain: column for column in reversed([*usable, *named])}
     target = next((by_plain[name] for name in ("output", "response", "answer", "completion") if name in by_plain), None)
     if "history" in by_plain and "reply" in by_plain:
-        return Found(_generation(["history"], by_plain["reply"].path, [by_plain["history"]]))
+        return Found(_generation(by_plain["reply"].path, [by_plain["history"]]))
+    chosen = next((c for c in usable if c.path.split(".")[0] == "chosen"), None)
+    if chosen is not None:
+        asked = [
+            c
+            for c in usable
+            if c.path.split(".")[0] in ("prompt", "conversations", "messages", "instruction", "question")
+        ]
+        if not asked:
+            raise _Missing("source")  # the whole dialogue is in one text
+        return Found(_generation(chosen.path, asked))
     if "instruction" in by_plain and target is not None:
         parts = [by_plain["instruction"], *(by_plain[n] for n in ("input", "context") if n in by_plain)]
-        return Found(_generation(["instruction"], target.path, parts))
+        return Found(_generation(target.path, parts))
     pair = _known_pair(usable)
     if pair is not None:
         source, target = pair
@@ -389,32 +441,30 @@ def _find_generation(columns: Sequence[Column], hints: Hints) -> Found:
         same = [c for c in rest if c.name.plain == target.name.plain]  # ref, ref1, ref2: several references
         open_prose = [c for c in rest if c not in same]
         more = {"references": [f"{{{c.path}}}" for c in [target, *same]]} if same else {}
-        reading = _generation([], target.path, [source], more)
+        reading = _generation(target.path, [source], more)
         if open_prose:
-            with_it = _generation([], target.path, [source, *open_prose], more)
+            with_it = _generation(target.path, [source, *open_prose], more)
             names = " and ".join(column.path for column in open_prose)
             return Found(reading, with_it, f"{names} could be part of the source, or not")
         return Found(reading)
     prose = [c for c in usable if c.is_prose] or usable
     direction = _direction(prose, hints)
     if direction is not None:
-        return Found(_generation([], direction[1].path, [direction[0]]))
+        return Found(_generation(direction[1].path, [direction[0]]))
     if len(prose) < 2:
         raise _Missing("source", "target")
     targets = [c for c in prose if max(score_role(c.name, "target"), score_role(c.name, "answer")) >= 0.6]
     if len(targets) == 1 and len(prose) == 2:
         source = next(c for c in prose if c is not targets[0])
-        return Found(_generation([], targets[0].path, [source]))
-    best, other = _generation([], prose[-1].path, prose[:-1]), _generation([], prose[0].path, prose[1:])
+        return Found(_generation(targets[0].path, [source]))
+    best, other = _generation(prose[-1].path, prose[:-1]), _generation(prose[0].path, prose[1:])
     if len(targets) == 1:
-        best = _generation([], targets[0].path, [c for c in prose if c is not targets[0]])
-        other = _generation([], targets[0].path, [max((c for c in prose if c is not targets[0]), key=_length)])
+        best = _generation(targets[0].path, [c for c in prose if c is not targets[0]])
+        other = _generation(targets[0].path, [max((c for c in prose if c is not targets[0]), key=_length)])
     return Found(best, other, "nothing says which of the columns is to be generated from which")
 
 
-def _generation(
-    required: Collection[str], target: str, parts: Sequence[Column], more: Mapping[str, Any] | None = None
-) -> Reading:
+def _generation(target: str, parts: Sequence[Column], more: Mapping[str, Any] | None = None) -> Reading:
     """Parts after the first may be empty in some rows."""
     first, *rest = parts
     source = f"{{{first.path}}}" + "".join(f"[[ {{{column.path}}}]]" for column in rest)
@@ -439,6 +489,10 @@ def _known_pair(columns: Sequence[Column]) -> tuple[Column, Column] | None:
 
 def _find_classes(columns: Sequence[Column], hints: Hints, task: str = "classify") -> Found:
     candidates = _label_candidates(columns)
+    if task == "classify" and _flags(columns):
+        return _find_label_sets(columns, hints)
+    if task == "classify" and any(not c.has_fractions for c in candidates):
+        candidates.sort(key=lambda column: column.has_fractions)
     if task == "regression":
         candidates = [c for c in candidates if c.is_number] + [
             c for c in columns if c.is_number and c.not_text is None and c not in candidates and not c.has_few_values
@@ -451,6 +505,7 @@ def _find_classes(columns: Sequence[Column], hints: Hints, task: str = "classify
     best = _class_reading(task, texts, label)
     rival = next((c for c in candidates[1:] if _label_score(label) - _label_score(c) < _CLEAR), None)
     if rival is not None and _label_score(rival) > 0:
+        best = _class_reading(task, [*_aspects([rival], texts), *texts], label)
         other = _class_reading(task, [c for c in texts if c is not rival], rival)
         return Found(best, other, f"both {label.path} and {rival.path} could be the label")
     if doubt:
@@ -458,6 +513,15 @@ def _find_classes(columns: Sequence[Column], hints: Hints, task: str = "classify
         all_texts = [c for c in columns if c in texts or c in doubt]
         return Found(best, _class_reading(task, all_texts, label), f"{names} could be part of the text, or not")
     return Found(best)
+
+
+def _aspects(columns: Sequence[Column], texts: Sequence[Column]) -> list[Column]:
+    """What a text is judged about belongs to the source: the target of a stance, the aspect of a review."""
+    return [
+        c
+        for c in columns
+        if c.name.words & {"target", "aspect", "term", "entity"} and c not in texts and not c.is_number
+    ]
 
 
 def _find_scores(columns: Sequence[Column], hints: Hints) -> Found:
@@ -530,7 +594,7 @@ def _find_texts(columns: Sequence[Column], labels: Sequence[Column]) -> tuple[li
         return ([] if chosen is None else [chosen]), []
     if len(prose) == 1:
         return prose, []
-    named = [c for c in prose if _is_text_name(c) or _has_partner(c, prose)]
+    named = [c for c in prose if (_is_text_name(c) or _has_partner(c, prose)) and c.filled_share > 0.5]
     if not named:
         ranked = sorted(prose, key=_length, reverse=True)
         return (prose, []) if len(prose) == 2 else ([ranked[0]], [c for c in prose if c is not ranked[0]])
@@ -581,47 +645,19 @@ def _label_score(column: Column) -> float:
     if unusable or column.filled_share < 0.2:
         return 0.0
     name = score_role(column.name, "label")
-    if name and not column.name.words & _STRONG_LABELS:
-        name *= 0.7
     if column.is_prose and not column.is_list and not column.has_few_values:
         return 0.0
     content = 0.5 if column.has_few_values else 0.3 if column.is_list or (column.is_number and name) else 0.0
     if column.name.words & _NOT_LABELS or column.not_text == "metadata":
         content -= 0.3
-    if not content and name < 0.6:
+    if content <= 0 and name < 0.8:
         return 0.0
     return name + content - (0.4 if column.filled_share < 0.5 else 0.0)
 
 
-_STRONG_LABELS = {
-    "label",
-    "labels",
-    "class",
-    "category",
-    "sentiment",
-    "intent",
-    "emotion",
-    "polarity",
-    "intents",
-    "stance",
-    "target",
-    "gold",
-}
 _NOT_LABELS = {
-    "id",
-    "confidence",
-    "count",
-    "num",
-    "number",
-    "length",
-    "year",
-    "lang",
-    "language",
-    "source",
-    "annotator",
-    "worker",
-    "votes",
-    "cost",
+    *("id", "confidence", "count", "num", "number", "length", "year", "lang", "language", "source", "annotator"),
+    *("worker", "votes", "cost", "agreement"),
 }
 
 
@@ -629,8 +665,10 @@ def _flags(columns: Sequence[Column]) -> list[Column]:
     """Columns of 0 and 1 that are labels together, such as toxic, obscene, threat."""
     flags = [c for c in columns if c.is_flag and c.not_text in (None, "the same in every row") and c.filled_share > 0.5]
     flags = [c for c in flags if not c.name.words & _NOT_LABELS]
-    strong = [c for c in columns if c.name.plain in _STRONG_LABELS and c.has_few_values]
-    return flags if len(flags) >= _FEWEST_FLAGS and not [c for c in strong if c not in flags] else []
+    strong = [c for c in columns if score_role(c.name, "label") >= 0.8 and c.has_few_values and c not in flags]
+    inside = {c.path.rpartition(".")[0] for c in flags}  # {"cats": {"A": 0, "B": 1}} is one set of labels
+    fewest = 2 if len(inside) == 1 and "" not in inside else _FEWEST_FLAGS
+    return flags if len(flags) >= fewest and not strong else []
 
 
 # ---- common ----
@@ -680,7 +718,7 @@ def _length(column: Column) -> float:
 
 
 def _cannot_guess(task: str, missing: list[str], columns: Sequence[Column], data: str) -> RecipeError:
-    names = ", ".join(column.path for column in columns)
+    names = ", ".join(f"{c.path} ({c.not_text})" if c.not_text else c.path for c in columns)
     source, target = ("question: {col} context: {col2}", "{col3}") if task == "qa" else ("{col}", "{col2}")
     return RecipeError(
         complain(

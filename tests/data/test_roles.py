@@ -227,7 +227,7 @@ def test_columns_say_the_task(columns: dict[str, Any], tasks: list[str]) -> None
         (
             "qa",
             {"a": "x#", "b": "y#"},
-            r"has the columns a, b\. The task qa needs question.*task\.source='question: {col} context",
+            r"has the columns a \(ids\), b \(ids\)\. The task qa needs question.*task\.source='question: {col} context",
         ),
         ("summarize", {"a": LONG}, "summarize needs summary"),
         ("translate", {"a": "x#y"}, r"translate needs source and target.*task\.source='{col}' task\.target='{col2}'"),
