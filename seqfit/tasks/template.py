@@ -67,13 +67,20 @@ def render_list(template: str, row: Row) -> list[str]:
 
     '{answers.text}' with ["Ada", "Lovelace"] gives two texts, with [] none; '{name}' with "" gives [""].
     """
+    items = render_items(template, row)
+    if items is None:
+        return [render_template(template, row)]
+    return [text for text in items if text.strip()]
+
+
+def render_items(template: str, row: Row) -> list[str] | None:
+    """The items of a list, empty ones included, where the template is exactly one column holding one, else None."""
     parts = _parse(template)
     if len(parts) == 1 and isinstance(parts[0], _Column):
         value = _value(parts[0].path, row, template)
         if isinstance(value, (list, tuple)):
-            texts = [_text(item, parts[0].path) for item in value]
-            return [text for text in texts if text.strip()]
-    return [render_template(template, row)]
+            return [_text(item, parts[0].path) for item in value]
+    return None
 
 
 def has_columns(template: str, row: Row) -> bool:
