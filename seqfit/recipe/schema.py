@@ -126,8 +126,8 @@ class TaskRecipe(Part):
     )
     annotations: Literal["majority", "mean"] | None = Field(
         None,
-        description="The target is a list with one entry per annotator: majority takes the most frequent one (classify, "
-        "multiple-choice; of a tie the one that stands first in the list), mean the average (regression).",
+        description="The target is a list with one entry per annotator: majority takes the most frequent one "
+        "(classify, multiple-choice; of a tie the one that stands first in the list), mean the average (regression).",
     )
     choices: str | list[str] | None = Field(
         None,

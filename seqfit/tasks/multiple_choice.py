@@ -45,7 +45,7 @@ class MultipleChoiceTask(Task):
                 ),
                 cause="too few choices" if len(choices) < 2 else "too many choices",
             )
-        return f"{super().render_source(row, row_id)} choices: {' '.join(map(_show, LETTERS, choices))}"
+        return f"{super().render_source(row, row_id)} {show_choices(choices)}"
 
     def choices_of(self, row: Row) -> list[str]:
         """Those that are not empty."""
@@ -141,6 +141,11 @@ class MultipleChoiceTask(Task):
             ),
             cause="target may mean two choices",
         )
+
+
+def show_choices(choices: Sequence[str]) -> str:
+    """'choices: (a) dog (b) crow'."""
+    return f"choices: {' '.join(map(_show, LETTERS, choices))}"
 
 
 def _show(letter: str, choice: str) -> str:

@@ -61,6 +61,10 @@ class Task:
         """The answers that the row lets one choose from."""
         return ()
 
+    def text_of_missing(self) -> str | None:
+        """The target of a row that has none, None where such rows are left out."""
+        return None if self.recipe.missing_target is None else self._target({}, "?")
+
     def render_source(self, row: Row, row_id: str = "?") -> str:
         """The source text alone, for rows without a target."""
         text = render_template(choose_template(self.recipe.source, row), row)
