@@ -27,8 +27,8 @@ from seqfit.recipe.mistakes import Mistake
 from seqfit.recipe.schema import DEFAULT_ALLOW, Recipe, TaskRecipe, TrainRecipe
 from seqfit.strategy.load import find_strategy_mistakes
 from seqfit.strategy.schema import LOSSY
+from seqfit.tasks.registry import default_metrics_of
 from seqfit.tasks.rules import find_task_mistakes, find_template_mistakes
-from seqfit.tasks.task import default_metrics_of
 
 
 def load_checked_recipe(where: Recipe | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:

@@ -134,13 +134,13 @@ def small_model(
 
 
 class TokenSplit:
-    """A tokenized split in memory: rows of token ids (or a class label each)."""
+    """A tokenized split in memory: rows of token ids, or a head's label each."""
 
     def __init__(
         self,
         sources: list[list[int]],
         targets: list[list[int]] | None = None,
-        labels: list[int] | None = None,
+        labels: list[Any] | None = None,
         source_index: list[int] | None = None,
         weights: list[float] | None = None,
     ) -> None:
@@ -155,7 +155,7 @@ class TokenSplit:
     def token_ids(self, row: int) -> tuple[Any, Any]:
         return self._sources[row], self._targets[row]
 
-    def label(self, row: int) -> int:
+    def label(self, row: int) -> Any:
         assert self._labels is not None
         return self._labels[row]
 
@@ -224,6 +224,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -
 
     from seqfit.model.build import load_model, quiet
     from seqfit.recipe.schema import ModelRecipe
+    from seqfit.tasks import ClassifierHead
 
     @cache
     def build(name: str) -> Path:
@@ -232,7 +233,9 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -
         (folder / "config.json").write_text(json.dumps(TINY_CONFIGS[name]))
         kind = "classifier" if name == "bert" else "text-to-text"
         torch.manual_seed(7)
-        model = load_model(ModelRecipe(path=str(folder), kind=kind, weights="random"), ["yes", "no", "maybe"])
+        model = load_model(
+            ModelRecipe(path=str(folder), kind=kind, weights="random"), ClassifierHead(("yes", "no", "maybe"))
+        )
         with quiet():
             (model.base_model if name == "bert" else model).save_pretrained(folder)
         return folder

@@ -43,7 +43,8 @@ def test_an_unknown_field_does_not_hide_what_its_part_gets_wrong() -> None:
     assert refused_fields(GOOD | {"train": train}) == ["train.stps", "train"]
     assert refused_fields(GOOD | {"model": {"name": "m", "kind": "classifier"}, "sede": 1}) == [
         "sede",
-        "model.kind is classifier but task.name is qa; only classify has a head of its own.",
+        "model.kind is classifier but task.name is qa; only classify, regression, multilabel have a head of their own. "
+        "Set model.kind=text-to-text, with a model that generates text, such as model.name=google/flan-t5-small.",
     ]
 
 

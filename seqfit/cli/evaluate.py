@@ -40,6 +40,8 @@ def _print_scores(results: dict[str, dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from seqfit.metrics import format_score
+
     after = results["after"]
     table = Table(title=f"{after['split']}: {after['rows']} rows, checkpoint of step {after['step']}", min_width=40)
     table.add_column("score")
@@ -51,7 +53,7 @@ def _print_scores(results: dict[str, dict[str, Any]]) -> None:
     for title, metrics in parts.items():
         for name in metrics["after"]:
             values = [metrics[column].get(name) for column in results]
-            table.add_row(f"{title}{name}", *("-" if value is None else f"{value:.2f}" for value in values))
+            table.add_row(f"{title}{name}", *("-" if value is None else format_score(name, value) for value in values))
     Console().print(table)
     for reason in dict.fromkeys(after["absent"].values()):
         names = [name for name, why in after["absent"].items() if why == reason]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from seqfit.metrics.registry import higher_is_better, metric_of_score
+from seqfit.metrics.registry import format_score, higher_is_better, metric_of_score
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 
 STEP_SECONDS = "step_seconds"
@@ -31,6 +31,8 @@ Pairing = Literal[
     "trials",  # one value a trial
     "seeds",  # one value a seed: the repeats of a seed are the same training
 ]
+_ROW_MEANS = ("accuracy", "subset_accuracy", "exact_match", "numeric", "rouge")
+_LOOKED_AT_FIRST = ("accuracy", "micro_f1", "pearson", "f1", "em", "numeric_em", "bleu", "chrf")
 _TIME_FLOOR = 0.025
 _BYTES_FLOOR = 0.01
 
@@ -70,7 +72,7 @@ _timed = partial(Quantity, floor=_TIME_FLOOR)
 _seconds = partial(_timed, unit="s", format=format_seconds, higher_is_better=False)
 _bytes = partial(Quantity, unit="B", format=format_bytes, higher_is_better=False, floor=_BYTES_FLOOR)
 _loss = partial(Quantity, unit="", format="{:.4f}".format, higher_is_better=False, pairing="seeds")
-_score = partial(Quantity, unit="", format="{:.2f}".format, pairing="seeds")
+_score = partial(Quantity, unit="", pairing="seeds")
 _TABLE = (
     _seconds(STEP_SECONDS, "step", "median over the steps after warm-up", pairing="steps"),
     _seconds(
@@ -144,12 +146,14 @@ def find_quantity(name: str) -> Quantity:
     if name in QUANTITIES:
         return QUANTITIES[name]
     better = None if metric_of_score(name) is None else higher_is_better(name)
-    return _score(name, name.replace("_", " "), "score of the last evaluation", higher_is_better=better)
+    written = partial(format_score, name)
+    label = name.replace("_", " ")
+    return _score(name, label, "score of the last evaluation", format=written, higher_is_better=better)
 
 
 def is_row_mean(name: str) -> bool:
     """Whether a score is a mean over all rows of something from 0 to 100, so that their number bounds its error."""
-    return name in ("em", "f1") or metric_of_score(name) in ("accuracy", "numeric", "rouge")
+    return name in ("em", "f1") or metric_of_score(name) in _ROW_MEANS
 
 
 def in_order(names: Iterable[str]) -> list[str]:
@@ -172,5 +176,5 @@ def choose_memory(figures: Iterable[Collection[str]]) -> str | None:
 def choose_score(names: Iterable[str]) -> str | None:
     """The score to look at first: one of a metric, else the loss of the evaluation."""
     scores = [name for name in in_order(names) if metric_of_score(name) is not None]
-    preferred = [name for name in ("accuracy", "f1", "em", "numeric_em", "bleu", "chrf") if name in scores]
+    preferred = [name for name in _LOOKED_AT_FIRST if name in scores]
     return next(iter((*preferred, *scores)), EVALUATION_LOSS if EVALUATION_LOSS in set(names) else None)

@@ -99,7 +99,7 @@ class _Look:
         self._task: TaskRecipe = recipe.task
         self._tokenizer = tokenizer
         self._progress = progress
-        self._labels = list(recipe.task.label_values) if recipe.model.kind == "classifier" else None
+        self._has_head = recipe.model.kind == "classifier"
         self._encoder = Encoder(tokenizer)
         self._special = frozenset((*tokenizer.all_special_ids, *self._encoder.codes.values()))
 
@@ -113,7 +113,7 @@ class _Look:
             rows=len(split),
             rows_by_source=dict(zip(split.titles, per_source.tolist(), strict=True)),
             source=summarise_lengths(source, self._task.max_source_tokens, split.truncated_sources),
-            target=None if self._labels else summarise_lengths(target, self._task.max_target_tokens),
+            target=None if self._has_head else summarise_lengths(target, self._task.max_target_tokens),
             tokens=self._count_tokens(name, split),
             padding=tuple(self._measure_padding(source, target, batch)),
             batch_examples=batch,
@@ -143,7 +143,7 @@ class _Look:
     def _measure_padding(self, source: Lengths, target: Lengths, batch: int) -> list[PaddingWaste]:
         limits = (self._task.max_source_tokens, self._task.max_target_tokens)
         pad_to = (limits[0] or int(source.max()), limits[1] or int(target.max()))
-        shortened = np.minimum(source, pad_to[0]), np.minimum(target, 0 if self._labels else pad_to[1])
+        shortened = np.minimum(source, pad_to[0]), np.minimum(target, 0 if self._has_head else pad_to[1])
         return measure_padding(*shortened, batch, pad_to, self._recipe.seed)
 
     def _count_tokens(self, name: str, split: TokenizedSplit) -> TokenUse:
@@ -168,7 +168,7 @@ class _Look:
         waiting: list[tuple[str, str]] = []
         for row in self._rows(f"{name}: round trip", _sample(len(split), _ROUND_TRIP_ROWS, self._recipe.seed)):
             example = split.text(row)
-            waiting.append((example.source, "" if self._labels else example.target))
+            waiting.append((example.source, "" if self._has_head else example.target))
             if len(waiting) == _CHUNK:
                 count.add(waiting)
                 waiting.clear()
@@ -179,9 +179,10 @@ class _Look:
     def _view(self, split: TokenizedSplit, row: int) -> ExampleView:
         example = split.text(row)
         source, target = (ids.tolist() for ids in split.token_ids(row))
-        if self._labels:
+        if self._has_head:
             label = split.label(row)
-            target_tokens = TokenView((Token(self._labels[label], label, special=False),), 0, ())
+            number = label if isinstance(label, int) else 0
+            target_tokens = TokenView((Token(example.target, number, special=False),), 0, ())
         else:
             tail = self._encoder.target_tail(split.target_language(row))
             target_tokens = self._view_tokens(cut(target, self._task.max_target_tokens, tail))

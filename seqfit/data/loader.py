@@ -35,6 +35,7 @@ from seqfit.data.micro_batch import (
     pack_sequences,
 )
 from seqfit.strategy.cost import TOKENS, CostModel
+from seqfit.tasks import Label
 
 
 class Split(Protocol):
@@ -49,7 +50,7 @@ class Split(Protocol):
     @property
     def weights(self) -> list[float]: ...
     def token_ids(self, row: int) -> tuple[TokenIds, TokenIds]: ...
-    def label(self, row: int) -> int: ...
+    def label(self, row: int) -> Label: ...
     def target_language(self, row: int) -> str | None: ...
 
 

@@ -20,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from seqfit.tasks import Label
+
 IGNORED = -100  # torch's cross-entropy leaves these labels out
 TokenIds = npt.NDArray[np.integer]
 
@@ -31,7 +33,7 @@ class MicroBatch:
     source_ids: torch.Tensor  # [B, S], packed [1, N]
     source_mask: torch.Tensor | None  # [B, S]; None where nothing is padded
     decoder_ids: torch.Tensor | None  # [B, T], packed [1, M]; None for a classifier
-    labels: torch.Tensor  # [B, T], packed [1, M], or [B] for a classifier
+    labels: torch.Tensor  # [B, T], packed [1, M]; of a classifier [B], or [B, C] where any of C labels may apply
     examples: int
     source_tokens: int  # real ones
     target_tokens: int
@@ -89,7 +91,7 @@ def collate_sequences(
     )
 
 
-def collate_labels(sources: Sequence[TokenIds], labels: Sequence[int], padding: Padding, length: int) -> MicroBatch:
+def collate_labels(sources: Sequence[TokenIds], labels: Sequence[Label], padding: Padding, length: int) -> MicroBatch:
     """Classifier: sources padded to a length, one label each."""
     source_ids = _fill(sources, length, padding.pad_id)
     source_tokens = sum(map(len, sources))
@@ -97,7 +99,7 @@ def collate_labels(sources: Sequence[TokenIds], labels: Sequence[int], padding: 
         source_ids=torch.from_numpy(source_ids),
         source_mask=torch.from_numpy(_mask(sources, length)),
         decoder_ids=None,
-        labels=torch.tensor(labels, dtype=torch.long),
+        labels=stack_labels(labels),
         examples=len(sources),
         source_tokens=source_tokens,
         target_tokens=0,
@@ -127,19 +129,24 @@ def pack_sequences(sources: Sequence[TokenIds], targets: Sequence[TokenIds], pad
     )
 
 
-def pack_labels(sources: Sequence[TokenIds], labels: Sequence[int]) -> MicroBatch:
+def pack_labels(sources: Sequence[TokenIds], labels: Sequence[Label]) -> MicroBatch:
     """Classifier: all sources in one row, one label each."""
     return MicroBatch(
         source_ids=_row(np.concatenate(sources)),
         source_mask=None,
         decoder_ids=None,
-        labels=torch.tensor(labels, dtype=torch.long),
+        labels=stack_labels(labels),
         examples=len(sources),
         source_tokens=sum(map(len, sources)),
         target_tokens=0,
         padded_tokens=0,
         source_lengths=tuple(map(len, sources)),
     )
+
+
+def stack_labels(labels: Sequence[Label]) -> torch.Tensor:
+    """As a head's loss takes them: classes [B] of int64, scores [B] or labels that apply [B, C] of fp32."""
+    return torch.tensor(labels, dtype=torch.int64 if isinstance(labels[0], int) else torch.float32)
 
 
 def _starts(targets: Sequence[TokenIds], padding: Padding) -> list[int]:

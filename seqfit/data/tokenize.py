@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqfit.data.cache import drop_entry, file_digest, find_entry, new_entry
 from seqfit.data.encode import Encoder, cut, smaller_limit
+from seqfit.data.label_events import explain_targets
 from seqfit.data.languages import check_recipe_languages, check_row_language, explain_missing_prefix
 from seqfit.data.row_index import Progress
 from seqfit.data.rows import Row
@@ -33,7 +34,7 @@ from seqfit.data.splits import Selection, SourceSplits, find_splits
 from seqfit.data.tokenized import ROWS_FILE, PartFacts, PreparedData, TokenizedSplit, find_damage
 from seqfit.errors import DataError, SeqfitError, complain
 from seqfit.recipe.schema import Recipe
-from seqfit.tasks import ClassifyTask, Example, Task, build_task
+from seqfit.tasks import Example, Label, Task, build_task
 from seqfit.units import format_share
 
 if TYPE_CHECKING:
@@ -74,13 +75,16 @@ def prepare_data(
             told += [f"{prefix}{event}" for event in PartFacts.read(folder).events]
     if "train" in parts and not parts["train"]:
         raise _no_train(recipe)
+    opened = {split: _open_split(recipe, found) for split, found in parts.items() if found}
     told += preparation.events
+    if "train" in opened:
+        told += explain_targets(preparation.task, opened["train"])
     for event in told:
         if events is not None:
             events("data", event)
     keys = json.dumps({split: [key for _, _, key in found] for split, found in parts.items()}, sort_keys=True)
     return PreparedData(
-        splits={split: _open_split(recipe, found) for split, found in parts.items() if found},
+        splits=opened,
         events=told,
         fingerprint=hashlib.sha256(keys.encode()).hexdigest(),
     )
@@ -107,10 +111,10 @@ def _no_train(recipe: Recipe) -> DataError:
 
 @dataclass(frozen=True)
 class _Rendered:
-    """A row as text, its class and its languages."""
+    """A row as text, what a head learns of it, and its languages."""
 
     example: Example
-    label: int
+    label: Label
     languages: tuple[str | None, str | None]  # codes of the source and the target
 
 
@@ -173,7 +177,7 @@ class _Preparation:
         facts = PartFacts()
         columns: set[str] = set()
         rendered = self._render(selection, title, columns)
-        schema = _schema()
+        schema = _schema(self.task.label_type)
         with pa.OSFile(str(folder / ROWS_FILE), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             while batch := list(itertools.islice(rendered, _BATCH_ROWS)):
                 sources, targets = self._encode(batch)
@@ -240,7 +244,7 @@ class _Preparation:
         for field, code in zip(("source_language", "target_language"), languages, strict=True):
             if code is not None:
                 check_row_language(code, field, self._tokenizer_name, self._encoder.codes)
-        return _Rendered(example, self.task.label_of(row) if isinstance(self.task, ClassifyTask) else -1, languages)
+        return _Rendered(example, self.task.label_of(row, row_id), languages)
 
     def _count(self, facts: PartFacts, sources: list[list[int]], targets: list[list[int]]) -> PartFacts:
         source_lengths, target_lengths = list(map(len, sources)), list(map(len, targets))
@@ -271,9 +275,10 @@ def _longer(lengths: list[int], limit: int | None) -> int:
     return 0 if limit is None else sum(length > limit for length in lengths)
 
 
-def _schema() -> Any:
+def _schema(label_type: str) -> Any:
     import pyarrow as pa
 
+    label_types = {"int32": pa.int32(), "double": pa.float64(), "list<bool>": pa.list_(pa.bool_())}
     ids, texts = pa.list_(pa.int32()), pa.list_(pa.string())
     return pa.schema(
         {
@@ -284,7 +289,8 @@ def _schema() -> Any:
             "target": pa.string(),
             "references": texts,
             "group": pa.string(),
-            "label": pa.int32(),
+            "choices": texts,
+            "label": label_types[label_type],
             "target_language": pa.string(),
         }
     )
@@ -299,6 +305,7 @@ def _columns(batch: list[_Rendered], sources: list[list[int]], targets: list[lis
         "target": [row.example.target for row in batch],
         "references": [row.example.references for row in batch],
         "group": [row.example.group for row in batch],
+        "choices": [row.example.choices for row in batch],
         "label": [row.label for row in batch],
         "target_language": [row.languages[1] for row in batch],
     }

@@ -10,6 +10,7 @@ through all sources, and `PreparedData`, the splits together.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from seqfit.data.cache import file_digest
 from seqfit.errors import DataError, complain
-from seqfit.tasks.example import Example
+from seqfit.tasks import Example, Label
 
 Ids = NDArray[np.int32]
 ROWS_FILE = "rows.arrow"
@@ -126,10 +127,11 @@ class TokenizedSplit:
             counts += np.bincount(ids[offsets[0] : offsets[-1]], minlength=vocabulary)
         return counts
 
-    def label(self, row: int) -> int:
-        """The class, -1 where the task has none."""
+    def label(self, row: int) -> Label:
+        """What a head learns: a class, a score, or which labels apply; -1 where the task has none."""
         batch, at = self._locate(row)
-        return int(self._batches[batch].column("label")[at].as_py())
+        label: Label = self._batches[batch].column("label")[at].as_py()
+        return label
 
     def target_language(self, row: int) -> str | None:
         """The code of the language that the row's target is in; None where the model has no codes."""
@@ -140,9 +142,28 @@ class TokenizedSplit:
     def text(self, row: int) -> Example:
         """The row as the task rendered it."""
         batch, at = self._locate(row)
-        columns = ("id", "source", "target", "references", "group")
+        columns = ("id", "source", "target", "references", "group", "choices")
         values = {name: self._batches[batch].column(name)[at].as_py() for name in columns}
-        return Example(**values | {"references": tuple(values["references"])})
+        return Example(**values | {name: tuple(values[name]) for name in ("references", "choices")})
+
+    def scores(self) -> NDArray[np.float64]:
+        """Every row's label, where it is a number."""
+        return np.concatenate([batch.column("label").to_numpy() for batch in self._batches], dtype=np.float64)
+
+    def count_target(self, text: str) -> int:
+        """Rows with this target."""
+        import pyarrow.compute as pc
+
+        return sum(int(pc.sum(pc.equal(batch.column("target"), text)).as_py() or 0) for batch in self._batches)
+
+    def count_targets(self) -> Counter[str]:
+        """How often each target text occurs."""
+        counts: Counter[str] = Counter()
+        for batch in self._batches:
+            counts.update(
+                {entry["values"]: entry["counts"] for entry in batch.column("target").value_counts().to_pylist()}
+            )
+        return counts
 
     def _locate(self, row: int) -> tuple[int, int]:
         if not 0 <= row < len(self):

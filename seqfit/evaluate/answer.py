@@ -17,7 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 from seqfit.data.batching import Lengths, MicroBatchRule, Rows, cut_micro_batches
 from seqfit.data.loader import Split, collate_rows
 from seqfit.data.micro_batch import IGNORED, MicroBatch, Padding, TokenIds
+from seqfit.evaluate.threshold import DEFAULT_THRESHOLD, Threshold, find_threshold
 from seqfit.model.decode import (
     build_generation_config,
     encode,
@@ -39,8 +40,11 @@ from seqfit.model.decode import (
 from seqfit.model.families import Start, find_start_id, starts_with_last_label
 from seqfit.model.greedy import GreedyRule, Sources, decode_greedily, explain_why_not, join_sources
 from seqfit.model.head import find_head
-from seqfit.model.loss import class_logits, token_loss_sum
+from seqfit.model.loss import blank_label, class_logits, head_loss_sum, token_loss_sum
+from seqfit.recipe.schema import LABEL_JOINT
 from seqfit.step.precision import Precision
+from seqfit.tasks import ClassifierHead, Label
+from seqfit.tasks.number import write_score
 
 Progress = Callable[[int, int], None]
 
@@ -48,6 +52,7 @@ Progress = Callable[[int, int], None]
 # of 1,024, 2,048 and 4,096 tokens; decoding 0.86, 0.73 and 0.71 of the encoder's time with 32, 64 and 128 rows at once.
 CPU_PIECE_TOKENS = 2048
 DECODED_ROWS = 128
+_SCORE_DIGITS = 6  # significant ones: fewer would make scores equal, and more are rounding
 DECODED_CACHE_BYTES = 2**30  # of rows that wait; a single piece may have more
 
 
@@ -58,6 +63,7 @@ class Answers:
     texts: list[str]
     loss_sum: float
     terms: int  # what was summed up
+    probabilities: list[list[float]] | None = None  # multilabel: of each label, in the order of the rows
 
     @property
     def loss(self) -> float | None:
@@ -75,7 +81,8 @@ class Answerer:
     beams: int
     max_new_tokens: int
     batch_tokens: int
-    labels: list[str] | None = None  # classifier: the label words by index
+    head: ClassifierHead | None = None  # classifier: what its outputs mean
+    threshold: float = DEFAULT_THRESHOLD  # multilabel: labels from this probability on are given
     decoded_rows: int = DECODED_ROWS  # so many are decoded at once, at least
     start_of: Callable[[str], Start] | None = None  # rows have languages: code -> how their answers start
     force_lengths: bool = False  # answers as long as their targets, which makes two ways of decoding comparable
@@ -133,14 +140,16 @@ def answer_split(answerer: Answerer, split: Split, rows: Rows, progress: Progres
         desk.finish()
     if progress is not None:
         progress(total, total)
-    return Answers([desk.texts[row] for row in rows.tolist()], desk.loss_sum(), terms)
+    probabilities = [desk.probabilities[row] for row in rows.tolist()] if desk.probabilities else None
+    return Answers([desk.texts[row] for row in rows.tolist()], desk.loss_sum(), terms, probabilities)
 
 
 def answer_sources(
     answerer: Answerer, sources: Sequence[TokenIds], languages: Sequence[str | None] | None = None
 ) -> list[str]:
     """Answers to tokenized sources, in their order; `languages` are the codes of the answers' languages."""
-    split = _Unanswered(sources, languages or [None] * len(sources))
+    blank = blank_label(answerer.model.config)
+    split = _Unanswered(sources, languages or [None] * len(sources), blank)
     return answer_split(answerer, split, np.arange(len(sources))).texts
 
 
@@ -167,7 +176,8 @@ def evaluating(model: PreTrainedModel) -> Iterator[None]:
 class _Unanswered:
     """Sources alone in the form of a split: targets of no tokens, so that there is no loss either."""
 
-    def __init__(self, sources: Sequence[TokenIds], languages: Sequence[str | None]) -> None:
+    def __init__(self, sources: Sequence[TokenIds], languages: Sequence[str | None], blank: Label) -> None:
+        self._blank = blank
         self._sources = sources
         self._languages = languages
         self.weights = [1.0]
@@ -178,8 +188,8 @@ class _Unanswered:
     def token_ids(self, row: int) -> tuple[TokenIds, TokenIds]:
         return self._sources[row], np.array([], dtype=np.int64)
 
-    def label(self, _row: int) -> int:
-        return 0
+    def label(self, _row: int) -> Label:
+        return self._blank
 
     def target_language(self, row: int) -> str | None:
         return self._languages[row]
@@ -214,6 +224,7 @@ class _Desk(ABC):
         self._model = answerer.model
         self._losses: list[torch.Tensor] = []
         self.texts: dict[int, str] = {}
+        self.probabilities: dict[int, list[float]] = {}  # multilabel
 
     @abstractmethod
     def take(self, piece: _Piece) -> None:
@@ -240,18 +251,27 @@ class _PromptDesk(_Desk):
 
 
 class _LabelDesk(_PromptDesk):
-    """A classifier: the answer is a label's word."""
+    """A classifier: the answer is a label's word, those of several labels, or a number."""
 
     def take(self, piece: _Piece) -> None:
         """One pass."""
-        labels = self._answerer.labels
+        head = self._answerer.head
         batch = piece.batch.to(self._answerer.precision.device)
-        assert labels is not None
+        assert head is not None
         assert batch.source_mask is not None
         logits_BC = class_logits(self._model, batch.source_ids, batch.source_mask)
-        self._losses.append(F.cross_entropy(logits_BC, batch.labels, reduction="sum"))
-        words = [labels[index] for index in logits_BC.argmax(-1).tolist()]
-        self.texts.update(zip(piece.rows.tolist(), words, strict=True))
+        self._losses.append(head_loss_sum(self._model, logits_BC, batch.labels))
+        rows = piece.rows.tolist()
+        match head.problem_type:
+            case "regression":
+                texts = [write_score(value, _SCORE_DIGITS) for value in logits_BC[:, 0].tolist()]
+            case "multi_label_classification":
+                probabilities = logits_BC.sigmoid().tolist()
+                texts = write_labels(head, probabilities, self._answerer.threshold)
+                self.probabilities.update(zip(rows, probabilities, strict=True))
+            case _:
+                texts = [head.labels[index] for index in logits_BC.argmax(-1).tolist()]
+        self.texts.update(zip(rows, texts, strict=True))
 
 
 class _SearchDesk(_PromptDesk):
@@ -345,6 +365,28 @@ def _build_desk(answerer: Answerer) -> _Desk:
         return _GreedyDesk(answerer)
     assert not answerer.force_lengths  # a means of comparison, not a user's choice
     return _SearchDesk(answerer)
+
+
+def write_labels(head: ClassifierHead, probabilities: Sequence[Sequence[float]], threshold: float) -> list[str]:
+    """The words of the labels whose probability is above the threshold, joined, or the word for none of them."""
+    words = (
+        [label for label, value in zip(head.labels, row, strict=True) if value > threshold] for row in probabilities
+    )
+    return [LABEL_JOINT.join(found) or head.no_label for found in words]
+
+
+def adjust_threshold(
+    answerer: Answerer, split: Split, rows: Rows, answers: Answers
+) -> tuple[Answers, Threshold | None]:
+    """Answers with the labels above the threshold that is best on these very rows; others stay as they are."""
+    if answers.probabilities is None:
+        return answers, None
+    assert answerer.head is not None
+    applies = np.array([split.label(row) for row in rows.tolist()], dtype=np.bool_)
+    found = find_threshold(np.array(answers.probabilities), applies)
+    if found is None:
+        return answers, None
+    return replace(answers, texts=write_labels(answerer.head, answers.probabilities, found.value)), found
 
 
 def explain_fallback(answerer: Answerer) -> list[tuple[str, str]]:

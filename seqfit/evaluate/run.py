@@ -23,6 +23,7 @@ from seqfit.errors import DataError, ModelError, complain
 from seqfit.evaluate.answer import Answerer, answer_sources
 from seqfit.evaluate.score import SplitScores, choose_metrics, score_split
 from seqfit.evaluate.start import set_start
+from seqfit.evaluate.threshold import DEFAULT_THRESHOLD
 from seqfit.model.build import load_model, load_tokenizer, position_limit
 from seqfit.model.folder import Checkpoint, load_checkpoint, read_teaching
 from seqfit.recipe.load import load_recipe
@@ -35,7 +36,7 @@ from seqfit.step.precision import choose_device, choose_precision
 from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import Strategy
 from seqfit.system import quote
-from seqfit.tasks import Task, build_task
+from seqfit.tasks import Task, build_task, head_of
 
 
 def evaluate(
@@ -105,7 +106,8 @@ class Predictor:
             np.array(cut(ids, self._limit, tails[source])) for ids, (source, _) in zip(encoded, languages, strict=True)
         ]
         answers = answer_sources(self._answerer, sources, [target for _, target in languages])
-        return [self._task.extract(text) for text in answers]
+        choices = [self._task.choices_of(row) for row in asked]
+        return [self._task.extract(text, given) for text, given in zip(answers, choices, strict=True)]
 
     def _find_languages(self, row: Mapping[str, Any], number: int) -> tuple[str | None, str | None]:
         """The codes of a question's two languages, known to the tokenizer."""
@@ -128,7 +130,8 @@ def build_answerer(checkpoint: Checkpoint, strategy: Strategy, allow: list[str],
         beams=teaching.beams,
         max_new_tokens=teaching.max_new_tokens,
         batch_tokens=batch_tokens,
-        labels=list(teaching.task.label_values) or None,
+        head=head_of(teaching.task),
+        threshold=DEFAULT_THRESHOLD if teaching.threshold is None else teaching.threshold,
         start_of=start_of,
     )
 
@@ -167,7 +170,7 @@ def _find_checkpoint(path: Path) -> Path:
 def _start_of(run: Run, recipe: Recipe) -> Checkpoint:
     """The model before fine-tuning, with the teaching of the run's checkpoint: both answer under the same rules."""
     taught = read_teaching(run.checkpoint)
-    model = load_model(recipe.model, list(recipe.task.label_values) or None)
+    model = load_model(recipe.model, head_of(recipe.task))
     return Checkpoint(model, load_tokenizer(recipe.model), taught.at_start())
 
 

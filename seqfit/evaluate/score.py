@@ -88,7 +88,7 @@ def _prediction(task: Task, split: TokenizedSplit, row: int, generated: str) -> 
     prediction = {
         "id": example.id,
         "source": example.source,
-        "prediction": task.extract(generated),
+        "prediction": task.extract(generated, example.choices),
         "references": list(example.references),
     }
     if prediction["prediction"] != generated:
@@ -105,4 +105,5 @@ def _score(task: Task, metrics: Sequence[str], predictions: list[dict[str, Any]]
         [prediction["prediction"] for prediction in predictions],
         language=task.recipe.language or "en",
         labels=list(task.recipe.label_values) or None,
+        no_label=task.recipe.no_label,
     )

@@ -19,6 +19,7 @@ from seqfit.checks import load_checked_recipe
 from seqfit.errors import ModelError, complain
 from seqfit.hub import is_remote_code_trusted, use_hub
 from seqfit.recipe.schema import SPLITS, ModelRecipe, Recipe
+from seqfit.tasks import head_of
 from seqfit.units import format_bytes, format_count
 
 Progress = Callable[[str, int, int | None], None]
@@ -38,7 +39,7 @@ def prefetch(
     loaded = load_checked_recipe(recipe, overrides)
     from seqfit.model.build import load_outline, load_position_limit, load_tokenizer  # imports torch
 
-    load_outline(loaded.model, list(loaded.task.label_values))  # a model of the recipe's kind, before its weights come
+    load_outline(loaded.model, head_of(loaded.task))  # a model of the recipe's kind, before its weights come
     yield _fetch_model(loaded.model)
     if loaded.model.tokenizer is not None:
         where = loaded.model.tokenizer

@@ -1,9 +1,14 @@
-"""Accuracy and macro-F1 of label words, in per cent.
+"""Accuracy, micro-F1 and macro-F1 of label words, in per cent.
 
 Words are the same where they agree but for case and white space. A row with several references is right where the
-prediction is one of them; macro-F1 then takes that one for the row's label, and else the first.
+prediction is one of them; F1 then takes that one for the row's label, and else the first.
 
     references  cat cat dog    predictions  cat dog dog    accuracy 66.7, F1 of cat 66.7, of dog 66.7, macro-F1 66.7
+
+Where rows have any number of labels (`Pairs.no_label` is given), a text is the set of its parts between commas, and the
+word for no label is the empty set. F1 counts labels, and subset accuracy rows whose sets are the same:
+
+    references  "cat, dog" "none"    predictions  "dog" "none"    micro-F1 66.7, subset accuracy 50
 """
 
 from __future__ import annotations
@@ -13,11 +18,37 @@ from collections.abc import Sequence
 
 from seqfit.metrics.scores import Pairs, Scores, mean_percent
 
+Labels = frozenset[str]
+
 
 def score_accuracy(pairs: Pairs) -> Scores:
     """accuracy."""
     rows = zip(pairs.references, pairs.predictions, strict=True)
     return Scores({"accuracy": mean_percent([_folded(said) in map(_folded, wanted) for wanted, said in rows])})
+
+
+def score_exact_match(pairs: Pairs) -> Scores:
+    """exact_match: the text is a reference but for white space; case and punctuation count, as in code and grammar."""
+    rows = zip(pairs.references, pairs.predictions, strict=True)
+    return Scores(
+        {"exact_match": mean_percent([said.split() in [text.split() for text in wanted] for wanted, said in rows])}
+    )
+
+
+def score_subset_accuracy(pairs: Pairs) -> Scores:
+    """subset_accuracy: all labels of a row are right, and there are no others."""
+    wanted, predicted = _read_labels(pairs)
+    return Scores({"subset_accuracy": mean_percent([a == b for a, b in zip(wanted, predicted, strict=True)])})
+
+
+def score_micro_f1(pairs: Pairs) -> Scores:
+    """micro_f1, each label of each row weighing the same; a predicted word that is no label counts as wrong."""
+    wanted, predicted = _read_labels(pairs)
+    total = sum(map(len, wanted)) + sum(map(len, predicted))
+    if total == 0:
+        return Scores(absent={"micro_f1": "no row has a label, in references or predictions"})
+    hits = sum(len(a & b) for a, b in zip(wanted, predicted, strict=True))
+    return Scores({"micro_f1": 200 * hits / total})
 
 
 def score_macro_f1(pairs: Pairs) -> Scores:
@@ -26,10 +57,9 @@ def score_macro_f1(pairs: Pairs) -> Scores:
     A given label that is neither wanted nor predicted anywhere has no F1; it is left out, and the signature names it.
     One that is predicted but never wanted has F1 0 and counts.
     """
-    predicted = [_folded(text) for text in pairs.predictions]
-    wanted = [_label_of(texts, said) for texts, said in zip(pairs.references, predicted, strict=True)]
-    seen = {*wanted, *predicted}
-    labels = list(dict.fromkeys(map(_folded, pairs.labels or wanted)))
+    wanted, predicted = _read_labels(pairs)
+    seen = frozenset().union(*wanted, *predicted)
+    labels = list(dict.fromkeys(map(_folded, pairs.labels or [label for row in wanted for label in row])))
     scored = [label for label in labels if label in seen]
     left_out = [label for label in labels if label not in seen]
     if not scored:
@@ -38,15 +68,28 @@ def score_macro_f1(pairs: Pairs) -> Scores:
     return Scores({"macro_f1": mean_percent(_f1_of(scored, wanted, predicted))}, {"macro_f1": signature})
 
 
-def _f1_of(labels: Sequence[str], wanted: Sequence[str], predicted: Sequence[str]) -> list[float]:
-    hits = Counter(label for label, said in zip(wanted, predicted, strict=True) if label == said)
-    times_wanted, times_predicted = Counter(wanted), Counter(predicted)
+def _f1_of(labels: Sequence[str], wanted: Sequence[Labels], predicted: Sequence[Labels]) -> list[float]:
+    hits = Counter(label for row, said in zip(wanted, predicted, strict=True) for label in row & said)
+    times_wanted, times_predicted = (Counter(label for row in rows for label in row) for rows in (wanted, predicted))
     return [2 * hits[label] / (times_wanted[label] + times_predicted[label]) for label in labels]
 
 
-def _label_of(references: Sequence[str], predicted: str) -> str:
-    folded = [_folded(text) for text in references]
-    return predicted if predicted in folded else folded[0]
+def _read_labels(pairs: Pairs) -> tuple[list[Labels], list[Labels]]:
+    """Each row's labels: as wanted, and as predicted."""
+    predicted = [_labels_in(text, pairs.no_label) for text in pairs.predictions]
+    wanted = []
+    for references, said in zip(pairs.references, predicted, strict=True):
+        given = [_labels_in(text, pairs.no_label) for text in references]
+        wanted.append(said if said in given else given[0])
+    return wanted, predicted
+
+
+def _labels_in(text: str, no_label: str | None) -> Labels:
+    if no_label is None:
+        return frozenset([_folded(text)])
+    if _folded(text) == _folded(no_label):
+        return frozenset()
+    return frozenset(label for part in text.split(",") if (label := _folded(part)))
 
 
 def _folded(text: str) -> str:

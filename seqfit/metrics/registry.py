@@ -13,8 +13,14 @@ from dataclasses import dataclass
 from functools import reduce
 
 from seqfit.errors import DataError, RecipeError, complain, did_you_mean
-from seqfit.metrics import rouge, squad
-from seqfit.metrics.classification import score_accuracy, score_macro_f1
+from seqfit.metrics import regression, rouge, squad
+from seqfit.metrics.classification import (
+    score_accuracy,
+    score_exact_match,
+    score_macro_f1,
+    score_micro_f1,
+    score_subset_accuracy,
+)
 from seqfit.metrics.numeric import score_numeric
 from seqfit.metrics.scores import Pairs, Scores
 from seqfit.metrics.translation import score_bleu, score_chrf
@@ -33,10 +39,15 @@ _METRICS = {
     "chrf": _Metric(score_chrf, ("chrf",)),
     "accuracy": _Metric(score_accuracy, ("accuracy",)),
     "macro_f1": _Metric(score_macro_f1, ("macro_f1",)),
+    "micro_f1": _Metric(score_micro_f1, ("micro_f1",)),
+    "subset_accuracy": _Metric(score_subset_accuracy, ("subset_accuracy",)),
+    "exact_match": _Metric(score_exact_match, ("exact_match",)),
     "numeric": _Metric(score_numeric, ("numeric_em",)),
+    "regression": _Metric(regression.score_regression, regression.SCORES),
 }
 _METRIC_OF_SCORE = {score_name: name for name, metric in _METRICS.items() for score_name in metric.scores}
-_LOWER_IS_BETTER = ("loss",)
+_LOWER_IS_BETTER = ("loss", "rmse", "mae", "unparsable")
+IN_OWN_UNIT = ("loss", "rmse", "mae")  # not in per cent
 
 
 def score(
@@ -46,14 +57,16 @@ def score(
     *,
     language: str = "en",
     labels: Sequence[str] | None = None,
+    no_label: str | None = None,
 ) -> Scores:
-    """All scores of these metrics. `labels` are the words that macro-F1 takes the mean over."""
+    """All scores of these metrics. `labels` are the words that macro-F1 takes the mean over; where a row may have
+    several, `no_label` is the text of one that has none."""
     chosen = {name: _metric(name) for name in metrics}
     if not predictions and not references:
         names = [score_name for metric in chosen.values() for score_name in metric.scores]
         return Scores(absent=dict.fromkeys(names, "there are no rows to score"))
     _check_rows(references, predictions)
-    pairs = Pairs(references, predictions, language, labels)
+    pairs = Pairs(references, predictions, language, labels, no_label)
     return reduce(Scores.joined, (metric.compute(pairs) for metric in chosen.values()), Scores())
 
 
@@ -73,12 +86,12 @@ def metric_of_score(score_name: str) -> str | None:
 
 
 def higher_is_better(score_name: str) -> bool:
-    """False for the loss, True for every score of a metric; any other name is a RecipeError."""
+    """False for the loss and errors, True for all other scores; any other name is a RecipeError."""
     if score_name in _LOWER_IS_BETTER:
         return False
     if score_name in _METRIC_OF_SCORE:
         return True
-    known = (*_METRIC_OF_SCORE, *_LOWER_IS_BETTER)
+    known = (*_METRIC_OF_SCORE, "loss")
     raise RecipeError(
         complain(
             f"'{score_name}' is not a score",
@@ -86,6 +99,11 @@ def higher_is_better(score_name: str) -> bool:
             f"Name one of them.{did_you_mean(score_name, known)}",
         )
     )
+
+
+def format_score(score_name: str, value: float) -> str:
+    """With two digits behind the point, or three of what has a unit of its own: accuracy 91.25, rmse 0.083."""
+    return f"{value:.3f}" if score_name in IN_OWN_UNIT else f"{value:.2f}"
 
 
 def _metric(name: str) -> _Metric:

@@ -3,7 +3,8 @@
     Pairs(references=(("Ada", "Ada L."), ("",)), predictions=("ada", "Bob"), language="en", labels=None)
     Scores(values={"em": 50.0, "f1": 50.0}, signatures={"squad": "..."}, absent={})
 
-All scores run from 0 to 100. A score that can't be computed is absent with its reason, never 0.
+All scores run from 0 to 100, but for correlations, which begin at -100, and errors, which are in the target's unit. A
+score that can't be computed is absent with its reason, never 0.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class Pairs:
     predictions: Sequence[str]
     language: str = "en"
     labels: Sequence[str] | None = None
+    no_label: str | None = None  # the text of a row without labels; None where each row has exactly one
 
 
 @dataclass(frozen=True, slots=True)

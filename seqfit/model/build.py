@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from seqfit.errors import ModelError, complain
 from seqfit.hub import is_path, is_remote_code_trusted, use_hub
 from seqfit.model.families import FAMILIES, REFUSED, is_tested
 from seqfit.recipe.schema import ModelRecipe
+from seqfit.tasks import ClassifierHead
 
 _DROPOUT_FIELDS = (
     "dropout_rate",
@@ -78,12 +79,12 @@ class Outline:
     auto: Any  # transformers' Auto class of the recipe's kind
 
 
-def load_model(model: ModelRecipe, labels: Sequence[str] | None = None) -> PreTrainedModel:
-    """The model in fp32 on the CPU, with a fresh head where it is a classifier of `labels`."""
-    return build_model(model, load_outline(model, labels))
+def load_model(model: ModelRecipe, head: ClassifierHead | None = None) -> PreTrainedModel:
+    """The model in fp32 on the CPU; of a classifier with this head, fresh unless the folder has it."""
+    return build_model(model, load_outline(model, head))
 
 
-def load_outline(model: ModelRecipe, labels: Sequence[str] | None = None) -> Outline:
+def load_outline(model: ModelRecipe, head: ClassifierHead | None = None) -> Outline:
     """The model's config as the recipe wants it, checked to be of the recipe's kind."""
     config, raw = _load_config(model)
     if model.kind == "text-to-text" and not config.is_encoder_decoder:
@@ -91,14 +92,14 @@ def load_outline(model: ModelRecipe, labels: Sequence[str] | None = None) -> Out
             complain(
                 f"'{model.location}' is a {config.model_type} model without a decoder",
                 "model.kind is text-to-text, which needs an encoder and a decoder",
-                "Set model.kind=classifier for a task with labels, or choose a T5-type model",
+                "Set model.kind=classifier for a task with labels or scores, or choose a T5-type model",
             )
         )
     if model.kind == "text-to-text":
         _check_type(model, config.model_type)
     _set_dropout(config, model.dropout)
-    if model.kind == "classifier":
-        _set_labels(config, labels or ())
+    if model.kind == "classifier" and head is not None:
+        _set_head(config, head)
     auto = AutoModelForSeq2SeqLM if model.kind == "text-to-text" else AutoModelForSequenceClassification
     return Outline(config, raw, auto)
 
@@ -111,6 +112,21 @@ def build_model(
         built = _build(outline.auto, model, outline.config, weights)
     _respect_untied_head(built, outline.raw, model)
     return built
+
+
+def set_head_bias(model: PreTrainedModel, mean: float) -> bool:
+    """Let a fresh head begin at the mean of the scores that it is to learn; whether that was done.
+
+    A head that was trained before keeps its bias, and some heads have none.
+    """
+    inside = set(model.base_model.modules())
+    linears = [part for part in model.modules() if isinstance(part, nn.Linear) and part not in inside]
+    last = linears[-1] if linears else None
+    if last is None or last.bias is None or last.out_features != 1 or last.bias.item() != 0:
+        return False
+    with torch.no_grad():
+        last.bias.fill_(mean)
+    return True
 
 
 def load_position_limit(model: ModelRecipe) -> int | None:
@@ -278,11 +294,11 @@ def _set_dropout(config: PreTrainedConfig, rate: float | None) -> None:
         _set_dropout(config.decoder, rate)
 
 
-def _set_labels(config: PreTrainedConfig, labels: Sequence[str]) -> None:
-    config.num_labels = len(labels)
-    config.id2label = dict(enumerate(labels))
-    config.label2id = {label: number for number, label in enumerate(labels)}
-    config.problem_type = "single_label_classification"
+def _set_head(config: PreTrainedConfig, head: ClassifierHead) -> None:
+    config.num_labels = len(head.labels)
+    config.id2label = dict(enumerate(head.labels))
+    config.label2id = {label: number for number, label in enumerate(head.labels)}
+    config.problem_type = head.problem_type
 
 
 def _has_tokenizer(folder: Path) -> bool:

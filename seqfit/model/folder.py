@@ -1,7 +1,8 @@
 """A checkpoint folder: Hugging Face layout, which plain transformers loads, plus one file of ours.
 
-`seqfit.json` beside the weights keeps what the model was taught with: the task's templates, prefix and labels, and how
-long its answers get. So a folder that was copied elsewhere still answers questions put the right way.
+`seqfit.json` beside the weights keeps what the model was taught with: the task's templates, prefix and labels, how long
+its answers get, and from which probability on one of several labels is given. So a folder that was copied elsewhere
+still answers questions put the right way.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from seqfit.errors import ModelError, complain
 from seqfit.model.adapters import has_adapters, merged_state_dict, save_adapter
 from seqfit.model.build import load_model, load_tokenizer, quiet
 from seqfit.model.decode import build_generation_config
-from seqfit.recipe.schema import ModelRecipe, TaskRecipe
+from seqfit.recipe.schema import LABEL_JOINT, ModelRecipe, TaskRecipe
 from seqfit.rundir import files
 from seqfit.system import sync_path
+from seqfit.tasks import head_of
+from seqfit.tasks.multiple_choice import LETTERS, show_choices
 from seqfit.tasks.template import columns_of, render_template
 
 _FILE = "seqfit.json"
@@ -37,6 +40,7 @@ class Teaching:
     beams: int
     max_new_tokens: int
     step: int
+    threshold: float | None = None  # multilabel: the probability from which on a label is given; None: one half
 
     def at_start(self) -> Teaching:
         """The same of the model before fine-tuning."""
@@ -47,7 +51,14 @@ class Teaching:
         for prefix, given in ((self.task.prefix, self.task.source), ("", self.task.target)):
             for template in [given] if isinstance(given, str) else given:
                 yield prefix + render_template(template, dict.fromkeys(columns_of(template), "."))
-        yield from (*self.task.label_values, self.task.no_answer)
+        yield from (*self.task.label_values, self.task.no_answer, *filter(None, (self.task.missing_target,)))
+        match self.task.name:
+            case "multilabel":
+                yield f"{LABEL_JOINT.join(self.task.label_values)}{LABEL_JOINT}{self.task.no_label}"
+            case "multiple-choice":
+                yield show_choices(["."] * len(LETTERS))
+            case "regression":
+                yield "-0.123456789"
 
 
 @dataclass(frozen=True)
@@ -98,8 +109,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     """Weights, tokenizer and teaching of a folder that `save_checkpoint` wrote."""
     teaching = read_teaching(folder)
     recipe = ModelRecipe.model_validate({"path": str(folder), "kind": teaching.kind, "untested": True})
-    labels = list(teaching.task.label_values) or None
-    return Checkpoint(load_model(recipe, labels), load_tokenizer(recipe), teaching)
+    return Checkpoint(load_model(recipe, head_of(teaching.task)), load_tokenizer(recipe), teaching)
 
 
 def find_teaching(model: PreTrainedModel) -> Teaching | None:
@@ -131,5 +141,5 @@ def write_teaching(folder: Path, teaching: Teaching) -> None:
         "beams": teaching.beams,
         "max_new_tokens": teaching.max_new_tokens,
         "step": teaching.step,
-    }
+    } | ({} if teaching.threshold is None else {"threshold": teaching.threshold})
     (folder / _FILE).write_text(json.dumps(values, ensure_ascii=False, indent=2) + "\n", "utf-8")

@@ -3,8 +3,10 @@
 Shapes: B examples, S source, T target, N rows of states, C classes, D model, V vocabulary.
 
     loss of a step = sum of token losses over all micro-batches / target tokens of the global batch
+    of a head      = sum of the examples' losses / examples
 
-A mean of means would favour the tokens of short micro-batches.
+A mean of means would favour the tokens of short micro-batches. An example's loss is as transformers has it: of a class
+the cross-entropy, of a score the squared error, of labels the mean of their binary cross-entropies.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from seqfit.model.head import Head, find_head
 from seqfit.model.linear_loss import IGNORED, linear_loss_sum
 from seqfit.model.ragged import Ragged
+from seqfit.tasks import Label
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,7 @@ class LossModel(nn.Module):
         `counted_rows` is the number of real target tokens, known on the host.
         """
         if decoder_ids is None:
-            logits_BC = self._class_logits(source_ids, source_mask)
-            return F.cross_entropy(logits_BC, labels, reduction="sum", label_smoothing=self._rule.label_smoothing)
+            return head_loss_sum(self.model, self._class_logits(source_ids, source_mask), labels, self._rule)
         if source_mask is None:
             assert self._ragged is not None
             return self._states_loss(self._ragged.decoder_states(source_ids, decoder_ids), labels[0], labels.numel())
@@ -130,6 +132,30 @@ def class_logits(model: nn.Module, source_ids_BS: torch.Tensor, source_mask_BS: 
     """[B, C] in fp32."""
     logits_BC: torch.Tensor = model(input_ids=source_ids_BS, attention_mask=source_mask_BS).logits
     return logits_BC.float()
+
+
+def head_loss_sum(
+    model: PreTrainedModel, logits_BC: torch.Tensor, labels: torch.Tensor, rule: LossRule = PLAIN
+) -> torch.Tensor:
+    """Over the examples, as the head's problem type says; labels [B], or [B, C] where any of them may apply."""
+    match model.config.problem_type:
+        case "regression":
+            return F.mse_loss(logits_BC[:, 0], labels, reduction="sum")
+        case "multi_label_classification":
+            return F.binary_cross_entropy_with_logits(logits_BC, labels, reduction="sum") / logits_BC.shape[1]
+        case _:
+            return F.cross_entropy(logits_BC, labels, reduction="sum", label_smoothing=rule.label_smoothing)
+
+
+def blank_label(config: PreTrainedConfig) -> Label:
+    """A label that a head with this config can learn from, where it does not matter which."""
+    match config.problem_type:
+        case "regression":
+            return 0.0
+        case "multi_label_classification":
+            return [False] * config.num_labels
+        case _:
+            return 0
 
 
 def token_loss_sum(logits: torch.Tensor, labels: torch.Tensor, rule: LossRule = PLAIN) -> torch.Tensor:

@@ -15,7 +15,6 @@ that belongs to a part of it, ...) is loaded whole and then trimmed, and the rea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,6 +40,7 @@ from seqfit.model.trim import (
 from seqfit.model.trim_tokenizer import trim_tokenizer
 from seqfit.model.trim_words import KeptWords, Mode, choose_kept_words
 from seqfit.recipe.schema import ModelRecipe
+from seqfit.tasks import ClassifierHead
 
 PIECE_BYTES = 2**24
 _LOGITS_BIAS = "final_logits_bias"  # BART's and Marian's, a buffer [1, V]
@@ -70,12 +70,12 @@ def choose_vocabulary(
     return kept, trim_tokenizer(tokenizer, kept)
 
 
-def load_trimmed_model(model: ModelRecipe, labels: Sequence[str] | None, kept: KeptWords) -> TrimmedModel:
+def load_trimmed_model(model: ModelRecipe, head: ClassifierHead | None, kept: KeptWords) -> TrimmedModel:
     """The model in fp32 with the kept words only."""
-    picked = _pick_rows(model, load_outline(model, labels), kept)
+    picked = _pick_rows(model, load_outline(model, head), kept)
     if isinstance(picked, TrimmedModel):
         return picked
-    whole = load_model(model, labels)
+    whole = load_model(model, head)
     return TrimmedModel(whole, trim_model(whole, kept), fallback=picked)
 
 

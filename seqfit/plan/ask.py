@@ -28,6 +28,7 @@ from seqfit.step.precision import choose_auto
 from seqfit.strategy.conflicts import check_processes
 from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import Strategy
+from seqfit.tasks import head_of
 from seqfit.units import format_bytes, format_share
 
 _ASKED_OFFLOAD = (
@@ -67,8 +68,7 @@ def build_question(
     progress: Progress = lambda *_: None,
 ) -> Question:
     """What the search needs, from files. `data` and the `words` that trimming leaves are given if they are known."""
-    labels = list(recipe.task.label_values) or None
-    outline = load_outline(recipe.model, labels)
+    outline = load_outline(recipe.model, head_of(recipe.task))
     trims = recipe.model.trim_vocabulary is not None or "trim" in recipe.allow
     if data is None and not assumed.without_data:
         tokenizer = load_tokenizer(recipe.model)

@@ -23,6 +23,7 @@ from transformers import PreTrainedModel
 
 from seqfit.data.batching import Batching
 from seqfit.model.build import Outline, build_model
+from seqfit.model.loss import blank_label
 from seqfit.plan.device_rules import CPU_RULES, DeviceRules
 from seqfit.plan.recorder import Recorder
 from seqfit.plan.shape import Shape, build_batch
@@ -126,7 +127,7 @@ class FakeStep:
                 for parameter in step.model.parameters():
                     parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
                 recorder.own([p.grad for p in step.model.parameters() if p.grad is not None], GRADIENTS)
-            batch = build_batch(shapes)
+            batch = build_batch(shapes, blank_label(step.model.model.config))
             for micro_batch in batch.micro_batches:
                 recorder.own([value for value in vars(micro_batch).values() if isinstance(value, torch.Tensor)], INPUTS)
             stack.enter_context(recorder)

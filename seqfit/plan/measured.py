@@ -38,6 +38,7 @@ from seqfit.step.build import BuiltStep, build_step, choose_weights
 from seqfit.step.precision import Precision
 from seqfit.step.step import StepOutcome, TrainStep
 from seqfit.step.torch_profiler import torch_profiler
+from seqfit.tasks import Label
 
 _FIRST_WORD, _LAST_WORD = 3, 99  # ids that every vocabulary has, behind padding and end
 _PADDING = Padding(pad_id=0, decoder_start_id=0)
@@ -57,9 +58,9 @@ def build_real_step(subject: Subject, device: torch.device = torch.device("cpu")
     return build_step(model.to(device).train(), subject.train, subject.strategy, precision)
 
 
-def draw_batch(shapes: Sequence[Shape]) -> GlobalBatch:
-    """Random tokens of these lengths, packed or padded by the code that training uses."""
-    return join_micro_batches([_draw_micro_batch(shape) for shape in shapes])
+def draw_batch(shapes: Sequence[Shape], label: Label = 0) -> GlobalBatch:
+    """Random tokens of these lengths, packed or padded by the code that training uses; `label` is a classifier's."""
+    return join_micro_batches([_draw_micro_batch(shape, label) for shape in shapes])
 
 
 def measure_peak_bytes(step: TrainStep, batch: GlobalBatch) -> int:
@@ -98,10 +99,10 @@ def _bytes(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().nbytes()
 
 
-def _draw_micro_batch(shape: Shape) -> MicroBatch:
+def _draw_micro_batch(shape: Shape, label: Label) -> MicroBatch:
     sources = _draw(shape.sources)
     if shape.targets is None:
-        labels = [0] * shape.examples
+        labels = [label] * shape.examples
         if shape.packed:
             return pack_labels(sources, labels)
         return collate_labels(sources, labels, _PADDING, max(shape.sources))

@@ -15,8 +15,9 @@ import numpy as np
 import torch
 
 from seqfit.data.loader import GlobalBatch
-from seqfit.data.micro_batch import MicroBatch
+from seqfit.data.micro_batch import MicroBatch, stack_labels
 from seqfit.errors import PlanError, complain
+from seqfit.tasks import Label
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,10 @@ def uniform(examples: int, source_tokens: int, target_tokens: int | None, *, pac
     return Shape((source_tokens,) * examples, targets, packed)
 
 
-def build_batch(shapes: Sequence[Shape]) -> GlobalBatch:
-    """A global batch cut into these micro-batches. Inside fake execution its rows are fake."""
-    return join_micro_batches([_build_micro_batch(shape) for shape in shapes])
+def build_batch(shapes: Sequence[Shape], label: Label = 0) -> GlobalBatch:
+    """A global batch cut into these micro-batches, `label` being that of every example where there are no targets.
+    Inside fake execution its rows are fake."""
+    return join_micro_batches([_build_micro_batch(shape, label) for shape in shapes])
 
 
 def join_micro_batches(micro_batches: list[MicroBatch]) -> GlobalBatch:
@@ -73,12 +75,12 @@ def join_micro_batches(micro_batches: list[MicroBatch]) -> GlobalBatch:
     )
 
 
-def _build_micro_batch(shape: Shape) -> MicroBatch:
+def _build_micro_batch(shape: Shape, label: Label) -> MicroBatch:
     source_tokens, target_tokens = sum(shape.sources), sum(shape.targets or ())
     size = (1, source_tokens) if shape.packed else (shape.examples, max(shape.sources))
     decoder_ids = None
     if shape.targets is None:
-        labels = torch.zeros(shape.examples, dtype=torch.int64)
+        labels = stack_labels([label] * shape.examples)
     else:
         target_size = (1, target_tokens) if shape.packed else (shape.examples, max(shape.targets))
         decoder_ids = torch.zeros(target_size, dtype=torch.int64)

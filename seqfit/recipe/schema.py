@@ -17,6 +17,8 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 LocalPath = Annotated[str, AfterValidator(os.path.expanduser)]
 SPLITS = ("train", "validation", "test")
 HEAD_TASKS = ("classify", "regression", "multilabel")  # what an encoder with a head can do
+LABEL_JOINT = ", "  # multilabel: what stands between the labels of one row in a text
+NO_LABEL = "none"  # multilabel: the text of a row without labels, unless task.missing_target names another
 DEFAULT_ALLOW = ["bf16"]
 DEFAULT_EPOCHS = 3.0
 
@@ -102,33 +104,45 @@ class TaskRecipe(Part):
     ] = Field(description="The kind of task; generate is any text from any text.")
     prefix: str = Field("", description="Put before every source text, such as 'summarize: '.")
     source: str | list[str] = Field(description="Template of the source text, or several to choose from.")
-    target: str | list[str] = Field(description="Template of the target text, or several to choose from.")
+    label_columns: list[str] | None = Field(
+        None,
+        description="multilabel: columns named after their label that hold 1, true or yes where it applies and 0, "
+        "false or no where not; instead of target.",
+    )
+    target: str | list[str] = Field(
+        "", validate_default=True, description="Template of the target text, or several to choose from."
+    )
     references: list[str] | None = Field(
         None,
         description="Templates of the reference answers for scoring (a list column gives several); default: target.",
     )
     labels: list[str] | dict[str, list[str]] | None = Field(
         None,
-        description="classify: the label words, each with the values that stand for it in the data if they differ.",
+        description="classify, multilabel: the label words, each with the values that stand for it in the data if they "
+        "differ; multilabel takes those of label_columns where there are none.",
     )
     label_separator: str | None = Field(
         None, description="multilabel: what stands between the labels where the target is one text, such as ','."
     )
-    label_columns: list[str] | None = Field(
-        None, description="multilabel: columns named after their label that hold 1 where it applies; instead of target."
-    )
     annotations: Literal["majority", "mean"] | None = Field(
         None,
-        description="The target is a list with one label per annotator: majority takes the most frequent one (of a "
-        "tie the first in the list), mean the average (regression).",
+        description="The target is a list with one entry per annotator: majority takes the most frequent one "
+        "(classify, multiple-choice; of a tie the one that stands first in the list), mean the average (regression).",
     )
     choices: str | list[str] | None = Field(
         None,
-        description="multiple-choice: template of a list column, or one template per choice; target is then the "
-        "index, the letter or the text of the right one.",
+        description="multiple-choice: template of a list column, or one template per choice (empty ones are left out); "
+        "target is then the number, the letter or the text of the right one.",
+    )
+    choice_base: Literal[0, 1, "a", "text"] | None = Field(
+        None,
+        description="multiple-choice: how the target names the right choice: 0 or 1, by its number, counted from "
+        "there; a, by its letter; text, by its text; default: by letter or text, where only one choice can be meant.",
     )
     missing_target: str | None = Field(
-        None, description="The target of rows that have none; default: they are left out and counted."
+        None,
+        description="The target of rows that have none; default: they are left out and counted. multilabel: the word "
+        "for a row without labels; default: none.",
     )
     answer_after: str | None = Field(
         None,
@@ -155,11 +169,23 @@ class TaskRecipe(Part):
         None, description="Longer targets are cut in training; default: not cut."
     )
 
+    @field_validator("target")
+    @classmethod
+    def _is_given(cls, target: str | list[str], info: ValidationInfo) -> str | list[str]:
+        if not target and not info.data.get("label_columns"):
+            raise ValueError(f"needed, but not given. {cls.model_fields['target'].description}")
+        return target
+
+    @property
+    def no_label(self) -> str | None:
+        """multilabel: the text of a row without labels; None for any other task."""
+        return (self.missing_target or NO_LABEL) if self.name == "multilabel" else None
+
     @property
     def label_values(self) -> dict[str, list[str]]:
         """Label word -> the values that stand for it in the data, itself included."""
         if self.labels is None:
-            return {}
+            return {column: [column] for column in self.label_columns or ()}
         if isinstance(self.labels, list):
             return {word: [word] for word in self.labels}
         return {word: list(dict.fromkeys([word, *values])) for word, values in self.labels.items()}
@@ -415,6 +441,7 @@ class Recipe(Part):
         if self.model.kind == "classifier" and self.task.name not in HEAD_TASKS:
             raise ValueError(
                 f"model.kind is classifier but task.name is {self.task.name}; only {', '.join(HEAD_TASKS)} have a "
-                "head of their own"
+                "head of their own. Set model.kind=text-to-text, with a model that generates text, such as "
+                "model.name=google/flan-t5-small"
             )
         return self

@@ -1,8 +1,9 @@
 """The model's answers: what `seqfit evaluate` wrote comes in, a section of the page goes out.
 
-Where an answer is right or wrong (qa, classify, math), each row is judged by the metric that scored the whole split; a
-summary or a translation has no such verdict. Of one run ten answers are open, wrong ones first, and the others folded;
-buttons show one kind only. Of several runs ten rows that all have answered, those first on which they differ:
+Where an answer is right or wrong (qa, classify, multilabel, multiple-choice, math), each row is judged by the metric
+that scored the whole split; a summary, a translation or a score has no such verdict. Of one run ten answers are open,
+wrong ones first, and the others folded; buttons show one kind only. Of several runs ten rows that all have answered,
+those first on which they differ:
 
     who wrote the first program?      reference  Ada Lovelace
                                       vanilla    Ada Lovelace   right
@@ -24,7 +25,13 @@ OPENED = 10  # of them without a click
 SIDE_BY_SIDE = 10  # rows of several runs
 _NO_ANSWER = "(no answer)"
 _NOT_EVALUATED = "No split was evaluated: seqfit evaluate RUN shows ten answers with their references."
-_VERDICTS = {"qa": ("squad", "em"), "classify": ("accuracy", "accuracy"), "math": ("numeric", "numeric_em")}
+_VERDICTS = {
+    "qa": ("squad", "em"),
+    "classify": ("accuracy", "accuracy"),
+    "multiple-choice": ("accuracy", "accuracy"),
+    "multilabel": ("subset_accuracy", "subset_accuracy"),
+    "math": ("numeric", "numeric_em"),
+}
 
 
 def show_answers(subject: Subject) -> Html | None:
@@ -110,9 +117,14 @@ def _open_some(judged: Sequence[tuple[Mapping[str, Any], bool | None]]) -> list[
 def is_right(prediction: Mapping[str, Any], task: TaskRecipe) -> bool:
     """Whether the answer equals a reference after the metric's own normalisation."""
     metric, name = _VERDICTS[task.name]
-    labels = list(task.label_values) or None
-    answers = [prediction["prediction"]]
-    found = score([metric], [prediction["references"]], answers, language=task.language or "en", labels=labels)
+    found = score(
+        [metric],
+        [prediction["references"]],
+        [prediction["prediction"]],
+        language=task.language or "en",
+        labels=list(task.label_values) or None,
+        no_label=task.no_label,
+    )
     return found.values.get(name) == 100
 
 

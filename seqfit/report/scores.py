@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from seqfit.metrics.registry import IN_OWN_UNIT
 from seqfit.report.elements import Html, element, section, table
 from seqfit.report.reading import Record, inner, number
 from seqfit.report.run_summary import find_best
@@ -36,7 +37,9 @@ def _of_one(run: ShownRun) -> Html | None:
         for name, text in inner(evaluation, kind).items()
     }
     notes = [element("p", f"{name}: {text}", class_="note") for name, text in said.items()]
-    note = "From 0 to 100, except the loss. Step 0 is the model before fine-tuning; the best and the last step follow."
+    own_unit = " and ".join(title_of(name) for name in names if name in IN_OWN_UNIT)
+    note = f"From 0 to 100, except {own_unit}. " if own_unit else "From 0 to 100. "
+    note += "Step 0 is the model before fine-tuning; the best and the last step follow."
     return section("Scores", table(["score", *columns], rows), *notes, note=note)
 
 

@@ -18,6 +18,7 @@ import yaml
 
 from seqfit.errors import RecipeError, SeqfitError
 from seqfit.metrics import higher_is_better
+from seqfit.metrics.registry import IN_OWN_UNIT
 from seqfit.recipe.schema import SPLITS, Recipe
 from seqfit.recipe.yaml_text import read_yaml
 from seqfit.report.reading import Lines, Record, inner, number, read_lines, read_object
@@ -27,6 +28,19 @@ from seqfit.system import quote
 from seqfit.tasks import build_task
 
 DIED = "died"
+_TITLES = {
+    "em": "exact match",
+    "exact_match": "exact match",
+    "f1": "F1",
+    "micro_f1": "micro-F1",
+    "macro_f1": "macro-F1",
+    "subset_accuracy": "subset accuracy",
+    "numeric_em": "exact number",
+    "pearson": "Pearson's r",
+    "spearman": "Spearman's ρ",
+    "rmse": "RMSE",
+    "mae": "MAE",
+}
 _PROFILE = f"{files.PROFILE}/{files.PROFILE_SUMMARY}"
 
 
@@ -179,7 +193,7 @@ def best_of(records: list[dict[str, Any]], name: str) -> dict[str, Any] | None:
 
 
 def is_higher_better(score: str) -> bool:
-    """Of a score that no metric of ours has, too: all but the loss grow."""
+    """Of a score that no metric of ours has, too: it grows."""
     try:
         return higher_is_better(score)
     except RecipeError:
@@ -188,11 +202,11 @@ def is_higher_better(score: str) -> bool:
 
 def title_of(score: str) -> str:
     """In words."""
-    return {"em": "exact match", "f1": "F1", "numeric_em": "exact number"}.get(score, score)
+    return _TITLES.get(score, score)
 
 
 def write_score(value: float | None, name: str) -> str:
     """With as many digits as it deserves."""
     if value is None:
         return "–"
-    return f"{value:.3f}" if name == "loss" else f"{value:.1f}"
+    return f"{value:.3f}" if name in IN_OWN_UNIT else f"{value:.1f}"

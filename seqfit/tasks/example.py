@@ -17,7 +17,7 @@ class Example:
 
     Target and references differ where the learnt text is not the answer itself: a math solution ends in its number,
     an unanswerable question has the target 'unanswerable' and the reference ''. Examples of one group stay in one
-    split.
+    split. Choices are those of a multiple-choice question, in the order of their letters.
     """
 
     id: str
@@ -25,3 +25,4 @@ class Example:
     target: str
     references: tuple[str, ...]
     group: str
+    choices: tuple[str, ...] = ()

@@ -1,14 +1,19 @@
-"""The final number of a worked solution: text comes in, a plain decimal goes out, or None.
+"""Numbers in texts: the final one of a worked solution, and scores as they are read and written.
 
     find_final_number("She makes 9 * 2 = $18.\\n#### 1,018") == "1018"
     find_final_number("so the answer is $-2.50.")            == "-2.50"
+    read_score(" 3.80")   == 3.8        round_score(3.8)      == "3.8"
+    read_score("3,8")     is None       round_score(0.001234) == "0.00123"
 
-Numbers are read in English notation: a comma groups thousands, a point starts the decimals.
+Solutions are read in English notation: a comma groups thousands, a point starts the decimals. A score may have no
+comma at all: '1,125' would be a thousand in one file and a little more than one in another.
 """
 
 from __future__ import annotations
 
+import math
 import re
+from decimal import Decimal
 
 ANSWER_MARK = "####"
 
@@ -29,3 +34,26 @@ def find_final_number(text: str) -> str | None:
 def _plain(match: re.Match[str]) -> str:
     sign = "-" if match["sign"] else ""
     return sign + match["digits"].replace(",", "")
+
+
+def read_score(text: str) -> float | None:
+    """The finite number that the whole text is, with a point before its decimals, or None."""
+    try:
+        value = float(text) if "_" not in text else math.nan  # which Python allows between digits
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def write_score(value: float, digits: int | None = None) -> str:
+    """In plain decimals without trailing zeros: all that the number has, or so many significant digits."""
+    text = format(Decimal(repr(value) if digits is None else f"{value:.{digits}g}"), "f")
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if text == "-0" else text
+
+
+def round_score(value: float) -> str:
+    """With two decimals, or three significant digits where that is more, without trailing zeros."""
+    exact = Decimal(repr(value))
+    places = max(2, 2 - exact.adjusted()) if value else 2
+    return write_score(float(round(exact, places)))

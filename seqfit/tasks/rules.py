@@ -9,15 +9,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from seqfit.errors import RecipeError, complain
 from seqfit.recipe.mistakes import Mistake
-from seqfit.recipe.schema import TaskRecipe
+from seqfit.recipe.schema import LABEL_JOINT, NO_LABEL, TaskRecipe
+from seqfit.tasks.number import find_final_number, read_score
 from seqfit.tasks.template import columns_of
 
-_TEMPLATES = ("source", "target", "references", "source_language", "target_language")
+_TEMPLATES = ("source", "target", "references", "choices", "source_language", "target_language")
+# The tasks that use a field, and what the field is for; one that no other task would look at is a mistake there.
+_OWNERS = {
+    "labels": (("classify", "multilabel"), "Labels are the words of a task with classes"),
+    "label_separator": (("multilabel",), "A separator stands between the labels of one row"),
+    "label_columns": (("multilabel",), "Label columns say for each label whether it applies"),
+    "choices": (("multiple-choice",), "Choices are what a row's answer is chosen from"),
+    "choice_base": (("multiple-choice",), "It says how a target names one of the row's choices"),
+}
+_ANNOTATIONS = {"majority": ("classify", "multiple-choice"), "mean": ("regression",)}
+_ONE_REFERENCE = ("classify", "multilabel", "regression", "multiple-choice")
 
 
 def fold_word(text: str) -> str:
@@ -26,11 +37,15 @@ def fold_word(text: str) -> str:
 
 
 def find_task_mistakes(task: TaskRecipe) -> list[Mistake]:
-    """Every template that breaks the grammar, and what classes get wrong."""
-    mistakes = find_template_mistakes({name: getattr(task, name) for name in _TEMPLATES})
-    if task.name != "classify":
-        return mistakes
-    return [*mistakes, *_find_class_mistakes(task), *_find_shared_values(task.label_values)]
+    """Every template that breaks the grammar, fields that the task has no use for, and what labels get wrong."""
+    return [
+        *find_template_mistakes({name: getattr(task, name) for name in _TEMPLATES}),
+        *_find_missing_fields(task),
+        *_find_unused_fields(task),
+        *_find_missing_target_mistakes(task),
+        *(_find_multilabel_mistakes(task) if task.name == "multilabel" else []),
+        *(_find_shared_values(task.label_values) if task.name in ("classify", "multilabel") else []),
+    ]
 
 
 def find_template_mistakes(fields: Mapping[str, Any]) -> list[Mistake]:
@@ -46,36 +61,132 @@ def find_template_mistakes(fields: Mapping[str, Any]) -> list[Mistake]:
     return mistakes
 
 
-def _find_class_mistakes(task: TaskRecipe) -> list[Mistake]:
-    mistakes: list[Mistake] = []
-    if not task.labels:
-        sentence = complain(
-            "task.name is classify, but there are no labels",
-            "A class is named by a word",
-            "List the words, such as task.labels=[positive, negative]",
+def _find_unused_fields(task: TaskRecipe) -> Iterator[Mistake]:
+    for field, (owners, rule) in _OWNERS.items():
+        given = getattr(task, field)
+        if given is not None and task.name not in owners:
+            yield _mistake(
+                field,
+                f"{_shown(given)} is given, but task.name is {task.name}",
+                f"{rule} ({' and '.join(owners)})",
+                f"Remove task.{field}, or set task.name to {' or '.join(owners)}",
+            )
+    if task.annotations is not None and task.name not in _ANNOTATIONS[task.annotations]:
+        owners = _ANNOTATIONS[task.annotations]
+        fitting = next((way for way, names in _ANNOTATIONS.items() if task.name in names), None)
+        yield _mistake(
+            "annotations",
+            f"{task.annotations} is given, but task.name is {task.name}",
+            f"{' and '.join(owners)} take the {task.annotations} of what annotators say",
+            f"Set task.annotations={fitting}" if fitting else "Remove task.annotations",
         )
-        mistakes.append((("task", "labels"), sentence))
-    if task.references is not None:
-        sentence = complain(
-            f"{task.references} is given, but task.name is classify",
-            "A class is scored against its label word, which task.target gives",
+    if task.references is not None and task.name in _ONE_REFERENCE:
+        yield _mistake(
+            "references",
+            f"{task.references} is given, but task.name is {task.name}",
+            "An answer of this task is scored against its target",
             "Remove task.references",
         )
-        mistakes.append((("task", "references"), sentence))
-    return mistakes
 
 
-def _find_shared_values(label_values: Mapping[str, list[str]]) -> list[Mistake]:
-    mistakes: list[Mistake] = []
+def _find_missing_fields(task: TaskRecipe) -> Iterator[Mistake]:
+    if task.name in ("classify", "multilabel") and not task.label_values:
+        instead = ", or name the columns that say which labels apply in task.label_columns"
+        yield _mistake(
+            "labels",
+            f"task.name is {task.name}, but there are no labels",
+            "A class is named by a word",
+            "List the words, such as task.labels=[positive, negative]" + instead * (task.name == "multilabel"),
+        )
+    if task.name == "multiple-choice" and not task.choices:
+        yield _mistake(
+            "choices",
+            "task.name is multiple-choice, but there are no choices",
+            "The source of a row ends with the choices that it has",
+            "Name the column that holds them, task.choices='{choices}', or one column for each, "
+            "task.choices=['{A}', '{B}']",
+        )
+
+
+def _find_missing_target_mistakes(task: TaskRecipe) -> Iterator[Mistake]:
+    """What stands for a missing target must itself be one."""
+    given = task.missing_target
+    if given is None:
+        return
+    if not given.strip():
+        rule, change = "It is the text of targets that have none", "Give a word, such as task.missing_target=none"
+    elif task.name == "multiple-choice":
+        rule = "The right answer to a question with choices is one of them, and differs from row to row"
+        change = "Remove task.missing_target: rows without a target are left out"
+    elif task.name == "classify" and fold_word(given) not in _fold_values(task):
+        rule, change = "A class must be one of task.labels", f"Give one of {', '.join(task.label_values)}"
+    elif (task.name == "regression" and read_score(given) is None) or (
+        task.name == "math" and find_final_number(given) is None
+    ):
+        rule, change = f"The target of {task.name} is a number", "Give a number, such as task.missing_target=0"
+    elif task.name == "multilabel" and (fold_word(given) in _fold_values(task) or "," in given):
+        rule, change = "It stands for a row without labels, and so is no label and has no comma", "Give another word"
+    else:
+        return
+    yield _mistake("missing_target", f"'{given}' is given, and task.name is {task.name}", rule, change)
+
+
+def _find_multilabel_mistakes(task: TaskRecipe) -> Iterator[Mistake]:
+    for word in task.label_values:
+        if "," in word:
+            yield _mistake(
+                "labels",
+                f"'{word}' is given",
+                f"The labels of a row are written as one text, with '{LABEL_JOINT}' between them",
+                f"Give it another word, task.labels={{{word.replace(',', '')}: ['{word}'], ...}}",
+            )
+    if task.missing_target is None and fold_word(NO_LABEL) in _fold_values(task):
+        yield _mistake(
+            "labels",
+            f"'{NO_LABEL}' is given",
+            "A row without labels is written with that word",
+            "Give such rows another, such as task.missing_target=nothing",
+        )
+    if task.label_columns and task.target:
+        yield _mistake(
+            "label_columns",
+            f"{', '.join(task.label_columns)} and task.target are both given",
+            "A row's labels come from one place",
+            "Remove one of the two",
+        )
+    for column in task.label_columns or ():
+        if fold_word(column) not in _fold_values(task):
+            yield _mistake(
+                "label_columns",
+                f"'{column}' is given, which task.labels does not have",
+                "A label column is named after its label, or after a value that stands for it",
+                f"Add it, task.labels={{WORD: ['{column}'], ...}}, or remove task.labels",
+            )
+
+
+def _fold_values(task: TaskRecipe) -> set[str]:
+    return {fold_word(value) for values in task.label_values.values() for value in values}
+
+
+def _find_shared_values(label_values: Mapping[str, list[str]]) -> Iterator[Mistake]:
     word_of_value: dict[str, str] = {}
     for word, values in label_values.items():
         for value in values:
             taken = word_of_value.setdefault(fold_word(value), word)
             if taken != word:
-                sentence = complain(
+                yield _mistake(
+                    "labels",
                     f"'{value}' stands for both '{taken}' and '{word}'",
                     "A value in the data stands for one label; upper and lower case are the same",
                     f"Remove '{value}' from one of the two",
                 )
-                mistakes.append((("task", "labels"), sentence))
-    return mistakes
+
+
+def _mistake(field: str, given: str, rule: str, change: str) -> Mistake:
+    return ("task", field), complain(given, rule, change)
+
+
+def _shown(given: Any) -> str:
+    if isinstance(given, list | dict):
+        return ", ".join(map(str, given))
+    return repr(given)

@@ -6,29 +6,34 @@
     task.extract(" unanswerable") == ""
 
 The one idea: references and predictions meet in the same form, that of `extract`, so that a metric only compares. The
-five kinds differ in four places at most: the target, the references, `extract`, and their default metrics.
+kinds differ in four places at most: the target, the references, `extract`, and their default metrics. Those whose
+target is text are here; `seqfit.tasks.registry` knows them all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import ClassVar
+import contextlib
+from collections.abc import Collection, Sequence
+from typing import ClassVar, TypeAlias
 
-from seqfit.errors import DataError, RecipeError, complain, did_you_mean
-from seqfit.recipe.mistakes import report_mistakes, to_line
+from seqfit.errors import DataError, RowError, complain, did_you_mean
 from seqfit.recipe.schema import TaskRecipe
 from seqfit.tasks.example import Example
+from seqfit.tasks.lists import parse_list
 from seqfit.tasks.number import find_final_number
-from seqfit.tasks.rules import find_task_mistakes, fold_word
+from seqfit.tasks.rules import fold_word
 from seqfit.tasks.template import (
     Row,
     choose_template,
     column_text,
     columns_of,
     has_columns,
+    render_items,
     render_list,
     render_template,
 )
+
+Label: TypeAlias = int | float | list[bool]  # what a head learns of a row: a class, a score, which labels apply
 
 
 class Task:
@@ -36,23 +41,35 @@ class Task:
 
     default_metrics: ClassVar[tuple[str, ...]]
     main_score: ClassVar[str]
+    label_type: ClassVar[str] = "int32"  # Arrow's name of the type that `label_of` gives
 
     def __init__(self, recipe: TaskRecipe) -> None:
         self.recipe = recipe
 
     def render(self, row: Row, row_id: str) -> Example:
-        """The row as an example. An empty source or target is a DataError."""
+        """The row as an example. An empty source or target is a RowError."""
         source = self.render_source(row, row_id)
         target = self._target(row, row_id)
-        if not target.strip():
-            raise _empty("target", self.recipe.target, row_id)
-        return Example(row_id, source, target, self._references(row, row_id, target), self.group_of(row))
+        references = self._references(row, row_id, target)
+        return Example(row_id, source, target, references, self.group_of(row), tuple(self.choices_of(row)))
+
+    def label_of(self, row: Row, row_id: str = "?") -> Label:
+        """What a head learns of the row; -1 where the task has none."""
+        return -1
+
+    def choices_of(self, row: Row) -> Sequence[str]:
+        """The answers that the row lets one choose from."""
+        return ()
+
+    def text_of_missing(self) -> str | None:
+        """The target of a row that has none, None where such rows are left out."""
+        return None if self.recipe.missing_target is None else self._target({}, "?")
 
     def render_source(self, row: Row, row_id: str = "?") -> str:
         """The source text alone, for rows without a target."""
         text = render_template(choose_template(self.recipe.source, row), row)
         if not text.strip():
-            raise _empty("source", self.recipe.source, row_id)
+            raise empty_error("source", self.recipe.source, row_id)
         return self.recipe.prefix + text
 
     def languages_of(self, row: Row) -> tuple[str | None, str | None]:
@@ -69,15 +86,17 @@ class Task:
         return tuple(dict.fromkeys(path for template in templates for path in columns_of(template)))
 
     def check_columns(self, columns: Collection[str]) -> None:
-        """Raise DataError where an optional column is in no row: `[[ ]]` would leave it out without a word.
+        """Raise DataError where an optional column is in no row: `[[ ]]` would leave it out without a word, and so
+        would task.missing_target.
 
         A template with a required column that is not there is passed over: another one may be meant for this data.
         """
-        for template in self._all_templates():
-            if all(_is_known(path, columns) for path in columns_of(template, required_only=True)):
-                for path in columns_of(template):
-                    if not _is_known(path, columns):
-                        raise _unknown_optional(template, path, columns)
+        if self.recipe.missing_target is not None and not any(
+            _fits(template, columns) for template in _listed(self.recipe.target)
+        ):
+            check_known(_listed(self.recipe.target), columns, "A target may be missing in some rows, not in all")
+        fitting = [template for template in self._all_templates() if _fits(template, columns)]
+        check_known(fitting, columns, "A column inside [[ ]] may be empty in some rows, but must exist")
 
     def group_of(self, row: Row) -> str:
         """What keeps rows together when splits are cut: the context that several questions share, or the source.
@@ -89,8 +108,8 @@ class Task:
         text = " ".join(filter(None, (column_text(path, row) for path in contexts)))
         return text or render_template(template, row)
 
-    def extract(self, generated: str) -> str:
-        """The answer in a generated text."""
+    def extract(self, generated: str, choices: Sequence[str] = ()) -> str:
+        """The answer in a generated text; `choices` are those of the row."""
         return self._after_marker(generated).strip()
 
     def _after_marker(self, text: str) -> str:
@@ -98,20 +117,63 @@ class Task:
         return text if marker is None else text.rpartition(marker)[2]
 
     def _target(self, row: Row, row_id: str) -> str:
-        return render_template(choose_template(self.recipe.target, row), row)
+        return self._target_text(row, row_id)
+
+    def _target_text(self, row: Row, row_id: str) -> str:
+        """The filled template, never empty: task.missing_target stands for one that is missing."""
+        text = next(iter(self._target_texts(row)), "")
+        if text.strip():
+            return text
+        if self.recipe.missing_target is None:
+            raise empty_error("target", self.recipe.target, row_id)
+        return self.recipe.missing_target
+
+    def _target_texts(self, row: Row) -> list[str]:
+        """The filled template; none where the row lacks its columns and the recipe says what stands for a target."""
+        try:
+            return self._fill_target(choose_template(self.recipe.target, row), row)
+        except RowError:
+            if self.recipe.missing_target is None:
+                raise
+            return []
+
+    def _fill_target(self, template: str, row: Row) -> list[str]:
+        return [render_template(template, row)]
+
+    def _entries(self, row: Row, row_id: str) -> list[str]:
+        """The one value of the target or, with task.annotations, that of each annotator."""
+        given = self.recipe.annotations
+        entries: list[str] = []
+        with contextlib.suppress(RowError):  # a column that is missing: the text below says so
+            template = choose_template(self.recipe.target, row)
+            items = render_items(template, row)
+            if items is None and given is not None:
+                items = parse_list(render_template(template, row))
+            entries = [item for item in items or () if item.strip()]
+        if len(entries) > 1 and given is None:
+            raise RowError(
+                complain(
+                    f"Row {row_id} has {len(entries)} values in a list, {', '.join(map(repr, entries[:4]))}",
+                    f"task.name is {self.recipe.name}, which takes one value per row",
+                    "Set task.annotations to majority or mean if each is one annotator's, or task.name to multilabel "
+                    "if all of them apply",
+                ),
+                cause="several values in one row",
+            )
+        return entries or [self._target_text(row, row_id)]
 
     def _references(self, row: Row, row_id: str, target: str) -> tuple[str, ...]:
         if self.recipe.references is None:
             return (self.extract(target),)
-        return tuple(self.extract(text) for text in self._reference_texts(row, self.recipe.references, row_id))
+        return tuple(map(self.extract, self._reference_texts(row, self.recipe.references, row_id, target)))
 
-    def _reference_texts(self, row: Row, templates: list[str], row_id: str) -> list[str]:
+    def _reference_texts(self, row: Row, templates: list[str], row_id: str, target: str) -> list[str]:
         """The filled references of all templates that fit: {summary} in training, {summary1} to {summary3} in test."""
         fitting = [template for template in templates if has_columns(template, row)]
         texts = [text for template in fitting for text in render_list(template, row) if text.strip()]
-        if not texts:
-            raise _empty("references", templates, row_id)
-        return texts
+        if not texts and self.recipe.missing_target is None:
+            raise empty_error("references", templates, row_id)
+        return texts or [target]
 
     def _all_templates(self) -> list[str]:
         return [*_listed(self.recipe.source), *_listed(self.recipe.target), *(self.recipe.references or [])]
@@ -127,21 +189,20 @@ class QaTask(Task):
     default_metrics = ("squad",)
     main_score = "f1"
 
-    def extract(self, generated: str) -> str:
+    def extract(self, generated: str, choices: Sequence[str] = ()) -> str:
         """The generated text, '' where it says that there is no answer."""
         answer = super().extract(generated)
         return "" if fold_word(answer) == fold_word(self.recipe.no_answer) else answer
 
-    def _target(self, row: Row, row_id: str) -> str:
-        answers = render_list(choose_template(self.recipe.target, row), row)
-        return answers[0] if answers else self.recipe.no_answer
+    def _fill_target(self, template: str, row: Row) -> list[str]:
+        return render_list(template, row) or [self.recipe.no_answer]
 
     def _references(self, row: Row, row_id: str, target: str) -> tuple[str, ...]:
         if self.extract(target) == "":
             return ("",)
         if self.recipe.references is not None:
             return super()._references(row, row_id, target)
-        return tuple(map(self.extract, render_list(choose_template(self.recipe.target, row), row)))
+        return tuple(self.extract(text) for text in self._target_texts(row) if text.strip()) or (self.extract(target),)
 
 
 class SummarizeTask(Task):
@@ -158,47 +219,11 @@ class TranslateTask(Task):
     main_score = "bleu"
 
 
-class ClassifyTask(Task):
-    """Classes, each named by a label word that is the target text; a head gives the word's index instead."""
+class GenerateTask(Task):
+    """Any text from any text: data-to-text, grammar, simplification, code, chat."""
 
-    default_metrics = ("accuracy", "macro_f1")
-    main_score = "accuracy"
-
-    def __init__(self, recipe: TaskRecipe) -> None:
-        super().__init__(recipe)
-        self.label_words = list(recipe.label_values)
-        self._index_of_value = {
-            fold_word(value): index for index, values in enumerate(recipe.label_values.values()) for value in values
-        }
-        self._word_of_text = {fold_word(word): word for word in self.label_words}
-
-    def label_of(self, row: Row, row_id: str = "?") -> int:
-        """The index of the row's label among the label words."""
-        value = super()._target(row, row_id)
-        if not value.strip():
-            raise _empty("target", self.recipe.target, row_id)
-        index = self._index_of_value.get(fold_word(value))
-        if index is None:
-            raise DataError(
-                complain(
-                    f"Row {row_id} has the label '{value}', but task.labels has {', '.join(self.label_words)}",
-                    "A label must be one of these words or of the values listed for them",
-                    f"Add it, such as task.labels={{{self.label_words[0]}: ['{value}'], ...}}, or correct the row."
-                    f"{did_you_mean(value, self.label_words)}",
-                )
-            )
-        return index
-
-    def extract(self, generated: str) -> str:
-        """The label word that the text is, in whatever case; any other text stays, and so counts as wrong."""
-        answer = super().extract(generated)
-        return self._word_of_text.get(fold_word(answer), answer)
-
-    def _target(self, row: Row, row_id: str) -> str:
-        return self.label_words[self.label_of(row, row_id)]
-
-    def _references(self, row: Row, row_id: str, target: str) -> tuple[str, ...]:
-        return (target,)
+    default_metrics = ("rouge", "chrf", "exact_match")
+    main_score = "rougeL_f1"
 
 
 class MathTask(Task):
@@ -207,7 +232,7 @@ class MathTask(Task):
     default_metrics = ("numeric",)
     main_score = "numeric_em"
 
-    def extract(self, generated: str) -> str:
+    def extract(self, generated: str, choices: Sequence[str] = ()) -> str:
         """The final number, or the text where it has none."""
         answer = super().extract(generated)
         return find_final_number(answer) or answer
@@ -215,39 +240,18 @@ class MathTask(Task):
     def _references(self, row: Row, row_id: str, target: str) -> tuple[str, ...]:
         texts = [target]
         if self.recipe.references is not None:
-            texts = self._reference_texts(row, self.recipe.references, row_id)
+            texts = self._reference_texts(row, self.recipe.references, row_id, target)
         for text in texts:
             if find_final_number(self._after_marker(text)) is None:
-                raise DataError(
+                raise RowError(
                     complain(
                         f"Row {row_id} has the solution '{text[-60:]}' without a number",
                         "A solution of the math task ends in its number, as in '#### 42'",
                         "Correct the row, or take task.name=qa for answers that are words",
-                    )
+                    ),
+                    cause="solution without a number",
                 )
         return tuple(self.extract(text) for text in texts)
-
-
-_TASKS: dict[str, type[Task]] = {
-    "qa": QaTask,
-    "summarize": SummarizeTask,
-    "translate": TranslateTask,
-    "classify": ClassifyTask,
-    "math": MathTask,
-}
-
-
-def build_task(recipe: TaskRecipe) -> Task:
-    """The task that the recipe names; its mistakes show here, before the first row."""
-    mistakes = find_task_mistakes(recipe)
-    if mistakes:
-        raise RecipeError(report_mistakes("The task", list(map(to_line, mistakes))))
-    return _TASKS[recipe.name](recipe)
-
-
-def default_metrics_of(name: str) -> tuple[str, ...] | None:
-    """The metrics of the task of this name, None where there is no such task."""
-    return _TASKS[name].default_metrics if name in _TASKS else None
 
 
 def _listed(templates: str | list[str]) -> list[str]:
@@ -258,22 +262,32 @@ def _is_known(path: str, columns: Collection[str]) -> bool:
     return path in columns or path.split(".")[0] in columns
 
 
-def _empty(field: str, templates: str | list[str], row_id: str) -> DataError:
+def empty_error(field: str, templates: str | list[str], row_id: str) -> RowError:
     shown = " or ".join(f"'{template}'" for template in _listed(templates))
-    return DataError(
+    return RowError(
         complain(
             f"Row {row_id} has an empty {field} (task.{field} is {shown})",
             "Every row needs a text here",
-            f"Fill in or remove the row, or correct task.{field}",
-        )
+            f"Fill in or remove the row, or correct task.{field}"
+            + (", or say what stands for a target that is missing in task.missing_target" * (field == "target")),
+        ),
+        cause=f"empty {field}",
     )
 
 
-def _unknown_optional(template: str, path: str, columns: Collection[str]) -> DataError:
-    return DataError(
-        complain(
-            f"The template '{template}' names the column '{path}', but the data has {', '.join(columns)}",
-            "A column inside [[ ]] may be empty in some rows, but must exist",
-            f"Correct the name, or remove this part of the template.{did_you_mean(path, columns)}",
-        )
-    )
+def _fits(template: str, columns: Collection[str]) -> bool:
+    return all(_is_known(path, columns) for path in columns_of(template, required_only=True))
+
+
+def check_known(templates: Sequence[str], columns: Collection[str], rule: str) -> None:
+    """Raise DataError for the first column of a template that no row has."""
+    for template in templates:
+        for path in columns_of(template):
+            if not _is_known(path, columns):
+                raise DataError(
+                    complain(
+                        f"The template '{template}' names the column '{path}', but the data has {', '.join(columns)}",
+                        rule,
+                        f"Correct the name, or remove this part of the template.{did_you_mean(path, columns)}",
+                    )
+                )

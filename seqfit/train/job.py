@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seqfit.data.encode import smaller_limit
@@ -23,7 +24,14 @@ from seqfit.errors import RecipeError, complain
 from seqfit.evaluate.answer import Answerer, build_padding, explain_fallback
 from seqfit.evaluate.score import choose_metrics
 from seqfit.evaluate.start import set_start
-from seqfit.model.build import check_vocabulary, explain_untested, load_model, load_position_limit, load_tokenizer
+from seqfit.model.build import (
+    check_vocabulary,
+    explain_untested,
+    load_model,
+    load_position_limit,
+    load_tokenizer,
+    set_head_bias,
+)
 from seqfit.model.flops import build_cost_model, read_model_shape
 from seqfit.model.freezing import sum_frozen_bits
 from seqfit.model.trim_words import KeptWords
@@ -40,11 +48,13 @@ from seqfit.strategy.conflicts import check_processes
 from seqfit.strategy.cost import TOKENS
 from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import Strategy
-from seqfit.tasks import Task, build_task
+from seqfit.tasks import Task, build_task, head_of
 from seqfit.telemetry.host import read_resident_bytes
 from seqfit.train.forecast import Forecast, make_forecast
 from seqfit.train.view import View
 from seqfit.units import format_bytes
+
+_HEAD_REACHES = (0.02, 20.0)  # standard deviations of scores that a head learns at the usual rates
 
 
 @dataclass(frozen=True)
@@ -259,21 +269,38 @@ def _build_learner(recipe: Recipe, strategy: Strategy, device: torch.device, cor
 
 def _load_model(recipe: Recipe, strategy: Strategy, corpus: _Corpus) -> tuple[PreTrainedModel, Events]:
     """In this order: trimming replaces the embeddings, adapters freeze what is there."""
-    labels = list(recipe.task.label_values) or None
+    head = head_of(recipe.task)
     events: Events = []
     if corpus.kept is None:
-        model = load_model(recipe.model, labels)
+        model = load_model(recipe.model, head)
         check_vocabulary(model, corpus.tokenizer, recipe.model)
     else:
-        trimmed = load_trimmed_model(recipe.model, labels, corpus.kept)
+        trimmed = load_trimmed_model(recipe.model, head, corpus.kept)
         model = trimmed.model
         events.append(("trim", str(trimmed.report)))
         if trimmed.fallback is not None:
             events.append(("fallback", f"the whole model was loaded and then trimmed: {trimmed.fallback}"))
+    if head is not None and head.problem_type == "regression" and recipe.model.kind == "classifier":
+        events.extend(_begin_at_mean(model, corpus.data.splits["train"].scores()))
     untested = explain_untested(recipe.model, model.config.model_type)
     events.extend([] if untested is None else [("untested", untested)])
     events.extend(choose_weights(model, recipe.model, strategy))
     return model, events
+
+
+def _begin_at_mean(model: PreTrainedModel, scores: NDArray[np.float64]) -> Events:
+    """The head's bias, and a word where the scores are of another size than what a fresh head puts out."""
+    mean, deviation = float(scores.mean()), float(scores.std())
+    events = [("head", f"begins at the mean of the training scores, {mean:.4g}")] if set_head_bias(model, mean) else []
+    if deviation and not _HEAD_REACHES[0] <= deviation <= _HEAD_REACHES[1]:
+        events.append(
+            (
+                "head",
+                f"the scores' standard deviation is {deviation:.3g}; a head learns fastest between "
+                f"{_HEAD_REACHES[0]:g} and {_HEAD_REACHES[1]:g}: scale the column if the error does not fall",
+            )
+        )
+    return events
 
 
 def _build_answerer(recipe: Recipe, learner: _Learner, precision: Precision) -> Answerer:
@@ -286,7 +313,7 @@ def _build_answerer(recipe: Recipe, learner: _Learner, precision: Precision) -> 
         beams=recipe.eval.beams,
         max_new_tokens=recipe.eval.max_new_tokens or choose_answer_length(learner.data, limit),
         batch_tokens=recipe.eval.batch_tokens,
-        labels=list(recipe.task.label_values) or None,
+        head=head_of(recipe.task),
         start_of=start_of,
     )
 

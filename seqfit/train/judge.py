@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +17,9 @@ import numpy as np
 from seqfit.data.batching import Rows
 from seqfit.data.tokenize import TokenizedSplit
 from seqfit.errors import TrainingFailed, complain
-from seqfit.evaluate.answer import Answers, answer_split
+from seqfit.evaluate.answer import Answers, adjust_threshold, answer_split
 from seqfit.evaluate.score import SplitScores, score_answers, spread_rows
+from seqfit.evaluate.threshold import Threshold
 from seqfit.model.folder import Teaching, save_checkpoint
 from seqfit.rundir import files
 from seqfit.rundir.records import EvaluationRecord
@@ -46,6 +48,7 @@ class Judge:
         self._view = view
         self._stopping = stopping
         self._world = progress.job.step.way.world
+        self._threshold: Threshold | None = None  # multilabel: that of the last evaluation
 
     def evaluate(self) -> None:
         """Score the model as it is now; it becomes the checkpoint if it is the best so far."""
@@ -73,6 +76,7 @@ class Judge:
             beams=self._job.answerer.beams,
             max_new_tokens=self._job.answerer.max_new_tokens,
             step=self._progress.step,
+            threshold=None if self._threshold is None else self._threshold.value,
         )
         with self._job.step.clock.phase("checkpoint"), self._job.whole_model() as model:
             if self._world.is_first:
@@ -99,6 +103,8 @@ class Judge:
         self._view.evaluation(record, best=kept)
         if kept:
             self.save()
+            if self._threshold is not None:
+                self._writer.event("threshold", f"step {number}, validation: {self._threshold}", step=number)
         if number and schedule.observe(improved):
             self._writer.event("plateau", f"no better {best.name}: the learning rate is lowered at step {number}")
 
@@ -110,9 +116,8 @@ class Judge:
         own = rows[np.sort(by_length[self._world.rank :: self._world.size])]
         while (answers := self._answer(split, own)) is None:
             self._make_smaller()
-        return score_answers(
-            self._job.task, split, rows, self._join(rows, own, answers), self._job.metrics, started=started
-        )
+        joined, self._threshold = adjust_threshold(self._progress.answerer, split, rows, self._join(rows, own, answers))
+        return score_answers(self._job.task, split, rows, joined, self._job.metrics, started=started)
 
     def _answer(self, split: TokenizedSplit, rows: Rows) -> Answers | None:
         """None where memory ran out, here or in another process."""
@@ -131,10 +136,13 @@ class Judge:
 
     def _join(self, rows: Rows, own: Rows, answers: Answers) -> Answers:
         """The answers of all processes, in the order of the rows."""
-        parts = self._world.gather([own.tolist(), answers.texts, answers.loss_sum, answers.terms])
-        texts = {row: text for numbers, words, _, _ in parts for row, text in zip(numbers, words, strict=True)}
-        loss_sum, terms = (sum(part[place] for part in parts) for place in (2, 3))
-        return Answers([texts[row] for row in rows.tolist()], loss_sum, terms)
+        found: Sequence[list[float] | None] = answers.probabilities or [None] * len(answers.texts)
+        answered = list(zip(own.tolist(), answers.texts, found, strict=True))
+        parts = self._world.gather([answered, answers.loss_sum, answers.terms])
+        by_row = {row: (text, values) for part, _, _ in parts for row, text, values in part}
+        texts, probabilities = zip(*(by_row[row] for row in rows.tolist()), strict=True)
+        loss_sum, terms = (sum(part[place] for part in parts) for place in (1, 2))
+        return Answers(list(texts), loss_sum, terms, None if None in probabilities else list(probabilities))
 
     def _show(self, done: int, total: int) -> None:
         if self._stopping.noted:

@@ -13,6 +13,7 @@ from typing import Protocol, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
+from seqfit.metrics import format_score
 from seqfit.rundir.records import EvaluationRecord, EventRecord, StepRecord
 from seqfit.units import format_bytes, format_count, format_seconds
 
@@ -101,7 +102,7 @@ class Lines(Silent):
         """An evaluation is done."""
         loss = "" if record.loss is None else f"loss {record.loss:.4f}  "
         shown = choose_shown(record.scores, self._decides)
-        scores = "  ".join(f"{name} {record.scores[name]:.2f}" for name in shown)
+        scores = "  ".join(f"{name} {format_score(name, record.scores[name])}" for name in shown)
         mark = "  (best so far)" if best else ""
         took = format_seconds(record.seconds)
         self._console.print(f"step {record.step}: {record.split} {loss}{scores}{mark}  [{record.rows} rows, {took}]")

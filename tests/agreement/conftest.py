@@ -19,8 +19,9 @@ from seqfit.data.loader import GlobalBatch, Loader
 from seqfit.data.micro_batch import Padding
 from seqfit.model.build import load_model
 from seqfit.recipe.schema import ModelRecipe
+from seqfit.tasks import ClassifierHead
 
-LABELS = ["yes", "no", "maybe"]
+HEAD = ClassifierHead(("yes", "no", "maybe"))
 EXAMPLES = 8
 Gradients = dict[str, torch.Tensor]
 Update = tuple[float, Gradients]
@@ -49,7 +50,7 @@ def fresh_model(tiny_model: Callable[[str], Path]) -> Callable[..., Any]:
         kind = "classifier" if name == "bert" else "text-to-text"
         recipe = ModelRecipe.model_validate({"path": str(tiny_model(name)), "kind": kind, "dropout": dropout})
         torch.manual_seed(0)  # of the classifier's fresh head
-        return load_model(recipe, LABELS).train()
+        return load_model(recipe, HEAD).train()
 
     return load
 

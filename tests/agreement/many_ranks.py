@@ -32,11 +32,13 @@ from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.step.build import BuiltStep, build_rule, build_step
 from seqfit.step.precision import Precision
 from seqfit.strategy.schema import Strategy
+from seqfit.tasks import ClassifierHead
 from tests.conftest import TokenSplit
 
 WAIT = timedelta(seconds=120)  # for the others: none hangs where one has failed
 STEPS = 5
 LABELS = ["yes", "no", "maybe"]
+HEAD = ClassifierHead(tuple(LABELS))
 CASES: dict[str, dict[str, Any]] = {
     "ddp": {},
     "ddp, accumulating": {"micro_batch_tokens": 24},
@@ -153,7 +155,7 @@ def build(
 ) -> tuple[BuiltStep, Loader, Skeleton]:
     kind: Any = "classifier" if is_classifier(folder) else "text-to-text"
     torch.manual_seed(0)  # of a classifier's fresh head
-    model = load_model(ModelRecipe(path=folder, kind=kind, dropout=0.0), LABELS).to(dtype).train()
+    model = load_model(ModelRecipe(path=folder, kind=kind, dropout=0.0), HEAD).to(dtype).train()
     skeleton = Skeleton(model, torch.device("cpu"))
     built = build_step(model, TRAIN, strategy, Precision(precision, torch.device("cpu"), ""), world=world)
     way = built.step.way

@@ -16,9 +16,11 @@ from seqfit.model.build import load_model, load_tokenizer, quiet
 from seqfit.model.folder import Teaching, load_checkpoint, save_checkpoint
 from seqfit.recipe.schema import ModelRecipe, TaskRecipe
 from seqfit.step.precision import Precision
+from seqfit.tasks import ClassifierHead, head_of
 
 TEXTS = ["w5 w6 w7", "w50", "w9 w9 w9 w9 w9 w9 w9", "w11 w80 w3 w4"]
 LABELS = ["yes", "no", "maybe"]
+HEAD = ClassifierHead(tuple(LABELS))
 PRECISION = Precision("fp32", torch.device("cpu"), "")
 
 
@@ -30,7 +32,7 @@ def save(tiny: Path, folder: Path, kind: str, beams: int) -> None:
     labels = LABELS if kind == "classifier" else None
     task = TaskRecipe.model_validate({"name": name, "source": "{q}", "target": "{a}", "labels": labels})
     teaching = Teaching(kind, task, beams=beams, max_new_tokens=25, step=1)
-    save_checkpoint(folder, load_model(recipe, LABELS), load_tokenizer(recipe), teaching)
+    save_checkpoint(folder, load_model(recipe, HEAD), load_tokenizer(recipe), teaching)
 
 
 def own_answers(folder: Path) -> list[str]:
@@ -42,7 +44,7 @@ def own_answers(folder: Path) -> list[str]:
         beams=checkpoint.teaching.beams,
         max_new_tokens=checkpoint.teaching.max_new_tokens,
         batch_tokens=20,
-        labels=list(checkpoint.teaching.task.label_values) or None,
+        head=head_of(checkpoint.teaching.task),
     )
     return answer_sources(answerer, [np.array(checkpoint.tokenizer(text).input_ids) for text in TEXTS])
 

@@ -20,8 +20,9 @@ from seqfit.recipe.schema import ModelRecipe, OptimizerRecipe
 from seqfit.step.in_backward import InBackward
 from seqfit.step.optimizers import build_optimizer, set_learning_rate
 from seqfit.step.recompute import enable_recompute
+from seqfit.tasks import ClassifierHead
 
-LABELS = ["yes", "no", "maybe"]
+HEAD = ClassifierHead(("yes", "no", "maybe"))
 RATES = (1e-3, 3e-3, 2e-3)
 SOURCES = torch.tensor([[5, 6, 7, 1], [8, 9, 1, 0], [10, 11, 12, 1], [13, 1, 0, 0], [14, 15, 1, 0], [16, 17, 18, 1]])
 
@@ -32,7 +33,7 @@ def fresh_model(tiny_model: Callable[[str], Path]) -> Callable[[str], Any]:
         kind = "classifier" if name == "bert" else "text-to-text"
         recipe = ModelRecipe.model_validate({"path": str(tiny_model(name)), "kind": kind, "dropout": 0.1})
         torch.manual_seed(0)  # of the classifier's fresh head
-        return load_model(recipe, LABELS).train()
+        return load_model(recipe, HEAD).train()
 
     return load
 

@@ -17,8 +17,9 @@ from seqfit.model.build import load_model
 from seqfit.model.loss import LossModel, LossRule
 from seqfit.recipe.schema import LoraRecipe, ModelRecipe
 from seqfit.step.recompute import Recompute, enable_recompute
+from seqfit.tasks import ClassifierHead
 
-LABELS = ["yes", "no", "maybe"]
+HEAD = ClassifierHead(("yes", "no", "maybe"))
 Outcome = tuple[torch.Tensor, dict[str, torch.Tensor]]
 
 
@@ -30,7 +31,7 @@ def run(tiny_model: Callable[[str], Path]) -> Callable[..., Outcome]:
         kind = "classifier" if name == "bert" else "text-to-text"
         recipe = ModelRecipe.model_validate({"path": str(tiny_model(name)), "kind": kind, "dropout": 0.3})
         torch.manual_seed(0)  # of the classifier's fresh head and of the adapters
-        model: Any = load_model(recipe, LABELS).train()
+        model: Any = load_model(recipe, HEAD).train()
         if adapters:
             add_adapters(model, LoraRecipe(rank=4, dropout=0.2))
         enable_recompute(model, which)

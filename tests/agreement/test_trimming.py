@@ -28,6 +28,7 @@ from seqfit.model.trim import Trimmed, trim_vocabulary
 from seqfit.model.trim_folder import save_trimmed
 from seqfit.model.trimmed_weights import choose_vocabulary, load_trimmed_model
 from seqfit.recipe.schema import ModelRecipe
+from seqfit.tasks import ClassifierHead
 
 TOLERANCE = 1e-5
 WORDS = 100
@@ -38,7 +39,7 @@ TEXT_TO_TEXT = ["t5", "t5-v1.1", "mt5", "umt5", "bart"]
 def load(folder: Path, kind: str) -> Any:
     torch.manual_seed(0)  # of the classifier's fresh head
     recipe = ModelRecipe.model_validate({"path": str(folder), "kind": kind, "dropout": 0.0})
-    return load_model(recipe, ["yes", "no", "maybe"]).train()
+    return load_model(recipe, ClassifierHead(("yes", "no", "maybe"))).train()
 
 
 def trim(model: Any, folder: Path) -> Trimmed:
@@ -131,14 +132,14 @@ def roberta(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def test_a_trimmed_model_that_counts_positions_from_its_pad_is_the_whole_one(roberta: Path) -> None:
     recipe = ModelRecipe(path=str(roberta), kind="classifier", dropout=0.0)
-    labels, tokenizer = ["yes", "no"], load_tokenizer(recipe)
-    whole, sliced = (load_model(recipe, labels).eval() for _ in range(2))
+    head, tokenizer = ClassifierHead(("yes", "no")), load_tokenizer(recipe)
+    whole, sliced = (load_model(recipe, head).eval() for _ in range(2))
     pad = whole.config.pad_token_id
     counts = np.zeros(WORDS, dtype=np.int64)
     counts[[50, 51, 52, 53]] = 1
     kept = trim_vocabulary(sliced, tokenizer, counts, "data").kept
     chosen, small = choose_vocabulary(recipe, tokenizer, counts, "data")
-    loaded = load_trimmed_model(recipe, labels, chosen)
+    loaded = load_trimmed_model(recipe, head, chosen)
     assert len(kept) == len(chosen) == pad + 6  # those before pad, pad, unknown, four of the data
     assert loaded.fallback is None
     assert small.pad_token_id == sliced.config.pad_token_id == pad

@@ -40,7 +40,7 @@ from seqfit.step.step import TrainStep
 from seqfit.strategy.schema import Strategy
 from seqfit.train.shards import copy_tensors, write_shards
 from seqfit.train.snapshot import Snapshot, load_snapshot, snapshot_folder
-from tests.agreement.many_ranks import LABELS, gather, is_classifier, make_rows
+from tests.agreement.many_ranks import HEAD, gather, is_classifier, make_rows
 
 WAIT = timedelta(seconds=120)  # for the others: none hangs where one has failed
 STEPS, SNAPSHOT_AT = 5, 2
@@ -151,7 +151,7 @@ def check_left_out(case: str, folder: str, world: World) -> None:
 def build(folder: str, strategy: Strategy, world: World, recipe: TrainRecipe) -> Training:
     kind: Any = "classifier" if is_classifier(folder) else "text-to-text"
     torch.manual_seed(0)  # of a classifier's fresh head
-    model = load_model(ModelRecipe(path=folder, kind=kind, dropout=0.0), LABELS).train()
+    model = load_model(ModelRecipe(path=folder, kind=kind, dropout=0.0), HEAD).train()
     skeleton = Skeleton(model, torch.device("cpu"))
     built = build_step(model, recipe, strategy, Precision("fp32", torch.device("cpu"), ""), world=world)
     allocate_state(built.step.optimizer)  # as a run does

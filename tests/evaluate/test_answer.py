@@ -15,6 +15,7 @@ from seqfit.model.build import load_model, load_tokenizer
 from seqfit.model.loss import LossModel, LossRule
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.step.precision import Precision
+from seqfit.tasks import ClassifierHead
 
 ROWS = 30
 ALL = np.arange(ROWS)
@@ -25,15 +26,15 @@ FP32 = Precision("fp32", torch.device("cpu"), "a test")
 def build(tiny_model: Callable[[str], Path]) -> Callable[..., Answerer]:
     def build_answerer(name: str, *, beams: int = 1, batch_tokens: int = 64) -> Answerer:
         kind: Any = "classifier" if name == "bert" else "text-to-text"
-        labels = ["yes", "no", "maybe"] if name == "bert" else None
+        head = ClassifierHead(("yes", "no", "maybe")) if name == "bert" else None
         recipe = ModelRecipe(path=str(tiny_model(name)), kind=kind)
-        model = load_model(recipe, labels)
+        model = load_model(recipe, head)
         generator = torch.Generator().manual_seed(5)
         for parameter in model.parameters():
             parameter.data.add_(torch.randn(parameter.shape, generator=generator), alpha=0.4)
-        if labels is None:
+        if head is None:
             model.lm_head.weight = torch.nn.Parameter(torch.randn(model.lm_head.weight.shape, generator=generator))
-        return Answerer(model, load_tokenizer(recipe), FP32, beams, 9, batch_tokens, labels)
+        return Answerer(model, load_tokenizer(recipe), FP32, beams, 9, batch_tokens, head)
 
     return build_answerer
 

@@ -60,9 +60,9 @@ def test_an_unknown_metric_is_an_error_with_the_closest() -> None:
         scores_of("em")
 
 
-def test_only_the_loss_is_better_when_lower() -> None:
-    assert not higher_is_better("loss")
-    assert all(higher_is_better(name) for metric in known_metrics() for name in scores_of(metric))
+def test_only_the_loss_and_errors_are_better_when_lower() -> None:
+    scores = ["loss", *(name for metric in known_metrics() for name in scores_of(metric))]
+    assert [name for name in scores if not higher_is_better(name)] == ["loss", "rmse", "mae", "unparsable"]
     with pytest.raises(RecipeError, match=r"Did you mean 'rougeL_f1'\?"):
         higher_is_better("rougel_f1")
 

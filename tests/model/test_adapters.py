@@ -14,9 +14,10 @@ from seqfit.errors import RecipeError
 from seqfit.model.adapters import add_adapters, choose_lora, has_adapters, merged_state_dict, save_adapter
 from seqfit.model.build import load_model, quiet
 from seqfit.recipe.schema import LoraRecipe, ModelRecipe
+from seqfit.tasks import ClassifierHead
 
 NAMES = ["t5", "mt5", "umt5", "bart", "bert"]
-LABELS = ["yes", "no", "maybe"]
+HEAD = ClassifierHead(("yes", "no", "maybe"))
 TOLERANCE = 1e-5  # of logits of the order of 1
 
 
@@ -26,7 +27,7 @@ def load(tiny_model: Callable[[str], Path]) -> Callable[[str], Any]:
         kind = "classifier" if name == "bert" else "text-to-text"
         recipe = ModelRecipe.model_validate({"path": str(tiny_model(name)), "kind": kind})
         torch.manual_seed(0)  # of the classifier's fresh head
-        return load_model(recipe, LABELS).eval()
+        return load_model(recipe, HEAD).eval()
 
     return build
 

@@ -10,6 +10,7 @@ from seqfit.errors import ModelError
 from seqfit.model.blocks import find_blocks
 from seqfit.model.build import load_model
 from seqfit.recipe.schema import ModelRecipe
+from seqfit.tasks import ClassifierHead
 
 
 @pytest.mark.parametrize(
@@ -22,7 +23,9 @@ from seqfit.recipe.schema import ModelRecipe
 )
 def test_blocks_are_found_in_any_family(tiny_model: Callable[[str], Path], name: str, blocks: list[str]) -> None:
     kind = "classifier" if name == "bert" else "text-to-text"
-    model = load_model(ModelRecipe.model_validate({"path": str(tiny_model(name)), "kind": kind}), ["a", "b"])
+    model = load_model(
+        ModelRecipe.model_validate({"path": str(tiny_model(name)), "kind": kind}), ClassifierHead(("a", "b"))
+    )
     assert list(find_blocks(model, "this")) == blocks
 
 

@@ -16,6 +16,7 @@ from transformers.utils import logging
 from seqfit.errors import ModelError
 from seqfit.model.build import count_parameters, load_model, load_tokenizer, quiet
 from seqfit.recipe.schema import ModelRecipe
+from seqfit.tasks import ClassifierHead
 
 SOURCE = torch.tensor([[5, 6, 7, 1], [8, 9, 1, 0]])
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
@@ -121,7 +122,7 @@ def test_a_saved_config_says_whether_the_head_is_tied(
 @pytest.mark.parametrize("rate", [0.0, 0.25])
 def test_the_recipes_dropout_reaches_every_layer(tiny_model: Callable[[str], Path], name: str, rate: float) -> None:
     kind = "classifier" if name == "bert" else "text-to-text"
-    model = load_model(recipe_of(tiny_model(name), kind=kind, dropout=rate), ["yes", "no"])
+    model = load_model(recipe_of(tiny_model(name), kind=kind, dropout=rate), ClassifierHead(("yes", "no")))
     layers = [layer.p for layer in model.modules() if isinstance(layer, torch.nn.Dropout)]
     assert set(layers) <= {rate}
     functional = [layer.dropout for layer in model.modules() if isinstance(getattr(layer, "dropout", None), float)]
@@ -138,7 +139,7 @@ def test_half_precision_weights_are_loaded_in_fp32(copy: Callable[[str], Path]) 
 
 def test_a_classifier_knows_its_labels_and_keeps_the_encoder(tiny_model: Callable[[str], Path]) -> None:
     folder = tiny_model("bert")
-    model: Any = load_model(recipe_of(folder, kind="classifier"), ["sports", "world"])
+    model: Any = load_model(recipe_of(folder, kind="classifier"), ClassifierHead(("sports", "world")))
     assert model.config.id2label == {0: "sports", 1: "world"}
     assert model.config.label2id == {"sports": 0, "world": 1}
     assert model.classifier.out_features == 2
@@ -150,21 +151,21 @@ def test_a_classifier_knows_its_labels_and_keeps_the_encoder(tiny_model: Callabl
 def test_a_trained_head_is_kept_for_as_many_labels_and_made_anew_for_more(
     tiny_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    trained: Any = load_model(recipe_of(tiny_model("bert"), kind="classifier"), ["yes", "no"])
+    trained: Any = load_model(recipe_of(tiny_model("bert"), kind="classifier"), ClassifierHead(("yes", "no")))
     with quiet():
         trained.save_pretrained(tmp_path)
         plain = AutoModelForSequenceClassification.from_pretrained(tmp_path)
-    again: Any = load_model(recipe_of(tmp_path, kind="classifier"), ["yes", "no"])
+    again: Any = load_model(recipe_of(tmp_path, kind="classifier"), ClassifierHead(("yes", "no")))
     assert torch.equal(again.classifier.weight, trained.classifier.weight)
     assert torch.equal(plain.classifier.weight, trained.classifier.weight)
-    more: Any = load_model(recipe_of(tmp_path, kind="classifier"), ["yes", "no", "maybe"])
+    more: Any = load_model(recipe_of(tmp_path, kind="classifier"), ClassifierHead(("yes", "no", "maybe")))
     assert more.classifier.out_features == 3
 
 
 def test_an_encoder_without_a_pooler_gets_a_fresh_one(copy: Callable[[str], Path]) -> None:
     folder = copy("bert")
     drop_weights(folder, "pooler")
-    assert load_model(recipe_of(folder, kind="classifier"), ["yes", "no"]) is not None
+    assert load_model(recipe_of(folder, kind="classifier"), ClassifierHead(("yes", "no"))) is not None
 
 
 @pytest.mark.parametrize(
@@ -177,7 +178,7 @@ def test_a_folder_that_lacks_some_weights_is_refused_and_they_are_named(
     drop_weights(folder, part)
     kind = "classifier" if name == "bert" else "text-to-text"
     with pytest.raises(ModelError, match=rf"lacks \d+ of its model's weights.*{part}.*Fetch it anew.*weights=random"):
-        load_model(recipe_of(folder, kind=kind), ["yes", "no"])
+        load_model(recipe_of(folder, kind=kind), ClassifierHead(("yes", "no")))
 
 
 @pytest.mark.parametrize("damage", ["absent", "torn"])

@@ -13,6 +13,7 @@ from seqfit.errors import ModelError
 from seqfit.model.build import load_model, load_tokenizer
 from seqfit.model.folder import Teaching, find_teaching, load_checkpoint, read_teaching, save_checkpoint
 from seqfit.recipe.schema import ModelRecipe, TaskRecipe
+from seqfit.tasks import head_of
 
 TASK = TaskRecipe(name="qa", prefix="responde: ", source="¿{q}?", target="{a}")
 TEACHING = Teaching("text-to-text", TASK, beams=2, max_new_tokens=33, step=7)
@@ -61,7 +62,7 @@ def test_plain_generate_reads_the_answers_length_and_beams_from_the_folder(saved
 def test_a_classifiers_checkpoint_keeps_its_labels(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
     recipe = ModelRecipe(path=str(tiny_model("bert")), kind="classifier")
     task = TaskRecipe(name="classify", source="{t}", target="{l}", labels={"yes": ["1"], "no": ["0"], "maybe": []})
-    model: Any = load_model(recipe, list(task.label_values))
+    model: Any = load_model(recipe, head_of(task))
     folder = tmp_path / "checkpoint"
     save_checkpoint(folder, model, load_tokenizer(recipe), Teaching("classifier", task, 1, 1, 0))
     checkpoint: Any = load_checkpoint(folder)

@@ -9,13 +9,16 @@ import pytest
 from seqfit.model.build import load_model
 from seqfit.model.freezing import freeze_parts
 from seqfit.recipe.schema import ModelRecipe
+from seqfit.tasks import ClassifierHead
 
 
 @pytest.fixture
 def load(tiny_model: Callable[[str], Path]) -> Callable[[str], Any]:
     def build(name: str) -> Any:
         kind = "classifier" if name == "bert" else "text-to-text"
-        return load_model(ModelRecipe.model_validate({"path": str(tiny_model(name)), "kind": kind}), ["a", "b"])
+        return load_model(
+            ModelRecipe.model_validate({"path": str(tiny_model(name)), "kind": kind}), ClassifierHead(("a", "b"))
+        )
 
     return build
 

@@ -13,6 +13,7 @@ from seqfit.model.lean import make_lean
 from seqfit.model.lean_norm import LeanNorm
 from seqfit.model.seeded_dropout import ReluDropout, SeededDropout
 from seqfit.recipe.schema import ModelRecipe
+from seqfit.tasks import ClassifierHead
 
 CPU = torch.device("cpu")
 
@@ -20,7 +21,9 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("name", ["t5", "mt5", "bart", "bert"])
 def test_a_lean_model_has_the_same_weights_and_answers(name: str, tiny_model: Callable[[str], Path]) -> None:
     kind = "classifier" if name == "bert" else "text-to-text"
-    model = load_model(ModelRecipe.model_validate({"path": str(tiny_model(name)), "kind": kind}), ["a", "b"]).eval()
+    model = load_model(
+        ModelRecipe.model_validate({"path": str(tiny_model(name)), "kind": kind}), ClassifierHead(("a", "b"))
+    ).eval()
     ids = torch.tensor([[5, 6, 7]])
     inputs = {"input_ids": ids} | ({} if name == "bert" else {"decoder_input_ids": ids})
     names, before = list(model.state_dict()), model(**inputs).logits

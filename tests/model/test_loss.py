@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from seqfit.model.build import load_model
 from seqfit.model.loss import LossModel, LossRule, class_logits, token_loss_sum
 from seqfit.recipe.schema import ModelRecipe
+from seqfit.tasks import ClassifierHead
 
 
 def test_the_sum_leaves_ignored_labels_out() -> None:
@@ -48,7 +49,9 @@ def test_padding_does_not_change_a_sequences_loss(tiny_model: Callable[[str], Pa
 
 
 def test_a_classifiers_loss_is_summed_over_examples(tiny_model: Callable[[str], Path]) -> None:
-    model = load_model(ModelRecipe(path=str(tiny_model("bert")), kind="classifier"), ["yes", "no"]).eval()
+    model = load_model(
+        ModelRecipe(path=str(tiny_model("bert")), kind="classifier"), ClassifierHead(("yes", "no"))
+    ).eval()
     source, mask, labels = torch.tensor([[5, 6], [7, 0]]), torch.tensor([[1, 1], [1, 0]]), torch.tensor([1, 0])
     logits = class_logits(model, source, mask)
     assert logits.shape == (2, 2)

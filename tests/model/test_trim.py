@@ -25,6 +25,7 @@ from seqfit.model.build import count_parameters, load_model
 from seqfit.model.trim import TrimReport, list_ids_before_pad, read_token_ids, trim_model, trim_vocabulary
 from seqfit.model.trim_words import KeptWords
 from seqfit.recipe.schema import ModelRecipe
+from seqfit.tasks import ClassifierHead
 
 
 def keep(*old_ids: int, of: int) -> KeptWords:
@@ -151,7 +152,7 @@ def test_the_report_says_in_a_paragraph_what_stayed_and_what_it_saves() -> None:
 
 
 def test_a_classifier_has_no_logits_over_words_to_report(tiny_model: Callable[[str], Path]) -> None:
-    model = load_model(ModelRecipe(path=str(tiny_model("bert")), kind="classifier"), ["yes", "no"])
+    model = load_model(ModelRecipe(path=str(tiny_model("bert")), kind="classifier"), ClassifierHead(("yes", "no")))
     report = trim_model(model, keep(0, 1, 2, 50, of=100))
     assert report.logit_bytes is None
     assert "logits" not in str(report)

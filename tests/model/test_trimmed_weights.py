@@ -19,9 +19,10 @@ from seqfit.model.trim import trim_model
 from seqfit.model.trim_words import KeptWords
 from seqfit.model.trimmed_weights import TrimmedModel, choose_vocabulary, load_trimmed_model, read_kept_rows
 from seqfit.recipe.schema import ModelRecipe
+from seqfit.tasks import ClassifierHead
 
 NAMES = ["t5", "t5-v1.1", "mt5", "umt5", "bart", "marian", "bert"]
-LABELS = ["yes", "no", "maybe"]
+HEAD = ClassifierHead(("yes", "no", "maybe"))
 KEPT = KeptWords(np.array([0, 1, 2, 5, 50, 98, 99]), 100, 2, {"data": 7}, ("LATIN",), ("w3",))
 
 
@@ -32,13 +33,13 @@ def recipe_of(folder: Path, **fields: Any) -> ModelRecipe:
 
 def load_and_trim(recipe: ModelRecipe) -> TrimmedModel:
     torch.manual_seed(3)  # of a classifier's fresh head
-    model = load_model(recipe, LABELS)
+    model = load_model(recipe, HEAD)
     return TrimmedModel(model, trim_model(model, KEPT), None)
 
 
 def load_picked(recipe: ModelRecipe) -> TrimmedModel:
     torch.manual_seed(3)
-    return load_trimmed_model(recipe, LABELS, KEPT)
+    return load_trimmed_model(recipe, HEAD, KEPT)
 
 
 def ties(model: PreTrainedModel) -> set[frozenset[str]]:

@@ -13,12 +13,13 @@ from seqfit.errors import ModelError
 from seqfit.model.build import load_model
 from seqfit.parallel.pipeline import check_can_split
 from seqfit.recipe.schema import ModelRecipe
+from seqfit.tasks import ClassifierHead
 
 
 @pytest.fixture
 def load(tiny_model: Callable[[str], Path]) -> Callable[..., Any]:
     def build(name: str, kind: Any = "text-to-text") -> Any:
-        return load_model(ModelRecipe(path=str(tiny_model(name)), kind=kind), ["yes", "no"])
+        return load_model(ModelRecipe(path=str(tiny_model(name)), kind=kind), ClassifierHead(("yes", "no")))
 
     return build
 

@@ -12,6 +12,7 @@ from seqfit.plan.spreads import find_refusals, list_spreads, open_spreads
 from seqfit.plan.variants import build_variant
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.strategy.schema import Strategy
+from seqfit.tasks import ClassifierHead
 
 PLAIN = build_variant(Strategy(), "bf16")
 TWO = (ALONE, *(Spread(way, 2) for way in ("ddp", "fsdp", "offload", "pipeline")))
@@ -20,7 +21,7 @@ TWO = (ALONE, *(Spread(way, 2) for way in ("ddp", "fsdp", "offload", "pipeline")
 @pytest.fixture
 def load(tiny_model: Callable[[str], Path]) -> Callable[..., Any]:
     def build(name: str, kind: Any = "text-to-text") -> Any:
-        return load_model(ModelRecipe(path=str(tiny_model(name)), kind=kind), ["yes", "no"])
+        return load_model(ModelRecipe(path=str(tiny_model(name)), kind=kind), ClassifierHead(("yes", "no")))
 
     return build
 

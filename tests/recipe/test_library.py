@@ -9,7 +9,7 @@ from seqfit.data.tables import find_tables
 from seqfit.errors import RecipeError
 from seqfit.recipe.library import copy_recipe, library_names, list_library
 from seqfit.recipe.load import load_recipe
-from seqfit.tasks.task import build_task
+from seqfit.tasks import build_task
 
 HUB_MODELS = {
     "mt5-squad-es": "google/mt5-small",

@@ -33,7 +33,7 @@ def mistakes_of(section: str, value: Any) -> list[str]:
         (
             "task",
             GOOD["task"] | {"name": "qua"},
-            "task.name: 'qua' is none of qa, summarize, translate, classify, math.",
+            "task.name: 'qua' is none of qa, summarize, translate, classify, math, generate,",
         ),
         ("train", {"learning_rate": -1}, "train.learning_rate: -1 is given; this must be greater than 0. Peak"),
         ("train", {"steps": "ten"}, "train.steps: 'ten' is given; this must be a valid integer. Optimizer steps"),

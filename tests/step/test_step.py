@@ -18,6 +18,7 @@ from seqfit.recipe.schema import ModelRecipe, OptimizerRecipe
 from seqfit.step.optimizers import build_optimizer
 from seqfit.step.precision import Precision
 from seqfit.step.step import TrainStep, micro_batch_loss_sum
+from seqfit.tasks import ClassifierHead
 
 CPU = torch.device("cpu")
 
@@ -111,7 +112,7 @@ def test_bf16_rounds_the_forward_but_stays_near_the_reference(
 def test_a_classifier_trains_by_the_same_step(tiny_model: Callable[[str], Path], make_split: Any) -> None:
     recipe = ModelRecipe(path=str(tiny_model("bert")), kind="classifier", dropout=0.0)
     torch.manual_seed(0)  # of the fresh head
-    model = LossModel(load_model(recipe, ["yes", "no", "maybe"]).train(), LossRule())
+    model = LossModel(load_model(recipe, ClassifierHead(("yes", "no", "maybe"))).train(), LossRule())
     split = make_split([[5, 6, 1], [7, 1], [8, 9, 10, 1]], labels=[0, 1, 2])
     loader = Loader(split, Padding(0), MicroBatchRule(tokens=6), batch_examples=3, batch_tokens=None, seed=0)
     step = TrainStep(model, torch.optim.AdamW(model.parameters(), lr=3e-3), Precision("fp32", CPU, ""), 1.0)

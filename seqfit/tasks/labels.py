@@ -1,0 +1,142 @@
+"""Tasks whose answers are labels: one of them (classify) or any of them (multilabel).
+
+    labels {world: ["1"], sports: ["2"]}     row label 2       target "sports"       a head learns 1
+    labels [joy, anger, fear]                row ["fear", "joy"]  target "joy, fear"  a head learns [True, False, True]
+                                             row []               target "none"       a head learns all False
+
+The one idea: labels are compared without case and white space, and a value that stands for no label is a row error.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from seqfit.errors import RowError, complain, did_you_mean
+from seqfit.recipe.schema import LABEL_JOINT, TaskRecipe
+from seqfit.tasks.lists import parse_list
+from seqfit.tasks.rules import fold_word
+from seqfit.tasks.task import Task
+from seqfit.tasks.template import Row, choose_template, column_text, render_items, render_template
+
+_YES, _NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
+
+
+def vote(votes: Sequence[int]) -> int:
+    """The most frequent one; of a tie the one that stands first."""
+    return Counter(votes).most_common(1)[0][0]
+
+
+class LabelTask(Task):
+    """What tasks with label words share."""
+
+    def __init__(self, recipe: TaskRecipe) -> None:
+        super().__init__(recipe)
+        self.label_words = list(recipe.label_values)
+        self._index_of_value = {
+            fold_word(value): index for index, values in enumerate(recipe.label_values.values()) for value in values
+        }
+        self._word_of_text = {fold_word(word): word for word in self.label_words}
+
+    def _references(self, row: Row, row_id: str, target: str) -> tuple[str, ...]:
+        return (target,)
+
+    def _index(self, value: str, row_id: str) -> int:
+        """Of the label that the value stands for."""
+        index = self._index_of_value.get(fold_word(value))
+        if index is None:
+            raise RowError(
+                complain(
+                    f"Row {row_id} has the label '{value}', but task.labels has {', '.join(self.label_words)}",
+                    "A label must be one of these words or of the values listed for them",
+                    f"Add it, such as task.labels={{{self.label_words[0]}: ['{value}'], ...}}, or correct the row."
+                    f"{did_you_mean(value, self.label_words)}",
+                ),
+                cause="label not in task.labels",
+            )
+        return index
+
+
+class ClassifyTask(LabelTask):
+    """Classes, each named by a label word that is the target text; a head gives the word's index instead."""
+
+    default_metrics = ("accuracy", "macro_f1")
+    main_score = "accuracy"
+
+    def label_of(self, row: Row, row_id: str = "?") -> int:
+        """The index of the row's label among the label words."""
+        return vote([self._index(value, row_id) for value in self._entries(row, row_id)])
+
+    def extract(self, generated: str, choices: Sequence[str] = ()) -> str:
+        """The label word that the text is, in whatever case; any other text stays, and so counts as wrong."""
+        answer = super().extract(generated)
+        return self._word_of_text.get(fold_word(answer), answer)
+
+    def _target(self, row: Row, row_id: str) -> str:
+        return self.label_words[self.label_of(row, row_id)]
+
+
+class MultilabelTask(LabelTask):
+    """Any number of labels per row: their words in the order of task.labels, joined; a head says yes or no to each."""
+
+    default_metrics = ("micro_f1", "macro_f1", "subset_accuracy")
+    main_score = "micro_f1"
+    label_type = "list<bool>"
+
+    def label_of(self, row: Row, row_id: str = "?") -> list[bool]:
+        """Which of the label words apply."""
+        values = self._flagged(row, row_id) if self.recipe.label_columns else self._listed(row)
+        found = {self._index(value, row_id) for value in values}
+        return [index in found for index in range(len(self.label_words))]
+
+    def extract(self, generated: str, choices: Sequence[str] = ()) -> str:
+        """The label words in their order, then what is none of them; the word for no label where there is nothing."""
+        given = dict.fromkeys(text for part in super().extract(generated).split(",") if (text := part.strip()))
+        words = {self._word_of_text.get(fold_word(text), text) for text in given}
+        none = self.recipe.no_label or ""
+        known = [word for word in self.label_words if word in words]
+        unknown = [text for text in given if fold_word(text) not in self._word_of_text]
+        if not known and all(fold_word(text) == fold_word(none) for text in unknown):
+            return none
+        return LABEL_JOINT.join([*known, *unknown])
+
+    def _target(self, row: Row, row_id: str) -> str:
+        words = [word for word, applies in zip(self.label_words, self.label_of(row, row_id), strict=True) if applies]
+        return LABEL_JOINT.join(words) or self.recipe.no_label or ""
+
+    def _flagged(self, row: Row, row_id: str) -> list[str]:
+        """The columns that say yes."""
+        columns = self.recipe.label_columns or []
+        texts = {column: column_text(column, row).strip().casefold() for column in columns}
+        for column, text in texts.items():
+            if text not in (*_YES, *_NO):
+                raise RowError(
+                    complain(
+                        f"Row {row_id} has '{text}' in the column '{column}'"
+                        if text
+                        else f"Row {row_id} has nothing in the column '{column}'",
+                        "A label column holds 1, true or yes where its label applies, and 0, false or no where not",
+                        "Correct or remove the row, or correct task.label_columns",
+                    ),
+                    cause="label column is neither 0 nor 1",
+                )
+        return [column for column, text in texts.items() if text in _YES]
+
+    def _listed(self, row: Row) -> list[str]:
+        """The items of a list, or the parts of a text."""
+        template = choose_template(self.recipe.target, row)
+        items = render_items(template, row)
+        if items is None:
+            text = render_template(template, row)
+            items = parse_list(text)
+            if items is None:
+                items = self._split(text)
+        return [item for item in items if item.strip()]
+
+    def _split(self, text: str) -> list[str]:
+        separator = self.recipe.label_separator
+        if fold_word(text) == fold_word(self.recipe.missing_target or ""):
+            return []
+        if separator is None:
+            return [text]
+        return text.split(separator.strip() or None)

@@ -1,0 +1,55 @@
+"""Scores: the target is a number.
+
+    "3.80"                           target text "3.8"     reference "3.8"       a head learns 3.8
+    0.001234                         target text "0.00123" reference "0.001234"
+    [1, 2, 2], annotations: mean     target text "1.67"    reference "1.6666666666666667"
+
+A text-to-text model writes the number as text, with two decimals or three significant digits; what it writes is scored
+against the number itself.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from seqfit.errors import RowError, complain
+from seqfit.tasks.number import find_final_number, read_score, round_score, write_score
+from seqfit.tasks.task import Task
+from seqfit.tasks.template import Row
+
+
+class RegressionTask(Task):
+    """A number per row."""
+
+    default_metrics = ("regression",)
+    main_score = "pearson"
+    label_type = "double"
+
+    def label_of(self, row: Row, row_id: str = "?") -> float:
+        """The number, or the mean of what the annotators say."""
+        return statistics.fmean(self._number(text, row_id) for text in self._entries(row, row_id))
+
+    def extract(self, generated: str, choices: Sequence[str] = ()) -> str:
+        """The number in the text, or the text where it has none."""
+        answer = super().extract(generated)
+        return find_final_number(answer) or answer
+
+    def _target(self, row: Row, row_id: str) -> str:
+        return round_score(self.label_of(row, row_id))
+
+    def _references(self, row: Row, row_id: str, target: str) -> tuple[str, ...]:
+        return (write_score(self.label_of(row, row_id)),)
+
+    def _number(self, text: str, row_id: str) -> float:
+        value = read_score(text)
+        if value is None:
+            raise RowError(
+                complain(
+                    f"Row {row_id} has the target '{text}'",
+                    "A regression's target is a number with a point before its decimals, and nothing else",
+                    "Correct or remove the row, or correct task.target",
+                ),
+                cause="not a number",
+            )
+        return value
