@@ -23,8 +23,8 @@ from pydantic import ValidationError
 
 from seqfit.data.column_names import LANGUAGES, find_languages
 from seqfit.data.columns import Column, profile_columns
-from seqfit.data.label_kinds import LabelKind, find_label_kind
-from seqfit.data.record_kinds import find_unfolding, refuse_token_labels
+from seqfit.data.label_kinds import LabelKind, find_choice_base, find_label_kind
+from seqfit.data.record_kinds import find_unfolding, find_used_records, refuse_token_labels
 from seqfit.data.roles import Found, Hints, Reading, find_reading, find_task
 from seqfit.data.rows import BadRow, Row
 from seqfit.data.tables import Table, find_tables
@@ -89,6 +89,8 @@ def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequ
     samples = {name: sample_rows(table) for name, table in tables.items()}
     first = next(iter(samples))
     unfolding = find_unfolding(samples[first], source, wanted, given["task"])
+    if source.each or source.turns:
+        unfolding = {}
     if unfolding:
         source = source.model_copy(update=unfolding)
         notes += [f"data.{name}: each record of '{path}' is a row" for name, path in unfolding.items()]
@@ -99,6 +101,9 @@ def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequ
     kind = given["model"].get("kind", kind)
     hints = Hints(_hint(source), model or "", has_head=kind == "classifier")
     task_values = _Task(wanted, given["task"], samples, hints, unfolding, notes).guess()
+    if not unfolding and (records := find_used_records(task_values | given["task"], samples[first])) is not None:
+        words = [*overrides, f"data.each={records}"]
+        return guess_recipe(data, task, model, words)
     final = task_values | given["task"]
     if model is not None and "kind" not in given["model"]:
         _check_kind(model, kind, reason, final["name"])
@@ -260,8 +265,10 @@ class _Task:
         if found.doubt is not None and found.other is not None and not self._is_decided(found):
             raise self._unsure(found.doubt, [(best, kind), _refine(found.other, rows)[:2]], rows)
         if doubt is not None:
-            other = replace(best, task="regression", prefix="score: ")
-            raise self._unsure(doubt, [(best, kind), (other, LabelKind("regression"))], rows)
+            other = (replace(best, task="regression", prefix="score: "), LabelKind("regression"))
+            if best.task == "multiple-choice":
+                other = (best, LabelKind(more={"choice_base": 1}))
+            raise self._unsure(doubt, [(best, kind), other], rows)
         return best, kind
 
     def _is_decided(self, found: Found) -> bool:
@@ -345,6 +352,9 @@ class _Task:
 
 def _refine(reading: Reading, rows: list[Row]) -> tuple[Reading, LabelKind, str | None]:
     """What the target's values mean: scores, sets of labels, several annotators; and whether that is in doubt."""
+    if reading.task == "multiple-choice":
+        kind = find_choice_base(reading.target, reading.more["choices"], rows)
+        return reading, kind, kind.doubt
     kind = find_label_kind(reading.task, reading.target, rows)
     if kind.task is not None and kind.task != reading.task:
         prefix = "score: " if kind.task == "regression" else reading.prefix

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from seqfit.errors import SeqfitError
 from seqfit.tasks.template import columns_of, render_list, render_template
 
 _SEPARATORS = (",", ";", "|")
+_NUMBERED = re.compile(r"\d+(\.0+)?")
+_LETTERED = re.compile(r"\(?[A-Za-z][).:]?")
 _MOST_NUMBERED_CLASSES = 20  # more whole numbers than these are rather a scale
 
 
@@ -53,6 +56,32 @@ def find_label_kind(task: str, target: str, rows: Sequence[Row]) -> LabelKind:
         if len(set(numbers)) > _MOST_NUMBERED_CLASSES and task == "classify":
             return LabelKind(doubt=f"{target} has {len(set(numbers))} different numbers, classes or scores")
     return LabelKind()
+
+
+def find_choice_base(target: str, choices: str | list[str], rows: Sequence[Row]) -> LabelKind:
+    """How the target names the right choice: by number from 0 or from 1, by letter, or by its text."""
+    entries: list[tuple[str, list[str]]] = []
+    for row in rows:
+        try:
+            texts = (
+                render_list(choices, row) if isinstance(choices, str) else [render_template(c, row) for c in choices]
+            )
+            entries.append((render_template(target, row).strip(), [text.strip() for text in texts]))
+        except SeqfitError:
+            continue
+    entries = [(entry, texts) for entry, texts in entries if entry and texts]
+    by_text = sum(entry in texts for entry, texts in entries)
+    numbers = [(int(float(entry)), len(texts)) for entry, texts in entries if _NUMBERED.fullmatch(entry)]
+    letters = sum(_LETTERED.fullmatch(entry) is not None for entry, _ in entries)
+    if numbers and len(numbers) > 0.9 * len(entries) and by_text < 0.9 * len(entries):
+        if any(number == 0 for number, _ in numbers):
+            return LabelKind(more={"choice_base": 0}, why="the right choice is numbered from 0")
+        if any(number == count for number, count in numbers):
+            return LabelKind(more={"choice_base": 1}, why="the right choice is numbered from 1")
+        return LabelKind(more={"choice_base": 0}, doubt="the choices may be numbered from 0 or from 1")
+    if letters > 0.9 * len(entries) and by_text < 0.9 * len(entries):
+        return LabelKind(more={"choice_base": "a"})
+    return LabelKind(more={"choice_base": "text"} if by_text > 0.9 * len(entries) else {})
 
 
 def _kind_of_lists(task: str, lists: list[list[str]]) -> LabelKind:

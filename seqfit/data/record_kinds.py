@@ -14,6 +14,7 @@ from seqfit.data.column_names import Name, score_role
 from seqfit.data.rows import Row
 from seqfit.errors import DataError, complain
 from seqfit.recipe.schema import SourceRecipe
+from seqfit.tasks.template import columns_of
 
 _SPEAKERS = {"from", "role", "speaker", "author", "sender", "agent", "user"}
 _SAID = {"value", "content", "text", "utterance", "message"}
@@ -46,6 +47,21 @@ def find_unfolding(
         if task in (None, "qa", "multiple-choice", "math", "generate") and _has_questions(column, rows):
             return {"each": column}
     return {}
+
+
+def find_used_records(task: Mapping[str, Any], rows: Sequence[Row]) -> str | None:
+    """The list of several records that source or target reach into: joined into one text, they would be no row."""
+    if task["name"] not in ("qa", "summarize", "translate", "math", "generate"):
+        return None
+    targets = task.get("target", [])
+    paths = [path for one in ([targets] if isinstance(targets, str) else targets) for path in columns_of(one)]
+    for path in paths:
+        top = path.split(".")[0]
+        counts = [len(row[top]) for row in rows if isinstance(row.get(top), list) and path != top]
+        is_records = any(isinstance(item, Mapping) for item in _items(top, rows))
+        if is_records and counts and sum(counts) / len(counts) > 1.2 and task["name"] != "qa":
+            return top
+    return None
 
 
 def _refuse_unwanted(column: str, rows: Sequence[Row], title: str) -> None:
