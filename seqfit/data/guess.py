@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from seqfit.data.column_names import LANGUAGES, find_languages
 from seqfit.data.columns import Column, profile_columns
-from seqfit.data.label_kinds import LabelKind, find_choice_base, find_label_kind
+from seqfit.data.label_kinds import LabelKind, find_choice_base, find_label_kind, find_list_kind
 from seqfit.data.record_kinds import find_unfolding, find_used_records, refuse_token_labels
 from seqfit.data.roles import Found, Hints, Reading, find_reading, find_task
 from seqfit.data.rows import BadRow, Row
@@ -268,6 +268,8 @@ class _Task:
             other = (replace(best, task="regression", prefix="score: "), LabelKind("regression"))
             if best.task == "multiple-choice":
                 other = (best, LabelKind(more={"choice_base": 1}))
+            elif "references" in kind.more:
+                other = (best, LabelKind())
             raise self._unsure(doubt, [(best, kind), other], rows)
         return best, kind
 
@@ -354,6 +356,9 @@ def _refine(reading: Reading, rows: list[Row]) -> tuple[Reading, LabelKind, str 
     """What the target's values mean: scores, sets of labels, several annotators; and whether that is in doubt."""
     if reading.task == "multiple-choice":
         kind = find_choice_base(reading.target, reading.more["choices"], rows)
+        return reading, kind, kind.doubt
+    if reading.task in ("summarize", "translate", "generate"):
+        kind = find_list_kind(reading.target, rows)
         return reading, kind, kind.doubt
     kind = find_label_kind(reading.task, reading.target, rows)
     if kind.task is not None and kind.task != reading.task:

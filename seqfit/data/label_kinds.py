@@ -58,6 +58,17 @@ def find_label_kind(task: str, target: str, rows: Sequence[Row]) -> LabelKind:
     return LabelKind()
 
 
+def find_list_kind(target: str, rows: Sequence[Row]) -> LabelKind:
+    """Lists as the target of a text: alternatives, of which one is enough, or parts that belong together."""
+    if len(columns_of(target)) != 1:
+        return LabelKind()
+    lists = [cell for row in rows if isinstance(cell := _cell(target, row), list)]
+    if sum(len(cell) > 1 for cell in lists) < max(1, len(rows) / 20):
+        return LabelKind()
+    doubt = f"{target} holds lists: alternatives (the first is learnt, all are references) or parts of one text"
+    return LabelKind(more={"references": [target]}, doubt=doubt)
+
+
 def find_choice_base(target: str, choices: str | list[str], rows: Sequence[Row]) -> LabelKind:
     """How the target names the right choice: by number from 0 or from 1, by letter, or by its text."""
     entries: list[tuple[str, list[str]]] = []

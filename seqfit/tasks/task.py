@@ -138,6 +138,8 @@ class Task:
             return []
 
     def _fill_target(self, template: str, row: Row) -> list[str]:
+        if template in (self.recipe.references or ()):
+            return render_list(template, row)  # the items of a list are alternatives: the first is learnt
         return [render_template(template, row)]
 
     def _entries(self, row: Row, row_id: str) -> list[str]:

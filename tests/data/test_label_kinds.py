@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from seqfit.data.label_kinds import find_label_kind
+from seqfit.data.label_kinds import find_choice_base, find_label_kind, find_list_kind
 
 
 def _kind(values: list[Any], task: str = "classify") -> tuple[str | None, dict[str, Any], bool]:
@@ -39,3 +39,26 @@ def test_scores_of_several_annotators_are_averaged() -> None:
 
 def test_other_tasks_have_no_labels() -> None:
     assert find_label_kind("qa", "{label}", [{"label": "0.5"}] * 9).task is None
+
+
+@pytest.mark.parametrize(
+    ("entries", "base", "doubt"),
+    [
+        (["0", "2", "1"], 0, False),
+        (["1", "3", "2"], 1, False),
+        (["1", "2"], 0, True),
+        (["A", "(b)", "C."], "a", False),
+        (["dog", "cow", "cat"], "text", False),
+        ([2.0, 0.0], 0, False),
+    ],
+)
+def test_the_right_choice_is_named_by_number_letter_or_text(entries: list[Any], base: Any, doubt: bool) -> None:
+    rows = [{"answer": entry, "options": ["dog", "cat", "cow"]} for entry in entries * 4]
+    kind = find_choice_base("{answer}", "{options}", rows)
+    assert (dict(kind.more), kind.doubt is not None) == ({"choice_base": base}, doubt)
+
+
+def test_lists_as_targets_are_alternatives_or_parts() -> None:
+    assert find_list_kind("{t}", [{"t": ["a b", "c d"]}] * 5).doubt is not None
+    assert find_list_kind("{t}", [{"t": ["a b"]}] * 5).doubt is None
+    assert find_list_kind("{t}", [{"t": "a b"}] * 5).doubt is None
