@@ -3,6 +3,7 @@
     SeqfitError            2   what was given is wrong, and the message says what to change
     ├── RecipeError            a recipe, an override or an option
     ├── DataError              a file, a column, a row
+    │   └── RowError           one row that can't be used: whoever reads many rows leaves it out and counts it
     ├── ModelError             a model or tokenizer that does not load or does not fit the recipe
     ├── RunError               a run directory: missing, already there, damaged
     ├── PlanError              a card, a shape or a limit that no plan can be made for
@@ -36,6 +37,14 @@ class RecipeError(SeqfitError):
 
 class DataError(SeqfitError):
     """A data file, a column, a row."""
+
+
+class RowError(DataError):
+    """A row that can't be used. `cause` is a short text that groups such rows in a count: 'empty target'."""
+
+    def __init__(self, message: str, cause: str = "unusable row") -> None:
+        super().__init__(message)
+        self.cause = cause
 
 
 class ModelError(SeqfitError):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import ClassVar
 
-from seqfit.errors import DataError, RecipeError, complain, did_you_mean
+from seqfit.errors import DataError, RecipeError, RowError, complain, did_you_mean
 from seqfit.recipe.mistakes import report_mistakes, to_line
 from seqfit.recipe.schema import TaskRecipe
 from seqfit.tasks.example import Example
@@ -41,7 +41,7 @@ class Task:
         self.recipe = recipe
 
     def render(self, row: Row, row_id: str) -> Example:
-        """The row as an example. An empty source or target is a DataError."""
+        """The row as an example. An empty source or target is a RowError."""
         source = self.render_source(row, row_id)
         target = self._target(row, row_id)
         if not target.strip():
@@ -179,13 +179,14 @@ class ClassifyTask(Task):
             raise _empty("target", self.recipe.target, row_id)
         index = self._index_of_value.get(fold_word(value))
         if index is None:
-            raise DataError(
+            raise RowError(
                 complain(
                     f"Row {row_id} has the label '{value}', but task.labels has {', '.join(self.label_words)}",
                     "A label must be one of these words or of the values listed for them",
                     f"Add it, such as task.labels={{{self.label_words[0]}: ['{value}'], ...}}, or correct the row."
                     f"{did_you_mean(value, self.label_words)}",
-                )
+                ),
+                cause="label not in task.labels",
             )
         return index
 
@@ -218,12 +219,13 @@ class MathTask(Task):
             texts = self._reference_texts(row, self.recipe.references, row_id)
         for text in texts:
             if find_final_number(self._after_marker(text)) is None:
-                raise DataError(
+                raise RowError(
                     complain(
                         f"Row {row_id} has the solution '{text[-60:]}' without a number",
                         "A solution of the math task ends in its number, as in '#### 42'",
                         "Correct the row, or take task.name=qa for answers that are words",
-                    )
+                    ),
+                    cause="solution without a number",
                 )
         return tuple(self.extract(text) for text in texts)
 
@@ -258,14 +260,15 @@ def _is_known(path: str, columns: Collection[str]) -> bool:
     return path in columns or path.split(".")[0] in columns
 
 
-def _empty(field: str, templates: str | list[str], row_id: str) -> DataError:
+def _empty(field: str, templates: str | list[str], row_id: str) -> RowError:
     shown = " or ".join(f"'{template}'" for template in _listed(templates))
-    return DataError(
+    return RowError(
         complain(
             f"Row {row_id} has an empty {field} (task.{field} is {shown})",
             "Every row needs a text here",
             f"Fill in or remove the row, or correct task.{field}",
-        )
+        ),
+        cause=f"empty {field}",
     )
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from seqfit.errors import DataError, RecipeError, complain, did_you_mean
+from seqfit.errors import DataError, RecipeError, RowError, complain, did_you_mean
 
 Row: TypeAlias = Mapping[str, Any]
 
@@ -58,7 +58,7 @@ def columns_of(template: str, *, required_only: bool = False) -> tuple[str, ...]
 
 
 def render_template(template: str, row: Row) -> str:
-    """The template with the row's values put in. A column that the row lacks is a DataError."""
+    """The template with the row's values put in. A column that the row lacks is a RowError."""
     return "".join(_render_part(part, row, template) for part in _parse(template))
 
 
@@ -99,12 +99,13 @@ def choose_template(templates: str | Sequence[str], row: Row) -> str:
     for template in templates:
         if has_columns(template, row):
             return template
-    raise DataError(
+    raise RowError(
         complain(
             f"None of the templates {', '.join(map(repr, templates))} fits a row with the columns {_listed(row)}",
             "One of them must name only columns that the row has and that are not null",
             "Add a template for such rows, or correct the column names",
-        )
+        ),
+        cause="column missing",
     )
 
 
@@ -141,13 +142,14 @@ def _value(path: str, row: Row, template: str) -> object:
     try:
         return _look_up(path, row)
     except KeyError:
-        raise DataError(
+        raise RowError(
             complain(
                 f"The template '{template}' names the column '{path}', but the row has {_listed(row)}",
                 "A column outside [[ ]] must be there in every row",
                 f"Correct the template, or put the part that may be missing into [[ ]]."
                 f"{did_you_mean(path, known_columns(row))}",
-            )
+            ),
+            cause="column missing",
         ) from None
 
 
