@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from seqfit.data.data_report import DataReport
-    from seqfit.data.row_index import Progress
+    from seqfit.data.progress import Progress
     from seqfit.launch.scaling_report import Scaling
     from seqfit.model.trim import TrimReport
     from seqfit.model.trim_words import Mode

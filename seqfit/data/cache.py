@@ -23,11 +23,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from seqfit.data.progress import Bytes, Progress, ReadingProgress
 from seqfit.errors import DataError, complain
 from seqfit.system import sync_path
 
 # A file changed this recently may change again within the clock's resolution: it is hashed next time, too.
 _RACY_SECONDS = 2.0
+_CHUNK_BYTES = 1 << 22
 _ABANDONED_SECONDS = 86_400.0  # no preparation writes nothing for a day
 
 
@@ -70,7 +72,7 @@ def new_entry(key: str) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def file_digest(path: Path) -> str:
+def file_digest(path: Path, progress: Progress | None = None) -> str:
     """SHA-256 of a file's content, remembered by path, size and time, so that it is read once."""
     status = path.stat()
     note = cache_root() / "digests" / f"{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]}.json"
@@ -78,11 +80,20 @@ def file_digest(path: Path) -> str:
     same = (known.get("size"), known.get("mtime_ns")) == (status.st_size, status.st_mtime_ns)
     if same and isinstance(known.get("sha256"), str):
         return str(known["sha256"])
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = _hash_content(path, progress)
     if time.time() - status.st_mtime > _RACY_SECONDS:
         _write_note(note, {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": digest})
     return digest
+
+
+def _hash_content(path: Path, progress: Progress | None) -> str:
+    shown = ReadingProgress(progress, f"{path.name}: hashing", total=Bytes(path.stat().st_size))
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+            shown.report(Bytes(file.tell()))
+    return digest.hexdigest()
 
 
 def _entries() -> Path:

@@ -33,6 +33,7 @@ from seqfit.data.data_report import (
 from seqfit.data.encode import Encoder, cut
 from seqfit.data.findings import find
 from seqfit.data.lengths import Lengths, measure_padding, summarise_lengths
+from seqfit.data.progress import Progress
 from seqfit.data.repeats import (
     RowHashes,
     count_several_targets,
@@ -42,7 +43,6 @@ from seqfit.data.repeats import (
     hash_rows,
 )
 from seqfit.data.round_trip import LossCount
-from seqfit.data.row_index import Progress
 from seqfit.data.tokenize import TokenizedSplit, prepare_data
 from seqfit.recipe.schema import SPLITS, Recipe, SourceRecipe, TaskRecipe
 

@@ -22,6 +22,8 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from seqfit.data.languages import has_languages, language_ids
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 _WITHOUT_FAMILY = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that know nothing of a model's habits
 _SENTENCEPIECE = ("sp_model", "spm_source", "spm_target")
 _PROBE = "a"
+_PIECE_TEXTS, _PIECE_CHARACTERS = 250, 250_000
 
 
 class Encoder:
@@ -40,6 +43,9 @@ class Encoder:
         self._end_id: int | None = tokenizer.eos_token_id
         self._has_languages = has_languages(tokenizer)
         self._is_bytes = type(tokenizer).__name__ == "ByT5Tokenizer"
+        self._backend = _find_backend(tokenizer)
+        if self._backend is not None and not self._is_plain(self._backend):
+            tokenizer("")  # which undoes what another call has left
         if self._is_bytes:
             self._special = re.compile("|".join(map(re.escape, tokenizer.added_tokens_encoder)))
 
@@ -52,6 +58,11 @@ class Encoder:
     def vocabulary(self) -> int:
         """How many ids there are. The length of M2M100's tokenizer leaves its language codes out."""
         return max(len(self._tokenizer), 1 + max(self.codes.values(), default=-1))
+
+    @property
+    def is_concurrent(self) -> bool:
+        """Whether threads may encode at once: the work is done outside the interpreter, and no call changes a mode."""
+        return self._backend is not None
 
     def encode(self, texts: Sequence[str], languages: Sequence[str] | str | None = None) -> list[list[int]]:
         """Ids of each source, special tokens included. Languages: one code for all texts, or one for each."""
@@ -153,12 +164,26 @@ class Encoder:
         return self._end_id in self._call(text_target=[_PROBE])[0]
 
     def _call(self, **texts: list[str]) -> list[list[int]]:
+        if self._backend is not None and self._is_plain(self._backend):
+            return self._call_backend(self._backend, next(iter(texts.values())))
         # verbose=False: "longer than the maximum sequence length (512)" is not true of T5.
         encoded = self._tokenizer(
             **texts, verbose=False, truncation=False, return_attention_mask=False, return_token_type_ids=False
         )
         sequences: list[list[int]] = encoded["input_ids"]
         return sequences
+
+    def _is_plain(self, backend: Any) -> bool:
+        """Whether it has the state of a call without options: a call that truncates or pads leaves another."""
+        has_options = backend.truncation is not None or backend.padding is not None
+        return not has_options and backend.encode_special_tokens == self._tokenizer.split_special_tokens
+
+    def _call_backend(self, backend: Any, texts: list[str]) -> list[list[int]]:
+        """The ids that the tokenizer's call would give, a quarter faster: it makes no masks, offsets and dictionaries.
+
+        In small pieces, because what the backend returns takes 100 bytes and more per token until its ids are taken.
+        """
+        return [encoding.ids for piece in _pieces(texts) for encoding in backend.encode_batch_fast(piece)]
 
     def _end(self, sequences: list[list[int]]) -> list[list[int]]:
         if self._end_id is not None:
@@ -168,13 +193,13 @@ class Encoder:
         return sequences
 
     def _encode_bytes(self, texts: Sequence[str]) -> list[list[int]]:
-        """ByT5 without HF's loop over letters, which is some 35 times slower."""
+        """ByT5 without HF's loop over letters, which is some 100 times slower."""
         assert self._end_id is not None
         offset: int = self._tokenizer.offset
         return [
             self._call(text=[text])[0]
             if self._special.search(text)
-            else [*(byte + offset for byte in text.encode()), self._end_id]
+            else [*(np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int32) + offset).tolist(), self._end_id]
             for text in texts
         ]
 
@@ -184,6 +209,35 @@ class Encoder:
         while tail < min(len(empty), len(filled) - 1) and empty[-1 - tail] == filled[-1 - tail]:
             tail += 1
         return max(tail, 1)
+
+
+def _find_backend(tokenizer: PreTrainedTokenizerBase) -> Any:
+    """The Rust tokenizer where the tokenizer's call only hands texts to it, else None: it is written in Python, its
+    class does more in a call, or it has a mode for sources and one for targets."""
+    from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+    kind = type(tokenizer)
+    is_usual = (
+        tokenizer.is_fast
+        and kind.__call__ is PreTrainedTokenizerBase.__call__
+        and kind._encode_plus is PreTrainedTokenizerFast._encode_plus
+        and not hasattr(tokenizer, "_switch_to_target_mode")
+    )
+    return tokenizer.backend_tokenizer if is_usual else None
+
+
+def _pieces(texts: list[str]) -> Iterator[list[str]]:
+    """At most 250 texts and some 250,000 characters each; a longer text is a piece of its own."""
+    piece: list[str] = []
+    characters = 0
+    for text in texts:
+        if piece and (len(piece) == _PIECE_TEXTS or characters + len(text) > _PIECE_CHARACTERS):
+            yield piece
+            piece, characters = [], 0
+        piece.append(text)
+        characters += len(text)
+    if piece:
+        yield piece
 
 
 def cut(ids: list[int], limit: int | None, tail: int = 1) -> list[int]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqfit.data.encode import Encoder
-from seqfit.data.row_index import Progress
+from seqfit.data.progress import Progress
 from seqfit.data.sources import ENDINGS, ending, read_rows
 from seqfit.data.text_files import read_lines, require_file
 from seqfit.errors import DataError, complain

@@ -18,7 +18,7 @@ The one idea: all choices are made on the arrays of a `RowIndex`, never on rows.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from seqfit.data.row_index import UNLISTED, Indexer, Progress, RowIndex
+from seqfit.data.progress import Progress
+from seqfit.data.row_index import NO_VALUE, UNLISTED, Indexer, RowIndex
 from seqfit.data.rows import Row
 from seqfit.data.tables import ALL, Table, find_tables
 from seqfit.data.text_files import read_lines, require_file
@@ -35,6 +36,8 @@ from seqfit.recipe.schema import SPLITS, SourceRecipe
 from seqfit.units import format_share
 
 Mask = NDArray[np.bool_]
+_SORTED_PARTS = 16
+_CHOSEN_FROM = 1 << 20
 _CUT_ORDER = ("test", "validation")  # test first: another share for validation leaves the test rows as they were
 
 
@@ -48,14 +51,21 @@ class Selection:
 
     def rows(self) -> Iterator[tuple[int, Row]]:
         """Number of the row in its table, from 1, and the row."""
-        for number, row in enumerate(self.table.read()):
-            if self.kept is None or self.kept[number]:
-                yield number + 1, row
+        return ((number, row) for _, number, row in read_together([self]))
 
-    @property
+    @cached_property
     def count(self) -> int | None:
         """Rows, where that is known before reading them."""
         return None if self.kept is None else int(self.kept.sum())
+
+
+def read_together(selections: Sequence[Selection]) -> Iterator[tuple[int, int, Row]]:
+    """Which of some selections of one table, the row's number in it, and the row: the table is read once."""
+    masks = [None if selection.kept is None else memoryview(selection.kept) for selection in selections]
+    for number, row in enumerate(selections[0].table.read()):
+        for which, mask in enumerate(masks):
+            if mask is None or mask[number]:
+                yield which, number + 1, row
 
 
 class SourceSplits:
@@ -92,7 +102,7 @@ class SourceSplits:
 
     def select(self, split: str) -> Selection:
         """The rows of a split. None left is a DataError."""
-        name = split if split in self.tables and split != self._donor else self._donor
+        name = self._table_name(split)
         kept: Mask | None = None
         events = [f"{split}: {self.tables[name].note}"] if self.tables[name].note else []
         if self.source.path is None and split in self.source.ids:
@@ -107,11 +117,23 @@ class SourceSplits:
             events += told
         return Selection(self.tables[name], kept, tuple(events))
 
+    def name_table(self, split: str) -> str:
+        """The table that the split's rows are in: its own name, or where two tables share one, that of its split."""
+        name = self._table_name(split)
+        own = self.tables[name].name
+        return own if [table.name for table in self.tables.values()].count(own) == 1 else name
+
+    def _table_name(self, split: str) -> str:
+        return split if split in self.tables and split != self._donor else self._donor
+
     def _has_own_rows(self, split: str) -> bool:
         return split in self.id_files or (split in self.tables and split != self._donor)
 
     @property
     def _is_divided(self) -> bool:
+        """Whether the donor's rows go to more than one split: then they are indexed."""
+        if self._donor == ALL and self.names == ("train",):
+            return False
         return bool(self.id_files) or any(
             split != self._donor and not self._has_own_rows(split) for split in self.names
         )
@@ -126,27 +148,30 @@ class SourceSplits:
         """Split -> its rows of the donor, and split -> what is told about it."""
         index = self._index(self._donor)
         members: dict[str, Mask] = {split: index.listed == SPLITS.index(split) for split in self.id_files}
-        events = self._list_events(index, members)
-        home = members.get("train", index.listed == UNLISTED)
-        cuts, told = self._cut(np.unique(index.groups[home]))
-        for split, groups in cuts.items():
-            members[split] = home & np.isin(index.groups, groups)
-        members["train"] = home & ~np.isin(index.groups, np.concatenate([*cuts.values(), np.zeros(0, np.uint64)]))
+        events = self._list_events(index, members) if members else {}
+        home = members.get("train", index.listed == UNLISTED if members else np.ones(len(index), dtype=np.bool_))
+        ranks = GroupRanks(index.groups if home.all() else index.groups[home])
+        cuts, told = self._cut(len(ranks))
+        rest = home.copy()
+        for split, (start, stop) in cuts.items():
+            members[split] = home & ranks.contain(index.groups, start, stop)
+            rest &= ~members[split]
+        members["train"] = rest
         return members, {split: events.get(split, []) + told.get(split, []) for split in SPLITS}
 
-    def _cut(self, ranked: NDArray[np.uint64]) -> tuple[dict[str, NDArray[np.uint64]], dict[str, list[str]]]:
-        """Split -> the groups cut off for it, at least one each, in the order of their hashes."""
-        cuts: dict[str, NDArray[np.uint64]] = {}
+    def _cut(self, groups: int) -> tuple[dict[str, tuple[int, int]], dict[str, list[str]]]:
+        """Split -> first rank and end of the groups cut off for it, at least one each, in the order of their hashes."""
+        cuts: dict[str, tuple[int, int]] = {}
         start = 0
         for split in _CUT_ORDER:
             if split in self.names and not self._has_own_rows(split):
-                count = max(1, round(self._shares[split] * len(ranked)))
-                cuts[split] = ranked[start : start + count]
-                start += count
-        counts = {split: len(groups) for split, groups in cuts.items()}
+                stop = start + max(1, round(self._shares[split] * groups))
+                cuts[split] = (min(start, groups), min(stop, groups))
+                start = stop
+        counts = {split: stop - start for split, (start, stop) in cuts.items()}
         if self._donor != "train" and "train" not in self.id_files:
-            counts["train"] = len(ranked) - sum(counts.values())
-        return cuts, {split: [self._tell_cut(split, count / max(1, len(ranked)))] for split, count in counts.items()}
+            counts["train"] = groups - sum(counts.values())
+        return cuts, {split: [self._tell_cut(split, count / max(1, groups))] for split, count in counts.items()}
 
     def _tell_cut(self, split: str, share: float) -> str:
         if split == self._donor:
@@ -172,24 +197,19 @@ class SourceSplits:
 
     def _limited(self, split: str, index: RowIndex, kept: Mask | None) -> tuple[Mask, list[str]]:
         limit = self._limits[split]
-        rows = np.arange(len(index)) if kept is None else np.flatnonzero(kept)
-        ranked = rows[np.argsort(_scramble(rows, self._seed), kind="stable")]
-        events: list[str] = []
+        rows: Mask = np.ones(len(index), dtype=np.bool_) if kept is None else kept
         if self.source.balance is None:
-            chosen = ranked[:limit]
+            chosen, events = choose_rows(rows, limit, self._seed), []
         else:
-            chosen, events = self._balanced(split, index, ranked)
-        if len(chosen) < len(rows):
-            events.append(f"{split}: {len(chosen)} of {len(rows)} rows chosen by seed (data.limit.{split}={limit})")
-        mask: Mask = np.zeros(len(index), dtype=np.bool_)
-        mask[chosen] = True
-        return mask, events
+            chosen, events = self._balanced(split, index, rows)
+        if (count := int(chosen.sum())) < (total := int(rows.sum())):
+            events.append(f"{split}: {count} of {total} rows chosen by seed (data.limit.{split}={limit})")
+        return chosen, events
 
-    def _balanced(self, split: str, index: RowIndex, ranked: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[str]]:
+    def _balanced(self, split: str, index: RowIndex, rows: Mask) -> tuple[Mask, list[str]]:
         """Equally many rows of each value; a value with fewer gives all it has, and that is told."""
-        values = index.values[ranked]
-        present = np.unique(values)
-        quota = self._limits[split] // len(present)
+        present = [value for value in np.unique(index.values[rows]).tolist() if value != NO_VALUE]
+        quota = self._limits[split] // max(1, len(present))
         if quota == 0:
             raise DataError(
                 complain(
@@ -198,10 +218,15 @@ class SourceSplits:
                     f"Raise data.limit.{split}, or balance over a column with few values",
                 )
             )
-        picked = [ranked[values == value][:quota] for value in present]
-        short = [(index.value_names[value], len(rows)) for value, rows in zip(present, picked, strict=True)]
-        events = [f"{split}: only {n} of {quota} rows have the value '{name}'" for name, n in short if n < quota]
-        return np.concatenate(picked), events
+        chosen: Mask = np.zeros(len(index), dtype=np.bool_)
+        events: list[str] = []
+        for value in present:
+            picked = choose_rows(rows & (index.values == value), quota, self._seed)
+            chosen |= picked
+            if (count := int(picked.sum())) < quota:
+                name = index.value_names[value]
+                events.append(f"{split}: only {count} of {quota} rows have the value '{name}'")
+        return chosen, events
 
     def _twice(self, split: str) -> DataError:
         return DataError(
@@ -252,6 +277,48 @@ def read_ids(path: Path) -> frozenset[str]:
             )
         ) from error
     return frozenset(str(item) for item in content)
+
+
+class GroupRanks:
+    """The distinct hashes of groups in their order, of which only a part is ever sorted: the others take no memory."""
+
+    def __init__(self, hashes: NDArray[np.uint64]) -> None:
+        self._hashes = hashes
+        self._ends = np.cumsum([len(self._sort_part(part)) for part in range(_SORTED_PARTS)])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def contain(self, hashes: NDArray[np.uint64], start: int, stop: int) -> Mask:
+        """Which of some hashes have a rank from `start` to before `stop`."""
+        if start >= stop:
+            return np.zeros(len(hashes), dtype=np.bool_)
+        mask: Mask = hashes >= self._find(start)
+        mask &= hashes <= self._find(stop - 1)
+        return mask
+
+    def _find(self, rank: int) -> np.uint64:
+        part = int(np.searchsorted(self._ends, rank, side="right"))
+        found: np.uint64 = self._sort_part(part)[rank - int(self._ends[part])]  # counted from the end
+        return found
+
+    def _sort_part(self, part: int) -> NDArray[np.uint64]:
+        width = 2**64 // _SORTED_PARTS
+        mask = self._hashes >= np.uint64(part * width)
+        mask &= self._hashes <= np.uint64(part * width + width - 1)
+        return np.unique(self._hashes[mask])
+
+
+def choose_rows(rows: Mask, limit: int, seed: int) -> Mask:
+    """At most so many of the rows, those whose number hashes lowest; looked at in parts, so that memory stays small."""
+    best = np.zeros(0, dtype=np.int64)
+    for start in range(0, len(rows), _CHOSEN_FROM):
+        best = np.concatenate([best, start + np.flatnonzero(rows[start : start + _CHOSEN_FROM])])
+        if len(best) > limit:
+            best = best[np.argpartition(_scramble(best, seed), limit - 1)[:limit]]
+    chosen: Mask = np.zeros(len(rows), dtype=np.bool_)
+    chosen[best] = True
+    return chosen
 
 
 def _scramble(rows: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:

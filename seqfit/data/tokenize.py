@@ -1,8 +1,8 @@
 """From a recipe to tokenized splits on disk, once: the second run finds them there.
 
-In: a recipe and its tokenizer. Out: `PreparedData`, memory-mapped. On the way, for each source and split:
+In: a recipe and its tokenizer. Out: `PreparedData`, memory-mapped. On the way, for each source and table:
 
-    rows -> task.render -> texts -> Encoder -> ids -> one Arrow file, a thousand rows at a time
+    rows -> task.render -> texts -> Encoder -> ids -> one Arrow file per split, a thousand rows at a time
 
     {"question": "Who?", "context": "Ada did.", ...}  ->  id "q7", source_ids [2645, 58, 4039, 410, 5, 1],
                                                           target_ids [4039, 1], the texts, group, label -1,
@@ -10,30 +10,40 @@ In: a recipe and its tokenizer. Out: `PreparedData`, memory-mapped. On the way, 
 
 The one idea: a file lies under a hash of everything that decides its content: the data files, the tokenizer, the
 templates and limits, how splits are cut, the seed, and the code that reads and renders. So nothing has to be
-invalidated, and memory is that of a thousand rows however many there are.
+invalidated. One thread reads and renders, others tokenize; batches have a thousand rows or a million characters and are
+written in order, so memory is that of a few batches, and the files are the same whatever the number of threads.
+
+Rows that can't be used are left out and counted (`seqfit.data.bad_rows`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from seqfit.data.bad_rows import BadRowCounter, BadRows, PartCount, check_bad_rows, describe_bad_rows
 from seqfit.data.cache import drop_entry, file_digest, find_entry, new_entry
 from seqfit.data.encode import Encoder, cut, smaller_limit
+from seqfit.data.in_order import map_in_order
 from seqfit.data.label_events import explain_targets
 from seqfit.data.languages import check_recipe_languages, check_row_language, explain_missing_prefix
-from seqfit.data.row_index import Progress
-from seqfit.data.rows import Row
-from seqfit.data.splits import Selection, SourceSplits, find_splits
+from seqfit.data.progress import Progress, ReadingProgress
+from seqfit.data.rows import BadRow, Row
+from seqfit.data.splits import Selection, SourceSplits, find_splits, read_together
 from seqfit.data.tokenized import ROWS_FILE, PartFacts, PreparedData, TokenizedSplit, find_damage
-from seqfit.errors import DataError, SeqfitError, complain
+from seqfit.errors import DataError, RowError, SeqfitError, complain
 from seqfit.recipe.schema import Recipe
+from seqfit.system import usable_cores
 from seqfit.tasks import Example, Label, Task, build_task
 from seqfit.units import format_share
 
@@ -43,6 +53,9 @@ if TYPE_CHECKING:
 __all__ = ["PreparedData", "TokenizedSplit", "prepare_data"]
 
 _BATCH_ROWS = 1000
+_BATCH_CHARACTERS = 1_000_000
+_MOST_THREADS = 8  # each holds a batch; the tokenizer has threads of its own besides
+_DECIDES_NOTHING = {"label", "hub", "hub_config", "path", "splits", "ids", "weight", "max_bad_rows"}  # of a source
 
 
 def prepare_data(
@@ -51,6 +64,7 @@ def prepare_data(
     splits: Sequence[str] = ("train", "validation"),
     *,
     position_limit: int | None = None,
+    allow_bad_rows: bool = False,
     progress: Progress | None = None,
     events: Callable[[str, str], None] | None = None,
 ) -> PreparedData:
@@ -58,7 +72,9 @@ def prepare_data(
 
     `position_limit`: the model has positions for so many tokens only (BERT, BART); what is longer is cut.
 
-    A split that no source has (its share in data.cut is 0) is absent, which is an event; train must be there.
+    A split that no source has (its share in data.cut is 0) is absent, which is an event; train must be there. Rows that
+    can't be used are left out; more of them than data.max_bad_rows are a DataError, with `allow_bad_rows` only where no
+    row of a split is left.
     """
     preparation = _Preparation(recipe, tokenizer, position_limit, progress)
     told: list[str] = []
@@ -66,13 +82,14 @@ def prepare_data(
     for number, source in enumerate(recipe.sources):
         found = find_splits(source, recipe.seed, preparation.task.group_of, progress)
         prefix = f"{source.title}: " if len(recipe.sources) > 1 else ""
+        made = preparation.prepare(found, [split for split in splits if split in found.names], allow_bad_rows)
         for split in splits:
-            if split not in found.names:
+            if split in made:
+                folder, key = made[split]
+                parts[split].append((number, folder, key))
+                told += [f"{prefix}{event}" for event in PartFacts.read(folder).events]
+            else:
                 told.append(f"{prefix}{split}: none, and data.cut.{split} is 0")
-                continue
-            folder, key = preparation.prepare(found, split)
-            parts[split].append((number, folder, key))
-            told += [f"{prefix}{event}" for event in PartFacts.read(folder).events]
     if "train" in parts and not parts["train"]:
         raise _no_train(recipe)
     opened = {split: _open_split(recipe, found) for split, found in parts.items() if found}
@@ -118,6 +135,40 @@ class _Rendered:
     languages: tuple[str | None, str | None]  # codes of the source and the target
 
 
+class _TooManyBadRows(Exception):
+    """More rows are bad than may be: nothing was tokenized after that was sure, and all were counted."""
+
+    def __init__(self, facts: dict[str, PartFacts]) -> None:
+        super().__init__()
+        self.facts = facts
+
+
+class _Part:
+    """One split of a table on its way to disk."""
+
+    def __init__(self, split: str, selection: Selection, folder: Path) -> None:
+        self.split = split
+        self.selection = selection
+        self.folder = folder
+        self.facts = PartFacts()  # of what is written
+        self.columns: set[str] = set()  # names that occur
+        self.bad = BadRowCounter()
+        self.usable = 0
+        self._rendered: list[_Rendered] = []
+        self._characters = 0
+
+    def add(self, row: _Rendered) -> bool:
+        """Whether a batch is full with this row."""
+        self._rendered.append(row)
+        self._characters += len(row.example.source) + len(row.example.target)
+        return len(self._rendered) == _BATCH_ROWS or self._characters >= _BATCH_CHARACTERS
+
+    def take(self) -> list[_Rendered]:
+        """The rows since the last batch."""
+        taken, self._rendered, self._characters = self._rendered, [], 0
+        return taken
+
+
 class _Preparation:
     """What is the same for all sources and splits of one recipe."""
 
@@ -138,30 +189,56 @@ class _Preparation:
         self._source_limit = smaller_limit(recipe.task.max_source_tokens, position_limit)
         self._target_limit = smaller_limit(recipe.task.max_target_tokens, position_limit)
 
-    def prepare(self, found: SourceSplits, split: str) -> tuple[Path, str]:
-        """Folder and key of one source's split."""
-        key = self._key(found, split)
-        folder = find_entry(key)
-        if folder is not None and (damage := find_damage(folder)) is not None:
-            self.events.append(f"{found.source.title}, {split}: the cached rows are damaged and made anew ({damage})")
-            drop_entry(key)
-            folder = None
-        if folder is None:
-            with new_entry(key) as draft:
-                self._write(found.select(split), found.source.title, split, draft)
-            folder = find_entry(key)
-            assert folder is not None
-        return folder, key
+    def prepare(
+        self, found: SourceSplits, splits: Sequence[str], allow_bad_rows: bool = False
+    ) -> dict[str, tuple[Path, str]]:
+        """Folder and key of each split of one source. Splits of one table are made together, from one reading."""
+        digests = self._hash_files(found)
+        keys = {split: self._key(found, split, digests) for split in splits}
+        missing = [split for split in splits if self._find(found, split, keys[split]) is None]
+        allowed = 1.0 if allow_bad_rows else found.source.max_bad_rows
+        given_up: dict[str, PartFacts] = {}
+        for table in dict.fromkeys(map(found.name_table, missing)):
+            own = [split for split in splits if found.name_table(split) == table]
+            together = [split for split in own if split in missing]
+            most = allowed if together == own else 1.0  # what is in the cache already counts as well
+            try:
+                with ExitStack() as drafts:
+                    parts = [
+                        _Part(split, found.select(split), drafts.enter_context(new_entry(keys[split])))
+                        for split in together
+                    ]
+                    self._write(parts, found.source.title, most, count_only=bool(given_up))
+            except _TooManyBadRows as stop:
+                given_up |= stop.facts
+        made = {split: folder for split in splits if (folder := find_entry(keys[split])) is not None}
+        facts = given_up | {split: PartFacts.read(folder) for split, folder in made.items()}
+        counts = [PartCount(split, found.name_table(split), *_tally(facts[split])) for split in splits]
+        check_bad_rows(found.source.title, counts, allowed)
+        return {split: (made[split], keys[split]) for split in splits}
 
-    def _key(self, found: SourceSplits, split: str) -> str:
-        source = found.source
-        decides = {
-            "code": _code_digest(),
-            "tables": {name: [table.name, *map(file_digest, table.files)] for name, table in found.tables.items()},
+    def _find(self, found: SourceSplits, split: str, key: str) -> Path | None:
+        folder = find_entry(key)
+        if folder is None or (damage := find_damage(folder, self._progress)) is None:
+            return folder
+        self.events.append(f"{found.source.title}, {split}: the cached rows are damaged and made again ({damage})")
+        drop_entry(key)
+        return None
+
+    def _hash_files(self, found: SourceSplits) -> dict[str, Any]:
+        """What stands for the content of a source's files."""
+        return {
+            "tables": {
+                name: [table.name, *(file_digest(file, self._progress) for file in table.files)]
+                for name, table in found.tables.items()
+            },
             "ids": {name: file_digest(file) for name, file in found.id_files.items()},
-            "source": source.model_dump(
-                include={"format", "columns", "languages", "group", "cut", "limit", "balance"}, mode="json"
-            ),
+        }
+
+    def _key(self, found: SourceSplits, split: str, digests: dict[str, Any]) -> str:
+        decides = digests | {
+            "code": _code_digest(),
+            "source": found.source.model_dump(exclude=_DECIDES_NOTHING, mode="json"),
             "task": self._recipe.task.model_dump(exclude={"language"}, mode="json"),
             "limits": [self._source_limit, self._target_limit],
             "head": self._has_head,
@@ -171,26 +248,75 @@ class _Preparation:
         }
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:40]
 
-    def _write(self, selection: Selection, title: str, split: str, folder: Path) -> None:
+    def _write(self, parts: list[_Part], title: str, allowed: float, *, count_only: bool) -> None:
+        """The files of all parts. `count_only`: another table has too many bad rows, and this one's are to be known."""
         import pyarrow as pa
 
-        facts = PartFacts()
-        columns: set[str] = set()
-        rendered = self._render(selection, title, columns)
         schema = _schema(self.task.label_type)
-        with pa.OSFile(str(folder / ROWS_FILE), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-            while batch := list(itertools.islice(rendered, _BATCH_ROWS)):
-                sources, targets = self._encode(batch)
-                facts = self._count(facts, sources, targets)
-                sources, targets = self._cut(sources, batch, 0), self._cut(targets, batch, 1)
-                writer.write_batch(pa.RecordBatch.from_pydict(_columns(batch, sources, targets), schema=schema))
-                if self._progress is not None:
-                    self._progress(f"{title}: tokenizing {split}", facts.rows, selection.count)
-        self.task.check_columns(columns)
-        with open(folder / ROWS_FILE, "rb") as rows:
-            digest = hashlib.file_digest(rows, "sha256").hexdigest()
-        events = [*selection.events, *self._cut_events(facts, split)]
-        replace(facts, sha256=digest, events=events).write(folder)
+        counts = [part.selection.count for part in parts]
+        total = None if None in counts else sum(filter(None, counts))
+        what = f"{title}: tokenizing {' and '.join(part.split for part in parts)}"
+        shown = ReadingProgress(self._progress, what, parts[0].selection.table.files, total)
+        most_bad = 0 if count_only else None if total is None else int(allowed * total)
+        with ExitStack() as files:
+            hashed = [files.enter_context(_HashedFile(part.folder / ROWS_FILE)) for part in parts]
+            writers = [files.enter_context(pa.ipc.new_file(file, schema)) for file in hashed]
+            batches = self._batches(parts, title, shown, most_bad)
+            tokenized = map_in_order(self._tokenize, batches, self._count_threads())
+            for which, facts, batch in files.enter_context(closing(tokenized)):
+                writers[which].write_batch(batch)
+                parts[which].facts = _add(parts[which].facts, facts)
+        bad = sum(part.bad.rows for part in parts)
+        if count_only or (most_bad is not None and bad > most_bad):
+            facts_of = {part.split: PartFacts(rows=part.usable, bad_rows=part.bad.summarise()) for part in parts}
+            raise _TooManyBadRows(facts_of)
+        shown.end(bad + sum(part.usable for part in parts))
+        self.task.check_columns(set().union(*(part.columns for part in parts)))
+        for part, file in zip(parts, hashed, strict=True):
+            self._write_facts(part, file.sha256)
+
+    def _count_threads(self) -> int:
+        cores = usable_cores()
+        if cores == 1:
+            return 0
+        return min(cores, _MOST_THREADS) if self._encoder.is_concurrent else 1
+
+    def _write_facts(self, part: _Part, sha256: str) -> None:
+        bad_rows = part.bad.summarise()
+        events = [
+            *part.selection.events,
+            *describe_bad_rows(part.split, part.facts.rows, bad_rows),
+            *self._cut_events(part.facts, part.split),
+        ]
+        replace(part.facts, sha256=sha256, events=events, bad_rows=bad_rows).write(part.folder)
+
+    def _batches(
+        self, parts: list[_Part], title: str, shown: ReadingProgress, most_bad: int | None
+    ) -> Iterator[tuple[int, list[_Rendered]]]:
+        """Which part, and rows of it as text. Once more than `most_bad` rows are bad, the rest is only counted."""
+        bad = 0
+        for done, (which, number, row) in enumerate(read_together([part.selection for part in parts]), 1):
+            part = parts[which]
+            rendered = self._render(part, number, row, title)
+            bad += rendered is None
+            shown.report(done)
+            if rendered is None or (most_bad is not None and bad > most_bad):
+                continue
+            if part.add(rendered):
+                yield which, part.take()
+        for which, part in enumerate(parts):
+            if rest := part.take():
+                yield which, rest
+
+    def _tokenize(self, given: tuple[int, list[_Rendered]]) -> tuple[int, PartFacts, Any]:
+        """Which part, what there is to count, and the rows as Arrow keeps them. Called by several threads at once."""
+        import pyarrow as pa
+
+        which, batch = given
+        sources, targets = self._encode(batch)
+        facts = self._count(sources, targets)
+        ids = _to_lists(self._cut(sources, batch, 0)), _to_lists(self._cut(targets, batch, 1))
+        return which, facts, pa.RecordBatch.from_pydict(_columns(batch, *ids), schema=_schema(self.task.label_type))
 
     def _encode(self, batch: list[_Rendered]) -> tuple[list[list[int]], list[list[int]]]:
         """Ids of the sources and of the targets, each as its side of the tokenizer makes them."""
@@ -218,45 +344,59 @@ class _Preparation:
             self._tails[side, language] = count(language)
         return self._tails[side, language]
 
-    def _render(self, selection: Selection, title: str, columns: set[str]) -> Iterator[_Rendered]:
-        """Rows as text; `columns` collects the names that occur."""
-        for number, row in selection.rows():
-            columns.update(row)
-            try:
-                yield self._render_row(row, str(number if row.get("id") in (None, "") else row["id"]))
-            except SeqfitError as error:
-                where = title if title == selection.table.name else f"{title} ({selection.table.name})"
-                raise type(error)(f"{where}, row {number}: {error}") from error
+    def _render(self, part: _Part, number: int, row: Row, title: str) -> _Rendered | None:
+        """The row as text, or None where it can't be used, which is counted."""
+        if isinstance(row, BadRow):
+            part.bad.add(row.cause, number, row.detail, unread=True)
+            return None
+        part.columns.update(row)
+        try:
+            rendered = self._render_row(row, str(number if row.get("id") in (None, "") else row["id"]))
+        except RowError as error:
+            part.bad.add(error.cause, number, str(error), unread=False)
+            return None
+        except SeqfitError as error:
+            table = part.selection.table.name
+            where = title if title == table else f"{title} ({table})"
+            raise type(error)(f"{where}, row {number}: {error}") from error
+        part.usable += 1
+        return rendered
 
     def _render_row(self, row: Row, row_id: str) -> _Rendered:
         example = self.task.render(row, row_id)
         try:
             "".join((row_id, example.source, example.target, example.group, *example.references)).encode()
         except UnicodeEncodeError as error:
-            raise DataError(
+            raise RowError(
                 complain(
                     f"The text has half of a surrogate pair, {error.object[error.start]!r}",
                     "Text must be valid Unicode",
                     "Correct the row, in which \\ud8xx stands without its second half",
-                )
+                ),
+                cause="half of a surrogate pair",
             ) from error
         languages = self.task.languages_of(row)
         for field, code in zip(("source_language", "target_language"), languages, strict=True):
             if code is not None:
-                check_row_language(code, field, self._tokenizer_name, self._encoder.codes)
+                self._check_language(field, code)
         return _Rendered(example, self.task.label_of(row, row_id), languages)
 
-    def _count(self, facts: PartFacts, sources: list[list[int]], targets: list[list[int]]) -> PartFacts:
+    def _check_language(self, field: str, code: str) -> None:
+        try:
+            check_row_language(code, field, self._tokenizer_name, self._encoder.codes)
+        except SeqfitError as error:
+            raise RowError(str(error), cause=f"unknown {field.replace('_', ' ')}") from error
+
+    def _count(self, sources: list[list[int]], targets: list[list[int]]) -> PartFacts:
         source_lengths, target_lengths = list(map(len, sources)), list(map(len, targets))
-        return replace(
-            facts,
-            rows=facts.rows + len(sources),
-            truncated_sources=facts.truncated_sources + _longer(source_lengths, self._source_limit),
-            truncated_targets=facts.truncated_targets + _longer(target_lengths, self._target_limit),
-            source_tokens=facts.source_tokens + sum(source_lengths),
-            target_tokens=facts.target_tokens + sum(target_lengths),
-            longest_source=max(facts.longest_source, *source_lengths),
-            longest_target=max(facts.longest_target, *target_lengths),
+        return PartFacts(
+            rows=len(sources),
+            truncated_sources=_longer(source_lengths, self._source_limit),
+            truncated_targets=_longer(target_lengths, self._target_limit),
+            source_tokens=sum(source_lengths),
+            target_tokens=sum(target_lengths),
+            longest_source=max(source_lengths),
+            longest_target=max(target_lengths),
         )
 
     def _cut_events(self, facts: PartFacts, split: str) -> list[str]:
@@ -269,6 +409,51 @@ class _Preparation:
             for side, count, limit in sides
             if count
         ]
+
+
+class _HashedFile(io.BufferedWriter):
+    """A file that knows the SHA-256 of what was written to it, so that it need not be read again."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(io.FileIO(path, "wb"))
+        self._digest = hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        """As any file."""
+        self._digest.update(data)
+        return super().write(data)
+
+    @property
+    def sha256(self) -> str:
+        """Of all that was written."""
+        return self._digest.hexdigest()
+
+
+def _tally(facts: PartFacts) -> tuple[int, tuple[BadRows, ...]]:
+    return facts.rows, facts.bad_rows
+
+
+def _add(facts: PartFacts, more: PartFacts) -> PartFacts:
+    return replace(
+        facts,
+        rows=facts.rows + more.rows,
+        truncated_sources=facts.truncated_sources + more.truncated_sources,
+        truncated_targets=facts.truncated_targets + more.truncated_targets,
+        source_tokens=facts.source_tokens + more.source_tokens,
+        target_tokens=facts.target_tokens + more.target_tokens,
+        longest_source=max(facts.longest_source, more.longest_source),
+        longest_target=max(facts.longest_target, more.longest_target),
+    )
+
+
+def _to_lists(sequences: list[list[int]]) -> Any:
+    """The sequences as one Arrow array, without a Python object per id in between."""
+    import pyarrow as pa
+
+    offsets = np.zeros(len(sequences) + 1, dtype=np.int32)
+    np.cumsum([len(ids) for ids in sequences], out=offsets[1:])
+    values = np.fromiter(itertools.chain.from_iterable(sequences), dtype=np.int32, count=int(offsets[-1]))
+    return pa.ListArray.from_arrays(offsets, values)
 
 
 def _longer(lengths: list[int], limit: int | None) -> int:
@@ -296,7 +481,7 @@ def _schema(label_type: str) -> Any:
     )
 
 
-def _columns(batch: list[_Rendered], sources: list[list[int]], targets: list[list[int]]) -> dict[str, list[Any]]:
+def _columns(batch: list[_Rendered], sources: Any, targets: Any) -> dict[str, Any]:
     return {
         "id": [row.example.id for row in batch],
         "source_ids": sources,
@@ -315,17 +500,5 @@ def _columns(batch: list[_Rendered], sources: list[list[int]], targets: list[lis
 def _code_digest() -> str:
     """A hash of the code that turns files into ids: a change in it makes new entries, with no version to remember."""
     here = Path(__file__).parent
-    names = (
-        "text_files",
-        "json_stream",
-        "sources",
-        "hub",
-        "tables",
-        "row_index",
-        "splits",
-        "encode",
-        "languages",
-        "tokenize",
-    )
-    files = [*(here / f"{name}.py" for name in names), *sorted((here.parent / "tasks").glob("*.py"))]
+    files = [*sorted(here.glob("*.py")), *sorted((here.parent / "tasks").glob("*.py"))]
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()

@@ -20,7 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqfit.data.bad_rows import BadRows, load_bad_rows
 from seqfit.data.cache import file_digest
+from seqfit.data.progress import Progress
 from seqfit.errors import DataError, complain
 from seqfit.tasks import Example, Label
 
@@ -42,6 +44,7 @@ class PartFacts:
     longest_target: int = 0
     sha256: str = ""  # of the rows' file
     events: list[str] = field(default_factory=list)
+    bad_rows: tuple[BadRows, ...] = ()  # that were left out; not among `rows`
 
     def write(self, folder: Path) -> None:
         """To the folder's JSON file."""
@@ -50,15 +53,16 @@ class PartFacts:
     @classmethod
     def read(cls, folder: Path) -> PartFacts:
         """From the folder's JSON file."""
-        return cls(**json.loads((folder / FACTS_FILE).read_text("utf-8")))
+        fields = json.loads((folder / FACTS_FILE).read_text("utf-8"))
+        return cls(**fields | {"bad_rows": tuple(map(load_bad_rows, fields["bad_rows"]))})
 
 
-def find_damage(folder: Path) -> str | None:
+def find_damage(folder: Path, progress: Progress | None = None) -> str | None:
     """What is wrong with a folder of the cache; None where it is what was written. A file that nobody touched since it
     was last hashed is not read again."""
     try:
         facts = PartFacts.read(folder)
-        if file_digest(folder / ROWS_FILE) != facts.sha256:
+        if file_digest(folder / ROWS_FILE, progress) != facts.sha256:
             return f"{ROWS_FILE} is not what was written"
         rows = sum(batch.num_rows for batch in _open_batches(folder))
     except (OSError, ValueError, TypeError, KeyError, DataError) as error:

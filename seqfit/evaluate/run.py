@@ -17,7 +17,7 @@ import numpy as np
 
 from seqfit.data.encode import Encoder, cut, smaller_limit
 from seqfit.data.languages import check_languages, check_row_language
-from seqfit.data.row_index import Progress
+from seqfit.data.progress import Progress
 from seqfit.data.tokenize import prepare_data
 from seqfit.errors import DataError, ModelError, complain
 from seqfit.evaluate.answer import Answerer, answer_sources
@@ -60,7 +60,9 @@ def evaluate(
     task = build_task(recipe.task)
     metrics, _ = choose_metrics(task, recipe.eval)
     limits = position_limit(checkpoint.model.config)
-    data = prepare_data(recipe, checkpoint.tokenizer, (split,), position_limit=limits, progress=progress)
+    data = prepare_data(
+        recipe, checkpoint.tokenizer, (split,), position_limit=limits, allow_bad_rows=True, progress=progress
+    )
     if split not in data.splits:
         raise _no_split(run, split)
     show = None if progress is None else partial(progress, f"evaluating {split}")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from seqfit.data.progress import Progress
 from seqfit.data.remap import count_words
-from seqfit.data.row_index import Progress
 from seqfit.data.tokenize import PreparedData, prepare_data
 from seqfit.errors import PlanError, complain
 from seqfit.model.build import load_outline, load_position_limit, load_tokenizer

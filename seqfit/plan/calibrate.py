@@ -24,7 +24,7 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, T5Config
 
 from seqfit.data.cache import cache_root
-from seqfit.data.row_index import Progress
+from seqfit.data.progress import Progress
 from seqfit.hardware.card import match_card
 from seqfit.model.build import Outline, build_model
 from seqfit.plan.device_rules import rules_for

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seqfit.data.batching import deal_rows
-from seqfit.data.row_index import Progress
+from seqfit.data.progress import Progress
 from seqfit.errors import RecipeError
 from seqfit.model.flops import build_cost_model, read_model_shape
 from seqfit.plan.ask import build_question, choose_precision_name

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from seqfit.data.batching import Batching, MicroBatchRule
-from seqfit.data.row_index import Progress
+from seqfit.data.progress import Progress
 from seqfit.errors import PlanError, complain
 from seqfit.model.build import Outline
 from seqfit.plan.anatomy import Anatomy, explain_tape

@@ -114,8 +114,8 @@ class TaskRecipe(Part):
     )
     references: list[str] | None = Field(
         None,
-        description="Templates of the reference answers for scoring (a list column gives several, of which the first is "
-        "learnt where it is the target, too); default: target.",
+        description="Templates of the reference answers for scoring (a list column gives several; where it is the "
+        "target as well, the first is learnt); default: target.",
     )
     labels: list[str] | dict[str, list[str]] | None = Field(
         None,

@@ -85,7 +85,7 @@ def test_a_file_is_hashed_once_and_again_when_it_changes(tmp_path: Path, monkeyp
     _make_old(path)
     first = file_digest(path)
     with monkeypatch.context() as patched:
-        patched.setattr(cache.hashlib, "file_digest", None)
+        patched.setattr(cache, "_hash_content", None)
         assert file_digest(path) == first
     path.write_text("two", "utf-8")
     assert file_digest(path) != first

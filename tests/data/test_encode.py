@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from seqfit.data import encode
 from seqfit.data.encode import Encoder, cut
 
 
@@ -77,3 +78,35 @@ def test_bert_has_its_own_special_tokens_and_a_real_limit() -> None:
     ids = encoder.encode(["two dogs"])[0]
     assert (ids[0], ids[-1], len(ids)) == (101, 102, 4)
     assert len(encoder.encode(["dogs " * 600])[0]) == 602
+
+
+@pytest.mark.parametrize("name", ["t5", "mt5"])
+def test_the_backend_gives_what_a_call_of_the_tokenizer_gives(
+    shared_tokenizers: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import AutoTokenizer
+
+    monkeypatch.setattr(encode, "_PIECE_TEXTS", 7)
+    monkeypatch.setattr(encode, "_PIECE_CHARACTERS", 60)
+    tokenizer = AutoTokenizer.from_pretrained(shared_tokenizers / name)
+    texts = ["two dogs", "", "  ¿Qué?\n", "a <extra_id_0> b", "x</s>y", "long " * 40, *(f"row {n}" for n in range(20))]
+    encoder = Encoder(tokenizer)
+    assert encoder.is_concurrent
+    assert encoder.encode(texts) == tokenizer(texts)["input_ids"]
+    assert encoder.encode_targets(texts) == tokenizer(text_target=texts)["input_ids"]
+
+
+def test_what_another_call_has_truncated_is_not_truncated_here() -> None:
+    tokenizer = _words_tokenizer(end=True)
+    encoder = Encoder(tokenizer)
+    assert encoder.is_concurrent
+    for made in (encoder, Encoder(tokenizer)):
+        tokenizer(["two dogs two", "two"], padding=True, truncation=True, max_length=2)  # type: ignore[operator]
+        assert made.encode(["two dogs two", "two"]) == [[3, 4, 3, 1], [3, 1]]
+
+
+def test_a_tokenizer_with_modes_or_in_python_is_called_by_one_thread_at_a_time() -> None:
+    from transformers import ByT5Tokenizer, NllbTokenizer
+
+    assert not Encoder(ByT5Tokenizer()).is_concurrent
+    assert not Encoder(NllbTokenizer()).is_concurrent

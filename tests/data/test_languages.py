@@ -128,7 +128,7 @@ def test_rows_may_have_languages_of_their_own(load: Callable[[str], Any], tmp_pa
     assert [split.target_language(row) for row in range(2)] == ["fra_Latn", "eng_Latn"]
     wrong = _recipe(tmp_path, rows.replace("fra_Latn,eng", "fra,eng"), source_language="{from}", target_language="{to}")
     with pytest.raises(
-        DataError, match=r"rows\.csv.*row 2: The row's source_language is 'fra'.*Did you mean 'fra_Latn'"
+        DataError, match=r"(?s)rows\.csv.*row 2: The row's source_language is 'fra'.*Did you mean 'fra_Latn'"
     ):
         prepare_data(wrong, tokenizer, ("train",))
 

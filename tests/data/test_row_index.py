@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqfit.data.row_index import UNLISTED, Indexer
+from seqfit.data.row_index import NO_VALUE, UNLISTED, Indexer
+from seqfit.data.rows import BadRow
 from seqfit.data.tables import Table
-from seqfit.errors import DataError
+from seqfit.errors import DataError, RowError
 
 ROWS = [
     {"id": "7", "context": "A", "label": "x"},
@@ -60,3 +61,21 @@ def test_an_error_of_the_task_names_the_row() -> None:
 
     with pytest.raises(DataError, match="mine, row 1: no context"):
         dataclasses.replace(INDEXER, group_of=fail).build(_table(ROWS))
+
+
+def test_rows_that_cannot_be_used_are_groups_of_their_own() -> None:
+    def group_of(row: Any) -> str:
+        if not row["context"]:
+            raise RowError("no context", cause="empty source")
+        return str(row["context"])
+
+    rows = [*ROWS, BadRow("broken", "line 4"), {"id": "10", "context": "", "label": "x"}, BadRow("broken", "line 6")]
+    index = dataclasses.replace(INDEXER, group_of=group_of).build(_table(rows))
+    assert len(set(index.groups.tolist())) == 5
+    assert index.listed.tolist() == [UNLISTED, 2, UNLISTED, UNLISTED, UNLISTED, UNLISTED]
+    assert index.values.tolist() == [0, 1, 0, NO_VALUE, 0, NO_VALUE]
+
+
+def test_without_lists_and_balance_only_hashes_are_kept() -> None:
+    index = dataclasses.replace(INDEXER, ids={}, balance=None).build(_table(ROWS))
+    assert (index.groups.nbytes, index.listed.nbytes, index.values.nbytes) == (24, 0, 0)

@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from seqfit.data import splits as splits_module
-from seqfit.data.splits import SourceSplits, find_splits, read_ids
+from seqfit.data.splits import GroupRanks, SourceSplits, choose_rows, find_splits, read_ids
 from seqfit.data.tables import Table
 from seqfit.errors import DataError
 from seqfit.recipe.schema import SPLITS, SourceRecipe
@@ -244,3 +245,31 @@ def test_the_real_news_are_balanced(shared_data: Path) -> None:
     for split, each in (("train", 250), ("validation", 25), ("test", 25)):
         labels = [row["label"] for _, row in splits.select(split).rows()]
         assert {label: labels.count(label) for label in "1234"} == dict.fromkeys("1234", each)
+
+
+@pytest.mark.parametrize("count", [1, 3, 5000])
+def test_groups_are_ranked_as_if_they_were_sorted(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(splits_module, "_CHOSEN_FROM", 700)
+    generator = np.random.default_rng(count)
+    hashes = generator.choice(generator.integers(0, 2**64, count, dtype=np.uint64), 2 * count)
+    ranked = np.unique(hashes)
+    ranks = GroupRanks(hashes)
+    assert len(ranks) == len(ranked)
+    for start, stop in ((0, 1), (0, len(ranked)), (len(ranked) // 3, len(ranked) // 2), (len(ranked) - 1, len(ranked))):
+        assert np.array_equal(ranks.contain(hashes, start, stop), np.isin(hashes, ranked[start:stop]))
+    rows = generator.random(2 * count) < 0.7
+    numbers = np.flatnonzero(rows)
+    best = numbers[np.argsort(splits_module._scramble(numbers, 3))][: count // 2]
+    assert np.array_equal(np.flatnonzero(choose_rows(rows, count // 2, 3)), np.sort(best))
+
+
+def test_a_file_that_is_all_train_is_not_indexed(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"context": "a"}\n' * 3, "utf-8")
+    found = find_splits(SourceRecipe(path=str(tmp_path / "rows.jsonl"), cut={}), 0, _no_groups)
+    selection = found.select("train")
+    assert selection.kept is None
+    assert len(list(selection.rows())) == 3
+
+
+def _no_groups(row: Any) -> str:
+    raise AssertionError("nothing is to be cut")

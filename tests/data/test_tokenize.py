@@ -13,9 +13,12 @@ import numpy as np
 import pytest
 
 import seqfit
-from seqfit.data import tokenize
+from seqfit.data import splits, tokenize
+from seqfit.data.bad_rows import BadRows
 from seqfit.data.cache import cache_root
 from seqfit.data.encode import Encoder
+from seqfit.data.rows import BadRow
+from seqfit.data.tables import Table
 from seqfit.data.tokenize import PreparedData, TokenizedSplit, prepare_data
 from seqfit.errors import DataError
 from seqfit.recipe.schema import Recipe
@@ -244,23 +247,114 @@ def test_progress_and_events_are_reported(folder: Path, tokenizer: Any) -> None:
     prepared = prepare_data(
         recipe, tokenizer, progress=lambda *step: steps.append(step), events=lambda *event: events.append(event)
     )
-    assert ("train.jsonl: tokenizing train", 48, 48) in steps
+    assert ("train.jsonl: tokenizing train and validation", 54, 54) in steps
+    assert ("train.jsonl: splitting", 60, 60) in steps
     assert events == [("data", event) for event in prepared.events]
     assert ("data", "validation: cut from train.jsonl (10.0% of the groups)") in events
 
 
-def test_a_row_that_cannot_be_rendered_is_named(folder: Path, tokenizer: Any) -> None:
-    with (folder / "train.jsonl").open("a", encoding="utf-8") as file:
-        file.write('{"question": "q", "context": "c", "answer": ""}\n')
-    with pytest.raises(DataError, match=r"data \(train\.jsonl\), row 61: .*target"):
+def _append(file: Path, *rows: dict[str, Any]) -> None:
+    with file.open("a", encoding="utf-8") as opened:
+        opened.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+EMPTY = {"question": "q", "context": "c", "answer": ""}
+
+
+def test_rows_that_cannot_be_used_are_left_out_counted_and_told(folder: Path, tokenizer: Any) -> None:
+    _append(folder / "train.jsonl", EMPTY, {"question": "\ud83d", "context": "c", "answer": "a"}, EMPTY)
+    prepared = prepare_data(_recipe(folder), tokenizer)
+    train = prepared.splits["train"]
+    assert len(train) == train.facts[0].rows == 60
+    assert "train: 3 of 63 rows left out (4.8%): 2 empty target (rows 61, 63), 1 half of a surrogate pair (row 62)" in (
+        prepared.events
+    )
+    empty, surrogate = train.facts[0].bad_rows
+    assert (empty.cause, empty.rows, [number for number, _ in empty.examples]) == ("empty target", 2, [61, 63])
+    assert "has an empty target" in empty.examples[0][1]
+    assert surrogate.examples[0][0] == 62
+    assert prepare_data(_recipe(folder), tokenizer).splits["train"].facts == train.facts
+
+
+def test_what_a_reader_cannot_read_is_left_out_as_well(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        BadRow("broken JSON", "line 1: no value"),
+        *({"question": f"q{n}", "context": "", "answer": "a"} for n in range(30)),
+    ]
+    monkeypatch.setattr(splits, "find_tables", lambda source: {"all": Table("rows", (), lambda: iter(rows))})
+    prepared = prepare_data(_recipe({"path": "rows"}), tokenizer, ["train", "validation", "test"])
+    parts = [split.facts[0] for split in prepared.splits.values()]
+    assert sum(part.rows for part in parts) == 30
+    assert [bad for part in parts for bad in part.bad_rows] == [
+        BadRows("broken JSON", 1, ((1, "line 1: no value"),), unread=True)
+    ]
+
+
+def test_too_many_bad_rows_are_one_error_with_the_causes_of_all_splits(folder: Path, tokenizer: Any) -> None:
+    _append(folder / "train.jsonl", *[EMPTY] * 9)
+    _append(folder / "dev.jsonl", {"context": "no question", "answer": "a"})
+    with pytest.raises(DataError) as error:
         prepare_data(_recipe(folder), tokenizer)
+    text = str(error.value)
+    assert text.startswith("data: 10 of 71 rows can't be used (13.0% of train.jsonl, 50.0% of dev.jsonl).")
+    assert "- empty target: 9 (train: 9, rows 61, 62, 63, 64, 65, ...). The first, row 61: Row 61 has" in text
+    assert "- column missing: 1 (validation: 1, row 2). The first, row 2: The template" in text
+    assert text.endswith("data.max_bad_rows=0.5 trains without them.")
+    allowed = _recipe({"path": str(folder), "cut": {}, "max_bad_rows": 0.5})
+    assert len(prepare_data(allowed, tokenizer).splits["train"]) == 60
+    assert len(prepare_data(_recipe(folder), tokenizer, allow_bad_rows=True).splits["validation"]) == 1
 
 
-def test_half_a_surrogate_pair_is_named(folder: Path, tokenizer: Any) -> None:
-    (folder / "dev.jsonl").write_text('{"question": "\\ud83d", "context": "c", "answer": "a"}\n', "utf-8")
-    for data in (folder, {"path": str(folder / "dev.jsonl"), "cut": {"validation": 0.1}}):
-        with pytest.raises(DataError, match=r"row 1: The text has half of a surrogate pair"):
-            prepare_data(_recipe(data), tokenizer, ["validation"])
+def test_a_table_with_too_many_bad_rows_is_not_tokenized(
+    folder: Path, tokenizer: Any, count_texts: Callable[[], int]
+) -> None:
+    lines = (folder / "train.jsonl").read_text("utf-8")
+    (folder / "train.jsonl").write_text((json.dumps(EMPTY) + "\n") * 20 + lines, "utf-8")
+    with pytest.raises(DataError, match=r"20 of 68 rows can't be used \(29\.4% of train\.jsonl\)"):
+        prepare_data(_recipe({"path": str(folder / "train.jsonl"), "cut": {"test": 0.2}}), tokenizer, ["train"])
+    assert count_texts() == 0
+
+
+def test_where_every_row_is_bad_that_comes_first(folder: Path, tokenizer: Any) -> None:
+    task = QA | {"source": "{qestion}"}
+    for allow in (True, False):
+        with pytest.raises(DataError, match=r"^data: no row can be used, all 61 are bad\. A split needs rows") as error:
+            prepare_data(_recipe(folder, task=task), tokenizer, allow_bad_rows=allow)
+        assert "Did you mean 'question'" in str(error.value)
+        assert "max_bad_rows=" not in str(error.value)
+
+
+def test_bad_rows_of_splits_cut_from_one_file_are_taken_together(folder: Path, tokenizer: Any) -> None:
+    _append(folder / "train.jsonl", EMPTY, EMPTY | {"context": "other"})
+    file = {"path": str(folder / "train.jsonl"), "cut": {"validation": 0.05, "test": 0.05}}
+    prepared = prepare_data(_recipe(file), tokenizer, ["train", "validation", "test"])
+    assert sum(len(split) for split in prepared.splits.values()) == 60
+
+
+@pytest.mark.parametrize("kind", ["bytes", "t5"])
+def test_the_files_are_the_same_whatever_the_number_of_threads(
+    kind: str, folder: Path, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any
+) -> None:
+    if kind == "t5":
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(request.getfixturevalue("shared_tokenizers") / "t5")
+    monkeypatch.setattr(tokenize, "_BATCH_ROWS", 7)
+    made = []
+    for cores in (1, 2, 5):
+        monkeypatch.setenv("SEQFIT_CACHE", str(tmp_path / f"cache-{cores}"))
+        monkeypatch.setattr(tokenize, "usable_cores", lambda cores=cores: cores)
+        prepared = prepare_data(_recipe({"path": str(folder / "train.jsonl")}), tokenizer)
+        entries = sorted((cache_root() / "tokenized").iterdir())
+        made.append((prepared.fingerprint, [(file.name, file.read_bytes()) for e in entries for file in e.iterdir()]))
+    assert made[0] == made[1] == made[2]
+
+
+def test_long_rows_make_small_batches(folder: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenize, "_BATCH_CHARACTERS", 30)
+    split = prepare_data(_recipe(folder), tokenizer, ["train"]).splits["train"]
+    assert len(split._batches) > 10
+    assert split.text(59).source == "q59 c29"
 
 
 def test_an_optional_column_that_no_row_has_is_an_error(folder: Path, tokenizer: Any) -> None:
@@ -275,12 +369,12 @@ def test_no_training_rows_are_an_error(folder: Path, tokenizer: Any) -> None:
     assert list(prepare_data(_recipe(folder), tokenizer, ["validation"]).splits) == ["validation"]
 
 
-def test_a_damaged_entry_is_made_anew_and_told(folder: Path, tokenizer: Any) -> None:
+def test_a_damaged_entry_is_made_again_and_told(folder: Path, tokenizer: Any) -> None:
     whole = prepare_data(_recipe(folder), tokenizer, ["validation"])
     entry = next((cache_root() / "tokenized").iterdir())
     (entry / "rows.arrow").write_bytes(b"gone")
     again = prepare_data(_recipe(folder), tokenizer, ["validation"])
-    assert [event for event in again.events if "damaged and made anew" in event]
+    assert [event for event in again.events if "damaged and made again" in event]
     assert again.fingerprint == whole.fingerprint
     assert len(again.splits["validation"]) == len(whole.splits["validation"])
 
