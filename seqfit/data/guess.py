@@ -49,8 +49,11 @@ class Guess:
     notes: list[str]
 
 
-def guess_recipe(data: str, task: str | None, model: str, overrides: Sequence[str] = ()) -> Guess:
-    """The recipe for some data. `overrides` are the user's own: what they say need not be guessed."""
+def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequence[str] = ()) -> Guess:
+    """The recipe for some data. `overrides` are the user's own: what they say need not be guessed.
+
+    Without a model the recipe names none, and the task is one for text-to-text.
+    """
     notes: list[str] = []
     values, mistakes = apply_overrides({"data": _locate(data)}, overrides)
     if mistakes:
@@ -62,7 +65,7 @@ def guess_recipe(data: str, task: str | None, model: str, overrides: Sequence[st
     tables = find_tables(source)
     samples = [list(itertools.islice(table.read(), _SAMPLE_ROWS)) for table in tables.values()]
     task = task or _guess_task(samples[0], data, notes)
-    kind = given["model"].get("kind") or _guess_kind(model, task, notes)
+    kind = given["model"].get("kind") or ("text-to-text" if model is None else _guess_kind(model, task, notes))
     guessed = {"name": task} | _guess_templates(task, kind, samples, data, given["task"], notes)
     final = guessed | given["task"]
     if task == "classify" and "labels" not in final:
@@ -71,10 +74,10 @@ def guess_recipe(data: str, task: str | None, model: str, overrides: Sequence[st
         guessed["language"] = _guess_language(final, samples[0], notes)
     recipe = {
         "description": f"{task} on {source.title}; columns guessed.",
-        "model": ({"path": model} if Path(model).is_dir() else {"name": model}) | {"kind": kind},
+        "model": ({} if model is None else {"path" if Path(model).is_dir() else "name": model}) | {"kind": kind},
         "task": guessed,
         "data": source.model_dump(exclude_defaults=True, mode="json"),
-        "train": _default_training(kind, given["train"], notes),
+        "train": _default_training(kind, given["train"], notes if model is not None else []),
     }
     return Guess(recipe, notes)
 
