@@ -106,8 +106,8 @@ def _lengths(split: SplitReport, side: str, lengths: LengthSummary, seen: set[st
         seen.add(field)
     if lengths.cut_share >= _WORTH_A_WORD and lengths.maximum == lengths.limit:
         yield (
-            f"{format_share(lengths.cut_share)} of the {split.name} {side}s are cut at {lengths.limit:,} tokens, where the "
-            "model's positions end: a T5-type model has no such end"
+            f"{format_share(lengths.cut_share)} of the {split.name} {side}s are cut at {lengths.limit:,} tokens, where "
+            "the model's positions end: a T5-type model has no such end"
         )
     elif lengths.cut_share >= _WORTH_A_WORD:
         yield (
@@ -116,8 +116,8 @@ def _lengths(split: SplitReport, side: str, lengths: LengthSummary, seen: set[st
         )
     if split.name == "train" and lengths.limit is None and lengths.maximum > _FAR_OUT * round_limit(lengths.p99):
         yield (
-            f"the longest {split.name} {side} has {lengths.maximum:,} tokens, 99% have at most {lengths.p99:,}: it alone "
-            f"sets the memory of its batch. Set {field}={round_limit(lengths.p99)} to cut it"
+            f"the longest {split.name} {side} has {lengths.maximum:,} tokens, 99% have at most {lengths.p99:,}: it "
+            f"alone sets the memory of its batch. Set {field}={round_limit(lengths.p99)} to cut it"
         )
 
 

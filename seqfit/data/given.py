@@ -3,9 +3,9 @@
 In: a word of the command line or a Python object, and the options --data, --task and --model. Out: `Given`, which
 `load_recipe` reads whatever it came from.
 
-    read_given("demo", ["train.steps=3"])                           Given("demo", ["train.steps=3"], name="demo")
-    read_given("my.csv", model="google/mt5-small", task="qa")       Given({"model": ..., "task": ...}, name="my", notes=...)
-    read_given(data=frame, model="google/mt5-small", task="qa")     the same, with data.path in the cache
+    read_given("demo", ["train.steps=3"])                      Given("demo", ["train.steps=3"], name="demo")
+    read_given("my.csv", model="google/mt5-small", task="qa")  Given({"model": ..., "task": ...}, name="my", notes=...)
+    read_given(None, data=frame, model=..., task="qa")         the same, with data.path in the cache
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from seqfit.data.in_memory import is_in_memory, store_data
 from seqfit.errors import RecipeError, complain
 from seqfit.recipe.overrides import apply_overrides
 from seqfit.recipe.resolve import DATA, RECIPES, resolve
-from seqfit.recipe.schema import Recipe, SourceRecipe
+from seqfit.recipe.schema import Recipe
 from seqfit.system import quote
 
 Data: TypeAlias = Any
 """A path, a Hub name, a list of dicts, a pandas or polars DataFrame, a pyarrow Table, a datasets.Dataset(Dict)."""
 RecipeLike: TypeAlias = Recipe | str | Path | Mapping[str, Any]
 EXAMPLE_MODEL = "google/mt5-small"  # of messages; it knows more than a hundred languages
-_SHAPE = {"each", "turns", "group"}  # of a source: what its rows mean, wherever they lie
+# Of a source: what its rows mean, wherever they lie; and where they lie.
+_SHAPE = {"each", "turns", "group"}
+_PLACE = {"label", "hub", "hub_config", "path", "splits", "ids", "limit", "balance", "files"}
 
 
 @dataclass(frozen=True)
@@ -133,17 +135,7 @@ def replace_data(recipe: Recipe, data: Data, split: str) -> tuple[list[str], str
         label = stored.label
     else:
         path = resolve(data, ("data", "folder"), "evaluate").path.resolve()
-        kept = set(SourceRecipe.model_fields) - {
-            "label",
-            "hub",
-            "hub_config",
-            "path",
-            "splits",
-            "ids",
-            "limit",
-            "files",
-        }
-        values = source.model_dump(include=kept, exclude_defaults=True, mode="json")
+        values = source.model_dump(exclude=_PLACE, exclude_defaults=True, mode="json")
         values |= {"path": str(path)} if path.is_dir() else {"path": str(path.parent), "splits": {split: path.name}}
         label = path.stem
     values |= {"label": label, "cut": {"validation": 0, "test": 0}}
@@ -151,7 +143,7 @@ def replace_data(recipe: Recipe, data: Data, split: str) -> tuple[list[str], str
 
 
 def _is_data(given: object, command: str, *, has_model: bool) -> bool:
-    """A path of data, or data itself. A name on the Hub is data where a model is named, too, or where data is looked at."""
+    """A path of data, or data itself. A name on the Hub is data where a model is named as well, or for `seqfit data`."""
     if isinstance(given, Recipe):
         return False
     if not isinstance(given, str | Path):

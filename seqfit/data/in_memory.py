@@ -260,9 +260,8 @@ def _write_out(name: str, values: list[Any]) -> list[str | None]:
 
 def _is_missing(value: Any) -> bool:
     """None, NaN, NaT and pandas' NA, which is neither equal to itself nor a truth value."""
-    return (
-        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
-    )
+    is_nan = isinstance(value, float) and value != value
+    return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
 
 
 def _to_text(value: Any) -> str:

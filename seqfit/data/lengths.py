@@ -1,4 +1,4 @@
-"""Lengths in numbers: summary, histogram, what limits would cut, and what each kind of batching pads. Arrays in, values out.
+"""Lengths in numbers: summary, histogram, what limits would cut, what each kind of batching pads. Arrays in, values out.
 
 lengths 3 5 4 20, batches of 2            tokens computed    per real token (32)
 max_length  (all to 20)                   80                 2.50
@@ -74,7 +74,7 @@ def summarise_splits(splits: Mapping[str, TokenizedSplit]) -> dict[str, dict[str
 
 
 def measure_limits(lengths: Lengths, unit: Unit = "tokens") -> tuple[LimitCut, ...]:
-    """Limits that would cut at most a tenth, a twentieth, a hundredth and none of the rows, and what each really cuts."""
+    """Limits that cut at most a tenth, a twentieth, a hundredth and none of the rows, and what each really cuts."""
     cuts: dict[int, LimitCut] = {}
     for kept in _KEPT_SHARES:
         least = int(np.percentile(lengths, 100 * kept, method="higher"))
