@@ -53,13 +53,17 @@ class Given:
     @property
     def command(self) -> str:
         """What trains on it, to be pasted."""
-        words = ["seqfit", "train"]
+        return self.say_command("train")
+
+    def say_command(self, name: str) -> str:
+        """The subcommand with all that is given; a model that is not yet chosen is an example."""
+        argv = ["seqfit", name]
         if self.data is None:
-            words += [str(self.recipe)] if self.place is not None else ["RECIPE"]
+            argv += [str(self.recipe)] if self.place is not None else ["RECIPE"]
         else:
-            words += ["--data", self.data, *(["--task", self.task] if self.task else [])]
-            words += ["--model", self.model or EXAMPLE_MODEL]
-        return " ".join(map(quote, [*words, *self.overrides]))
+            argv += ["--data", self.data] if name == "train" else [self.data]
+            argv += [*(["--task", self.task] if self.task else []), "--model", self.model or EXAMPLE_MODEL]
+        return " ".join(map(quote, [*argv, *self.overrides]))
 
 
 def read_given(
@@ -80,9 +84,9 @@ def read_given(
     if found.model is None:
         raise RecipeError(
             complain(
-                f"{found.name} is data, and no model is given",
+                f"'{found.data}' is data, and is given without --model (in Python: model=)",
                 "The data does not say which",
-                f"Add --model (in Python model=...), such as: {found.command}",
+                f"Add one: {found.say_command(command)}",
             )
         )
     return guess_given(found)
@@ -137,13 +141,13 @@ def replace_data(recipe: Recipe, data: Data, split: str) -> tuple[list[str], str
         path = resolve(data, ("data", "folder"), "evaluate").path.resolve()
         values = source.model_dump(exclude=_PLACE, exclude_defaults=True, mode="json")
         values |= {"path": str(path)} if path.is_dir() else {"path": str(path.parent), "splits": {split: path.name}}
-        label = path.stem
+        label = path.name
     values |= {"label": label, "cut": {"validation": 0, "test": 0}}
     return [f"data={json.dumps(values, ensure_ascii=False)}"], label
 
 
 def _is_data(given: object, command: str, *, has_model: bool) -> bool:
-    """A path of data, or data itself. A name on the Hub is data where a model is named as well, or for `seqfit data`."""
+    """A path of data, or data itself. A name on the Hub is data where a model is named, or for `seqfit data`."""
     if isinstance(given, Recipe):
         return False
     if not isinstance(given, str | Path):
@@ -158,7 +162,7 @@ def _check_one(recipe: object) -> None:
             complain(
                 f"a recipe ({recipe}) and data are given",
                 "A recipe names its own data, and without one it is guessed from the data",
-                "Leave one of them out, or change the recipe's data by data.path=...",
+                "Leave one of them out, or change the recipe's data by data.path=FILE",
             )
         )
 

@@ -50,8 +50,8 @@ class WordSplit:
         self.titles = [title for title, _ in parts]
         self.targets: Counter[str] = Counter()  # only where targets are classes or numbers
         sources, source_words, target_words = array("i"), array("i"), array("i")
-        counts_targets, hasher, bad = task.recipe.name in COUNTED_TASKS, RowHasher(), _BadRows()
-        for number, (source, example) in enumerate(self._render(bad)):
+        counts_targets, hasher, bad = task.recipe.name in COUNTED_TASKS, RowHasher(), BadRowCount()
+        for number, (source, example) in enumerate(render_rows(parts, task, bad)):
             if number % _REPORT_EVERY_ROWS == 0:
                 progress(f"{name}: reading", number, None)
             sources.append(source)
@@ -72,57 +72,60 @@ class WordSplit:
     def texts(self, rows: Sequence[int]) -> list[Example]:
         """Some rows as text, in one pass over the files."""
         wanted, found = set(rows), {}
-        examples = (example for _, example in self._render(_BadRows()))
-        for number, example in enumerate(examples):
+        for number, (_, example) in enumerate(render_rows(self._parts, self._task, BadRowCount())):
             if number in wanted:
                 found[number] = example
                 if len(found) == len(wanted):
                     break
         return [found[row] for row in rows]
 
-    def _render(self, bad: _BadRows) -> Iterator[tuple[int, Example]]:
-        """Which source, and the row as text."""
-        for source, (_, selection) in enumerate(self._parts):
-            columns: set[str] = set()
-            for number, row in selection.rows():
-                if isinstance(row, BadRow):
-                    bad.add(row.cause, row.detail)
-                    continue
-                columns.update(row)
-                try:
-                    example = self._task.render(row, str(number))
-                except SeqfitError as error:
-                    bad.add(_find_cause(error, number), f"row {number}: {error}")
-                    continue
-                yield source, example
-            if columns:
-                self._task.check_columns(columns)
+
+def render_rows(parts: Sequence[tuple[str, Selection]], task: Task, bad: BadRowCount) -> Iterator[tuple[int, Example]]:
+    """Which of the parts, and the row as text; rows that can't be used are counted in `bad`."""
+    for source, (_, selection) in enumerate(parts):
+        columns: set[str] = set()
+        for number, row in selection.rows():
+            if isinstance(row, BadRow):
+                bad.add(row.cause, row.detail)
+                continue
+            columns.update(row)
+            row_id = str(number if row.get("id") in (None, "") else row["id"])
+            try:
+                example = task.render(row, row_id)
+            except SeqfitError as error:
+                bad.add(_find_cause(error, row_id), f"row {number}")
+                continue
+            yield source, example
+        if columns:
+            task.check_columns(columns)
 
 
 @dataclass
-class _BadRows:
+class BadRowCount:
     """Rows that can't be used: how many by cause, and the first few."""
 
     counts: Counter[str] = field(default_factory=Counter)
     first: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, cause: str, detail: str) -> None:
+        """One more."""
         self.counts[cause] += 1
         shown = self.first.setdefault(cause, [])
         if len(shown) < _SHOWN_LEFT_OUT:
             shown.append(detail)
 
     def summarise(self, split: str) -> list[LeftOut]:
+        """The most frequent cause first."""
         return [LeftOut(split, cause, rows, tuple(self.first[cause])) for cause, rows in self.counts.most_common()]
 
 
-def _find_cause(error: SeqfitError, number: int) -> str:
-    """What rows with the same mistake share: the first sentence of the message, without the row's number."""
+def _find_cause(error: SeqfitError, row_id: str) -> str:
+    """What rows with the same mistake share: the first sentence of the message, without the row's id."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, str):
         return cause
     first = str(error).partition(". ")[0]
-    return re.sub(rf"^Row {number} has ", "", first)
+    return first.removeprefix(f"Row {row_id} has ")
 
 
 @dataclass(frozen=True)

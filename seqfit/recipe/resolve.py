@@ -9,7 +9,7 @@ a word is the first of these that it can be and that the command takes.
     data         any other file
     comparison   a folder with a comparison.yaml
     run          a folder with a recipe.yaml, which `seqfit train` and `seqfit submit` write
-    model        a folder with a config.json, in Hugging Face layout; a checkpoint is one
+    model        a folder whose config.json describes a model, in Hugging Face layout; a checkpoint is one
     folder       any other folder: of data files, or of runs
     hub          owner/name, where nothing here has that path: a model or a data set of the Hub
 
@@ -20,6 +20,7 @@ Where a word is of a kind that the command does not take, the message names the 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ _IS: dict[Kind, str] = {
     "comparison": "a comparison's folder",
     "model": "a model's folder",
     "folder": f"a folder without a {RUN_RECIPE}",
-    "hub": "not here, and otherwise a name on the Hub",
+    "hub": "no path here, but could be a name on the Hub",
 }
 
 
@@ -101,8 +102,21 @@ def _kind_of_file(path: Path) -> Kind:
 
 
 def _kinds_of_folder(path: Path) -> list[Kind]:
-    marks: dict[Kind, str] = {"comparison": _COMPARISON, "run": RUN_RECIPE, "model": _MODEL_CONFIG}
-    return [*(kind for kind, name in marks.items() if (path / name).is_file()), "folder"]
+    marks: dict[Kind, bool] = {
+        "comparison": (path / _COMPARISON).is_file(),
+        "run": (path / RUN_RECIPE).is_file(),
+        "model": _describes_model(path / _MODEL_CONFIG),
+    }
+    return [kind for kind, is_there in marks.items() if is_there] or ["folder"]
+
+
+def _describes_model(config: Path) -> bool:
+    """Folders of data have a config.json of their own now and then."""
+    try:
+        values = json.loads(config.read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(values, dict) and bool({"model_type", "architectures"} & set(values))
 
 
 def _is_hub_name(word: str) -> bool:
@@ -117,16 +131,21 @@ def _misfit(word: str | Path, kind: Kind, takes: Collection[Kind], command: str)
 
 
 def _nothing(word: str | Path, takes: Collection[Kind], command: str) -> RecipeError:
-    nearest = did_you_mean(str(word), library_names()).strip() if "recipe" in takes else ""
-    what = "recipe" if "recipe" in takes else "file or folder"
-    change = nearest or ("Check the path, or see 'seqfit ls'" if "recipe" in takes else "Check the path")
-    return RecipeError(complain(f"There is no {what} '{word}'", _say_takes(takes, command), change))
+    named = {"recipe": "recipe", "data": "data file"} if "recipe" in takes else {"run": "run directory", "data": "file"}
+    what = " or ".join(name for kind, name in named.items() if kind in takes)
+    parent = Path(word).expanduser().parent
+    nearby = [str(Path(word).with_name(entry.name)) for entry in parent.iterdir()] if parent.is_dir() else []
+    nearest = did_you_mean(str(word), [*(library_names() if "recipe" in takes else []), *nearby])
+    rule = _say_takes(takes, command, f" ({', '.join(library_names())})")
+    return RecipeError(
+        complain(f"There is no {what} '{word}'", rule, nearest.strip() or "Check the path, or see 'seqfit ls'")
+    )
 
 
-def _say_takes(takes: Collection[Kind], command: str) -> str:
-    """'A recipe is a YAML file, a run directory, or one of ...'; 'seqfit evaluate takes a run directory'."""
+def _say_takes(takes: Collection[Kind], command: str, names: str = "") -> str:
+    """'A recipe is a YAML file, a name of the library or a run directory'; 'seqfit evaluate takes a run directory'."""
     said = {
-        "recipe": f"a YAML file or a name of the library ({', '.join(library_names())})",
+        "recipe": f"a YAML file, a name of the library{names}",
         "run": "a run directory",
         "comparison": "a comparison's folder",
         "model": "a model's folder",
@@ -142,13 +161,13 @@ def _say_takes(takes: Collection[Kind], command: str) -> str:
 def _advise(word: str, kind: Kind, takes: Collection[Kind], command: str) -> str:
     """What to type instead."""
     if kind == "script":
-        return f"Run it with Python: python {word}"
+        return f"Run it by 'python {word}'"
     if kind == "comparison":
         return f"Show it, or go on with it: seqfit report {word}; seqfit compare {word} --resume"
     if "recipe" in takes:
         return _advise_recipe(word, kind, command)
     if kind in ("data", "folder") and command == "evaluate":
-        return f"Score a run on it: seqfit evaluate RUN data.path={word}"
+        return f"Score a run on it: seqfit evaluate RUN --data {word}"
     if kind == "data" and command == "predict":
         return f"Have a run answer its rows: seqfit predict RUN --file {word}"
     if kind == "recipe":
