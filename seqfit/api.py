@@ -1,21 +1,26 @@
-"""The public functions that put rooms together which do not know each other."""
+"""The public functions that put packages together which do not know each other."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqfit.errors import RecipeError, complain
+from seqfit.checks import load_checked_recipe
+from seqfit.data.given import EXAMPLE_MODEL, Data, Given, RecipeLike, find_given, guess_given, read_given
+from seqfit.errors import DataError, RecipeError, SeqfitError, complain
 from seqfit.recipe.load import load_recipe
-from seqfit.recipe.schema import SPLITS, ModelRecipe, Recipe
+from seqfit.recipe.overrides import apply_overrides
+from seqfit.recipe.schema import SPLITS, ModelRecipe, Recipe, SourceRecipe
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from transformers import PreTrainedTokenizerBase
 
-    from seqfit.data.data_report import DataReport
+    from seqfit.data.data_report import DataReport, HumanBaseline
+    from seqfit.data.human_baseline import Ask
     from seqfit.data.progress import Progress
     from seqfit.launch.scaling_report import Scaling
     from seqfit.model.trim import TrimReport
@@ -25,21 +30,87 @@ if TYPE_CHECKING:
 
 
 def describe_data(
-    recipe: Recipe | str | Path | Mapping[str, Any],
+    data: RecipeLike | Data,
     overrides: Sequence[str] = (),
     *,
+    task: str | None = None,
+    model: str | None = None,
     rows: int | None = None,
     progress: Progress | None = None,
 ) -> DataReport:
-    """The data as the recipe's model sees it; `rows` looks at so many rows of each source and split only."""
-    loaded = load_recipe(recipe, overrides)
-    # These import torch: a recipe's mistakes are reported before.
-    from seqfit.data import describe
-    from seqfit.model.build import load_position_limit, load_tokenizer
+    """What data looks like to a model: `print` the report, or read its fields; `to_json()` has them all.
 
-    tokenizer = load_tokenizer(loaded.model)
-    limit = load_position_limit(loaded.model)
-    return describe.describe_data(loaded, tokenizer, position_limit=limit, rows=rows, progress=progress)
+    `data` is a recipe or a run, or data itself: a file, a folder, a list of dicts, a pandas or polars DataFrame, a
+    pyarrow Table, a datasets.Dataset. Of data, task and columns are guessed; without a `model` lengths are in words. A
+    guess that is unsure is the report's `open_question`. `rows` looks at so many rows of each source and split only.
+    """
+    found = find_given(data, overrides, task=task, model=model, command="data")
+    try:
+        given = found if found.data is None else guess_given(found)
+        recipe = load_for_description(given)
+    except SeqfitError as error:
+        if found.data is None:
+            raise
+        return _describe_columns([_read_source(found)], error, found)
+    try:
+        report = _describe(recipe, given, rows, progress)
+    except DataError as error:
+        return replace(_describe_columns(recipe.sources, error, given), task=recipe.task.name, guessed=given.notes)
+    return replace(report, guessed=given.notes, command=given.command)
+
+
+def try_task(
+    data: RecipeLike | Data,
+    overrides: Sequence[str] = (),
+    *,
+    ask: Ask,
+    rows: int = 10,
+    task: str | None = None,
+    model: str | None = None,
+) -> HumanBaseline:
+    """Let a person do the task on some rows, and score the answers: `seqfit data FILE --try 10`."""
+    from seqfit.data import human_baseline
+
+    found = find_given(data, overrides, task=task, model=model, command="data")
+    recipe = load_for_description(found if found.data is None else guess_given(found))
+    return human_baseline.try_task(recipe, rows, ask)
+
+
+def load_for_description(given: Given) -> Recipe:
+    """The recipe; one that was guessed without a model gets the name of one, which nobody loads."""
+    values = given.recipe
+    if given.data is not None and given.model is None and isinstance(values, Mapping):
+        values = dict(values) | {"model": {"name": EXAMPLE_MODEL} | dict(values.get("model", {}))}
+    return load_checked_recipe(values, given.overrides)
+
+
+def _describe(recipe: Recipe, given: Given, rows: int | None, progress: Progress | None) -> DataReport:
+    from seqfit.data import describe
+
+    if given.data is not None and given.model is None:
+        return describe.describe_data(recipe, None, rows=rows, progress=progress)
+    from seqfit.model.build import load_position_limit, load_tokenizer  # imports torch: the recipe is right by now
+
+    tokenizer, limit = load_tokenizer(recipe.model), load_position_limit(recipe.model)
+    return describe.describe_data(recipe, tokenizer, position_limit=limit, rows=rows, progress=progress)
+
+
+def _describe_columns(sources: Sequence[SourceRecipe], error: SeqfitError, given: Given) -> DataReport:
+    """What can be shown of data that can't be trained on as it is; where not even its rows are read, the error."""
+    from seqfit.data import describe
+
+    try:
+        return replace(describe.describe_columns_only(sources, str(error)), command=given.command)
+    except SeqfitError:
+        raise error from None
+
+
+def _read_source(found: Given) -> SourceRecipe:
+    """Where data lies, as far as it is stated."""
+    assert found.data is not None
+    place = {"path" if Path(found.data).expanduser().exists() else "hub": found.data}
+    values, _ = apply_overrides({"data": place}, [word for word in found.overrides if word.startswith("data.")])
+    return SourceRecipe.model_validate(values["data"])
 
 
 def trim(
@@ -119,9 +190,12 @@ def _mode_of(recipe: Recipe | None) -> Mode:
 
 
 def plan(
-    recipe: Recipe | str | Path | Mapping[str, Any],
+    recipe: RecipeLike | Data | None = None,
     overrides: Sequence[str] = (),
     *,
+    data: Data | None = None,
+    task: str | None = None,
+    model: str | None = None,
     gpu: str | None = None,
     gpus: int = 1,
     source_tokens: int | None = None,
@@ -129,8 +203,12 @@ def plan(
     no_data: bool = False,
     progress: Progress | None = None,
 ) -> Answer:
-    """Memory and time of training by this recipe on a card or on this machine, and the fastest way that fits."""
-    loaded = load_recipe(recipe, overrides)
+    """Memory and time of training by this recipe on a card or on this machine, and the fastest strategy that fits.
+
+    Without a recipe one is guessed from `data` (a path, a DataFrame and the like), `task` and `model`.
+    """
+    given = read_given(recipe, overrides, data=data, task=task, model=model, command="plan")
+    loaded = load_recipe(given.recipe, given.overrides)
     if gpu is not None and gpu.lower() != "cpu":
         from seqfit.hardware.card import find_card
 

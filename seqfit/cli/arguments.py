@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from seqfit.errors import RecipeError, complain
+from seqfit.recipe.resolve import RECIPES, Kind, check_kind, resolve
 from seqfit.units import parse_bytes
 
 RecipeArgument = Annotated[
@@ -25,6 +28,30 @@ OverridesArgument = Annotated[
         "(quote it: some shells expand ~).",
     ),
 ]
+
+TaskOption = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        help="Of a data file: qa, summarize, translate, classify, math, generate, regression, multilabel or "
+        "multiple-choice; default: guessed.",
+    ),
+]
+
+ModelOption = Annotated[
+    str | None, typer.Option("--model", help="Of a data file: the model to train, a Hub name or a folder.")
+]
+
+
+def check_recipe(word: str, command: str, *more: Kind) -> None:
+    """A recipe, a run, or one of `more`: anything else is answered with the command that takes it."""
+    resolve(word, (*RECIPES, *more), command)
+
+
+def check_runs(words: Iterable[Path], command: str, *more: Kind) -> None:
+    """Run directories, or one of `more`; one that is not there is left to whoever reads it."""
+    for word in words:
+        check_kind(str(word), ("run", *more), command)
 
 
 def parse_limit(text: str | None) -> int | None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from seqfit.cli.arguments import check_runs
 from seqfit.system import quote
 
 
@@ -17,6 +18,7 @@ def command(
     ],
 ) -> None:
     """Cancel the jobs of runs. A run that was training stops at its next step, and can go on later."""
+    check_runs(runs, "cancel", "comparison", "folder")
     from seqfit.launch.slurm import cancel_job, require_slurm, wait_for_end
     from seqfit.launch.submission import find_job_folder, last_submission, list_runs
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqfit.cli.arguments import OverridesArgument
+from seqfit.cli.arguments import OverridesArgument, check_recipe
 from seqfit.errors import RecipeError, complain
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ def command(
     from seqfit.compare.matrix import describe_matrix
     from seqfit.compare.tournament import prepare_tournament, run_tournament
 
+    check_recipe(recipe, "compare", "comparison")
     options: dict[str, Any] = {"strategies": strategies, "repeats": repeats, "steps": steps, "warm_up": warm_up}
     options |= {"cross": cross or None, "larger": larger, "budget": budget}
     lists = {"seeds": seeds, "gpus": gpu, "devices": device}

@@ -1,15 +1,15 @@
-"""A `DataReport` on the terminal: header, one part for each split, what splits share, findings.
+"""A `DataReport` on the terminal: what was guessed, columns, one part for each split, examples, problems, the command.
 
-Lengths are drawn as columns of block characters, one column for each bin:
+Lengths are drawn as columns of block characters, one column for each bin, and classes as bars:
 
-     ▃█▅
-    ▂███▇▂▁▁ ▁
+     ▃█▅                          positive  412  82.4%  ████████████████▍
+    ▂███▇▂▁▁ ▁                    negative   88  17.6%  ███▌
     0       480+
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.columns import Columns
@@ -22,29 +22,69 @@ from rich.text import Text
 from seqfit.units import format_count, format_share
 
 if TYPE_CHECKING:
-    from seqfit.data.data_report import DataReport, ExampleView, LengthSummary, LostCharacter, SplitReport, TokenView
+    from seqfit.data.data_report import (
+        ColumnView,
+        DataReport,
+        ExampleView,
+        HumanBaseline,
+        LeftOut,
+        LengthSummary,
+        LostCharacter,
+        SplitReport,
+        TokenView,
+        Unit,
+    )
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
 _HEIGHT = 5  # lines of a histogram
 _COLUMN = 2  # characters of one of its bins
+_BAR = 24  # characters of the longest bar
 _SHOWN_CHARACTERS = 300  # of an example's text
 _MOST_LOST = 8
 _MOST_FREQUENT = 10
+_MOST_CLASSES = 30
+_MOST_COLUMNS = 40
+_LEAST_EXAMPLE = 16  # characters, however narrow the terminal is
 
 
 def print_report(report: DataReport, console: Console | None = None) -> None:
-    """Print everything, the findings last, for that is where the eye rests."""
+    """Print everything; problems and the command come last, where the eye rests."""
     console = console or Console()
-    console.print(Text(", ".join(report.data), style="bold"), Text(report.description, style="dim"))
-    console.print(Text(f"as {report.tokenizer} reads it", style="dim"))
-    for split in report.splits:
-        console.print(_split(split))
-    for example in report.splits[0].examples if report.splits else ():
-        console.print(_example(example))
-    console.print(_repeats(report))
+    about = f"{report.task}, guessed" if report.guessed else report.description
+    console.print(Text(", ".join(report.data), style="bold"), Text(about, style="dim"))
+    if report.splits:
+        reads = "lengths in words; --model MODEL counts tokens" if report.tokenizer is None else report.tokenizer
+        console.print(Text(reads if report.tokenizer is None else f"as {reads} reads it", style="dim"))
+    for part in _list_parts(report, console.width):
+        console.print(part)
     for event in report.events:
         console.print(Text(f"note: {event}", style="dim"))
-    console.print(_findings(report.findings))
+    if report.splits:
+        console.print(_findings(report.findings))
+    if report.open_question is not None:
+        console.print(Text(f"\n{report.open_question}", style="yellow"), soft_wrap=True)
+    else:
+        console.print(Text.assemble(("train on it:  ", "bold"), report.command), soft_wrap=True)
+
+
+def _list_parts(report: DataReport, width: int) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    if report.guessed:
+        parts += [_rule("guessed, and sure of it"), *(Text(f"  {note}") for note in report.guessed)]
+    if report.columns:
+        parts.append(_columns(report.columns, width))
+    if report.first_rows:
+        parts += [_rule("first rows"), *map(_first_row, report.first_rows)]
+    parts += [_split(split, report.unit, is_first=number == 0) for number, split in enumerate(report.splits)]
+    parts += [_example(example) for split in report.splits[:1] for example in split.examples]
+    if report.splits:
+        parts.append(_repeats(report))
+    if report.left_out:
+        parts.append(_left_out(report.left_out))
+    if report.human_baseline is not None:
+        parts.append(_baseline(report.human_baseline))
+    return parts
 
 
 def draw_columns(counts: Sequence[int], height: int = _HEIGHT) -> list[str]:
@@ -58,26 +98,74 @@ def draw_columns(counts: Sequence[int], height: int = _HEIGHT) -> list[str]:
     return lines
 
 
-def _split(split: SplitReport) -> RenderableType:
+def draw_bar(count: int, most: int, width: int = _BAR) -> str:
+    """A lying bar, as long as `width` for the largest count; whatever is not 0 shows."""
+    eighths = max(1, round(8 * width * count / most)) if count else 0
+    return _EIGHTHS[8] * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
+
+
+def _rule(title: str) -> RenderableType:
+    return Group(Text(), Rule(Text(title, style="bold"), align="left", style="dim"))
+
+
+def _columns(columns: Sequence[ColumnView], width: int) -> RenderableType:
+    table = _table("column", "type", "filled", "different", "used as")
+    for number in (1, 4):
+        table.columns[number].justify = "left"
+    table.add_column("examples")
+    rows = [
+        (
+            column.name,
+            column.kind,
+            format_share(column.filled / column.rows) if column.rows else "",
+            f"{column.different:,}",
+            column.used_as,
+        )
+        for column in columns[:_MOST_COLUMNS]
+    ]
+    headings = ("column", "type", "filled", "different", "used as")
+    taken = sum(max(map(len, cells)) + 3 for cells in zip(headings, *rows, strict=True))
+    for cells, column in zip(rows, columns, strict=False):
+        examples = Text(" · ".join(column.examples))
+        examples.truncate(max(_LEAST_EXAMPLE, width - taken), overflow="ellipsis")
+        table.add_row(*map(Text, cells), examples)
+    looked_at = max(column.rows for column in columns)
+    more = len(columns) - _MOST_COLUMNS
+    rest = [Text(f"and {more} more", style="dim")] if more > 0 else []
+    return Group(_rule(f"columns, of {looked_at:,} rows"), table, *rest)
+
+
+def _first_row(row: Mapping[str, str]) -> RenderableType:
+    lines = Table.grid(padding=(0, 2))
+    lines.add_column(style="dim", no_wrap=True)
+    lines.add_column()
+    for name, value in row.items():
+        lines.add_row(Text(name), Text(value))
+    return Group(lines, Text())
+
+
+def _split(split: SplitReport, unit: Unit, *, is_first: bool) -> RenderableType:
+    """Pictures and limits of the first split only: a limit holds for all, and the others look alike."""
     per_source = ", ".join(f"{title} {rows:,}" for title, rows in split.rows_by_source.items())
     title = f"{split.name}: {split.rows:,} rows" + (f" ({per_source})" if len(split.rows_by_source) > 1 else "")
-    histograms = Columns([_histogram(side, lengths) for side, lengths in split.sides], padding=(0, 4))
-    return Group(
-        Text(),
-        Rule(Text(title, style="bold"), align="left", style="dim"),
-        _length_table(split),
-        Text(),
-        histograms,
-        Text(),
-        _padding_table(split),
-        _vocabulary(split),
-        _lost(split),
-    )
+    parts: list[RenderableType] = [_rule(title), _length_table(split, unit)]
+    if is_first:
+        histograms = [_histogram(side, lengths, unit) for side, lengths in split.sides]
+        parts += [Text(), Columns(histograms, padding=(0, 4)), Text()]
+        parts += [_limit_table(split, unit), Text()] if any(len(cuts) > 1 for cuts in split.limits.values()) else []
+    if split.classes:
+        parts.append(_class_table(split))
+    if split.padding:
+        parts.append(_padding_table(split))
+    parts += [part for part in (_vocabulary(split), _lost(split)) if part is not None]
+    return Group(*parts)
 
 
-def _length_table(split: SplitReport) -> Table:
-    table = _table("tokens", "shortest", "mean", "median", "95%", "longest", "limit", "cut")
+def _length_table(split: SplitReport, unit: Unit) -> Table:
+    limits = ["limit", "cut"] if unit == "tokens" else []
+    table = _table(unit, "shortest", "mean", "median", "95%", "longest", *limits)
     for side, lengths in split.sides:
+        limit = "none" if lengths.limit is None else f"{lengths.limit:,}"
         table.add_row(
             side,
             f"{lengths.minimum:,}",
@@ -85,21 +173,42 @@ def _length_table(split: SplitReport) -> Table:
             f"{lengths.median:,.0f}",
             f"{lengths.p95:,}",
             f"{lengths.maximum:,}",
-            "none" if lengths.limit is None else f"{lengths.limit:,}",
-            format_share(lengths.cut_share),
+            *([limit, format_share(lengths.cut_share)] if limits else []),
         )
     return table
 
 
-def _histogram(side: str, lengths: LengthSummary) -> RenderableType:
+def _histogram(side: str, lengths: LengthSummary, unit: Unit) -> RenderableType:
     width = _COLUMN * len(lengths.counts)
     first, last = lengths.bins[0], lengths.bins[-1]
     axis = first if first == last else first + last.rjust(width - len(first))
     return Group(
-        Text(f"{side} tokens", style="bold"),
+        Text(f"{side} {unit}", style="bold"),
         *(Text(line, style="blue") for line in draw_columns(lengths.counts)),
         Text(axis, style="dim"),
     )
+
+
+def _limit_table(split: SplitReport, unit: Unit) -> Table:
+    """Each cell is a limit and the rows that it would cut."""
+    most = max(map(len, split.limits.values()))
+    table = _table(f"a limit in {unit} would cut", *[""] * most)
+    for side, cuts in split.limits.items():
+        cells = [f"{cut.limit:,} cuts {format_share(cut.share) if cut.rows else 'none'}" for cut in cuts]
+        table.add_row(side, *cells, *[""] * (most - len(cells)))
+    return table
+
+
+def _class_table(split: SplitReport) -> RenderableType:
+    table = _table("label", "rows", "share")
+    table.add_column("")
+    total = sum(entry.count for entry in split.classes) or 1
+    most = max(entry.count for entry in split.classes) or 1
+    for entry in split.classes[:_MOST_CLASSES]:
+        bar = Text(draw_bar(entry.count, most), style="blue")
+        table.add_row(Text(entry.label), f"{entry.count:,}", format_share(entry.count / total), bar)
+    more = len(split.classes) - _MOST_CLASSES
+    return Group(table, *([Text(f"and {more} more labels", style="dim")] if more > 0 else []))
 
 
 def _padding_table(split: SplitReport) -> Table:
@@ -111,8 +220,10 @@ def _padding_table(split: SplitReport) -> Table:
     return table
 
 
-def _vocabulary(split: SplitReport) -> Text:
+def _vocabulary(split: SplitReport) -> Text | None:
     use = split.tokens
+    if use is None:
+        return None
     frequent = "  ".join(f"{entry.token} {format_count(entry.count)}" for entry in use.most_frequent[:_MOST_FREQUENT])
     text = Text.assemble(("most frequent  ", "dim"), frequent, "\n")
     share = format_share(use.never_used / use.vocabulary)
@@ -120,8 +231,10 @@ def _vocabulary(split: SplitReport) -> Text:
     return text.append(f", {use.unknown:,} unknown tokens") if use.unknown else text
 
 
-def _lost(split: SplitReport) -> Text:
+def _lost(split: SplitReport) -> Text | None:
     trip = split.round_trip
+    if trip is None:
+        return None
     text = Text("lost in a round trip  ", "dim")
     if not trip.lost:
         return text.append(f"nothing, in {trip.rows:,} rows", "not dim")
@@ -140,10 +253,11 @@ def _example(example: ExampleView) -> RenderableType:
     lines = Table.grid(padding=(0, 2))
     lines.add_column(style="dim", no_wrap=True)
     lines.add_column()
-    lines.add_row("source", Text(_shorten(example.source)))
-    lines.add_row("", _tokens(example.source_tokens))
-    lines.add_row("target", Text(_shorten(example.target)))
-    lines.add_row("", _tokens(example.target_tokens))
+    sides = (("source", example.source, example.source_tokens), ("target", example.target, example.target_tokens))
+    for side, text, tokens in sides:
+        lines.add_row(side, Text(_shorten(text)))
+        if tokens is not None:
+            lines.add_row("", _tokens(tokens))
     return Group(Text(), Rule(Text(f"example {example.row_id}"), align="left", style="dim"), lines)
 
 
@@ -159,7 +273,7 @@ def _tokens(view: TokenView) -> Text:
 
 
 def _shorten(text: str) -> str:
-    """Cut in the middle; line breaks are shown, for many tokenizers do not see them."""
+    """Cut in the middle; line breaks are shown, because many tokenizers do not see them."""
     shown = text.replace("\n", "⏎")
     half = _SHOWN_CHARACTERS // 2
     return shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:half]} … {shown[-half:]}"
@@ -180,13 +294,26 @@ def _repeats(report: DataReport) -> RenderableType:
         for overlap in report.overlaps
         if overlap.example is not None
     ]
-    return Group(Text(), Rule(Text("repeats and overlap", style="bold"), align="left", style="dim"), within, *examples)
+    return Group(_rule("repeats and overlap"), within, *examples)
+
+
+def _left_out(entries: Sequence[LeftOut]) -> RenderableType:
+    lines = [
+        Text.assemble(f"{entry.rows:,} of {entry.split}: {entry.cause}  ", (", ".join(entry.examples), "dim"))
+        for entry in entries
+    ]
+    return Group(_rule("rows that are left out"), *lines)
+
+
+def _baseline(baseline: HumanBaseline) -> RenderableType:
+    scores = "  ".join(f"{name} {value:.2f}" for name, value in baseline.scores.items())
+    return Group(_rule(f"human baseline on {baseline.rows} {baseline.split} rows"), Text(scores or "no scores"))
 
 
 def _findings(findings: Sequence[str]) -> RenderableType:
-    lines: list[RenderableType] = [Text(), Rule(Text("what to do", style="bold"), align="left", style="dim")]
+    lines: list[RenderableType] = [_rule("what to do")]
     if not findings:
-        return Group(*lines, Text("nothing stands out"))
+        return Group(*lines, Text("nothing stands out"), Text())
     table = Table.grid(padding=(0, 1))
     for finding in findings:
         table.add_row(Text("•", style="yellow"), Text(finding))

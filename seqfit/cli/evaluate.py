@@ -7,18 +7,25 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from seqfit.cli.arguments import OverridesArgument
+from seqfit.cli.arguments import OverridesArgument, check_runs
 
 
 def command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     overrides: OverridesArgument = None,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="FILE", help="Score it on all rows of this file instead.")
+    ] = None,
     split: Annotated[Literal["train", "validation", "test"], typer.Option(help="What to score it on.")] = "test",
     before: Annotated[bool, typer.Option("--before", help="Score the model before fine-tuning as well.")] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many rows.")] = None,
     examples: Annotated[int, typer.Option(min=0, help="Predictions to print.")] = 3,
 ) -> None:
-    """Score a run's model on a split; writes evaluation-SPLIT.json with metrics and predictions."""
+    """Score a run's model on a split; writes evaluation-SPLIT.json with metrics and predictions.
+
+    With --data it is evaluation-FILE.json: the scores on other data are not the run's own.
+    """
+    check_runs([run], "evaluate")
     from seqfit.cli.progress import progress_bar
     from seqfit.evaluate.run import evaluate
     from seqfit.report.page import report
@@ -28,11 +35,11 @@ def command(
     for column in ["before", "after"] if before else ["after"]:
         with progress_bar() as show:
             results[column] = evaluate(
-                run, split, overrides or (), before=column == "before", limit=limit, progress=show
+                run, split, overrides or (), data=data, before=column == "before", limit=limit, progress=show
             )
     _print_scores(results)
     _print_examples(results["after"]["predictions"][:examples])
-    print(f"written: {run / files.evaluation(split)}")
+    print(f"written: {run / files.evaluation(results['after']['split'])}")
     print(f"summary: {report(run)}")
 
 

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from seqfit.cli.arguments import check_runs
+
 
 def command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a run that was submitted.")],
@@ -17,6 +19,7 @@ def command(
     ] = None,
 ) -> None:
     """Print what the newest job of a run has printed, over all its restarts."""
+    check_runs([run], "logs", "comparison", "folder")
     from seqfit.launch.logs import follow_log, read_log
 
     if not follow:

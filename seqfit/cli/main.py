@@ -3,7 +3,8 @@
 The one idea: a command's module is imported when that command is called, and not before. The list below holds the
 names and helps, so `seqfit --help` imports neither typer nor torch and answers in a few hundredths of a second.
 
-A command is a module `seqfit/cli/NAME.py` with a function `command` whose parameters are annotated for typer:
+A command is a module `seqfit/cli/NAME.py` with a function `command` whose parameters are annotated for typer, and
+where typer can't say it, a function `rewrite_arguments`:
 
     def command(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None: ...
 
@@ -26,7 +27,7 @@ TRUST = "--trust-remote-code"
 
 GROUPS: dict[str, dict[str, str]] = {
     "Train and judge": {
-        "data": "Show the data as the model sees it: examples, lengths, truncation, overlap.",
+        "data": "Look at data before training: columns, classes, lengths, repeats, leaks, examples, problems.",
         "plan": "Predict memory and time on any card, and choose the fastest way that fits.",
         "train": "Fine-tune a model; writes a run directory.",
         "scale": "Measure how steps scale over processes here; predict it for up to hundreds of GPUs.",
@@ -112,6 +113,7 @@ def _run(name: str, arguments: list[str]) -> int:
     import typer.main
 
     module = importlib.import_module(f"seqfit.cli.{name}")
+    arguments = getattr(module, "rewrite_arguments", list)(arguments)
     # Plain help: with rich markup, '[[ ... ]]' of a template would vanish from the texts.
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.command(help=getattr(module.command, "__doc__", None) or COMMANDS[name])(module.command)

@@ -8,16 +8,21 @@ from typing import Annotated, Any
 
 import typer
 
-from seqfit.cli.arguments import OverridesArgument
+from seqfit.cli.arguments import ModelOption, OverridesArgument, TaskOption
 from seqfit.cli.progress import progress_bar
 
 
 def command(
     recipe: Annotated[
         str | None,
-        typer.Argument(metavar="RECIPE", help="Name of a library recipe, a YAML file, or a run directory."),
+        typer.Argument(
+            metavar="RECIPE",
+            help="Name of a library recipe, a YAML file, a run directory; or a data file, with --model.",
+        ),
     ] = None,
     overrides: OverridesArgument = None,
+    task: TaskOption = None,
+    model: ModelOption = None,
     gpu: Annotated[
         str | None,
         typer.Option("--gpu", metavar="CARD", help="Plan for this card, such as rtx3090; default: this machine."),
@@ -69,6 +74,8 @@ def command(
 
         raise RecipeError(complain("no recipe is given", "a plan is for one", "Try seqfit plan demo"))
     options: dict[str, Any] = {
+        "task": task,
+        "model": model,
         "gpu": gpu,
         "gpus": gpus,
         "source_tokens": source_tokens,

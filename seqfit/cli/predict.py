@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from seqfit.cli.arguments import check_runs
+
 _ROWS_AT_ONCE = 256  # answered and printed together, so that a long file shows its first answers soon
 
 
@@ -30,6 +32,7 @@ def command(
 
     On standard input a line is a JSON object with the template's columns, or the texts themselves, by tabs.
     """
+    check_runs([run], "predict", "model")
     from seqfit.errors import DataError, complain
     from seqfit.evaluate.asked import rows_from_bytes, rows_from_fields, rows_from_file
     from seqfit.evaluate.run import Predictor

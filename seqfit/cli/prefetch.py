@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from seqfit.cli.arguments import OverridesArgument, RecipeArgument
+from seqfit.cli.arguments import OverridesArgument, RecipeArgument, check_recipe
 from seqfit.cli.progress import progress_bar
 
 
@@ -23,6 +23,7 @@ def command(
     """
     from seqfit.launch.prefetch import prefetch
 
+    check_recipe(recipe, "prefetch")
     with progress_bar() as progress:
         for line in prefetch(recipe, overrides or (), tokenize=not no_tokenize, progress=progress):
             typer.echo(line)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from seqfit.cli.arguments import OverridesArgument
+from seqfit.cli.arguments import OverridesArgument, check_recipe
 from seqfit.errors import RecipeError, complain
 from seqfit.rundir import files
 
@@ -65,6 +65,7 @@ def command(
     from seqfit.checks import load_checked_recipe
 
     assert recipe is not None
+    check_recipe(recipe, "profile")
     load_checked_recipe(recipe, overrides or ())  # its mistakes are reported before torch is imported
     out = output or (Path(recipe) if (Path(recipe) / files.MANIFEST).is_file() else Path()) / files.PROFILE
     from seqfit.profile.apart import begin_work, is_worker, run_apart

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from seqfit.cli.arguments import check_runs
 from seqfit.errors import RecipeError, complain
 
 
@@ -34,6 +35,7 @@ def command(
     no_open: Annotated[bool, typer.Option("--no-open", help="For --watch: do not open the browser.")] = False,
 ) -> None:
     """Write one HTML page about a run, several runs or a comparison. It needs nothing else to be read."""
+    check_runs(runs, "report", "comparison", "folder")
     _check_options(watch, writes=out is not None or figures is not None, serves=port is not None or no_open)
     if watch:
         from seqfit.report.serve_live import watch as serve

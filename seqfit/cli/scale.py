@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqfit.cli.arguments import OverridesArgument, RecipeArgument
+from seqfit.cli.arguments import OverridesArgument, RecipeArgument, check_recipe
 from seqfit.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def command(
     from seqfit.launch.scaling import list_groups, say_groups
     from seqfit.launch.scaling_report import check_place, scale, write_scaling
 
+    check_recipe(recipe, "scale")
     ways = options.read_ways(way)
     cluster = options.choose_cluster(gpu, ways, upto=upto, per_node=per_node, network=network)
     asked = options.choose_asked(

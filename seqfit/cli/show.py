@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from seqfit.cli.arguments import OverridesArgument, RecipeArgument
+from seqfit.cli.arguments import OverridesArgument, RecipeArgument, check_recipe
 from seqfit.recipe.load import dump_recipe, load_recipe
 
 
@@ -13,6 +13,7 @@ def command(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None
 
     Of a run directory it also says where the time went, in comments.
     """
+    check_recipe(recipe, "show")
     print(dump_recipe(load_recipe(recipe, overrides or ())), end="")
     from seqfit.rundir import Run, files
     from seqfit.rundir.time_spent import list_shares, read_time_spent

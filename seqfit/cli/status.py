@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from seqfit.cli.arguments import check_runs
 from seqfit.system import quote
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def command(
     ] = None,
 ) -> None:
     """Show the queue's state, the step, the last loss and the restarts of runs that were submitted."""
+    check_runs(runs or [], "status", "comparison", "folder")
     from seqfit.compare.rounds import find_comparison
     from seqfit.compare.tournament import PLACE
     from seqfit.launch.status import advise, read_standing

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqfit.cli.arguments import OverridesArgument, parse_limit
+from seqfit.cli.arguments import OverridesArgument, check_recipe, parse_limit
 from seqfit.cli.track import Tool
 from seqfit.errors import RecipeError, complain
 from seqfit.system import quote
@@ -109,6 +109,7 @@ def command(
         _check_alone([*(overrides or ()), *given, *words])
         _submit_again(Path(recipe))
         return
+    check_recipe(recipe, "submit")
     site, _ = load_site(profile)
     resources = choose_resources(site, **given)  # type: ignore[arg-type]  # each has its parameter's type
     if compare is not None:

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from seqfit.cli.arguments import check_runs
+
 Tool = Literal["tensorboard", "trackio", "wandb", "mlflow"]
 ProjectOption = Annotated[str, typer.Option("--project", help="The project or experiment in the tool.")]
 
@@ -26,6 +28,7 @@ def command(
 
     Sending a run again adds what is new and nothing twice. 'seqfit train ... --track TOOL' follows a run as it goes.
     """
+    check_runs(runs, "track", "folder")
     from seqfit.track.run import track
 
     for one in track(*runs, to=to, project=project, follow=follow, patience_seconds=patience):

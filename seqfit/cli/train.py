@@ -9,21 +9,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqfit.cli.arguments import OverridesArgument, parse_limit
+from seqfit.cli.arguments import ModelOption, OverridesArgument, TaskOption, parse_limit
 from seqfit.cli.track import ProjectOption, Tool
 from seqfit.errors import RecipeError, SeqfitError, complain
-from seqfit.recipe.schema import Recipe
 from seqfit.system import quote
 from seqfit.torch_logs import quiet_torch
 
 if TYPE_CHECKING:
+    from seqfit.data.given import Given
     from seqfit.launch.local import Place
 
 
 def command(
     recipe: Annotated[
         str | None,
-        typer.Argument(metavar="[RECIPE]", help="Library name, YAML file or run directory; leave it out with --data."),
+        typer.Argument(
+            metavar="[RECIPE]", help="Library name, YAML file, run directory, or a data file; leave it out with --data."
+        ),
     ] = None,
     overrides: OverridesArgument = None,
     out: Annotated[
@@ -32,12 +34,8 @@ def command(
     data: Annotated[
         str | None, typer.Option("--data", help="Without a recipe: a data file or folder; its columns are guessed.")
     ] = None,
-    task: Annotated[
-        str | None, typer.Option("--task", help="With --data: qa, summarize, translate, classify or math.")
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", help="With --data: the model, a Hub name or a folder.")
-    ] = None,
+    task: TaskOption = None,
+    model: ModelOption = None,
     memory_limit: Annotated[
         str | None, typer.Option("--memory-limit", help="On a CPU: what this process may take, such as 4GiB.")
     ] = None,
@@ -66,54 +64,42 @@ def command(
     """Fine-tune a model as a recipe says, or with --data as its columns suggest; writes a run directory.
 
     Examples: seqfit train demo; seqfit train t5-gsm8k train.steps=500 model.path=./t5;
-    seqfit train --data my.csv --task qa --model google/mt5-small; seqfit train runs/demo-20260102-030405 --resume;
+    seqfit train my.csv --task qa --model google/mt5-small; seqfit train runs/demo-20260102-030405 --resume;
     seqfit train t5-gsm8k --nproc 2
 
     SIGTERM, SIGUSR1 and Ctrl-C let it finish its step and take a snapshot. Exit codes then: 75, 75 and 130.
     """
     from seqfit.checks import check_model_is_to_be_had, load_checked_recipe
+    from seqfit.data.given import read_given
+    from seqfit.launch.local import is_first
 
-    loaded: Recipe | str
-    if data is not None:
-        # All positional words are overrides here: there is no recipe to name.
-        words = [word for word in [recipe, *(overrides or [])] if word is not None]
-        checked = load_checked_recipe(_guess(data, task, model, words), words)
-        loaded, name = checked, Path(data).stem
-    elif recipe is not None and task is None and model is None:
-        checked = load_checked_recipe(recipe, overrides or [])  # its mistakes are reported before torch is imported
-        loaded, name = recipe, Path(recipe).stem
-    else:
-        raise RecipeError(
-            complain(
-                "a recipe and --task or --model are given" if recipe else "no recipe is given",
-                "train takes a recipe, or --data with --model and --task",
-                "Name a recipe ('seqfit ls' lists them) and change it by model.name=... and the like, or use --data",
-            )
-        )
+    argv = list(overrides or [])
+    if data is not None and recipe is not None and _is_override(recipe):
+        recipe, argv = None, [recipe, *argv]  # there is no recipe to name
+    given = read_given(recipe, argv, data=data, task=task, model=model)
+    for note in given.notes if is_first() else ():
+        print(f"guessed: {note}")
+    checked = load_checked_recipe(given.recipe, given.overrides)  # mistakes are reported before torch is imported
     check_model_is_to_be_had(checked)
     quiet_torch()
-    from seqfit.launch.local import is_first
     from seqfit.rundir import files
     from seqfit.train.resume import find_earlier
     from seqfit.train.run import train  # imports torch: after the recipe's mistakes are reported
     from seqfit.train.view import choose_view
 
-    earlier = find_earlier(name, out, None if recipe is None else Path(recipe)) if resume else None
-    folder = earlier.path if earlier is not None else out or files.new_run(name)
+    earlier = find_earlier(given.name, out, given.place) if resume else None
+    folder = earlier.path if earlier is not None else out or files.new_run(given.name)
     place, more = _choose_place(nproc, accelerate_config)
     if place is not None:
         from seqfit.launch.local import launch
 
-        words = [*(overrides or []), *more]
-        same = _repeat(recipe, words, folder, data, task, model, memory_limit, resume=resume)
+        same = _repeat(given, more, folder, memory_limit, resume=resume)
         with _follow(folder, track if place.number == 0 else None, project):  # of several machines the first one's
             launch(same, folder, place, max_restarts=max_restarts, grace_seconds=grace)
         return
     with _follow(folder, track, project):
         run = train(
-            loaded,
-            [] if data is not None else overrides or [],
-            name=name,
+            given,
             out=folder,
             resume=resume,
             memory_limit_bytes=parse_limit(memory_limit),
@@ -121,7 +107,7 @@ def command(
         )
     if not is_first():
         return
-    if data is not None:
+    if given.data is not None:
         print(f"recipe: {run.path / files.RECIPE}, to change and train again")
     print(f"run: {run.path}\nsummary: {_report(run.path)}\nnext: seqfit evaluate {quote(run.path)}")
 
@@ -162,26 +148,26 @@ def _choose_place(nproc: int | None, accelerate_config: Path | None) -> tuple[Pl
     return file.place, file.overrides
 
 
-def _repeat(
-    recipe: str | None,
-    overrides: list[str] | None,
-    folder: Path,
-    data: str | None,
-    task: str | None,
-    model: str | None,
-    memory_limit: str | None,
-    *,
-    resume: bool,
-) -> list[str]:
+def _is_override(word: str) -> bool:
+    return "=" in word or word.startswith("~")
+
+
+def _repeat(given: Given, more: list[str], folder: Path, memory_limit: str | None, *, resume: bool) -> list[str]:
     """The command as each process gets it, with the run directory that is now known."""
     from seqfit.cli.main import TRUST
     from seqfit.hub import is_remote_code_trusted
 
-    options = {"--out": str(folder), "--data": data, "--task": task, "--model": model, "--memory-limit": memory_limit}
-    given = [word for name, value in options.items() if value is not None for word in (name, value)]
-    words = [word for word in [recipe, *(overrides or [])] if word is not None]
+    options = {
+        "--out": str(folder),
+        "--data": given.data,
+        "--task": given.task if given.data is not None else None,
+        "--model": given.model,
+        "--memory-limit": memory_limit,
+    }
+    words = [word for name, value in options.items() if value is not None for word in (name, value)]
+    recipe = [] if given.data is not None else [str(given.recipe)]
     trust = [TRUST] if is_remote_code_trusted() else []
-    return ["train", *words, *given, *(["--resume"] if resume else []), *trust]
+    return ["train", *recipe, *given.overrides, *more, *words, *(["--resume"] if resume else []), *trust]
 
 
 def _follow(folder: Path, tool: Tool | None, project: str) -> AbstractContextManager[object]:
@@ -197,18 +183,3 @@ def _follow(folder: Path, tool: Tool | None, project: str) -> AbstractContextMan
         return nullcontext()
 
     return Beside(folder, tool, project, tell=lambda message: print(f"tracking: {message}", file=sys.stderr))
-
-
-def _guess(data: str, task: str | None, model: str | None, overrides: list[str]) -> dict[str, object]:
-    from seqfit.data.guess import guess_recipe
-
-    if model is None:
-        raise RecipeError(
-            complain("--data is given without --model", "the data does not say which", "Add --model google/mt5-small")
-        )
-    guess = guess_recipe(data, task, model, overrides)
-    from seqfit.launch.local import is_first
-
-    for note in guess.notes if is_first() else []:
-        print(f"guessed: {note}")
-    return guess.recipe

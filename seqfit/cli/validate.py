@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from seqfit.checks import load_noted_recipe
-from seqfit.cli.arguments import OverridesArgument, RecipeArgument
+from seqfit.cli.arguments import OverridesArgument, RecipeArgument, check_recipe
 from seqfit.recipe.schema import Recipe, TrainRecipe
 from seqfit.recipe.warm_up import warn_of_warm_up
 from seqfit.strategy.load import load_strategy
@@ -11,6 +11,7 @@ from seqfit.strategy.load import load_strategy
 
 def command(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None:
     """Check a recipe without loading model or data, and report every mistake (exit code 2)."""
+    check_recipe(recipe, "validate")
     checked, notes = load_noted_recipe(recipe, overrides or ())
     print(f"ok: {_learns(checked)}")
     print(f"    {_trains(checked.train)}, strategy {load_strategy(checked).name}")

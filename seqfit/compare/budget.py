@@ -26,7 +26,7 @@ from seqfit.compare.matrix import LEAST_STEPS, list_rounds
 from seqfit.compare.records import RUNS, Matrix, Outcome, Trial
 from seqfit.compare.trial import read_step_seconds, run_trial
 from seqfit.errors import RecipeError, complain
-from seqfit.recipe.load import RUN_RECIPE
+from seqfit.recipe.resolve import RUN_RECIPE
 from seqfit.units import format_seconds
 
 REHEARSAL = "rehearsal"

@@ -49,7 +49,7 @@ from seqfit.launch.site import Site
 from seqfit.launch.status import read_standing
 from seqfit.launch.submission import list_runs
 from seqfit.launch.work import Job, uses_this_python
-from seqfit.recipe.load import RUN_RECIPE
+from seqfit.recipe.resolve import RUN_RECIPE
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir.writer import RunWriter
 from seqfit.strategy.load import load_strategy

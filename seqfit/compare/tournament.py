@@ -33,7 +33,7 @@ from seqfit.compare.trials import find_all_missing, run_rounds, write_so_far
 from seqfit.errors import RecipeError, RunError, Stopped, complain
 from seqfit.hardware.probe import probe_machine
 from seqfit.launch.local import is_launched
-from seqfit.recipe.load import RUN_RECIPE
+from seqfit.recipe.resolve import RUN_RECIPE
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir.masking import mask_text
 from seqfit.rundir.writer import RunWriter, told_failures, write_whole

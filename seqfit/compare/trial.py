@@ -31,7 +31,7 @@ from seqfit.compare.matrix import build_overrides, build_recipe, find_entrant
 from seqfit.compare.records import RUNS, Matrix, Outcome, State, Trial
 from seqfit.errors import RunError, complain, describe_exit
 from seqfit.hub import is_remote_code_trusted
-from seqfit.recipe.load import RUN_RECIPE
+from seqfit.recipe.resolve import RUN_RECIPE
 from seqfit.rundir import files
 from seqfit.rundir.run import is_being_written, read_records
 from seqfit.strategy.load import load_strategy

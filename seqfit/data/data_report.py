@@ -1,17 +1,20 @@
 """What `describe_data` finds, as frozen values that turn into JSON.
 
-Nothing is computed here. Lengths are in tokens, shares are parts of one, a missing limit is None.
+Nothing is computed here. Lengths are in tokens, or in words where no model is named; shares are parts of one, a missing
+limit is None.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Unit = Literal["tokens", "words"]
 
 
 @dataclass(frozen=True, slots=True)
 class LengthSummary:
-    """Token lengths of one side of a split, before any cut.
+    """Lengths of one side of a split, before any cut.
 
     Bin i holds the lengths from `edges[i]` up to, but not including, `edges[i + 1]`, and is called `bins[i]`.
     """
@@ -28,6 +31,46 @@ class LengthSummary:
     edges: tuple[int, ...]
     counts: tuple[int, ...]
     bins: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitCut:
+    """What a limit would cut: so many rows of one side are longer."""
+
+    limit: int
+    rows: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCount:
+    """How many rows have a label; of a regression, a target within a range."""
+
+    label: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnView:
+    """One column of the data, over the rows that were looked at."""
+
+    name: str
+    kind: str
+    filled: int
+    rows: int
+    different: int  # of the filled values
+    used_as: str  # source, target, ...; '' where no template names it
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Rows of a split that can't be used, by cause, and what is said of the first few."""
+
+    split: str
+    cause: str
+    rows: int
+    examples: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +143,13 @@ class TokenView:
 
 @dataclass(frozen=True, slots=True)
 class ExampleView:
-    """One row as the model sees it, cut at the recipe's limits."""
+    """One row as the model sees it, its tokens (None without a model) cut at the recipe's limits."""
 
     row_id: str
     source: str
     target: str
-    source_tokens: TokenView
-    target_tokens: TokenView
+    source_tokens: TokenView | None = None
+    target_tokens: TokenView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,19 +174,21 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True)
 class SplitReport:
-    """One split."""
+    """One split. What needs a tokenizer is None or empty where no model is named."""
 
     name: str
     rows: int
     rows_by_source: dict[str, int]
     source: LengthSummary
     target: LengthSummary | None  # None for a classifier
-    tokens: TokenUse
+    tokens: TokenUse | None
     padding: tuple[PaddingWaste, ...]
     batch_examples: int
-    round_trip: RoundTrip
+    round_trip: RoundTrip | None
     repeats: Repeats
     examples: tuple[ExampleView, ...]
+    limits: dict[str, tuple[LimitCut, ...]] = field(default_factory=dict)  # side -> what limits would cut
+    classes: tuple[ClassCount, ...] = ()
 
     @property
     def sides(self) -> list[tuple[str, LengthSummary]]:
@@ -153,17 +198,49 @@ class SplitReport:
 
 
 @dataclass(frozen=True, slots=True)
+class HumanBaseline:
+    """What a person scored on some rows of a split, by the task's metrics."""
+
+    split: str
+    rows: int
+    scores: dict[str, float]
+    absent: dict[str, str]
+    answers: tuple[dict[str, Any], ...]  # id, source, answer, references
+
+
+@dataclass(frozen=True, slots=True)
 class DataReport:
     """All splits, what they share, and what to do about it."""
 
     description: str
     data: tuple[str, ...]
-    tokenizer: str
+    tokenizer: str | None  # None: lengths are in words
     splits: tuple[SplitReport, ...]
     overlaps: tuple[Overlap, ...]
     events: tuple[str, ...]
     findings: tuple[str, ...]
+    task: str | None = None
+    guessed: tuple[str, ...] = ()  # notes of what was guessed; empty for a recipe
+    columns: tuple[ColumnView, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    first_rows: tuple[dict[str, str], ...] = ()  # only where nothing could be decided: there are no examples then
+    open_question: str | None = None  # why there is no more than columns and rows: a guess that is unsure, bad rows
+    command: str = ""  # what trains on it
+    human_baseline: HumanBaseline | None = None
+
+    @property
+    def unit(self) -> Unit:
+        """Of the lengths."""
+        return "words" if self.tokenizer is None else "tokens"
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts, lists, numbers and text."""
-        return asdict(self)
+        return asdict(self) | {"unit": self.unit}
+
+    def __str__(self) -> str:
+        lines = [", ".join(self.data) + (f": {self.task}" if self.task else "")]
+        lines += [f"guessed: {note}" for note in self.guessed]
+        lines += [f"{split.name}: {split.rows:,} rows" for split in self.splits]
+        lines += [f"problem: {finding}" for finding in self.findings]
+        lines += [self.open_question] if self.open_question else [f"train: {self.command}"]
+        return "\n".join(lines)

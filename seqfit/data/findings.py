@@ -1,29 +1,41 @@
 """What the figures of a data set mean: reports of splits come in, plain sentences with what to do go out.
 
 "12.3% of the train sources are cut at 512 tokens: set task.max_source_tokens=704 to cut 1%"
+"5 of 472 train rows are left out, an empty target (5): fill them in, or set task.missing_target"
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from seqfit.data.data_report import LengthSummary, LostCharacter, Overlap, SplitReport
+from seqfit.data.data_report import LeftOut, LengthSummary, LostCharacter, Overlap, SplitReport
+from seqfit.data.lengths import round_limit
 from seqfit.units import format_count, format_share
 
 _WORTH_A_WORD = 0.01  # shares below one per cent are in the tables, not among the findings
 _FAR_OUT = 4  # times the 99th percentile: one such row sets the memory of its whole batch
 _WHITESPACE = frozenset("\n\r\t\v\f\x1c\x1d\x1e\x85\u2028\u2029")
 _MOST_NAMED = 6
+_MAJORITY = 0.9
+_MANY_CLASSES = 0.1  # of the rows
 _CASE = "case"
 
 
-def find(splits: Sequence[SplitReport], overlaps: Sequence[Overlap]) -> list[str]:
+def find(
+    splits: Sequence[SplitReport],
+    overlaps: Sequence[Overlap],
+    left_out: Sequence[LeftOut] = (),
+    task: str | None = None,
+) -> list[str]:
     """The findings, those that spoil scores first."""
     found = [sentence for overlap in overlaps for sentence in _overlap(overlap)]
-    told: set[str] = set()
+    if task == "classify":
+        found += [sentence for split in splits[:1] for sentence in _classes(split)]
+    seen: set[str] = set()
     for split in splits:
-        found += [sentence for side, lengths in split.sides for sentence in _lengths(split.name, side, lengths, told)]
-        found += _lost_characters(split, told)
+        found += _left_out(split, [entry for entry in left_out if entry.split == split.name])
+        found += [sentence for side, lengths in split.sides for sentence in _lengths(split, side, lengths, seen)]
+        found += _lost_characters(split, seen)
         found += _repeats(split)
     for split in splits[:1]:  # what is computed in training
         found += _padding(split)
@@ -31,56 +43,91 @@ def find(splits: Sequence[SplitReport], overlaps: Sequence[Overlap]) -> list[str
     return found
 
 
-def round_limit(tokens: int) -> int:
-    """The next multiple of 64, or of 8 for short texts: what hardware likes, and easy to remember."""
-    step = 64 if tokens > 128 else 8
-    return -(-tokens // step) * step
-
-
 def _overlap(overlap: Overlap) -> Iterator[str]:
     if overlap.same_source:
         yield (
             f"{overlap.same_source:,} of {overlap.rows:,} {overlap.split} sources also occur in train, where their "
-            "answers are learnt by heart: remove them from train or, where both splits are cut from one file, name the "
+            "answers are learnt by heart: remove them from train or, where both splits come from one file, name the "
             "column that must not be split in data.group"
         )
     elif overlap.same_group >= _WORTH_A_WORD * overlap.rows:
         yield (
             f"{overlap.same_group:,} of {overlap.rows:,} {overlap.split} rows share their context with train: scores "
             f"on {overlap.split} say little about texts never seen. Name the column that must not be split in "
-            "data.group, and leave data.splits out to have the splits cut anew"
+            "data.group, and leave data.splits out to have the rows split again"
         )
 
 
-def _lengths(split: str, side: str, lengths: LengthSummary, told: set[str]) -> Iterator[str]:
+def _left_out(split: SplitReport, entries: Sequence[LeftOut]) -> Iterator[str]:
+    if not entries:
+        return
+    rows = sum(entry.rows for entry in entries)
+    causes = ", ".join(f"{entry.cause} ({entry.rows:,})" for entry in entries[:_MOST_NAMED])
+    needs_target = any("target" in entry.cause for entry in entries)
+    missing = ", or set task.missing_target to what stands for a missing target" if needs_target else ""
+    yield (
+        f"{rows:,} of {rows + split.rows:,} {split.name} rows are left out: {causes}. Correct them{missing}; more than "
+        "data.max_bad_rows stops before training"
+    )
+
+
+def _classes(split: SplitReport) -> Iterator[str]:
+    """Labels that a model can learn without reading, or can't learn at all."""
+    counts = sorted(((entry.count, entry.label) for entry in split.classes), reverse=True)
+    total = sum(count for count, _ in counts)
+    filled = [label for count, label in counts if count]
+    if not total:
+        return
+    if len(filled) == 1:
+        yield f"all {split.name} rows have the label '{filled[0]}': there is nothing to learn. Check task.target"
+    elif counts[0][0] >= _MAJORITY * total:
+        share = format_share(counts[0][0] / total)
+        yield (
+            f"{share} of the {split.name} rows have the label '{counts[0][1]}': always saying it is {share} accurate. "
+            "Look at macro_f1, or take equally many rows of each by data.limit and data.balance"
+        )
+    if len(filled) > _MANY_CLASSES * total:
+        yield (
+            f"{len(filled):,} different labels in {total:,} {split.name} rows: few rows are left for each. Check that "
+            "task.target is the label, or use --task generate for free text and --task regression for numbers"
+        )
+    never = [label for count, label in counts if not count]
+    if never:
+        names = ", ".join(f"'{label}'" for label in never[:_MOST_NAMED])
+        yield f"no {split.name} row has the label {names}: it can't be learnt. Check task.labels"
+
+
+def _lengths(split: SplitReport, side: str, lengths: LengthSummary, seen: set[str]) -> Iterator[str]:
     """For each side once, with the first split it is true of: one limit holds for all."""
     field = f"task.max_{side}_tokens"
-    if field in told:
+    if field in seen or split.tokens is None:  # a limit is in tokens
         return
     if lengths.cut_share >= _WORTH_A_WORD:
-        told.add(field)
+        seen.add(field)
     if lengths.cut_share >= _WORTH_A_WORD and lengths.maximum == lengths.limit:
         yield (
-            f"{format_share(lengths.cut_share)} of the {split} {side}s are cut at {lengths.limit:,} tokens, where the "
-            "model's positions end: a T5-type model has no such end"
+            f"{format_share(lengths.cut_share)} of the {split.name} {side}s are cut at {lengths.limit:,} tokens, where "
+            "the model's positions end: a T5-type model has no such end"
         )
     elif lengths.cut_share >= _WORTH_A_WORD:
         yield (
-            f"{format_share(lengths.cut_share)} of the {split} {side}s are cut at {lengths.limit:,} tokens: set "
+            f"{format_share(lengths.cut_share)} of the {split.name} {side}s are cut at {lengths.limit:,} tokens: set "
             f"{field}={round_limit(lengths.p99)} to cut 1%, or {field}={lengths.maximum} to cut none"
         )
-    if split == "train" and lengths.limit is None and lengths.maximum > _FAR_OUT * round_limit(lengths.p99):
+    if split.name == "train" and lengths.limit is None and lengths.maximum > _FAR_OUT * round_limit(lengths.p99):
         yield (
-            f"the longest {split} {side} has {lengths.maximum:,} tokens, 99% have at most {lengths.p99:,}: it alone "
-            f"sets the memory of its batch. Set {field}={round_limit(lengths.p99)} to cut it"
+            f"the longest {split.name} {side} has {lengths.maximum:,} tokens, 99% have at most {lengths.p99:,}: it "
+            f"alone sets the memory of its batch. Set {field}={round_limit(lengths.p99)} to cut it"
         )
 
 
-def _lost_characters(split: SplitReport, told: set[str]) -> Iterator[str]:
+def _lost_characters(split: SplitReport, seen: set[str]) -> Iterator[str]:
     """Each character once, with the first split that loses it."""
     trip = split.round_trip
-    lost = [entry for entry in trip.lost if entry.row_share >= _WORTH_A_WORD and entry.character not in told]
-    told.update(entry.character for entry in lost)
+    if trip is None:
+        return
+    lost = [entry for entry in trip.lost if entry.row_share >= _WORTH_A_WORD and entry.character not in seen]
+    seen.update(entry.character for entry in lost)
     breaks = [entry for entry in lost if entry.character in _WHITESPACE]
     others = [entry for entry in lost if entry.character not in _WHITESPACE]
     if others:
@@ -93,8 +140,8 @@ def _lost_characters(split: SplitReport, told: set[str]) -> Iterator[str]:
             f"the tokenizer turns {_name(breaks)} of the {split.name} rows into a space: where that matters, write "
             "another mark in its place"
         )
-    if trip.lower_cased and _CASE not in told:
-        told.add(_CASE)
+    if trip.lower_cased and _CASE not in seen:
+        seen.add(_CASE)
         yield f"the tokenizer makes the {split.name} texts lower case: choose a cased model where case matters"
 
 
@@ -125,17 +172,17 @@ def _repeats(split: SplitReport) -> Iterator[str]:
 
 def _padding(split: SplitReport) -> Iterator[str]:
     waste = {entry.method: entry.both for entry in split.padding}
-    if waste["dynamic"] >= 1.2:
+    if waste and waste["dynamic"] >= 1.2:
         yield (
             f"padding makes {waste['dynamic']:.1f} tokens out of each real one in random batches of "
             f"{split.batch_examples}, and {waste['grouped']:.1f} in batches of similar lengths: a "
-            "smaller strategy.micro_batch_tokens pads less, since a global batch is sorted by length before it is cut"
+            "smaller strategy.micro_batch_tokens pads less, since a global batch is sorted by length before it is split"
         )
 
 
 def _vocabulary(split: SplitReport) -> Iterator[str]:
     use = split.tokens
-    if use.never_used >= 0.5 * use.vocabulary:
+    if use is not None and use.never_used >= 0.5 * use.vocabulary:
         yield (
             f"{format_count(use.never_used)} of the {format_count(use.vocabulary)} vocabulary entries "
             f"({format_share(use.never_used / use.vocabulary)}) never occur in {split.name}: their embeddings take "

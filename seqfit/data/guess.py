@@ -76,7 +76,7 @@ class Guess:
 def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequence[str] = ()) -> Guess:
     """The recipe for some data. `overrides` are the user's own: what they say need not be guessed.
 
-    Without a model it has no part `model`: enough to look at the data.
+    Without a model the recipe names none, and the task is one for text-to-text.
     """
     notes: list[str] = []
     values, mistakes = apply_overrides({"data": _locate(data)}, overrides)
@@ -113,13 +113,12 @@ def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequ
     if "language" not in final and (language := _find_language(final, samples[first])) is not None:
         task_values["language"] = language
         notes.append(f"language: {language}")
-    recipe: dict[str, Any] = {"description": f"{final['name']} on {source.title}; columns guessed."}
-    if model is not None:
-        recipe["model"] = ({"path": model} if Path(model).is_dir() else {"name": model}) | {"kind": kind}
-    recipe |= {
+    recipe = {
+        "description": f"{final['name']} on {source.title}; columns guessed.",
+        "model": ({} if model is None else {"path" if Path(model).is_dir() else "name": model}) | {"kind": kind},
         "task": task_values,
         "data": source.model_dump(exclude_defaults=True, mode="json"),
-        "train": _default_training(kind, given["train"], notes),
+        "train": _default_training(kind, given["train"], notes if model is not None else []),
     }
     return Guess(recipe, notes)
 

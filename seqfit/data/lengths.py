@@ -1,4 +1,4 @@
-"""Token lengths in numbers: summary, histogram, and what each way of batching pads. Arrays in, values out.
+"""Lengths in numbers: summary, histogram, what limits would cut, what batching pads. Arrays in, values out.
 
 lengths 3 5 4 20, batches of 2            tokens computed    per real token (32)
 max_length  (all to 20)                   80                 2.50
@@ -17,20 +17,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from seqfit.data.data_report import LengthSummary, PaddingWaste
+from seqfit.data.data_report import LengthSummary, LimitCut, PaddingWaste, Unit
 from seqfit.data.tokenized import TokenizedSplit
 
 Lengths = npt.NDArray[np.integer]
 Rows = npt.NDArray[np.int64]
 
 _BINS = 24  # a terminal and a phone both show so many
+_KEPT_SHARES = (0.9, 0.95, 0.99, 1.0)
 _WINDOW_BATCHES = 50  # length-grouped batches are sorted within so many batches, as is usual, so order stays random
 
 
 def summarise_lengths(lengths: Lengths, limit: int | None, already_cut: int = 0) -> LengthSummary:
     """The distribution of lengths, and how many rows a limit cuts.
 
-    `already_cut` rows were cut before, for the model has no positions beyond the longest length given here.
+    `already_cut` rows were cut before, because the model has no positions beyond the longest length given here.
     """
     if already_cut:
         limit = min(limit or int(lengths.max()), int(lengths.max()))
@@ -72,6 +73,23 @@ def summarise_splits(splits: Mapping[str, TokenizedSplit]) -> dict[str, dict[str
     return summaries
 
 
+def measure_limits(lengths: Lengths, unit: Unit = "tokens") -> tuple[LimitCut, ...]:
+    """Limits that cut at most a tenth, a twentieth, a hundredth and none of the rows, and what each really cuts."""
+    cuts: dict[int, LimitCut] = {}
+    for kept in _KEPT_SHARES:
+        least = int(np.percentile(lengths, 100 * kept, method="higher"))
+        limit = min(int(lengths.max()), round_limit(least) if unit == "tokens" else least)
+        rows = int((lengths > limit).sum())
+        cuts[limit] = LimitCut(limit, rows, rows / len(lengths))
+    return tuple(cuts.values())
+
+
+def round_limit(tokens: int) -> int:
+    """The next multiple of 64, or of 8 for short texts: what hardware likes, and easy to remember."""
+    step = 64 if tokens > 128 else 8
+    return -(-tokens // step) * step
+
+
 def bin_lengths(lengths: Lengths) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Edges and counts of bins of a round width that cover 99% of the rows; the last bin takes what is longer."""
     low, high = int(lengths.min()), int(np.percentile(lengths, 99, method="higher"))
@@ -84,7 +102,7 @@ def bin_lengths(lengths: Lengths) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def label_bins(edges: tuple[int, ...]) -> tuple[str, ...]:
-    """Edges 20 40 60 300: '20–39', '40–59', '60+', for the last takes everything longer. Edges 1 2 3: '1', '2'."""
+    """Edges 20 40 60 300: '20–39', '40–59', '60+', which takes everything longer. Edges 1 2 3: '1', '2'."""
     labels = [f"{low}–{high - 1}" if high - low > 1 else f"{low}" for low, high in itertools.pairwise(edges)]
     if edges[-1] - edges[-2] > edges[1] - edges[0]:
         labels[-1] = f"{edges[-2]}+"
@@ -94,7 +112,7 @@ def label_bins(edges: tuple[int, ...]) -> tuple[str, ...]:
 def measure_padding(
     source: Lengths, target: Lengths, batch: int, pad_to: tuple[int, int], seed: int
 ) -> list[PaddingWaste]:
-    """Tokens computed per real token, of each way of batching; max_length pads (source, target) to `pad_to`."""
+    """Tokens computed per real token, of each kind of batching; max_length pads (source, target) to `pad_to`."""
     shuffled = np.random.default_rng(seed).permutation(len(source))
     everything = (len(source) * pad_to[0], len(source) * pad_to[1])
     computed = {

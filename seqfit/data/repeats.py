@@ -9,6 +9,7 @@ The one idea: 24 bytes stand for a row, so a million rows take 24 MB whatever th
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -36,14 +37,29 @@ def hash_text(*parts: str) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-def hash_rows(rows: Iterable[tuple[str, str, str | None]], count: int) -> RowHashes:
-    """The hashes of `count` rows of (source, target, group)."""
-    table = np.zeros((3, count), dtype=np.uint64)
-    for number, (source, target, group) in enumerate(rows):
-        table[0, number] = hash_text(source)
-        table[1, number] = hash_text(source, target)
-        table[2, number] = hash_text(group) if group else NO_GROUP
-    return RowHashes(*table)
+class RowHasher:
+    """Takes rows one by one, however many there are."""
+
+    def __init__(self) -> None:
+        self._columns = (array("Q"), array("Q"), array("Q"))
+
+    def add(self, source: str, target: str, group: str | None) -> None:
+        """The next row."""
+        hashes = (hash_text(source), hash_text(source, target), hash_text(group) if group else int(NO_GROUP))
+        for column, number in zip(self._columns, hashes, strict=True):
+            column.append(number)
+
+    def finish(self) -> RowHashes:
+        """The hashes of all rows."""
+        return RowHashes(*(np.array(column, dtype=np.uint64) for column in self._columns))
+
+
+def hash_rows(rows: Iterable[tuple[str, str, str | None]]) -> RowHashes:
+    """The hashes of rows of (source, target, group)."""
+    hasher = RowHasher()
+    for row in rows:
+        hasher.add(*row)
+    return hasher.finish()
 
 
 def find_same_pairs(rows: RowHashes) -> npt.NDArray[np.intp]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from seqfit.data.encode import Encoder, cut, smaller_limit
+from seqfit.data.given import Data, replace_data
 from seqfit.data.languages import check_languages, check_row_language
 from seqfit.data.progress import Progress
 from seqfit.data.tokenize import prepare_data
@@ -44,32 +45,39 @@ def evaluate(
     split: str = "test",
     overrides: Sequence[str] = (),
     *,
+    data: Data | None = None,
     before: bool = False,
     limit: int | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Score the run's best checkpoint on a split, or with `before` the model it started from, and write the result.
 
+    `data` is scored instead of the run's own, all of its rows: a file, a list of dicts, a DataFrame and the like; of a
+    folder or a mapping of splits the split. The result is then called by the data's name and not by the split's.
     `overrides` change the run's recipe for this evaluation: data.path=... where the data has moved.
     """
     run = run if isinstance(run, Run) else Run(run)
     recipe = load_recipe(run.recipe, overrides)
+    title = split
+    if data is not None:
+        replaced, title = replace_data(recipe, data, split)
+        recipe = load_recipe(recipe, replaced)
     checkpoint = _start_of(run, recipe) if before else load_checkpoint(run.checkpoint)
     checkpoint = replace(checkpoint, teaching=replace(checkpoint.teaching, task=recipe.task))
     answerer = build_answerer(checkpoint, load_strategy(recipe), recipe.allow, recipe.eval.batch_tokens)
     task = build_task(recipe.task)
     metrics, _ = choose_metrics(task, recipe.eval)
     limits = position_limit(checkpoint.model.config)
-    data = prepare_data(
+    prepared = prepare_data(
         recipe, checkpoint.tokenizer, (split,), position_limit=limits, allow_bad_rows=True, progress=progress
     )
-    if split not in data.splits:
+    if split not in prepared.splits:
         raise _no_split(run, split)
     show = None if progress is None else partial(progress, f"evaluating {split}")
-    result = score_split(answerer, task, data.splits[split], metrics, limit=limit, progress=show)
-    report = _to_report(recipe, run, checkpoint, split, result, before=before)
-    write_json(run.path / files.evaluation(split, before=before), report)
-    _record(run, checkpoint, split, result, data.events)
+    result = score_split(answerer, task, prepared.splits[split], metrics, limit=limit, progress=show)
+    report = _to_report(recipe, run, checkpoint, title, result, before=before)
+    write_json(run.path / files.evaluation(title, before=before), report)
+    _record(run, checkpoint, title, result, prepared.events)
     return report
 
 

@@ -22,16 +22,15 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from seqfit.errors import RecipeError, complain, did_you_mean
+from seqfit.errors import RecipeError, complain
 from seqfit.recipe.fields import Key, annotation_at, join_path
-from seqfit.recipe.library import LIBRARY, library_names
+from seqfit.recipe.library import LIBRARY
 from seqfit.recipe.mistakes import Mistake, explain, report_mistakes, to_line
 from seqfit.recipe.overrides import apply_overrides, overridden_paths
+from seqfit.recipe.resolve import RECIPES, RUN_RECIPE, resolve
 from seqfit.recipe.schema import Part, Recipe
 from seqfit.recipe.warm_up import FIELD, fit_warm_up
 from seqfit.recipe.yaml_text import read_yaml, write_yaml
-
-RUN_RECIPE = "recipe.yaml"  # what a run directory calls its recipe
 
 
 @dataclass(frozen=True)
@@ -179,19 +178,10 @@ def _check_no_circle(chain: Sequence[Path]) -> None:
 
 
 def _find(where: str | Path, folder: Path) -> Path:
-    if isinstance(where, str) and where in library_names():
-        return LIBRARY / f"{where}.yaml"
-    path = folder / Path(where).expanduser()
-    if path.is_file():
-        return path.resolve()
-    if (path / RUN_RECIPE).is_file():
-        return (path / RUN_RECIPE).resolve()
-    if path.is_dir():
-        given, change = f"{path} is a folder without a {RUN_RECIPE}", "Give a YAML file or a finished run's directory"
-    else:
-        given, change = f"There is no recipe '{where}'", did_you_mean(str(where), library_names()).strip()
-    known = f"A recipe is a YAML file, a run directory, or one of {', '.join(library_names())}"
-    raise RecipeError(complain(given, known, change or "Check the path, or see 'seqfit ls'"))
+    found = resolve(where, RECIPES, folder=folder)
+    if found.path.parent == LIBRARY:
+        return found.path  # as LIBRARY is spelt: `_is_stated` compares them
+    return (found.path / RUN_RECIPE if found.kind == "run" else found.path).resolve()
 
 
 def _read_file(file: Path) -> _Layer:

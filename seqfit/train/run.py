@@ -11,7 +11,7 @@ import platform
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import psutil
 import torch
 
 from seqfit.checks import load_checked_recipe, load_noted_recipe
+from seqfit.data.given import Data, Given, RecipeLike, read_given
 from seqfit.data.lengths import summarise_splits
 from seqfit.data.tokenize import PreparedData
 from seqfit.errors import PeerLost, SeqfitError, Stopped, TrainingFailed, complain
@@ -27,14 +28,13 @@ from seqfit.hub import went_offline
 from seqfit.model.build import count_parameters
 from seqfit.parallel.world import World, explain_lost_peer, is_lost_peer, join_world
 from seqfit.recipe.load import anchor_paths, dump_recipe
-from seqfit.recipe.schema import Recipe
 from seqfit.recipe.warm_up import warn_of_warm_up
 from seqfit.rundir import files
 from seqfit.rundir.manifest import collect_versions, find_commit
 from seqfit.rundir.masking import mask_text
 from seqfit.rundir.notes import check_no_fault, leave_fault, read_notes, remove_notes
 from seqfit.rundir.optional_work import optional_work
-from seqfit.rundir.records import BETWEEN_STEPS
+from seqfit.rundir.records import BETWEEN_STEPS, EventRecord
 from seqfit.rundir.run import Run
 from seqfit.rundir.writer import NoWriter, RunWriter, say_resume
 from seqfit.step.precision import choose_device
@@ -63,9 +63,12 @@ from seqfit.units import format_count
 
 
 def train(
-    recipe: Recipe | str | Path | Mapping[str, Any],
+    recipe: RecipeLike | Data | None = None,
     overrides: Sequence[str] = (),
     *,
+    data: Data | None = None,
+    task: str | None = None,
+    model: str | None = None,
     out: str | Path | None = None,
     name: str | None = None,
     resume: bool = False,
@@ -75,20 +78,32 @@ def train(
 ) -> Run:
     """Fine-tune as the recipe says; `out` is the run directory, by default runs/NAME-TIME.
 
+    Without a recipe one is guessed from `data`, `task` (or None) and `model`: train(data=frame, task="classify",
+    model="google/mt5-small"). Data is a file or folder, a list of dicts, a pandas or polars DataFrame, a pyarrow Table
+    or a datasets.Dataset(Dict); what is in memory is written to seqfit's cache once.
+
     With `resume` an unfinished run goes on from its newest snapshot: the one in `out` if there is one, the one that the
     recipe's path names, or the newest of that name. `memory_limit_bytes` holds for this process, on a CPU.
     It prints what `seqfit train` prints: a bar in a terminal, lines in a notebook or a log. With `progress=False` it
     prints nothing. A `view` (seqfit.train.view) is told instead.
     """
-    place = Path(recipe) if isinstance(recipe, str | Path) else None
-    name = name or ("run" if place is None else place.stem)
     view = view or (choose_view() if progress else Silent())
-    given = _Given(recipe, overrides, name, None if out is None else Path(out), memory_limit_bytes)
-    with join_world(choose_device(load_strategy(load_checked_recipe(recipe, overrides))).type) as world:
+    asked = read_given(recipe, overrides, data=data, task=task, model=model)
+    given = _Given(
+        asked.recipe,
+        asked.overrides,
+        name or asked.name,
+        None if out is None else Path(out),
+        memory_limit_bytes,
+        asked.notes,
+    )
+    with join_world(choose_device(load_strategy(load_checked_recipe(given.recipe, given.overrides))).type) as world:
         check_no_fault(world.restarts)
         try:
             with view if world.is_first else Silent() as shown:
-                return _train_in(world, given, place, shown, resume=resume)
+                for note in () if isinstance(recipe, Given) else asked.notes:  # the command has printed them
+                    shown.event(EventRecord(time.time(), "guessed", note))
+                return _train_in(world, given, asked.place, shown, resume=resume)
         except SeqfitError as error:
             if world.size > 1:
                 leave_fault(world.rank, error)
@@ -114,11 +129,12 @@ def _read_manifest(path: Path) -> dict[str, Any] | None:
 class _Given:
     """What was asked for."""
 
-    recipe: Recipe | str | Path | Mapping[str, Any]
+    recipe: RecipeLike
     overrides: Sequence[str]
     name: str
     out: Path | None
     memory_limit_bytes: int | None
+    guessed: Sequence[str]  # notes of what was guessed about data without a recipe
 
 
 def _find_place(given: _Given, place: Path | None, world: World, *, resume: bool) -> Path:
@@ -140,7 +156,7 @@ def _begin(path: Path, given: _Given, view: View, world: World, *, resumes: bool
         job, data = build_job(loaded, view, limit_bytes, world)
         writer = RunWriter.create(path, listener=view.event, resumes=resumes) if world.is_first else NoWriter(path)
         with contextlib.closing(writer):
-            _write_start(writer, job, data, notes)
+            _write_start(writer, job, data, notes, given.guessed)
             world.wait()  # nobody writes a note before there is a directory
             _train(job, writer, view)
 
@@ -191,7 +207,7 @@ def _find_snapshot(run: Run, writer: RunWriter, world: World) -> Snapshot | None
     return load_snapshot(snapshot_folder(run.path, step), is_checked=True)
 
 
-def _write_start(writer: RunWriter, job: Job, data: PreparedData, notes: Sequence[str]) -> None:
+def _write_start(writer: RunWriter, job: Job, data: PreparedData, notes: Sequence[str], guessed: Sequence[str]) -> None:
     """What is known before the first step."""
     hardware, world = describe_hardware(job.step.precision.device), job.step.way.world
     if world.size > 1 and "uuid" in hardware:
@@ -216,6 +232,7 @@ def _write_start(writer: RunWriter, job: Job, data: PreparedData, notes: Sequenc
             "lengths": summarise_splits(data.splits),
         },
         forecast=asdict(before_the_first_step(job.forecast)),
+        guessed=list(guessed),
     )
     for note in notes:
         writer.event("recipe", note)

@@ -11,7 +11,7 @@ from seqfit.compare.matrix import list_rounds
 from seqfit.compare.records import Matrix, Outcome, Trial
 from seqfit.compare.trial import Tick
 from seqfit.errors import RecipeError
-from seqfit.recipe.load import RUN_RECIPE
+from seqfit.recipe.resolve import RUN_RECIPE
 from tests.compare.tournaments import matrix_of, pretend
 
 PACES = [Pace(10, 1), Pace(10, 2)]

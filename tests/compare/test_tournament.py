@@ -18,7 +18,8 @@ from seqfit.compare.records import HERE, MATRIX, RESULTS, RUNS, Matrix, Outcome,
 from seqfit.compare.tournament import compare, prepare_tournament, run_tournament
 from seqfit.compare.trial import Tick
 from seqfit.errors import RecipeError, RunError, SeqfitError, Stopped
-from seqfit.recipe.load import RUN_RECIPE, load_recipe
+from seqfit.recipe.load import load_recipe
+from seqfit.recipe.resolve import RUN_RECIPE
 from tests.compare.tournaments import CPU, pretend, recipe_values
 
 Run = Callable[[Matrix, Trial, Path, Tick], Outcome]

@@ -14,7 +14,7 @@ from seqfit.data.data_report import (
     SplitReport,
     TokenUse,
 )
-from seqfit.data.findings import find, round_limit
+from seqfit.data.findings import find
 from seqfit.data.lengths import summarise_lengths
 
 
@@ -99,8 +99,3 @@ def test_padding_and_unused_vocabulary_are_told_for_train_only(split: SplitRepor
 def test_lower_casing_is_told(split: SplitReport) -> None:
     (sentence,) = find([replace(split, round_trip=RoundTrip(1000, 0, True, ()))], [])
     assert "lower case" in sentence
-
-
-@pytest.mark.parametrize(("tokens", "limit"), [(1, 8), (100, 104), (128, 128), (129, 192), (700, 704)])
-def test_limits_are_round(tokens: int, limit: int) -> None:
-    assert round_limit(tokens) == limit

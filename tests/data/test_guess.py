@@ -95,7 +95,7 @@ def test_only_what_was_guessed_is_noted(tmp_path: Path) -> None:
     assert (recipe.task.source, recipe.task.target, recipe.task.prefix) == ("frage: {pregunta}", "{respuesta}", "")
     more = ["task.name=qa", "task.target={respuesta}", "model.kind=text-to-text", "train.steps=3"]
     assert guess_recipe(data, None, MT5, [*words, *more]).notes == []
-    assert guess_recipe(data, None, None).recipe.get("model") is None
+    assert guess_recipe(data, None, None).recipe["model"] == {"kind": "text-to-text"}
 
 
 def test_the_noted_source_has_the_prefix_that_is_used(tmp_path: Path) -> None:

@@ -16,14 +16,14 @@ VALIDATION = [("b", "9", "z"), ("c", "4", "x"), ("d", "5", "")]
 
 
 def test_the_example_of_the_docstring_holds() -> None:
-    train, validation = hash_rows(TRAIN, 4), hash_rows(VALIDATION, 3)
+    train, validation = hash_rows(TRAIN), hash_rows(VALIDATION)
     assert find_same_pairs(train).tolist() == [1]
     assert count_several_targets(train) == 1
     assert find_shared_sources(validation, train).tolist() == [0]
 
 
 def test_rows_without_a_group_share_none() -> None:
-    shared = find_shared_groups(hash_rows(VALIDATION, 3), hash_rows(TRAIN, 4))
+    shared = find_shared_groups(hash_rows(VALIDATION), hash_rows(TRAIN))
     assert shared.tolist() == [1]
 
 
@@ -32,10 +32,10 @@ def test_parts_are_kept_apart() -> None:
 
 
 def test_an_exact_repeat_is_not_a_second_target() -> None:
-    assert count_several_targets(hash_rows([("a", "1", "")] * 5, 5)) == 0
+    assert count_several_targets(hash_rows([("a", "1", "")] * 5)) == 0
 
 
 def test_a_row_takes_24_bytes() -> None:
-    hashes = hash_rows((("s" * 1000, "t", "g") for _ in range(10)), 10)
+    hashes = hash_rows(("s" * 1000, "t", "g") for _ in range(10))
     assert sum(part.nbytes for part in (hashes.source, hashes.pair, hashes.group)) == 240
     assert hashes.source.dtype == np.uint64

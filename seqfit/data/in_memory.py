@@ -1,0 +1,298 @@
+"""Data that a Python program has in memory, as a Parquet file: what `seqfit.train(data=frame)` trains on.
+
+In: a list of dicts, a DataFrame (pandas, polars), an Arrow table, a `datasets.Dataset`, or a mapping from splits to
+such objects (a `DatasetDict` is one). Out: `Stored`, the file or folder in the cache and a label for reports.
+
+    [{"text": "a", "label": 1}, {"text": None}]  ->  ~/.cache/seqfit/in-memory/9f3c.../data.parquet
+    {"train": frame, "test": other}              ->  ~/.cache/seqfit/in-memory/51e0.../train.parquet, test.parquet
+
+The one idea: the folder is named by a hash of the content, so the same data is written once, and a run that is resumed
+or evaluated in another process finds what it was trained on. None, NaN and NaT are missing values. A library is used
+only where an object of its own is given, so nothing here imports pandas, polars or datasets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqfit.data.cache import cache_root
+from seqfit.data.tables import split_of
+from seqfit.errors import DataError, complain
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LIBRARIES = ("pandas", "polars", "pyarrow", "datasets")
+_TAKEN = "a list of dicts, a pandas or polars DataFrame, a pyarrow Table, or a datasets.Dataset or DatasetDict"
+_MIDNIGHT = time()
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where data was written, and what reports call it."""
+
+    path: Path
+    label: str
+
+
+def is_in_memory(given: object) -> bool:
+    """Whether it is data itself rather than its place or a recipe. A mapping is where its keys are splits."""
+    if isinstance(given, Mapping):
+        return bool(given) and all(map(is_in_memory, given.values())) and all(map(_is_split, given))
+    return isinstance(given, list) or _library_of(given) in _LIBRARIES
+
+
+def store_data(given: object) -> Stored:
+    """Write the data to the cache, unless it is there."""
+    parts = dict(given) if isinstance(given, Mapping) else {"data": given}
+    tables = _as_whole_numbers({_name_part(name): _build_table(part) for name, part in parts.items()}, parts)
+    label = _name_kind(next(iter(parts.values())))
+    folder = _write(tables)
+    return Stored(folder / "data.parquet" if list(tables) == ["data"] else folder, label)
+
+
+def _library_of(given: object) -> str:
+    return type(given).__module__.partition(".")[0]
+
+
+def _is_split(name: object) -> bool:
+    return isinstance(name, str) and split_of(name) is not None
+
+
+def _name_part(name: str) -> str:
+    return name if name == "data" else str(split_of(name))
+
+
+def _name_kind(given: object) -> str:
+    return "rows" if isinstance(given, list) else type(given).__name__
+
+
+def _write(tables: Mapping[str, pa.Table]) -> Path:
+    import pyarrow.parquet as pq
+
+    place = cache_root() / "in-memory"
+    digest = hashlib.sha256()
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=".", dir=place))
+        try:
+            for name, table in sorted(tables.items()):
+                file = draft / f"{name}.parquet"
+                pq.write_table(table, file)
+                digest.update(name.encode() + hashlib.sha256(file.read_bytes()).digest())
+            folder = place / digest.hexdigest()[:40]
+            if not folder.is_dir():  # where another process was faster, the content is the same
+                os.rename(draft, folder)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    except OSError as error:
+        raise DataError(
+            complain(
+                f"{place}: {error.strerror}",
+                "Data in memory is written there once, so that a run can be resumed and evaluated",
+                "Make room, or set SEQFIT_CACHE to a folder on another disk",
+            )
+        ) from error
+    return folder
+
+
+# ---- one table ----
+
+
+def _build_table(given: object) -> pa.Table:
+    import pyarrow as pa
+
+    columns = _list_columns(given)
+    arrays = {name: _finish(_build_array(name, values)) for name, values in columns}
+    table = pa.table(arrays)
+    if not table.num_rows or not table.num_columns:
+        raise DataError(
+            complain(
+                f"data ({_name_kind(given)}) has {table.num_rows} rows and {table.num_columns} columns",
+                "A data set needs at least one of each",
+                "Check how it was made",
+            )
+        )
+    return table
+
+
+def _list_columns(given: Any) -> list[tuple[str, Any]]:
+    """Names, each once, and values: lists, pandas series or Arrow columns."""
+    import pyarrow as pa
+
+    library, kind = _library_of(given), type(given).__name__
+    if isinstance(given, list) and all(isinstance(row, Mapping) for row in given):
+        names = dict.fromkeys(key for row in given for key in row)
+        return _name_apart([(name, [row.get(name) for row in given]) for name in names])
+    if library == "pandas" and kind == "DataFrame":
+        return _list_pandas_columns(given)
+    if library == "polars" and kind in ("DataFrame", "LazyFrame"):
+        given = (given.collect() if kind == "LazyFrame" else given).to_arrow()
+    elif library == "datasets" and kind == "Dataset":
+        return _list_dataset_columns(given)
+    elif isinstance(given, pa.RecordBatch):
+        given = pa.Table.from_batches([given])
+    elif isinstance(given, pa.RecordBatchReader):
+        given = given.read_all()
+    if not isinstance(given, pa.Table):
+        raise DataError(
+            complain(
+                f"data is a {type(given).__module__}.{kind}",
+                f"It can be {_TAKEN}, or the path of a file or folder",
+                "Turn it into one of them; an iterator is turned into a list of dicts by list(...)",
+            )
+        )
+    return _name_apart(list(zip(given.column_names, given.columns, strict=True)))
+
+
+def _list_pandas_columns(frame: Any) -> list[tuple[str, Any]]:
+    """An index with a name is a column, as after groupby; one without is the number of the row, and goes."""
+    index = [
+        (name, frame.index.get_level_values(level))
+        for level, name in enumerate(frame.index.names)
+        if name is not None and name not in frame.columns
+    ]
+    columns = [(name, frame.iloc[:, number]) for number, name in enumerate(frame.columns)]
+    return _name_apart([*index, *columns])
+
+
+def _list_dataset_columns(dataset: Any) -> list[tuple[str, Any]]:
+    """Numbers of a ClassLabel column become their names, as they do for a data set of the Hub."""
+    table = dataset.with_format("arrow")[:]
+    columns = []
+    for name in table.column_names:
+        values: Any = table.column(name)
+        words = getattr(dataset.features[name], "names", None)
+        if words is not None:
+            numbers = values.to_pylist()
+            values = [None if number is None or number < 0 else words[number] for number in numbers]
+        columns.append((name, values))
+    return _name_apart(columns)
+
+
+def _name_apart(columns: Sequence[tuple[object, Any]]) -> list[tuple[str, Any]]:
+    """Text for every name, ('a', 'b') -> 'a_b', 0 -> '0'; a name that is there already gets a number, 'text_2'."""
+    named: dict[str, Any] = {}
+    for number, (name, values) in enumerate(columns, 1):
+        text = "_".join(str(part) for part in name if part != "") if isinstance(name, tuple) else str(name)
+        text = text.strip() or f"column{number}"
+        counter, free = 1, text
+        while free in named:
+            counter += 1
+            free = f"{text}_{counter}"
+        named[free] = values
+    return list(named.items())
+
+
+def _as_whole_numbers(tables: dict[str, pa.Table], parts: Mapping[str, object]) -> dict[str, pa.Table]:
+    """pandas keeps whole numbers with a gap among them as 1.0, 2.0, NaN: as text they would be other labels.
+
+    Where one split has a gap and another has none, both are turned back.
+    """
+    import pyarrow as pa
+
+    if not all(_library_of(part) == "pandas" for part in parts.values()):
+        return tables
+    for name in dict.fromkeys(name for table in tables.values() for name in table.column_names):
+        holders = {part: table for part, table in tables.items() if name in table.column_names}
+        columns = {part: table.column(name) for part, table in holders.items()}
+        if not any(pa.types.is_integer(column.type) or column.null_count for column in columns.values()):
+            continue
+        if any(pa.types.is_floating(column.type) for column in columns.values()):
+            whole = {part: _cast_to_integers(column) for part, column in columns.items()}
+            for part, column in whole.items() if None not in whole.values() else ():
+                position = tables[part].column_names.index(name)
+                tables[part] = tables[part].set_column(position, name, column)
+    return tables
+
+
+def _cast_to_integers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """None where there are fractions, or no numbers at all."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
+        return None
+    try:
+        return pc.cast(column, pa.int64(), safe=True)
+    except pa.ArrowInvalid:
+        return None
+
+
+# ---- one column ----
+
+
+def _build_array(name: str, values: Any) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    if isinstance(values, pa.ChunkedArray):
+        return values
+    try:
+        array = pa.array(values, from_pandas=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        array = pa.array(_write_out(name, list(values)), pa.string())
+    return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
+
+
+def _write_out(name: str, values: list[Any]) -> list[str | None]:
+    """Values of several types as text, as a template would write them."""
+    filled = [value for value in values if not _is_missing(value)]
+    nested = [value for value in filled if isinstance(value, Mapping | list | tuple | set | bytes)]
+    if nested or any(type(value).__module__ == "numpy" and getattr(value, "ndim", 0) for value in filled):
+        types = sorted({type(value).__name__ for value in filled})
+        raise DataError(
+            complain(
+                f"The column '{name}' holds values that do not fit together ({', '.join(types)})",
+                "In one column, lists and records are alike in all rows, and never mixed with text and numbers",
+                "Make them alike, or write the rows to a .jsonl file, which may mix them, and give its path",
+            )
+        )
+    return [None if _is_missing(value) else _to_text(value) for value in values]
+
+
+def _is_missing(value: Any) -> bool:
+    """None, NaN, NaT and pandas' NA, which is neither equal to itself nor a truth value."""
+    is_nan = isinstance(value, float) and value != value
+    return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
+
+
+def _to_text(value: Any) -> str:
+    if isinstance(value, bool) or type(value).__name__ == "bool":  # numpy's
+        return "true" if value else "false"
+    return value if isinstance(value, str) else str(value)
+
+
+def _finish(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Categories as their values, dates and times as text, NaN as missing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(column.type):
+        column = pc.cast(column, column.type.value_type)
+    kind = column.type
+    if pa.types.is_floating(kind):
+        return pc.if_else(pc.is_nan(column), pa.scalar(None, kind), column)
+    if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
+        return pa.chunked_array([pa.array(_format_times(column.to_pylist()), pa.string())])
+    return column
+
+
+def _format_times(values: list[Any]) -> list[str | None]:
+    """'2026-01-31' where no value has a time of day, else '2026-01-31 17:05:00'."""
+    moments = [value for value in values if isinstance(value, datetime)]
+    are_days = all(moment.time() == _MIDNIGHT and moment.tzinfo is None for moment in moments)
+
+    def write(value: Any) -> str | None:
+        if isinstance(value, datetime):
+            return value.date().isoformat() if are_days else value.isoformat(sep=" ")
+        return None if value is None else value.isoformat() if isinstance(value, date) else str(value)
+
+    return [write(value) for value in values]

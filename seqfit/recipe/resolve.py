@@ -1,0 +1,185 @@
+"""What a positional argument is: the WORD of `seqfit train WORD`, `seqfit report WORD` and every other command.
+
+In: the word and the kinds that a command takes. Out: `Found`, its kind and its place. The precedence, stated here once:
+a word is the first of these that it can be and that the command takes.
+
+    recipe       a name of the library ('seqfit ls'); ./demo is a file or folder of that name
+    recipe       a file that ends in .yaml or .yml
+    script       a file that ends in .py or .ipynb
+    data         any other file
+    comparison   a folder with a comparison.yaml
+    run          a folder with a recipe.yaml, which `seqfit train` and `seqfit submit` write
+    model        a folder whose config.json describes a model, in Hugging Face layout; a checkpoint is one
+    folder       any other folder: of data files, or of runs
+    hub          owner/name, where nothing here has that path: a model or a data set of the Hub
+
+    resolve("demo", RECIPES).kind == "recipe"     resolve("my.csv", ["data"]).path == Path("my.csv")
+
+Where a word is of a kind that the command does not take, the message names the command that does.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from seqfit.errors import RecipeError, complain, did_you_mean
+from seqfit.recipe.library import LIBRARY, library_names
+from seqfit.system import quote
+
+Kind = Literal["recipe", "script", "data", "run", "comparison", "model", "folder", "hub"]
+RECIPES: tuple[Kind, ...] = ("recipe", "run")
+DATA: tuple[Kind, ...] = ("data", "folder", "hub")
+RUN_RECIPE = "recipe.yaml"  # what a run directory calls its recipe
+_COMPARISON = "comparison.yaml"
+_MODEL_CONFIG = "config.json"
+_RECIPE_ENDINGS = (".yaml", ".yml")
+_SCRIPT_ENDINGS = (".py", ".ipynb")
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_FILE_ENDING = re.compile(r"\.[a-z]{2,7}(\.gz)?$")  # gpt-neo-2.7B is no file
+_IS: dict[Kind, str] = {
+    "recipe": "a recipe",
+    "script": "a Python script",
+    "data": "a data file",
+    "run": "a run directory",
+    "comparison": "a comparison's folder",
+    "model": "a model's folder",
+    "folder": f"a folder without a {RUN_RECIPE}",
+    "hub": "no path here, but could be a name on the Hub",
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a word is; for a library recipe the path is that of its file, for a name on the Hub that of the word."""
+
+    kind: Kind
+    path: Path
+
+
+def resolve(word: str | Path, takes: Collection[Kind], command: str = "", folder: Path = Path()) -> Found:
+    """The first kind that the word can be and that is taken; relative to `folder`.
+
+    `command` is the subcommand, for the message where it is of another kind or nothing at all.
+    """
+    kinds = _list_kinds(word, folder)
+    for found in kinds:
+        if found.kind in takes:
+            return found
+    raise _misfit(word, kinds[0].kind, takes, command) if kinds else _nothing(word, takes, command)
+
+
+def check_kind(word: str | Path, takes: Collection[Kind], command: str) -> None:
+    """As `resolve`, but a word that is nothing here passes: whoever reads it knows what is nearby."""
+    kinds = [found.kind for found in _list_kinds(word, Path()) if found.kind != "hub"]
+    if kinds and not set(kinds) & set(takes):
+        raise _misfit(word, kinds[0], takes, command)
+
+
+def _list_kinds(word: str | Path, folder: Path) -> list[Found]:
+    """All that the word can be, in the order of precedence."""
+    found: list[Found] = []
+    if isinstance(word, str) and word in library_names():
+        found.append(Found("recipe", LIBRARY / f"{word}.yaml"))
+    path = folder / Path(word).expanduser()
+    if path.is_file():
+        found.append(Found(_kind_of_file(path), path))
+    elif path.is_dir():
+        found += [Found(kind, path) for kind in _kinds_of_folder(path)]
+    elif _is_hub_name(str(word)):
+        found.append(Found("hub", Path(word)))
+    return found
+
+
+def _kind_of_file(path: Path) -> Kind:
+    if path.suffix.lower() in _RECIPE_ENDINGS:
+        return "recipe"
+    return "script" if path.suffix.lower() in _SCRIPT_ENDINGS else "data"
+
+
+def _kinds_of_folder(path: Path) -> list[Kind]:
+    marks: dict[Kind, bool] = {
+        "comparison": (path / _COMPARISON).is_file(),
+        "run": (path / RUN_RECIPE).is_file(),
+        "model": _describes_model(path / _MODEL_CONFIG),
+    }
+    return [kind for kind, is_there in marks.items() if is_there] or ["folder"]
+
+
+def _describes_model(config: Path) -> bool:
+    """Folders of data have a config.json of their own now and then."""
+    try:
+        values = json.loads(config.read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(values, dict) and bool({"model_type", "architectures"} & set(values))
+
+
+def _is_hub_name(word: str) -> bool:
+    """owner/name; where the owner is a folder here, or the name has a file's ending, it is a path with a mistake."""
+    is_name = _HUB_NAME.fullmatch(word) is not None and _FILE_ENDING.search(word) is None
+    return is_name and not Path(word).parent.is_dir()
+
+
+def _misfit(word: str | Path, kind: Kind, takes: Collection[Kind], command: str) -> RecipeError:
+    change = _advise(quote(word), kind, takes, command)
+    return RecipeError(complain(f"'{word}' is {_IS[kind]}", _say_takes(takes, command), change))
+
+
+def _nothing(word: str | Path, takes: Collection[Kind], command: str) -> RecipeError:
+    named = {"recipe": "recipe", "data": "data file"} if "recipe" in takes else {"run": "run directory", "data": "file"}
+    what = " or ".join(name for kind, name in named.items() if kind in takes)
+    parent = Path(word).expanduser().parent
+    nearby = [str(Path(word).with_name(entry.name)) for entry in parent.iterdir()] if parent.is_dir() else []
+    nearest = did_you_mean(str(word), [*(library_names() if "recipe" in takes else []), *nearby])
+    rule = _say_takes(takes, command, f" ({', '.join(library_names())})")
+    return RecipeError(
+        complain(f"There is no {what} '{word}'", rule, nearest.strip() or "Check the path, or see 'seqfit ls'")
+    )
+
+
+def _say_takes(takes: Collection[Kind], command: str, names: str = "") -> str:
+    """'A recipe is a YAML file, a name of the library or a run directory'; 'seqfit evaluate takes a run directory'."""
+    said = {
+        "recipe": f"a YAML file, a name of the library{names}",
+        "run": "a run directory",
+        "comparison": "a comparison's folder",
+        "model": "a model's folder",
+        "data": "a data file",
+        "folder": "a folder of runs" if "data" not in takes else "a folder of data files",
+        "hub": "a data set of the Hub",
+    }
+    listed = [text for kind, text in said.items() if kind in takes]
+    joined = " or ".join(filter(None, [", ".join(listed[:-1]), listed[-1]]))
+    return f"seqfit {command} takes {joined}" if command else f"A recipe is {joined}"
+
+
+def _advise(word: str, kind: Kind, takes: Collection[Kind], command: str) -> str:
+    """What to type instead."""
+    if kind == "script":
+        return f"Run it by 'python {word}'"
+    if kind == "comparison":
+        return f"Show it, or go on with it: seqfit report {word}; seqfit compare {word} --resume"
+    if "recipe" in takes:
+        return _advise_recipe(word, kind, command)
+    if kind in ("data", "folder") and command == "evaluate":
+        return f"Score a run on it: seqfit evaluate RUN --data {word}"
+    if kind == "data" and command == "predict":
+        return f"Have a run answer its rows: seqfit predict RUN --file {word}"
+    if kind == "recipe":
+        return f"Train it first, and give the run directory that is printed: seqfit train {word}"
+    return "Give a run directory, which 'seqfit train' prints at its end"
+
+
+def _advise_recipe(word: str, kind: Kind, command: str) -> str:
+    if kind in ("data", "folder"):
+        recipe = f"seqfit data {word} --model MODEL --write-recipe mine.yaml"
+        return f"Train on it by 'seqfit train --data {word} --model MODEL', or write a recipe for it: {recipe}"
+    place = "path" if kind == "model" else "name"
+    again = command or "train"
+    own = f"with data of your own by 'seqfit train --data FILE --model {word}'"
+    return f"Train it {own}, or give a recipe and put the model into it: seqfit {again} RECIPE model.{place}={word}"
