@@ -24,7 +24,6 @@ from pydantic import ValidationError
 from seqfit.data.columns import LANGUAGES, find_by_name, find_languages, guess_language, profile_columns
 from seqfit.data.roles import Templates, find_templates
 from seqfit.data.rows import Row
-from seqfit.data.sources import ENDINGS, ending, read_rows
 from seqfit.data.tables import Table, find_tables
 from seqfit.data.text_files import read_lines, require_file
 from seqfit.errors import RecipeError, complain, did_you_mean
@@ -58,8 +57,9 @@ def guess_recipe(data: str, task: str | None, model: str, overrides: Sequence[st
     given = {part: _mapping(values.get(part)) for part in ("model", "task", "train")}
     task = given["task"].get("name", task)
     _check_task(task)
-    source = _name_columns(_read_source(values["data"]), notes)
+    source = _read_source(values["data"])
     tables = find_tables(source)
+    notes += [note for table in tables.values() for note in table.notes]
     samples = [list(itertools.islice(table.read(), _SAMPLE_ROWS)) for table in tables.values()]
     task = task or _guess_task(samples[0], data, notes)
     kind = given["model"].get("kind") or _guess_kind(model, task, notes)
@@ -108,20 +108,6 @@ def _read_source(values: Mapping[str, Any]) -> SourceRecipe:
         return SourceRecipe.model_validate(values)
     except ValidationError as error:
         raise RecipeError(explain_mistakes(error, SourceRecipe, "data", values)) from error
-
-
-def _name_columns(source: SourceRecipe, notes: list[str]) -> SourceRecipe:
-    """A separated file whose first line reads like a row gets columns column1, column2, ..."""
-    file = next(iter(find_tables(source).values())).files[0]
-    separated = {"csv", "tsv", "psv"}
-    if source.columns or not {source.format, ENDINGS.get(ending(file), "")} & separated:
-        return source
-    header = list(next(read_rows(file, source.format)))
-    if not any(name.replace(".", "").isdecimal() or len(name.split()) > 6 for name in header):
-        return source
-    names = [f"column{number}" for number in range(1, len(header) + 1)]
-    notes.append(f"columns: the first line of {file.name} is a row, so they are called {', '.join(names)}")
-    return source.model_copy(update={"columns": names})
 
 
 # ---- the task ----

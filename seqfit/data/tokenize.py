@@ -156,7 +156,7 @@ class _Preparation:
             "tables": {name: [table.name, *map(file_digest, table.files)] for name, table in found.tables.items()},
             "ids": {name: file_digest(file) for name, file in found.id_files.items()},
             "source": source.model_dump(
-                include={"format", "columns", "languages", "group", "cut", "limit", "balance"}, mode="json"
+                exclude={"label", "hub", "hub_config", "path", "ids", "max_bad_rows", "weight"}, mode="json"
             ),
             "task": self._recipe.task.model_dump(exclude={"language"}, mode="json"),
             "limits": [self._source_limit, self._target_limit],
@@ -309,11 +309,8 @@ def _code_digest() -> str:
     """A hash of the code that turns files into ids: a change in it makes new entries, with no version to remember."""
     here = Path(__file__).parent
     names = (
-        "text_files",
-        "json_stream",
-        "sources",
-        "hub",
-        "tables",
+        *("archives", "encoding", "text_files", "content", "separated", "headers", "json_stream", "excel", "sources"),
+        *("split_words", "parallel_files", "class_files", "nested", "hub", "tables"),
         "row_index",
         "splits",
         "encode",
