@@ -86,6 +86,7 @@ def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequ
     wanted = _check_task(given["task"].get("name", task))
     source = _read_source(values["data"])
     tables = find_tables(source)
+    notes += [note for table in tables.values() for note in table.notes]
     samples = {name: sample_rows(table) for name, table in tables.items()}
     first = next(iter(samples))
     unfolding = find_unfolding(samples[first], source, wanted, given["task"])

@@ -21,11 +21,11 @@ _CONVERTED = "refs/convert/parquet"  # where the Hub keeps its own conversion of
 
 
 class HubSplit:
-    """One split of a Hub data set, as `datasets` keeps it on disk; `note` says what is not as usual."""
+    """One split of a Hub data set, as `datasets` keeps it on disk; `notes` say what is not as usual."""
 
-    def __init__(self, dataset: Any, note: str = "") -> None:
+    def __init__(self, dataset: Any, *notes: str) -> None:
         self._dataset = dataset
-        self.note = note
+        self.notes = notes
 
     @property
     def files(self) -> list[Path]:
@@ -51,7 +51,7 @@ def load_hub_splits(name: str, config: str | None) -> dict[str, HubSplit]:
 
     use_hub()
     try:
-        loaded, note = _load(name, config)
+        loaded, notes = _load(name, config)
     except (OSError, ValueError, RuntimeError, DatasetsError) as error:
         # Offline, an unknown name, an unknown configuration and a script each arrive as another of these.
         given = f"data.hub is '{name}'" + (f" with data.hub_config '{config}'" if config else "")
@@ -62,19 +62,19 @@ def load_hub_splits(name: str, config: str | None) -> dict[str, HubSplit]:
                 "Set data.path to a local file or folder, or correct data.hub and data.hub_config",
             )
         ) from error
-    return {split: HubSplit(dataset, note) for split, dataset in loaded.items()}
+    return {split: HubSplit(dataset, *notes) for split, dataset in loaded.items()}
 
 
-def _load(name: str, config: str | None) -> tuple[Any, str]:
-    """The data set, and a note where it is the Hub's conversion of a script, which `datasets` no longer runs."""
+def _load(name: str, config: str | None) -> tuple[Any, list[str]]:
+    """The data set, and notes where it is the Hub's conversion of a script, which `datasets` no longer runs."""
     from datasets import load_dataset
 
     try:
-        return load_dataset(name, config), ""
+        return load_dataset(name, config), []
     except RuntimeError as error:
         if "scripts are no longer supported" not in str(error):
             raise
-    return load_dataset(name, config, revision=_CONVERTED), f"{name} is a script; read from its {_CONVERTED}"
+    return load_dataset(name, config, revision=_CONVERTED), [f"{name} is a script; read from its {_CONVERTED}"]
 
 
 def _first_line(error: Exception) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from seqfit.data.data_report import HumanBaseline
-from seqfit.data.row_index import Progress
+from seqfit.data.progress import Progress
 from seqfit.data.splits import find_splits
 from seqfit.data.word_split import BadRowCount, render_rows
 from seqfit.errors import DataError, complain

@@ -1,11 +1,16 @@
 """JSON files of any size as rows, one at a time, without reading the whole file.
 
-In: a path. Out: rows. Three layouts hold rows, and SQuAD is a fourth:
+In: a path. Out: rows. `find_json_layout` says where they are, and SQuAD is a layout of its own:
 
-    [{"q": "a"}, {"q": "b"}]                            -> {"q": "a"}, {"q": "b"}
-    {"version": 1, "data": [{"q": "a"}]}                -> {"q": "a"}
-    {"17": {"q": "a"}, "18": {"q": "b"}}                -> {"id": "17", "q": "a"}, {"id": "18", "q": "b"}
-    {"data": [{"title": .., "paragraphs": [..]}]}       -> one row per question (`read_squad`)
+    [{"q": "a"}, {"q": "b"}]                     list       {"q": "a"}, {"q": "b"}
+    [["a", "x"], ["b", "y"]]                     list       {"column1": "a", "column2": "x"}, ...
+    {"version": 1, "data": [{"q": "a"}]}         member     {"q": "a"}
+    {"train": [{"q": "a"}], "test": [..]}        splits     one table per split
+    {"17": {"q": "a"}, "18": {"q": "b"}}         keyed      {"id": "17", "q": "a"}, {"id": "18", "q": "b"}
+    {"q": ["a", "b"], "n": [1, 2]}               columns    {"q": "a", "n": 1}, {"q": "b", "n": 2}
+    {"abhor": -3, "adore": 3, ..}                pairs      {"key": "abhor", "value": -3}, ...
+    {"pos": ["good", ..], "neg": ["bad", ..]}    classes    {"text": "good", "label": "pos"}, ...
+    {"q": "a"} {"q": "b"}                        documents  {"q": "a"}, {"q": "b"}
 
 The one idea: `JsonStream` keeps a window of the text. A value that does not parse may only be cut off by the end of
 the window, so the window doubles and the value is tried again; an error well inside the window is a real one.
@@ -14,30 +19,44 @@ the window, so the window doubles and the value is tried again; an error well in
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
-from seqfit.data.rows import Row
+from seqfit.data.headers import SAMPLE_ROWS, judge_first_row, name_columns
+from seqfit.data.rows import BadRow, Row
+from seqfit.data.split_words import split_of
 from seqfit.data.text_files import read_chunks
 from seqfit.errors import DataError, complain
 
 _WHITESPACE = " \t\r\n"
 _LONGEST_LITERAL = 16  # "-Infinity" or "\ud83d\ude00": an error this near the end may come from the cut
-_KEYED_AFTER = 3  # so many objects in a row at the top mean rows keyed by id, fewer may be a file's header
+_ENOUGH_CHARACTERS = 1 << 25  # of one list: what follows it is not looked at
+_ENOUGH_MEMBERS = 1000
+_MANY_PAIRS = 20  # fewer plain values are a description, or one row
+_MANY_LISTS = 5  # so many lists of records under other names than splits are one value per key
 
 
 class JsonStream:
     """A cursor over the text of one JSON file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, encoding: str = "auto") -> None:
         self.path = path
-        self._chunks = read_chunks(path)
+        self._chunks = read_chunks(path, encoding, keep_broken=True)
         self._decoder = json.JSONDecoder()
         self._window = ""
         self._at = 0
+        self._gone = 0  # characters that have left the window
         self._lines_before = 0  # line ends in the text that has left the window
         self._columns_before = 0  # characters since the last of them
+
+    @property
+    def position(self) -> int:
+        """Characters read so far."""
+        return self._gone + self._at
 
     def peek(self) -> str:
         """The next character that is not white space; '' at the end."""
@@ -125,6 +144,7 @@ class JsonStream:
     def _grow(self) -> bool:
         """Drops what is consumed and doubles the rest; False at the end of the file."""
         gone = self._window[: self._at]
+        self._gone += self._at
         self._lines_before += gone.count("\n")
         self._columns_before = len(gone) - 1 - gone.rfind("\n") + (0 if "\n" in gone else self._columns_before)
         pieces, size = [self._window[self._at :]], 0
@@ -135,85 +155,255 @@ class JsonStream:
         return size > 0
 
 
-def read_json(path: Path) -> Iterator[Row]:
-    """Rows of a list, of an object with one list, or of an object keyed by id."""
-    stream = JsonStream(path)
+Kind = Literal["list", "member", "splits", "keyed", "columns", "pairs", "classes", "documents"]
+
+
+@dataclass(frozen=True)
+class JsonLayout:
+    """Where a file's rows are; `keys` are those of the lists that hold them."""
+
+    kind: Kind
+    keys: tuple[str, ...] = ()
+
+    def describe(self) -> str | None:
+        """A note where the layout is not the usual one."""
+        return {
+            "pairs": "one row per key, with the columns key and value",
+            "classes": f"one row per text, with the columns text and label: {', '.join(self.keys[:10])}",
+        }.get(self.kind)
+
+
+@dataclass(frozen=True)
+class _Member:
+    """What a key of the top-level object holds."""
+
+    key: str
+    holds: Literal["records", "arrays", "values", "nothing", "object", "value"]
+    size: int = 0
+    example: Any = None
+
+
+def find_json_layout(path: Path, encoding: str = "auto") -> JsonLayout:
+    """Where the rows are; reads as much of the file as that takes."""
+    status = path.stat()
+    return _find_layout(path, status.st_size, status.st_mtime_ns, encoding)
+
+
+@lru_cache(maxsize=1024)
+def _find_layout(path: Path, size: int, mtime_ns: int, encoding: str) -> JsonLayout:
+    stream = JsonStream(path, encoding)
     match stream.peek():
         case "[":
-            for number, item in enumerate(stream.items(), 1):
-                yield _as_row(item, path, f"item {number}")
+            return JsonLayout("list")
         case "{":
-            yield from _rows_of_object(stream)
+            members, is_cut = _look_at_members(stream)
+            if not is_cut and stream.peek() and stream.peek() in "{[":
+                return JsonLayout("documents")
+            return _choose_layout(path, members)
         case "":
             raise DataError(complain(f"{path} is empty", "A data file needs rows", "Set data.path to another file"))
         case _:
             stream.fail("expected [ or { at the beginning", 0)
-    stream.end()
 
 
-def _rows_of_object(stream: JsonStream) -> Iterator[Row]:
-    listed: str | None = None
-    pending: list[Row] = []  # objects that are either the first rows or a header before the list
-    keyed = False
+def _look_at_members(stream: JsonStream) -> tuple[list[_Member], bool]:
+    """The members of the object, and whether there may be more of the same that were not looked at."""
+    members: list[_Member] = []
     for key in stream.members():
         opening = stream.peek()
         if opening == "[":
-            rows = stream.items()
-            first = next(rows, None)
-            if not isinstance(first, dict):
-                _exhaust(rows)  # a list of plain values describes the file
-                continue
-            if keyed or listed is not None:
-                raise _two_layouts(stream.path, listed or "objects keyed by id", key)
-            listed, pending = key, []
-            yield first
-            for number, item in enumerate(rows, 2):
-                yield _as_row(item, stream.path, f"{key}, item {number}")
-        elif opening == "{" and listed is None:
-            pending.append({"id": key} | stream.value())
-            keyed = keyed or len(pending) == _KEYED_AFTER
-            if keyed:
-                yield from pending
-                pending = []
+            start, count, first = stream.position, 0, None
+            for item in stream.items():
+                first = item if count == 0 else first
+                count += 1
+                is_row = isinstance(item, dict | list)
+                if is_row and split_of(key) is None and stream.position - start > _ENOUGH_CHARACTERS:
+                    return [*members, _Member(key, _held(first, count), count, first)], True
+            members.append(_Member(key, _held(first, count), count, first))
+        elif opening == "{":
+            members.append(_Member(key, "object", example=stream.value()))
+        else:
+            members.append(_Member(key, "value", example=stream.value()))
+        if len(members) >= _ENOUGH_MEMBERS and len({member.holds for member in members}) == 1:
+            return members, True
+    return members, False
+
+
+def _held(first: Any, count: int) -> Literal["records", "arrays", "values", "nothing"]:
+    if count == 0:
+        return "nothing"
+    return "records" if isinstance(first, dict) else "arrays" if isinstance(first, list) else "values"
+
+
+def _choose_layout(path: Path, members: list[_Member]) -> JsonLayout:
+    rows = [member for member in members if member.holds in ("records", "arrays")]
+    lists = [member for member in members if member.holds in ("records", "arrays", "values")]
+    objects = [member for member in members if member.holds == "object"]
+    by_split = [member.key for member in lists if split_of(member.key) is not None]
+    if len(by_split) > 1 and len(by_split) == len(lists):
+        return JsonLayout("splits", tuple(by_split))
+    if {"columns", "data"} <= {member.key for member in lists}:
+        return JsonLayout("member", ("data", "columns"))
+    if len(lists) > 1 and len(rows) < len(lists) == len(members) and len({member.size for member in lists}) == 1:
+        return JsonLayout("columns")
+    if len(rows) == 1:
+        return JsonLayout("member", (rows[0].key,))
+    if len(rows) > 1:
+        if len(rows) == len(members) >= _MANY_LISTS:
+            return JsonLayout("pairs")
+        raise _several_lists(path, [member.key for member in rows])
+    if objects and split_of(objects[0].key) is not None:
+        raise _several_lists(path, [member.key for member in objects])
+    if len(objects) > 1:
+        inner = [set(member.example) for member in objects]
+        is_numbered = all(keys and all(key.isdecimal() for key in keys) for keys in inner)
+        is_columns = is_numbered and all(keys == inner[0] for keys in inner)
+        return JsonLayout("columns" if is_columns else "keyed")
+    if lists and len(lists) == len(members):
+        return _choose_lists(path, lists)
+    if len(members) >= _MANY_PAIRS and len({_plain_type(member.example) for member in members}) == 1:
+        return JsonLayout("pairs")
+    raise _no_rows(path, members)
+
+
+def _choose_lists(path: Path, lists: list[_Member]) -> JsonLayout:
+    """Lists of plain values: texts by class where few are long, else a list per key."""
+    total = sum(member.size for member in lists)
+    if 1 < len(lists) <= 50 and total >= 5 * len(lists) and all(isinstance(one.example, str) for one in lists):
+        return JsonLayout("classes", tuple(member.key for member in lists))
+    if len(lists) >= _MANY_PAIRS:
+        return JsonLayout("pairs")
+    raise _no_rows(path, lists)
+
+
+def _plain_type(value: Any) -> str:
+    return "text" if isinstance(value, str) else "number" if isinstance(value, int | float) else "other"
+
+
+def read_json(path: Path, encoding: str = "auto", keys: Sequence[str] = ()) -> Iterator[Row]:
+    """The rows of a file; of the lists under `keys` where its layout has several."""
+    layout = find_json_layout(path, encoding)
+    stream = JsonStream(path, encoding)
+    match layout.kind:
+        case "list":
+            yield from _rows_of_items(stream.items())
+        case "member" | "splits":
+            if layout.kind == "splits" and not keys:
+                raise _several_lists(path, list(layout.keys))
+            yield from _rows_of_members(stream, layout, keys or layout.keys)
+        case "keyed":
+            for key in stream.members():
+                value = stream.value()
+                if isinstance(value, dict):
+                    yield {"id": key} | value
+                elif isinstance(value, list):
+                    yield BadRow("not an object", f"key '{key}' holds a list")
+        case "columns":
+            yield from _rows_of_columns(stream.value())
+        case "pairs":
+            yield from ({"key": key, "value": stream.value()} for key in stream.members())
+        case "classes":
+            for key in stream.members():
+                yield from ({"text": item, "label": key} for item in stream.items())
+        case "documents":
+            yield from _rows_of_items(_documents(stream))
+            return
+    stream.end()
+
+
+def _documents(stream: JsonStream) -> Iterator[Any]:
+    while stream.peek():
+        yield stream.value()
+        if stream.peek() == ",":
+            stream.take(",")
+
+
+def _rows_of_members(stream: JsonStream, layout: JsonLayout, keys: Sequence[str]) -> Iterator[Row]:
+    names: list[str] | None = None
+    for key in stream.members():
+        if key == "columns" and layout.keys == ("data", "columns"):
+            names = list(map(str, stream.value()))
+        elif key in keys and stream.peek() == "[":
+            yield from _rows_of_items(stream.items(), names)
+        elif stream.peek() == "[":
+            for item in stream.items():
+                if isinstance(item, dict) and layout.kind == "member" and layout.keys == tuple(keys):
+                    raise _several_lists(stream.path, [*keys, key])  # behind a list too long to look further
         else:
             stream.value()
-    yield from pending
-    if listed is None and not keyed and not pending:
-        raise DataError(
-            complain(
-                f"{stream.path} is an object without rows",
-                "Rows are the objects of a list, of one key's list, or the values of an object keyed by id",
-                "Write the rows as a list, or set data.path to another file",
-            )
-        )
 
 
-def _exhaust(items: Iterator[Any]) -> None:
-    for _ in items:
-        pass
+def _rows_of_columns(columns: dict[str, Any]) -> Iterator[Row]:
+    """{"q": ["a", "b"]} or {"q": {"0": "a", "1": "b"}}: pandas writes both."""
+    values = [list(column.values()) if isinstance(column, dict) else column for column in columns.values()]
+    for row in zip(*values, strict=True):
+        yield dict(zip(columns, row, strict=True))
 
 
-def _as_row(item: Any, path: Path, where: str) -> Row:
-    if isinstance(item, dict):
-        return item
-    raise DataError(
-        complain(f"{path}, {where}: {str(item)[:60]!r} is no object", "A row is an object", 'Write {"column": value}')
-    )
+def _rows_of_items(items: Iterator[Any], names: list[str] | None = None) -> Iterator[Row]:
+    """The items of a list: all like the first, an object, an array or a plain value."""
+    beginning = list(islice(items, SAMPLE_ROWS))
+    first = beginning[0] if beginning else None
+    if isinstance(first, list) and names is None:
+        names, has_header = name_arrays(beginning)
+        beginning = beginning[has_header:]
+    numbered = enumerate((item for part in (iter(beginning), items) for item in part), 1)
+    for number, item in numbered:
+        yield as_row(item, first, names, f"item {number}")
 
 
-def _two_layouts(path: Path, first: str, second: str) -> DataError:
+def name_arrays(arrays: Sequence[Any]) -> tuple[list[str], bool]:
+    """Names of the values of arrays, and whether the first array holds them."""
+    texts = [[str(value) for value in array] for array in arrays if isinstance(array, list)]
+    first, below = texts[0], texts[1:]
+    is_plain = all(isinstance(value, str) for value in arrays[0])
+    if is_plain and below and judge_first_row(first, below).kind == "header":
+        return name_columns(first), True
+    return [f"column{number}" for number in range(1, len(first) + 1)], False
+
+
+def as_row(item: Any, first: Any, names: list[str] | None, where: str) -> Row:
+    """An object as it is, an array by its names, a plain value as the column 'text'; `first` says which it must be."""
+    shown = repr(item)[:60]
+    if isinstance(first, dict):
+        return item if isinstance(item, dict) else BadRow("not an object", f"{where}: {shown}")
+    if isinstance(first, list):
+        names = names or []
+        if not isinstance(item, list):
+            return BadRow("not an array", f"{where}: {shown}")
+        if len(item) != len(names):
+            return BadRow(f"{len(item)} values instead of {len(names)}", f"{where}: {shown}")
+        return dict(zip(names, item, strict=True))
+    if isinstance(item, str | int | float):
+        return {"text": item}
+    return BadRow("not a text", f"{where}: {shown}")
+
+
+def _no_rows(path: Path, members: Sequence[_Member]) -> DataError:
+    keys = ", ".join(member.key for member in members[:8])
     return DataError(
         complain(
-            f"{path} has rows in two places: {first}, and the list '{second}'",
-            "A file holds one list of rows",
-            "Write each list to a file of its own, and name them in data.splits",
+            f"{path} is an object without rows (its keys: {keys})",
+            "Rows are the objects of a list, of one key's list, or the values of an object keyed by id",
+            "Write the rows as a list, or set data.path to another file",
         )
     )
 
 
-def read_squad(path: Path) -> Iterator[Row]:
+def _several_lists(path: Path, keys: list[str]) -> DataError:
+    shown = ", ".join(keys[:8])
+    return DataError(
+        complain(
+            f"{path} has rows in several places: {shown}",
+            "A table is one list of rows",
+            f"Name the list to read: data.splits.train='{keys[0]}'",
+        )
+    )
+
+
+def read_squad(path: Path, encoding: str = "auto") -> Iterator[Row]:
     """One row per question of a SQuAD file (v1.1, or v2.0 with `is_impossible`)."""
-    stream = JsonStream(path)
+    stream = JsonStream(path, encoding)
     found = False
     for key in stream.members():
         if key != "data" or stream.peek() != "[":
@@ -235,7 +425,7 @@ def _questions(article: Row) -> Iterator[Row]:
         for question in paragraph["qas"]:
             answers = question.get("answers") or []
             yield {
-                "id": str(question["id"]),
+                "id": str(question.get("id", "")),
                 "title": article.get("title", ""),
                 "context": paragraph["context"],
                 "question": question["question"],
@@ -252,22 +442,28 @@ def _no_squad(path: Path, what: str) -> DataError:
         complain(
             f"{path}: {what}",
             "SQuAD JSON is {data: [{title, paragraphs: [{context, qas: [{id, question, answers}]}]}]}",
-            "Set data.format=json for another layout",
+            "Set data.format=json and data.each=paragraphs.qas for other names",
         )
     )
 
 
-def is_squad(path: Path) -> bool:
-    """Whether the first article has paragraphs; reads no further than that."""
-    stream = JsonStream(path)
+def is_squad(path: Path, encoding: str = "auto") -> bool:
+    """Whether the first article has paragraphs with questions and answers; reads no further than that."""
+    stream = JsonStream(path, encoding)
     if stream.peek() != "{":
         return False
     for key in stream.members():
         opening = stream.peek()
         if opening == "[" and key == "data":
             first = next(stream.items(), None)
-            return isinstance(first, dict) and "paragraphs" in first
+            return isinstance(first, dict) and "paragraphs" in first and _has_questions(first["paragraphs"])
         if opening in "[{":
             return False
         stream.value()
     return False
+
+
+def _has_questions(paragraphs: Any) -> bool:
+    """Whether the questions have SQuAD's own names; other names are for data.each."""
+    questions = [one for part in paragraphs if isinstance(part, dict) for one in part.get("qas", ())]
+    return not questions or all(isinstance(one, dict) and "question" in one for one in questions)

@@ -1,118 +1,159 @@
 """Readers: a file in any known format -> rows, lazily.
 
-In: a path and its format. Out: rows, dictionaries from column to value, one at a time; a file of a million rows
-takes no more memory than one of ten. The one idea: `read_rows` is the only entrance, and whatever is wrong with a
-file is an error that names the file, the line and what to change.
+In: a path and what the recipe states about it (`FileOptions`). Out: rows, dictionaries from column to value, one at a
+time; a file of a million rows takes no more memory than one of ten. The one idea: everything that has to be found out
+about a file (format, encoding, separator, header) is found once, from its beginning, in `find_layout`; whoever reads
+the file, to guess, to split or to train, reads it by that layout. A row that can't be read is a `BadRow`.
 
     answers.psv   id|answer        -> {"id": "7", "answer": "because"}
                   7|because
-    news.csv      3,Fears          -> {"label": "3", "title": "Fears"}       (no header; columns: [label, title])
+    news.csv      3,Fears          -> {"column1": "3", "column2": "Fears"}   (no header; data.columns gives other names)
     train.en, train.de             -> {"en": "Two dogs.", "de": "Zwei Hunde."}
-
-Separated files quote as RFC 4180 says: a field that begins with a double quote ends at the next single one, and two
-of them are one character. Tab-separated files are written with and without this; `_is_quoted` looks at the file.
 """
 
 from __future__ import annotations
 
-import csv
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from seqfit.data.json_stream import is_squad, read_json, read_squad
-from seqfit.data.rows import Row
-from seqfit.data.text_files import read_chunks, read_lines, require_file
+from seqfit.data.archives import plain_name
+from seqfit.data.content import SAMPLE_LINES, recognise_format, refuse_tokens
+from seqfit.data.encoding import BROKEN, find_encoding
+from seqfit.data.excel import read_sheet
+from seqfit.data.headers import SAMPLE_ROWS, Verdict, is_index, judge_first_row, name_columns
+from seqfit.data.json_stream import as_row, find_json_layout, is_squad, name_arrays, read_json, read_squad
+from seqfit.data.rows import BadRow, Row
+from seqfit.data.separated import (
+    SEPARATORS,
+    Dialect,
+    Fault,
+    find_dialect,
+    find_dialect_by_content,
+    read_records,
+    strip_separator_line,
+)
+from seqfit.data.text_files import read_beginning, read_lines, require_file
 from seqfit.errors import DataError, complain, did_you_mean
 
-FORMATS = ("json", "jsonl", "csv", "tsv", "psv", "parquet", "squad", "parallel")
+FORMATS = ("json", "jsonl", "csv", "tsv", "psv", "parquet", "excel", "squad", "labelled", "classes", "parallel")
 ENDINGS = {
     ".json": "json",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".csv": "csv",
     ".tsv": "tsv",
+    ".tab": "tsv",
     ".psv": "psv",
     ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".xlsx": "excel",
+    ".xlsm": "excel",
+    ".xls": "excel",
+    ".ods": "excel",
 }
-_SEPARATORS = {"csv": ",", "tsv": "\t", "psv": "|"}
-_PARQUET_BATCH_ROWS = 1000
-_LONGEST_FIELD = 1 << 27  # the csv module stops at 128 KiB, and a book is longer
-_SAMPLE_LINES = 1000
+_SAMPLE_CHARACTERS = 1 << 23
+_BATCH_ROWS = 1000
+_RAGGED_SHARE = 0.2  # where more lines than that have another number of fields, they are meant to
+_PANDAS_INDEX = "__index_level_0__"
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """What the recipe states about its files; None and 'auto' are found out."""
+
+    format: str = "auto"
+    encoding: str = "auto"
+    header: bool | None = None
+    columns: tuple[str, ...] | None = None
+    sheet: str | None = None
+    known: tuple[str, ...] = ()  # the columns of another file of the same set
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a file is laid out."""
+
+    format: str
+    notes: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # of the columns that are kept, where they do not stand in each row
+    kept: tuple[int, ...] = ()  # their positions
+    width: int = 0  # fields of a record
+    has_header: bool = False
+    dialect: Dialect | None = None
+    skipped_lines: int = 0
+    is_ragged: bool = False  # missing fields at the end of a line are empty
 
 
 def ending(path: Path) -> str:
     """The file's ending without .gz, in small letters: train.csv.gz -> .csv."""
-    return (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
+    return Path(plain_name(path.name)).suffix.lower()
 
 
-def detect_format(path: Path) -> str:
-    """The format by ending, then by content: SQuAD is JSON, and .json files often hold JSON lines."""
+def detect_format(path: Path, encoding: str = "auto") -> str:
+    """The format by content; the ending decides only between readings of the same text."""
     require_file(path)
-    known = ENDINGS.get(ending(path))
-    if known is None:
-        raise DataError(
-            complain(
-                f"{path} ends in '{path.suffix}'",
-                f"The format is found by the ending, one of {', '.join(ENDINGS)} (and .gz after it, except Parquet)",
-                f"Set data.format to one of {', '.join(FORMATS)}",
-            )
-        )
-    if known == "json":
-        return "jsonl" if _has_json_lines(path) else "squad" if is_squad(path) else "json"
-    if known == "csv":
-        return _separated_by(path)
-    return known
+    found, hinted = recognise_format(path, encoding), ENDINGS.get(ending(path), "")
+    if found == "json" and hinted == "jsonl" and _is_json(next(read_lines(path, encoding), "")):
+        return "jsonl"  # of one line
+    if found == "json":
+        return "squad" if is_squad(path, encoding) else "json"
+    if found in ("separated", "labelled", "text"):
+        return hinted if hinted in ("csv", "tsv", "psv", "json", "jsonl") else "csv" if hinted else found
+    return found
 
 
-def _has_json_lines(path: Path) -> bool:
-    """Whether the first line is a whole object and the second begins one; the file may have no line ends at all."""
-    first, _, rest = next(read_chunks(path), "").partition("\n")
+def _is_json(line: str) -> bool:
     try:
-        return rest.startswith("{") and isinstance(json.loads(first), dict)
-    except json.JSONDecodeError:
+        json.loads(line)
+    except ValueError:
         return False
+    return True
 
 
-def _separated_by(path: Path) -> str:
-    """.csv is also written with tabs or |; a first line with a comma settles it."""
-    first = next(read_lines(path), "")
-    if "," in first:
-        return "csv"
-    return next((name for name, separator in _SEPARATORS.items() if separator in first), "csv")
-
-
-def read_rows(path: Path, file_format: str = "auto", columns: Sequence[str] | None = None) -> Iterator[Row]:
-    """The rows of one file; `columns` names those of a separated file without a header line."""
+def read_rows(path: Path, options: FileOptions | None = None, keys: Sequence[str] = ()) -> Iterator[Row]:
+    """The rows of one file; `keys` names the lists to read in a JSON file that has several."""
     require_file(path)
-    if file_format == "auto":
-        file_format = detect_format(path)
-    match file_format:
-        case "json":
-            rows = read_json(path)
-        case "jsonl":
-            rows = _read_jsonl(path)
-        case "squad":
-            rows = read_squad(path)
-        case "parquet":
-            rows = _read_parquet(path)
-        case "csv" | "tsv" | "psv":
-            rows = _read_separated(path, file_format, columns)
-        case _:
+    options = options or FileOptions()
+    layout = find_layout(path, options)
+    rows = _readers(path, options, layout, keys)[layout.format]()
+    if layout.format not in ("parquet", "arrow", "excel") and find_encoding(path, options.encoding).has_broken:
+        rows = mark_broken(rows, find_encoding(path, options.encoding).name)
+    return not_empty(rows, str(path))
+
+
+def _readers(
+    path: Path, options: FileOptions, layout: Layout, keys: Sequence[str]
+) -> dict[str, Callable[[], Iterator[Row]]]:
+    return {
+        "json": lambda: read_json(path, options.encoding, keys),
+        "jsonl": lambda: _read_jsonl(path, options.encoding),
+        "squad": lambda: read_squad(path, options.encoding),
+        "parquet": lambda: _read_arrow(path, "parquet"),
+        "arrow": lambda: _read_arrow(path, "arrow"),
+        "excel": lambda: _read_excel(path, options, layout),
+        "labelled": lambda: _read_labelled(path, options.encoding),
+        "text": lambda: _read_text(path, options.encoding),
+        "separated": lambda: _read_separated(path, options, layout),
+    }
+
+
+def read_whole_rows(path: Path) -> Iterator[Row]:
+    """The rows of one file, where one that can't be read is an error."""
+    for row in read_rows(path):
+        if isinstance(row, BadRow):
             raise DataError(
-                complain(
-                    f"data.format is '{file_format}'",
-                    f"One file can be {', '.join(FORMATS[:-1])}; parallel text is a pair of files",
-                    "Set data.format to one of them, or for a pair data.path to its folder and data.languages",
-                )
-                + did_you_mean(file_format, FORMATS)
+                complain(f"{path}, {row.detail}: {row.cause}", "Every row must be readable", "Correct or remove it")
             )
-    return _not_empty(rows, str(path))
+        yield row
 
 
-def _not_empty(rows: Iterator[Row], name: str) -> Iterator[Row]:
+def not_empty(rows: Iterator[Row], name: str) -> Iterator[Row]:
+    """The rows, of which there must be one."""
     first = next(rows, None)
     if first is None:
         raise DataError(complain(f"{name} has no rows", "A data set needs at least one", "Set data.path to another"))
@@ -120,138 +161,377 @@ def _not_empty(rows: Iterator[Row], name: str) -> Iterator[Row]:
     yield from rows
 
 
-def _read_jsonl(path: Path) -> Iterator[Row]:
-    for number, line in enumerate(read_lines(path), 1):
+# ---- the layout ----
+
+
+def find_layout(path: Path, options: FileOptions) -> Layout:
+    """What a reader has to know about the file; found once per file and options, until the file changes."""
+    status = path.stat()
+    return _find_layout(path, status.st_size, status.st_mtime_ns, options)
+
+
+@lru_cache(maxsize=4096)
+def _find_layout(path: Path, size: int, mtime_ns: int, options: FileOptions) -> Layout:
+    name = detect_format(path, options.encoding) if options.format == "auto" else options.format
+    if name in ("parquet", "arrow"):
+        return Layout(name, _index_note(path, name))
+    if name == "excel":
+        return _find_excel(path, options)
+    notes = list(filter(None, [find_encoding(path, options.encoding).describe(path.name)]))
+    if name in ("csv", "tsv", "psv", "separated"):
+        return _find_separated(path, name, options, notes)
+    if name == "json":
+        notes += [f"{path.name}: {note}" for note in [find_json_layout(path, options.encoding).describe()] if note]
+    elif name == "labelled" and options.format == "auto":
+        notes.append(f"{path.name}: the first word of each line is the label, the others are the text")
+    elif name == "text" and options.format == "auto":
+        notes.append(f"{path.name}: each line is a text; the column is called text")
+    elif name not in ("jsonl", "squad", "labelled", "text"):
+        raise DataError(
+            complain(
+                f"data.format is '{name}'",
+                f"One file can be {', '.join(FORMATS[:-2])}; parallel text and classes are several files",
+                "Set data.format to one of them, or data.path to the folder",
+            )
+            + did_you_mean(name, FORMATS)
+        )
+    return Layout(name, tuple(notes))
+
+
+def _find_excel(path: Path, options: FileOptions) -> Layout:
+    records = list(itertools.islice(read_sheet(path, options.sheet), SAMPLE_ROWS + 1))
+    return _name_fields(path, records, len(records[0]) if records else 0, options, Layout("excel"), [])
+
+
+def _find_separated(path: Path, name: str, options: FileOptions, notes: list[str]) -> Layout:
+    text = read_beginning(path, options.encoding, _SAMPLE_CHARACTERS)
+    is_whole = len(text) < _SAMPLE_CHARACTERS
+    end = find_encoding(path, options.encoding).line_end
+    lines = text.split(end)
+    if not is_whole or not lines[-1]:
+        lines.pop()
+    lines = [line + end for line in lines]
+    refuse_tokens(path, lines[:SAMPLE_LINES])
+    stated = strip_separator_line(lines)
+    skipped = int(stated is not None)
+    dialect: Dialect | None
+    if stated is not None:
+        dialect = find_dialect(lines[1:], stated, is_whole=is_whole, only=[stated])
+    elif name == "separated":
+        dialect = find_dialect_by_content(lines, is_whole=is_whole)
+    else:
+        only = () if options.format == "auto" else (",", ";") if name == "csv" else (SEPARATORS[name],)
+        dialect = find_dialect(lines, SEPARATORS[name], is_whole=is_whole, only=only)
+    dialect = dialect or Dialect("\t", "")
+    sample = itertools.islice(read_records(lines[skipped:], dialect), SAMPLE_LINES)
+    records = [fields for _, fields in sample if isinstance(fields, list)]
+    layout = Layout("separated", dialect=dialect, skipped_lines=skipped)
+    return _name_fields(path, records, _usual_width(records), options, layout, notes)
+
+
+def _usual_width(records: Sequence[Sequence[str]]) -> int:
+    widths = [len(record) for record in records]
+    return max(set(widths), key=widths.count, default=0)
+
+
+# ---- columns ----
+
+
+def _name_fields(
+    path: Path, records: list[list[str]], usual: int, options: FileOptions, layout: Layout, notes: list[str]
+) -> Layout:
+    """The layout with the names of the columns, by what is stated, else by the first record."""
+    if not records:
+        return Layout(layout.format, tuple(notes), dialect=layout.dialect)
+    below = records[1 : SAMPLE_ROWS + 1]
+    first = _with_row_names(records[0], below, usual)
+    verdict = _judge_header(path, first, below, options)
+    has_header = verdict.kind == "header"
+    width = len(first) if has_header else usual
+    is_ragged = not has_header and options.columns is None and _is_ragged(records, layout)
+    if is_ragged:
+        width = max(map(len, records))
+        notes.append(
+            f"{path.name}: lines have {min(map(len, records))} to {width} fields; missing ones at the end are empty"
+        )
+    if options.columns is not None and len(options.columns) != width:
+        raise DataError(
+            complain(
+                f"data.columns has {len(options.columns)} names ({', '.join(options.columns)}), and {path} has "
+                f"{width} columns: {_shown(first)}",
+                "Every column has a name",
+                "Give as many names as there are columns",
+            )
+        )
+    filled = {at for record in records[1:] for at, field in enumerate(record) if field.strip()}
+    given = options.columns or (first if has_header else options.known if len(options.known) == width else [""] * width)
+    names = name_columns(given)
+    if not has_header and verdict.reason:
+        called = ", ".join(names if width < 4 else [names[0], "...", names[-1]])
+        notes.append(
+            f"{path.name}: the first line is a row ({verdict.reason}); the columns are called {called}; "
+            "data.header=true decides otherwise"
+        )
+    kept = [at for at in range(width) if not has_header or first[at].strip() or at in filled or options.columns]
+    if len(kept) < width:
+        notes.append(f"{path.name}: {width - len(kept)} columns without a name and without values are left out")
+    dropped = _index_column(first, below, names) if has_header and options.columns is None else None
+    if dropped is not None and len(kept) > 1:
+        kept.remove(dropped)
+        notes.append(f"{path.name}: the first column only numbers the rows ('{first[dropped]}') and is left out")
+    return Layout(
+        layout.format,
+        tuple(notes),
+        tuple(names[at] for at in kept),
+        tuple(kept),
+        width,
+        has_header,
+        layout.dialect,
+        layout.skipped_lines,
+        is_ragged,
+    )
+
+
+def _with_row_names(first: list[str], below: list[list[str]], usual: int) -> list[str]:
+    """R writes no name for the column that numbers the rows: the header is then one field short."""
+    numbers = [record[0] for record in below if len(record) == usual]
+    is_short = len(first) == usual - 1 and len(numbers) > 1 and is_index(numbers)
+    return ["", *first] if is_short else first
+
+
+def _is_ragged(records: Sequence[Sequence[str]], layout: Layout) -> bool:
+    if layout.dialect is None or layout.dialect.separator != "\t":
+        return False
+    usual = _usual_width(records)
+    others = sum(len(record) != usual for record in records)
+    return others > _RAGGED_SHARE * len(records) and min(map(len, records)) > 1
+
+
+def _judge_header(path: Path, first: list[str], below: list[list[str]], options: FileOptions) -> Verdict:
+    """What is stated or known, else what the rows say; an open question is an error. A reason is worth a note."""
+    if options.header is not None:
+        return Verdict("header" if options.header else "row", "")
+    if tuple(field.strip() for field in first) in (options.columns, options.known):
+        return Verdict("header", "")
+    verdict = judge_first_row(first, below)
+    if options.columns is not None:
+        if verdict.kind == "header":
+            raise _two_readings(path, first, below, verdict, options.columns)
+        return Verdict("row", "")
+    if len(options.known) == len(first) and verdict.kind != "header":
+        return Verdict("row", "")
+    if verdict.kind == "unsure":
+        raise _two_readings(path, first, below, verdict, None)
+    return verdict
+
+
+def _two_readings(
+    path: Path, first: list[str], below: list[list[str]], verdict: Verdict, columns: Sequence[str] | None
+) -> DataError:
+    names = list(columns or name_columns(first))
+    without = list(columns or name_columns([""] * len(first)))
+    row = below[0] if below else []
+    looks = "looks like the names of the columns" if verdict.kind == "header" else "may name the columns or be a row"
+    return DataError(
+        complain(
+            f"{path}: the first line {looks}: {_shown(first)} ({verdict.reason})",
+            f"With a header the first row is {_assigned(names, row)}; without one it is {_assigned(without, first)}",
+            "Set data.header=true (the first line names the columns and is no row) or data.header=false (it is a row)",
+        )
+    )
+
+
+def _shown(fields: Sequence[str], most: int = 6) -> str:
+    return ", ".join([*(repr(_cut(field)) for field in fields[:most]), *["…"][: len(fields) > most]])
+
+
+def _assigned(names: Sequence[str], fields: Sequence[str], most: int = 4) -> str:
+    pairs = [f"{name}={_cut(field)!r}" for name, field in zip(names, fields, strict=False)]
+    return ", ".join([*pairs[:most], *["…"][: len(pairs) > most]]) or "missing"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def _index_column(first: list[str], below: list[list[str]], names: Sequence[str]) -> int | None:
+    """A first column that pandas has written to number the rows."""
+    is_nameless = not first[0].strip() or first[0].startswith("Unnamed: 0")
+    return 0 if is_nameless and is_index([record[0].strip() for record in below if record]) else None
+
+
+# ---- readers ----
+
+
+def mark_broken(rows: Iterator[Row], encoding: str) -> Iterator[Row]:
+    """Rows whose bytes did not decode are left out by whoever renders rows."""
+    shown = encoding.upper() if encoding.startswith("utf") else encoding
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, BadRow) and _has_broken(row):
+            text = BROKEN.sub("\ufffd", str(next(value for value in row.values() if _has_broken(value))))
+            yield BadRow(f"not {shown}", f"row {number}: {text[:80]!r}")
+        else:
+            yield row
+
+
+def _has_broken(value: Any) -> bool:
+    if isinstance(value, str):
+        return BROKEN.search(value) is not None
+    if isinstance(value, Mapping):
+        return any(map(_has_broken, value.values())) or any(map(_has_broken, value))
+    return isinstance(value, list) and any(map(_has_broken, value))
+
+
+def _read_jsonl(path: Path, encoding: str) -> Iterator[Row]:
+    first: Any = None
+    names: list[str] | None = None
+    for number, line in enumerate(read_lines(path, encoding, keep_broken=True), 1):
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise DataError(
-                complain(
-                    f"{path}, line {number}, column {error.colno}: {error.msg.lower()}",
-                    "Every line must be a JSON object",
-                    "Correct the line (data.format=json if one document spans the lines)",
-                )
-            ) from error
-        if not isinstance(row, dict):
-            raise DataError(
-                complain(
-                    f"{path}, line {number}: {line.strip()[:60]!r} is no object",
-                    "Every line must be a JSON object",
-                    'Write {"column": value}',
-                )
-            )
-        yield row
+            value = json.loads(line)
+        except ValueError as error:
+            place = f", column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+            yield BadRow("not JSON", f"line {number}{place}: {line.strip()[:80]!r}")
+            continue
+        if first is None:
+            first = value
+            names = name_arrays([value])[0] if isinstance(value, list) else None
+        yield as_row(value, first, names, f"line {number}")
 
 
-def _read_separated(path: Path, file_format: str, columns: Sequence[str] | None) -> Iterator[Row]:
-    fields = _fields(path, file_format)
-    names = list(columns) if columns else _header(path, next(fields, (1, []))[1])
-    for line, values in fields:
-        if len(values) != len(names):
-            raise DataError(
-                complain(
-                    f"{path}, line {line}: {len(values)} fields, but {len(names)} columns ({', '.join(names)})",
-                    f"Every row of a {file_format} file has all columns",
-                    "Correct the line, or set data.format or data.columns if the file is laid out otherwise",
-                )
-            )
-        yield dict(zip(names, values, strict=True))
+def _read_separated(path: Path, options: FileOptions, layout: Layout) -> Iterator[Row]:
+    lines = read_lines(path, options.encoding, keep_broken=True)
+    assert layout.dialect is not None or not layout.names
+    for _ in range(layout.skipped_lines):
+        next(lines)
+    dialect = layout.dialect or Dialect(",")
+    records = read_records(lines, dialect, None if layout.is_ragged else layout.width)
+    is_first = True
+    for number, fields in records:
+        if is_first and layout.has_header:
+            is_first = False
+            continue
+        is_first = False
+        line = f"line {number + layout.skipped_lines}"
+        if isinstance(fields, Fault):
+            yield BadRow(fields.cause, f"{line} ({', '.join(layout.names[:6])})")
+            continue
+        if layout.is_ragged:
+            if len(fields) > layout.width:
+                yield BadRow(f"{len(fields)} fields instead of at most {layout.width}", line)
+                continue
+            fields = [*fields, *[""] * (layout.width - len(fields))]
+        yield _named(fields, layout)
 
 
-def _header(path: Path, names: list[str]) -> list[str]:
-    names = [name.strip() for name in names]
-    if "" in names or len(set(names)) < len(names):
-        raise DataError(
-            complain(
-                f"{path}: the first line is {names}",
-                "The first line must name every column, each once",
-                "Set data.columns to a list of names if the file has no header line",
-            )
-        )
-    return names
+def _named(fields: Sequence[str], layout: Layout) -> Row:
+    if len(layout.kept) == layout.width:
+        return dict(zip(layout.names, fields, strict=True))
+    return {name: fields[at] for name, at in zip(layout.names, layout.kept, strict=True)}
 
 
-def _fields(path: Path, file_format: str) -> Iterator[tuple[int, list[str]]]:
-    """Line number and fields of each record that is not blank."""
-    csv.field_size_limit(_LONGEST_FIELD)
-    quoted = file_format != "tsv" or _is_quoted(path)
-    reader = csv.reader(
-        read_lines(path),
-        delimiter=_separator(path, file_format),
-        quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
-        strict=True,
-    )
-    line = 1
+def _read_excel(path: Path, options: FileOptions, layout: Layout) -> Iterator[Row]:
+    records = read_sheet(path, options.sheet)
+    if layout.has_header:
+        next(records, None)
+    for fields in records:
+        yield _named(fields, layout)
+
+
+def _read_labelled(path: Path, encoding: str) -> Iterator[Row]:
+    """'LABEL text', and fastText's '__label__a __label__b text'."""
+    lines = read_lines(path, encoding, keep_broken=True)
+    beginning = list(itertools.islice(lines, SAMPLE_LINES))
+    is_multiple = any(line.split(maxsplit=2)[1:2] and line.split()[1].startswith("__label__") for line in beginning)
+    for number, line in enumerate(itertools.chain(beginning, lines), 1):
+        words = line.strip("\r\n").strip().split(maxsplit=1)
+        if not words:
+            continue
+        labels: list[str] = []
+        text = line.strip()
+        while text.startswith("__label__"):
+            label, _, text = text.partition(" ")
+            labels.append(label.removeprefix("__label__"))
+            text = text.strip()
+        if labels:
+            yield {"label": labels if is_multiple or len(labels) > 1 else labels[0], "text": text}
+        elif len(words) < 2:
+            yield BadRow("a label without a text", f"line {number}: {line.strip()[:80]!r}")
+        else:
+            yield {"label": words[0], "text": words[1]}
+
+
+def _read_text(path: Path, encoding: str) -> Iterator[Row]:
+    for line in read_lines(path, encoding, keep_broken=True):
+        if line.strip():
+            yield {"text": line.rstrip("\r\n")}
+
+
+def _read_arrow(path: Path, name: str) -> Iterator[Row]:
+    """Parquet and Arrow files, without the column in which pandas keeps its index."""
+    import pyarrow as pa
+
     try:
-        for values in reader:
-            if values:
-                yield line, values
-            line = reader.line_num + 1
-    except csv.Error as error:
-        if "new-line character" in str(error):
-            raise DataError(
-                complain(
-                    f"{path}, record at line {line}: a carriage return without a line feed",
-                    "A line ends in \\n or \\r\\n",
-                    f"Convert it, for example: tr '\\r' '\\n' < {path.name} > unix-{path.name}",
-                )
-            ) from error
+        yield from (
+            {column: value for column, value in row.items() if column != _PANDAS_INDEX}
+            for batch in _arrow_batches(path, name)
+            for row in batch.to_pylist()
+        )
+    except (pa.ArrowInvalid, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        kind = "a Parquet" if name == "parquet" else "an Arrow"
         raise DataError(
-            complain(
-                f"{path}, record at line {line}: {error}",
-                "A field that begins with a double quote ends with one, and a quote inside is written twice",
-                "Correct the quotes there",
-            )
+            complain(f"{path} does not open: {error}", f"It must be {kind} file", "Fetch it again or set data.format")
         ) from error
 
 
-def _separator(path: Path, file_format: str) -> str:
-    """Spreadsheets of half of Europe write csv with semicolons."""
-    if file_format == "csv":
-        first = next(read_lines(path), "")
-        return ";" if ";" in first and "," not in first else ","
-    return _SEPARATORS[file_format]
+def _arrow_batches(path: Path, name: str) -> Iterator[Any]:
+    import pyarrow as pa
+
+    if name == "parquet":
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(path) as file:
+            yield from file.iter_batches(batch_size=_BATCH_ROWS)
+        return
+    with pa.memory_map(str(path)) as source:
+        if source.read(6) == b"ARROW1":
+            reader = pa.ipc.open_file(source)
+            for number in range(reader.num_record_batches):
+                yield reader.get_batch(number)
+        else:
+            source.seek(0)
+            yield from pa.ipc.open_stream(source)
 
 
-def _is_quoted(path: Path) -> bool:
-    """Whether every field of the first lines that begins with a quote is quoted as a whole."""
-    suspects = [
-        field
-        for line in itertools.islice(read_lines(path), _SAMPLE_LINES)
-        for field in line.rstrip("\r\n").split("\t")
-        if field.startswith('"')
-    ]
-    return bool(suspects) and all(
-        len(field) > 1 and field.endswith('"') and '"' not in field[1:-1].replace('""', "") for field in suspects
-    )
-
-
-def _read_parquet(path: Path) -> Iterator[Row]:
+def _index_note(path: Path, name: str) -> tuple[str, ...]:
+    if name != "parquet":
+        return ()
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(path)
-    except pa.ArrowInvalid as error:
-        raise DataError(
-            complain(f"{path} does not open: {error}", "It must be a Parquet file", "Fetch it again or set data.format")
-        ) from error
-    with file:
-        for batch in file.iter_batches(batch_size=_PARQUET_BATCH_ROWS):
-            yield from batch.to_pylist()
+        names = pq.read_schema(path).names
+    except (pa.ArrowInvalid, OSError):
+        return ()  # reading says what is wrong
+    if _PANDAS_INDEX not in names:
+        return ()
+    return (f"{path.name}: the column {_PANDAS_INDEX} only numbers the rows and is left out",)
 
 
-def read_parallel(files: Mapping[str, Path]) -> Iterator[Row]:
+def read_parallel(files: Mapping[str, Path], encoding: str = "auto") -> Iterator[Row]:
     """Line n of each file is one row: {"en": train.en.gz, "de": train.de.gz}."""
     for path in files.values():
         require_file(path)
-    return _not_empty(_parallel_lines(files), " and ".join(str(path) for path in files.values()))
+    rows = _parallel_lines(files, encoding)
+    broken = [found.name for path in files.values() if (found := find_encoding(path, encoding)).has_broken]
+    return not_empty(mark_broken(rows, broken[0]) if broken else rows, " and ".join(map(str, files.values())))
 
 
-def _parallel_lines(files: Mapping[str, Path]) -> Iterator[Row]:
-    lines = [read_lines(path) for path in files.values()]
+def _parallel_lines(files: Mapping[str, Path], encoding: str) -> Iterator[Row]:
+    lines = [read_lines(path, encoding, keep_broken=True) for path in files.values()]
     for number, texts in enumerate(itertools.zip_longest(*lines), 1):
         if None in texts:
             names = " and ".join(str(path) for path in files.values())
@@ -259,12 +539,8 @@ def _parallel_lines(files: Mapping[str, Path]) -> Iterator[Row]:
             raise DataError(
                 complain(
                     f"{names}: {', '.join(short)} ends before line {number}",
-                    "Parallel files have equally many lines, line n translating line n",
-                    "Fetch both files again, or check that data.languages names a pair",
+                    "Parallel files have equally many lines, line n belonging to line n",
+                    "Fetch the files again, or check that data.files or data.languages names the right ones",
                 )
             )
-        yield _pair(files, texts)
-
-
-def _pair(files: Mapping[str, Path], texts: Sequence[Any]) -> Row:
-    return {language: str(text).rstrip("\r\n") for language, text in zip(files, texts, strict=True)}
+        yield {column: str(text).rstrip("\r\n") for column, text in zip(files, texts, strict=True)}

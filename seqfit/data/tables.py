@@ -7,59 +7,177 @@ where two files could be meant the recipe must say which.
     folder: causalqa_train.psv causalqa_valid.psv LICENSE     -> {"train": ..., "validation": ...}
     folder: train-00000-of-00002.parquet train-00001-...      -> {"train": both files}
     folder: train.en.gz train.de.gz val.en.gz val.de.gz       -> {"train": pair, "validation": pair}
+    folder: train/1.json train/2.json test/1.json             -> {"train": both files, "test": ...}
+    folder: pos.txt neg.txt                                   -> {"all": texts with the columns text and label}
     folder: ori_pqal.json                                     -> {"all": ...}
+    file:   corpus.zip (train.csv, test.csv)                  -> {"train": ..., "test": ...}
 """
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 
-from seqfit.data.hub import HubSplit, load_hub_splits
-from seqfit.data.rows import Row
-from seqfit.data.sources import ENDINGS, ending, read_parallel, read_rows
+from seqfit.data.archives import ARCHIVE_ENDINGS, is_archive, plain_name, unpack
+from seqfit.data.class_files import ClassFiles, find_class_files, find_class_folders, layout_notes, read_classes
+from seqfit.data.content import recognise_format
+from seqfit.data.encoding import find_encoding
+from seqfit.data.hub import load_hub_splits
+from seqfit.data.json_stream import find_json_layout
+from seqfit.data.nested import spread_rows
+from seqfit.data.parallel_files import (
+    ALL,
+    ParallelSet,
+    by_split,
+    find_parallel,
+    find_partners,
+    language_sets,
+    stated_files,
+    stem_set,
+)
+from seqfit.data.rows import BadRow, Row
+from seqfit.data.sources import ENDINGS, FileOptions, detect_format, ending, find_layout, read_parallel, read_rows
+from seqfit.data.split_words import split_of
 from seqfit.data.text_files import list_folder, require_file
 from seqfit.errors import DataError, complain, did_you_mean
 from seqfit.recipe.schema import SPLITS, SourceRecipe
 
-ALL = "all"
-_SPLIT_WORDS = {
-    "train": "train",
-    "training": "train",
-    "valid": "validation",
-    "validation": "validation",
-    "dev": "validation",
-    "val": "validation",
-    "test": "test",
-    "testing": "test",
-}
-_ABOUT_THE_DATA = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"}
+__all__ = ["ALL", "Table", "find_tables", "split_of"]
+
+_ABOUT_THE_DATA = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "requirements.txt"}
+_ABOUT_THE_LABELS = re.compile(
+    r"(classes|mapping|labels?|label_?(map|names|list)|id2label|label2id|vocab|config|meta(data)?)\.\w+"
+)
+_ABOUT_STEMS = ("readme", "license", "licence", "copying", "citation", "notice", "changelog", "authors", "makefile")
+_OTHER_ENDINGS = """
+    .py .pyc .ipynb .sh .bat .r .pl .js .ts .c .cpp .h .java .go .rs .md .rst .yaml .yml .toml .cfg .ini .html .htm .css
+    .pdf .doc .docx .ppt .pptx .png .jpg .jpeg .gif .svg .bib .tex .log .lock .pkl .pickle .pt .pth .bin .safetensors
+    .model .npy .npz .h5 .db .sqlite .wav .mp3 .mp4 .sha256 .md5 .ann .xml .dtd .xsd
+"""
+_NO_DATA = frozenset(_OTHER_ENDINGS.split())
 _SHARD = re.compile(r"-\d{5}-of-\d{5}")
-_LANGUAGE = re.compile(r"\.([a-z]{2,3}(?:[-_][A-Za-z]{2,4})?)(?:\.gz)?$")
+_DATE = re.compile(r"(19|20)\d\d([-_.]?\d\d){0,2}(?!\d)")
+_NOT_PARTS = re.compile(r"(^|[^a-z])(v|ver|version|fold|seed|run|exp|k|top|shot|n)[-_.]?\d", re.IGNORECASE)
+_JOIN_SAMPLE = 1000
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows that can be read again and again; `note` says what is not as usual about them."""
+    """Rows that can be read again and again; `notes` say what was recognised and is not as usual about them."""
 
     name: str
     files: tuple[Path, ...]
     read: Callable[[], Iterator[Row]]
-    note: str = ""
+    find_notes: Callable[[], tuple[str, ...]] = tuple
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """Found when they are asked for, because that may read the files."""
+        return self.find_notes()
 
 
 def find_tables(source: SourceRecipe) -> dict[str, Table]:
     """Split -> table; `ALL` -> table where the source is one piece."""
-    if source.path is None:
-        return _hub_tables(source)
-    path = require_file(Path(source.path).expanduser()) if not _is_stem(source) else Path(source.path).expanduser()
-    if _is_parallel(source, path):
+    tables = _hub_tables(source) if source.path is None else _local_tables(source, Path(source.path).expanduser())
+    if source.each is None and source.turns is None:
+        return tables
+    return {split: _nested(table, source) for split, table in tables.items()}
+
+
+def _nested(table: Table, source: SourceRecipe) -> Table:
+    return replace(table, read=lambda: spread_rows(table.read(), source.each, source.turns))
+
+
+def _local_tables(source: SourceRecipe, path: Path) -> dict[str, Table]:
+    if source.languages is not None and not path.exists():
+        return {ALL: _parallel_table(source, stem_set(path, source.languages))}
+    require_file(path)
+    if path.is_file() and source.format in ("auto", "classes") and is_archive(path):
+        return _archive_tables(source, path)
+    if source.files:
+        folder = path if path.is_dir() else path.parent
+        stated = stated_files(folder, source.files, {str(split): name for split, name in source.splits.items()})
+        return {split: _parallel_table(source, ParallelSet("", files)) for split, files in stated.items()}
+    if source.languages is not None or source.format == "parallel":
         return _parallel_tables(source, path)
-    if path.is_dir():
-        return _folder_tables(source, path)
+    return _folder_tables(source, path) if path.is_dir() else _file_tables(source, path)
+
+
+def _archive_tables(source: SourceRecipe, archive: Path) -> dict[str, Table]:
+    """The tables of the unpacked files; errors speak of the archive and not of the place in the cache."""
+    folder = unpack(archive)
+    with _speaking_of(archive, folder):
+        tables = _local_tables(source, _only_folder(folder))
+
+    def read(table: Table) -> Iterator[Row]:
+        with _speaking_of(archive, folder):
+            yield from table.read()
+
+    return {split: replace(table, read=partial(read, table)) for split, table in tables.items()}
+
+
+@contextmanager
+def _speaking_of(archive: Path, folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except DataError as error:
+        raise DataError(str(error).replace(str(folder), str(archive))) from error
+
+
+def _only_folder(folder: Path) -> Path:
+    """An archive often holds one folder with everything in it."""
+    inner = list(folder.iterdir())
+    return _only_folder(inner[0]) if len(inner) == 1 and inner[0].is_dir() else folder
+
+
+def _options(source: SourceRecipe) -> FileOptions:
+    columns = None if source.columns is None else tuple(source.columns)
+    return FileOptions(source.format, source.encoding, source.header, columns, source.sheet)
+
+
+def _file_table(
+    source: SourceRecipe, files: Sequence[Path], notes: Sequence[str] = (), like: Path | None = None
+) -> Table:
+    """The rows of one file, or of the parts of one; `like` is a file of another split, whose header is known."""
+    options = _options(source)
+
+    def options_of(file: Path) -> FileOptions:
+        model = like or files[0]
+        return options if file == model else replace(options, known=find_layout(model, options).names)
+
+    def read() -> Iterator[Row]:
+        for file in files:
+            yield from read_rows(file, options_of(file))
+
+    def find_notes() -> tuple[str, ...]:
+        found = [note for file in files for note in find_layout(file, options_of(file)).notes]
+        parts = [f"{len(files)} files are read as one: {_listed(files)}"] if len(files) > 1 else []
+        return tuple(dict.fromkeys([*notes, *parts, *found]))
+
+    return Table(_name_of(files), tuple(files), read, find_notes)
+
+
+def _name_of(files: Sequence[Path]) -> str:
+    return files[0].name if len(files) == 1 else f"{files[0].name} and {len(files) - 1} more"
+
+
+def _listed(files: Sequence[Path], most: int = 8) -> str:
+    names = [file.name for file in files[:most]]
+    return ", ".join([*names, f"and {len(files) - most} more"] if len(files) > most else names)
+
+
+# ---- one file ----
+
+
+def _file_tables(source: SourceRecipe, path: Path) -> dict[str, Table]:
+    form = source.format if source.format != "auto" else detect_format(path, source.encoding)
+    layout = find_json_layout(path, source.encoding) if form == "json" else None
+    if layout is not None and layout.kind != "list" and (source.splits or layout.kind == "splits"):
+        return _json_tables(source, path, layout.keys, dict(source.splits))
     if source.splits:
         raise DataError(
             complain(
@@ -68,21 +186,45 @@ def find_tables(source: SourceRecipe) -> dict[str, Table]:
                 f"Set data.path={path.parent}, or remove data.splits",
             )
         )
+    if form == "text" and (partners := find_partners(path)) is not None:
+        raise _has_partners(path, partners)
     return {ALL: _file_table(source, [path])}
 
 
-def split_of(name: str) -> str | None:
-    """The split that a name speaks of: 'dialogsum.dev.jsonl' -> 'validation'; None where no or two words do."""
-    found = {_SPLIT_WORDS[word] for word in re.split(r"[^a-z]+", name.lower()) if word in _SPLIT_WORDS}
-    return found.pop() if len(found) == 1 else None
+def _json_tables(source: SourceRecipe, path: Path, keys: Sequence[str], stated: dict[str, str]) -> dict[str, Table]:
+    """The lists of one JSON file as splits: {"train": [...], "oos_train": [...], "test": [...]}."""
+    by_split: dict[str, list[str]] = {split: [key] for split, key in stated.items()}
+    for key in () if stated else keys:
+        by_split.setdefault(split_of(key) or ALL, []).append(key)
+    options = _options(source)
+
+    def find_notes(split: str, chosen: Sequence[str]) -> tuple[str, ...]:
+        merged = f"{path.name}: {' and '.join(chosen)} are read as {split}"
+        return (*find_layout(path, options).notes, *([merged] if len(chosen) > 1 else []))
+
+    return {
+        split: Table(
+            f"{path.name}: {', '.join(chosen)}",
+            (path,),
+            partial(read_rows, path, options, tuple(chosen)),
+            partial(find_notes, split, chosen),
+        )
+        for split, chosen in by_split.items()
+    }
 
 
-def _file_table(source: SourceRecipe, files: list[Path]) -> Table:
-    def read() -> Iterator[Row]:
-        return itertools.chain.from_iterable(read_rows(file, source.format, source.columns) for file in files)
-
-    name = files[0].name if len(files) == 1 else f"{files[0].name} and {len(files) - 1} more"
-    return Table(name, tuple(files), read)
+def _has_partners(path: Path, partners: ParallelSet) -> DataError:
+    names = ", ".join(file.name for file in partners.files.values())
+    own = {column: file.name for column, file in partners.files.items()}
+    written = "{" + ", ".join(f"{column}: {name}" for column, name in own.items()) + "}"
+    return DataError(
+        complain(
+            f"{path} is one of several files whose lines belong together: {names}",
+            f"Read together they have the columns {', '.join(partners.files)}",
+            f"Give the folder {path.parent} instead, or add data.files='{written}' (data.files='{{text: {path.name}}}' "
+            "reads this file alone)",
+        )
+    )
 
 
 # ---- a folder of files ----
@@ -91,68 +233,152 @@ def _file_table(source: SourceRecipe, files: list[Path]) -> Table:
 def _folder_tables(source: SourceRecipe, folder: Path) -> dict[str, Table]:
     if source.splits:
         named = {split: _named_files(folder, name, f"data.splits.{split}") for split, name in source.splits.items()}
-        return {split: _file_table(source, files) for split, files in named.items()}
-    files = _data_files(source, folder)
-    by_split: dict[str, list[Path]] = {split: [] for split in SPLITS}
-    for file in files:
-        split = split_of(file.name)
-        if split is not None:
-            by_split[split].append(file)
-    if any(by_split.values()):
-        return {
-            split: _file_table(source, _one_set(found, folder, split)) for split, found in by_split.items() if found
-        }
-    return {ALL: _file_table(source, _one_set(files, folder, None))}
+        first = next(iter(named.values()))[0]
+        return {split: _file_table(source, files, like=first) for split, files in named.items()}
+    if source.format == "classes":
+        return _class_tables(source, folder, is_stated=True) or _no_data(source, folder)
+    tables, texts = _data_files(source, folder)
+    if tables:
+        _refuse_join(source, folder, tables)
+        return _split_files(source, folder, tables)
+    if source.format == "auto" and texts:
+        return _text_tables(source, folder, texts)
+    return _inner_tables(source, folder) or _no_data(source, folder)
 
 
-def _data_files(source: SourceRecipe, folder: Path) -> list[Path]:
-    """Files that can hold rows: the right ending, and not the lists of ids."""
+def _data_files(source: SourceRecipe, folder: Path) -> tuple[list[Path], list[Path]]:
+    """Files that can hold rows, by ending: tables, and text files of any ending."""
     ids = set(source.ids.values())
     wanted = {"squad": "json", "jsonl": "json"}.get(source.format, source.format)
-    files = [
+    files = [file for file in sorted(folder.iterdir()) if file.is_file() and _may_be_data(file, ids)]
+    tables = [
         file
-        for file in sorted(folder.iterdir())
-        if file.is_file()
-        and not file.name.startswith(".")
-        and file.name not in ids | _ABOUT_THE_DATA
-        and ending(file) in ENDINGS
-        and (source.format == "auto" or ENDINGS[ending(file)] in (wanted, source.format))
+        for file in files
+        if (ending(file) in ENDINGS and (source.format == "auto" or ENDINGS[ending(file)] in (wanted, source.format)))
+        or (source.format == "auto" and file.suffix.lower() in ARCHIVE_ENDINGS and is_archive(file))
     ]
-    if files:
-        return files
-    names = list_folder(folder)
-    raise DataError(
-        complain(
-            f"{folder} has no data files" + (f" of format {source.format}" if source.format != "auto" else ""),
-            f"It has: {', '.join(names) or 'nothing'}; data files end in {', '.join(ENDINGS)}",
-            "Set data.path to a file or folder that has them, or data.format (with data.languages for parallel text)",
-        )
+    tables = [file for file in tables if not _ABOUT_THE_LABELS.fullmatch(file.name.lower())] or tables
+    return tables, [file for file in files if ending(file) not in ENDINGS and file not in tables]
+
+
+def _may_be_data(file: Path, ids: set[str]) -> bool:
+    name = file.name.lower()
+    return not (
+        name.startswith((".", "_", *_ABOUT_STEMS))
+        or file.name in ids
+        or name in _ABOUT_THE_DATA
+        or ending(file) in _NO_DATA
+        or file.stat().st_size == 0
     )
 
 
-def _one_set(files: list[Path], folder: Path, split: str | None) -> list[Path]:
-    """The files themselves if they are one file or the shards of one; more are an open question."""
+def _split_files(source: SourceRecipe, folder: Path, files: Sequence[Path]) -> dict[str, Table]:
+    """Tables by the split's word in their names; without any, they are one set or an open question."""
+    if len(files) == 1 and files[0].suffix.lower() in ARCHIVE_ENDINGS:
+        return _local_tables(source, files[0])
+    found: dict[str, list[Path]] = {split: [] for split in SPLITS}
+    others: list[Path] = []
+    for file in files:
+        split = split_of(file.relative_to(folder).as_posix())
+        (others if split is None else found[split]).append(file)
+    if not any(found.values()):
+        classes = find_class_files(files, is_stated=False) if len(files) > 1 else None
+        if classes is not None:
+            return {ALL: _class_table(source, classes, folder.name)}
+        return {ALL: _file_table(source, _one_set(source, list(files), folder, None))}
+    sets = {split: _one_set(source, several, folder, split) for split, several in found.items() if several}
+    notes = [f"not read, because their names say no split: {_listed(others)}"] if others else []
+    first = next(iter(sets.values()))[0]
+    return {split: _file_table(source, chosen, notes, like=first) for split, chosen in sets.items()}
+
+
+def _one_set(source: SourceRecipe, files: list[Path], folder: Path, split: str | None) -> list[Path]:
+    """The files themselves if they are one file or the parts of one; more are an open question."""
     if len({_SHARD.sub("", file.name) for file in files}) == 1:
         return files
-    names = ", ".join(file.name for file in files)
-    if split is None:
-        change = f"Set data.path to one of them, or name them: data.splits.train={files[0].name}"
-    else:
-        change = f"Set data.splits.{split} to one of them (data.splits then names every split)"
+    columns = {file: _columns_of(source, file) for file in files[:50]}
+    if _are_parts([plain_name(file.name) for file in files]) and len(set(columns.values())) == 1:
+        return files
+    shown = "; ".join(f"{file.relative_to(folder)} ({', '.join(names)})" for file, names in list(columns.items())[:8])
+    shared = set.intersection(*(set(names) for names in columns.values()))
+    example = files[0].relative_to(folder)
+    change = (
+        f"Set data.path={files[0]}, or name it: data.splits.train={example}"
+        if split is None
+        else f"Set data.splits.{split}={example} (data.splits then names every split)"
+    )
+    if shared and len(set(columns.values())) > 1:
+        key = next(name for name in columns[files[0]] if name in shared)
+        change = f"If they belong together by '{key}', join them first (pandas.merge): seqfit joins no tables. {change}"
+    elif split is None and len(set(columns.values())) == 1:
+        change += (
+            "; where the file's name is the label, set data.format=classes; where all are one set, name them by a "
+            "pattern: data.splits.train='*'"
+        )
     raise DataError(
         complain(
-            f"{folder} has several files that could be {split or 'the data'}: {names}",
-            "A split is one file, or the numbered shards of one (-00000-of-00002)",
+            f"{folder} has several files that could be {split or 'the data'}: {shown}",
+            "A split is one file, or the numbered parts of one",
             change,
         )
     )
+
+
+def _columns_of(source: SourceRecipe, file: Path) -> tuple[str, ...]:
+    """The columns of the first row, for a comparison and a message."""
+    try:
+        first = next((row for row in read_rows(file, _options(source)) if not isinstance(row, BadRow)), {})
+    except DataError:
+        return ("columns not known",)
+    return tuple(first)
+
+
+def _are_parts(names: Sequence[str]) -> bool:
+    """Whether names differ in one running number or a date: part-1.csv part-2.csv, 2019.csv 2020.csv.
+
+    Numbers of versions, folds or seeds are no parts, and neither are sizes such as train_100 and train_1000.
+    """
+    if any(_NOT_PARTS.search(name) for name in names):
+        return False
+    if len({_DATE.sub("#", name) for name in names}) == 1:
+        return True
+    if len({re.sub(r"\d+", "#", name) for name in names}) != 1:
+        return False
+    numbers = list(zip(*(map(int, re.findall(r"\d+", name)) for name in names), strict=True))
+    varying = [sorted(column) for column in numbers if len(set(column)) > 1]
+    return len(varying) == 1 and varying[0] == list(range(varying[0][0], varying[0][0] + len(names)))
+
+
+def _refuse_join(source: SourceRecipe, folder: Path, tables: Sequence[Path]) -> None:
+    """An error where a table names the files of a folder beside it, which hold the texts."""
+    for inner in (one for one in sorted(folder.iterdir()) if one.is_dir()):
+        names = {file.stem for file in inner.iterdir() if ending(file) in ("", ".txt", ".text")}
+        if len(names) < 20:
+            continue
+        for table in tables:
+            rows = (row for row, _ in zip(read_rows(table, _options(source)), range(_JOIN_SAMPLE), strict=False))
+            matches: dict[str, int] = {}
+            for row in rows:
+                for column, value in row.items():
+                    if isinstance(value, str) and (value in names or Path(value).stem in names):
+                        matches[column] = matches.get(column, 0) + 1
+            column = max(matches, key=lambda name: matches[name], default="")
+            if matches.get(column, 0) >= 5:
+                raise DataError(
+                    complain(
+                        f"{table.name} names the files of {inner.name}/ in its column '{column}'",
+                        "A row is read from one file",
+                        f"Put the texts into the table: table['text'] = [open(f'{inner.name}/{{name}}.txt').read() for "
+                        f"name in table['{column}']] with pandas, and save it as CSV",
+                    )
+                )
 
 
 def _named_files(folder: Path, name: str, field: str) -> list[Path]:
     """The file, or the files where the name has a * in it."""
     if "*" not in name:
         return [require_file(folder / name, field)]
-    files = sorted(folder.glob(name))
+    files = [file for file in sorted(folder.glob(name)) if file.is_file() and _may_be_data(file, set())]
     if not files:
         raise DataError(
             complain(
@@ -164,92 +390,131 @@ def _named_files(folder: Path, name: str, field: str) -> list[Path]:
     return files
 
 
-# ---- parallel text ----
-
-
-def _is_stem(source: SourceRecipe) -> bool:
-    """data.path=corpus/train stands for corpus/train.en and corpus/train.de."""
-    return source.languages is not None and not Path(source.path or "").expanduser().exists()
-
-
-def _is_parallel(source: SourceRecipe, path: Path) -> bool:
-    if source.format == "parallel" or source.languages is not None:
-        return True
-    names = [file.name for file in path.iterdir()] if path.is_dir() else []
-    has_rows = any(ending(Path(name)) in ENDINGS for name in names)
-    return source.format == "auto" and not has_rows and len(_stems_by_language(names)) > 1
-
-
-def _stems_by_language(names: Iterable[str]) -> dict[str, set[str]]:
-    """Language -> stems: train.en.gz, train.de.gz, LICENSE -> {"en": {"train"}, "de": {"train"}}."""
-    stems: dict[str, set[str]] = {}
-    for name in names:
-        if match := _LANGUAGE.search(name):
-            stems.setdefault(match.group(1), set()).add(name[: match.start()])
-    counts = [stem for found in stems.values() for stem in found]
-    paired = {language: {stem for stem in found if counts.count(stem) > 1} for language, found in stems.items()}
-    return {language: found for language, found in paired.items() if found}
-
-
-def _parallel_tables(source: SourceRecipe, path: Path) -> dict[str, Table]:
-    folder = path if path.is_dir() else path.parent
-    languages = source.languages or _only_pair(folder)
-    if not path.is_dir():
-        return {ALL: _parallel_table(folder, _stem(path.name, languages), languages)}
-    if source.splits:
-        stems = {split: _stem(name, languages) for split, name in source.splits.items()}
-        return {split: _parallel_table(folder, stem, languages) for split, stem in stems.items()}
-    found = _stems_by_language(file.name for file in folder.iterdir())
-    both = sorted(found.get(languages[0], set()) & found.get(languages[1], set()))
-    if not both:
-        raise _no_pair(folder, languages)
-    if len(both) == 1 and split_of(both[0]) is None:
-        return {ALL: _parallel_table(folder, both[0], languages)}
-    by_split: dict[str, list[Path]] = {}
-    for stem in both:
-        by_split.setdefault(split_of(stem) or ALL, []).append(Path(stem))
-    if set(by_split) != {ALL}:
-        by_split.pop(ALL, None)
-    chosen = {name: _one_set(stems, folder, name if name != ALL else None) for name, stems in by_split.items()}
-    return {split: _parallel_table(folder, stems[0].name, languages) for split, stems in chosen.items()}
-
-
-def _only_pair(folder: Path) -> tuple[str, str]:
-    languages = sorted(_stems_by_language(file.name for file in folder.iterdir()))
-    if len(languages) == 2:
-        return languages[0], languages[1]
-    given = f"{folder} has text in {', '.join(languages) or 'no language'}, and data.languages is not given"
+def _no_data(source: SourceRecipe, folder: Path) -> dict[str, Table]:
+    names = list_folder(folder)
     raise DataError(
         complain(
-            given,
-            "Parallel text is a pair of files such as train.en and train.de",
-            "Set data.languages to two of the endings, [en, de]",
+            f"{folder} has no data files" + (f" of format {source.format}" if source.format != "auto" else ""),
+            f"It has: {', '.join(names) or 'nothing'}; data files are tables ({', '.join(ENDINGS)}), text files whose "
+            "lines belong together, or a file or folder of texts per class",
+            "Set data.path to a file or folder that has them, or say how they belong together: data.format=classes or "
+            "data.files='{source: a.txt, target: b.txt}'",
         )
     )
 
 
-def _stem(name: str, languages: tuple[str, str]) -> str:
-    """'train.en.gz' and 'train' both mean the pair 'train'."""
-    match = _LANGUAGE.search(name)
-    return name[: match.start()] if match and match.group(1) in languages else name
+# ---- folders of text files ----
 
 
-def _parallel_table(folder: Path, stem: str, languages: tuple[str, str]) -> Table:
-    files: Mapping[str, Path] = {language: _text_file(folder, f"{stem}.{language}") for language in languages}
-    return Table(stem, tuple(files.values()), lambda: read_parallel(files))
+def _text_tables(source: SourceRecipe, folder: Path, texts: Sequence[Path]) -> dict[str, Table]:
+    """Text files of any ending: parallel, one per class, or tables by their content."""
+    parallel = by_split(find_parallel(texts), folder)
+    if parallel:
+        used = {file for one in parallel.values() for file in one.files.values()}
+        left = [file for file in texts if file not in used and not _ABOUT_THE_LABELS.fullmatch(file.name.lower())]
+        return {split: _parallel_table(source, one, left) for split, one in parallel.items()}
+    texts = [file for file in texts if not _ABOUT_THE_LABELS.fullmatch(file.name.lower())] or list(texts)
+    classes = find_class_files(texts, is_stated=False)
+    if classes is not None:
+        return {ALL: _class_table(source, classes, folder.name)}
+    formats = {file: recognise_format(file, source.encoding) for file in texts}
+    tables = [file for file, form in formats.items() if form != "text"]
+    if tables or len(texts) == 1:
+        return _split_files(source, folder, tables or texts)
+    inner = _inner_tables(source, folder)
+    if inner:
+        return inner
+    shown = _listed(texts)
+    raise DataError(
+        complain(
+            f"{folder} has several text files: {shown}",
+            "They are read where the names or equal numbers of lines say how they belong together",
+            "Where each is a class, set data.format=classes; where line n of one belongs to line n of another, "
+            f"data.files='{{source: {texts[0].name}, target: {texts[1].name}}}'",
+        )
+    )
 
 
-def _text_file(folder: Path, name: str) -> Path:
-    packed = folder / f"{name}.gz"
-    return packed if packed.exists() else require_file(folder / name, "data.path, data.splits or data.languages")
+def _inner_tables(source: SourceRecipe, folder: Path) -> dict[str, Table]:
+    """What subfolders hold: splits, classes, or all of it in one of them."""
+    classes = _class_tables(source, folder, is_stated=False)
+    if classes:
+        return classes
+    inner = [one for one in sorted(folder.iterdir()) if one.is_dir() and not one.name.startswith((".", "__"))]
+    splits = [one for one in inner if split_of(one.name) is not None]
+    if splits:
+        found: dict[str, Table] = {}
+        for one in splits:
+            tables = _folder_tables(source, one)
+            if len(tables) == 1:
+                found[split_of(one.name) or ALL] = next(iter(tables.values()))
+        return found
+    holding = [one for one in inner if any(_data_files(source, one)) or any(child.is_dir() for child in one.iterdir())]
+    return _folder_tables(source, holding[0]) if len(holding) == 1 else {}
 
 
-def _no_pair(folder: Path, languages: tuple[str, str]) -> DataError:
+def _class_tables(source: SourceRecipe, folder: Path, *, is_stated: bool) -> dict[str, Table]:
+    """Classes in the folder, or in its folders train and test."""
+    own = find_class_folders(folder, is_stated=is_stated)
+    if own is None and is_stated:
+        tables, texts = _data_files(source.model_copy(update={"format": "auto"}), folder)
+        own = find_class_files(tables or texts, is_stated=True)
+    if own is not None:
+        return {ALL: _class_table(source, own, folder.name)}
+    splits = {split_of(one.name): one for one in sorted(folder.iterdir()) if one.is_dir()}
+    found = {split: find_class_folders(one, is_stated=is_stated) for split, one in splits.items() if split is not None}
+    return {split: _class_table(source, one, split) for split, one in found.items() if one is not None}
+
+
+def _class_table(source: SourceRecipe, found: ClassFiles, name: str) -> Table:
+    options = _options(source)
+    return Table(name, found.all_files, lambda: read_classes(found, options), lambda: layout_notes(found, options))
+
+
+# ---- parallel text ----
+
+
+def _parallel_tables(source: SourceRecipe, path: Path) -> dict[str, Table]:
+    folder = path if path.is_dir() else path.parent
+    if source.languages is None:
+        files = [file for file in sorted(folder.iterdir()) if file.is_file() and _may_be_data(file, set())]
+        sets = find_parallel(files, any_words=True)
+    elif not path.is_dir():
+        return {ALL: _parallel_table(source, stem_set(path, source.languages))}
+    elif source.splits:
+        stems = {split: stem_set(folder / name, source.languages) for split, name in source.splits.items()}
+        return {split: _parallel_table(source, one) for split, one in stems.items()}
+    else:
+        sets = language_sets(folder, source.languages)
+    if not sets:
+        raise _no_pair(folder, source.languages)
+    return {split: _parallel_table(source, one) for split, one in by_split(sets, folder).items()}
+
+
+def _parallel_table(source: SourceRecipe, found: ParallelSet, others: Sequence[Path] = ()) -> Table:
+    def find_notes() -> tuple[str, ...]:
+        shown = ", ".join(f"{column} ({file.name})" for column, file in found.files.items())
+        notes = [] if source.files or source.languages else [f"line n of these files is row n: {shown}"]
+        left = [*found.left_out, *(file.name for file in others if file.name not in found.left_out)]
+        if left:
+            notes.append(f"not read: {', '.join(left[:8])}; data.files names the files to read")
+        encodings = [find_encoding(file, source.encoding).describe(file.name) for file in found.files.values()]
+        return (*notes, *filter(None, encodings))
+
+    files = tuple(found.files.values())
+    name = found.stem.removesuffix(".*") or _name_of(files)
+    return Table(name, files, lambda: read_parallel(found.files, source.encoding), find_notes)
+
+
+def _no_pair(folder: Path, languages: tuple[str, str] | None) -> DataError:
+    ends = f"end in .{languages[0]} and .{languages[1]}" if languages else "have equally many lines and a common name"
     return DataError(
         complain(
-            f"{folder} has no pair of files that end in .{languages[0]} and .{languages[1]}",
+            f"{folder} has no files that {ends}",
             f"It has: {', '.join(list_folder(folder))}",
-            "Set data.languages to two endings that both occur",
+            "Set data.languages to two endings that both occur"
+            if languages
+            else "Name them: data.files='{source: a.txt, target: b.txt}'",
         )
     )
 
@@ -271,11 +536,10 @@ def _hub_tables(source: SourceRecipe) -> dict[str, Table]:
                 )
                 + did_you_mean(own, loaded)
             )
-    return {split: _hub_table(f"{name}, {own}", loaded[own]) for split, own in wanted.items()}
-
-
-def _hub_table(name: str, split: HubSplit) -> Table:
-    return Table(name, tuple(split.files), split.rows, split.note)
+    return {
+        split: Table(f"{name}, {own}", tuple(loaded[own].files), loaded[own].rows, lambda own=own: loaded[own].notes)  # type: ignore[misc]
+        for split, own in wanted.items()
+    }
 
 
 def _hub_names(source: SourceRecipe, name: str, own_names: list[str]) -> dict[str, str]:

@@ -1,8 +1,8 @@
-"""Text files as lines or chunks, plain or gzip, with errors that name the line.
+"""Text files as lines or chunks, in any encoding, compressed or not.
 
 In: a path. Out: decoded lines or chunks, one at a time, so that a file of any size takes the memory of one piece.
-The one idea: bytes are decoded here and nowhere else, line by line or chunk by chunk, so a byte that is not UTF-8
-is reported with its line instead of with an offset into an internal buffer.
+The one idea: bytes are decoded here and nowhere else. What does not decode is an error that names the line, or, for
+a reader that can leave out a row, text in which each broken byte is one character that no real text has (`BROKEN`).
 
     b"\\xef\\xbb\\xbfa\\nb\\r\\n" -> "a\\n", "b\\r\\n"     (the byte order mark goes, line ends stay)
 """
@@ -10,12 +10,12 @@ is reported with its line instead of with an offset into an internal buffer.
 from __future__ import annotations
 
 import codecs
-import gzip
-import io
-import zlib
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 
+from seqfit.data.archives import reading
+from seqfit.data.encoding import find_encoding
 from seqfit.errors import DataError, complain, did_you_mean
 
 _CHUNK_BYTES = 1 << 20
@@ -46,61 +46,93 @@ def list_folder(folder: Path, most: int = 20) -> list[str]:
     return [*names, f"and {len(entries) - most} more"] if len(entries) > most else names
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    r"""Lines with their ends. Only \n ends a line: parallel files have other separators inside sentences."""
-    with _open_bytes(path) as file:
-        try:
-            yield from decode_lines(file, str(path))
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise _damaged(path, error) from error
+def read_lines(path: Path, encoding: str = "auto", *, keep_broken: bool = False) -> Iterator[str]:
+    r"""Lines with their ends. Only \n ends a line (\r where there is no \n): sentences have other separators inside.
+
+    `keep_broken`: a line that does not decode comes with `BROKEN` characters instead of being an error.
+    """
+    found = find_encoding(path, encoding)
+    if found.is_wide or found.line_end == "\r":
+        yield from _split(read_chunks(path, encoding, keep_broken=keep_broken), found.line_end)
+        return
+    errors = "surrogateescape" if keep_broken else "strict"
+    with reading(path) as file:
+        yield from decode_lines(file, str(path), found.name, errors)
 
 
-def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
-    """Lines of UTF-8 without the byte order mark; `name` is what an error calls them."""
+def _split(chunks: Iterable[str], line_end: str) -> Iterator[str]:
+    rest = ""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(line_end)
+        yield from (line + line_end for line in lines)
+    if rest:
+        yield rest
+
+
+def decode_lines(lines: Iterable[bytes], name: str, encoding: str = "utf-8", errors: str = "strict") -> Iterator[str]:
+    """Decoded lines without the byte order mark; `name` is what an error calls them."""
     for number, line in enumerate(lines, 1):
         try:
-            text = line.decode("utf-8")
+            text = line.decode(encoding, errors)
         except UnicodeDecodeError as error:
-            raise _not_utf8(name, number, error) from error
+            raise _not_decoded(name, number, error) from error
         yield text.removeprefix(_BOM) if number == 1 else text
 
 
-def read_chunks(path: Path) -> Iterator[str]:
+def read_chunks(path: Path, encoding: str = "auto", *, keep_broken: bool = False) -> Iterator[str]:
     """The decoded text in pieces of about 1 MiB."""
-    decoder = codecs.getincrementaldecoder("utf-8-sig")()
-    lines = 1
-    with _open_bytes(path) as file:
-        chunk = b""
+    found = find_encoding(path, encoding)
+    errors = "surrogateescape" if keep_broken and not found.is_wide else "strict"
+    decoder = codecs.getincrementaldecoder(found.name)(errors)
+    lines, is_first = 1, True
+    chunk = b""
+    with reading(path) as file:
         try:
             while chunk := file.read(_CHUNK_BYTES):
-                yield decoder.decode(chunk)
+                text = decoder.decode(chunk)
+                yield text.removeprefix(_BOM) if is_first else text
+                is_first = False
                 lines += chunk.count(b"\n")
-            decoder.decode(b"", final=True)
+            yield decoder.decode(b"", final=True)
         except UnicodeDecodeError as error:
             # The decoder may hold some bytes of the chunk before; a cut character has no line end in it.
-            raise _not_utf8(str(path), lines + chunk[: error.start].count(b"\n"), error) from error
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise _damaged(path, error) from error
+            raise _not_decoded(str(path), lines + chunk[: error.start].count(b"\n"), error) from error
 
 
-def _open_bytes(path: Path) -> io.BufferedIOBase:
-    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
+def read_beginning(path: Path, encoding: str, characters: int) -> str:
+    """About so many characters of the beginning, with `BROKEN` ones where bytes do not decode."""
+    pieces, size = [], 0
+    for chunk in read_chunks(path, encoding, keep_broken=True):
+        pieces.append(chunk)
+        size += len(chunk)
+        if size >= characters:
+            break
+    return "".join(pieces)[:characters]
 
 
-def _not_utf8(name: str, line: int, error: UnicodeDecodeError) -> DataError:
+def count_lines(path: Path) -> int:
+    """Lines of a text file, the last with or without its end; counted once per file."""
+    status = path.stat()
+    return _count(path, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _count(path: Path, size: int, mtime_ns: int) -> int:
+    with reading(path) as file:
+        count, last = 0, b"\n"
+        while chunk := file.read(_CHUNK_BYTES):
+            count += chunk.count(b"\n")
+            last = chunk[-1:]
+    return count + (last != b"\n")
+
+
+def _not_decoded(name: str, line: int, error: UnicodeDecodeError) -> DataError:
     byte = error.object[error.start]
+    encoding = error.encoding.upper() if error.encoding.startswith("utf") else error.encoding
     return DataError(
         complain(
-            f"{name}, line {line}: byte 0x{byte:02x} is not UTF-8",
-            "Data files are read as UTF-8",
-            f"Convert it, for example: iconv -f WINDOWS-1252 -t UTF-8 {Path(name).name} > utf8-{Path(name).name}",
-        )
-    )
-
-
-def _damaged(path: Path, error: Exception) -> DataError:
-    return DataError(
-        complain(
-            f"{path} does not unpack: {error}", "A .gz file must be whole", "Fetch it again, and check with: gzip -t"
+            f"{name}, line {line}: byte 0x{byte:02x} is not {encoding}",
+            f"The text is read as {encoding}",
+            "Correct the line, or set data.encoding to what the file is in",
         )
     )

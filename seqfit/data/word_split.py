@@ -19,8 +19,8 @@ import numpy as np
 
 from seqfit.data.class_counts import COUNTED_TASKS
 from seqfit.data.data_report import LeftOut
+from seqfit.data.progress import Progress
 from seqfit.data.repeats import RowHasher, RowHashes
-from seqfit.data.row_index import Progress
 from seqfit.data.rows import BadRow
 from seqfit.data.splits import Selection, find_splits
 from seqfit.errors import SeqfitError

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqfit.data.sources import ENDINGS, ending, read_rows
+from seqfit.data.sources import ENDINGS, ending, read_whole_rows
 from seqfit.data.text_files import decode_lines, read_lines, require_file
 from seqfit.errors import DataError, complain
 
@@ -32,7 +32,7 @@ def rows_from_fields(fields: Sequence[str]) -> list[Asked]:
 def rows_from_file(path: Path) -> Iterator[Asked]:
     """Rows of a data file in any known format, or of a text file, one a line."""
     require_file(path, field="--file")
-    return read_rows(path) if ending(path) in ENDINGS else rows_from_lines(read_lines(path))
+    return read_whole_rows(path) if ending(path) in ENDINGS else rows_from_lines(read_lines(path))
 
 
 def rows_from_bytes(stream: Iterable[bytes]) -> Iterator[Asked]:

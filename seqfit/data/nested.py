@@ -1,0 +1,163 @@
+"""Rows inside rows: a list of records as one row each, a conversation as one row per reply.
+
+In: rows as a reader yields them. Out: more rows. The one idea: what is outside the list is repeated in each row, so
+that a template can use both.
+
+    data.each=qas      {"context": "C", "qas": [{"q": "a"}, {"q": "b"}]}
+                    -> {"context": "C", "qas.q": "a"}, {"context": "C", "qas.q": "b"}
+    data.turns=chat    {"id": 7, "chat": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]}
+                    -> {"id": 7, "history": "user: Hi", "reply": "Hello"}
+
+A reply is a turn of the assistant (gpt, bot, ...), or of whoever speaks last. A turn that nothing precedes is none.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from seqfit.data.rows import BadRow, Row
+from seqfit.errors import DataError, complain, did_you_mean
+
+HISTORY, REPLY = "history", "reply"
+_SPEAKER_KEYS = ("from", "role", "speaker", "sender", "author", "user", "name")
+_TEXT_KEYS = ("value", "content", "text", "utterance", "message", "body")
+_ASSISTANTS = {"assistant", "gpt", "bot", "chatbot", "model", "chatgpt", "ai", "agent", "function_call"}
+_USERS = {"user", "human", "customer", "client", "prompter"}
+_SPOKEN = re.compile(r"(?:^|\n+)(Human|User|Assistant|Bot|AI|System):[ \t]?")
+
+
+def spread_rows(rows: Iterator[Row], each: str | None, turns: str | None) -> Iterator[Row]:
+    """The rows with the lists of `each` and the conversations of `turns` taken apart."""
+    if each is not None:
+        rows = _spread(rows, each)
+    if turns is not None:
+        rows = _spread_turns(rows, turns)
+    return rows
+
+
+def _spread(rows: Iterator[Row], column: str) -> Iterator[Row]:
+    has_any = False
+    for number, row in enumerate(rows, 1):
+        if isinstance(row, BadRow):
+            yield row
+            continue
+        if not has_any and _list_in(row, column) is None:
+            raise _no_column(row, column, "data.each", "a list of records")
+        has_any = True
+        yield from _records_of(row, column, number)
+
+
+def _list_in(row: Row, path: str) -> str | None:
+    """The column at which the path begins: 'paragraphs' of 'paragraphs.qas'."""
+    if path in row:
+        return path
+    parts = path.split(".")
+    heads = (".".join(parts[:size]) for size in range(len(parts) - 1, 0, -1))
+    return next((head for head in heads if isinstance(row.get(head), list)), None)
+
+
+def _records_of(row: Row, path: str, number: int) -> Iterator[Row]:
+    column = _list_in(row, path)
+    records = None if column is None else row[column]
+    if column is None or not isinstance(records, list):
+        yield BadRow(f"no list in '{path}'", f"row {number}: {str(records)[:80]!r}")
+        return
+    outside = {name: value for name, value in row.items() if name != column}
+    for record in records:
+        inside = (
+            {f"{column}.{name}": value for name, value in record.items()}
+            if isinstance(record, dict)
+            else {column: record}
+        )
+        if column == path:
+            yield outside | inside
+        else:
+            yield from _records_of(outside | inside, path, number)
+
+
+def _spread_turns(rows: Iterator[Row], column: str) -> Iterator[Row]:
+    has_any = False
+    for number, row in enumerate(rows, 1):
+        if isinstance(row, BadRow):
+            yield row
+            continue
+        if not has_any and column not in row:
+            raise _no_column(row, column, "data.turns", "the turns of a conversation")
+        has_any = True
+        turns = read_turns(row.get(column))
+        if turns is None:
+            yield BadRow("no conversation", f"row {number}, {column}: {str(row.get(column))[:80]!r}")
+            continue
+        others = {name: value for name, value in row.items() if name != column}
+        for history, reply in find_replies(turns):
+            yield others | {HISTORY: history, REPLY: reply}
+
+
+def find_replies(turns: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """What was said before and the reply, for each reply that something precedes."""
+    speakers = {speaker for speaker, _ in turns}
+    repliers = speakers & _ASSISTANTS or ({turns[-1][0]} if turns else set())
+    said: list[str] = []
+    for speaker, text in turns:
+        if speaker in repliers and said:
+            yield "\n".join(said), text
+        said.append(f"{_shown(speaker)}: {text}")
+
+
+def _shown(speaker: str) -> str:
+    if speaker in _ASSISTANTS - {"function_call"}:
+        return "assistant"
+    return "user" if speaker in _USERS else speaker
+
+
+def read_turns(value: Any) -> list[tuple[str, str]] | None:
+    """Speaker and text of each turn; None where the value is no conversation."""
+    if isinstance(value, str):
+        return _spoken_turns(value)
+    if not isinstance(value, list) or not value:
+        return None
+    if all(isinstance(turn, str) for turn in value):
+        # Two people take turns, and the last turn is a reply.
+        return [(("assistant", "user")[(len(value) - at) % 2 == 0], text) for at, text in enumerate(value)]
+    if not all(isinstance(turn, Mapping) for turn in value):
+        return None
+    speaker = next((key for key in _SPEAKER_KEYS if key in value[0]), None)
+    text = next((key for key in _TEXT_KEYS if any(key in turn for turn in value)), None)
+    if speaker is None or text is None:
+        return None
+    return [(str(turn.get(speaker, "")).strip().lower(), _text_of(turn, text)) for turn in value]
+
+
+def _text_of(turn: Mapping[str, Any], key: str) -> str:
+    """The turn's text; of several parts those that are text; of a call of a tool what is called."""
+    content = turn.get(key)
+    if isinstance(content, list):
+        parts = [part if isinstance(part, str) else part.get("text", part.get("value", "")) for part in content]
+        content = "\n".join(str(part) for part in parts if part)
+    if content in (None, "") and turn.get("tool_calls"):
+        calls = [call.get("function", call) for call in turn["tool_calls"]]
+        return "\n".join(json.dumps(call, ensure_ascii=False) for call in calls)
+    return "" if content is None else str(content)
+
+
+def _spoken_turns(text: str) -> list[tuple[str, str]] | None:
+    """'Human: Hi\\n\\nAssistant: Hello' as turns."""
+    before, *parts = _SPOKEN.split(text)
+    if before.strip() or len(parts) < 4:
+        return None
+    return [(speaker.lower(), said.strip()) for speaker, said in zip(parts[::2], parts[1::2], strict=True)]
+
+
+def _no_column(row: Row, column: str, field: str, what: str) -> DataError:
+    names: Iterable[str] = [name for name, value in row.items() if isinstance(value, list)] or list(row)
+    return DataError(
+        complain(
+            f"{field} is '{column}'",
+            f"The rows have the columns {', '.join(row)}",
+            f"Set {field} to a column that holds {what}, such as {next(iter(names), 'turns')}",
+        )
+        + did_you_mean(column, row)
+    )

@@ -1,0 +1,268 @@
+"""Separated text: which character separates the fields, which quotes them, and the records that follow.
+
+In: lines. Out: `Dialect`, found by evidence, and records: a line number and fields, or a `Fault`. The one idea: every
+reading is tried on the first lines, and the one whose records have equally many fields is right.
+
+    a,b               a;b               q<tab>a              label;'text; more'
+    1,"x, y"          1;2,5             "Hi" she said<tab>1  label;'it''s'
+    comma, quoted     semicolon         tab, not quoted      semicolon, quoted by '
+
+A field that begins with a quote ends at the next single one, and two of them are one character (RFC 4180). Where
+that does not work out, because a quote is only a character, the line is split as it stands: a stray quote never
+swallows the lines behind it.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+SEPARATORS = {"csv": ",", "tsv": "\t", "psv": "|"}
+_COMMON = (",", ";", "\t", "|")
+_RARE = ("|||", "+++$+++", "\x01", "::", ":", "@")  # of files without a telling ending, where every line has them
+_LONGEST_FIELD = 1 << 27  # the csv module stops at 128 KiB, and a book is longer
+_LONGEST_RECORD = 1 << 24  # characters of the lines of one record; a quote that stays open is then a character
+_CUT_LINES = 100  # a record that the end of the sample cuts may have so many lines
+_CARRIAGE = "\ue00d"  # stands for a carriage return inside a line, which the csv module takes for its end
+_FEW_VALUES = 12
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How fields are separated and quoted; `quote` is '' where quotes are characters like others."""
+
+    separator: str
+    quote: str = '"'
+    has_backslashes: bool = False  # a quote inside a field is \" instead of ""
+
+    def describe(self) -> str:
+        """'separated by ;, quoted by \"'."""
+        shown = {"\t": "tab", "\x01": r"\x01"}.get(self.separator, self.separator)
+        return f"separated by {shown}, " + (f"quoted by {self.quote}" if self.quote else "quotes are characters")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A record that can't be read: `cause` groups such records in a count."""
+
+    cause: str
+
+
+Record = tuple[int, list[str] | Fault]
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A dialect tried on some lines."""
+
+    dialect: Dialect
+    counts: Counter[int]  # of fields
+    faults: int
+    longest: int  # lines of the longest record
+
+    @property
+    def fields(self) -> int:
+        return self.counts.most_common(1)[0][0] if self.counts else 0
+
+    @property
+    def bad_share(self) -> float:
+        total = self.counts.total() + self.faults
+        return 1.0 if total == 0 else 1 - self.counts[self.fields] / total
+
+
+def find_dialect(lines: Sequence[str], natural: str, *, is_whole: bool, only: Sequence[str] = ()) -> Dialect:
+    """The dialect of a file that is known to be separated; `natural` is what its ending speaks for."""
+    filled = [line for line in lines if line.strip()]
+    best = _try_quotes(filled, natural, is_whole)
+    if best.fields > 1 and best.bad_share <= 0.1:
+        return best.dialect
+    others = [_try_quotes(filled, each, is_whole) for each in (only or _COMMON) if each != natural]
+    fitting = [trial for trial in others if trial.fields > 1 and trial.bad_share <= 0.02]
+    return min(fitting, key=lambda trial: (trial.bad_share, -trial.fields), default=best).dialect
+
+
+def find_dialect_by_content(lines: Sequence[str], *, is_whole: bool) -> Dialect | None:
+    """The dialect of a file whose ending says nothing; None where it is no table."""
+    filled = [line for line in lines if line.strip()]
+    if not filled:
+        return None
+    if sum("\t" in line for line in filled) >= 0.95 * len(filled):
+        return _try_quotes(filled, "\t", is_whole).dialect
+    if len(filled) < 3:
+        return None
+    for separator in ("|||", "+++$+++", "|", ";", ",", *_RARE[2:]):
+        if sum(separator in line for line in filled) < 0.9 * len(filled):
+            continue
+        trial = _try(filled, Dialect(separator, "")) if separator in _RARE else _try_quotes(filled, separator, is_whole)
+        if trial.fields > 1 and trial.bad_share == 0 and _is_plausible(separator, filled):
+            return trial.dialect
+    return None
+
+
+def _is_plausible(separator: str, lines: Sequence[str]) -> bool:
+    """What also stands in texts separates only where it can be seen to: 'text@label', 'word:part of speech'."""
+    if separator == "@":
+        return len({line.rstrip().rpartition("@")[2] for line in lines}) <= min(_FEW_VALUES, len(lines) / 3)
+    if separator in (":", ","):
+        return len(lines) >= 20 and not any("://" in line for line in lines)
+    return True
+
+
+def _try_quotes(lines: Sequence[str], separator: str, is_whole: bool) -> _Trial:
+    """Quoted by RFC 4180 where that holds on all lines; else the reading with the fewest records that do not fit."""
+    plain = _try(lines, Dialect(separator, ""))
+    if any(_opens(line, separator, '"') for line in lines):
+        quoted = _try(lines, Dialect(separator), is_whole=is_whole)
+        if quoted.faults == 0 and quoted.bad_share <= min(plain.bad_share, 0.01):
+            return plain if plain.bad_share == 0 and _are_literal(lines, quoted, separator) else quoted
+    else:
+        quoted = replace(plain, dialect=Dialect(separator))
+    trials = [quoted, plain]
+    if any('\\"' in line for line in lines):
+        trials.append(_try(lines, Dialect(separator, has_backslashes=True), is_whole=is_whole))
+    if any(_opens(line, separator, "'") for line in lines):
+        single = _try(lines, Dialect(separator, "'"), is_whole=is_whole)
+        if single.faults == 0 and single.bad_share < min(trial.bad_share for trial in trials) - 0.01:
+            trials.append(single)
+    return min(trials, key=lambda trial: (trial.bad_share, trial.faults))
+
+
+def _opens(line: str, separator: str, quote: str) -> bool:
+    return line.startswith(quote) or separator + quote in line
+
+
+def _are_literal(lines: Sequence[str], quoted: _Trial, separator: str) -> bool:
+    """Whether quotes are characters, although they could be read as quotes: both readings have equal records.
+
+    Lines that make up a quoted text with line ends hardly ever have the fields of a record each. And a program that
+    writes quotes puts them around all fields of a column, or around those that need them; what someone put in quotes
+    is neither (only looked at in tab-separated files, which are often written without quoting).
+    """
+    if quoted.fields > 1 and quoted.longest > (1 if separator == "\t" else 3):
+        return True
+    if separator != "\t":
+        return False
+    rows = [line.rstrip("\r\n").split(separator) for line in lines]
+    for column in zip(*rows, strict=False):
+        filled = [field for field in column[1:] if field]
+        in_quotes = [field for field in filled if len(field) > 1 and field[0] == field[-1] == '"']
+        if in_quotes and len(in_quotes) < len(filled):
+            return not any('"' in field[1:-1] for field in in_quotes)
+    return False
+
+
+def _try(lines: Sequence[str], dialect: Dialect, *, is_whole: bool = True) -> _Trial:
+    counts: Counter[int] = Counter()
+    reader = _RecordReader(iter(lines), dialect, None)
+    for _, fields in reader:
+        if isinstance(fields, list):
+            counts[len(fields)] += 1
+    faults = reader.faults
+    if not is_whole and 0 < reader.open_lines <= _CUT_LINES:
+        faults -= 1  # the sample ends inside this record
+    return _Trial(dialect, counts, faults, reader.longest)
+
+
+def read_records(lines: Iterable[str], dialect: Dialect, fields: int | None = None) -> Iterator[Record]:
+    """Line number and fields of each record that is not blank; `fields` is how many there must be."""
+    return iter(_RecordReader(iter(lines), dialect, fields))
+
+
+class _RecordReader:
+    """The csv module over lines that can be given back, for a quote that turns out to be a character."""
+
+    def __init__(self, lines: Iterator[str], dialect: Dialect, fields: int | None) -> None:
+        csv.field_size_limit(_LONGEST_FIELD)
+        self._lines = lines
+        self._dialect = dialect
+        self._fields = fields
+        self._returned: list[str] = []  # the last is the next
+        self._taken: list[str] = []  # lines of the record that is being read
+        self._taken_size = 0
+        self._number = 1
+        self._has_carriage = False
+        self.faults = 0  # records that had to be split as they stand
+        self.open_lines = 0  # lines of the last of them
+        self.longest = 0  # lines of the longest record
+
+    def __iter__(self) -> Iterator[Record]:
+        return self._plain() if not self._dialect.quote else self._quoted()
+
+    def _plain(self) -> Iterator[Record]:
+        for number, line in enumerate(self._lines, 1):
+            if line.strip("\r\n"):
+                yield number, self._checked(self._split(line))
+
+    def _quoted(self) -> Iterator[Record]:
+        reader = csv.reader(self._feed(), delimiter=self._dialect.separator, quotechar=self._dialect.quote, strict=True)
+        while True:
+            self._taken.clear()
+            self._taken_size = 0
+            try:
+                values = next(reader)
+            except StopIteration:
+                return
+            except csv.Error:
+                yield self._number, self._split_as_it_stands()
+                reader = csv.reader(
+                    self._feed(), delimiter=self._dialect.separator, quotechar=self._dialect.quote, strict=True
+                )
+                continue
+            self.longest = max(self.longest, len(self._taken))
+            if values:
+                yield self._number, self._checked(self._restored(values))
+            self._number += len(self._taken)
+
+    def _feed(self) -> Iterator[str]:
+        while True:
+            line = self._returned.pop() if self._returned else next(self._lines, None)
+            if line is None:
+                return
+            if self._taken and self._taken_size > _LONGEST_RECORD:
+                self._returned.append(line)
+                return
+            self._taken.append(line)
+            self._taken_size += len(line)
+            body = line.removesuffix("\n").removesuffix("\r")
+            if "\r" in body:
+                line = body.replace("\r", _CARRIAGE) + line[len(body) :]
+                self._has_carriage = True
+            yield line.replace('\\"', '""') if self._dialect.has_backslashes else line
+
+    def _restored(self, values: list[str]) -> list[str]:
+        if not self._has_carriage:
+            return values
+        return [value.replace(_CARRIAGE, "\r") for value in values]
+
+    def _split_as_it_stands(self) -> list[str] | Fault:
+        """The first line of a record whose quotes do not work out; the others are read again."""
+        self.faults += 1
+        self.open_lines = len(self._taken)
+        first, *others = self._taken
+        self._returned.extend(reversed(others))
+        self._number += 1
+        values = self._checked(self._split(first))
+        return Fault("a quote that does not end its field") if isinstance(values, Fault) else values
+
+    def _split(self, line: str) -> list[str]:
+        line = line.removesuffix("\n").removesuffix("\r")
+        if self._dialect.separator == "@":
+            return line.rsplit("@", 1)
+        fields = line.split(self._dialect.separator)
+        return [field.strip() for field in fields] if len(self._dialect.separator) > 1 else fields
+
+    def _checked(self, values: list[str]) -> list[str] | Fault:
+        if self._fields is None or len(values) == self._fields:
+            return values
+        if len(values) > self._fields and not any(values[self._fields :]):
+            return values[: self._fields]
+        return Fault(f"{len(values)} field{'s' if len(values) > 1 else ''} instead of {self._fields}")
+
+
+def strip_separator_line(lines: Sequence[str]) -> str | None:
+    """The separator of Excel's own first line 'sep=;'."""
+    match = re.fullmatch(r'"?sep=(.)"?\s*', lines[0]) if lines else None
+    return match.group(1) if match else None
