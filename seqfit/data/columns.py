@@ -178,6 +178,8 @@ def _explain_not_text(column: Column, texts: list[str]) -> str | None:
         or column.path.startswith("rejected.")
     ):
         return "rejected replies"
+    if column.name.words & {"supporting", "distractor", "distractors"}:
+        return "hints at the answer"
     if {value.lower() for value in column.values} <= SPLITS_OF and column.distinct > 1:
         return "names of splits"
     if column.rows > 3 and column.distinct == 1 and column.filled_share > 0.9:

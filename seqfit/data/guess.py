@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,6 +59,7 @@ _LOOKED_AT_CHARS = 50_000_000
 _MOST_LABELS = 1000
 _SHOWN_CHARS = 60
 _CLASS_FILES = ("classes.txt", "labels.txt", "mapping.txt", "label_names.txt", "emotions.txt")
+_DIGITS = re.compile(r"(\d+)")
 _ENCODERS = ("bert", "electra", "mpnet", "ernie")  # a BERT-type model has one of these in its model_type or name
 
 
@@ -447,9 +449,20 @@ def _listed(items: Any, most: int = 20) -> str:
 def _group_spellings(values: set[str]) -> dict[str, list[str]]:
     """{'Yes', 'yes', 'no'} -> {'no': ['no'], 'yes': ['Yes', 'yes']}: a task takes values that differ in case as one."""
     groups: dict[str, list[str]] = {}
-    for value in sorted(values, key=lambda value: (not value.isdecimal(), value.zfill(9))):
+    for value in _in_order(values):
         groups.setdefault(fold_word(value), []).append(value)
     return {max(same): same for same in groups.values()}  # small letters come last, and are the plainest word
+
+
+def _in_order(values: set[str]) -> list[str]:
+    """Numbers by size, words by the alphabet, with numbers inside them by size."""
+    try:
+        return sorted(values, key=lambda value: (float(value), value))
+    except ValueError:
+        parts = {
+            value: [(int(p), "") if p.isdecimal() else (-1, p) for p in re.split(r"(\d+)", value)] for value in values
+        }
+        return sorted(values, key=lambda value: (parts[value], value))
 
 
 def _class_words(source: SourceRecipe, labels: list[str]) -> list[str]:

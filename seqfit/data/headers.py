@@ -34,8 +34,8 @@ _NAMES = """
     review reviews tweet tweets post message messages utterance description abstract summary highlights label labels
     class classes category categories target targets sentiment emotion polarity intent intents topic stance rating score
     scores stars gold question questions query answer answers response responses reply context passage paragraph input
-    output inputs outputs instruction prompt completion src tgt ref reference translation lang language split author user
-    username gender age country city type tag tags word words token count en de es fr english german spanish french
+    output inputs outputs instruction prompt completion src tgt ref reference translation lang language split author
+    user username gender age country city type tag tags word words token count en de es fr english german spanish french
     chinese arabic hindi russian japanese korean
 """
 _KNOWN = frozenset(_NAMES.split())

@@ -26,6 +26,7 @@ from seqfit.errors import RecipeError, complain
 
 _CONTEXT_CHARS = 80  # a shorter column next to question and answer is rather a topic or a hint
 _CLEAR = 0.35  # by so much the best label column is ahead of the second
+_MOSTLY_EMPTY = 0.05  # of the rows: what a stray separator leaves behind
 _FEWEST_FLAGS = 3  # columns of 0 and 1 that are labels together
 
 
@@ -81,6 +82,8 @@ def find_task(columns: Sequence[Column], hints: Hints) -> list[str]:
     question, answer = _best(columns, "question"), _best(columns, "answer", 0.6)
     prose = [column for column in columns if column.is_prose]
     tasks: list[str] = []
+    if {"history", "reply"} <= {column.path for column in columns}:
+        tasks.append("generate")
     if find_choices(columns) and _choice_target(columns) is not None:
         tasks.append("multiple-choice")
     if question is not None and answer is not None and answer.path != question.path and question.is_prose:
@@ -570,7 +573,7 @@ def _join(texts: Sequence[Column]) -> str:
 def _is_family(texts: Sequence[Column]) -> bool:
     """sentence1, sentence2; or premise, hypothesis."""
     names = {column.name.plain for column in texts}
-    numbered = len(names) == 1 and all(column.name.number for column in texts)
+    numbered = len(names) == 1 and names != {"column"} and all(column.name.number for column in texts)
     return numbered or any(pair <= names for pair in _TEXT_PAIRS)
 
 
@@ -584,9 +587,9 @@ _TEXT_PAIRS = (
 
 def _find_texts(columns: Sequence[Column], labels: Sequence[Column]) -> tuple[list[Column], list[Column]]:
     """The columns of the text, and prose that may belong to it or not."""
-    prose = [c for c in columns if c.is_prose and not c.has_few_values]
+    prose = [c for c in columns if c.is_prose and not c.has_few_values and c.filled_share > _MOSTLY_EMPTY]
     if not prose:
-        prose = [c for c in columns if c.is_prose]
+        prose = [c for c in columns if c.is_prose and c.filled_share > _MOSTLY_EMPTY]
     if not prose:
         single = [c for c in columns if c.not_text is None and not c.is_number and c not in labels and not c.is_list]
         named = [c for c in single if score_role(c.name, "text") >= 0.6]
@@ -607,7 +610,8 @@ def _is_text_name(column: Column) -> bool:
 
 
 def _has_partner(column: Column, columns: Sequence[Column]) -> bool:
-    same = any(c is not column and c.name.plain == column.name.plain and column.name.plain for c in columns)
+    plain = column.name.plain
+    same = any(c is not column and c.name.plain == plain and plain not in ("", "column") for c in columns)
     names = {c.name.plain for c in columns}
     return (same and bool(column.name.number)) or any(
         column.name.plain in pair and pair <= names for pair in _TEXT_PAIRS
@@ -616,6 +620,8 @@ def _has_partner(column: Column, columns: Sequence[Column]) -> bool:
 
 def _label_candidates(columns: Sequence[Column]) -> list[Column]:
     found = [column for column in columns if _label_score(column) >= 0.5]
+    if not found:  # without names, numbers next to texts are scores, or sets such as 4,27
+        found = [c for c in columns if c.is_number and c.not_text is None and c.filled_share > 0.2]
     found = sorted(found, key=_label_score, reverse=True)
     return _without_equivalents(found)
 
