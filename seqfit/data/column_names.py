@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 ROLES: dict[str, tuple[str, ...]] = {
     "question": (
-        *("question", "questions", "query", "problem", "ask", "ques", "prompt", "instruction", "goal"),
+        *("question", "questions", "query", "problem", "ask", "ques", "prompt", "instruction", "goal", "stem"),
         *("pregunta", "problema", "ejercicio", "enunciado", "frage", "pergunta", "domanda", "queries"),
     ),
     "context": (
@@ -326,7 +326,7 @@ class Name:
     def of(cls, path: str) -> Name:
         """'Párrafo 2' -> plain 'parrafo', number '2'."""
         parts = path.split(".")
-        telling = parts[0] if len(parts) > 1 and parts[-1].lower() in ("text", "value", "content") else parts[-1]
+        telling = parts[-2] if len(parts) > 1 and parts[-1].lower() in ("text", "value", "content") else parts[-1]
         letters = unicodedata.normalize("NFKD", telling).encode("ascii", "ignore").decode()
         words = [word for word in _ACCENTS.split(_EDGES.sub("_", letters).lower()) if word]
         numbers = [word for word in words if word.isdigit()]

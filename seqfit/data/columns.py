@@ -22,9 +22,12 @@ from typing import Any
 
 from seqfit.data.column_names import KEYS, METADATA, SPLITS_OF, Name, is_role
 from seqfit.data.rows import Row
+from seqfit.errors import SeqfitError
 from seqfit.tasks.template import column_text
 
+MISSING = {"null", "NULL", "nan", "NaN", "#N/A", "<NA>"}  # how programs write that there is no value
 _FEW_VALUES = 50
+_FEW_WORDS = 200  # of one word each, such as the names of intents
 _SAMPLED_CHARS = 2000  # of a long text; its length is counted whole
 _URL = re.compile(r"(https?://|www\.|s3://|/)\S+$|\S+@\S+\.\w+$", re.IGNORECASE)
 _MONTH = "(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
@@ -97,7 +100,8 @@ class Column:
     @property
     def has_few_values(self) -> bool:
         """As a column of labels has: each value several times, and short."""
-        return 1 < self.distinct <= min(_FEW_VALUES, max(2, self.filled // 3)) and self.mean_words < 4
+        most = _FEW_WORDS if self.mean_words < 1.5 and not self.is_number else _FEW_VALUES
+        return 1 < self.distinct <= min(most, max(2, self.filled // 3)) and self.mean_words < 4
 
     @property
     def filled_share(self) -> float:
@@ -135,7 +139,7 @@ def _paths(value: Any, inside: str = "", depth: int = 3) -> Iterator[str]:
 
 def _profile(path: str, cells: list[tuple[str, int] | None]) -> Column | None:
     """From the texts of the cells, each with its number of items (-1: it is no list)."""
-    filled = [(text, items) for cell in cells if cell is not None for text, items in [cell] if text.strip()]
+    filled = [cell for cell in cells if cell is not None and cell[0].strip() and cell[0].strip() not in MISSING]
     if not filled:
         return None
     texts = [text for text, _ in filled]
@@ -162,7 +166,8 @@ def _profile(path: str, cells: list[tuple[str, int] | None]) -> Column | None:
 
 def _explain_not_text(column: Column, texts: list[str]) -> str | None:
     """Why a column is no part of a source whatever the task; None if it may be."""
-    if column.name.last in KEYS or column.name.plain in KEYS:
+    is_named = column.name.words & {"answer", "correct", "label", "gold"} and column.name.last == "key"  # answerKey
+    if (column.name.last in KEYS or column.name.plain in KEYS) and not is_named:
         return "ids" if column.name.last not in METADATA else "metadata"
     if _share(_URL.match(text) is not None for text in texts) > 0.8:
         return "addresses"
@@ -200,6 +205,8 @@ def _is_key(column: Column, texts: list[str]) -> bool:
             return min(map(int, texts)) > 10_000
         numbers = list(map(int, texts))
         return all(later - earlier == 1 for earlier, later in itertools.pairwise(numbers)) or (min(numbers) > 10_000)
+    if column.number_share > 0.95:
+        return False  # 0.25 and -1.5 are values
     one_word = _share(" " not in text and text.isascii() for text in texts) == 1
     has_digits = _share(any(character.isdigit() for character in text) for text in texts)
     return one_word and (has_digits > 0.9 or _share(_FILE.match(text) is not None for text in texts) > 0.9)
@@ -208,7 +215,7 @@ def _is_key(column: Column, texts: list[str]) -> bool:
 def _mark_second_forms(columns: list[Column], rows: Sequence[Row]) -> list[Column]:
     """A column that repeats another one's text, as HTML or in small letters, is marked; the plainer one stays."""
     texts = {
-        column.path: [column_text(column.path, row)[:_SAMPLED_CHARS] for row in rows[:200]]
+        column.path: [(_cell(column.path, row) or ("", -1))[0][:_SAMPLED_CHARS] for row in rows[:200]]
         for column in columns
         if column.not_text is None and column.mean_chars >= 3 and not column.has_few_values and not column.is_number
     }
@@ -262,7 +269,10 @@ def _cell(path: str, row: Row) -> tuple[str, int] | None:
     items = value if isinstance(value, list) else [value]
     if value is None or not all(_is_plain(item) for item in items):
         return None
-    return column_text(path, row), (len(items) if isinstance(value, list) else -1)
+    try:
+        return column_text(path, row), (len(items) if isinstance(value, list) else -1)
+    except SeqfitError:  # records in some rows
+        return None
 
 
 def _is_plain(value: Any) -> bool:

@@ -23,7 +23,7 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from seqfit.data.column_names import LANGUAGES, find_languages
-from seqfit.data.columns import Column, profile_columns
+from seqfit.data.columns import MISSING, Column, profile_columns
 from seqfit.data.label_kinds import LabelKind, find_choice_base, find_label_kind, find_list_kind
 from seqfit.data.record_kinds import find_unfolding, find_used_records, refuse_token_labels
 from seqfit.data.roles import Found, Hints, Reading, find_reading, find_task
@@ -413,7 +413,10 @@ def _find_labels(
                         "Name the label column: task.target='{column}', or choose another --task",
                     )
                 )
-    spellings = _group_spellings(values - {""})
+    missing = sorted(values & MISSING)
+    if missing:
+        notes.append(f"labels: {', '.join(missing)} is no label: such rows are left out")
+    spellings = _group_spellings(values - {"", *missing})
     labels = list(spellings)
     words = _class_words(source, labels)
     if words:
@@ -463,6 +466,10 @@ def _in_order(values: set[str]) -> list[str]:
             value: [(int(p), "") if p.isdecimal() else (-1, p) for p in re.split(r"(\d+)", value)] for value in values
         }
         return sorted(values, key=lambda value: (parts[value], value))
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(text)]
 
 
 def _class_words(source: SourceRecipe, labels: list[str]) -> list[str]:

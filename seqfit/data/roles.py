@@ -118,9 +118,13 @@ def _find_qa(columns: Sequence[Column], hints: Hints) -> Found:
     answers = _ranked(rest, "answer", 0.6, lambda column: not _is_offset(column))
     if question is None:
         pair = _known_pair([c for c in usable if not c.has_few_values or score_role(c.name, "target") >= 0.8])
-        if pair is None:
+        if pair is not None:
+            return Found(_qa_reading(pair[0], [], pair[1]))
+        texts = [c for c in usable if not c.is_number and not c.has_few_values]
+        if len(texts) != 2:
             raise _Missing("question", *([] if answers else ["answer"]))
-        return Found(_qa_reading(pair[0], [], pair[1]))
+        first, second = (_qa_reading(a, [], b) for a, b in (texts, texts[::-1]))
+        return Found(first, second, "nothing says which of the two columns is the question")
     named = [column for column in rest if score_role(column.name, "context") >= 0.6 and column not in answers[:1]]
     contexts = [column for column in named if column.is_prose or column.is_list]
     contexts += [c for c in rest if c.name.plain == "input" and c not in answers[:1]]  # instruction, input, output
@@ -194,19 +198,22 @@ def find_choices(columns: Sequence[Column]) -> list[Column]:
     for column in columns:
         is_choice = score_role(column.name, "choices") >= 0.6 or column.name.plain in ("ans", "answer", "sol")
         if column.name.number and is_choice and not column.is_number:
-            families.setdefault(column.name.plain, []).append(column)
+            families.setdefault(f"{column.path.rpartition('.')[0]}/{column.name.plain}", []).append(column)
         elif column.path.lower() in ("a", "b", "c", "d", "e"):
             families.setdefault("letters", []).append(column)
         elif re.fullmatch(r"op(t|tion)?[_ ]?[a-e1-5]", column.path.lower()):
             families.setdefault("op", []).append(column)
-    family = max(families.values(), key=len, default=[])
+    family = max(families.values(), key=lambda found: (len(found), "." not in found[0].path), default=[])
     return family if len(family) > 1 else []
 
 
 def _choice_target(columns: Sequence[Column]) -> Column | None:
     """The column that says which choice is right."""
-    choices = {column.path for column in find_choices(columns)}
-    rest = [column for column in columns if column.path not in choices]
+    choices = [column.path for column in find_choices(columns)]
+    inside = {
+        path.rpartition(".")[0] for path in choices if path.count(".")
+    }  # choices.label says nothing of the answer
+    rest = [c for c in columns if c.path not in choices and c.path.rpartition(".")[0] not in inside]
     names = ("answer", "label", "target")
     scored = [(max(score_role(column.name, role) for role in names), column) for column in rest]
     correct = [column for column in rest if column.name.words & {"correct", "right", "cop", "key", "gold"}]
@@ -307,7 +314,7 @@ def _find_summary(columns: Sequence[Column], hints: Hints) -> Found:
     text, *others = prose
     named = _ranked(others, "summary", 0.6, lambda column: True)
     strong = [c for c in named if c.name.words & _SUMMARY_WORDS]
-    called_text = _best(prose, "text", 0.95)
+    called_text = _best([c for c in prose if c.name.last not in _TITLES], "text", 0.95)
     if called_text is not None and called_text is not text and called_text not in strong:
         return _find_text_of_two(text, called_text, strong, [*named, *others])
     if len(strong) > 1 and len({c.name.plain for c in strong}) == 1:  # summary1, summary2, summary3
@@ -325,7 +332,9 @@ def _find_summary(columns: Sequence[Column], hints: Hints) -> Found:
 
 def _find_text_of_two(text: Column, called: Column, strong: list[Column], others: list[Column]) -> Found:
     """The column called 'text' is not the longest: it may be the summary of what is longer."""
-    if strong and strong[0].mean_chars < called.mean_chars:
+    if strong and called.mean_chars < 1.5 * strong[0].mean_chars:
+        return Found(_summary_reading(text, strong[0]))
+    if strong:
         doubt = f"both {called.path} and the longer {text.path} could be the text"
         return Found(_summary_reading(called, strong[0]), _summary_reading(text, strong[0]), doubt)
     rest = [c for c in others if c is not called]
@@ -509,6 +518,11 @@ def _find_classes(columns: Sequence[Column], hints: Hints, task: str = "classify
     rival = next((c for c in candidates[1:] if _label_score(label) - _label_score(c) < _CLEAR), None)
     if rival is not None and _label_score(rival) > 0:
         best = _class_reading(task, [*_aspects([rival], texts), *texts], label)
+        if doubt:  # two questions at once: all of the text, or its longest column
+            names = " and ".join(column.path for column in doubt)
+            whole = _class_reading(task, [c for c in columns if c in texts or c in doubt], label)
+            doubts = f"both {label.path} and {rival.path} could be the label, and {names} part of the text"
+            return Found(whole, best, doubts)
         other = _class_reading(task, [c for c in texts if c is not rival], rival)
         return Found(best, other, f"both {label.path} and {rival.path} could be the label")
     if doubt:
@@ -653,6 +667,8 @@ def _label_score(column: Column) -> float:
     name = score_role(column.name, "label")
     if column.is_prose and not column.is_list and not column.has_few_values:
         return 0.0
+    if column.name.plain == "column" and column.has_fractions:
+        return 0.5  # a column without a name: scores are as likely as classes
     content = 0.5 if column.has_few_values else 0.3 if column.is_list or (column.is_number and name) else 0.0
     if column.name.words & _NOT_LABELS or column.not_text == "metadata":
         content -= 0.3

@@ -2,7 +2,7 @@
 
     ["¿Qué es lo que dijo de la guerra?", ...] -> "es"     ["什么时候?", ...] -> "zh"     ["foo 123"] -> None
 
-Small words of one language must be at least half as frequent again as those of any other, and one word in twenty.
+Small words of one language must be twice as frequent as those of any other, and one word in twelve.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _SMALL_WORDS: dict[str, frozenset[str]] = {
         "es": "el la los las de del que y en un una por con para se qué su es lo como más no",
         "fr": "le la les des de du et est une un que qui dans pour pas sur au il elle vous je ce avec",
         "de": "der die das und ist nicht ein eine zu den von mit ich es im auf für dem sich auch",
-        "pt": "o a os as de do da que e em um uma para não com por se mais na no é os",
-        "it": "il la le di che e un una per non è con del della i gli nel sono mi si",
+        "pt": "os as de do da que em um uma para não com por se mais é isso você foi são",
+        "it": "il la le di che un una per non è con del della gli nel sono mi si",
         "nl": "de het een van en is niet dat op te in ik voor met zijn die er aan",
-        "ca": "el la els les de que i en un una per amb no es del al és com més",
+        "ca": "el la els les de que en un una per amb no es del al és com més",
         "ro": "și de la în nu că pe cu o un este din pentru care mai să",
         "ru": "и в не на что я с как это он по но из у за",
         "uk": "і в не на що я з як це він по але та у до",
@@ -87,4 +87,4 @@ def _by_small_words(text: str, languages: Sequence[str]) -> str | None:
     if "es" in languages:
         found = sorted(((count + 5 * text.count("¿") * (one == "es"), one) for count, one in found), reverse=True)
     (first, language), (second, _) = found[0], found[1]
-    return language if first >= len(words) / 20 and first >= 1.5 * second else None
+    return language if first >= len(words) / 12 and first >= 2 * second else None

@@ -51,8 +51,9 @@ def test_labels_are_listed_from_all_rows(tmp_path: Path) -> None:
 
 def test_the_task_is_guessed_where_it_is_not_given(tmp_path: Path) -> None:
     assert guess_recipe(_spanish(tmp_path), None, MT5).recipe["task"]["name"] == "qa"
-    with pytest.raises(RecipeError, match=r"has the columns a, b\. They do not say which task.*--task"):
-        guess_recipe(_csv(tmp_path, "a,b", "x,y", "z,w"), None, MT5)
+    rows = [f"{word} x,{word} y" for word in ("one", "two", "three", "four", "five", "six", "seven", "eight")]
+    with pytest.raises(RecipeError, match=r"has the columns first, second\. They do not say which task.*--task"):
+        guess_recipe(_csv(tmp_path, "first,second", *rows), None, MT5, ["data.header=true"])
 
 
 def test_an_unknown_task_is_an_error(tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_a_missing_file_is_an_error_and_a_bare_name_is_a_hub_name(tmp_path: Path
 
 def test_what_the_user_says_is_not_guessed(tmp_path: Path) -> None:
     data = _csv(tmp_path, "a,b", "x,y", "z,w")
-    words = ["task.source={a}", "task.target={b}"]
+    words = ["data.header=true", "task.source={a}", "task.target={b}"]
     recipe = load_recipe(guess_recipe(data, "qa", MT5, words).recipe, words)
     assert (recipe.task.source, recipe.task.target) == ("{a}", "{b}")
     with pytest.raises(RecipeError, match="nonsense"):
