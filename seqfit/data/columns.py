@@ -22,10 +22,10 @@ from typing import Any
 
 from seqfit.data.column_names import KEYS, METADATA, SPLITS_OF, Name, is_role
 from seqfit.data.rows import Row
-from seqfit.errors import SeqfitError
 from seqfit.tasks.template import column_text
 
 MISSING = {"null", "NULL", "nan", "NaN", "#N/A", "<NA>"}  # how programs write that there is no value
+_RECORDS = -2
 _FEW_VALUES = 50
 _FEW_WORDS = 200  # of one word each, such as the names of intents
 _SAMPLED_CHARS = 2000  # of a long text; its length is counted whole
@@ -161,6 +161,8 @@ def _profile(path: str, cells: list[tuple[str, int] | None]) -> Column | None:
         values=tuple(value for value, _ in counts.most_common(1000)),
         top_share=counts.most_common(1)[0][1] / len(texts),
     )
+    if any(cell is not None and cell[1] == _RECORDS for cell in cells):
+        return replace(column, not_text="records in some rows")
     return replace(column, not_text=_explain_not_text(column, heads))
 
 
@@ -257,7 +259,7 @@ def _letters(text: str) -> str:
 
 
 def _cell(path: str, row: Row) -> tuple[str, int] | None:
-    """Text and number of items (-1 for a plain value) where the path ends at text, a number, or a list of them."""
+    """Text and number of items (-1 for a plain value); None where it is missing, _RECORDS where it holds records."""
     value: Any = row.get(path)
     if path not in row:
         value = row
@@ -267,12 +269,11 @@ def _cell(path: str, row: Row) -> tuple[str, int] | None:
             else:
                 value = value.get(key) if isinstance(value, Mapping) else None
     items = value if isinstance(value, list) else [value]
-    if value is None or not all(_is_plain(item) for item in items):
+    if value is None:
         return None
-    try:
-        return column_text(path, row), (len(items) if isinstance(value, list) else -1)
-    except SeqfitError:  # records in some rows
-        return None
+    if not all(_is_plain(item) for item in items):
+        return "", _RECORDS
+    return column_text(path, row), (len(items) if isinstance(value, list) else -1)
 
 
 def _is_plain(value: Any) -> bool:

@@ -462,10 +462,7 @@ def _in_order(values: set[str]) -> list[str]:
     try:
         return sorted(values, key=lambda value: (float(value), value))
     except ValueError:
-        parts = {
-            value: [(int(p), "") if p.isdecimal() else (-1, p) for p in re.split(r"(\d+)", value)] for value in values
-        }
-        return sorted(values, key=lambda value: (parts[value], value))
+        return sorted(values, key=lambda value: (_natural(value.casefold()), value))
 
 
 def _natural(text: str) -> list[tuple[int, str]]:
