@@ -72,6 +72,7 @@ def find_mistakes(values: Mapping[str, Any]) -> list[Mistake]:
         *_find_task_mistakes(task),
         *_find_metric_mistakes(evaluation, task.get("name")),
         *_find_strategy_mistakes(values.get("strategy"), values.get("allow", DEFAULT_ALLOW), values.get("train", {})),
+        *_find_head_mistakes(_mapping(values.get("model")), task.get("name"), _mapping(values.get("train"))),
         *_find_trim_mistakes(_mapping(values.get("model")), values.get("allow", DEFAULT_ALLOW)),
     ]
 
@@ -100,6 +101,25 @@ def _find_strategy_mistakes(strategy: Any, allow: Any, train: Any) -> list[Mista
     except ValidationError:  # reported by the schema; what disagrees with it can't be told yet
         trained_by = None
     return find_strategy_mistakes(readable, allow if _is_words(allow) else LOSSY, trained_by)
+
+
+def _find_head_mistakes(model: Mapping[str, Any], task_name: object, train: Mapping[str, Any]) -> list[Mistake]:
+    """Parts of the loss that a head's has not: a softmax over classes can be smoothed, nothing else."""
+    if model.get("kind") != "classifier":
+        return []
+    lacking = ["z_loss"] if task_name == "classify" else ["label_smoothing", "z_loss"]
+    return [
+        (
+            ("train", name),
+            complain(
+                f"{train[name]} is given, and model.kind is classifier for task.name={task_name}",
+                "the loss of this head has no such part",
+                f"Remove train.{name}",
+            ),
+        )
+        for name in lacking
+        if train.get(name)
+    ]
 
 
 def _find_trim_mistakes(model: Mapping[str, Any], allow: Any) -> list[Mistake]:

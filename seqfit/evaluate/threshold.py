@@ -6,7 +6,7 @@ the first k of all pairs of row and label are given, so that one pass over k see
     probabilities  0.9 0.6 0.4 0.2    applies  yes yes no yes
     given          1   2   3   4      F1  0.5 0.8 0.67 0.86      all four: from 0.2 on, and the threshold lies below it
 
-Between two probabilities it lies in the middle; of equal F1 the one next to one half is taken.
+Between two probabilities it lies in the middle. Where one half is as good, it stays one half.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def find_threshold(probabilities: NDArray[np.floating], applies: NDArray[np.bool
     is_cut = ranked > below  # equal probabilities are given together
     between = (ranked + below) / 2
     best = f1[is_cut].max(initial=0.0)
-    middle = between[is_cut & (f1 == best)]
-    value = float(middle[np.abs(middle - DEFAULT_THRESHOLD).argmin()]) if len(middle) else DEFAULT_THRESHOLD
     count = int((ranked > DEFAULT_THRESHOLD).sum())
-    return Threshold(value, float(best), float(f1[count - 1]) if count else 0.0)
+    at_half = float(f1[count - 1]) if count else 0.0
+    if at_half >= best:
+        return Threshold(DEFAULT_THRESHOLD, at_half, at_half)
+    middle = between[is_cut & (f1 == best)]
+    return Threshold(float(middle[np.abs(middle - DEFAULT_THRESHOLD).argmin()]), float(best), at_half)

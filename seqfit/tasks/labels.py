@@ -17,7 +17,7 @@ from seqfit.recipe.schema import LABEL_JOINT, TaskRecipe
 from seqfit.tasks.lists import parse_list
 from seqfit.tasks.rules import fold_word
 from seqfit.tasks.task import Task
-from seqfit.tasks.template import Row, choose_template, column_text, render_items, render_template
+from seqfit.tasks.template import Row, choose_template, column_text, has_columns, render_items, render_template
 
 _YES, _NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 
@@ -123,8 +123,13 @@ class MultilabelTask(LabelTask):
         return [column for column, text in texts.items() if text in _YES]
 
     def _listed(self, row: Row) -> list[str]:
-        """The items of a list, or the parts of a text."""
-        template = choose_template(self.recipe.target, row)
+        """The items of a list, or the parts of a text; none of a row that lacks the column."""
+        templates = self.recipe.target
+        if not any(
+            has_columns(template, row) for template in ([templates] if isinstance(templates, str) else templates)
+        ):
+            return []
+        template = choose_template(templates, row)
         items = render_items(template, row)
         if items is None:
             text = render_template(template, row)

@@ -110,7 +110,7 @@ class MultipleChoiceTask(Task):
             return _check_range(number - int(base), entry, places, row_id)
         text = next((place for place, one in enumerate(places) if one and fold_word(one) == fold_word(entry)), None)
         letter = _find_letter(entry)
-        if letter is not None and base != "text" and text is None:
+        if letter is not None and (base == "a" or (base != "text" and text is None)):
             return _check_range(letter, entry, places, row_id)
         if text is None or base == "a":
             raise self._unknown(entry, places, row_id)

@@ -91,9 +91,8 @@ class Task:
 
         A template with a required column that is not there is passed over: another one may be meant for this data.
         """
-        if self.recipe.missing_target is not None and not any(
-            _fits(template, columns) for template in _listed(self.recipe.target)
-        ):
+        may_be_missing = self.recipe.missing_target is not None or self.recipe.name == "multilabel"
+        if may_be_missing and not any(_fits(template, columns) for template in _listed(self.recipe.target)):
             check_known(_listed(self.recipe.target), columns, "A target may be missing in some rows, not in all")
         fitting = [template for template in self._all_templates() if _fits(template, columns)]
         check_known(fitting, columns, "A column inside [[ ]] may be empty in some rows, but must exist")

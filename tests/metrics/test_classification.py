@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from seqfit.metrics import Scores, score
 from seqfit.metrics.classification import score_accuracy, score_macro_f1
 from seqfit.metrics.scores import Pairs
 
@@ -46,3 +48,44 @@ def test_any_of_several_references_is_right() -> None:
     pairs = Pairs([["cat", "feline"]], ["feline"])
     assert score_accuracy(pairs).values["accuracy"] == 100.0
     assert score_macro_f1(pairs).values["macro_f1"] == 100.0
+
+
+def labelled(references: list[str], predictions: list[str], labels: list[str] | None = None) -> Scores:
+    metrics = ["micro_f1", "macro_f1", "subset_accuracy"]
+    return score(metrics, [[text] for text in references], predictions, labels=labels, no_label="none")
+
+
+def test_labels_of_a_row_are_a_set() -> None:
+    found = labelled(["cat, dog", "none", "dog"], ["Dog,cat", "None", "dog, cat"]).values
+    assert found["subset_accuracy"] == pytest.approx(200 / 3)
+    assert found["micro_f1"] == pytest.approx(100 * 2 * 3 / (3 + 4))
+    assert found["macro_f1"] == pytest.approx((100 * 2 / 3 + 100) / 2)
+
+
+def test_a_word_that_is_no_label_counts_as_wrong() -> None:
+    assert labelled(["cat"], ["cat, cow"], ["cat", "dog"]).values["micro_f1"] == pytest.approx(200 / 3)
+    assert labelled(["cat"], ["cow"], ["cat", "dog"]).values == {"micro_f1": 0, "macro_f1": 0, "subset_accuracy": 0}
+
+
+def test_micro_f1_is_absent_where_nothing_has_a_label() -> None:
+    found = labelled(["none"], [""], ["cat"])
+    assert set(found.absent) == {"micro_f1", "macro_f1"}
+    assert found.values == {"subset_accuracy": 100}
+
+
+def test_multilabel_scores_agree_with_a_count_by_hand_on_random_sets() -> None:
+    draw = np.random.default_rng(0)
+    names = ["a", "b", "c", "d"]
+    wanted, said = (draw.random((60, 4)) < 0.4 for _ in range(2))
+    texts = [[", ".join(np.array(names)[row]) or "none" for row in rows] for rows in (wanted, said)]
+    found = labelled(texts[0], texts[1], names).values
+    hits = (wanted & said).sum(0)
+    f1 = 200 * hits / (wanted.sum(0) + said.sum(0))
+    assert found["macro_f1"] == pytest.approx(f1.mean())
+    assert found["micro_f1"] == pytest.approx(200 * hits.sum() / (wanted.sum() + said.sum()))
+    assert found["subset_accuracy"] == pytest.approx(100 * (wanted == said).all(1).mean())
+
+
+def test_an_exact_match_counts_case_and_punctuation_but_no_space() -> None:
+    found = score(["exact_match"], [["He goes."], ["a b", "c"]], ["he goes.", " c\n"])
+    assert found.values == {"exact_match": 50}

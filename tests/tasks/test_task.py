@@ -9,7 +9,7 @@ import pytest
 
 from seqfit.errors import DataError, RecipeError
 from seqfit.recipe import TaskRecipe
-from seqfit.tasks import ClassifyTask, Example, Task, build_task
+from seqfit.tasks import ClassifyTask, Example, RowError, Task, build_task
 
 
 def task_of(**fields: Any) -> Task:
@@ -186,10 +186,16 @@ def test_a_mistake_in_a_template_shows_when_the_task_is_built() -> None:
         ("translate", ("bleu", "chrf"), "bleu"),
         ("classify", ("accuracy", "macro_f1"), "accuracy"),
         ("math", ("numeric",), "numeric_em"),
+        ("generate", ("rouge", "chrf", "exact_match"), "rougeL_f1"),
+        ("regression", ("regression",), "pearson"),
+        ("multilabel", ("micro_f1", "macro_f1", "subset_accuracy"), "micro_f1"),
+        ("multiple-choice", ("accuracy",), "accuracy"),
     ],
 )
 def test_each_task_has_its_metrics_and_main_score(name: str, metrics: tuple[str, ...], main: str) -> None:
-    task = task_of(name=name, source="{a}", target="{b}", labels=["x"] if name == "classify" else None)
+    labels = ["x"] if name in ("classify", "multilabel") else None
+    choices = "{c}" if name == "multiple-choice" else None
+    task = task_of(name=name, source="{a}", target="{b}", labels=labels, choices=choices)
     assert (task.default_metrics, task.main_score) == (metrics, main)
 
 
@@ -236,3 +242,32 @@ def test_the_answer_is_what_follows_the_last_marker() -> None:
 def test_every_task_knows_the_marker(name: Any, labels: list[str] | None, text: str, answer: str) -> None:
     task = build_task(TaskRecipe(name=name, source="{q}", target="{a}", labels=labels, answer_after="=> "))
     assert task.extract(text) == answer
+
+
+@pytest.mark.parametrize("row", [{"q": "Who?", "a": None}, {"q": "Who?", "a": " "}, {"q": "Who?"}])
+@pytest.mark.parametrize(("name", "reference"), [("qa", ""), ("generate", "unanswerable")])
+def test_a_missing_target_is_left_out_or_gets_the_recipes_word(row: Any, name: str, reference: str) -> None:
+    with pytest.raises(RowError) as caught:
+        task_of(name=name, source="{q}", target="{a}").render(row, "1")
+    assert caught.value.cause in ("empty target", "column missing")
+    task = task_of(name=name, source="{q}", target="{a}", missing_target="unanswerable", references=["{a}"])
+    example = task.render(row, "1")
+    assert (example.target, example.references) == ("unanswerable", (reference,))
+    assert task.text_of_missing() == "unanswerable"
+
+
+def test_a_target_that_no_row_has_is_an_error_though_one_may_be_missing() -> None:
+    task = task_of(name="qa", source="{q}", target="{answer}", missing_target="unanswerable")
+    task.check_columns(["q", "answer"])
+    with pytest.raises(DataError, match=r"not in all.* Did you mean 'answers'\?"):
+        task.check_columns(["q", "answers"])
+
+
+@pytest.mark.parametrize(
+    ("row", "cause"),
+    [({"q": "", "a": "x"}, "empty source"), ({"q": "?", "a": ""}, "empty target"), ({"a": "x"}, "column missing")],
+)
+def test_a_row_error_has_a_cause_that_groups_rows(row: dict[str, str], cause: str) -> None:
+    with pytest.raises(RowError) as caught:
+        task_of(name="summarize", source="{q}", target="{a}").render(row, "1")
+    assert caught.value.cause == cause
