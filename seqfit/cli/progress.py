@@ -1,4 +1,4 @@
-"""A progress bar for whatever takes over a second; nothing where there is no terminal."""
+"""Progress of whatever takes longer: a bar in a terminal, and where there is none a line every five seconds."""
 
 from __future__ import annotations
 
@@ -15,10 +15,15 @@ def progress_bar() -> Iterator[Show]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+    if not console.is_terminal:
+        from seqfit.data.progress_lines import ProgressLines
+
+        yield ProgressLines(console.print)
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     tasks: dict[str, tuple[TaskID, float]] = {}
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+    with Progress(*columns, console=console, transient=True) as bars:
 
         def show(what: str, done: int, total: int | None) -> None:
             if what not in tasks:

@@ -23,13 +23,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from seqfit.data.progress import Bytes, Progress, ReadingProgress
+from seqfit.data.progress import Bytes, Progress
 from seqfit.errors import DataError, complain
 from seqfit.system import sync_path
 
 # A file changed this recently may change again within the clock's resolution: it is hashed next time, too.
 _RACY_SECONDS = 2.0
-_CHUNK_BYTES = 1 << 22
+_CHUNK_BYTES = 1 << 24
 _ABANDONED_SECONDS = 86_400.0  # no preparation writes nothing for a day
 
 
@@ -87,12 +87,13 @@ def file_digest(path: Path, progress: Progress | None = None) -> str:
 
 
 def _hash_content(path: Path, progress: Progress | None) -> str:
-    shown = ReadingProgress(progress, f"{path.name}: hashing", total=Bytes(path.stat().st_size))
+    size = path.stat().st_size
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
-            shown.report(Bytes(file.tell()))
+            if progress is not None:
+                progress(f"{path.name}: hashing", Bytes(file.tell()), size)
     return digest.hexdigest()
 
 

@@ -14,12 +14,16 @@ from pathlib import Path
 
 import psutil
 
-Progress = Callable[[str, int, int | None], None]  # what, done, of how many; counted in rows, or in Bytes
+Progress = Callable[[str, int, int | None], None]  # what, done, of how many
 _INTERVAL_SECONDS = 0.25
 
 
+class Rows(int):
+    """A number of rows, so that whoever shows progress can say what is counted."""
+
+
 class Bytes(int):
-    """A number of bytes, where progress is not counted in rows."""
+    """A number of bytes."""
 
 
 class ReadingProgress:
@@ -39,12 +43,12 @@ class ReadingProgress:
         if self._progress is None or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _INTERVAL_SECONDS
-        self._progress(self._what, rows, self._total if self._total is not None else self._estimate(rows))
+        self._progress(self._what, Rows(rows), self._total if self._total is not None else self._estimate(rows))
 
     def end(self, rows: int) -> None:
         """These were all."""
         if self._progress is not None:
-            self._progress(self._what, rows, rows)
+            self._progress(self._what, Rows(rows), rows)
 
     def _estimate(self, rows: int) -> int | None:
         share = measure_read_share(self._files)

@@ -184,6 +184,16 @@ class PreparedData:
     events: list[str]
     fingerprint: str
 
+    @property
+    def left_out(self) -> list[dict[str, Any]]:
+        """The rows that can't be used, as a run's manifest has them: a record per split, source and cause."""
+        return [
+            {"split": name, "source": title, "of": facts.rows + sum(bad.rows for bad in facts.bad_rows), **asdict(bad)}
+            for name, split in self.splits.items()
+            for title, facts in zip(split.titles, split.facts, strict=True)
+            for bad in facts.bad_rows
+        ]
+
 
 def _open_batches(folder: Path) -> list[Any]:
     import pyarrow as pa

@@ -23,6 +23,7 @@ from seqfit.report.document import render_page
 from seqfit.report.elements import Html, section
 from seqfit.report.glance import show_glance
 from seqfit.report.header import show_facts, show_gaps, show_header
+from seqfit.report.left_out import show_left_out
 from seqfit.report.lengths import show_lengths
 from seqfit.report.machine import show_machine
 from seqfit.report.memory import show_memory
@@ -59,6 +60,7 @@ _PARTS: dict[str, Callable[[Subject], Html | None]] = {
     "scores": show_scores,
     "answers": show_answers,
     "data": show_lengths,
+    "rows left out": show_left_out,
     "events": show_events,
     "sources": show_sources,
 }

@@ -230,6 +230,7 @@ def _write_start(writer: RunWriter, job: Job, data: PreparedData, notes: Sequenc
             "fingerprint": data.fingerprint,
             "rows": {name: len(split) for name, split in data.splits.items()},
             "lengths": summarise_splits(data.splits),
+            "left_out": data.left_out,
         },
         forecast=asdict(before_the_first_step(job.forecast)),
         guessed=list(guessed),

@@ -13,6 +13,7 @@ from typing import Protocol, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
+from seqfit.data.progress_lines import ProgressLines
 from seqfit.metrics import format_score
 from seqfit.rundir.records import EvaluationRecord, EventRecord, StepRecord
 from seqfit.units import format_bytes, format_count, format_seconds
@@ -78,6 +79,12 @@ class Lines(Silent):
         self._steps_before: int | None = None  # this process began, as a resumed run does
         self._started = 0.0
         self._decides = ""
+        self._preparing: ProgressLines | None = ProgressLines(self._console.print)
+
+    def progress(self, what: str, done: int, total: int | None) -> None:
+        """A line now and then while the data is prepared; once training goes on, its records are lines enough."""
+        if self._preparing is not None:
+            self._preparing(what, done, total)
 
     def decide_by(self, score: str) -> None:
         """The score that chooses the best checkpoint, which is among those shown."""
@@ -86,6 +93,7 @@ class Lines(Silent):
     def start(self, description: str, total_steps: int) -> None:
         """Training begins."""
         self._total_steps = total_steps
+        self._preparing = None
         self._started = time.monotonic()
         self._console.print(description)
 

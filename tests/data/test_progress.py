@@ -53,7 +53,6 @@ def test_reports_are_far_apart_however_often_rows_are_counted() -> None:
 
 def test_hashing_is_counted_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[str, int, int | None]] = []
-    monkeypatch.setattr(progress, "_INTERVAL_SECONDS", 0)
     monkeypatch.setenv("SEQFIT_CACHE", str(tmp_path / "cache"))
     (tmp_path / "a").write_bytes(b"x" * 10)
     file_digest(tmp_path / "a", lambda *call: calls.append(call))

@@ -273,6 +273,10 @@ def test_rows_that_cannot_be_used_are_left_out_counted_and_told(folder: Path, to
     assert (empty.cause, empty.rows, [number for number, _ in empty.examples]) == ("empty target", 2, [61, 63])
     assert "has an empty target" in empty.examples[0][1]
     assert surrogate.examples[0][0] == 62
+    assert [(bad["split"], bad["cause"], bad["rows"], bad["of"]) for bad in prepared.left_out] == [
+        ("train", "empty target", 2, 63),
+        ("train", "half of a surrogate pair", 1, 63),
+    ]
     assert prepare_data(_recipe(folder), tokenizer).splits["train"].facts == train.facts
 
 

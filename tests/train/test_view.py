@@ -86,3 +86,19 @@ def test_of_rouge_the_f1_scores_are_shown_and_what_chooses_the_best(capsys: pyte
     assert "precision" not in scores
     assert views.choose_shown(ROUGE, "rouge2_recall") == ["rouge1_f1", "rouge2_f1", "rougeL_f1", "rouge2_recall"]
     assert views.choose_shown(["em", "f1"], "loss") == ["em", "f1"]
+
+
+def test_preparing_data_has_lines_and_evaluating_has_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view, now = Lines(), [1000.0]
+    monkeypatch.setattr(views.time, "monotonic", lambda: now[0])
+    for done in (0, 10):
+        now[0] += 6
+        view.progress("mine.csv: splitting", done, 100)
+    view.start("a model", 100)
+    for done in (0, 10):
+        now[0] += 6
+        view.progress("evaluating", done, 100)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["mine.csv: splitting: 10 of 100, 10% (about 54 s left)", "a model"]
