@@ -316,8 +316,8 @@ class _Look:
         source, target = (ids.tolist() for ids in split.token_ids(row))
         if self._has_head:
             label = split.label(row)
-            number = label if isinstance(label, int) else 0
-            target_tokens = TokenView((Token(example.target, number, special=False),), 0, ())
+            of_class = (Token(example.target, label, special=False),) if isinstance(label, int) else ()
+            target_tokens = TokenView(of_class, 0, ())
         else:
             tail = self._encoder.target_tail(split.target_language(row))
             target_tokens = self._view_tokens(cut(target, self._task.max_target_tokens, tail))

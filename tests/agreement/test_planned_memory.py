@@ -19,6 +19,7 @@ from transformers import (
 )
 
 from seqfit.model.build import Outline
+from seqfit.model.loss import blank_label
 from seqfit.plan.device_rules import rules_for
 from seqfit.plan.fake_step import FakeStep, Subject
 from seqfit.plan.measured import build_real_step, draw_batch, measure_peak_bytes
@@ -78,3 +79,21 @@ def test_a_steps_peak_is_the_one_that_was_planned(
     step(batch)  # the first one makes the optimizer's state
     measured_bytes = measure_peak_bytes(step, batch)
     assert FakeStep(subject).trace(shapes).peak_bytes == pytest.approx(measured_bytes, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("problem_type", ["regression", "multi_label_classification"])
+def test_so_is_the_peak_with_a_head_for_scores_or_several_labels(problem_type: str) -> None:
+    config = BertConfig(**BERT_SHAPE, vocab_size=2000, problem_type=problem_type)
+    config.num_labels = 1 if problem_type == "regression" else 7
+    subject = Subject(
+        Outline(config, {}, AutoModelForSequenceClassification),
+        ModelRecipe(path="x", kind="classifier"),
+        TrainRecipe(),
+        Strategy(batching="padded"),
+        "fp32",
+        rules_for("cpu"),
+    )
+    shapes = [Shape(SOURCES, None, packed=False)]
+    step, batch = build_real_step(subject).step, draw_batch(shapes, blank_label(config))
+    step(batch)
+    assert FakeStep(subject).trace(shapes).peak_bytes == pytest.approx(measure_peak_bytes(step, batch), rel=TOLERANCE)
