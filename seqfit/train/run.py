@@ -72,6 +72,7 @@ def train(
     memory_limit_bytes: int | None = None,
     progress: bool = True,
     view: View | None = None,
+    is_guessed: bool = False,
 ) -> Run:
     """Fine-tune as the recipe says; `out` is the run directory, by default runs/NAME-TIME.
 
@@ -79,11 +80,12 @@ def train(
     recipe's path names, or the newest of that name. `memory_limit_bytes` holds for this process, on a CPU.
     It prints what `seqfit train` prints: a bar in a terminal, lines in a notebook or a log. With `progress=False` it
     prints nothing. A `view` (seqfit.train.view) is told instead.
+    A recipe that `is_guessed` from the data gets task.max_source_tokens where its rows are too long for this machine.
     """
     place = Path(recipe) if isinstance(recipe, str | Path) else None
     name = name or ("run" if place is None else place.stem)
     view = view or (choose_view() if progress else Silent())
-    given = _Given(recipe, overrides, name, None if out is None else Path(out), memory_limit_bytes)
+    given = _Given(recipe, overrides, name, None if out is None else Path(out), memory_limit_bytes, is_guessed)
     with join_world(choose_device(load_strategy(load_checked_recipe(recipe, overrides))).type) as world:
         check_no_fault(world.restarts)
         try:
@@ -119,6 +121,7 @@ class _Given:
     name: str
     out: Path | None
     memory_limit_bytes: int | None
+    is_guessed: bool
 
 
 def _find_place(given: _Given, place: Path | None, world: World, *, resume: bool) -> Path:
@@ -137,7 +140,7 @@ def _begin(path: Path, given: _Given, view: View, world: World, *, resumes: bool
         RunWriter.check_free(path, resumes=resumes)
     device = choose_device(load_strategy(loaded))
     with limited_memory(given.memory_limit_bytes, device, world.local_size) as limit_bytes:
-        job, data = build_job(loaded, view, limit_bytes, world)
+        job, data = build_job(loaded, view, limit_bytes, world, is_guessed=given.is_guessed)
         writer = RunWriter.create(path, listener=view.event, resumes=resumes) if world.is_first else NoWriter(path)
         with contextlib.closing(writer):
             _write_start(writer, job, data, notes)
@@ -148,7 +151,8 @@ def _begin(path: Path, given: _Given, view: View, world: World, *, resumes: bool
 def _go_on(run: Run, given: _Given, view: View, world: World) -> None:
     """From the newest snapshot, or from the beginning where there is none yet."""
     if given.overrides or not (isinstance(given.recipe, str | Path) and Path(given.recipe) == run.path):
-        check_same_recipe(run, anchor_paths(load_checked_recipe(given.recipe, given.overrides)))
+        stated = anchor_paths(load_checked_recipe(given.recipe, given.overrides))
+        check_same_recipe(run, stated, is_guessed=given.is_guessed)
     used = load_earlier_recipe(run)
     writer = RunWriter.reopen(run.path, listener=view.event) if world.is_first else NoWriter(run.path)
     device = choose_device(load_strategy(used))
