@@ -104,6 +104,7 @@ def command(
             resume=resume,
             memory_limit_bytes=parse_limit(memory_limit),
             view=choose_view(),
+            is_guessed=data is not None,
         )
     if not is_first():
         return

@@ -167,11 +167,26 @@ class Encoder:
         if self._backend is not None and self._is_plain(self._backend):
             return self._call_backend(self._backend, next(iter(texts.values())))
         # verbose=False: "longer than the maximum sequence length (512)" is not true of T5.
-        encoded = self._tokenizer(
-            **texts, verbose=False, truncation=False, return_attention_mask=False, return_token_type_ids=False
-        )
+        with self._quick_trie():
+            encoded = self._tokenizer(
+                **texts, verbose=False, truncation=False, return_attention_mask=False, return_token_type_ids=False
+            )
         sequences: list[list[int]] = encoded["input_ids"]
         return sequences
+
+    @contextmanager
+    def _quick_trie(self) -> Iterator[None]:
+        """A tokenizer written in Python looks for added tokens letter by letter, in half of its time: see _QuickTrie."""
+        known: Any = self._tokenizer
+        trie = getattr(known, "tokens_trie", None)
+        if trie is None:
+            yield
+            return
+        known.tokens_trie = _QuickTrie(trie)
+        try:
+            yield
+        finally:
+            known.tokens_trie = trie
 
     def _is_plain(self, backend: Any) -> bool:
         """Whether it has the state of a call without options: a call that truncates or pads leaves another."""
@@ -209,6 +224,19 @@ class Encoder:
         while tail < min(len(empty), len(filled) - 1) and empty[-1 - tail] == filled[-1 - tail]:
             tail += 1
         return max(tail, 1)
+
+
+class _QuickTrie:
+    """Splits a text at added tokens as transformers' Trie does, which is asked only where there is one."""
+
+    def __init__(self, trie: Any) -> None:
+        self._trie = trie
+        self._any = re.compile("|".join(map(re.escape, trie._tokens)) or "(?!)")
+
+    def split(self, text: str) -> list[str]:
+        """The pieces between the tokens, and these."""
+        pieces: list[str] = self._trie.split(text) if self._any.search(text) else [text] if text else []
+        return pieces
 
 
 def _find_backend(tokenizer: PreTrainedTokenizerBase) -> Any:

@@ -24,6 +24,7 @@ from seqfit.data.tokenize import PreparedData
 from seqfit.errors import describe_error
 from seqfit.hardware.card import match_card
 from seqfit.hardware.probe import probe_machine
+from seqfit.model.build import load_outline
 from seqfit.plan.ask import build_question, choose_precision_name
 from seqfit.plan.experience import LEAST_STEPS, add_run, read_factor
 from seqfit.plan.fake_step import import_for_traces
@@ -38,6 +39,7 @@ from seqfit.step.host_memory import should_return
 from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import Strategy
 from seqfit.telemetry.host import read_peak_bytes, read_resident_bytes
+from seqfit.train.long_rows import LongRows, estimate_step_seconds, find_long_rows
 from seqfit.train.peak import PeakWatch
 from seqfit.units import format_bytes, format_seconds
 
@@ -56,6 +58,8 @@ class Forecast:
     device: str = ""  # that it is for, as plans name it
     time_factor: float = 1.0  # what earlier runs on it have multiplied the time by
     predicted_parts: dict[str, int] = field(default_factory=dict)  # of the tensors at the peak: category -> bytes
+    missing_bytes: int = 0  # that the device has not
+    long_rows: LongRows | None = None  # where a step is slow or does not fit
 
     def learn(self, steps: int, measured_step_seconds: float) -> None:
         """Remember how long the steps of a run took, for the next predictions."""
@@ -112,20 +116,40 @@ def make_forecast(
         made = _make_forecast(recipe, data, device, words, memory_limit_bytes, sharers, events)
     except TimeIsUp as late:
         longer = f"{SECONDS}=60 lets it take longer, and `seqfit plan` as long as it takes"
-        return _go_without(recipe, events, f"the prediction was given up because {late}", longer)
+        made = _go_without(recipe, f"the prediction was given up because {late}", longer)
     except Exception as error:  # of whatever kind: no run ends because its prediction fails
-        return _go_without(
-            recipe, events, f"nothing is predicted: {describe_error(error)}", "`seqfit plan` shows the failure"
-        )
-    return replace(made, events=[*events, *made.events])
+        made = _go_without(recipe, f"nothing is predicted: {describe_error(error)}", "`seqfit plan` shows the failure")
+    events += made.events
+    with optional_work("prediction", "nothing is said of long rows", _into(events)):
+        made = replace(made, long_rows=_find_long_rows(recipe, data, device, made))
+    return replace(made, events=events)
 
 
-def _go_without(recipe: Recipe, events: list[tuple[str, str]], why: str, instead: str) -> Forecast:
+def _find_long_rows(recipe: Recipe, data: PreparedData, device: torch.device, made: Forecast) -> LongRows | None:
+    """By the prediction, or where there is none by the operations of a step."""
+    config = load_outline(recipe.model, list(recipe.task.label_values) or None).config.to_dict()
+    split, seconds = data.splits["train"], made.predicted_step_seconds
+    target = None if seconds is not None else _find_target(device, 1)
+    if target is not None:
+        precision = choose_precision_name(made.strategy, target, tuple(recipe.allow))
+        fastest = max(target.rates(precision).flops_per_second.values())
+        seconds = estimate_step_seconds(recipe.train, split, config, fastest)
+    return find_long_rows(
+        recipe,
+        split,
+        config,
+        step_seconds=seconds,
+        missing_bytes=made.missing_bytes,
+        is_estimate=made.predicted_step_seconds is None,
+    )
+
+
+def _go_without(recipe: Recipe, why: str, instead: str) -> Forecast:
     """The recipe's strategy, or the default one, whose micro-batches are split further where memory runs out."""
     strategy = load_strategy(recipe)
     chosen = "the recipe's strategy" if recipe.strategy is not None else "the default strategy"
     taken = f"the run starts with {chosen} (micro-batches of {strategy.micro_batch_tokens} tokens)"
-    return Forecast(strategy, None, None, [*events, ("prediction", f"{why}; {taken}; {instead}")])
+    return Forecast(strategy, None, None, [("prediction", f"{why}; {taken}; {instead}")])
 
 
 def _make_forecast(
@@ -266,14 +290,15 @@ def _say(recipe: Recipe, target: Target, found: dict[str, Any]) -> Forecast:
     chosen = ", ".join(f"{name}={value}" for name, value in fields.items()) or "defaults"
     message = f"the recipe's strategy: {takes}" if stated else f"planned for {target.name} ({chosen}): {takes}"
     events = [("plan", message)]
-    if found["total"] > target.capacity_bytes:
-        short = format_bytes(found["total"] - target.capacity_bytes)
+    missing_bytes = max(0, found["total"] - target.capacity_bytes)
+    if missing_bytes:
+        short = format_bytes(missing_bytes)
         events.append(("plan", f"that is {short} more than there is; `seqfit plan` shows what fits"))
     if target.kind == "cpu" and strategy.host_memory is None and should_return(found["bytes"], target.capacity_bytes):
         strategy = strategy.model_copy(update={"host_memory": "return"})
         usable = format_bytes(target.capacity_bytes)
         events.append(("memory", f"strategy.host_memory=return: kept memory might need more than {usable}"))
-    return Forecast(strategy, found["bytes"], seconds, events, target.name, factor, found["parts"])
+    return Forecast(strategy, found["bytes"], seconds, events, target.name, factor, found["parts"], missing_bytes)
 
 
 def _find_target(device: torch.device, sharers: int) -> Target | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -115,14 +115,20 @@ class _Learner:
 
 
 def build_job(
-    recipe: Recipe, view: View, memory_limit_bytes: int | None = None, world: World = ALONE
+    recipe: Recipe,
+    view: View,
+    memory_limit_bytes: int | None = None,
+    world: World = ALONE,
+    *,
+    is_guessed: bool = False,
 ) -> tuple[Job, PreparedData]:
-    """Everything that the loop needs, checked. A plan keeps within the limit of the process, if there is one."""
+    """Everything that the loop needs, checked. A plan keeps within the limit of the process, if there is one.
+
+    A guessed recipe gets a limit on the length of its sources where a step would take minutes or would not fit.
+    """
     device, task = _check_stated(recipe, world.size)
     metrics, best = choose_metrics(task, recipe.eval)
-    with world.one_after_the_first(on_each_host=True):
-        corpus = _read_corpus(recipe, view)
-    forecast = _forecast(recipe, corpus, device, memory_limit_bytes, world)
+    recipe, corpus, forecast = _plan(recipe, view, device, memory_limit_bytes, world, is_guessed=is_guessed)
     strategy = forecast.strategy
     precision = choose_precision(strategy, device, recipe.allow)
     seed_everything(recipe.seed)
@@ -172,11 +178,36 @@ def _check_stated(recipe: Recipe, processes: int) -> tuple[torch.device, Task]:
     return device, task
 
 
+def _plan(
+    recipe: Recipe, view: View, device: torch.device, memory_limit_bytes: int | None, world: World, *, is_guessed: bool
+) -> tuple[Recipe, _Corpus, Forecast]:
+    """The data and the strategy, of a guessed recipe with a length limit where its rows need one."""
+    with world.one_after_the_first(on_each_host=True):
+        corpus = _read_corpus(recipe, view)
+    forecast = _forecast(recipe, corpus, device, memory_limit_bytes, world)
+    long = forecast.long_rows
+    limit = world.follow(None if long is None or not is_guessed else long.limit)
+    if limit is None:
+        return recipe, corpus, _warn(forecast)
+    task = recipe.task.model_copy(update={"max_source_tokens": limit})
+    limited = _plan(recipe.model_copy(update={"task": task}), view, device, memory_limit_bytes, world, is_guessed=False)
+    if long is None:
+        return limited
+    told: Events = [("lengths", long.explain_limit()), *limited[2].events]
+    return limited[0], limited[1], replace(limited[2], events=told)
+
+
+def _warn(forecast: Forecast) -> Forecast:
+    if forecast.long_rows is None:
+        return forecast
+    return replace(forecast, events=[*forecast.events, ("lengths", forecast.long_rows.warn())])
+
+
 def _forecast(
     recipe: Recipe, corpus: _Corpus, device: torch.device, memory_limit_bytes: int | None, world: World
 ) -> Forecast:
     """Of several processes the first one's strategy, for all must do the same; its figures are those of one alone."""
-    chosen, events = None, []
+    chosen, events, long_rows = None, [], None
     if world.is_first:
         alone = make_forecast(
             recipe,
@@ -190,8 +221,9 @@ def _forecast(
             return alone
         not_here = {} if recipe.strategy else {"optimizer_in_backward": False}  # which a plan for one may choose
         chosen, events = alone.strategy.model_copy(update=not_here).model_dump(mode="json"), alone.events
+        long_rows = alone.long_rows
     events = [(kind, f"one process: {message}") for kind, message in events]
-    return Forecast(Strategy.model_validate(world.follow(chosen)), None, None, events)
+    return Forecast(Strategy.model_validate(world.follow(chosen)), None, None, events, long_rows=long_rows)
 
 
 def _build_step(recipe: Recipe, strategy: Strategy, precision: Precision, learner: _Learner, world: World) -> BuiltStep:

@@ -69,9 +69,13 @@ def load_earlier_recipe(run: Run) -> Recipe:
     return run.recipe.model_copy(update={"strategy": strategy.model_dump(exclude_none=True)})
 
 
-def check_same_recipe(run: Run, recipe: Recipe) -> None:
-    """A recipe that is given with --resume must be the run's own."""
-    if dump_recipe(recipe) != dump_recipe(load_recipe(run.path / files.RECIPE)):
+def check_same_recipe(run: Run, recipe: Recipe, *, is_guessed: bool = False) -> None:
+    """A recipe that is given with --resume must be the run's own, but for the length limit that a guessed one got."""
+    own = load_recipe(run.path / files.RECIPE)
+    if is_guessed and recipe.task.max_source_tokens is None:
+        task = recipe.task.model_copy(update={"max_source_tokens": own.task.max_source_tokens})
+        recipe = recipe.model_copy(update={"task": task})
+    if dump_recipe(recipe) != dump_recipe(own):
         raise RunError(
             complain(
                 f"the recipe or its overrides differ from those in '{run.path / files.RECIPE}'",

@@ -75,6 +75,7 @@ def train(
     memory_limit_bytes: int | None = None,
     progress: bool = True,
     view: View | None = None,
+    is_guessed: bool = False,
 ) -> Run:
     """Fine-tune as the recipe says; `out` is the run directory, by default runs/NAME-TIME.
 
@@ -86,6 +87,7 @@ def train(
     recipe's path names, or the newest of that name. `memory_limit_bytes` holds for this process, on a CPU.
     It prints what `seqfit train` prints: a bar in a terminal, lines in a notebook or a log. With `progress=False` it
     prints nothing. A `view` (seqfit.train.view) is told instead.
+    A recipe that `is_guessed` from the data gets task.max_source_tokens where its rows are too long for this machine.
     """
     view = view or (choose_view() if progress else Silent())
     asked = read_given(recipe, overrides, data=data, task=task, model=model)
@@ -96,6 +98,7 @@ def train(
         None if out is None else Path(out),
         memory_limit_bytes,
         asked.notes,
+        is_guessed or bool(asked.notes),
     )
     with join_world(choose_device(load_strategy(load_checked_recipe(given.recipe, given.overrides))).type) as world:
         check_no_fault(world.restarts)
@@ -135,6 +138,7 @@ class _Given:
     out: Path | None
     memory_limit_bytes: int | None
     guessed: Sequence[str]  # notes of what was guessed about data without a recipe
+    is_guessed: bool
 
 
 def _find_place(given: _Given, place: Path | None, world: World, *, resume: bool) -> Path:
@@ -153,7 +157,7 @@ def _begin(path: Path, given: _Given, view: View, world: World, *, resumes: bool
         RunWriter.check_free(path, resumes=resumes)
     device = choose_device(load_strategy(loaded))
     with limited_memory(given.memory_limit_bytes, device, world.local_size) as limit_bytes:
-        job, data = build_job(loaded, view, limit_bytes, world)
+        job, data = build_job(loaded, view, limit_bytes, world, is_guessed=given.is_guessed)
         writer = RunWriter.create(path, listener=view.event, resumes=resumes) if world.is_first else NoWriter(path)
         with contextlib.closing(writer):
             _write_start(writer, job, data, notes, given.guessed)
@@ -164,7 +168,8 @@ def _begin(path: Path, given: _Given, view: View, world: World, *, resumes: bool
 def _go_on(run: Run, given: _Given, view: View, world: World) -> None:
     """From the newest snapshot, or from the beginning where there is none yet."""
     if given.overrides or not (isinstance(given.recipe, str | Path) and Path(given.recipe) == run.path):
-        check_same_recipe(run, anchor_paths(load_checked_recipe(given.recipe, given.overrides)))
+        stated = anchor_paths(load_checked_recipe(given.recipe, given.overrides))
+        check_same_recipe(run, stated, is_guessed=given.is_guessed)
     used = load_earlier_recipe(run)
     writer = RunWriter.reopen(run.path, listener=view.event) if world.is_first else NoWriter(run.path)
     device = choose_device(load_strategy(used))

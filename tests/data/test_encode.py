@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,16 @@ def test_a_tokenizer_with_modes_or_in_python_is_called_by_one_thread_at_a_time()
 
     assert not Encoder(ByT5Tokenizer()).is_concurrent
     assert not Encoder(NllbTokenizer()).is_concurrent
+
+
+@pytest.mark.parametrize("family", ["marian", "m2m_100"])
+def test_a_tokenizer_in_python_gives_what_its_call_gives(tiny_family: Callable[[str], Path], family: str) -> None:
+    from transformers import AutoTokenizer
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Marian's recommends a package
+        tokenizer = AutoTokenizer.from_pretrained(tiny_family(family))
+    texts = ["two dogs", "", " ", "a </s> b", "<pad>", "x<unk>y", "</s", *tokenizer.added_tokens_encoder]
+    trie = tokenizer.tokens_trie
+    assert Encoder(tokenizer).encode(texts) == [tokenizer(text)["input_ids"] for text in texts]
+    assert tokenizer.tokens_trie is trie
