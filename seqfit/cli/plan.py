@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,10 +59,11 @@ def command(
     """Predict memory and time without running anything, and choose the fastest way of training that fits.
 
     Examples: seqfit plan demo; seqfit plan mine.yaml --gpu rtx3090 --gpus 2 --explain; seqfit plan mine.yaml --gpu t4
-    --what-if max_source_tokens=4096
+    --what-if max_source_tokens=4096; seqfit plan my.csv --task qa --model google/mt5-small --gpu t4
     """
     from seqfit.api import calibrate_machine, plan
     from seqfit.cli.plan_view import print_difference, print_plan, print_rates
+    from seqfit.data.given import read_given
 
     if calibrate:
         with progress_bar() as progress:
@@ -74,8 +76,6 @@ def command(
 
         raise RecipeError(complain("no recipe is given", "a plan is for one", "Try seqfit plan demo"))
     options: dict[str, Any] = {
-        "task": task,
-        "model": model,
         "gpu": gpu,
         "gpus": gpus,
         "source_tokens": source_tokens,
@@ -85,11 +85,15 @@ def command(
     _check_lengths(options)
     further, changed_options = _read_changes(what_if or [], options)
     _check_lengths(changed_options)
+    given = read_given(recipe, overrides or (), task=task, model=model, command="plan")
+    for note in given.notes:
+        typer.echo(f"guessed: {note}", err=as_json)
     with progress_bar() as progress:
-        answer = plan(recipe, overrides or (), progress=progress, **options)
+        answer = plan(given, progress=progress, **options)
         changed = None
         if what_if:
-            changed = plan(recipe, [*(overrides or ()), *further], progress=progress, **changed_options)
+            again = replace(given, overrides=(*given.overrides, *further))
+            changed = plan(again, progress=progress, **changed_options)
     if html is not None:
         from seqfit.report.plan_page import write_plan_page
 

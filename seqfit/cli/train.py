@@ -75,7 +75,8 @@ def command(
 
     argv = list(overrides or [])
     if data is not None and recipe is not None and _is_override(recipe):
-        recipe, argv = None, [recipe, *argv]  # there is no recipe to name
+        argv = [recipe, *argv]  # there is no recipe to name
+        recipe = None
     given = read_given(recipe, argv, data=data, task=task, model=model)
     for note in given.notes if is_first() else ():
         print(f"guessed: {note}")

@@ -1,11 +1,12 @@
 """What the figures of a data set mean: reports of splits come in, plain sentences with what to do go out.
 
 "12.3% of the train sources are cut at 512 tokens: set task.max_source_tokens=704 to cut 1%"
-"5 of 472 train rows are left out, an empty target (5): fill them in, or set task.missing_target"
+"5 of 472 rows are left out: an empty target (5). Correct them, or set task.missing_target"
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from seqfit.data.data_report import LeftOut, LengthSummary, LostCharacter, Overlap, SplitReport
@@ -31,9 +32,9 @@ def find(
     found = [sentence for overlap in overlaps for sentence in _overlap(overlap)]
     if task == "classify":
         found += [sentence for split in splits[:1] for sentence in _classes(split)]
+    found += _left_out(splits, left_out)
     seen: set[str] = set()
     for split in splits:
-        found += _left_out(split, [entry for entry in left_out if entry.split == split.name])
         found += [sentence for side, lengths in split.sides for sentence in _lengths(split, side, lengths, seen)]
         found += _lost_characters(split, seen)
         found += _repeats(split)
@@ -58,16 +59,20 @@ def _overlap(overlap: Overlap) -> Iterator[str]:
         )
 
 
-def _left_out(split: SplitReport, entries: Sequence[LeftOut]) -> Iterator[str]:
-    if not entries:
+def _left_out(splits: Sequence[SplitReport], entries: Sequence[LeftOut]) -> Iterator[str]:
+    causes: Counter[str] = Counter()
+    for entry in entries:
+        causes[entry.cause] += entry.rows
+    if not causes:
         return
-    rows = sum(entry.rows for entry in entries)
-    causes = ", ".join(f"{entry.cause} ({entry.rows:,})" for entry in entries[:_MOST_NAMED])
-    needs_target = any("target" in entry.cause for entry in entries)
+    named = ", ".join(f"{cause} ({rows:,})" for cause, rows in causes.most_common(_MOST_NAMED))
+    needs_target = any("target" in cause for cause in causes)
     missing = ", or set task.missing_target to what stands for a missing target" if needs_target else ""
+    rows = causes.total()
+    total = rows + sum(split.rows for split in splits)
     yield (
-        f"{rows:,} of {rows + split.rows:,} {split.name} rows are left out: {causes}. Correct them{missing}; more than "
-        "data.max_bad_rows stops before training"
+        f"{rows:,} of {total:,} rows are left out: {named}. Correct them{missing}; "
+        "a share of more than data.max_bad_rows stops before training"
     )
 
 

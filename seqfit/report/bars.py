@@ -23,19 +23,22 @@ _LETTER_PIXELS, _AT_THE_EDGE_PIXELS = 7, 8
 _SOLIDITY = 0.85  # of coloured parts, which lie side by side: full colours would shout
 
 
-def draw_histogram(bins: Sequence[str], shares: Sequence[float], limit_bin: int | None = None) -> go.Figure:
+def draw_histogram(
+    bins: Sequence[str], shares: Sequence[float], limit_bin: int | None = None, unit: str = "tokens"
+) -> go.Figure:
     """Share of rows by length; bins beyond the limit, which are cut, are neutral."""
     import plotly.graph_objects as go
 
     figure = empty_figure()
     cut = len(bins) if limit_bin is None else limit_bin
     colours = [ACCENT if number <= cut else NEUTRAL for number in range(len(bins))]
-    hover = "%{x} tokens: %{y:.1%}<extra></extra>"
+    hover = f"%{{x}} {unit}: %{{y:.1%}}<extra></extra>"
     figure.add_trace(go.Bar(x=list(bins), y=list(shares), marker={"color": colours}, hovertemplate=hover))
-    finish(figure, x="tokens")
+    finish(figure, x=unit)
     figure.update_layout(bargap=0.12, showlegend=False)
     named = [*range(0, len(bins) - 2, 1 + len(bins) // 6), len(bins) - 1]  # more names would run into each other
-    figure.update_xaxes(type="category", tickvals=[bins[number] for number in named], tickangle=0)
+    ticks = [bins[number] for number in named]
+    figure.update_xaxes(type="category", tickvals=ticks, ticktext=[bin.split("–")[0] for bin in ticks], tickangle=0)
     figure.update_yaxes(tickformat=".0%", rangemode="tozero")
     return figure
 

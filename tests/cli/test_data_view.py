@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from seqfit.cli.data_view import draw_columns
+from seqfit.cli.data_view import draw_bar, draw_columns
 
 
 def test_the_largest_count_is_as_high_as_the_picture() -> None:
@@ -13,3 +13,10 @@ def test_whatever_is_not_zero_shows() -> None:
 
 def test_no_rows_draw_nothing() -> None:
     assert draw_columns([], height=2) == ["", ""]
+
+
+def test_a_bar_is_as_long_as_its_share_of_the_largest() -> None:
+    assert draw_bar(10, 10, width=4) == "████"
+    assert draw_bar(5, 10, width=3) == "█▌"
+    assert draw_bar(1, 10_000, width=4) == "▏"
+    assert draw_bar(0, 10) == ""

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from seqfit.data.data_report import DataReport
-from seqfit.data.describe import describe_data
+from seqfit.data.describe import describe_columns_only, describe_data
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import Recipe
 
@@ -158,3 +158,89 @@ def test_spanish_needs_more_than_t5s_tokenizer(shared_data: Path, shared_tokeniz
     report = describe_data(recipe, load_tokenizer(recipe.model), rows=200)
     assert [split.rows for split in report.splits] == [200, 200, 200]
     assert any("loses '¿' in 9" in finding and "'ñ'" in finding for finding in report.findings)
+
+
+class TestWithoutATokenizer:
+    def test_lengths_are_words_and_what_needs_a_tokenizer_is_absent(self, recipe: Recipe) -> None:
+        report = describe_data(recipe, None)
+        train = report.splits[0]
+        assert (report.unit, report.tokenizer, train.rows) == ("words", None, 4)
+        assert (train.source.maximum, train.source.limit) == (2, None)
+        assert (train.tokens, train.round_trip, train.padding) == (None, None, ())
+        assert train.examples[0].source_tokens is None
+        assert train.examples[0].source == "a? bcd"
+
+    def test_repeats_and_overlap_are_those_that_tokens_show(
+        self, recipe: Recipe, tokenizer: PreTrainedTokenizerFast
+    ) -> None:
+        words, tokens = describe_data(recipe, None), describe_data(recipe, tokenizer)
+        assert [split.repeats for split in words.splits] == [split.repeats for split in tokens.splits]
+        assert words.overlaps == tokens.overlaps
+        assert words.columns == tokens.columns
+
+    def test_rows_left_out_are_a_finding_with_its_fix(self, tmp_path: Path) -> None:
+        rows = [(f"a{n}?", f"b c{n}", "" if n % 30 == 0 else "d") for n in range(100)]
+        _write(tmp_path / "train.jsonl", rows)
+        report = describe_data(_load_generate(tmp_path), None)
+        assert sum(entry.rows for entry in report.left_out) == 4
+        assert any(
+            "4 of 100 rows are left out" in finding and "task.missing_target" in finding for finding in report.findings
+        )
+        assert report.open_question is None
+
+    def test_too_many_of_them_are_a_question_that_names_all_causes(self, tmp_path: Path) -> None:
+        rows = [(f"a{n}?" if n % 5 else "", "", "" if n % 3 == 0 else "d") for n in range(100)]
+        _write(tmp_path / "train.jsonl", rows)
+        report = describe_data(_load_generate(tmp_path), None)
+        assert report.open_question is not None
+        assert "empty target" in report.open_question
+        assert "empty source" in report.open_question
+        assert "data.max_bad_rows=0.4" in report.open_question
+
+    def test_classes_are_counted_with_and_without_a_tokenizer(
+        self, tmp_path: Path, tokenizer: PreTrainedTokenizerFast
+    ) -> None:
+        _write(
+            tmp_path / "train.jsonl", [(letter, "b", "yes" if letter < "c" else "no") for letter in LETTERS[:10] * 4]
+        )
+        recipe = load_recipe(
+            {
+                "model": {"name": "none"},
+                "task": {"name": "classify", "source": "{question}", "target": "{answer}", "labels": ["yes", "no"]},
+                "data": {"path": str(tmp_path)},
+            }
+        )
+        words, tokens = describe_data(recipe, None), describe_data(recipe, tokenizer)
+        assert [split.classes for split in words.splits] == [split.classes for split in tokens.splits]
+        assert sum(entry.count for split in words.splits for entry in split.classes) == 40
+
+
+def _load_generate(folder: Path) -> Recipe:
+    values: dict[str, Any] = {
+        "model": {"name": "none"},
+        "task": {"name": "summarize", "source": "{question}[[ {context}]]", "target": "{answer}"},
+        "data": {"path": str(folder)},
+    }
+    return load_recipe(values)
+
+
+def test_columns_say_what_they_are_used_as(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> None:
+    columns = describe_data(recipe, tokenizer).columns
+    assert {column.name: column.used_as for column in columns} == {
+        "question": "source",
+        "context": "source",
+        "answer": "target",
+    }
+
+
+def test_limits_are_chosen_from_the_lengths(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> None:
+    limits = describe_data(recipe, tokenizer).splits[0].limits
+    assert [(cut.limit, cut.rows) for cut in limits["source"]] == [(20, 0)]
+
+
+def test_columns_alone_are_shown_with_the_question(recipe: Recipe) -> None:
+    report = describe_columns_only(recipe.sources, "which is it?")
+    assert report.open_question == "which is it?"
+    assert [column.name for column in report.columns] == ["question", "context", "answer"]
+    assert report.first_rows[0] == {"question": "a?", "context": "bcd", "answer": "b"}
+    assert "which is it?" in str(report)

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from seqfit.data.data_report import (
+    ClassCount,
+    LeftOut,
     LostCharacter,
     Overlap,
     PaddingWaste,
@@ -99,3 +101,43 @@ def test_padding_and_unused_vocabulary_are_told_for_train_only(split: SplitRepor
 def test_lower_casing_is_told(split: SplitReport) -> None:
     (sentence,) = find([replace(split, round_trip=RoundTrip(1000, 0, True, ()))], [])
     assert "lower case" in sentence
+
+
+def _classes(**counts: int) -> tuple[ClassCount, ...]:
+    return tuple(ClassCount(label, count) for label, count in counts.items())
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [
+        (_classes(yes=1000), "all train rows have the label 'yes'"),
+        (_classes(yes=920, no=80), "92.0% of the train rows have the label 'yes'"),
+        (_classes(**{f"l{n}": 5 for n in range(200)}), "200 different labels in 1,000 train rows"),
+        (_classes(yes=500, no=500, maybe=0), "no train row has the label 'maybe'"),
+    ],
+)
+def test_labels_that_cannot_be_learnt_are_named(split: SplitReport, classes: tuple[ClassCount, ...], said: str) -> None:
+    (sentence,) = find([replace(split, classes=classes)], [], task="classify")
+    assert sentence.startswith(said)
+
+
+def test_balanced_labels_are_fine_and_ranges_of_numbers_are_no_labels(split: SplitReport) -> None:
+    assert find([replace(split, classes=_classes(yes=600, no=400))], [], task="classify") == []
+    assert find([replace(split, classes=_classes(low=1000))], [], task="regression") == []
+
+
+def test_rows_left_out_are_told_once_with_all_causes(split: SplitReport) -> None:
+    left_out = [
+        LeftOut("train", "an empty target", 3, ("row 1",)),
+        LeftOut("test", "an empty target", 2, ("row 9",)),
+        LeftOut("test", "broken JSON", 1, ("line 9",)),
+    ]
+    (sentence,) = find([split], [], left_out)
+    assert sentence.startswith("6 of 1,006 rows are left out: an empty target (5), broken JSON (1).")
+    assert "task.missing_target" in sentence
+
+
+def test_words_say_nothing_about_limits_in_tokens(split: SplitReport) -> None:
+    far_out = summarise_lengths(np.append(np.full(999, 50), 4000), None)
+    in_words = replace(split, source=far_out, tokens=None, round_trip=None, padding=())
+    assert find([in_words], []) == []

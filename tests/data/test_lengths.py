@@ -5,7 +5,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from seqfit.data.lengths import bin_lengths, label_bins, measure_padding, summarise_lengths, summarise_splits
+from seqfit.data.lengths import (
+    bin_lengths,
+    label_bins,
+    measure_limits,
+    measure_padding,
+    round_limit,
+    summarise_lengths,
+    summarise_splits,
+)
 
 
 def test_the_example_of_the_docstring_holds() -> None:
@@ -84,3 +92,19 @@ def test_splits_are_summed_up_by_side_without_what_has_no_tokens() -> None:
     assert found["train"]["source"]["mean"] == 7
     assert (found["train"]["source"]["limit"], found["train"]["source"]["cut_rows"]) == (9, 2)
     assert found["validation"] == {}
+
+
+@pytest.mark.parametrize(("tokens", "limit"), [(1, 8), (100, 104), (128, 128), (129, 192), (700, 704)])
+def test_limits_are_round(tokens: int, limit: int) -> None:
+    assert round_limit(tokens) == limit
+
+
+def test_a_limit_says_what_it_would_cut() -> None:
+    cuts = measure_limits(np.arange(1, 1001))
+    assert [(cut.limit, cut.rows, cut.share) for cut in cuts] == [(960, 40, 0.04), (1000, 0, 0.0)]
+    words = measure_limits(np.arange(1, 1001), "words")
+    assert [(cut.limit, cut.rows) for cut in words] == [(901, 99), (951, 49), (991, 9), (1000, 0)]
+
+
+def test_no_limit_is_above_the_longest() -> None:
+    assert [(cut.limit, cut.rows) for cut in measure_limits(np.array([5, 5, 6]))] == [(6, 0)]

@@ -25,6 +25,7 @@ DEFAULTS: dict[str, list[tuple[str, str]]] = {
         ("seqfit doctor", r"torch"),
         ("seqfit doctor --selftest", r"All in order on cpu|on cuda"),
         ("seqfit data demo", r"source"),
+        ("seqfit data runs/demo", r"source"),
         ("seqfit plan demo", r"MiB|GiB"),
         ("seqfit scale demo", r"ddp"),
         ("seqfit prefetch demo", r"demo"),

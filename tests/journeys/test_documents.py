@@ -49,6 +49,10 @@ def _prepare_readme(person: Person, belongings: dict[str, str]) -> None:
     for name in ("pyproject.toml", "README.md", "constraints.txt", "seqfit"):  # the reader stands in a clone
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, person.folder / name)
+    _write_my_csv(person, belongings)
+
+
+def _write_my_csv(person: Person, belongings: dict[str, str]) -> None:
     rows = [f"{n},Where is item {n}?,Item {n} is in box {n % 9}.,box {n % 9}" for n in range(60)]
     (person.folder / "my.csv").write_text("\n".join(["id,question,context,answer", *rows]) + "\n")
 
@@ -116,6 +120,7 @@ PREPARATIONS: dict[str, Prepare] = {
     "README.md": _prepare_readme,
     "docs/cluster.md": _prepare_cluster,
     "docs/comparing.md": _prepare_comparing,
+    "docs/guide.md": _write_my_csv,
     "docs/parallel.md": _prepare_parallel,
     "docs/reliability.md": _prepare_reliability,
     "docs/reports.md": _prepare_reports,

@@ -1,0 +1,68 @@
+"""Whatever stands where a recipe or a run belongs, every command says what it is and what to type instead."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from seqfit.cli.main import COMMANDS, main
+
+RECIPES = ("validate", "show", "profile", "scale", "compare", "prefetch", "submit")
+DATA = ("data", "train", "plan")
+RUNS = ("evaluate", "predict", "report", "status", "logs", "cancel")
+NO_SUCH_WORD = {"ls", "cp", "schema", "doctor", "trim", "track"}  # track takes runs, and needs --to
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.csv").write_text("question,answer\n" + "\n".join(f"why {n}?,so {n}" for n in range(30)))
+    (tmp_path / "my.py").write_text("")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps({"model_type": "t5"}))
+
+
+def test_every_command_is_listed() -> None:
+    assert {*RECIPES, *DATA, *RUNS} | NO_SUCH_WORD == set(COMMANDS)
+
+
+def refuse(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    return error
+
+
+@pytest.mark.parametrize("command", RECIPES)
+def test_a_data_file_is_no_recipe(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    error = refuse([command, "my.csv"], capsys)
+    assert f"'my.csv' is a data file. seqfit {command} takes" in error
+    assert "seqfit data my.csv --model MODEL --write-recipe mine.yaml" in error
+
+
+@pytest.mark.parametrize("command", [*RECIPES, *DATA])
+def test_a_models_folder_is_no_recipe(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"seqfit {command} RECIPE model.path=model" in refuse([command, "model"], capsys)
+
+
+@pytest.mark.parametrize("command", [*RECIPES, *DATA, *RUNS])
+def test_a_script_is_run_by_python(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "'my.py' is a Python script" in refuse([command, "my.py"], capsys)
+
+
+@pytest.mark.parametrize("command", RUNS)
+def test_a_recipe_is_no_run(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "seqfit train demo" in refuse([command, "demo"], capsys)
+
+
+def test_a_data_file_in_the_place_of_a_recipe_is_trained_on(capsys: pytest.CaptureFixture[str]) -> None:
+    error = refuse(["train", "my.csv", "--task", "qa", "--model", "./nowhere"], capsys)
+    assert "nowhere" in error  # it came as far as the model
+    assert "seqfit train --data my.csv --model google/mt5-small" in refuse(["train", "my.csv"], capsys)
+    assert "seqfit plan my.csv --model google/mt5-small" in refuse(["plan", "my.csv"], capsys)
+
+
+def test_track_takes_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "'my.csv' is a data file" in refuse(["track", "my.csv", "--to", "tensorboard"], capsys)
