@@ -36,7 +36,7 @@ _SIDE_WORDS = """
 SIDE_WORDS = frozenset(_SIDE_WORDS.split())
 _LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z]{2,4})?")
 _NOT_TEXT = frozenset(("vocab", "vocabulary", "dict", "bpe", "codes", "mapping", "classes", "alignments", "log"))
-_FEWEST_LINES = 2
+_FEWEST_LINES = 1
 
 
 @dataclass(frozen=True)

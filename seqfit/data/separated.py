@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 
 SEPARATORS = {"csv": ",", "tsv": "\t", "psv": "|"}
 _COMMON = (",", ";", "\t", "|")
-_RARE = ("|||", "+++$+++", "\x01", "::", ":", "@")  # of files without a telling ending, where every line has them
+_RARE = ("|||", "+++$+++", "\x01", "::", ":", "@")
+_IN_TEXT_FILES = ("|||", "+++$+++", "|", ";", "@", ",", "\x01", "::", ":")  # where every line has them
 _LONGEST_FIELD = 1 << 27  # the csv module stops at 128 KiB, and a book is longer
 _LONGEST_RECORD = 1 << 24  # characters of the lines of one record; a quote that stays open is then a character
 _CUT_LINES = 100  # a record that the end of the sample cuts may have so many lines
@@ -93,7 +94,7 @@ def find_dialect_by_content(lines: Sequence[str], *, is_whole: bool) -> Dialect 
         return _try_quotes(filled, "\t", is_whole).dialect
     if len(filled) < 3:
         return None
-    for separator in ("|||", "+++$+++", "|", ";", ",", *_RARE[2:]):
+    for separator in _IN_TEXT_FILES:
         if sum(separator in line for line in filled) < 0.9 * len(filled):
             continue
         trial = _try(filled, Dialect(separator, "")) if separator in _RARE else _try_quotes(filled, separator, is_whole)
@@ -143,14 +144,14 @@ def _are_literal(lines: Sequence[str], quoted: _Trial, separator: str) -> bool:
     """
     if quoted.fields > 1 and quoted.longest > (1 if separator == "\t" else 3):
         return True
-    if separator != "\t":
+    if separator != "\t" or quoted.fields < 2:
         return False
     rows = [line.rstrip("\r\n").split(separator) for line in lines]
     for column in zip(*rows, strict=False):
         filled = [field for field in column[1:] if field]
         in_quotes = [field for field in filled if len(field) > 1 and field[0] == field[-1] == '"']
         if in_quotes and len(in_quotes) < len(filled):
-            return not any('"' in field[1:-1] for field in in_quotes)
+            return not any('"' in field[1:-1] or "\r" in field for field in in_quotes)
     return False
 
 
@@ -257,7 +258,7 @@ class _RecordReader:
     def _checked(self, values: list[str]) -> list[str] | Fault:
         if self._fields is None or len(values) == self._fields:
             return values
-        if len(values) > self._fields and not any(values[self._fields :]):
+        if len(values) > self._fields > 1 and not any(values[self._fields :]):
             return values[: self._fields]
         return Fault(f"{len(values)} field{'s' if len(values) > 1 else ''} instead of {self._fields}")
 

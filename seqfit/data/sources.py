@@ -294,9 +294,9 @@ def _name_fields(
 
 def _with_row_names(first: list[str], below: list[list[str]], usual: int) -> list[str]:
     """R writes no name for the column that numbers the rows: the header is then one field short."""
-    numbers = [record[0] for record in below if len(record) == usual]
-    is_short = len(first) == usual - 1 and len(numbers) > 1 and is_index(numbers)
-    return ["", *first] if is_short else first
+    numbers = [record[0] for record in below]
+    is_short = len(first) == usual - 1 and all(len(record) == usual for record in below)
+    return ["", *first] if is_short and len(numbers) > 1 and is_index(numbers) else first
 
 
 def _is_ragged(records: Sequence[Sequence[str]], layout: Layout) -> bool:

@@ -176,7 +176,7 @@ def _listed(files: Sequence[Path], most: int = 8) -> str:
 def _file_tables(source: SourceRecipe, path: Path) -> dict[str, Table]:
     form = source.format if source.format != "auto" else detect_format(path, source.encoding)
     layout = find_json_layout(path, source.encoding) if form == "json" else None
-    if layout is not None and layout.kind != "list" and (source.splits or layout.kind == "splits"):
+    if layout is not None and layout.keys and (source.splits or layout.kind == "splits"):
         return _json_tables(source, path, layout.keys, dict(source.splits))
     if source.splits:
         raise DataError(
