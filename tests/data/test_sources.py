@@ -129,7 +129,7 @@ def test_lines_of_unequal_length_without_a_header_have_empty_fields_at_the_end(t
     [
         ("a,b\n1,2\n3\n4,5\n", "1 field instead of 2"),
         ("a,b\n1,2\n3,4,5\n", "3 fields instead of 2"),
-        ('a,b\n1,2\n3,"x"y,z\n4,5\n', "a quote that does not end its field"),
+        ('a,b\n"1,5,6",2\n3,"x"y,z\n"4,1",5\n', "a quote that does not end its field"),
     ],
 )
 def test_a_broken_line_is_a_bad_row(tmp_path: Path, text: str, cause: str) -> None:
