@@ -240,7 +240,9 @@ def _explained(sample: bytes, name: str) -> list[float]:
         if char.isalpha():
             if not (char.isupper() and before.islower()):
                 letters[char.lower()] += 1
-        elif char in (_SIGNS if name == "cp1252" else _QUOTES) and (char in "’·" or not (before.isalpha() and after.isalpha())):
+        elif char in (_SIGNS if name == "cp1252" else _QUOTES) and (
+            char in "’·" or not (before.isalpha() and after.isalpha())
+        ):
             signs += 1
     return [
         (signs + sum(count for char, count in letters.items() if char in known)) / max(1, total)

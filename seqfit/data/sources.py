@@ -376,7 +376,7 @@ def mark_broken(rows: Iterator[Row], encoding: str) -> Iterator[Row]:
 
 def _has_broken(value: Any) -> bool:
     if isinstance(value, str):
-        return BROKEN.search(value) is not None
+        return not value.isascii() and BROKEN.search(value) is not None
     if isinstance(value, Mapping):
         return any(map(_has_broken, value.values())) or any(map(_has_broken, value))
     return isinstance(value, list) and any(map(_has_broken, value))

@@ -177,7 +177,7 @@ def _file_tables(source: SourceRecipe, path: Path) -> dict[str, Table]:
     form = source.format if source.format != "auto" else detect_format(path, source.encoding)
     layout = find_json_layout(path, source.encoding) if form == "json" else None
     if layout is not None and layout.keys and (source.splits or layout.kind == "splits"):
-        return _json_tables(source, path, layout.keys, dict(source.splits))
+        return _json_tables(source, path, layout.keys)
     if source.splits:
         raise DataError(
             complain(
@@ -191,11 +191,11 @@ def _file_tables(source: SourceRecipe, path: Path) -> dict[str, Table]:
     return {ALL: _file_table(source, [path])}
 
 
-def _json_tables(source: SourceRecipe, path: Path, keys: Sequence[str], stated: dict[str, str]) -> dict[str, Table]:
+def _json_tables(source: SourceRecipe, path: Path, keys: Sequence[str]) -> dict[str, Table]:
     """The lists of one JSON file as splits: {"train": [...], "oos_train": [...], "test": [...]}."""
-    by_split: dict[str, list[str]] = {split: [key] for split, key in stated.items()}
-    for key in () if stated else keys:
-        by_split.setdefault(split_of(key) or ALL, []).append(key)
+    chosen_keys: dict[str, list[str]] = {split: [key] for split, key in source.splits.items()}
+    for key in () if source.splits else keys:
+        chosen_keys.setdefault(split_of(key) or ALL, []).append(key)
     options = _options(source)
 
     def find_notes(split: str, chosen: Sequence[str]) -> tuple[str, ...]:
@@ -209,7 +209,7 @@ def _json_tables(source: SourceRecipe, path: Path, keys: Sequence[str], stated: 
             partial(read_rows, path, options, tuple(chosen)),
             partial(find_notes, split, chosen),
         )
-        for split, chosen in by_split.items()
+        for split, chosen in chosen_keys.items()
     }
 
 
