@@ -37,6 +37,7 @@ _LONGEST_LITERAL = 16  # "-Infinity" or "\ud83d\ude00": an error this near the e
 _ENOUGH_CHARACTERS = 1 << 25  # of one list: what follows it is not looked at
 _ENOUGH_MEMBERS = 1000
 _MANY_PAIRS = 20  # fewer plain values are a description, or one row
+_MOST_COLUMNS = 30  # more lists of equal length are columns only where they are longer than that
 _MANY_LISTS = 5  # so many lists of records under other names than splits are one value per key
 
 
@@ -244,7 +245,8 @@ def _choose_layout(path: Path, members: list[_Member]) -> JsonLayout:
         return JsonLayout("splits", tuple(member.key for member in holding))
     if {"columns", "data"} <= {member.key for member in lists}:
         return JsonLayout("member", ("data", "columns"))
-    if len(lists) > 1 and len(rows) < len(lists) == len(members) and len({member.size for member in lists}) == 1:
+    sizes = {member.size for member in lists}
+    if len(lists) > 1 and len(rows) < len(lists) == len(members) <= max(_MOST_COLUMNS, *sizes) and len(sizes) == 1:
         return JsonLayout("columns")
     if len(rows) == 1:
         return JsonLayout("member", (rows[0].key,))

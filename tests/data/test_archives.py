@@ -71,6 +71,13 @@ def test_an_archive_with_splits_is_like_a_folder(tmp_path: Path) -> None:
     assert set(find_tables(SourceRecipe(path=str(tmp_path / "only")))) == {"train", "validation"}
 
 
+def test_archives_named_by_their_split_are_splits(tmp_path: Path) -> None:
+    (tmp_path / "zips").mkdir()
+    for name in ("train", "test"):
+        _zip(tmp_path / "zips" / f"{name}.zip", rows_DOT_csv=ROWS)
+    assert list(find_tables(SourceRecipe(path=str(tmp_path / "zips")))) == ["train", "test"]
+
+
 def test_several_tables_in_an_archive_are_listed(tmp_path: Path) -> None:
     path = _zip(tmp_path / "a.zip", films_DOT_csv=ROWS, books_DOT_csv=b"title,year\nx,1\ny,2\n")
     with pytest.raises(

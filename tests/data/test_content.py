@@ -27,6 +27,7 @@ def _write(folder: Path, name: str, content: str | bytes) -> Path:
         ("a.all", "".join(f"{n % 3} What is it {n} ?\n" for n in range(30)), "labelled"),
         ("a.txt", "".join(f"NUM:date When {n} ?\nHUM:ind Who {n} ?\n" for n in range(9)), "labelled"),
         ("a.txt", "".join(f"__label__pos good {n}\n" for n in range(9)), "labelled"),
+        ("a.txt", "id,text\n" + "".join(f'{n},"two\nlines, or"\n' for n in range(9)), "separated"),
         ("a.txt", "One sentence.\nAnother one.\nA third, with more.\n", "text"),
         ("a.txt", "[CLS] a token\n{name} is a field\n", "text"),
     ],
@@ -52,6 +53,7 @@ def test_what_an_ending_does_not_say_is_found_in_the_content(
         ("a.tsv", "1\tEU\tB-ORG\n2\trejects\tO\n3\tcalls\tO\n\n" * 5, "CoNLL"),
         ("a.txt", "a\nA long text.\nWhy?\nA. x\nB. y\n\n" * 8, "blocks of 5 lines"),
         ("a.py", "import os\n", "is a Python script"),
+        ("a.yml", "- a: b\n", "is YAML"),
     ],
 )
 def test_what_is_no_table_is_refused_by_its_name(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
@@ -89,6 +91,11 @@ def test_labelled_lines_are_rows(tmp_path: Path) -> None:
     rows = list(read_rows(_write(tmp_path, "a.all", f"{lines}1\n")))
     assert rows[0] == {"label": "0", "text": "a text  with 0"}
     assert [row.cause for row in rows if isinstance(row, BadRow)] == ["a label without a text"]
+
+
+def test_labelled_lines_may_have_a_header(tmp_path: Path) -> None:
+    path = _write(tmp_path, "a.txt", "label text\n" + "pos good one\nneg bad one\n" * 30)
+    assert [row["label"] for row in read_rows(path)] == ["pos", "neg"] * 30
 
 
 def test_several_labels_of_fasttext_are_a_list(tmp_path: Path) -> None:

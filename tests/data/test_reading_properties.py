@@ -143,9 +143,10 @@ def test_what_the_json_module_writes_is_read_back(
     path = new_file(tmp_path, "jsonl")
     path.write_text("".join(json.dumps(row, ensure_ascii=ascii_only) + "\n" for row in rows), "utf-8")
     assert read(path) == rows
-    path = new_file(tmp_path, "json")
-    path.write_text("\n".join(json.dumps(row, indent=2) for row in rows), "utf-8")
-    assert read(path) in (rows, None)
+    if len(rows) > 1:  # one document may be anything
+        path = new_file(tmp_path, "json")
+        path.write_text("\n".join(json.dumps(row, indent=2) for row in rows), "utf-8")
+        assert read(path) in (rows, None)
 
 
 @FEW

@@ -24,6 +24,7 @@ def _fields(text: str, natural: str = ",") -> list[list[str] | str]:
         ('a,b\n"x, ""y""",2\n', Dialect(",")),
         ("web;'a; b'\nweb;'it''s'\nart;c\n", Dialect(";", "'")),
         ('a,b\n"say \\"hi\\", you",2\n"no",3\n', Dialect(",", has_backslashes=True)),
+        ('"a", "b"\n"x, y", "1"\n"z", "2"\n', Dialect(",", has_spaces=True)),
         ("text\nfree text, with commas\nand without\nand, two, more\n", Dialect(",")),
     ],
 )
@@ -77,6 +78,8 @@ def test_a_carriage_return_inside_a_field_is_kept() -> None:
         ("a text , of row {0} .@neutral\n", "@"),
         ("LJ{0}.wav|a text, with commas\n", "|"),
         ("word{0}:reading:noun\n", ":"),
+        ("{0}::Toy Story::Animation|Comedy\n", "::"),
+        ("L{0} +++$+++ u0 +++$+++ They do not!\n", "+++$+++"),
     ],
 )
 def test_a_separator_is_found_without_a_telling_ending(line: str, separator: str) -> None:

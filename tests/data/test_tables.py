@@ -153,6 +153,21 @@ def test_versions_folds_and_sizes_are_no_parts(tmp_path: Path, names: list[str])
         _find(_folder(tmp_path, *names))
 
 
+def test_several_folders_with_data_are_an_open_question(tmp_path: Path) -> None:
+    for language in ("de", "en"):
+        (tmp_path / language).mkdir()
+        _folder(tmp_path / language, "train.jsonl")
+    with pytest.raises(DataError, match=r"several folders that may hold the data: de/, en/.*Set data\.path=.*/de"):
+        _find(tmp_path)
+
+
+def test_plain_texts_of_several_splits_have_one_column(tmp_path: Path) -> None:
+    for name in ("test.txt", "train.txt"):
+        (tmp_path / name).write_text("A sentence.\nAnother one.\n", "utf-8")
+    assert _find(tmp_path) == {"train": ["train.txt"], "test": ["test.txt"]}
+    assert list(_find(tmp_path)) == ["train", "test"]  # train comes first, whatever the order of the files
+
+
 def test_tables_that_share_a_column_are_to_be_joined_first(tmp_path: Path) -> None:
     (tmp_path / "bodies.csv").write_text("Body ID,text\n1,a\n2,b\n", "utf-8")
     (tmp_path / "stances.csv").write_text("Headline,Body ID\nx,1\ny,2\n", "utf-8")
