@@ -123,13 +123,13 @@ def _unpack_to(path: Path, folder: Path) -> None:
                 infos = [info for info in archive.infolist() if not info.is_dir()]
                 _check_room(path, sum(info.file_size for info in infos), folder)
                 for info in infos:
-                    _copy(folder, info.filename, lambda info=info: archive.open(info))  # type: ignore[misc]
+                    _copy(folder, info.filename, lambda info=info: archive.open(info))
         else:
             with tarfile.open(path, "r:*") as archive_tar:
                 for member in archive_tar:
                     if member.isfile():
                         _check_room(path, member.size, folder)
-                        _copy(folder, member.name, lambda member=member: archive_tar.extractfile(member))  # type: ignore[misc]
+                        _copy(folder, member.name, lambda member=member: archive_tar.extractfile(member))
     except (EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, NotImplementedError) as error:
         raise _damaged(path, error) from error
     except RuntimeError as error:  # zipfile's word for a password

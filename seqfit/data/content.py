@@ -44,7 +44,17 @@ _BINARY = (
     (b"7z\xbc\xaf", "a 7z archive"),
     (b"\x7fELF", "a program"),
 )
-_SCRIPTS = {".py": "a Python script", ".ipynb": "a notebook", ".sh": "a shell script", ".r": "an R script"}
+_OTHERS = {
+    ".py": "a Python script",
+    ".ipynb": "a notebook",
+    ".sh": "a shell script",
+    ".r": "an R script",
+    ".yaml": "YAML",
+    ".yml": "YAML",
+    ".arff": "an ARFF file of Weka",
+    ".sql": "an SQL dump",
+    ".srt": "a file of subtitles",
+}
 _TABLES = "CSV, TSV, JSON, JSON lines, Parquet or Excel"
 _LABEL = re.compile(r"-?\d{1,3}|[A-Z][A-Z_]*(:\w+)?|\w+:\w+|__label__\S+")
 _TAG = re.compile(r"[BIESLU]-\S+")
@@ -59,8 +69,8 @@ def recognise_format(path: Path, encoding: str = "auto") -> str:
     every = text.split("\r" if "\r" in text and "\n" not in text else "\n")
     lines = every[:SAMPLE_LINES]
     _refuse_markup(path, text)
-    if path.suffix.lower() in _SCRIPTS:
-        raise refuse(path, _SCRIPTS[path.suffix.lower()], "Give the data itself")
+    if path.suffix.lower() in _OTHERS:
+        raise refuse(path, _OTHERS[path.suffix.lower()], f"Write its rows to a table: {_TABLES}")
     start = text.lstrip("\ufeff \t\r\n")[:1]
     if start in ("{", "[") and (found := _recognise_json(text.lstrip("\ufeff \t\r\n"))):
         return found

@@ -63,9 +63,9 @@ _LATIN = {  # code page -> the letters beyond a-z of each of its languages; the 
     "cp1254": ("çğıöşüâî",),
     "cp1257": ("ąčęėįšųūž", "āčēģīķļņšūž"),
     "mac_roman": ("áéíóúüñ", "àâæçèéêëîïôœùûü", "äöüß", "àáâãçéêíóôõú", "åäöéæø"),
-    "cp850": ("áéíóúüñ", "àâçèéêëîïôùûü", "äöüß", "àáâãçéêíóôõú", "åäöéæø"),
 }
-_SIGNS = set("\xa0‘’‚“”„•–—…€£§©®°±´·«»¡¿™²³ºª½¼¾×")
+_QUOTES = frozenset("‘’‚“”„–—…«»¡¿")
+_SIGNS = _QUOTES | set("\xa0•€£§©®°±´·™²³ºª½¼¾×")
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Encoding:
             return None
         shown = ", ".join(repr(word) for word in self.words)
         depends = f" (first words that depend on it: {shown})" if shown else ""
-        return f"{file}: read as {self.name}{depends}; data.encoding decides otherwise"
+        return f"{file}: read as {self.name}{depends}; set data.encoding if that is wrong"
 
 
 def find_encoding(path: Path, stated: str = "auto") -> Encoding:
@@ -223,7 +223,7 @@ def _latin_code_page(sample: bytes) -> str:
     in_words = len(_IN_WORDS.findall(sample))
     scores = {name: max(_explained(sample, name)) for name in _LATIN}
     best = max(scores, key=lambda name: scores[name])
-    return best if in_words >= _FEW_BYTES and scores[best] > max(0.7, scores["cp1252"] + 0.1) else "cp1252"
+    return best if in_words >= _FEW_BYTES and scores[best] > max(0.9, scores["cp1252"]) else "cp1252"
 
 
 def _explained(sample: bytes, name: str) -> list[float]:
@@ -240,7 +240,9 @@ def _explained(sample: bytes, name: str) -> list[float]:
         if char.isalpha():
             if not (char.isupper() and before.islower()):
                 letters[char.lower()] += 1
-        elif char in _SIGNS and (char in "’·" or not (before.isalpha() and after.isalpha())):
+        elif char in (_SIGNS if name == "cp1252" else _QUOTES) and (
+            char in "’·" or not (before.isalpha() and after.isalpha())
+        ):
             signs += 1
     return [
         (signs + sum(count for char, count in letters.items() if char in known)) / max(1, total)

@@ -78,10 +78,10 @@ def _judge_cell(cell: str, values: Sequence[str]) -> tuple[int, str]:
     if not cell:
         return 0, ""
     if not values:
-        return (2, f"'{cell}' is a usual name") if _is_known(cell) else (0, "")
+        return (2, f"'{cell}' is a usual name") if is_known(cell) else (0, "")
     if _share(_NUMBER, values) >= 0.9:
         if _NUMBER.fullmatch(cell):
-            return -3, f"'{cell}' is a number like those below it"
+            return -5, f"'{cell}' is a number like those below it"
         return 3, f"'{cell}' stands above numbers"
     if _share(_SPECIAL, values) >= 0.9:
         if _SPECIAL.fullmatch(cell):
@@ -90,7 +90,7 @@ def _judge_cell(cell: str, values: Sequence[str]) -> tuple[int, str]:
     counts = Counter(values)
     if cell in counts and len(counts) < len(values):
         return -3, f"'{_short(cell)}' occurs again in its column"
-    if _is_known(cell):
+    if is_known(cell) and not any(map(is_known, values[:20])):
         return 3, f"'{cell}' is a usual name"
     is_prose = median(map(len, values)) >= _SHORT_TEXT
     # Next to it and not on average: some files are sorted by length.
@@ -128,7 +128,7 @@ def _share(pattern: re.Pattern[str], values: Sequence[str]) -> float:
     return sum(pattern.fullmatch(value) is not None for value in values) / len(values)
 
 
-def _is_known(cell: str) -> bool:
+def is_known(cell: str) -> bool:
     """Whether the name, or the first or last word of it, is a usual one: 'gold_label', 'sentence1', 'Body ID'."""
     words = [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", cell)]
     is_name = re.fullmatch(r"[\w .#:/()-]+", cell) is not None and _is_name(cell)

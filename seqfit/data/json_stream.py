@@ -26,7 +26,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from seqfit.data.headers import SAMPLE_ROWS, judge_first_row, name_columns
+from seqfit.data.headers import SAMPLE_ROWS, is_known, judge_first_row, name_columns
 from seqfit.data.rows import BadRow, Row
 from seqfit.data.split_words import split_of
 from seqfit.data.text_files import read_chunks
@@ -37,6 +37,7 @@ _LONGEST_LITERAL = 16  # "-Infinity" or "\ud83d\ude00": an error this near the e
 _ENOUGH_CHARACTERS = 1 << 25  # of one list: what follows it is not looked at
 _ENOUGH_MEMBERS = 1000
 _MANY_PAIRS = 20  # fewer plain values are a description, or one row
+_MOST_COLUMNS = 30  # more lists of equal length are columns only where they are longer than that
 _MANY_LISTS = 5  # so many lists of records under other names than splits are one value per key
 
 
@@ -155,7 +156,7 @@ class JsonStream:
         return size > 0
 
 
-Kind = Literal["list", "member", "splits", "keyed", "columns", "pairs", "classes", "documents"]
+Kind = Literal["list", "member", "splits", "several", "keyed", "columns", "pairs", "classes", "documents"]
 
 
 @dataclass(frozen=True)
@@ -239,21 +240,20 @@ def _choose_layout(path: Path, members: list[_Member]) -> JsonLayout:
     rows = [member for member in members if member.holds in ("records", "arrays")]
     lists = [member for member in members if member.holds in ("records", "arrays", "values")]
     objects = [member for member in members if member.holds == "object"]
-    by_split = [member.key for member in lists if split_of(member.key) is not None]
-    if len(by_split) > 1 and len(by_split) == len(lists):
-        return JsonLayout("splits", tuple(by_split))
+    holding = lists or objects
+    if len(holding) > 1 and all(split_of(member.key) is not None for member in holding):
+        return JsonLayout("splits", tuple(member.key for member in holding))
     if {"columns", "data"} <= {member.key for member in lists}:
         return JsonLayout("member", ("data", "columns"))
-    if len(lists) > 1 and len(rows) < len(lists) == len(members) and len({member.size for member in lists}) == 1:
+    sizes = {member.size for member in lists}
+    if len(lists) > 1 and len(rows) < len(lists) == len(members) <= max(_MOST_COLUMNS, *sizes) and len(sizes) == 1:
         return JsonLayout("columns")
     if len(rows) == 1:
         return JsonLayout("member", (rows[0].key,))
     if len(rows) > 1:
         if len(rows) == len(members) >= _MANY_LISTS:
             return JsonLayout("pairs")
-        raise _several_lists(path, [member.key for member in rows])
-    if objects and split_of(objects[0].key) is not None:
-        raise _several_lists(path, [member.key for member in objects])
+        return JsonLayout("several", tuple(member.key for member in rows))
     if len(objects) > 1:
         inner = [set(member.example) for member in objects]
         is_numbered = all(keys and all(key.isdecimal() for key in keys) for keys in inner)
@@ -287,8 +287,8 @@ def read_json(path: Path, encoding: str = "auto", keys: Sequence[str] = ()) -> I
     match layout.kind:
         case "list":
             yield from _rows_of_items(stream.items())
-        case "member" | "splits":
-            if layout.kind == "splits" and not keys:
+        case "member" | "splits" | "several":
+            if layout.kind != "member" and not keys:
                 raise _several_lists(path, list(layout.keys))
             yield from _rows_of_members(stream, layout, keys or layout.keys)
         case "keyed":
@@ -325,6 +325,9 @@ def _rows_of_members(stream: JsonStream, layout: JsonLayout, keys: Sequence[str]
             names = list(map(str, stream.value()))
         elif key in keys and stream.peek() == "[":
             yield from _rows_of_items(stream.items(), names)
+        elif key in keys:
+            objects = stream.value()
+            yield from ({"id": name} | value for name, value in objects.items() if isinstance(value, dict))
         elif stream.peek() == "[":
             for item in stream.items():
                 if isinstance(item, dict) and layout.kind == "member" and layout.keys == tuple(keys):
@@ -356,8 +359,7 @@ def name_arrays(arrays: Sequence[Any]) -> tuple[list[str], bool]:
     """Names of the values of arrays, and whether the first array holds them."""
     texts = [[str(value) for value in array] for array in arrays if isinstance(array, list)]
     first, below = texts[0], texts[1:]
-    is_plain = all(isinstance(value, str) for value in arrays[0])
-    if is_plain and below and judge_first_row(first, below).kind == "header":
+    if below and all(map(is_known, first)) and judge_first_row(first, below).kind == "header":
         return name_columns(first), True
     return [f"column{number}" for number in range(1, len(first) + 1)], False
 

@@ -31,12 +31,12 @@ CLASS_WORDS = frozenset(_CLASS_WORDS.split())
 _SIDE_WORDS = """
     src tgt trg source target ref reference orig original simp simple complex normal formal informal input output in out
     question questions answer answers text texts sentence sentences tweets label labels query sql nl code anno comment
-    article articles document documents summary summaries abstract title titles body context error correct corrected
+    x y article articles document documents summary summaries abstract title titles body context error correct corrected
 """
 SIDE_WORDS = frozenset(_SIDE_WORDS.split())
 _LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z]{2,4})?")
-_NOT_TEXT = frozenset(("vocab", "vocabulary", "dict", "bpe", "codes", "mapping", "classes", "alignments", "log"))
-_FEWEST_LINES = 2
+_NOT_TEXT = frozenset(("vocab", "vocabulary", "dict", "codes", "mapping", "classes", "alignments", "log"))
+_FEWEST_LINES = 1
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 
 SEPARATORS = {"csv": ",", "tsv": "\t", "psv": "|"}
 _COMMON = (",", ";", "\t", "|")
-_RARE = ("|||", "+++$+++", "\x01", "::", ":", "@")  # of files without a telling ending, where every line has them
+_RARE = ("|||", "+++$+++", "\x01", "::", ":", "@")
+_IN_TEXT_FILES = ("|||", "+++$+++", "::", "|", ";", "@", ",", "\x01", ":")  # where every line has them
 _LONGEST_FIELD = 1 << 27  # the csv module stops at 128 KiB, and a book is longer
 _LONGEST_RECORD = 1 << 24  # characters of the lines of one record; a quote that stays open is then a character
 _CUT_LINES = 100  # a record that the end of the sample cuts may have so many lines
@@ -37,6 +38,7 @@ class Dialect:
     separator: str
     quote: str = '"'
     has_backslashes: bool = False  # a quote inside a field is \" instead of ""
+    has_spaces: bool = False  # a space follows the separator: 1, "x, y"
 
     def describe(self) -> str:
         """'separated by ;, quoted by \"'."""
@@ -93,7 +95,12 @@ def find_dialect_by_content(lines: Sequence[str], *, is_whole: bool) -> Dialect 
         return _try_quotes(filled, "\t", is_whole).dialect
     if len(filled) < 3:
         return None
-    for separator in ("|||", "+++$+++", "|", ";", ",", *_RARE[2:]):
+    for separator in ("\t", ",", ";"):  # quoted texts have line ends
+        if sum(_opens(line, separator, '"') for line in filled) > 0.1 * len(filled):
+            quoted = _try(filled, Dialect(separator), is_whole=is_whole)
+            if quoted.fields > 1 and quoted.faults == 0 and quoted.bad_share == 0 and separator in filled[0]:
+                return quoted.dialect
+    for separator in _IN_TEXT_FILES:
         if sum(separator in line for line in filled) < 0.9 * len(filled):
             continue
         trial = _try(filled, Dialect(separator, "")) if separator in _RARE else _try_quotes(filled, separator, is_whole)
@@ -106,14 +113,20 @@ def _is_plausible(separator: str, lines: Sequence[str]) -> bool:
     """What also stands in texts separates only where it can be seen to: 'text@label', 'word:part of speech'."""
     if separator == "@":
         return len({line.rstrip().rpartition("@")[2] for line in lines}) <= min(_FEW_VALUES, len(lines) / 3)
-    if separator in (":", ","):
-        return len(lines) >= 20 and not any("://" in line for line in lines)
-    return True
+    if separator == ":" and any("://" in line for line in lines):
+        return False
+    return separator not in ":," or len(lines) >= 20
 
 
 def _try_quotes(lines: Sequence[str], separator: str, is_whole: bool) -> _Trial:
     """Quoted by RFC 4180 where that holds on all lines; else the reading with the fewest records that do not fit."""
     plain = _try(lines, Dialect(separator, ""))
+    opening = re.compile(re.escape(separator) + ' "(?!")')  # two quotes are one inside a field
+    spaced = sum(opening.search(line) is not None for line in lines)
+    if spaced >= 0.5 * (len(lines) - 1) > 0:
+        trial = _try(lines, Dialect(separator, has_spaces=True), is_whole=is_whole)
+        if trial.faults == 0 and trial.bad_share <= plain.bad_share:
+            return trial
     if any(_opens(line, separator, '"') for line in lines):
         quoted = _try(lines, Dialect(separator), is_whole=is_whole)
         if quoted.faults == 0 and quoted.bad_share <= min(plain.bad_share, 0.01):
@@ -143,14 +156,14 @@ def _are_literal(lines: Sequence[str], quoted: _Trial, separator: str) -> bool:
     """
     if quoted.fields > 1 and quoted.longest > (1 if separator == "\t" else 3):
         return True
-    if separator != "\t":
+    if separator != "\t" or quoted.fields < 2:
         return False
     rows = [line.rstrip("\r\n").split(separator) for line in lines]
     for column in zip(*rows, strict=False):
         filled = [field for field in column[1:] if field]
         in_quotes = [field for field in filled if len(field) > 1 and field[0] == field[-1] == '"']
         if in_quotes and len(in_quotes) < len(filled):
-            return not any('"' in field[1:-1] for field in in_quotes)
+            return not any('"' in field[1:-1] or "\r" in field for field in in_quotes)
     return False
 
 
@@ -197,7 +210,7 @@ class _RecordReader:
                 yield number, self._checked(self._split(line))
 
     def _quoted(self) -> Iterator[Record]:
-        reader = csv.reader(self._feed(), delimiter=self._dialect.separator, quotechar=self._dialect.quote, strict=True)
+        reader = self._new_reader()
         while True:
             self._taken.clear()
             self._taken_size = 0
@@ -207,14 +220,21 @@ class _RecordReader:
                 return
             except csv.Error:
                 yield self._number, self._split_as_it_stands()
-                reader = csv.reader(
-                    self._feed(), delimiter=self._dialect.separator, quotechar=self._dialect.quote, strict=True
-                )
+                reader = self._new_reader()
                 continue
             self.longest = max(self.longest, len(self._taken))
             if values:
                 yield self._number, self._checked(self._restored(values))
             self._number += len(self._taken)
+
+    def _new_reader(self) -> Iterator[list[str]]:
+        return csv.reader(
+            self._feed(),
+            delimiter=self._dialect.separator,
+            quotechar=self._dialect.quote,
+            skipinitialspace=self._dialect.has_spaces,
+            strict=True,
+        )
 
     def _feed(self) -> Iterator[str]:
         while True:
@@ -257,7 +277,7 @@ class _RecordReader:
     def _checked(self, values: list[str]) -> list[str] | Fault:
         if self._fields is None or len(values) == self._fields:
             return values
-        if len(values) > self._fields and not any(values[self._fields :]):
+        if len(values) > self._fields > 1 and not any(values[self._fields :]):
             return values[: self._fields]
         return Fault(f"{len(values)} field{'s' if len(values) > 1 else ''} instead of {self._fields}")
 

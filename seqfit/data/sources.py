@@ -83,7 +83,7 @@ class Layout:
     names: tuple[str, ...] = ()  # of the columns that are kept, where they do not stand in each row
     kept: tuple[int, ...] = ()  # their positions
     width: int = 0  # fields of a record
-    has_header: bool = False
+    header: tuple[str, ...] = ()  # the fields of the line that names the columns
     dialect: Dialect | None = None
     skipped_lines: int = 0
     is_ragged: bool = False  # missing fields at the end of a line are empty
@@ -285,7 +285,7 @@ def _name_fields(
         tuple(names[at] for at in kept),
         tuple(kept),
         width,
-        has_header,
+        tuple(records[0]) if has_header else (),
         layout.dialect,
         layout.skipped_lines,
         is_ragged,
@@ -294,9 +294,9 @@ def _name_fields(
 
 def _with_row_names(first: list[str], below: list[list[str]], usual: int) -> list[str]:
     """R writes no name for the column that numbers the rows: the header is then one field short."""
-    numbers = [record[0] for record in below if len(record) == usual]
-    is_short = len(first) == usual - 1 and len(numbers) > 1 and is_index(numbers)
-    return ["", *first] if is_short else first
+    numbers = [record[0] for record in below]
+    is_short = len(first) == usual - 1 and all(len(record) == usual for record in below)
+    return ["", *first] if is_short and len(numbers) > 1 and is_index(numbers) else first
 
 
 def _is_ragged(records: Sequence[Sequence[str]], layout: Layout) -> bool:
@@ -376,7 +376,7 @@ def mark_broken(rows: Iterator[Row], encoding: str) -> Iterator[Row]:
 
 def _has_broken(value: Any) -> bool:
     if isinstance(value, str):
-        return BROKEN.search(value) is not None
+        return not value.isascii() and BROKEN.search(value) is not None
     if isinstance(value, Mapping):
         return any(map(_has_broken, value.values())) or any(map(_has_broken, value))
     return isinstance(value, list) and any(map(_has_broken, value))
@@ -407,12 +407,9 @@ def _read_separated(path: Path, options: FileOptions, layout: Layout) -> Iterato
         next(lines)
     dialect = layout.dialect or Dialect(",")
     records = read_records(lines, dialect, None if layout.is_ragged else layout.width)
-    is_first = True
+    if layout.header:
+        next(records, None)
     for number, fields in records:
-        if is_first and layout.has_header:
-            is_first = False
-            continue
-        is_first = False
         line = f"line {number + layout.skipped_lines}"
         if isinstance(fields, Fault):
             yield BadRow(fields.cause, f"{line} ({', '.join(layout.names[:6])})")
@@ -422,10 +419,12 @@ def _read_separated(path: Path, options: FileOptions, layout: Layout) -> Iterato
                 yield BadRow(f"{len(fields)} fields instead of at most {layout.width}", line)
                 continue
             fields = [*fields, *[""] * (layout.width - len(fields))]
-        yield _named(fields, layout)
+        yield _named(fields, layout, line)
 
 
-def _named(fields: Sequence[str], layout: Layout) -> Row:
+def _named(fields: Sequence[str], layout: Layout, where: str) -> Row:
+    if len(fields) > 1 and tuple(fields) == layout.header:
+        return BadRow("the header again", where)
     if len(layout.kept) == layout.width:
         return dict(zip(layout.names, fields, strict=True))
     return {name: fields[at] for name, at in zip(layout.names, layout.kept, strict=True)}
@@ -433,10 +432,10 @@ def _named(fields: Sequence[str], layout: Layout) -> Row:
 
 def _read_excel(path: Path, options: FileOptions, layout: Layout) -> Iterator[Row]:
     records = read_sheet(path, options.sheet)
-    if layout.has_header:
+    if layout.header:
         next(records, None)
-    for fields in records:
-        yield _named(fields, layout)
+    for number, fields in enumerate(records, 1):
+        yield _named(fields, layout, f"row {number}")
 
 
 def _read_labelled(path: Path, encoding: str) -> Iterator[Row]:
@@ -445,7 +444,9 @@ def _read_labelled(path: Path, encoding: str) -> Iterator[Row]:
     beginning = list(itertools.islice(lines, SAMPLE_LINES))
     is_multiple = any(line.split(maxsplit=2)[1:2] and line.split()[1].startswith("__label__") for line in beginning)
     for number, line in enumerate(itertools.chain(beginning, lines), 1):
-        words = line.strip("\r\n").strip().split(maxsplit=1)
+        words = line.rstrip("\r\n").split(maxsplit=1)
+        if number == 1 and words and words[0].lower() in ("label", "class", "category"):
+            continue  # it names the columns
         if not words:
             continue
         labels: list[str] = []

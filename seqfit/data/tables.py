@@ -63,6 +63,7 @@ _SHARD = re.compile(r"-\d{5}-of-\d{5}")
 _DATE = re.compile(r"(19|20)\d\d([-_.]?\d\d){0,2}(?!\d)")
 _NOT_PARTS = re.compile(r"(^|[^a-z])(v|ver|version|fold|seed|run|exp|k|top|shot|n)[-_.]?\d", re.IGNORECASE)
 _JOIN_SAMPLE = 1000
+_ORDER = ("train", ALL, "validation", "test")
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,8 @@ class Table:
 
 def find_tables(source: SourceRecipe) -> dict[str, Table]:
     """Split -> table; `ALL` -> table where the source is one piece."""
-    tables = _hub_tables(source) if source.path is None else _local_tables(source, Path(source.path).expanduser())
+    found = _hub_tables(source) if source.path is None else _local_tables(source, Path(source.path).expanduser())
+    tables = {split: found[split] for split in _ORDER if split in found}
     if source.each is None and source.turns is None:
         return tables
     return {split: _nested(table, source) for split, table in tables.items()}
@@ -176,8 +178,8 @@ def _listed(files: Sequence[Path], most: int = 8) -> str:
 def _file_tables(source: SourceRecipe, path: Path) -> dict[str, Table]:
     form = source.format if source.format != "auto" else detect_format(path, source.encoding)
     layout = find_json_layout(path, source.encoding) if form == "json" else None
-    if layout is not None and layout.kind != "list" and (source.splits or layout.kind == "splits"):
-        return _json_tables(source, path, layout.keys, dict(source.splits))
+    if layout is not None and layout.keys and (source.splits or layout.kind == "splits"):
+        return _json_tables(source, path, layout.keys)
     if source.splits:
         raise DataError(
             complain(
@@ -191,11 +193,11 @@ def _file_tables(source: SourceRecipe, path: Path) -> dict[str, Table]:
     return {ALL: _file_table(source, [path])}
 
 
-def _json_tables(source: SourceRecipe, path: Path, keys: Sequence[str], stated: dict[str, str]) -> dict[str, Table]:
+def _json_tables(source: SourceRecipe, path: Path, keys: Sequence[str]) -> dict[str, Table]:
     """The lists of one JSON file as splits: {"train": [...], "oos_train": [...], "test": [...]}."""
-    by_split: dict[str, list[str]] = {split: [key] for split, key in stated.items()}
-    for key in () if stated else keys:
-        by_split.setdefault(split_of(key) or ALL, []).append(key)
+    chosen_keys: dict[str, list[str]] = {split: [key] for split, key in source.splits.items()}
+    for key in () if source.splits else keys:
+        chosen_keys.setdefault(split_of(key) or ALL, []).append(key)
     options = _options(source)
 
     def find_notes(split: str, chosen: Sequence[str]) -> tuple[str, ...]:
@@ -209,7 +211,7 @@ def _json_tables(source: SourceRecipe, path: Path, keys: Sequence[str], stated: 
             partial(read_rows, path, options, tuple(chosen)),
             partial(find_notes, split, chosen),
         )
-        for split, chosen in by_split.items()
+        for split, chosen in chosen_keys.items()
     }
 
 
@@ -275,12 +277,12 @@ def _may_be_data(file: Path, ids: set[str]) -> bool:
 def _split_files(source: SourceRecipe, folder: Path, files: Sequence[Path]) -> dict[str, Table]:
     """Tables by the split's word in their names; without any, they are one set or an open question."""
     if len(files) == 1 and files[0].suffix.lower() in ARCHIVE_ENDINGS:
-        return _local_tables(source, files[0])
+        return _archive_tables(source, files[0])
     found: dict[str, list[Path]] = {split: [] for split in SPLITS}
     others: list[Path] = []
     for file in files:
         split = split_of(file.relative_to(folder).as_posix())
-        (others if split is None else found[split]).append(file)
+        (others if split is None else found[split]).append(_unpacked(source, file))
     if not any(found.values()):
         classes = find_class_files(files, is_stated=False) if len(files) > 1 else None
         if classes is not None:
@@ -292,6 +294,20 @@ def _split_files(source: SourceRecipe, folder: Path, files: Sequence[Path]) -> d
     return {split: _file_table(source, chosen, notes, like=first) for split, chosen in sets.items()}
 
 
+def _unpacked(source: SourceRecipe, file: Path) -> Path:
+    """The file itself, or the only table of an archive such as train.zip."""
+    if file.suffix.lower() not in ARCHIVE_ENDINGS:
+        return file
+    inside = _only_folder(unpack(file))
+    tables, texts = _data_files(source, inside)
+    if len(tables or texts) != 1:
+        names = ", ".join(list_folder(inside))
+        raise DataError(
+            complain(f"{file} holds {names}", "An archive beside others holds one table", f"Set data.path={file}")
+        )
+    return (tables or texts)[0]
+
+
 def _one_set(source: SourceRecipe, files: list[Path], folder: Path, split: str | None) -> list[Path]:
     """The files themselves if they are one file or the parts of one; more are an open question."""
     if len({_SHARD.sub("", file.name) for file in files}) == 1:
@@ -299,9 +315,9 @@ def _one_set(source: SourceRecipe, files: list[Path], folder: Path, split: str |
     columns = {file: _columns_of(source, file) for file in files[:50]}
     if _are_parts([plain_name(file.name) for file in files]) and len(set(columns.values())) == 1:
         return files
-    shown = "; ".join(f"{file.relative_to(folder)} ({', '.join(names)})" for file, names in list(columns.items())[:8])
+    shown = "; ".join(f"{_short(file, folder)} ({', '.join(names)})" for file, names in list(columns.items())[:8])
     shared = set.intersection(*(set(names) for names in columns.values()))
-    example = files[0].relative_to(folder)
+    example = _short(files[0], folder)
     change = (
         f"Set data.path={files[0]}, or name it: data.splits.train={example}"
         if split is None
@@ -322,6 +338,10 @@ def _one_set(source: SourceRecipe, files: list[Path], folder: Path, split: str |
             change,
         )
     )
+
+
+def _short(file: Path, folder: Path) -> str:
+    return file.relative_to(folder).as_posix() if file.is_relative_to(folder) else file.name
 
 
 def _columns_of(source: SourceRecipe, file: Path) -> tuple[str, ...]:
@@ -419,7 +439,8 @@ def _text_tables(source: SourceRecipe, folder: Path, texts: Sequence[Path]) -> d
         return {ALL: _class_table(source, classes, folder.name)}
     formats = {file: recognise_format(file, source.encoding) for file in texts}
     tables = [file for file, form in formats.items() if form != "text"]
-    if tables or len(texts) == 1:
+    splits = [split_of(file.name) for file in texts]
+    if tables or len(texts) == 1 or (None not in splits and len(set(splits)) == len(splits)):
         return _split_files(source, folder, tables or texts)
     inner = _inner_tables(source, folder)
     if inner:
@@ -450,7 +471,16 @@ def _inner_tables(source: SourceRecipe, folder: Path) -> dict[str, Table]:
                 found[split_of(one.name) or ALL] = next(iter(tables.values()))
         return found
     holding = [one for one in inner if any(_data_files(source, one)) or any(child.is_dir() for child in one.iterdir())]
-    return _folder_tables(source, holding[0]) if len(holding) == 1 else {}
+    if len(holding) > 1:
+        names = ", ".join(f"{one.name}/" for one in holding[:8])
+        raise DataError(
+            complain(
+                f"{folder} has several folders that may hold the data: {names}",
+                "One of them is read, or files in the folder itself",
+                f"Set data.path={holding[0]}; data.format=classes takes the folders for classes",
+            )
+        )
+    return _folder_tables(source, holding[0]) if holding else {}
 
 
 def _class_tables(source: SourceRecipe, folder: Path, *, is_stated: bool) -> dict[str, Table]:

@@ -145,7 +145,7 @@ class _TraceStream(JsonStream):
 
 def _read_events(path: Path) -> Iterator[Event]:
     """The events of {"traceEvents": [...], ...}, or of a bare list, as some tools write it."""
-    stream = _TraceStream(path)
+    stream = _TraceStream(path, "utf-8")
     if stream.peek() == "[":
         yield from _objects(stream)
         return

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from seqfit.data import json_stream
-from seqfit.data.json_stream import is_squad, read_json, read_squad
+from seqfit.data.json_stream import JsonLayout, find_json_layout, is_squad, read_json, read_squad
+from seqfit.data.rows import BadRow
 from seqfit.errors import DataError
 
 SQUAD = {
@@ -41,7 +42,7 @@ def _write(folder: Path, content: Any) -> Path:
 def tiny_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The file arrives three characters at a time, so that every value is cut somewhere."""
 
-    def read(path: Path) -> Iterator[str]:
+    def read(path: Path, *_: Any, **__: Any) -> Iterator[str]:
         text = path.read_text("utf-8")
         yield from (text[at : at + 3] for at in range(0, len(text), 3))
 
@@ -71,8 +72,9 @@ def test_rows_are_the_same_wherever_the_window_cuts(
 def test_a_window_that_ends_inside_a_number_does_not_shorten_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(json_stream, "read_chunks", lambda path: iter(['{"v": 12', '34, "data": [{"n": 1}]}']))
-    assert list(read_json(tmp_path / "x.json")) == [{"n": 1}]
+    chunks = ['{"v": 12', '34, "data": [{"n": 1}]}']
+    monkeypatch.setattr(json_stream, "read_chunks", lambda path, *_, **__: iter(chunks))
+    assert list(read_json(_write(tmp_path, ""))) == [{"n": 1}]
 
 
 @pytest.mark.parametrize(
@@ -107,14 +109,54 @@ def test_the_line_is_right_although_the_window_has_moved_on(tmp_path: Path) -> N
     [
         ("", "is empty"),
         ({"a": 1, "b": "x"}, "an object without rows"),
-        ([{"a": 1}, 2], "item 2: '2' is no object"),
-        ({"data": [{"a": 1}, "x"]}, "data, item 2"),
-        ({"train": [{"a": 1}], "test": [{"a": 1}]}, "rows in two places: train, and the list 'test'"),
+        (
+            {"questions": [{"a": 1}], "answers": [{"a": 1}]},
+            r"several places: questions, answers.*splits\.train='questions'",
+        ),
+        ({"train": [{"a": 1}], "test": [{"a": 1}]}, "rows in several places: train, test"),
+        ({"train": {"1": {"a": 1}}, "test": {"2": {"a": 1}}}, "rows in several places: train, test"),
     ],
 )
 def test_a_layout_without_one_place_for_rows_is_an_error(tmp_path: Path, content: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         list(read_json(_write(tmp_path, content)))
+
+
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        ([["x", 1], ["y", 2]], [{"column1": "x", "column2": 1}, {"column1": "y", "column2": 2}]),
+        ([["text", "label"], ["x", 1], ["y", 2]], [{"text": "x", "label": 1}, {"text": "y", "label": 2}]),
+        (["x", "y"], [{"text": "x"}, {"text": "y"}]),
+        ({"ai": [["q", "a"], ["r", "b"]]}, [{"column1": "q", "column2": "a"}, {"column1": "r", "column2": "b"}]),
+        ({"q": ["x", "y"], "a": [1, 2]}, [{"q": "x", "a": 1}, {"q": "y", "a": 2}]),
+        ({"q": {"0": "x", "1": "y"}, "a": {"0": 1, "1": 2}}, [{"q": "x", "a": 1}, {"q": "y", "a": 2}]),
+        ({"columns": ["q", "a"], "index": [0], "data": [["x", 1]]}, [{"q": "x", "a": 1}]),
+        ({f"k{n}": ["a", n] for n in range(40)}, [{"key": f"k{n}", "value": ["a", n]} for n in range(40)]),
+        ({f"k{n}": n for n in range(25)}, [{"key": f"k{n}", "value": n} for n in range(25)]),
+        ('{"q": 1}{"q": 2}\n\n{"q": 3}', [{"q": 1}, {"q": 2}, {"q": 3}]),
+        ('{\n "q": [{"x": 1}]\n}\n{\n "q": []\n}', [{"q": [{"x": 1}]}, {"q": []}]),
+    ],
+)
+def test_other_layouts_are_recognised(tmp_path: Path, content: Any, rows: list[Any]) -> None:
+    assert list(read_json(_write(tmp_path, content))) == rows
+
+
+def test_texts_by_class_are_rows_with_a_label(tmp_path: Path) -> None:
+    path = _write(tmp_path, {"pos": ["good"] * 6, "neg": ["bad"] * 5})
+    assert list(read_json(path))[5:7] == [{"text": "good", "label": "pos"}, {"text": "bad", "label": "neg"}]
+    assert find_json_layout(path).describe() == "one row per text, with the columns text and label: pos, neg"
+
+
+def test_items_that_are_not_like_the_first_are_bad_rows(tmp_path: Path) -> None:
+    rows = list(read_json(_write(tmp_path, [{"a": 1}, 2, ["x"]])))
+    assert [row.cause for row in rows if isinstance(row, BadRow)] == ["not an object", "not an object"]
+
+
+def test_lists_named_like_splits_are_read_by_their_keys(tmp_path: Path) -> None:
+    path = _write(tmp_path, {"train": [["a", 1]], "oos_train": [["b", 2]], "test": [["c", 3]]})
+    assert find_json_layout(path) == JsonLayout("splits", ("train", "oos_train", "test"))
+    assert [row["column1"] for row in read_json(path, keys=("train", "oos_train"))] == ["a", "b"]
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
@@ -151,6 +193,8 @@ def test_squad_is_told_from_other_json(tmp_path: Path, content: Any, squad: bool
 def test_squad_without_its_fields_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="article 1: KeyError 'paragraphs'"):
         list(read_squad(_write(tmp_path, {"data": [{"title": "x"}]})))
+    other_names = {"data": [{"paragraphs": [{"text": "C", "qas": [{"query": "a"}]}]}]}
+    assert not is_squad(_write(tmp_path, other_names))
     with pytest.raises(DataError, match="no list 'data'"):
         list(read_squad(_write(tmp_path, {"rows": []})))
 

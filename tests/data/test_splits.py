@@ -165,7 +165,9 @@ def test_rows_in_no_list_are_left_out_where_train_has_a_list(tmp_path: Path) -> 
 def test_lists_of_ids_are_not_looked_for_beside_a_hub_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"id": str(n), "context": f"c{n}"} for n in range(20)]
     monkeypatch.setattr(
-        splits_module, "find_tables", lambda source: {"train": Table("a/b, train", (), lambda: iter(rows), "converted")}
+        splits_module,
+        "find_tables",
+        lambda source: {"train": Table("a/b, train", (), lambda: iter(rows), lambda: ("converted",))},
     )
     source = SourceRecipe(hub="a/b", ids={"test": "ids.json"})
     selection = find_splits(source, 0, lambda row: str(row["context"])).select("test")

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.data.text_files import list_folder, read_chunks, read_lines, require_file
+from seqfit.data.encoding import BROKEN
+from seqfit.data.text_files import count_lines, list_folder, read_chunks, read_lines, require_file
 from seqfit.errors import DataError
 
 
@@ -21,16 +22,30 @@ def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("read", [read_lines, read_chunks])
-def test_a_byte_that_is_not_utf8_is_named_with_its_line(tmp_path: Path, read: object) -> None:
-    (tmp_path / "a.txt").write_bytes(b"fine\nfine\nMa\xf1ana\n")
-    with pytest.raises(DataError, match=r"a\.txt, line 3: byte 0xf1 is not UTF-8"):
+def test_a_byte_that_does_not_decode_is_named_with_its_line(tmp_path: Path, read: object) -> None:
+    (tmp_path / "a.txt").write_bytes(b"fine\nfine\nMa\xf1ana\n" + "ñ\n".encode() * 9)
+    with pytest.raises(DataError, match=r"a\.txt, line 3: byte 0xf1 is not UTF-8.*data\.encoding"):
         list(read(tmp_path / "a.txt"))  # type: ignore[operator]
+    text = "".join(read(tmp_path / "a.txt", keep_broken=True))  # type: ignore[operator]
+    assert text.count("\n") == 12
+    assert BROKEN.findall(text) == ["\udcf1"]
 
 
 def test_a_file_that_ends_inside_a_character_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_bytes("ñ".encode()[:1])
+    (tmp_path / "a.json").write_bytes("ññññ".encode()[:-1])
     with pytest.raises(DataError, match="not UTF-8"):
         list(read_chunks(tmp_path / "a.json"))
+
+
+def test_a_carriage_return_ends_lines_where_nothing_else_does(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"one\rtwo\r")
+    assert list(read_lines(tmp_path / "a.txt")) == ["one\r", "two\r"]
+
+
+@pytest.mark.parametrize(("content", "lines"), [(b"", 0), (b"a", 1), (b"a\nb", 2), (b"a\nb\n", 2)])
+def test_lines_are_counted_with_and_without_the_last_end(tmp_path: Path, content: bytes, lines: int) -> None:
+    (tmp_path / "a.txt").write_bytes(content)
+    assert count_lines(tmp_path / "a.txt") == lines
 
 
 def test_a_torn_gzip_file_is_an_error(tmp_path: Path) -> None:
@@ -40,10 +55,9 @@ def test_a_torn_gzip_file_is_an_error(tmp_path: Path) -> None:
         list(read_lines(tmp_path / "a.gz"))
 
 
-def test_plain_text_called_gz_is_an_error(tmp_path: Path) -> None:
+def test_plain_text_called_gz_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.gz").write_bytes(b"line\n")
-    with pytest.raises(DataError, match="does not unpack"):
-        list(read_lines(tmp_path / "a.gz"))
+    assert list(read_lines(tmp_path / "a.gz")) == ["line\n"]
 
 
 def test_a_missing_file_lists_what_the_folder_has(tmp_path: Path) -> None:
