@@ -103,6 +103,6 @@ def _stretch(shape: Shape, source_share: float, target_share: float) -> Shape:
 
 
 def _scale(length: int, share: float) -> int:
-    """Another length, by a token at least: 1 becomes 2."""
+    """Another length, by a token at least, and never 1, for which torch has shortcuts: 1 becomes 2, and 2 becomes 3."""
     scaled = int(length * share) if share < 1 else ceil(length * share)
-    return scaled if scaled >= 1 else length + 1
+    return scaled if scaled > 1 else length + 1

@@ -126,6 +126,11 @@ def test_a_prediction_is_what_a_real_step_takes(model: StepModel, shape: Shape) 
     assert model.peak_bytes(shape, alone=True) == pytest.approx(measure_peak_bytes(step, batch), rel=0.04)
 
 
+def test_a_label_and_its_end_are_no_shape_of_their_own(model: StepModel) -> None:
+    """Two tokens, of which three quarters would be one: torch does other things with one, and no template would fit."""
+    assert model._tracer.trace(Shape((8, 6, 5), (2, 2, 2), packed=True))[1]
+
+
 def test_a_regime_that_no_template_fits_is_traced_at_the_shape_itself(
     fake: FakeStep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
