@@ -84,12 +84,8 @@ def command(
     check_model_is_to_be_had(checked)
     quiet_torch()
     from seqfit.rundir import files
-    from seqfit.train.resume import find_earlier
-    from seqfit.train.run import train  # imports torch: after the recipe's mistakes are reported
-    from seqfit.train.view import choose_view
 
-    earlier = find_earlier(given.name, out, given.place) if resume else None
-    folder = earlier.path if earlier is not None else out or files.new_run(given.name)
+    folder = _choose_folder(given.name, out, given.place, resume=resume)
     place, more = _choose_place(nproc, accelerate_config)
     if place is not None:
         from seqfit.launch.local import launch
@@ -98,6 +94,9 @@ def command(
         with _follow(folder, track if place.number == 0 else None, project):  # of several machines the first one's
             launch(same, folder, place, max_restarts=max_restarts, grace_seconds=grace)
         return
+    from seqfit.train.run import train  # imports torch: after the recipe's mistakes are reported
+    from seqfit.train.view import choose_view
+
     with _follow(folder, track, project):
         run = train(
             given,
@@ -105,13 +104,26 @@ def command(
             resume=resume,
             memory_limit_bytes=parse_limit(memory_limit),
             view=choose_view(),
-            is_guessed=data is not None,
+            is_guessed=given.data is not None,
         )
     if not is_first():
         return
     if given.data is not None:
         print(f"recipe: {run.path / files.RECIPE}, to change and train again")
     print(f"run: {run.path}\nsummary: {_report(run.path)}\nnext: seqfit evaluate {quote(run.path)}")
+
+
+def _choose_folder(name: str, out: Path | None, place: Path | None, *, resume: bool) -> Path:
+    """Of the run that is begun or gone on with."""
+    from seqfit.rundir import files
+
+    if resume:
+        from seqfit.train.resume import find_earlier
+
+        earlier = find_earlier(name, out, place)
+        if earlier is not None:
+            return earlier.path
+    return out or files.new_run(name)
 
 
 def _report(run: Path) -> str:

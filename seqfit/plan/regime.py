@@ -13,8 +13,8 @@ loop, whose buffer has `count_loss_rows` rows (`template` knows).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
-from math import ceil
+from itertools import combinations, product
+from math import ceil, isclose
 
 from seqfit.model.linear_loss import CHUNK_BYTES, count_chunk_rows
 from seqfit.model.segments import count_block_rows, is_blockwise
@@ -72,7 +72,7 @@ def count_loss_rows(shape: Shape, paths: Paths) -> int:
 
 
 def choose_traced(shape: Shape, paths: Paths) -> list[Shape]:
-    """Two small shapes of the same regime: its longest examples; and these with one more, all a little shorter or
+    """Two small shapes of the same regime: its longest examples; and these with the shortest, all a little shorter or
     longer, so that the shapes differ in everything that sizes depend on. One, where there is no second."""
     few = min(shape.examples, 2)
     by_source = sorted(range(shape.examples), key=lambda row: -shape.sources[row])
@@ -81,15 +81,33 @@ def choose_traced(shape: Shape, paths: Paths) -> list[Shape]:
         targets = shape.targets
         rows = list(dict.fromkeys([by_source[0], max(by_source, key=lambda row: targets[row]), *by_source[1:]]))
     small = _take(shape, rows[:few])
-    more = _take(shape, rows[:few] if few == 1 else [*rows[:few], rows[min(few, len(rows) - 1)]])
-    for source_share, target_share in product(_SHARES, _SHARES):
-        other = _stretch(more, source_share, target_share)
-        if find_regime(other, paths) == find_regime(shape, paths):
-            return [small, other]
+    more = _take(shape, rows[:few] if few == 1 else [*rows[:few], rows[-1]])
+    others = [_stretch(more, *shares) for shares in product(_SHARES, _SHARES)]
+    others = [other for other in others if find_regime(other, paths) == find_regime(shape, paths)]
+    if others:
+        return [small, min(others, key=lambda other: _count_alike(small, other))]
     return [small] if more == small else [small, more]
 
 
-_SHARES = (0.75, 0.9, 0.97, 1.03, 1.1)  # of a length; several, because a threshold may be near
+_SHARES = (0.75, 0.9, 0.97, 1.03, 1.1, 1.6, 2.2)  # of a length; several, because a threshold may be near
+
+
+def _count_alike(small: Shape, other: Shape) -> int:
+    """Pairs of measures that have changed by the same factor, so that no fit could tell one from the other.
+
+    Two examples of 9 tokens and three of 6 have 18 each: what grows with the tokens would seem to stay as it is.
+    """
+    factors = [after / before for before, after in zip(_measure(small), _measure(other), strict=True)]
+    return sum(isclose(one, two) for one, two in combinations(factors, 2))
+
+
+def _measure(shape: Shape) -> list[float]:
+    """Nothing that varies, examples, and of sources and targets the longest, all as long as it, and all tokens."""
+    measures: list[float] = [1.0, shape.examples]
+    for lengths in (shape.sources, shape.targets or ()):
+        if lengths:
+            measures += [max(lengths), len(lengths) * max(lengths), *([sum(lengths)] if shape.packed else [])]
+    return measures
 
 
 def _take(shape: Shape, rows: list[int]) -> Shape:
@@ -103,6 +121,6 @@ def _stretch(shape: Shape, source_share: float, target_share: float) -> Shape:
 
 
 def _scale(length: int, share: float) -> int:
-    """Another length, by a token at least: 1 becomes 2."""
+    """Another length, by a token at least, and never 1, for which torch has shortcuts: 1 becomes 2, and 2 becomes 3."""
     scaled = int(length * share) if share < 1 else ceil(length * share)
-    return scaled if scaled >= 1 else length + 1
+    return scaled if scaled > 1 else length + 1

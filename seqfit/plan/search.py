@@ -9,9 +9,7 @@ card: the polynomials propose, the trace decides.
 from __future__ import annotations
 
 import copy
-import gc
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -102,7 +100,7 @@ def search(question: Question, progress: Progress = lambda *_: None) -> Plan:
     spreads, closed = _open_spreads(question, variants)
     models: dict[Variant, StepModel] = {}
     candidates: list[Candidate] = []
-    with _quick_collections(), _build_tracers(question) as tracers:
+    with _build_tracers(question) as tracers:
         for precision in dict.fromkeys(variant.precision for variant in variants):
             wanted = [v for v in variants if v.precision == precision and not _is_pointless(v, candidates)]
             traced = list(dict.fromkeys(variant.traced for variant in wanted))
@@ -159,17 +157,6 @@ def _build_tracers(question: Question) -> Tracers[Question, Variant, StepModel]:
     return Tracers(question, trace_variant, beside=count_layers(question.outline.config) >= _MANY_LAYERS)
 
 
-@contextmanager
-def _quick_collections() -> Iterator[None]:
-    """Each trace begins with a collection; it need not walk through all of torch and transformers again."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
 def predict(question: Question, strategy: Strategy, precision: str) -> tuple[Memory, Tape, float]:
     """Memory (verified), tape and seconds of one given strategy."""
     variant, model, seconds = _predict(question, strategy, precision)
@@ -179,9 +166,8 @@ def predict(question: Question, strategy: Strategy, precision: str) -> tuple[Mem
 
 def quick_predict(question: Question, strategy: Strategy, precision: str) -> tuple[Memory, float]:
     """The same from the polynomials alone."""
-    with _quick_collections():
-        _, model, seconds = _predict(question, strategy, precision)
-        return _estimate(question, model, strategy), seconds
+    _, model, seconds = _predict(question, strategy, precision)
+    return _estimate(question, model, strategy), seconds
 
 
 def _predict(question: Question, strategy: Strategy, precision: str) -> tuple[Variant, StepModel, float]:
@@ -219,11 +205,6 @@ def quick_search(question: Question, spreads: Sequence[Spread] = ()) -> tuple[St
 
     All figures are of one device; `spreads` are ways that the strategy has to be open to as well.
     """
-    with _quick_collections():
-        return _search_plainest(question, spreads)
-
-
-def _search_plainest(question: Question, spreads: Sequence[Spread]) -> tuple[Strategy, Memory, float] | None:
     for variant in _list_variants(replace(question, kept_words=None))[0]:  # trimming is the recipe's to state
         if variant.traced != variant:  # 8 bits need a package: they are the user's to ask for
             continue

@@ -20,7 +20,6 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
-from transformers.optimization import Adafactor
 
 from seqfit.errors import RecipeError, complain
 from seqfit.recipe.schema import OptimizerRecipe
@@ -72,6 +71,8 @@ def _adamw_constants(rule: OptimizerRecipe, learning_rate: float) -> dict[str, A
 
 
 def _build_adafactor(groups: Groups, rule: OptimizerRecipe, learning_rate: float) -> torch.optim.Optimizer:
+    from transformers.optimization import Adafactor  # and with it PEFT and the Trainer's: half a second
+
     settings: dict[str, Any] = {"lr": learning_rate, "scale_parameter": False, "relative_step": False}
     if rule.relative_step:
         settings = {"lr": None, "scale_parameter": True, "relative_step": True, "warmup_init": True}

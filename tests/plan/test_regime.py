@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
 
 import pytest
 from transformers import AutoModelForSeq2SeqLM, T5Config
@@ -16,7 +18,7 @@ from seqfit.plan.measured import build_real_step, draw_batch, measure_peak_bytes
 from seqfit.plan.regime import BLOCKS, KERNEL, Paths, choose_traced, count_loss_rows, find_regime
 from seqfit.plan.regime import WHOLE as WHOLE_SEGMENTS
 from seqfit.plan.shape import Shape
-from seqfit.plan.step_model import StepModel, model_step
+from seqfit.plan.step_model import StepModel, Tracer, model_step
 from seqfit.plan.template import DifferentPaths
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.step.execution import SHORT_ON_CPU, SHORT_ON_GPU
@@ -124,6 +126,37 @@ def test_a_prediction_is_what_a_real_step_takes(model: StepModel, shape: Shape) 
     step, batch = build_real_step(SUBJECT).step, draw_batch([shape])
     step(batch)  # the first one makes the optimizer's state
     assert model.peak_bytes(shape, alone=True) == pytest.approx(measure_peak_bytes(step, batch), rel=0.04)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_two_traces_differ_in_all_that_sizes_depend_on(packed: bool) -> None:
+    """Two examples of 9 tokens and three of 6 would not: what grows with the tokens would seem to be the same."""
+    for source, target in product(range(2, 40), range(2, 40)):
+        small, other = choose_traced(Shape((source,) * 8, (target,) * 8, packed), ON_CPU)
+        few, many = (
+            (each.examples, max(each.sources), max(each.targets or ()), sum(each.sources), sum(each.targets or ()))
+            for each in (small, other)
+        )
+        factors = {round(after / before, 9) for before, after in zip(few, many, strict=True)}
+        assert len(factors | {1.0}) == 6, (small, other)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape((9, 4, 7, 9, 3, 5, 9, 8) * 2, (2,) * 16, packed=True),  # a label and its end: one token has shortcuts
+        Shape((9,) * 16, (3,) * 16, packed=True),
+        Shape((9, 4, 7, 9, 3, 5, 9, 8) * 2, (6,) * 16, packed=False),
+    ],
+)
+def test_the_peak_of_short_texts_is_that_of_their_own_trace(shape: Shape) -> None:
+    """Within 1%, with so few words that activations are most of it."""
+    strategy = Strategy(batching="ragged" if shape.packed else "padded")
+    small = Outline(T5Config(**CONFIG.to_dict() | {"vocab_size": 100}), {}, AutoModelForSeq2SeqLM)
+    fake = FakeStep(replace(SUBJECT, outline=small, strategy=strategy))
+    model, holds = Tracer(fake).trace(shape)
+    assert holds
+    assert model.peak_bytes(shape, alone=False) == pytest.approx(fake.trace([shape, shape]).peak_bytes, rel=0.01)
 
 
 def test_a_regime_that_no_template_fits_is_traced_at_the_shape_itself(

@@ -79,9 +79,9 @@ def word_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def word_recipe(word_rows: Path, tiny_model: Callable[[str], Path]) -> dict[str, Any]:
-    """A recipe whose steps take milliseconds."""
+    """A recipe whose steps take milliseconds; it is the same for all, and nobody changes it."""
     return {
         "model": {"path": str(tiny_model("t5"))},
         "task": {"name": "qa", "source": "{text}", "target": "{answer}"},
@@ -91,7 +91,7 @@ def word_recipe(word_rows: Path, tiny_model: Callable[[str], Path]) -> dict[str,
     }
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def build_word_job(word_recipe: dict[str, Any]) -> Callable[..., Any]:
     """Overrides -> the job that `seqfit train` would run."""
 

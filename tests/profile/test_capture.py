@@ -13,15 +13,13 @@ from seqfit.profile.memory import build_timeline
 from seqfit.profile.modules import rank_modules
 from seqfit.profile.trace import Trace
 
+# A plan takes longer than the steps that are looked at, and a strategy is stated.
+pytestmark = pytest.mark.usefixtures("no_prediction")
+
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("capture")
-
-
-@pytest.fixture
-def trace(build_word_job: Callable[..., Any], folder: Path) -> Trace:
-    return capture(build_word_job(), folder / "trace.json.gz", 2)
+def trace(no_prediction: None, build_word_job: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Trace:
+    return capture(build_word_job(), tmp_path_factory.mktemp("capture") / "trace.json.gz", 2)
 
 
 def test_a_real_trace_has_steps_phases_modules_and_memory(trace: Trace) -> None:

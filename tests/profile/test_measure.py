@@ -7,6 +7,9 @@ import pytest
 
 from seqfit.profile.measure import Measurement, measure
 
+# A plan takes longer than the steps that are looked at, and a strategy is stated.
+pytestmark = pytest.mark.usefixtures("no_prediction")
+
 
 def test_phases_are_shares_of_the_step(build_word_job: Callable[..., Any]) -> None:
     measured = measure(build_word_job(), 3)

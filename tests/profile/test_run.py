@@ -9,16 +9,24 @@ import pytest
 from seqfit.profile.load import read_trace
 from seqfit.profile.run import Profile, profile
 
+# A plan takes longer than the steps that are looked at, and a strategy is stated.
+pytestmark = pytest.mark.usefixtures("no_prediction")
 
-@pytest.fixture
-def result(word_recipe: dict[str, Any], tmp_path: Path) -> Profile:
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("profile") / "out"
+
+
+@pytest.fixture(scope="module")
+def result(no_prediction: None, word_recipe: dict[str, Any], out: Path) -> Profile:
     overrides = ["strategy.batching=max_length", "task.max_source_tokens=256"]
-    return profile(word_recipe, overrides, steps=2, out=tmp_path / "out")
+    return profile(word_recipe, overrides, steps=2, out=out)
 
 
-def test_a_planted_cause_is_the_first_finding_and_all_is_written(result: Profile, tmp_path: Path) -> None:
+def test_a_planted_cause_is_the_first_finding_and_all_is_written(result: Profile, out: Path) -> None:
     assert result.findings[0].cause == "padding"
-    written = json.loads((tmp_path / "out" / "summary.json").read_text())
+    written = json.loads((out / "summary.json").read_text())
     assert written["findings"][0]["change"] == ["strategy.batching=ragged"]
     assert written["summary"]["operators"]
     assert written["proof"] is None

@@ -7,6 +7,9 @@ import pytest
 
 from seqfit.profile.short_run import run_steps
 
+# A plan takes longer than the steps that are looked at, and a strategy is stated.
+pytestmark = pytest.mark.usefixtures("no_prediction")
+
 
 def test_just_so_many_steps_are_made_and_none_is_evaluated(build_word_job: Callable[..., Any]) -> None:
     job = build_word_job("eval.every_steps=1", "eval.at_start=true")
