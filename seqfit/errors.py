@@ -47,6 +47,14 @@ class RowError(DataError):
         self.cause = cause
 
 
+class HeaderUnsure(DataError):
+    """The first line of a table may name the columns (`first`) or be a row; who knows the names can tell."""
+
+    def __init__(self, message: str, first: Iterable[str]) -> None:
+        super().__init__(message)
+        self.first = tuple(first)
+
+
 class ModelError(SeqfitError):
     """A model or tokenizer that does not load or does not fit the recipe."""
 

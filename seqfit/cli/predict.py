@@ -33,6 +33,7 @@ def command(
     On standard input a line is a JSON object with the template's columns, or the texts themselves, by tabs.
     """
     check_runs([run], "predict", "model")
+    from seqfit.data.text_files import require_file
     from seqfit.errors import DataError, complain
     from seqfit.evaluate.asked import rows_from_bytes, rows_from_fields, rows_from_file
     from seqfit.evaluate.run import Predictor
@@ -41,11 +42,14 @@ def command(
         raise DataError(
             complain("--file and COLUMN=TEXT are both given", "rows come from one place", "Leave one of them out")
         )
-    if fields:
-        rows = iter(rows_from_fields(fields))
-    else:
-        rows = rows_from_file(file) if file is not None else rows_from_bytes(sys.stdin.buffer)
+    if file is not None:
+        require_file(file, "--file")  # before torch loads the model
+    given = rows_from_fields(fields) if fields else None
     predictor = Predictor(run)
+    if given is not None:
+        rows = iter(given)
+    else:
+        rows = rows_from_bytes(sys.stdin.buffer) if file is None else rows_from_file(file, predictor.columns)
     while some := list(itertools.islice(rows, _ROWS_AT_ONCE)):
         for row, prediction in zip(some, predictor.answer(some), strict=True):
             print(_to_json(row, prediction) if as_json else prediction.replace("\n", " "), flush=True)

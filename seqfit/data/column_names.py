@@ -353,6 +353,11 @@ def score_role(name: Name, role: str) -> float:
     return 0.6 + max(found) if found else 0.0
 
 
+def known_words() -> set[str]:
+    """All words that columns are called by."""
+    return {word for words in (*ROLES.values(), *LANGUAGES.values()) for word in words} | {*LABELS, *METADATA, *KEYS}
+
+
 def is_role(name: Name) -> bool:
     """Whether a name says what its column holds."""
     return any(score_role(name, role) >= 0.8 for role in ROLES) or _score_label(name) >= 0.5

@@ -100,7 +100,7 @@ def describe_columns_only(sources: Sequence[SourceRecipe], open_question: str) -
         tokenizer=None,
         splits=(),
         overlaps=(),
-        events=tuple(table.note for table in tables if table.note),
+        events=tuple(note for table in tables for note in table.notes),
         findings=(),
         columns=describe_columns(table.read() for table in tables),
         first_rows=tuple(

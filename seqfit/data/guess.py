@@ -87,7 +87,9 @@ def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequ
     given = {part: _mapping(values.get(part)) for part in ("model", "task", "train")}
     wanted = _check_task(given["task"].get("name", task))
     source = _read_source(values["data"])
-    tables = find_tables(source)
+    stated = [given["task"][side] for side in ("source", "target") if isinstance(given["task"].get(side), str)]
+    named = [path for template in stated for path in columns_of(template, required_only=True)]
+    tables = find_tables(source, named)
     notes += [note for table in tables.values() for note in table.notes]
     samples = {name: sample_rows(table) for name, table in tables.items()}
     first = next(iter(samples))
@@ -97,7 +99,7 @@ def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequ
     if unfolding:
         source = source.model_copy(update=unfolding)
         notes += [f"data.{name}: each record of '{path}' is a row" for name, path in unfolding.items()]
-        tables = find_tables(source)
+        tables = find_tables(source, named)
         samples = {name: sample_rows(table) for name, table in tables.items()}
     refuse_token_labels(samples[first], source.title, given["task"])
     kind, reason = _guess_kind(model)

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
+from seqfit.data.column_names import known_words
+
 Kind = Literal["header", "row", "unsure"]
 SAMPLE_ROWS = 200
 _NUMBER = re.compile(r"[-+]?(\d+([.,]\d+)*|\.\d+)([eE][-+]?\d+)?%?")
@@ -38,7 +40,7 @@ _NAMES = """
     user username gender age country city type tag tags word words token count en de es fr english german spanish french
     chinese arabic hindi russian japanese korean
 """
-_KNOWN = frozenset(_NAMES.split())
+_KNOWN = frozenset(_NAMES.split()) | {word for word in known_words() if len(word) > 2}
 _MANY_WORDS = 7
 _LONG_NAME = 60
 _SHORT_TEXT = 20  # characters

@@ -66,7 +66,9 @@ def try_task(recipe: Recipe, rows: int, ask: Ask, progress: Progress | None = No
 
 def _choose_rows(recipe: Recipe, task: Task, rows: int, progress: Progress | None) -> tuple[str, list[Example]]:
     """Reservoir sampling: one pass, and as many rows in memory as are asked for."""
-    found = [find_splits(source, recipe.seed, task.group_of, progress) for source in recipe.sources]
+    found = [
+        find_splits(source, recipe.seed, task.group_of, progress, task.named_columns()) for source in recipe.sources
+    ]
     name = next((name for name in _SPLITS if any(name in one.names for one in found)), _SPLITS[-1])
     parts = [(one.source.title, one.select(name)) for one in found if name in one.names]
     generator, kept, bad = random.Random(recipe.seed), [], BadRowCount()

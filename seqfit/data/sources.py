@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -38,7 +38,7 @@ from seqfit.data.separated import (
     strip_separator_line,
 )
 from seqfit.data.text_files import read_beginning, read_lines, require_file
-from seqfit.errors import DataError, complain, did_you_mean
+from seqfit.errors import DataError, HeaderUnsure, complain, did_you_mean
 
 FORMATS = ("json", "jsonl", "csv", "tsv", "psv", "parquet", "excel", "squad", "labelled", "classes", "parallel")
 ENDINGS = {
@@ -142,14 +142,29 @@ def _readers(
     }
 
 
-def read_whole_rows(path: Path) -> Iterator[Row]:
-    """The rows of one file, where one that can't be read is an error."""
-    for row in read_rows(path):
+def read_whole_rows(path: Path, named: Collection[str] = ()) -> Iterator[Row]:
+    """The rows of one file, where one that can't be read is an error; `named` columns decide about a header."""
+    try:
+        options = FileOptions()
+        find_layout(path, options)
+    except HeaderUnsure as error:
+        options = FileOptions(header=knows_header(error, named))
+    for row in read_rows(path, options):
         if isinstance(row, BadRow):
             raise DataError(
                 complain(f"{path}, {row.detail}: {row.cause}", "Every row must be readable", "Correct or remove it")
             )
         yield row
+
+
+def knows_header(error: HeaderUnsure, named: Collection[str]) -> bool:
+    """Whether the columns that somebody names stand in the open line; where they do not decide, the error is raised."""
+    tops = {name if name in error.first else name.split(".")[0] for name in named}
+    if tops and tops <= set(error.first):
+        return True
+    if tops and tops <= {f"column{number}" for number in range(1, len(error.first) + 1)}:
+        return False
+    raise error
 
 
 def not_empty(rows: Iterator[Row], name: str) -> Iterator[Row]:
@@ -327,17 +342,18 @@ def _judge_header(path: Path, first: list[str], below: list[list[str]], options:
 
 def _two_readings(
     path: Path, first: list[str], below: list[list[str]], verdict: Verdict, columns: Sequence[str] | None
-) -> DataError:
+) -> HeaderUnsure:
     names = list(columns or name_columns(first))
     without = list(columns or name_columns([""] * len(first)))
     row = below[0] if below else []
     looks = "looks like the names of the columns" if verdict.kind == "header" else "may name the columns or be a row"
-    return DataError(
+    return HeaderUnsure(
         complain(
             f"{path}: the first line {looks}: {_shown(first)} ({verdict.reason})",
             f"With a header the first row is {_assigned(names, row)}; without one it is {_assigned(without, first)}",
             "Set data.header=true (the first line names the columns and is no row) or data.header=false (it is a row)",
-        )
+        ),
+        [field.strip() for field in first],
     )
 
 

@@ -18,7 +18,7 @@ The one idea: all choices are made on the arrays of a `RowIndex`, never on rows.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -61,7 +61,7 @@ class Selection:
 
 def read_together(selections: Sequence[Selection]) -> Iterator[tuple[int, int, Row]]:
     """Which of some selections of one table, the row's number in it, and the row: the table is read once."""
-    masks = [None if selection.kept is None else memoryview(selection.kept) for selection in selections]
+    masks = [None if selection.kept is None else memoryview(selection.kept.data) for selection in selections]
     for number, row in enumerate(selections[0].table.read()):
         for which, mask in enumerate(masks):
             if mask is None or mask[number]:
@@ -72,10 +72,15 @@ class SourceSplits:
     """The splits of one source. Finding them reads no rows; selecting one may read its table once more."""
 
     def __init__(
-        self, source: SourceRecipe, seed: int, group_of: Callable[[Row], str], progress: Progress | None
+        self,
+        source: SourceRecipe,
+        seed: int,
+        group_of: Callable[[Row], str],
+        progress: Progress | None,
+        named: Collection[str] = (),
     ) -> None:
         self.source = source
-        self.tables = find_tables(source)
+        self.tables = find_tables(source, named)
         self._seed = seed
         self._donor = next(name for name in ("train", ALL, "validation", "test") if name in self.tables)
         self._shares = {str(split): share for split, share in source.cut.items()}
@@ -199,7 +204,7 @@ class SourceSplits:
         limit = self._limits[split]
         rows: Mask = np.ones(len(index), dtype=np.bool_) if kept is None else kept
         if self.source.balance is None:
-            chosen, events = choose_rows(rows, limit, self._seed), []
+            chosen, events = choose_rows(rows, limit, self._seed), list[str]()
         else:
             chosen, events = self._balanced(split, index, rows)
         if (count := int(chosen.sum())) < (total := int(rows.sum())):
@@ -248,10 +253,14 @@ class SourceSplits:
 
 
 def find_splits(
-    source: SourceRecipe, seed: int, group_of: Callable[[Row], str], progress: Progress | None = None
+    source: SourceRecipe,
+    seed: int,
+    group_of: Callable[[Row], str],
+    progress: Progress | None = None,
+    named: Collection[str] = (),
 ) -> SourceSplits:
-    """The splits of a source; `group_of` names the group of a row where data.group does not."""
-    return SourceSplits(source, seed, group_of, progress)
+    """The splits of a source; `group_of` names the group of a row where data.group does not, `named` columns of it."""
+    return SourceSplits(source, seed, group_of, progress, named)
 
 
 def _find_id_files(source: SourceRecipe) -> dict[str, Path]:

@@ -16,7 +16,7 @@ where two files could be meant the recipe must say which.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -40,10 +40,19 @@ from seqfit.data.parallel_files import (
     stem_set,
 )
 from seqfit.data.rows import BadRow, Row
-from seqfit.data.sources import ENDINGS, FileOptions, detect_format, ending, find_layout, read_parallel, read_rows
+from seqfit.data.sources import (
+    ENDINGS,
+    FileOptions,
+    detect_format,
+    ending,
+    find_layout,
+    knows_header,
+    read_parallel,
+    read_rows,
+)
 from seqfit.data.split_words import split_of
 from seqfit.data.text_files import list_folder, require_file
-from seqfit.errors import DataError, complain, did_you_mean
+from seqfit.errors import DataError, HeaderUnsure, complain, did_you_mean
 from seqfit.recipe.schema import SPLITS, SourceRecipe
 
 __all__ = ["ALL", "Table", "find_tables", "split_of"]
@@ -81,8 +90,22 @@ class Table:
         return self.find_notes()
 
 
-def find_tables(source: SourceRecipe) -> dict[str, Table]:
-    """Split -> table; `ALL` -> table where the source is one piece."""
+def find_tables(source: SourceRecipe, named: Collection[str] = ()) -> dict[str, Table]:
+    """Split -> table; `ALL` -> table where the source is one piece.
+
+    `named` are columns that a task names: where a first line may be a header or a row, they decide.
+    """
+    try:
+        tables = _find_tables(source)
+        if named and source.header is None:
+            for table in tables.values():
+                _ = table.notes  # looks at the first lines
+    except HeaderUnsure as error:
+        return _find_tables(source.model_copy(update={"header": knows_header(error, named)}))
+    return tables
+
+
+def _find_tables(source: SourceRecipe) -> dict[str, Table]:
     found = _hub_tables(source) if source.path is None else _local_tables(source, Path(source.path).expanduser())
     tables = {split: found[split] for split in _ORDER if split in found}
     if source.each is None and source.turns is None:

@@ -79,8 +79,9 @@ def prepare_data(
     preparation = _Preparation(recipe, tokenizer, position_limit, progress)
     told: list[str] = []
     parts: dict[str, list[tuple[int, Path, str]]] = {split: [] for split in splits}
+    task = preparation.task
     for number, source in enumerate(recipe.sources):
-        found = find_splits(source, recipe.seed, preparation.task.group_of, progress)
+        found = find_splits(source, recipe.seed, task.group_of, progress, task.named_columns())
         prefix = f"{source.title}: " if len(recipe.sources) > 1 else ""
         made = preparation.prepare(found, [split for split in splits if split in found.names], allow_bad_rows)
         for split in splits:

@@ -8,7 +8,7 @@ a line 'Who?'                           -> ["Who?"]
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,10 @@ def rows_from_fields(fields: Sequence[str]) -> list[Asked]:
     return [dict(field.split("=", 1) for field in fields)]
 
 
-def rows_from_file(path: Path) -> Iterator[Asked]:
-    """Rows of a data file in any known format, or of a text file, one a line."""
+def rows_from_file(path: Path, named: Collection[str] = ()) -> Iterator[Asked]:
+    """Rows of a data file in any known format, or of a text file, one a line; `named` are the columns that are asked."""
     require_file(path, field="--file")
-    return read_whole_rows(path) if ending(path) in ENDINGS else rows_from_lines(read_lines(path))
+    return read_whole_rows(path, named) if ending(path) in ENDINGS else rows_from_lines(read_lines(path))
 
 
 def rows_from_bytes(stream: Iterable[bytes]) -> Iterator[Asked]:

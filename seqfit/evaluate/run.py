@@ -102,6 +102,11 @@ class Predictor:
         self._limit = smaller_limit(self._task.recipe.max_source_tokens, position_limit(checkpoint.model.config))
         self._answerer = build_answerer(checkpoint, Strategy(), ["bf16"], batch_tokens)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that a row must have."""
+        return self._task.named_columns(targets=False)
+
     def answer(self, rows: Sequence[str | Mapping[str, Any]]) -> list[str]:
         """One answer a row, in their order."""
         if not rows:

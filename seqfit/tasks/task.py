@@ -85,6 +85,12 @@ class Task:
         templates = [*_listed(self.recipe.source), *languages]
         return tuple(dict.fromkeys(path for template in templates for path in columns_of(template)))
 
+    def named_columns(self, *, targets: bool = True) -> tuple[str, ...]:
+        """The columns that the first templates of source and target need."""
+        sides = (self.recipe.source, self.recipe.target) if targets else (self.recipe.source,)
+        templates = [_listed(side)[0] for side in sides if side]
+        return tuple(dict.fromkeys(p for one in templates for p in columns_of(one, required_only=True)))
+
     def check_columns(self, columns: Collection[str]) -> None:
         """Raise DataError where an optional column is in no row: `[[ ]]` would leave it out without a word, and so
         would task.missing_target.

@@ -38,6 +38,7 @@ from seqfit.rundir.optional_work import optional_work
 from seqfit.step.host_memory import should_return
 from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import Strategy
+from seqfit.tasks import head_of
 from seqfit.telemetry.host import read_peak_bytes, read_resident_bytes
 from seqfit.train.long_rows import LongRows, estimate_step_seconds, find_long_rows
 from seqfit.train.peak import PeakWatch
@@ -127,7 +128,7 @@ def make_forecast(
 
 def _find_long_rows(recipe: Recipe, data: PreparedData, device: torch.device, made: Forecast) -> LongRows | None:
     """By the prediction, or where there is none by the operations of a step."""
-    config = load_outline(recipe.model, list(recipe.task.label_values) or None).config.to_dict()
+    config = load_outline(recipe.model, head_of(recipe.task)).config.to_dict()
     split, seconds = data.splits["train"], made.predicted_step_seconds
     target = None if seconds is not None else _find_target(device, 1)
     if target is not None:

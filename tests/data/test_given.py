@@ -49,7 +49,7 @@ def test_a_data_file_is_data_with_and_without_the_option(is_positional: bool) ->
     given = read_given(**places, task="qa", model="google/mt5-small", overrides=["train.steps=3"])
     recipe = load_recipe(given.recipe, given.overrides)
     assert (recipe.task.target, recipe.train.steps, recipe.model.name) == ("{answer}", 3, "google/mt5-small")
-    assert "answer: column 'answer'" in given.notes
+    assert "qa: 'question: {question}' -> '{answer}'" in given.notes
     assert given.command == "seqfit train --data my.jsonl --task qa --model google/mt5-small train.steps=3"
     assert given.name == "my"
 
