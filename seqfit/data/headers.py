@@ -70,7 +70,7 @@ def judge_first_row(first: Sequence[str], rows: Sequence[Sequence[str]]) -> Verd
     elif row >= 2 and (header == 0 or row >= header + 3):
         kind = "row"
     reasons = {"header": for_header, "row": for_row, "unsure": [*for_header, *for_row]}[kind]
-    return Verdict(kind, max(reasons, default=(0, "nothing tells it from the lines below it"))[1])
+    return Verdict(kind, max(reasons, default=(0, "nothing distinguishes it from the lines below it"))[1])
 
 
 def _judge_cell(cell: str, values: Sequence[str]) -> tuple[int, str]:

@@ -185,7 +185,7 @@ def read_records(lines: Iterable[str], dialect: Dialect, fields: int | None = No
 
 
 class _RecordReader:
-    """The csv module over lines that can be given back, for a quote that turns out to be a character."""
+    """The csv module over lines that can be given back where a quote turns out to be a character."""
 
     def __init__(self, lines: Iterator[str], dialect: Dialect, fields: int | None) -> None:
         csv.field_size_limit(_LONGEST_FIELD)

@@ -309,8 +309,8 @@ def _code_digest() -> str:
     """A hash of the code that turns files into ids: a change in it makes new entries, with no version to remember."""
     here = Path(__file__).parent
     names = (
-        *("archives", "encoding", "text_files", "content", "separated", "headers", "json_stream", "excel", "sources"),
-        *("split_words", "parallel_files", "class_files", "nested", "hub", "tables"),
+        *("archives", "encoding", "text_files", "content", "separated", "headers", "json_stream", "excel", "layout"),
+        *("sources", "split_words", "folder_files", "parallel_files", "class_files", "nested", "hub", "tables"),
         "row_index",
         "splits",
         "encode",
