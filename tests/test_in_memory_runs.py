@@ -39,12 +39,12 @@ def run(model: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_the_run_keeps_what_was_guessed_and_where_the_rows_are(run: Run) -> None:
     assert run.recipe.sources[0].title == "DataFrame"
     assert (run.recipe.task.source, run.recipe.task.target) == ("{text}", "{label}")
-    assert "label: column 'label'" in run.manifest["guessed"]
+    assert "classify: 'classify: {text}' -> '{label}'" in run.manifest["guessed"]
 
 
 def test_it_prints_what_was_guessed(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     seqfit.train(data=FRAME, task="classify", model=model, overrides=FEW, out=tmp_path / "run")
-    assert "guessed: label: column 'label'" in capsys.readouterr().out
+    assert "guessed: classify: 'classify: {text}' -> '{label}'" in capsys.readouterr().out
 
 
 def test_an_equal_frame_resumes_the_run_and_another_does_not(run: Run, model: str, tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_the_run_is_evaluated_on_its_own_rows_and_on_others(run: Run) -> None:
 def test_a_frame_is_described_in_words_and_in_tokens(model: str) -> None:
     words = seqfit.describe_data(FRAME)
     assert (words.data, words.unit, words.task) == (("DataFrame",), "words", "classify")
-    assert "guessed: label: column 'label'" in str(words)
+    assert "guessed: classify: 'classify: {text}' -> '{label}'" in str(words)
     tokens = seqfit.describe_data(FRAME, task="classify", model=model)
     assert tokens.unit == "tokens"
     assert tokens.splits[0].source.maximum == words.splits[0].source.maximum + 1  # the end token

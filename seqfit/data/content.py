@@ -165,7 +165,7 @@ def _refuse_blocks(path: Path, lines: Sequence[str]) -> None:
         len(block.strip("\n").split("\n")) for block in re.split(r"\n[ \t\r]*\n", "\n".join(lines)) if block.strip()
     ]
     size, most = Counter(blocks[:-1]).most_common(1)[0] if len(blocks) > 5 else (1, 0)
-    if size > 2 and most >= 0.95 * (len(blocks) - 1):
+    if size > 1 and most >= 0.95 * (len(blocks) - 1):
         raise refuse(
             path,
             f"blocks of {size} lines with a blank line between them",
@@ -185,7 +185,11 @@ def has_labels(lines: Sequence[str]) -> bool:
         return len(filled) >= 50 and re.fullmatch(r"-?\d", next(iter(counts))) is not None
     if all(map(_LABEL.fullmatch, counts)):
         return len(counts) <= len(filled) / 4
-    return len(filled) >= 50 and len(counts) <= min(20, len(filled) / 20) and all(len(label) > 1 for label in counts)
+    return (
+        len(filled) >= 50
+        and len(counts) <= min(20, len(filled) / 20)
+        and all(len(label) > 1 and label[-1] != ":" for label in counts)
+    )
 
 
 def refuse(path: Path, what: str, change: str) -> DataError:

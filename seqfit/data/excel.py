@@ -65,17 +65,17 @@ def _choose(path: Path, book: Any, sheet: str | None) -> str:
             + did_you_mean(sheet, names)
         )
     filled = [name for name in names if book.get_sheet_by_name(name).height > 0]
-    told = [name for name in filled if name.strip().lower() not in _ABOUT] or filled
-    if len(told) == 1:
-        return told[0]
-    if not told:
+    sheets = [name for name in filled if name.strip().lower() not in _ABOUT] or filled
+    if len(sheets) == 1:
+        return sheets[0]
+    if not sheets:
         raise DataError(complain(f"{path} has no rows", "A data set needs at least one", "Set data.path to another"))
-    sizes = ", ".join(f"'{name}' ({book.get_sheet_by_name(name).height} rows)" for name in told)
+    sizes = ", ".join(f"'{name}' ({book.get_sheet_by_name(name).height} rows)" for name in sheets)
     raise DataError(
         complain(
             f"{path} has several sheets with rows: {sizes}",
             "One sheet is read",
-            f"Name it: data.sheet='{told[0]}'",
+            f"Name it: data.sheet='{sheets[0]}'",
         )
     )
 

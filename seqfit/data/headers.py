@@ -59,12 +59,14 @@ def judge_first_row(first: Sequence[str], rows: Sequence[Sequence[str]]) -> Verd
     """Whether `first` names the columns of `rows`."""
     for_header: list[tuple[int, str]] = []
     for_row: list[tuple[int, str]] = []
+    if len(first) > 1:
+        rows = [row for row in rows if list(row) != list(first)]  # files put together have the header of each
     below = [[row[at].strip() for row in rows if at < len(row) and row[at].strip()] for at in range(len(first))]
     for cell, values in zip((cell.strip() for cell in first), below, strict=True):
         weight, reason = _judge_cell(cell, values)
         if weight:
             (for_header if weight > 0 else for_row).append((abs(weight), reason))
-    _judge_whole(first, rows, below, for_header, for_row)
+    _judge_whole(first, below, for_header, for_row)
     header, row = sum(weight for weight, _ in for_header), sum(weight for weight, _ in for_row)
     kind: Kind = "unsure"
     if header >= (2 if len(first) > 1 else 3) and (row == 0 or header >= row + 3):
@@ -72,7 +74,7 @@ def judge_first_row(first: Sequence[str], rows: Sequence[Sequence[str]]) -> Verd
     elif row >= 2 and (header == 0 or row >= header + 3):
         kind = "row"
     reasons = {"header": for_header, "row": for_row, "unsure": [*for_header, *for_row]}[kind]
-    return Verdict(kind, max(reasons, default=(0, "nothing tells it from the lines below it"))[1])
+    return Verdict(kind, max(reasons, default=(0, "nothing distinguishes it from the lines below it"))[1])
 
 
 def _judge_cell(cell: str, values: Sequence[str]) -> tuple[int, str]:
@@ -90,7 +92,7 @@ def _judge_cell(cell: str, values: Sequence[str]) -> tuple[int, str]:
             return -3, f"'{_short(cell)}' is of the same kind as what is below it"
         return (3, f"'{cell}' stands above dates, addresses or lists") if _is_name(cell) else (0, "")
     counts = Counter(values)
-    if cell in counts and len(counts) < len(values):
+    if cell in counts:
         return -3, f"'{_short(cell)}' occurs again in its column"
     if is_known(cell) and not any(map(is_known, values[:20])):
         return 3, f"'{cell}' is a usual name"
@@ -112,7 +114,6 @@ def _judge_cell(cell: str, values: Sequence[str]) -> tuple[int, str]:
 
 def _judge_whole(
     first: Sequence[str],
-    rows: Sequence[Sequence[str]],
     below: Sequence[Sequence[str]],
     for_header: list[tuple[int, str]],
     for_row: list[tuple[int, str]],
@@ -122,8 +123,6 @@ def _judge_whole(
         for_row.append((2, "two of its fields are equal"))
     if first and not first[0].strip() and len(named) == len(first) - 1 and is_index(below[0]):
         for_header.append((3, "its first field is empty above a running number"))
-    if any(list(row) == list(first) for row in rows) and all(map(_is_name, named)) and len(first) > 1:
-        for_header.append((4, "the same line occurs again"))
 
 
 def _share(pattern: re.Pattern[str], values: Sequence[str]) -> float:

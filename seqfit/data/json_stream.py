@@ -198,7 +198,7 @@ def _find_layout(path: Path, size: int, mtime_ns: int, encoding: str) -> JsonLay
             return JsonLayout("list")
         case "{":
             members, is_cut = _look_at_members(stream)
-            if not is_cut and stream.peek() and stream.peek() in "{[":
+            if not is_cut and stream.peek() and stream.peek() in "{[,":
                 return JsonLayout("documents")
             return _choose_layout(path, members)
         case "":

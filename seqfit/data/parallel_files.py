@@ -102,7 +102,7 @@ def _words(file: Path) -> list[str]:
 
 
 def find_partners(file: Path) -> ParallelSet | None:
-    """The files beside one that belong to it: dev.src has dev.ref0."""
+    """The files next to one that belong to it: dev.src has dev.ref0."""
     others = [other for other in sorted(file.parent.iterdir()) if other.is_file() and not other.name.startswith(".")]
     return next((one for one in find_parallel(others) if file in one.files.values()), None)
 

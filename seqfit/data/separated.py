@@ -113,9 +113,9 @@ def _is_plausible(separator: str, lines: Sequence[str]) -> bool:
     """What also stands in texts separates only where it can be seen to: 'text@label', 'word:part of speech'."""
     if separator == "@":
         return len({line.rstrip().rpartition("@")[2] for line in lines}) <= min(_FEW_VALUES, len(lines) / 3)
-    if separator == ":" and any("://" in line for line in lines):
-        return False
-    return separator not in ":," or len(lines) >= 20
+    if separator == ":":  # one colon introduces an answer or an explanation
+        return len(lines) >= 20 and all(line.count(":") > 1 and "://" not in line for line in lines)
+    return separator != "," or len(lines) >= 20
 
 
 def _try_quotes(lines: Sequence[str], separator: str, is_whole: bool) -> _Trial:
@@ -185,7 +185,7 @@ def read_records(lines: Iterable[str], dialect: Dialect, fields: int | None = No
 
 
 class _RecordReader:
-    """The csv module over lines that can be given back, for a quote that turns out to be a character."""
+    """The csv module over lines that can be given back where a quote turns out to be a character."""
 
     def __init__(self, lines: Iterator[str], dialect: Dialect, fields: int | None) -> None:
         csv.field_size_limit(_LONGEST_FIELD)

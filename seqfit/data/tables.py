@@ -15,8 +15,7 @@ where two files could be meant the recipe must say which.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -26,6 +25,7 @@ from seqfit.data.archives import ARCHIVE_ENDINGS, is_archive, plain_name, unpack
 from seqfit.data.class_files import ClassFiles, find_class_files, find_class_folders, layout_notes, read_classes
 from seqfit.data.content import recognise_format
 from seqfit.data.encoding import find_encoding
+from seqfit.data.folder_files import ABOUT_THE_LABELS, are_parts, are_shards, find_data_files, may_be_data
 from seqfit.data.hub import load_hub_splits
 from seqfit.data.json_stream import find_json_layout
 from seqfit.data.nested import spread_rows
@@ -57,20 +57,6 @@ from seqfit.recipe.schema import SPLITS, SourceRecipe
 
 __all__ = ["ALL", "Table", "find_tables", "split_of"]
 
-_ABOUT_THE_DATA = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "requirements.txt"}
-_ABOUT_THE_LABELS = re.compile(
-    r"(classes|mapping|labels?|label_?(map|names|list)|id2label|label2id|vocab|config|meta(data)?)\.\w+"
-)
-_ABOUT_STEMS = ("readme", "license", "licence", "copying", "citation", "notice", "changelog", "authors", "makefile")
-_OTHER_ENDINGS = """
-    .py .pyc .ipynb .sh .bat .r .pl .js .ts .c .cpp .h .java .go .rs .md .rst .yaml .yml .toml .cfg .ini .html .htm .css
-    .pdf .doc .docx .ppt .pptx .png .jpg .jpeg .gif .svg .bib .tex .log .lock .pkl .pickle .pt .pth .bin .safetensors
-    .model .npy .npz .h5 .db .sqlite .wav .mp3 .mp4 .sha256 .md5 .ann .xml .dtd .xsd
-"""
-_NO_DATA = frozenset(_OTHER_ENDINGS.split())
-_SHARD = re.compile(r"-\d{5}-of-\d{5}")
-_DATE = re.compile(r"(19|20)\d\d([-_.]?\d\d){0,2}(?!\d)")
-_NOT_PARTS = re.compile(r"(^|[^a-z])(v|ver|version|fold|seed|run|exp|k|top|shot|n)[-_.]?\d", re.IGNORECASE)
 _JOIN_SAMPLE = 1000
 _ORDER = ("train", ALL, "validation", "test")
 
@@ -262,7 +248,7 @@ def _folder_tables(source: SourceRecipe, folder: Path) -> dict[str, Table]:
         return {split: _file_table(source, files, like=first) for split, files in named.items()}
     if source.format == "classes":
         return _class_tables(source, folder, is_stated=True) or _no_data(source, folder)
-    tables, texts = _data_files(source, folder)
+    tables, texts = find_data_files(folder, source.format, source.ids.values())
     if tables:
         _refuse_join(source, folder, tables)
         return _split_files(source, folder, tables)
@@ -271,36 +257,12 @@ def _folder_tables(source: SourceRecipe, folder: Path) -> dict[str, Table]:
     return _inner_tables(source, folder) or _no_data(source, folder)
 
 
-def _data_files(source: SourceRecipe, folder: Path) -> tuple[list[Path], list[Path]]:
-    """Files that can hold rows, by ending: tables, and text files of any ending."""
-    ids = set(source.ids.values())
-    wanted = {"squad": "json", "jsonl": "json"}.get(source.format, source.format)
-    files = [file for file in sorted(folder.iterdir()) if file.is_file() and _may_be_data(file, ids)]
-    tables = [
-        file
-        for file in files
-        if (ending(file) in ENDINGS and (source.format == "auto" or ENDINGS[ending(file)] in (wanted, source.format)))
-        or (source.format == "auto" and file.suffix.lower() in ARCHIVE_ENDINGS and is_archive(file))
-    ]
-    tables = [file for file in tables if not _ABOUT_THE_LABELS.fullmatch(file.name.lower())] or tables
-    return tables, [file for file in files if ending(file) not in ENDINGS and file not in tables]
-
-
-def _may_be_data(file: Path, ids: set[str]) -> bool:
-    name = file.name.lower()
-    return not (
-        name.startswith((".", "_", *_ABOUT_STEMS))
-        or file.name in ids
-        or name in _ABOUT_THE_DATA
-        or ending(file) in _NO_DATA
-        or file.stat().st_size == 0
-    )
-
-
 def _split_files(source: SourceRecipe, folder: Path, files: Sequence[Path]) -> dict[str, Table]:
     """Tables by the split's word in their names; without any, they are one set or an open question."""
     if len(files) == 1 and files[0].suffix.lower() in ARCHIVE_ENDINGS:
         return _archive_tables(source, files[0])
+    if len(files) == 1 and split_of(files[0].name) is None:
+        return _file_tables(source, files[0])
     found: dict[str, list[Path]] = {split: [] for split in SPLITS}
     others: list[Path] = []
     for file in files:
@@ -312,9 +274,32 @@ def _split_files(source: SourceRecipe, folder: Path, files: Sequence[Path]) -> d
             return {ALL: _class_table(source, classes, folder.name)}
         return {ALL: _file_table(source, _one_set(source, list(files), folder, None))}
     sets = {split: _one_set(source, several, folder, split) for split, several in found.items() if several}
+    if others and "train" not in sets:
+        sets = {ALL: _training_files(source, folder, others, sets)} | sets
+        others = []
     notes = [f"not read, because their names say no split: {_listed(others)}"] if others else []
     first = next(iter(sets.values()))[0]
     return {split: _file_table(source, chosen, notes, like=first) for split, chosen in sets.items()}
+
+
+def _training_files(
+    source: SourceRecipe, folder: Path, others: list[Path], sets: Mapping[str, Sequence[Path]]
+) -> list[Path]:
+    """Next to a test file, the file without a split's word is what to train on, if it has the same columns."""
+    split, known = next((split, files[0]) for split, files in sets.items())
+    if are_shards([file.name for file in others]) or are_parts([plain_name(file.name) for file in others]):
+        own, columns = _columns_of(source, others[0]), _columns_of(source, known)
+        if set(columns) <= set(own):
+            return others
+    shown = "; ".join(f"{_short(file, folder)} ({', '.join(_columns_of(source, file))})" for file in others[:8])
+    raise DataError(
+        complain(
+            f"{folder} has {_short(known, folder)} for {split}, none for train, and other files: {shown}",
+            "What to train on has a split's word in its name, or the same columns",
+            f"Name it: data.splits.train={_short(others[0], folder)} (data.splits then names every split), or set "
+            f"data.path={others[0]}",
+        )
+    )
 
 
 def _unpacked(source: SourceRecipe, file: Path) -> Path:
@@ -322,21 +307,25 @@ def _unpacked(source: SourceRecipe, file: Path) -> Path:
     if file.suffix.lower() not in ARCHIVE_ENDINGS:
         return file
     inside = _only_folder(unpack(file))
-    tables, texts = _data_files(source, inside)
+    tables, texts = find_data_files(inside, source.format, source.ids.values())
     if len(tables or texts) != 1:
         names = ", ".join(list_folder(inside))
         raise DataError(
-            complain(f"{file} holds {names}", "An archive beside others holds one table", f"Set data.path={file}")
+            complain(
+                f"{file} holds {names}",
+                "Where there are several archives, each holds one table",
+                f"Set data.path={file}",
+            )
         )
     return (tables or texts)[0]
 
 
 def _one_set(source: SourceRecipe, files: list[Path], folder: Path, split: str | None) -> list[Path]:
     """The files themselves if they are one file or the parts of one; more are an open question."""
-    if len({_SHARD.sub("", file.name) for file in files}) == 1:
+    if are_shards([file.name for file in files]):
         return files
     columns = {file: _columns_of(source, file) for file in files[:50]}
-    if _are_parts([plain_name(file.name) for file in files]) and len(set(columns.values())) == 1:
+    if are_parts([plain_name(file.name) for file in files]) and len(set(columns.values())) == 1:
         return files
     shown = "; ".join(f"{_short(file, folder)} ({', '.join(names)})" for file, names in list(columns.items())[:8])
     shared = set.intersection(*(set(names) for names in columns.values()))
@@ -376,24 +365,8 @@ def _columns_of(source: SourceRecipe, file: Path) -> tuple[str, ...]:
     return tuple(first)
 
 
-def _are_parts(names: Sequence[str]) -> bool:
-    """Whether names differ in one running number or a date: part-1.csv part-2.csv, 2019.csv 2020.csv.
-
-    Numbers of versions, folds or seeds are no parts, and neither are sizes such as train_100 and train_1000.
-    """
-    if any(_NOT_PARTS.search(name) for name in names):
-        return False
-    if len({_DATE.sub("#", name) for name in names}) == 1:
-        return True
-    if len({re.sub(r"\d+", "#", name) for name in names}) != 1:
-        return False
-    numbers = list(zip(*(map(int, re.findall(r"\d+", name)) for name in names), strict=True))
-    varying = [sorted(column) for column in numbers if len(set(column)) > 1]
-    return len(varying) == 1 and varying[0] == list(range(varying[0][0], varying[0][0] + len(names)))
-
-
 def _refuse_join(source: SourceRecipe, folder: Path, tables: Sequence[Path]) -> None:
-    """An error where a table names the files of a folder beside it, which hold the texts."""
+    """An error where a table names the files of a folder next to it, which hold the texts."""
     for inner in (one for one in sorted(folder.iterdir()) if one.is_dir()):
         names = {file.stem for file in inner.iterdir() if ending(file) in ("", ".txt", ".text")}
         if len(names) < 20:
@@ -421,7 +394,7 @@ def _named_files(folder: Path, name: str, field: str) -> list[Path]:
     """The file, or the files where the name has a * in it."""
     if "*" not in name:
         return [require_file(folder / name, field)]
-    files = [file for file in sorted(folder.glob(name)) if file.is_file() and _may_be_data(file, set())]
+    files = [file for file in sorted(folder.glob(name)) if file.is_file() and may_be_data(file)]
     if not files:
         raise DataError(
             complain(
@@ -454,9 +427,9 @@ def _text_tables(source: SourceRecipe, folder: Path, texts: Sequence[Path]) -> d
     parallel = by_split(find_parallel(texts), folder)
     if parallel:
         used = {file for one in parallel.values() for file in one.files.values()}
-        left = [file for file in texts if file not in used and not _ABOUT_THE_LABELS.fullmatch(file.name.lower())]
+        left = [file for file in texts if file not in used and not ABOUT_THE_LABELS.fullmatch(file.name.lower())]
         return {split: _parallel_table(source, one, left) for split, one in parallel.items()}
-    texts = [file for file in texts if not _ABOUT_THE_LABELS.fullmatch(file.name.lower())] or list(texts)
+    texts = [file for file in texts if not ABOUT_THE_LABELS.fullmatch(file.name.lower())] or list(texts)
     classes = find_class_files(texts, is_stated=False)
     if classes is not None:
         return {ALL: _class_table(source, classes, folder.name)}
@@ -490,10 +463,22 @@ def _inner_tables(source: SourceRecipe, folder: Path) -> dict[str, Table]:
         found: dict[str, Table] = {}
         for one in splits:
             tables = _folder_tables(source, one)
-            if len(tables) == 1:
-                found[split_of(one.name) or ALL] = next(iter(tables.values()))
+            if len(tables) > 1:
+                raise DataError(
+                    complain(
+                        f"{one} has the splits {', '.join(tables)}",
+                        "A folder that is called like a split is one",
+                        f"Set data.path={one}, or name the files: data.splits.train=...",
+                    )
+                )
+            found[split_of(one.name) or ALL] = next(iter(tables.values()))
         return found
-    holding = [one for one in inner if any(_data_files(source, one)) or any(child.is_dir() for child in one.iterdir())]
+    holding = [
+        one
+        for one in inner
+        if any(find_data_files(one, source.format, source.ids.values()))
+        or any(child.is_dir() for child in one.iterdir())
+    ]
     if len(holding) > 1:
         names = ", ".join(f"{one.name}/" for one in holding[:8])
         raise DataError(
@@ -510,7 +495,7 @@ def _class_tables(source: SourceRecipe, folder: Path, *, is_stated: bool) -> dic
     """Classes in the folder, or in its folders train and test."""
     own = find_class_folders(folder, is_stated=is_stated)
     if own is None and is_stated:
-        tables, texts = _data_files(source.model_copy(update={"format": "auto"}), folder)
+        tables, texts = find_data_files(folder, "auto")
         own = find_class_files(tables or texts, is_stated=True)
     if own is not None:
         return {ALL: _class_table(source, own, folder.name)}
@@ -530,7 +515,7 @@ def _class_table(source: SourceRecipe, found: ClassFiles, name: str) -> Table:
 def _parallel_tables(source: SourceRecipe, path: Path) -> dict[str, Table]:
     folder = path if path.is_dir() else path.parent
     if source.languages is None:
-        files = [file for file in sorted(folder.iterdir()) if file.is_file() and _may_be_data(file, set())]
+        files = [file for file in sorted(folder.iterdir()) if file.is_file() and may_be_data(file)]
         sets = find_parallel(files, any_words=True)
     elif not path.is_dir():
         return {ALL: _parallel_table(source, stem_set(path, source.languages))}

@@ -30,7 +30,7 @@ def rows_from_fields(fields: Sequence[str]) -> list[Asked]:
 
 
 def rows_from_file(path: Path, named: Collection[str] = ()) -> Iterator[Asked]:
-    """Rows of a data file in any known format, or of a text file, one a line; `named` are the columns that are asked."""
+    """Rows of a data file in any known format, or of a text file, one a line; `named` columns decide on a header."""
     require_file(path, field="--file")
     return read_whole_rows(path, named) if ending(path) in ENDINGS else rows_from_lines(read_lines(path))
 

@@ -79,7 +79,7 @@ def test_a_file_is_described_without_recipe_and_model(folder: Path, capsys: pyte
     said = capsys.readouterr().out
     for part in (
         "guessed",
-        "label: column 'label'",
+        "classify: 'classify: {text}' -> '{label}'",
         "whole number",
         "used as",
         "source words",

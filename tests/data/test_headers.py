@@ -23,6 +23,8 @@ FILMS = ["a fine film with a good end", "bad acting and a dull story", "I left a
         ([FILMS[0], "OTHER", "OTHER"], [[FILMS[1], "OFFENSE", "ABUSE"], [FILMS[2], "OTHER", "OTHER"]], "row"),
         (["Wow!", "वाह!"], [["Help!", "बचाओ!"], ["Jump.", "उछलो."], [FILMS[0], FILMS[0] + "!"]], "row"),
         ([FILMS[0]], [[film] for film in FILMS], "row"),
+        (["good movie", "positive"], [["bad one", "negative"], ["so so", "neutral"], ["fine", "positive"]], "row"),
+        (["Win!", "spam"], [["Hi", "ham"], ["Win!", "spam"], ["Call now", "spam"]], "row"),
         (["dog", "perro"], [["cat", "gato"], ["sun", "sol"]], "unsure"),
         (["a", "b"], [["x", "y"]], "unsure"),
         (["很好"], [["这个酒店的房间很大，服务也不错，下次还会来，推荐给大家"]] * 4, "unsure"),

@@ -134,6 +134,7 @@ def test_a_layout_without_one_place_for_rows_is_an_error(tmp_path: Path, content
         ({"columns": ["q", "a"], "index": [0], "data": [["x", 1]]}, [{"q": "x", "a": 1}]),
         ({f"k{n}": ["a", n] for n in range(40)}, [{"key": f"k{n}", "value": ["a", n]} for n in range(40)]),
         ({f"k{n}": n for n in range(25)}, [{"key": f"k{n}", "value": n} for n in range(25)]),
+        ('{"q": 1},\n{"q": 2},\n', [{"q": 1}, {"q": 2}]),
         ('{"q": 1}{"q": 2}\n\n{"q": 3}', [{"q": 1}, {"q": 2}, {"q": 3}]),
         ('{\n "q": [{"x": 1}]\n}\n{\n "q": []\n}', [{"q": [{"x": 1}]}, {"q": []}]),
     ],

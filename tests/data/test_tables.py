@@ -137,6 +137,15 @@ def test_parts_are_one_set_and_splits_may_be_folders(tmp_path: Path, names: list
     assert {split: len(files) for split, files in _find(tmp_path).items()} == found
 
 
+def test_beside_a_test_file_the_other_one_is_to_train_on(tmp_path: Path) -> None:
+    assert set(_find(_folder(tmp_path, "reviews.jsonl", "test.jsonl"))) == {ALL, "test"}
+    (tmp_path / "reviews.jsonl").write_text('{"b": 1}\n', "utf-8")
+    with pytest.raises(
+        DataError, match=r"test\.jsonl for test, none for train.*reviews\.jsonl \(b\).*data\.splits\.train"
+    ):
+        _find(tmp_path)
+
+
 def test_what_is_read_as_one_set_or_not_read_is_noted(tmp_path: Path) -> None:
     _folder(tmp_path, "train_1.jsonl", "train_2.jsonl", "unlabeled.jsonl")
     assert find_tables(SourceRecipe(path=str(tmp_path)))["train"].notes == (
@@ -181,6 +190,7 @@ def test_lists_of_a_json_file_are_splits(tmp_path: Path) -> None:
     tables = find_tables(SourceRecipe(path=str(path)))
     assert {split: len(list(table.read())) for split, table in tables.items()} == {"validation": 1, "train": 2}
     assert tables["train"].notes == ("a.json: train and oos_train are read as train",)
+    assert list(find_tables(SourceRecipe(path=str(tmp_path)))) == ["train", "validation"]
     (tmp_path / "b.json").write_text('{"questions": [{"q": 1}], "notes": [{"n": 1}]}', "utf-8")
     named = find_tables(SourceRecipe(path=str(tmp_path / "b.json"), splits={"train": "questions"}))
     assert list(named["train"].read()) == [{"q": 1}]

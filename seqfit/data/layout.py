@@ -1,0 +1,331 @@
+"""How a file is laid out: format, encoding, separator, header and names of columns.
+
+In: a path and what the recipe states about it (`FileOptions`). Out: `Layout`, and notes on what was recognised. The one
+idea: everything that has to be found out about a file is found once, from its beginning; whoever reads the file, to
+guess, to split or to train, reads it by the same layout.
+
+    news.csv   3,Fears      Layout(names=("column1", "column2"), notes=("news.csv: the first line is a row (...)",))
+               4,Race
+    dogs.csv   dog,perro    an error: data.header=true or data.header=false, with the first row in both readings
+               cat,gato
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from seqfit.data.archives import plain_name
+from seqfit.data.content import SAMPLE_LINES, recognise_format, refuse_tokens
+from seqfit.data.encoding import find_encoding
+from seqfit.data.excel import read_sheet
+from seqfit.data.headers import SAMPLE_ROWS, Verdict, is_index, judge_first_row, name_columns
+from seqfit.data.json_stream import find_json_layout, is_squad
+from seqfit.data.separated import (
+    SEPARATORS,
+    Dialect,
+    find_dialect,
+    find_dialect_by_content,
+    read_records,
+    strip_separator_line,
+)
+from seqfit.data.text_files import read_beginning, read_lines, require_file
+from seqfit.errors import DataError, HeaderUnsure, complain, did_you_mean
+
+FORMATS = ("json", "jsonl", "csv", "tsv", "psv", "parquet", "excel", "squad", "labelled", "classes", "parallel")
+ENDINGS = {
+    ".json": "json",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".psv": "psv",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".xlsx": "excel",
+    ".xlsm": "excel",
+    ".xls": "excel",
+    ".ods": "excel",
+}
+_SAMPLE_CHARACTERS = 1 << 23
+_RAGGED_SHARE = 0.2  # where more lines than that have another number of fields, they are meant to
+PANDAS_INDEX = "__index_level_0__"
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """What the recipe states about its files; None and 'auto' are found out."""
+
+    format: str = "auto"
+    encoding: str = "auto"
+    header: bool | None = None
+    columns: tuple[str, ...] | None = None
+    sheet: str | None = None
+    known: tuple[str, ...] = ()  # the columns of another file of the same set
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a file is laid out."""
+
+    format: str
+    notes: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # of the columns that are kept, where they do not stand in each row
+    kept: tuple[int, ...] = ()  # their positions
+    empty: tuple[int, ...] = ()  # positions of columns that have neither a name nor a value so far
+    width: int = 0  # fields of a record
+    header: tuple[str, ...] = ()  # the fields of the line that names the columns
+    dialect: Dialect | None = None
+    skipped_lines: int = 0
+    is_ragged: bool = False  # missing fields at the end of a line are empty
+
+
+def ending(path: Path) -> str:
+    """The file's ending without .gz, in small letters: train.csv.gz -> .csv."""
+    return Path(plain_name(path.name)).suffix.lower()
+
+
+def detect_format(path: Path, encoding: str = "auto") -> str:
+    """The format by content; the ending decides only between readings of the same text."""
+    require_file(path)
+    found, hinted = recognise_format(path, encoding), ENDINGS.get(ending(path), "")
+    if found == "json" and hinted == "jsonl" and _is_json(next(read_lines(path, encoding), "")):
+        return "jsonl"  # of one line
+    if found == "json":
+        return "squad" if is_squad(path, encoding) else "json"
+    if found in ("separated", "labelled", "text"):
+        return hinted if hinted in ("csv", "tsv", "psv", "json", "jsonl") else "csv" if hinted else found
+    return found
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+def find_layout(path: Path, options: FileOptions) -> Layout:
+    """What a reader has to know about the file; found once per file and options, until the file changes."""
+    status = path.stat()
+    return _find_layout(path, status.st_size, status.st_mtime_ns, options)
+
+
+@lru_cache(maxsize=4096)
+def _find_layout(path: Path, size: int, mtime_ns: int, options: FileOptions) -> Layout:
+    name = detect_format(path, options.encoding) if options.format == "auto" else options.format
+    if options.columns is not None and name not in ("csv", "tsv", "psv", "separated", "excel"):
+        raise DataError(
+            complain(
+                f"data.columns is given, and {path} is {name}",
+                "It names the columns of separated text and spreadsheets; others have names of their own",
+                "Remove data.columns",
+            )
+        )
+    if name in ("parquet", "arrow"):
+        return Layout(name, _index_note(path, name))
+    if name == "excel":
+        return _find_excel(path, options)
+    notes = list(filter(None, [find_encoding(path, options.encoding).describe(path.name)]))
+    if name in ("csv", "tsv", "psv", "separated"):
+        return _find_separated(path, name, options, notes)
+    if name == "json":
+        notes += [f"{path.name}: {note}" for note in [find_json_layout(path, options.encoding).describe()] if note]
+    elif name == "labelled" and options.format == "auto":
+        notes.append(f"{path.name}: the first word of each line is the label, the others are the text")
+    elif name == "text" and options.format == "auto":
+        notes.append(f"{path.name}: each line is a text; the column is called text")
+    elif name not in ("jsonl", "squad", "labelled", "text"):
+        raise DataError(
+            complain(
+                f"data.format is '{name}'",
+                f"One file can be {', '.join(FORMATS[:-2])}; parallel text and classes are several files",
+                "Set data.format to one of them, or data.path to the folder",
+            )
+            + did_you_mean(name, FORMATS)
+        )
+    return Layout(name, tuple(notes))
+
+
+def _find_excel(path: Path, options: FileOptions) -> Layout:
+    records = list(itertools.islice(read_sheet(path, options.sheet), SAMPLE_ROWS + 1))
+    return _name_fields(path, records, len(records[0]) if records else 0, options, Layout("excel"), [])
+
+
+def _find_separated(path: Path, name: str, options: FileOptions, notes: list[str]) -> Layout:
+    text = read_beginning(path, options.encoding, _SAMPLE_CHARACTERS)
+    is_whole = len(text) < _SAMPLE_CHARACTERS
+    end = find_encoding(path, options.encoding).line_end
+    lines = text.split(end)
+    if not is_whole or not lines[-1]:
+        lines.pop()
+    lines = [line + end for line in lines]
+    refuse_tokens(path, lines[:SAMPLE_LINES])
+    stated = strip_separator_line(lines)
+    skipped = int(stated is not None)
+    dialect: Dialect | None
+    if stated is not None:
+        dialect = find_dialect(lines[1:], stated, is_whole=is_whole, only=[stated])
+    elif name == "separated":
+        dialect = find_dialect_by_content(lines, is_whole=is_whole)
+    else:
+        only = () if options.format == "auto" else (",", ";") if name == "csv" else (SEPARATORS[name],)
+        dialect = find_dialect(lines, SEPARATORS[name], is_whole=is_whole, only=only)
+    dialect = dialect or Dialect("\t", "")
+    sample = itertools.islice(read_records(lines[skipped:], dialect), SAMPLE_LINES)
+    records = [fields for _, fields in sample if isinstance(fields, list)]
+    layout = Layout("separated", dialect=dialect, skipped_lines=skipped)
+    return _name_fields(path, records, _usual_width(records), options, layout, notes)
+
+
+def _usual_width(records: Sequence[Sequence[str]]) -> int:
+    widths = [len(record) for record in records]
+    return max(set(widths), key=widths.count, default=0)
+
+
+# ---- columns ----
+
+
+def _name_fields(
+    path: Path, records: list[list[str]], usual: int, options: FileOptions, layout: Layout, notes: list[str]
+) -> Layout:
+    """The layout with the names of the columns, by what is stated, else by the first record."""
+    if not records:
+        return replace(layout, notes=tuple(notes))
+    below = records[1 : SAMPLE_ROWS + 1]
+    first = _with_row_names(records[0], below, usual)
+    verdict = _judge_header(path, first, below, options)
+    has_header = verdict.kind == "header"
+    width = len(first) if has_header else usual
+    is_ragged = not has_header and options.columns is None and _is_ragged(records, layout)
+    if is_ragged:
+        width = max(map(len, records))
+        notes.append(
+            f"{path.name}: lines have {min(map(len, records))} to {width} fields; missing ones at the end are empty"
+        )
+    if options.columns is not None and len(options.columns) != width:
+        raise DataError(
+            complain(
+                f"data.columns has {len(options.columns)} names ({', '.join(options.columns)}), and {path} has "
+                f"{width} columns: {_shown(first)}",
+                "Every column has a name",
+                "Give as many names as there are columns",
+            )
+        )
+    filled = {at for record in records[1:] for at, field in enumerate(record) if field.strip()}
+    given = options.columns or (first if has_header else options.known if len(options.known) == width else [""] * width)
+    names = name_columns(given)
+    if not has_header and verdict.reason:
+        called = ", ".join(names if width < 4 else [names[0], "...", names[-1]])
+        notes.append(
+            f"{path.name}: the first line is a row ({verdict.reason}); the columns are called {called}; "
+            "data.header=true decides otherwise"
+        )
+    has_names = not has_header or options.columns is not None
+    empty = [at for at in range(width) if not (has_names or first[at].strip() or at in filled)]
+    if empty:
+        notes.append(f"{path.name}: {len(empty)} columns without a name and without values are left out")
+    kept = [at for at in range(width) if at not in empty]
+    if has_header and options.columns is None and len(kept) > 1 and _has_index(first, below):
+        kept.remove(0)
+        notes.append(f"{path.name}: the first column only numbers the rows ('{first[0]}') and is left out")
+    return replace(
+        layout,
+        notes=tuple(notes),
+        names=tuple(names[at] for at in kept),
+        kept=tuple(kept),
+        empty=tuple(empty),
+        width=width,
+        header=tuple(records[0]) if has_header else (),
+        is_ragged=is_ragged,
+    )
+
+
+def _with_row_names(first: list[str], below: list[list[str]], usual: int) -> list[str]:
+    """R writes no name for the column that numbers the rows: the header is then one field short."""
+    numbers = [record[0] for record in below]
+    is_short = len(first) == usual - 1 and all(len(record) == usual for record in below)
+    return ["", *first] if is_short and len(numbers) > 1 and is_index(numbers) else first
+
+
+def _is_ragged(records: Sequence[Sequence[str]], layout: Layout) -> bool:
+    if layout.dialect is None or layout.dialect.separator != "\t":
+        return False
+    usual = _usual_width(records)
+    others = sum(len(record) != usual for record in records)
+    return others > _RAGGED_SHARE * len(records) and min(map(len, records)) > 1
+
+
+def _judge_header(path: Path, first: list[str], below: list[list[str]], options: FileOptions) -> Verdict:
+    """What is stated or known, else what the rows say; an open question is an error. A reason is worth a note."""
+    if options.header is not None:
+        return Verdict("header" if options.header else "row", "")
+    if tuple(field.strip() for field in first) in (options.columns, options.known):
+        return Verdict("header", "")
+    verdict = judge_first_row(first, below)
+    if options.columns is not None:
+        if verdict.kind == "header":
+            raise _two_readings(path, first, below, verdict, options.columns)
+        return Verdict("row", "")
+    if len(options.known) == len(first) and verdict.kind != "header":
+        return Verdict("row", "")
+    if verdict.kind == "unsure":
+        raise _two_readings(path, first, below, verdict, None)
+    return verdict
+
+
+def _two_readings(
+    path: Path, first: list[str], below: list[list[str]], verdict: Verdict, columns: Sequence[str] | None
+) -> HeaderUnsure:
+    names = list(columns or name_columns(first))
+    without = list(columns or name_columns([""] * len(first)))
+    row = below[0] if below else []
+    looks = "looks like the names of the columns" if verdict.kind == "header" else "may name the columns or be a row"
+    return HeaderUnsure(
+        complain(
+            f"{path}: the first line {looks}: {_shown(first)} ({verdict.reason})",
+            f"With a header the first row is {_assigned(names, row)}; without one it is {_assigned(without, first)}",
+            "Set data.header=true (the first line names the columns and is no row) or data.header=false (it is a row)",
+        ),
+        [field.strip() for field in first],
+    )
+
+
+def _shown(fields: Sequence[str], most: int = 6) -> str:
+    return ", ".join([*(repr(_cut(field)) for field in fields[:most]), *["…"][: len(fields) > most]])
+
+
+def _assigned(names: Sequence[str], fields: Sequence[str], most: int = 4) -> str:
+    pairs = [f"{name}={_cut(field)!r}" for name, field in zip(names, fields, strict=False)]
+    return ", ".join([*pairs[:most], *["…"][: len(pairs) > most]]) or "missing"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def _has_index(first: list[str], below: list[list[str]]) -> bool:
+    """Whether the first column is one that pandas has written to number the rows."""
+    is_nameless = not first[0].strip() or first[0].startswith("Unnamed: 0")
+    return is_nameless and is_index([record[0].strip() for record in below if record])
+
+
+def _index_note(path: Path, name: str) -> tuple[str, ...]:
+    if name != "parquet":
+        return ()
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        names = pq.read_schema(path).names
+    except (pa.ArrowInvalid, OSError):
+        return ()  # reading says what is wrong
+    if PANDAS_INDEX not in names:
+        return ()
+    return (f"{path.name}: the column {PANDAS_INDEX} only numbers the rows and is left out",)
