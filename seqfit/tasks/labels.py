@@ -140,7 +140,7 @@ class MultilabelTask(LabelTask):
 
     def _split(self, text: str) -> list[str]:
         separator = self.recipe.label_separator
-        if fold_word(text) == fold_word(self.recipe.missing_target or ""):
+        if fold_word(text) == fold_word(self.recipe.no_label or ""):
             return []
         if separator is None:
             return [text]

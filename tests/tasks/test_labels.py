@@ -41,11 +41,16 @@ def test_lists_and_separated_texts_become_the_labels_in_their_order(fields: dict
     assert task.label_of({"l": value}) == [True, False, True]
 
 
-@pytest.mark.parametrize("row", [{"l": []}, {"l": ""}, {"l": None}, {"l": [""]}, {}])
+@pytest.mark.parametrize("row", [{"l": []}, {"l": "[]"}, {"l": ""}, {"l": None}, {"l": [""]}, {}])
 def test_a_row_without_labels_is_an_example(row: dict[str, Any]) -> None:
     assert multilabel().render({"text": "t"} | row, "1").target == "none"
     assert multilabel(missing_target="nothing").render({"text": "t"} | row, "1").target == "nothing"
     assert multilabel().label_of(row) == [False, False, False]
+
+
+def test_the_word_for_no_label_may_be_in_the_data() -> None:
+    assert multilabel().render({"text": "t", "l": "None"}, "1").target == "none"
+    assert multilabel(missing_target="nothing").render({"text": "t", "l": "nothing"}, "1").target == "nothing"
 
 
 def test_a_target_column_that_no_row_has_is_an_error_though_rows_may_lack_it() -> None:
