@@ -188,7 +188,8 @@ def build_work(way: str, file: Path, tokenizer: Any, cache: Path, cores: int) ->
         return build_seqfit(file, tokenizer, cache)
     if way in (MAP, MAP_PROCESSES):
         return build_map(file, tokenizer, cache, cores if way == MAP_PROCESSES else None)
-    rows = [json.loads(line) for line in file.open(encoding="utf-8")]
+    with file.open(encoding="utf-8") as opened:
+        rows = [json.loads(line) for line in opened]
     texts = [render(row) for row in rows], [row["answer"] for row in rows]
     encode = tokenizer if way == CALL else tokenizer.backend_tokenizer.encode_batch_fast
 
