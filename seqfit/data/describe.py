@@ -58,7 +58,7 @@ from seqfit.data.tokenize import TokenizedSplit, prepare_data
 from seqfit.data.word_split import WordSplit, read_words
 from seqfit.errors import complain
 from seqfit.recipe.schema import SPLITS, Recipe, SourceRecipe, TaskRecipe
-from seqfit.tasks import Example
+from seqfit.tasks import Example, build_task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -85,7 +85,7 @@ def describe_data(
         report = _describe_words(recipe, lifted, show)
     else:
         report = _describe_tokens(recipe, lifted, tokenizer, position_limit, show)
-    tables = _find_tables(recipe.sources)
+    tables = _find_tables(recipe.sources, build_task(recipe.task).named_columns())
     return replace(
         report, task=recipe.task.name, columns=describe_columns((table.read() for table in tables), recipe.task)
     )
@@ -111,8 +111,8 @@ def describe_columns_only(sources: Sequence[SourceRecipe], open_question: str) -
     )
 
 
-def _find_tables(sources: Sequence[SourceRecipe]) -> list[Table]:
-    return [table for source in sources for table in find_tables(source).values()]
+def _find_tables(sources: Sequence[SourceRecipe], named: Sequence[str] = ()) -> list[Table]:
+    return [table for source in sources for table in find_tables(source, named).values()]
 
 
 def _describe_tokens(

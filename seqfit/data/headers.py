@@ -40,7 +40,7 @@ _NAMES = """
     user username gender age country city type tag tags word words token count en de es fr english german spanish french
     chinese arabic hindi russian japanese korean
 """
-_KNOWN = frozenset(_NAMES.split()) | {word for word in known_words() if len(word) > 2}
+_KNOWN = frozenset(_NAMES.split()) | {word for word in known_words() if len(word) > 3}
 _MANY_WORDS = 7
 _LONG_NAME = 60
 _SHORT_TEXT = 20  # characters

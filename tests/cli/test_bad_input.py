@@ -46,7 +46,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
     "unknown column": (lambda tmp: None, ["task.source={questoin}"], "Did you mean 'question'?"),
     "empty data set": (lambda tmp: spoil_rows(tmp, ""), [], "no rows"),
     "wrong JSON": (lambda tmp: spoil_rows(tmp, '{"question": "a", "answer"}\n'), [], "line 1, column"),
-    "empty target": (lambda tmp: write_rows(tmp, empty_answer_at=20), [], "empty target"),
+    "empty target": (lambda tmp: write_rows(tmp, empty_answer_at=20), ["data.max_bad_rows=0"], "empty target"),
     "label outside the list": (
         lambda tmp: None,
         ["task.name=classify", "task.labels=[w9, w8]"],

@@ -285,7 +285,7 @@ def test_what_a_reader_cannot_read_is_left_out_as_well(tokenizer: Any, monkeypat
         BadRow("broken JSON", "line 1: no value"),
         *({"question": f"q{n}", "context": "", "answer": "a"} for n in range(30)),
     ]
-    monkeypatch.setattr(splits, "find_tables", lambda source: {"all": Table("rows", (), lambda: iter(rows))})
+    monkeypatch.setattr(splits, "find_tables", lambda source, named: {"all": Table("rows", (), lambda: iter(rows))})
     prepared = prepare_data(_recipe({"path": "rows"}), tokenizer, ["train", "validation", "test"])
     parts = [split.facts[0] for split in prepared.splits.values()]
     assert sum(part.rows for part in parts) == 30
