@@ -167,7 +167,7 @@ def test_lists_of_ids_are_not_looked_for_beside_a_hub_data_set(monkeypatch: pyte
     monkeypatch.setattr(
         splits_module,
         "find_tables",
-        lambda source: {"train": Table("a/b, train", (), lambda: iter(rows), lambda: ("converted",))},
+        lambda *_: {"train": Table("a/b, train", (), lambda: iter(rows), lambda: ("converted",))},
     )
     source = SourceRecipe(hub="a/b", ids={"test": "ids.json"})
     selection = find_splits(source, 0, lambda row: str(row["context"])).select("test")
