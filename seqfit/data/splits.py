@@ -109,7 +109,7 @@ class SourceSplits:
         """The rows of a split. None left is a DataError."""
         name = self._table_name(split)
         kept: Mask | None = None
-        events = [f"{split}: {note}" for note in self.tables[name].notes]
+        events = list(self.tables[name].notes)  # the same for all splits of a file
         if self.source.path is None and split in self.source.ids:
             events.append(f"{split}: data.ids names a file of a folder, which a Hub data set has not; not used")
         if name == self._donor and self._is_divided:

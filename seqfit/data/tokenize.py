@@ -97,6 +97,7 @@ def prepare_data(
     told += preparation.events
     if "train" in opened:
         told += explain_targets(preparation.task, opened["train"])
+    told = list(dict.fromkeys(told))
     for event in told:
         if events is not None:
             events("data", event)

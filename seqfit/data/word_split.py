@@ -151,4 +151,5 @@ def read_words(recipe: Recipe, progress: Progress) -> WordData:
         if parts:
             splits[name] = WordSplit(name, parts, task, progress)
     left_out = [entry for split in splits.values() for entry in split.left_out]
-    return WordData({name: split for name, split in splits.items() if len(split)}, events, left_out)
+    told = list(dict.fromkeys(events))  # what is said of a file is said of each of its splits
+    return WordData({name: split for name, split in splits.items() if len(split)}, told, left_out)

@@ -172,7 +172,7 @@ def test_lists_of_ids_are_not_looked_for_beside_a_hub_data_set(monkeypatch: pyte
     source = SourceRecipe(hub="a/b", ids={"test": "ids.json"})
     selection = find_splits(source, 0, lambda row: str(row["context"])).select("test")
     assert selection.count == 2
-    assert selection.events[0] == "test: converted"
+    assert selection.events[0] == "converted"
     assert selection.events[1].startswith("test: data.ids names a file of a folder")
 
 
