@@ -11,8 +11,10 @@ the same examples in smaller micro-batches, whose sums are rounded elsewhere, to
 
 from __future__ import annotations
 
+import copy
 import json
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
+from transformers import PreTrainedModel
 
 from seqfit.data.loader import WHOLE, Loader, Share
 from seqfit.data.micro_batch import Padding
@@ -154,8 +157,7 @@ def build(
     folder: str, dtype: torch.dtype, strategy: Strategy, world: World, precision: str
 ) -> tuple[BuiltStep, Loader, Skeleton]:
     kind: Any = "classifier" if is_classifier(folder) else "text-to-text"
-    torch.manual_seed(0)  # of a classifier's fresh head
-    model = load_model(ModelRecipe(path=folder, kind=kind, dropout=0.0), HEAD).to(dtype).train()
+    model = copy.deepcopy(load(folder)).to(dtype).train()
     skeleton = Skeleton(model, torch.device("cpu"))
     built = build_step(model, TRAIN, strategy, Precision(precision, torch.device("cpu"), ""), world=world)
     way = built.step.way
@@ -166,6 +168,14 @@ def build(
     rows, padding = make_rows(labels=kind == "classifier"), Padding(0, None if kind == "classifier" else 0)
     loader = Loader(rows, padding, rule, batch_examples=6, batch_tokens=None, seed=3, share=share)
     return built, loader, skeleton
+
+
+@cache
+def load(folder: str) -> PreTrainedModel:
+    """Once for all cases, which train copies."""
+    torch.manual_seed(0)  # of a classifier's fresh head
+    kind: Any = "classifier" if is_classifier(folder) else "text-to-text"
+    return load_model(ModelRecipe(path=folder, kind=kind, dropout=0.0), HEAD)
 
 
 def gather(skeleton: Skeleton, way: Way) -> dict[str, torch.Tensor]:

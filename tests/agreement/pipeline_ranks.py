@@ -1,16 +1,13 @@
-"""Four processes that train as pipelines of two to four stages: `pipeline_ranks.py MEETING RESULTS NAME=FOLDER...`.
+"""One of four processes that train as pipelines of two to four stages: `run_rank`.
 
 The first one also trains each model alone, on whole padded batches, and writes how far both are apart, a case a line.
-Steps differ in their number of micro-batches and in their lengths, so wires and schedules change. All are forks of one
-process: most of the time would be imports.
+Steps differ in their number of micro-batches and in their lengths, so wires and schedules change.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
-import sys
 import time
 from dataclasses import dataclass
 from datetime import timedelta
@@ -85,19 +82,9 @@ CASES = (
 )
 
 
-def main(meeting: str, results: Path, folders: dict[str, str]) -> None:
+def run_rank(meeting: str, rank: int, results: Path, folders: dict[str, str]) -> None:
     torch.set_num_threads(1)
     pipelines.KEPT_WIRES = 2  # so that some are forgotten
-    context = multiprocessing.get_context("fork")
-    ranks = [context.Process(target=run_rank, args=(meeting, rank, results, folders)) for rank in range(WORLD)]
-    for process in ranks:
-        process.start()
-    for process in ranks:
-        process.join()
-    sys.exit(max(abs(process.exitcode or 0) for process in ranks))
-
-
-def run_rank(meeting: str, rank: int, results: Path, folders: dict[str, str]) -> None:
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=WORLD, timeout=WAIT)
     try:
         groups = {size: dist.new_group(list(range(size)), timeout=WAIT) for size in (2, 3)} | {WORLD: None}
@@ -263,7 +250,3 @@ def named(module: Any) -> list[tuple[str, nn.Parameter]]:
 def write(results: Path, found: dict[str, Any]) -> None:
     with results.open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(found) + "\n")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), dict(pair.split("=", 1) for pair in sys.argv[3:]))

@@ -6,8 +6,7 @@ Tolerance after five steps of AdamW with clipping, dropout 0: weights within 1e-
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.agreement.pipeline_ranks import CASES
+from tests.agreement.pipeline_ranks import CASES, WORLD, run_rank
+from tests.processes import run_forks
 
 DOUBLE = [case.name for case in CASES if case.dtype == torch.float64]
 SINGLE = [case.name for case in CASES if case.dtype == torch.float32]
@@ -27,10 +27,10 @@ def found(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFa
     """All cases in one set of processes."""
     folder = tmp_path_factory.mktemp("pipeline")
     results = folder / "results"
-    models = [f"{name}={tiny_model(name)}" for name in sorted({case.model for case in CASES})]
-    command = [sys.executable, "-m", "tests.agreement.pipeline_ranks", str(folder / "meeting"), str(results), *models]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=Path(__file__).parents[2])
-    assert done.returncode == 0, done.stderr
+    models = {name: str(tiny_model(name)) for name in sorted({case.model for case in CASES})}
+    calls = [(str(folder / "meeting"), rank, results, models) for rank in range(WORLD)]
+    ended = run_forks(run_rank, calls, [os.environ] * WORLD, folder, timeout_seconds=300)
+    assert [code for code, _ in ended] == [0] * WORLD, ended
     return {line["case"]: line for line in map(json.loads, results.read_text("utf-8").splitlines())}
 
 
