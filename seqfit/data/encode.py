@@ -176,7 +176,7 @@ class Encoder:
 
     @contextmanager
     def _quick_trie(self) -> Iterator[None]:
-        """A tokenizer in Python spends half of its time looking for added tokens letter by letter: see _QuickTrie."""
+        """A tokenizer in Python looks for added tokens letter by letter, half of its time: `_QuickTrie` does not."""
         known: Any = self._tokenizer
         trie = getattr(known, "tokens_trie", None)
         if trie is None:

@@ -10,6 +10,7 @@ through all sources, and `PreparedData`, the splits together.
 from __future__ import annotations
 
 import json
+import mmap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -29,6 +30,7 @@ from seqfit.tasks import Example, Label
 Ids = NDArray[np.int32]
 ROWS_FILE = "rows.arrow"
 FACTS_FILE = "facts.json"
+_TEXTS_HELD = 20_000
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def find_damage(folder: Path, progress: Progress | None = None) -> str | None:
         facts = PartFacts.read(folder)
         if file_digest(folder / ROWS_FILE, progress) != facts.sha256:
             return f"{ROWS_FILE} is not what was written"
-        rows = sum(batch.num_rows for batch in _open_batches(folder))
+        rows = sum(batch.num_rows for batch in _open_batches(_map_rows(folder), folder))
     except (OSError, ValueError, TypeError, KeyError, DataError) as error:
         return f"{type(error).__name__}: {error}"
     return None if rows == facts.rows else f"{rows} rows instead of {facts.rows}"
@@ -78,11 +80,14 @@ class TokenizedSplit:
         self.titles = list(titles)
         self.weights = list(weights)
         self.facts = [PartFacts.read(folder) for folder in folders]
-        parts = [_open_batches(folder) for folder in folders]
+        self._maps = [_map_rows(folder) for folder in folders]
+        parts = [_open_batches(mapped, folder) for mapped, folder in zip(self._maps, folders, strict=True)]
         self._batches = [batch for part in parts for batch in part]
         self._starts = np.cumsum([0, *(batch.num_rows for batch in self._batches)])
         self._sources = [_list_views(batch.column("source_ids")) for batch in self._batches]
         self._targets = [_list_views(batch.column("target_ids")) for batch in self._batches]
+        self._texts_since = 0
+        self._release()
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -93,12 +98,12 @@ class TokenizedSplit:
     @cached_property
     def source_lengths(self) -> NDArray[np.int32]:
         """Tokens of each row's source, as cut."""
-        return np.concatenate([np.diff(offsets) for offsets, _ in self._sources], dtype=np.int32)
+        return self._measure(self._sources)
 
     @cached_property
     def target_lengths(self) -> NDArray[np.int32]:
         """Tokens of each row's target, as cut; 0 for a classifier."""
-        return np.concatenate([np.diff(offsets) for offsets, _ in self._targets], dtype=np.int32)
+        return self._measure(self._targets)
 
     @cached_property
     def source_index(self) -> NDArray[np.int32]:
@@ -129,6 +134,7 @@ class TokenizedSplit:
         counts = np.zeros(vocabulary, dtype=np.int64)
         for offsets, ids in (*self._sources, *self._targets):
             counts += np.bincount(ids[offsets[0] : offsets[-1]], minlength=vocabulary)
+        self._release()
         return counts
 
     def label(self, row: int) -> Label:
@@ -145,6 +151,9 @@ class TokenizedSplit:
 
     def text(self, row: int) -> Example:
         """The row as the task rendered it."""
+        self._texts_since += 1
+        if self._texts_since == _TEXTS_HELD:  # whoever looks at all texts
+            self._release()
         batch, at = self._locate(row)
         columns = ("id", "source", "target", "references", "group", "choices")
         values = {name: self._batches[batch].column(name)[at].as_py() for name in columns}
@@ -168,6 +177,18 @@ class TokenizedSplit:
                 {entry["values"]: entry["counts"] for entry in batch.column("target").value_counts().to_pylist()}
             )
         return counts
+
+    def _measure(self, lists: list[tuple[Ids, Ids]]) -> NDArray[np.int32]:
+        lengths = np.concatenate([np.diff(offsets) for offsets, _ in lists], dtype=np.int32)
+        self._release()
+        return lengths
+
+    def _release(self) -> None:
+        """Pages that were looked at count as this process's memory until they are given back; the system keeps them."""
+        self._texts_since = 0
+        if hasattr(mmap, "MADV_DONTNEED"):  # Windows has none
+            for mapped in self._maps:
+                mapped.madvise(mmap.MADV_DONTNEED)
 
     def _locate(self, row: int) -> tuple[int, int]:
         if not 0 <= row < len(self):
@@ -195,20 +216,31 @@ class PreparedData:
         ]
 
 
-def _open_batches(folder: Path) -> list[Any]:
+def _map_rows(folder: Path) -> mmap.mmap:
+    try:
+        with open(folder / ROWS_FILE, "rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:  # an empty file has no pages
+        raise _damaged(folder, error) from error
+
+
+def _open_batches(mapped: mmap.mmap, folder: Path) -> list[Any]:
     import pyarrow as pa
 
     try:
-        reader = pa.ipc.open_file(pa.memory_map(str(folder / ROWS_FILE)))
+        reader = pa.ipc.open_file(pa.py_buffer(mapped))
         return [reader.get_batch(number) for number in range(reader.num_record_batches)]
     except (OSError, pa.ArrowInvalid) as error:
-        raise DataError(
-            complain(
-                f"{folder}: {error}", "The tokenized data there is damaged", "Delete that folder; it is made again"
-            )
-        ) from error
+        raise _damaged(folder, error) from error
+
+
+def _damaged(folder: Path, error: Exception) -> DataError:
+    return DataError(
+        complain(f"{folder}: {error}", "The tokenized data there is damaged", "Delete that folder; it is made again")
+    )
 
 
 def _list_views(column: Any) -> tuple[Ids, Ids]:
-    """Offsets and values of a list column without copying."""
-    return column.offsets.to_numpy(), column.values.to_numpy()
+    """Offsets and values of a list column without copying; Arrow's own to_numpy imports pandas."""
+    _, offsets, _, values = column.buffers()
+    return np.frombuffer(offsets, np.int32, len(column) + 1), np.frombuffer(values or b"", np.int32)

@@ -97,8 +97,8 @@ def _advise(
 ) -> str:
     others = "fewer rows per step (train.batch_examples, train.batch_tokens) or a GPU help without truncating"
     if step_seconds is None:
-        less = "A smaller" if most is None else f"task.max_source_tokens={most} or a smaller"
-        return f"{less} task.max_source_tokens needs less memory; `seqfit plan` shows what fits"
+        smaller = "A smaller" if most is None else f"task.max_source_tokens={most} or a smaller"
+        return f"{smaller} task.max_source_tokens needs less memory; `seqfit plan` shows what fits"
     shape, _ = read_model_shape(config)
     cost = TOKENS if shape is None else build_cost_model(shape)
     for limit in _ROUND_LIMITS:

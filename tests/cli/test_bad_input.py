@@ -14,8 +14,8 @@ from seqfit.cli.main import main
 GOOD = {"question": "w3 w4", "answer": "w4"}
 
 
-def write_rows(tmp_path: Path, empty_answer_at: int | None = None) -> None:
-    rows = [GOOD | {"question": f"w3 w{n}"} | ({"answer": ""} if n == empty_answer_at else {}) for n in range(4, 40)]
+def write_rows(tmp_path: Path, empty_answers: int = 0) -> None:
+    rows = [GOOD | {"question": f"w3 w{n}"} | ({"answer": ""} if n < 4 + empty_answers else {}) for n in range(4, 40)]
     spoil_rows(tmp_path, "\n".join(map(json.dumps, rows)))
 
 
@@ -37,6 +37,17 @@ def test_the_command_works_when_nothing_is_spoilt(arguments: list[str]) -> None:
     assert main(arguments) == 0
 
 
+def test_a_row_that_cannot_be_used_is_left_out_and_stands_on_the_page(
+    arguments: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_rows(tmp_path, empty_answers=1)
+    assert main([*arguments, "data.cut.test=0"]) == 0
+    assert "rows left out" in capfd.readouterr().out
+    (bad,) = json.loads((tmp_path / "run" / "manifest.json").read_text("utf-8"))["data"]["left_out"]
+    assert (bad["cause"], bad["rows"], bad["examples"][0][0]) == ("empty target", 1, 1)
+    assert "Rows left out" in (tmp_path / "run" / "summary.html").read_text("utf-8")
+
+
 def spoil_rows(tmp_path: Path, text: str) -> None:
     (tmp_path / "rows.jsonl").write_text(text)
 
@@ -46,7 +57,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
     "unknown column": (lambda tmp: None, ["task.source={questoin}"], "Did you mean 'question'?"),
     "empty data set": (lambda tmp: spoil_rows(tmp, ""), [], "no rows"),
     "wrong JSON": (lambda tmp: spoil_rows(tmp, '{"question": "a", "answer"}\n'), [], "line 1, column"),
-    "empty target": (lambda tmp: write_rows(tmp, empty_answer_at=20), ["data.max_bad_rows=0"], "empty target"),
+    "empty targets": (lambda tmp: write_rows(tmp, empty_answers=9), [], "task.missing_target"),
     "label outside the list": (
         lambda tmp: None,
         ["task.name=classify", "task.labels=[w9, w8]"],
