@@ -50,6 +50,7 @@ def test_writing_without_spaces_is_prose() -> None:
         ("a9f3e#", "ids"),
         ("26#.json", "ids"),
         ("#", "ids"),
+        ("0.25#", None),
         ("always so", "the same in every row"),
         (["train", "test"], "names of splits"),
         ("a real sentence, number #", None),

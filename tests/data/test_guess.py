@@ -86,6 +86,13 @@ def test_labels_that_differ_only_in_case_are_one(tmp_path: Path) -> None:
     load_checked_recipe(guess.recipe)
 
 
+def test_a_missing_value_is_no_class(tmp_path: Path) -> None:
+    rows = [f"fine film number {n},{('yes', 'no', 'NULL')[n % 3]}" for n in range(30)]
+    guess = guess_recipe(_csv(tmp_path, "text,label", *rows), "classify", MT5)
+    assert guess.recipe["task"]["labels"] == ["no", "yes"]
+    assert "labels: NULL is no label: such rows are left out" in guess.notes
+
+
 def test_only_what_was_guessed_is_noted(tmp_path: Path) -> None:
     data = _spanish(tmp_path)
     words = ["task.source=frage: {pregunta}", "task.language=es", "train.learning_rate=1e-3", "train.batch_tokens=500"]

@@ -181,6 +181,36 @@ def test_choices_are_taken_with_the_question(columns: dict[str, Any]) -> None:
     assert len(found.best.more["choices"]) == len(columns) - 2
 
 
+def test_the_key_of_the_answer_is_no_id_and_other_families_are_no_choices() -> None:
+    rows = [
+        {
+            "question": {"stem": f"which {n} is it?", "choices": [{"label": c, "text": f"{c}{n}"} for c in "ABC"]},
+            "answerKey": "ABC"[n % 3],
+        }
+        for n in range(12)
+    ]
+    found = find_reading("qa", profile_columns(rows)).best
+    assert (found.source, found.target) == ("question: {question.stem}", "{answerKey}")
+    assert found.more == {"choices": "{question.choices.text}"}
+    inner = {f"ans{k}": f"group {k}" for k in range(3)}
+    rows = [
+        {"question": f"which {n} is it?", "info": inner, "label": n % 3} | {f"ans{k}": f"a{k} {n}" for k in range(3)}
+        for n in range(12)
+    ]
+    assert find_reading("qa", profile_columns(rows)).best.more == {"choices": ["{ans0}", "{ans1}", "{ans2}"]}
+
+
+def test_scores_without_a_name_are_as_likely_as_classes() -> None:
+    columns = profile_columns(
+        [
+            {"column1": f"word{n}"[:4] + "abcdefghijkl"[n], "column2": "xy"[n % 2], "column3": str(n / 7)}
+            for n in range(12)
+        ]
+    )
+    found = find_reading("classify", columns)
+    assert found.doubt == "both column2 and column3 could be the label"
+
+
 def test_a_list_of_choices_is_one_template() -> None:
     rows = [{"question": f"which {n} is?", "options": ["a", "b", "c"], "answer": n % 3} for n in range(12)]
     assert find_reading("qa", profile_columns(rows)).best.more == {"choices": "{options}"}
