@@ -301,8 +301,8 @@ def test_too_many_bad_rows_are_one_error_with_the_causes_of_all_splits(folder: P
         prepare_data(_recipe(folder), tokenizer)
     text = str(error.value)
     assert text.startswith("data: 10 of 71 rows can't be used (13.0% of train.jsonl, 50.0% of dev.jsonl).")
-    assert "- empty target: 9 (train: 9, rows 61, 62, 63, 64, 65, ...). The first, row 61: Row 61 has" in text
-    assert "- column missing: 1 (validation: 1, row 2). The first, row 2: The template" in text
+    assert "- empty target: 9 (train: 9, rows 61, 62, 63, 64, 65, ...). For example row 61: Row 61 has" in text
+    assert "- column missing: 1 (validation: 1, row 2). For example row 2: The template" in text
     assert text.endswith("data.max_bad_rows=0.5 trains without them.")
     allowed = _recipe({"path": str(folder), "cut": {}, "max_bad_rows": 0.5})
     assert len(prepare_data(allowed, tokenizer).splits["train"]) == 60
