@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
@@ -14,6 +15,7 @@ import pytest
 
 import seqfit
 from seqfit.data import splits, tokenize
+from seqfit.data.arrow_file import HashedFile
 from seqfit.data.bad_rows import BadRows
 from seqfit.data.cache import cache_root
 from seqfit.data.encode import Encoder
@@ -165,6 +167,18 @@ def test_an_interrupted_preparation_is_done_again(
             prepare_data(_recipe(folder), tokenizer)
     assert list((cache_root() / "tokenized").iterdir()) == []
     assert len(prepare_data(_recipe(folder), tokenizer).splits["train"]) == 60
+
+
+def test_a_disk_that_fills_up_says_which_variable_to_set(
+    folder: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(self: HashedFile, data: Any) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(HashedFile, "write", write)
+    with pytest.raises(DataError, match="SEQFIT_CACHE"):
+        prepare_data(_recipe(folder), tokenizer)
+    assert list((cache_root() / "tokenized").iterdir()) == []
 
 
 def _raise_interrupt(*_: Any) -> dict[str, list[Any]]:
