@@ -18,7 +18,7 @@ from seqfit.errors import DataError, complain
 from seqfit.units import format_share
 
 _MOST_EXAMPLES = 5  # of each cause
-_LONGEST_DETAIL = 500  # characters
+_LONGEST_DETAIL, _SHORT_DETAIL = 500, 80  # characters
 _ROUND_SHARES = (0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 0.9, 0.99)
 
 
@@ -129,12 +129,15 @@ def _merge_causes(parts: Sequence[PartCount]) -> list[dict[str, BadRows]]:
 
 
 def _list_cause(splits: Mapping[str, BadRows]) -> str:
-    """One line, with the first rows of each split and the first one of all in full."""
+    """One line, with the first rows of each split; the first one in full, and the others where that is short."""
     total = sum(bad.rows for bad in splits.values())
     counts = "; ".join(f"{split}: {bad.rows:,}, {_list_numbers(bad)}" for split, bad in splits.items())
     first = next(iter(splits.values()))
-    number, detail = first.examples[0]
-    return f"- {first.cause}: {total:,} ({counts}). The first, row {number}: {detail}"
+    shown = [example for bad in splits.values() for example in bad.examples]
+    if any(len(detail) > _SHORT_DETAIL for _, detail in shown):
+        shown = shown[:1]
+    details = "; ".join(f"row {number}: {detail}" for number, detail in shown[:_MOST_EXAMPLES])
+    return f"- {first.cause}: {total:,} ({counts}). For example {details}"
 
 
 def _list_numbers(bad: BadRows) -> str:
@@ -148,5 +151,5 @@ def _say_change(commonest: BadRows, enough: float | None) -> str:
     elif commonest.cause == "empty target":
         change = "Correct task.target or these rows, or set task.missing_target to a text for rows without a target"
     else:
-        change = "Correct these rows, or what the first example names"
+        change = "Correct these rows, or what the example of the commonest cause names"
     return f"{change}." if enough is None else f"{change}; data.max_bad_rows={enough} trains without them."

@@ -19,8 +19,6 @@ Rows that can't be used are left out and counted (`seqfit.data.bad_rows`).
 from __future__ import annotations
 
 import hashlib
-import io
-import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -29,9 +27,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from seqfit.data.bad_rows import BadRowCounter, BadRows, PartCount, check_bad_rows, describe_bad_rows
+from seqfit.data.arrow_file import HashedFile, to_lists
+from seqfit.data.bad_rows import BadRowCounter, PartCount, check_bad_rows, describe_bad_rows
 from seqfit.data.cache import drop_entry, file_digest, find_entry, new_entry
 from seqfit.data.encode import Encoder, cut, smaller_limit
 from seqfit.data.in_order import map_in_order
@@ -215,7 +212,9 @@ class _Preparation:
                 given_up |= stop.facts
         made = {split: folder for split in splits if (folder := find_entry(keys[split])) is not None}
         facts = given_up | {split: PartFacts.read(folder) for split, folder in made.items()}
-        counts = [PartCount(split, found.name_table(split), *_tally(facts[split])) for split in splits]
+        counts = [
+            PartCount(split, found.name_table(split), facts[split].rows, facts[split].bad_rows) for split in splits
+        ]
         check_bad_rows(found.source.title, counts, allowed)
         return {split: (made[split], keys[split]) for split in splits}
 
@@ -261,13 +260,13 @@ class _Preparation:
         shown = ReadingProgress(self._progress, what, parts[0].selection.table.files, total)
         most_bad = 0 if count_only else None if total is None else int(allowed * total)
         with ExitStack() as files:
-            hashed = [files.enter_context(_HashedFile(part.folder / ROWS_FILE)) for part in parts]
+            hashed = [files.enter_context(HashedFile(part.folder / ROWS_FILE)) for part in parts]
             writers = [files.enter_context(pa.ipc.new_file(file, schema)) for file in hashed]
             batches = self._batches(parts, title, shown, most_bad)
             tokenized = map_in_order(self._tokenize, batches, self._count_threads())
             for which, facts, batch in files.enter_context(closing(tokenized)):
                 writers[which].write_batch(batch)
-                parts[which].facts = _add(parts[which].facts, facts)
+                parts[which].facts = parts[which].facts.add(facts)
         bad = sum(part.bad.rows for part in parts)
         if count_only or (most_bad is not None and bad > most_bad):
             facts_of = {part.split: PartFacts(rows=part.usable, bad_rows=part.bad.summarise()) for part in parts}
@@ -317,7 +316,7 @@ class _Preparation:
         which, batch = given
         sources, targets = self._encode(batch)
         facts = self._count(sources, targets)
-        ids = _to_lists(self._cut(sources, batch, 0)), _to_lists(self._cut(targets, batch, 1))
+        ids = to_lists(self._cut(sources, batch, 0)), to_lists(self._cut(targets, batch, 1))
         return which, facts, pa.RecordBatch.from_pydict(_columns(batch, *ids), schema=_schema(self.task.label_type))
 
     def _encode(self, batch: list[_Rendered]) -> tuple[list[list[int]], list[list[int]]]:
@@ -411,51 +410,6 @@ class _Preparation:
             for side, count, limit in sides
             if count
         ]
-
-
-class _HashedFile(io.BufferedWriter):
-    """A file that knows the SHA-256 of what was written to it, so that it need not be read again."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(io.FileIO(path, "wb"))
-        self._digest = hashlib.sha256()
-
-    def write(self, data: Any) -> int:
-        """As any file."""
-        self._digest.update(data)
-        return super().write(data)
-
-    @property
-    def sha256(self) -> str:
-        """Of all that was written."""
-        return self._digest.hexdigest()
-
-
-def _tally(facts: PartFacts) -> tuple[int, tuple[BadRows, ...]]:
-    return facts.rows, facts.bad_rows
-
-
-def _add(facts: PartFacts, more: PartFacts) -> PartFacts:
-    return replace(
-        facts,
-        rows=facts.rows + more.rows,
-        truncated_sources=facts.truncated_sources + more.truncated_sources,
-        truncated_targets=facts.truncated_targets + more.truncated_targets,
-        source_tokens=facts.source_tokens + more.source_tokens,
-        target_tokens=facts.target_tokens + more.target_tokens,
-        longest_source=max(facts.longest_source, more.longest_source),
-        longest_target=max(facts.longest_target, more.longest_target),
-    )
-
-
-def _to_lists(sequences: list[list[int]]) -> Any:
-    """The sequences as one Arrow array, without a Python object per id in between."""
-    import pyarrow as pa
-
-    offsets = np.zeros(len(sequences) + 1, dtype=np.int32)
-    np.cumsum([len(ids) for ids in sequences], out=offsets[1:])
-    values = np.fromiter(itertools.chain.from_iterable(sequences), dtype=np.int32, count=int(offsets[-1]))
-    return pa.ListArray.from_arrays(offsets, values)
 
 
 def _longer(lengths: list[int], limit: int | None) -> int:

@@ -13,7 +13,7 @@ import json
 import mmap
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,19 @@ class PartFacts:
     sha256: str = ""  # of the rows' file
     events: list[str] = field(default_factory=list)
     bad_rows: tuple[BadRows, ...] = ()  # that were left out; not among `rows`
+
+    def add(self, more: PartFacts) -> PartFacts:
+        """With the counts of some more rows."""
+        return replace(
+            self,
+            rows=self.rows + more.rows,
+            truncated_sources=self.truncated_sources + more.truncated_sources,
+            truncated_targets=self.truncated_targets + more.truncated_targets,
+            source_tokens=self.source_tokens + more.source_tokens,
+            target_tokens=self.target_tokens + more.target_tokens,
+            longest_source=max(self.longest_source, more.longest_source),
+            longest_target=max(self.longest_target, more.longest_target),
+        )
 
     def write(self, folder: Path) -> None:
         """To the folder's JSON file."""

@@ -55,3 +55,11 @@ def test_a_split_without_a_usable_row_is_an_error_however_many_are_allowed() -> 
     parts = [PartCount("train", "a.csv", 1000, []), PartCount("test", "a.csv", 0, [SHORT])]
     with pytest.raises(DataError, match=r"no row of test can be used \(3 of all 1,003 rows are bad\)"):
         check_bad_rows("mine", parts, 1.0)
+
+
+def test_short_details_are_all_shown() -> None:
+    examples = ((9, "line 11: 2 of 3 columns"), (12, "line 14: 1 of 3"))
+    short = BadRows("fewer fields than columns", 9, examples, unread=True)
+    shown = r"9, rows 9, 12, \.\.\.\)\. For example row 9: line 11: .*; row 12: line 14: 1 of 3"
+    with pytest.raises(DataError, match=shown):
+        check_bad_rows("mine", [PartCount("train", "a.csv", 37, [short])], 0.05)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
@@ -14,6 +15,7 @@ import pytest
 
 import seqfit
 from seqfit.data import splits, tokenize
+from seqfit.data.arrow_file import HashedFile
 from seqfit.data.bad_rows import BadRows
 from seqfit.data.cache import cache_root
 from seqfit.data.encode import Encoder
@@ -167,6 +169,18 @@ def test_an_interrupted_preparation_is_done_again(
     assert len(prepare_data(_recipe(folder), tokenizer).splits["train"]) == 60
 
 
+def test_a_disk_that_fills_up_says_which_variable_to_set(
+    folder: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(self: HashedFile, data: Any) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(HashedFile, "write", write)
+    with pytest.raises(DataError, match="SEQFIT_CACHE"):
+        prepare_data(_recipe(folder), tokenizer)
+    assert list((cache_root() / "tokenized").iterdir()) == []
+
+
 def _raise_interrupt(*_: Any) -> dict[str, list[Any]]:
     raise KeyboardInterrupt
 
@@ -301,8 +315,8 @@ def test_too_many_bad_rows_are_one_error_with_the_causes_of_all_splits(folder: P
         prepare_data(_recipe(folder), tokenizer)
     text = str(error.value)
     assert text.startswith("data: 10 of 71 rows can't be used (13.0% of train.jsonl, 50.0% of dev.jsonl).")
-    assert "- empty target: 9 (train: 9, rows 61, 62, 63, 64, 65, ...). The first, row 61: Row 61 has" in text
-    assert "- column missing: 1 (validation: 1, row 2). The first, row 2: The template" in text
+    assert "- empty target: 9 (train: 9, rows 61, 62, 63, 64, 65, ...). For example row 61: Row 61 has" in text
+    assert "- column missing: 1 (validation: 1, row 2). For example row 2: The template" in text
     assert text.endswith("data.max_bad_rows=0.5 trains without them.")
     allowed = _recipe({"path": str(folder), "cut": {}, "max_bad_rows": 0.5})
     assert len(prepare_data(allowed, tokenizer).splits["train"]) == 60
