@@ -122,7 +122,9 @@ def _describe_tokens(
     position_limit: int | None,
     progress: Progress,
 ) -> DataReport:
-    prepared = prepare_data(lifted, tokenizer, splits=SPLITS, position_limit=position_limit, progress=progress)
+    prepared = prepare_data(
+        lifted, tokenizer, splits=SPLITS, position_limit=position_limit, allow_bad_rows=True, progress=progress
+    )
     look = _Look(recipe, tokenizer, progress)
     hashes: dict[str, RowHashes] = {}
     reports = []
@@ -132,7 +134,14 @@ def _describe_tokens(
             reports.append(look.describe(name, split, hashes[name], targets))
     overlaps = _describe_overlaps(prepared.splits, hashes)
     title = recipe.model.tokenizer or recipe.model.location
-    return _assemble(recipe, title, reports, overlaps, prepared.events, left_out=())
+    left_out = [
+        LeftOut(name, bad.cause, bad.rows, tuple(f"row {number}: {detail}" for number, detail in bad.examples))
+        for name, split in prepared.splits.items()
+        for facts in split.facts
+        for bad in facts.bad_rows
+    ]
+    report = _assemble(recipe, title, reports, overlaps, prepared.events, left_out)
+    return replace(report, open_question=_too_many_left_out(recipe, reports, left_out))
 
 
 def _describe_words(recipe: Recipe, lifted: Recipe, progress: Progress) -> DataReport:
