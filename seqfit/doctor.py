@@ -42,9 +42,20 @@ LIBRARIES = (
     "nvidia-ml-py",
     "psutil",
     "plotly",
+    "charset-normalizer",
 )
 TOKENIZER_LIBRARIES = ("sentencepiece", "protobuf")
-EXTRAS = ("bitsandbytes", "torchao", "ctranslate2", "deepspeed", "tensorboard", "wandb", "mlflow", "trackio")
+EXTRAS = (
+    "python-calamine",
+    "bitsandbytes",
+    "torchao",
+    "ctranslate2",
+    "deepspeed",
+    "tensorboard",
+    "wandb",
+    "mlflow",
+    "trackio",
+)
 _NEEDED_PYTHON = (3, 11)
 _LOW_DISK_BYTES = 10 * 1024**3  # a t5-base run with its snapshots takes about 6 GiB
 _NETWORK_SECONDS = 3.0

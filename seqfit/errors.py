@@ -3,6 +3,7 @@
     SeqfitError            2   what was given is wrong, and the message says what to change
     ├── RecipeError            a recipe, an override or an option
     ├── DataError              a file, a column, a row
+    │   ├── HeaderUnsure       the first line of a table may name its columns or be a row
     │   └── RowError           one row that can't be used: whoever reads many rows leaves it out and counts it
     ├── ModelError             a model or tokenizer that does not load or does not fit the recipe
     ├── RunError               a run directory: missing, already there, damaged

@@ -20,6 +20,7 @@ from seqfit.launch import scaling
 from seqfit.launch.scaling import list_groups, measure_scaling, run_group, say_groups
 from seqfit.launch.scaling_options import Asked
 from seqfit.strategy.load import load_strategy
+from tests.processes import wait_until
 
 
 @pytest.fixture
@@ -129,7 +130,7 @@ def test_a_rank_that_dies_ends_the_group_and_is_quoted(
     still_sleeps = fake_python("if [ $RANK = 1 ]; then until_it_sleeps; echo 'out of luck' >&2; exit 9; fi")
     with pytest.raises(TrainingFailed, match="rank 1 ended with exit code 9, and printed:\nout of luck"):
         run_group(group, 0, 1)
-    assert not still_sleeps()  # it would for ten minutes
+    wait_until(lambda: not still_sleeps())  # it would for ten minutes
 
 
 @pytest.mark.usefixtures("default_signals")
@@ -140,5 +141,5 @@ def test_who_ends_the_command_ends_its_processes(
     still_sleeps = fake_python(f"(until_it_sleeps; kill -TERM {os.getpid()}) &")
     with pytest.raises(SystemExit, match="143"):
         run_group(group, 0, 1)
-    assert not still_sleeps()
+    wait_until(lambda: not still_sleeps())
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

@@ -92,7 +92,7 @@ def start_ranks(
 
 
 def store(recipe: Recipe, out: Path) -> str:
-    place = out.parent / f"{out.name}.json"
+    place = out.parent / f"{out.name}.yaml"
     place.write_text(json.dumps(recipe))
     return str(place)
 
