@@ -38,6 +38,8 @@ def find_unfolding(
     """data.turns or data.each, where rows hold lists of records that are the real rows."""
     if source.each or source.turns or "source" in given:
         return {}
+    if task in (None, "generate") and (written := _find_written_dialogue(rows)) is not None:
+        return {"turns": written}
     has_preferences = any("chosen" in row and "rejected" in row for row in rows[:20])
     for column in _columns(rows):
         if task in (None, "generate") and not has_preferences and _is_conversation(column, rows):
@@ -47,6 +49,16 @@ def find_unfolding(
         if task in (None, "qa", "multiple-choice", "math", "generate") and _has_questions(column, rows):
             return {"each": column}
     return {}
+
+
+def _find_written_dialogue(rows: Sequence[Row]) -> str | None:
+    """The column whose texts are whole dialogues, 'Human: ... Assistant: ...'; of two replies the chosen one."""
+    names = [name for name in dict.fromkeys(name for row in rows for name in row) if name != "rejected"]
+    for name in names:
+        texts = [row[name] for row in rows if isinstance(row.get(name), str)]
+        if texts and sum("Human:" in text and "Assistant:" in text for text in texts) > 0.9 * len(rows):
+            return name
+    return None
 
 
 def find_used_records(task: Mapping[str, Any], rows: Sequence[Row]) -> str | None:

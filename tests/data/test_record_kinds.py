@@ -19,6 +19,7 @@ CHAT = [{"role": "user", "content": "Hi there"}, {"role": "assistant", "content"
         ({"conversations": TURNS}, None, {"turns": "conversations"}),
         ({"messages": CHAT}, "generate", {"turns": "messages"}),
         ({"dialog": ["Hi there", "Hello to you", "Bye now"]}, None, {"turns": "dialog"}),
+        ({"chosen": "Human: Hi Assistant: Hello", "rejected": "Human: Hi Assistant: No"}, None, {"turns": "chosen"}),
         ({"messages": CHAT, "label": "a"}, "classify", {}),
         ({"context": "c", "qas": [{"query_text": "why?", "answers": ["so"]}]}, "qa", {"each": "qas"}),
         ({"text": "t", "annotations": [{"user": "u", "label": "a"}]}, "classify", {}),

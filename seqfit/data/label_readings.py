@@ -1,0 +1,217 @@
+"""Which column is the label, the score or the set of labels, and which columns are the text that has it.
+
+count, class (3 values), tweet      -> "{tweet}" -> "{class}"
+text, toxic, obscene, threat (0, 1) -> "{text}" -> the set of the three
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from seqfit.data.column_names import score_role
+from seqfit.data.columns import Column
+from seqfit.data.reading import (
+    Found,
+    Hints,
+    Missing,
+    Reading,
+    length_of,
+)
+
+_CLEAR = 0.35  # by so much the best label column is ahead of the second
+_MOSTLY_EMPTY = 0.05  # of the rows: what a stray separator leaves behind
+_FEWEST_FLAGS = 3  # columns of 0 and 1 that are labels together
+
+
+def find_classes(columns: Sequence[Column], hints: Hints, task: str = "classify") -> Found:
+    candidates = find_label_candidates(columns)
+    if task == "classify" and find_flags(columns):
+        return find_label_sets(columns, hints)
+    if task == "classify" and any(not c.has_fractions for c in candidates):
+        candidates.sort(key=lambda column: column.has_fractions)
+    if task == "regression":
+        candidates = [c for c in candidates if c.is_number] + [
+            c for c in columns if c.is_number and c.not_text is None and c not in candidates and not c.has_few_values
+        ]
+    texts, doubt = _find_texts([c for c in columns if c not in candidates[:1]], candidates)
+    missing = [*([] if candidates else ["label"]), *([] if texts else ["text"])]
+    if missing:
+        raise Missing(*missing)
+    label = candidates[0]
+    best = _class_reading(task, texts, label)
+    rival = next((c for c in candidates[1:] if score_label(label) - score_label(c) < _CLEAR), None)
+    if rival is not None and score_label(rival) > 0:
+        best = _class_reading(task, [*_aspects([rival], texts), *texts], label)
+        if doubt:  # two questions at once: all of the text, or its longest column
+            names = " and ".join(column.path for column in doubt)
+            whole = _class_reading(task, [c for c in columns if c in texts or c in doubt], label)
+            doubts = f"both {label.path} and {rival.path} could be the label, and {names} part of the text"
+            return Found(whole, best, doubts)
+        other = _class_reading(task, [c for c in texts if c is not rival], rival)
+        return Found(best, other, f"both {label.path} and {rival.path} could be the label")
+    if doubt:
+        names = " and ".join(column.path for column in doubt)
+        all_texts = [c for c in columns if c in texts or c in doubt]
+        return Found(best, _class_reading(task, all_texts, label), f"{names} could be part of the text, or not")
+    return Found(best)
+
+
+def _aspects(columns: Sequence[Column], texts: Sequence[Column]) -> list[Column]:
+    """What a text is judged about belongs to the source: the target of a stance, the aspect of a review."""
+    return [
+        c
+        for c in columns
+        if c.name.words & {"target", "aspect", "term", "entity"} and c not in texts and not c.is_number
+    ]
+
+
+def find_scores(columns: Sequence[Column], hints: Hints) -> Found:
+    return find_classes(columns, hints, "regression")
+
+
+def find_label_sets(columns: Sequence[Column], hints: Hints) -> Found:
+    flags = find_flags(columns)
+    lists = [c for c in find_label_candidates(columns) if c.is_list]
+    if flags and not lists:
+        texts, doubt = _find_texts([c for c in columns if c not in flags], [])
+        if not texts:
+            raise Missing("text")
+        names = [column.path for column in flags]
+        source = _join(texts)
+        roles = _text_roles(texts) | {"labels": ", ".join(names)}
+        best = Reading("multilabel", "classify: ", source, "", roles, {"label_columns": names})
+        if doubt:
+            other = Reading("multilabel", "classify: ", _join([*texts, *doubt]), "", roles, {"label_columns": names})
+            return Found(best, other, f"{doubt[0].path} could be part of the text, or not")
+        return Found(best)
+    return find_classes(columns, hints, "multilabel")
+
+
+def _class_reading(task: str, texts: Sequence[Column], label: Column) -> Reading:
+    role = "score" if task == "regression" else "label"
+    prefix = "score: " if task == "regression" else "classify: "
+    return Reading(task, prefix, _join(texts), f"{{{label.path}}}", {role: label.path} | _text_roles(texts))
+
+
+def _text_roles(texts: Sequence[Column]) -> dict[str, str]:
+    return {"text" if len(texts) == 1 else f"text {number}": column.path for number, column in enumerate(texts, 1)}
+
+
+def _join(texts: Sequence[Column]) -> str:
+    """Parts of a pair are told apart by their names; a title and a body run on."""
+    if len(texts) > 1 and _is_family(texts):
+        return " ".join(f"{column.path.split('.')[-1]}: {{{column.path}}}" for column in texts)
+    first, *rest = texts
+    template = f"{{{first.path}}}" if first.filled_share > 0.99 or not rest else f"[[{{{first.path}}}]]"
+    return template + "".join(
+        f" {{{column.path}}}" if column.filled_share > 0.99 else f"[[ {{{column.path}}}]]" for column in rest
+    )
+
+
+def _is_family(texts: Sequence[Column]) -> bool:
+    """sentence1, sentence2; or premise, hypothesis."""
+    names = {column.name.plain for column in texts}
+    numbered = len(names) == 1 and names != {"column"} and all(column.name.number for column in texts)
+    return numbered or any(pair <= names for pair in _TEXT_PAIRS)
+
+
+_TEXT_PAIRS = (
+    *({"premise", "hypothesis"}, {"claim", "evidence"}, {"question", "passage"}, {"query", "document"}),
+    *({"question", "answer"}, {"question", "sentence"}, {"query", "passage"}, {"context", "response"}),
+    *({"cause", "effect"}, {"headline", "body"}, {"statement", "evidence"}, {"source", "target"}, {"q", "a"}),
+    *({"text", "hypothesis"}, {"target", "tweet"}, {"aspect", "sentence"}, {"question", "context"}),
+)
+
+
+def _find_texts(columns: Sequence[Column], labels: Sequence[Column]) -> tuple[list[Column], list[Column]]:
+    """The columns of the text, and prose that may belong to it or not."""
+    prose = [c for c in columns if c.is_prose and not c.has_few_values and c.filled_share > _MOSTLY_EMPTY]
+    if not prose:
+        prose = [c for c in columns if c.is_prose and c.filled_share > _MOSTLY_EMPTY]
+    if not prose:
+        single = [c for c in columns if c.not_text is None and not c.is_number and c not in labels and not c.is_list]
+        named = [c for c in single if score_role(c.name, "text") >= 0.6]
+        chosen = max(named or single, key=lambda column: column.distinct, default=None)
+        return ([] if chosen is None else [chosen]), []
+    if len(prose) == 1:
+        return prose, []
+    named = [c for c in prose if (_is_text_name(c) or _has_partner(c, prose)) and c.filled_share > 0.5]
+    if not named:
+        ranked = sorted(prose, key=length_of, reverse=True)
+        return (prose, []) if len(prose) == 2 else ([ranked[0]], [c for c in prose if c is not ranked[0]])
+    rest = [c for c in prose if c not in named and c.filled_share > 0.5]
+    return [c for c in prose if c in named], rest
+
+
+def _is_text_name(column: Column) -> bool:
+    return max(score_role(column.name, "text"), score_role(column.name, "title")) >= 0.75
+
+
+def _has_partner(column: Column, columns: Sequence[Column]) -> bool:
+    plain = column.name.plain
+    same = any(c is not column and c.name.plain == plain and plain not in ("", "column") for c in columns)
+    names = {c.name.plain for c in columns}
+    return (same and bool(column.name.number)) or any(
+        column.name.plain in pair and pair <= names for pair in _TEXT_PAIRS
+    )
+
+
+def find_label_candidates(columns: Sequence[Column]) -> list[Column]:
+    found = [column for column in columns if score_label(column) >= 0.5]
+    if not found:  # without names, numbers next to texts are scores, or sets such as 4,27
+        found = [c for c in columns if c.is_number and c.not_text is None and c.filled_share > 0.2]
+    found = sorted(found, key=score_label, reverse=True)
+    return _without_equivalents(found)
+
+
+def _without_equivalents(ranked: list[Column]) -> list[Column]:
+    """label_text before label where both have equally many values: the same classes, by name and by number."""
+    if len(ranked) < 2:
+        return ranked
+    best = ranked[0]
+    twins = [
+        c
+        for c in ranked[1:]
+        if c.distinct == best.distinct
+        and c.filled == best.filled
+        and c.is_number != best.is_number
+        and c.name.words & best.name.words
+    ]
+    if not twins:
+        return ranked
+    words = next(c for c in (best, *twins) if not c.is_number)
+    return [words, *(c for c in ranked if c is not words and c is not best and c not in twins)]
+
+
+def score_label(column: Column) -> float:
+    """How much a column looks like the label: its name, and values that are few and short."""
+    unusable = column.not_text is not None and column.not_text != "metadata"
+    if unusable or column.filled_share < 0.2:
+        return 0.0
+    name = score_role(column.name, "label")
+    if column.is_prose and not column.is_list and not column.has_few_values:
+        return 0.0
+    if column.name.plain == "column" and column.has_fractions:
+        return 0.5  # a column without a name: scores are as likely as classes
+    content = 0.5 if column.has_few_values else 0.3 if column.is_list or (column.is_number and name) else 0.0
+    if column.name.words & _NOT_LABELS or column.not_text == "metadata":
+        content -= 0.3
+    if content <= 0 and name < 0.8:
+        return 0.0
+    return name + content - (0.4 if column.filled_share < 0.5 else 0.0)
+
+
+_NOT_LABELS = {
+    *("id", "confidence", "count", "num", "number", "length", "year", "lang", "language", "source", "annotator"),
+    *("worker", "votes", "cost", "agreement"),
+}
+
+
+def find_flags(columns: Sequence[Column]) -> list[Column]:
+    """Columns of 0 and 1 that are labels together, such as toxic, obscene, threat."""
+    flags = [c for c in columns if c.is_flag and c.not_text in (None, "the same in every row") and c.filled_share > 0.5]
+    flags = [c for c in flags if not c.name.words & _NOT_LABELS]
+    strong = [c for c in columns if score_role(c.name, "label") >= 0.8 and c.has_few_values and c not in flags]
+    inside = {c.path.rpartition(".")[0] for c in flags}  # {"cats": {"A": 0, "B": 1}} is one set of labels
+    fewest = 2 if len(inside) == 1 and "" not in inside else _FEWEST_FLAGS
+    return flags if len(flags) >= fewest and not strong else []
