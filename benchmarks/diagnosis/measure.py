@@ -50,7 +50,7 @@ def diagnose(name: str) -> dict[str, Any]:
         "logits_bytes": result.evidence.logits_bytes,
         "at_peak": result.summary.memory.peak_by_category if result.summary.memory else None,
         "operators_per_step": result.evidence.operators_per_step,
-        "syncs": [result.evidence.syncs_per_step, result.evidence.sync_share, result.evidence.sync_place],
+        "tracing_factor": result.tracing_factor,
     }
 
 

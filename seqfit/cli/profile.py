@@ -99,18 +99,19 @@ def _repeat(recipe: str, overrides: list[str], steps: int, out: Path, *, prove: 
 def _show_trace(path: Path, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from seqfit.profile.evidence import Evidence, add_summary
-    from seqfit.profile.findings import find
+    from seqfit.profile.diagnosis import diagnose
     from seqfit.profile.load import read_trace
     from seqfit.profile.summary import summarise
+    from seqfit.profile.trace_findings import find_in_trace
 
-    summary = summarise(read_trace(path))
-    findings = find(add_summary(Evidence(), summary))
+    diagnosis = diagnose(read_trace(path))
+    summary, findings = summarise(diagnosis), find_in_trace(diagnosis)
     if as_json:
         everything = {"summary": summary.to_json(), "findings": [asdict(finding) for finding in findings]}
         typer.echo(json.dumps(everything, ensure_ascii=False, indent=2))
         return
-    from seqfit.cli.profile_view import print_findings, print_summary
+    from seqfit.cli.profile_view import print_findings, print_steps, print_summary
 
+    print_steps(summary)
     print_summary(summary)
-    print_findings(findings)
+    print_findings(findings, diagnosis.busy_share, with_trainer=True)

@@ -34,13 +34,16 @@ from seqfit.train.job import Job
 _WAIT_STEPS, _WARM_UP_STEPS = 1, 1
 
 
-def capture(job: Job, path: Path, steps: int, *, stacks: bool = True) -> Trace:
-    """Profile `steps` steps behind the warm-up, and write the trace to `path` (.json or .json.gz)."""
+def capture(job: Job, path: Path, steps: int, *, stacks: bool = True, memory: bool = True) -> Trace:
+    """Profile `steps` steps behind the warm-up, and write the trace to `path` (.json or .json.gz).
+
+    Without `stacks` also without modules: as little as slows the host down.
+    """
     device = job.step.precision.device
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
     plain_clock, job.step.clock = job.step.clock, _TracedClock(device)
     # A compiled block would be compiled anew for its hooks, and would no longer be what trains.
-    ranges = contextlib.nullcontext() if job.strategy.compile else module_ranges(job.step.model)
+    ranges = module_ranges(job.step.model) if stacks and not job.strategy.compile else contextlib.nullcontext()
     try:
         with (
             ranges,
@@ -49,7 +52,7 @@ def capture(job: Job, path: Path, steps: int, *, stacks: bool = True) -> Trace:
                 activities=activities,
                 schedule=schedule(wait=_WAIT_STEPS, warmup=_WARM_UP_STEPS, active=steps, repeat=1),
                 with_stack=stacks,
-                profile_memory=True,
+                profile_memory=memory,
             ) as profiler,
         ):
             run_steps(job, _WAIT_STEPS + _WARM_UP_STEPS + steps, lambda _: profiler.step())

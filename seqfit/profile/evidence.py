@@ -45,15 +45,6 @@ class Evidence:
     evaluate_every: int | None = None  # steps
 
     operators_per_step: float | None = None
-    kernels_per_step: float | None = None
-    kernel_seconds: float | None = None  # of one kernel, on average
-    idle_causes: Mapping[str, float] = field(default_factory=dict)  # of the first GPU: share of the time
-    syncs_per_step: float | None = None
-    sync_share: float | None = None
-    sync_place: str | None = None
-    copies_per_step: float | None = None
-    copy_bytes: float | None = None  # of one copy, on average
-    copy_share: float | None = None
 
     peak_bytes: int | None = None  # of a step, without weights and states
     logits_bytes: int | None = None  # of the largest micro-batch, in fp32
@@ -83,34 +74,13 @@ def add_recipe(evidence: Evidence, recipe: Recipe, strategy: Strategy | None = N
 
 
 def add_summary(evidence: Evidence, summary: Summary) -> Evidence:
-    """What a trace says."""
-    steps = summary.steps
-    kernels = sum(row.calls for row in summary.kernels)
-    copies = sum(row.calls for row in summary.copies)
-    first = summary.gpus[0] if summary.gpus else None
-    seconds = summary.step_seconds or 1.0
+    """What a trace says of a recipe's steps; what slows them down is found in the trace itself (trace_findings.py)."""
     return replace(
         evidence,
         on_gpu=summary.on_gpu,
         operators_per_step=summary.operators_per_step or None,
-        kernels_per_step=kernels / steps if kernels else None,
-        kernel_seconds=sum(row.total_ns for row in summary.kernels) / kernels / 1e9 if kernels else None,
-        idle_causes=first.causes if first else {},
-        syncs_per_step=sum(row.calls_per_step for row in summary.syncs),
-        sync_share=_share_of_syncs(summary) / seconds,
-        sync_place=summary.syncs[0].place if summary.syncs else None,
-        copies_per_step=copies / steps,
-        copy_bytes=summary.copied_bytes_per_step * steps / copies if copies else None,
-        copy_share=sum(row.total_ns for row in summary.copies) / steps / 1e9 / seconds,
         peak_bytes=summary.memory.peak_bytes if summary.memory else evidence.peak_bytes,
     )
-
-
-def _share_of_syncs(summary: Summary) -> float:
-    """Seconds of a step: on a GPU what it was idle for, on a CPU what the functions took that read a value."""
-    if summary.gpus:
-        return summary.gpus[0].causes["host sync"] * summary.step_seconds
-    return sum(row.caller_seconds_per_step for row in summary.syncs)
 
 
 def add_run(evidence: Evidence, run: Run) -> Evidence:

@@ -21,13 +21,12 @@ from seqfit.profile.evidence import Evidence
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 
 OPERATOR_SECONDS = 3e-6  # of a traced operator besides its arithmetic, Python included (benchmarks/diagnosis)
-_WORTH = 0.05  # a gain below this is within what runs differ by
+WORTH = 0.05  # a gain below this is within what runs differ by
 _EVALUATION_SHARE = 0.1  # of a run's time: what evaluation may take
 _FULL_LOSS_TENSORS = 3  # logits, their log-softmax and their gradient are there at once
 _BF16_SAVES = 0.4  # of forward and backward: half the bytes and tensor cores; published figures lie around it
 _CROWDING = 0.8  # while one thread of an operator waits for a core the others wait for it: 0.72 seen at 16 on 2 cores
-_SMALL_COPY_BYTES = 64 * 1024
-_SHORT_KERNEL_SECONDS = 2e-5  # launching one takes about 5 to 10 us
+HEALTHY = 0.85  # of the time in which kernels (on a CPU: operators) run: what is left is within what runs differ by
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,9 @@ class Finding:
     gain_of: Literal["time", "memory"] = "time"
     evidence: dict[str, float | str] = field(default_factory=dict)
     changes_answer: bool = False  # the weights that come out would differ by more than rounding
+    gain_range: tuple[float, float] | None = None  # what the fix saves at worst and at best
+    trainer: str = ""  # the same change for transformers' Trainer
+    is_guess: bool = False  # what was seen does not say how much would be gained
 
 
 Rule = Callable[[Evidence], Finding | None]
@@ -55,7 +57,7 @@ def find(evidence: Evidence) -> list[Finding]:
 
 def _waiting_for_data(e: Evidence) -> Finding | None:
     share = e.phases.get("data_wait", 0.0)
-    if share < _WORTH:
+    if share < WORTH:
         return None
     ahead = e.strategy.prefetch
     sentence = f"{format_share(share)} of a step is spent waiting for the next batch"
@@ -70,58 +72,11 @@ def _waiting_for_data(e: Evidence) -> Finding | None:
     return Finding("waiting-for-data", sentence, advice, (), share, evidence=figures)
 
 
-def _launch_bound(e: Evidence) -> Finding | None:
-    share = e.idle_causes.get("launch", 0.0)
-    if share < _WORTH or e.kernel_seconds is None or e.kernel_seconds > _SHORT_KERNEL_SECONDS:
-        return None
-    return Finding(
-        "launch-bound",
-        f"the GPU is idle for {format_share(share)} of the time because the host launches too slowly: "
-        f"{format_count(e.kernels_per_step or 0)} kernels a step of {e.kernel_seconds * 1e6:.0f} us each",
-        "Fuse kernels with torch.compile, or give each more work with larger micro-batches",
-        ("strategy.compile=true",),
-        share,
-        evidence={"idle_for_launch_share": share, "kernel_seconds": e.kernel_seconds},
-    )
-
-
-def _syncs_in_the_loop(e: Evidence) -> Finding | None:
-    share, count = e.sync_share, e.syncs_per_step
-    if share is None or count is None or count < 1 or share < 0.01:
-        return None
-    logs = e.log_every < 10 and "step_log" in (e.sync_place or "")
-    return Finding(
-        "host-syncs",
-        f"the host reads values from the device {count:.1f} times a step, which takes {format_share(share)} of it "
-        f"(most in {e.sync_place})",
-        "Log less often" if logs else "Move item(), float() and bool() of tensors out of the loop",
-        ("train.log_every=10",) if logs else (),
-        share * (1 - e.log_every / 10) if logs else share,
-        evidence={"syncs_per_step": count, "sync_share": share, "place": e.sync_place or "?"},
-    )
-
-
-def _small_copies(e: Evidence) -> Finding | None:
-    if e.copy_bytes is None or e.copies_per_step is None or e.copy_share is None:
-        return None
-    if e.copies_per_step < 20 or e.copy_bytes > _SMALL_COPY_BYTES or e.copy_share < _WORTH:
-        return None
-    return Finding(
-        "small-copies",
-        f"{format_count(e.copies_per_step)} copies a step of {format_bytes(e.copy_bytes)} each take "
-        f"{format_share(e.copy_share)} of it",
-        "Copy once a step what is now copied in pieces, from pinned memory; larger micro-batches mean fewer copies",
-        (f"strategy.micro_batch_tokens={2 * e.strategy.micro_batch_tokens}",),
-        e.copy_share / 2,
-        evidence={"copies_per_step": e.copies_per_step, "copy_bytes": e.copy_bytes},
-    )
-
-
 def _padding(e: Evidence) -> Finding | None:
     if e.padding_share is None or e.computing is None or e.strategy.batching == "ragged":
         return None
     gain = e.padding_share * e.computing
-    if gain < _WORTH:
+    if gain < WORTH:
         return None
     return Finding(
         "padding",
@@ -156,7 +111,7 @@ def _needless_recompute(e: Evidence) -> Finding | None:
     if e.strategy.recompute == "none" or e.recompute_saves_bytes is None or e.free_bytes is None:
         return None
     forward = e.phases.get("forward", 0.0) * (1.0 if e.strategy.recompute == "blocks" else 0.5)
-    if e.recompute_saves_bytes > 0.8 * e.free_bytes or forward < _WORTH:
+    if e.recompute_saves_bytes > 0.8 * e.free_bytes or forward < WORTH:
         return None
     return Finding(
         "needless-recompute",
@@ -304,9 +259,6 @@ def _overfitting(e: Evidence) -> Finding | None:
 
 RULES: tuple[Rule, ...] = (
     _waiting_for_data,
-    _launch_bound,
-    _syncs_in_the_loop,
-    _small_copies,
     _padding,
     _logits,
     _needless_recompute,

@@ -28,11 +28,11 @@ def intervals_of(spans: Iterable[Span]) -> list[Interval]:
     return [(span.start_ns, span.end_ns) for span in spans]
 
 
-def merge(intervals: Iterable[Interval]) -> list[Interval]:
-    """Their union, as intervals that do not touch, in order."""
+def merge(intervals: Iterable[Interval], pause: int = 0) -> list[Interval]:
+    """Their union, as intervals that do not touch, in order; pauses between two of up to `pause` belong to it."""
     merged: list[Interval] = []
     for start, end in sorted(intervals):
-        if merged and start <= merged[-1][1]:
+        if merged and start <= merged[-1][1] + pause:
             merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         elif end > start:
             merged.append((start, end))
@@ -56,15 +56,16 @@ def length(intervals: Iterable[Interval]) -> int:
     return sum(end - start for start, end in intervals)
 
 
+def between(merged: Sequence[Interval], window: Interval) -> list[Interval]:
+    """What of a union lies in the window, without looking at all of it."""
+    first = max(bisect.bisect_right(merged, (window[0],)) - 1, 0)
+    last = bisect.bisect_left(merged, (window[1],))
+    return clip(merged[first:last], window)
+
+
 def overlap(merged: Sequence[Interval], window: Interval) -> int:
     """How much of the window a union covers."""
-    first = max(bisect.bisect_right(merged, (window[0],)) - 1, 0)
-    covered = 0
-    for start, end in merged[first:]:
-        if start >= window[1]:
-            break
-        covered += max(0, min(end, window[1]) - max(start, window[0]))
-    return covered
+    return length(between(merged, window))
 
 
 def group_by(items: Iterable[S], key: Callable[[S], Key]) -> dict[Key, list[S]]:

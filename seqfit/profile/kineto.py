@@ -20,9 +20,10 @@ from typing import Any, NoReturn
 
 from seqfit.data.json_stream import JsonStream
 from seqfit.errors import DataError, complain
-from seqfit.profile.trace import Allocation, Call, Copy, HostSpan, Kernel, Op, Trace
+from seqfit.profile.steps import PROFILER_STEP, find_steps
+from seqfit.profile.trace import Allocation, Call, Copy, Gpu, HostSpan, Kernel, Op, Trace
 
-_STEP = "ProfilerStep#"
+SHAPED_OPS = ("aten::embedding",)
 _COPY_KIND = re.compile(r"[HDAP]to[HDAP]")
 _CHANGE = "Write it anew with torch.profiler's export_chrome_trace, or let `seqfit profile RECIPE` make one"
 Event = dict[str, Any]
@@ -31,8 +32,9 @@ Event = dict[str, Any]
 def read_kineto(path: Path) -> Trace:
     """The trace of a Chrome trace file; a damaged or foreign one is refused."""
     kept: dict[str, list[Any]] = defaultdict(list)
+    gpus: dict[int, Gpu] = {}
     found = False
-    for event in _read_events(path):
+    for event in _read_events(path, gpus):
         found = found or "ph" in event
         if event.get("ph") == "X" and str(event.get("cat")) in _SPANS:
             field, build = _SPANS[str(event["cat"])]
@@ -41,9 +43,10 @@ def read_kineto(path: Path) -> Trace:
             kept["allocations"].append(_build(_allocation, event, path))
     if not found:
         raise DataError(complain(f"{path} holds no trace events", "a Chrome trace has a list traceEvents", _CHANGE))
-    kept["steps"] = [span for span in kept["ranges"] if span.name.startswith(_STEP)]
-    kept["ranges"] = [span for span in kept["ranges"] if not span.name.startswith(_STEP)]
-    return Trace(source=path.name, kind="kineto", **{field: tuple(values) for field, values in kept.items()})
+    kept["steps"] = [span for span in kept["ranges"] if span.name.startswith(PROFILER_STEP)]
+    kept["ranges"] = [span for span in kept["ranges"] if not span.name.startswith(PROFILER_STEP)]
+    fields: dict[str, Any] = {field: tuple(values) for field, values in kept.items()}
+    return find_steps(Trace(source=path.name, kind="kineto", gpus=gpus, **fields))
 
 
 def _build(build: Callable[[Event], Any], event: Event, path: Path) -> Any:
@@ -83,12 +86,23 @@ def _call(event: Event) -> Call:
 
 def _op(event: Event) -> Op:
     arguments = event.get("args", {})
+    name, start, duration = _times(event)
     return Op(
-        *_times(event),
+        name,
+        start,
+        duration,
         thread=_thread(event),
         sequence=arguments.get("Sequence number"),
         is_backward=bool(arguments.get("Fwd thread id")),
+        shapes=_shapes(arguments.get("Input Dims")) if name in SHAPED_OPS else (),
     )
+
+
+def _shapes(dims: Any) -> tuple[tuple[int, ...], ...]:
+    """[[100, 8], [2, 512], []] -> ((100, 8), (2, 512), ()); lists of tensors, which no rule asks for, are empty."""
+    if not isinstance(dims, list):
+        return ()
+    return tuple(tuple(d) if isinstance(d, list) and all(isinstance(n, int) for n in d) else () for d in dims)
 
 
 def _kernel(event: Event) -> Kernel:
@@ -100,7 +114,8 @@ def _copy(event: Event) -> Copy:
     name, start, duration = _times(event)
     kind = _COPY_KIND.search(name)
     label = kind.group() if kind else "memset" if "memset" in name.lower() else name
-    return Copy(label, start, duration, **_place(event), size_bytes=int(event.get("args", {}).get("bytes", 0)))
+    size_bytes = int(event.get("args", {}).get("bytes", 0))
+    return Copy(label, start, duration, **_place(event), size_bytes=size_bytes, is_pageable="Pageable" in name)
 
 
 def _place(event: Event) -> dict[str, Any]:
@@ -143,8 +158,8 @@ class _TraceStream(JsonStream):
         raise DataError(complain(f"{self.path}: {what}", "a trace is one whole JSON document", _CHANGE))
 
 
-def _read_events(path: Path) -> Iterator[Event]:
-    """The events of {"traceEvents": [...], ...}, or of a bare list, as some tools write it."""
+def _read_events(path: Path, gpus: dict[int, Gpu]) -> Iterator[Event]:
+    """The events of {"traceEvents": [...], ...}, or of a bare list, as some tools write it; fills in the GPUs."""
     stream = _TraceStream(path, "utf-8")
     if stream.peek() == "[":
         yield from _objects(stream)
@@ -152,8 +167,21 @@ def _read_events(path: Path) -> Iterator[Event]:
     for key in stream.members():
         if key == "traceEvents":
             yield from _objects(stream)
+        elif key == "deviceProperties":
+            gpus |= _read_gpus(stream.value())
         else:
             stream.value()
+
+
+def _read_gpus(properties: Any) -> dict[int, Gpu]:
+    """[{"id": 0, "name": "NVIDIA A100", "computeMajor": 8, "computeMinor": 0}] -> {0: Gpu(...)}."""
+    found: dict[int, Gpu] = {}
+    for entry in properties if isinstance(properties, list) else []:
+        if isinstance(entry, dict) and isinstance(entry.get("id"), int):
+            major, minor = entry.get("computeMajor"), entry.get("computeMinor")
+            capability = (major, minor) if isinstance(major, int) and isinstance(minor, int) else None
+            found[entry["id"]] = Gpu(str(entry.get("name") or "the GPU"), capability)
+    return found
 
 
 def _objects(stream: _TraceStream) -> Iterator[Event]:

@@ -29,12 +29,26 @@ def read_trace(path: str | Path) -> Trace:
             complain(f"{path} can't be opened ({error.strerror})", _KNOWN, "Give another file with --trace")
         ) from error
     if start.startswith(_SQLITE):
-        return read_nsight(path)
+        return _with_work(read_nsight(path), path, "nsys profile --trace cuda,nvtx,osrt")
     packed = start.startswith(_GZIP)
     if (packed and path.suffix == ".gz") or start.lstrip(b" \t\r\n\xef\xbb\xbf")[:1] in (b"{", b"["):
-        return read_kineto(path)
+        return _with_work(read_kineto(path), path, "torch.profiler with activities=[CPU, CUDA]")
     change = "Rename it so that it ends in .gz" if packed else "Give another file with --trace"
     if path.suffix in (".nsys-rep", ".qdrep"):
         change = f"Export it: nsys export --type sqlite {path.name}, and give the .sqlite file"
     what = "is empty" if not start else "is compressed" if packed else "is neither JSON nor SQLite"
     raise DataError(complain(f"{path} {what}", _KNOWN, change))
+
+
+def _with_work(trace: Trace, path: Path, how: str) -> Trace:
+    """A trace in which nothing ran is no healthy one."""
+    if trace.kernels or trace.ops or trace.copies or trace.calls:
+        return trace
+    raise DataError(
+        complain(
+            f"{path} has no kernel, no operator and no CUDA call in it",
+            "a diagnosis needs to see what ran",
+            f"Record some steps of training with {how}, and export it when the schedule's active steps have run "
+            "(repeat=1 keeps them); docs/profiling.md has the lines for a Trainer",
+        )
+    )

@@ -16,15 +16,12 @@ in that of a GPU (`kept_bytes`).
 
 from __future__ import annotations
 
-import bisect
 from dataclasses import dataclass
 
-from seqfit.profile.intervals import Interval, intervals_of, merge
-from seqfit.profile.trace import BACKWARD_PREFIX, MODULE_PREFIX, Allocation, Trace
+from seqfit.profile.phases import BACKWARD, FORWARD, OPTIMIZER, OUTSIDE, Phases
+from seqfit.profile.trace import Allocation, Trace
 
 CATEGORIES = ("activations", "gradients", "optimizer", "temporary", "batches and rest")
-_FORWARD, _BACKWARD, _OPTIMIZER, _OUTSIDE = "forward", "backward", "optimizer", "outside"
-_OPTIMIZER_RANGE = "Optimizer.step"
 _POINTS = 60
 
 
@@ -47,13 +44,13 @@ class MemoryTimeline:
     moments: list[Moment]
 
 
-def build_timeline(trace: Trace) -> MemoryTimeline | None:
+def build_timeline(trace: Trace, phases: Phases) -> MemoryTimeline | None:
     """None where the trace has no allocations. A GPU's memory is shown where there is one, else the host's."""
     on_device = any(event.on_device for event in trace.allocations)
     events = sorted((e for e in trace.allocations if e.on_device == on_device), key=lambda event: event.time_ns)
     if not events:
         return None
-    categories = _categorise(events, _Phases(trace))
+    categories = _categorise(events, phases)
     held = dict.fromkeys(CATEGORIES, 0)
     peak, at_peak = 0, dict(held)
     moments: list[Moment] = []
@@ -70,29 +67,7 @@ def build_timeline(trace: Trace) -> MemoryTimeline | None:
     return MemoryTimeline(on_device, kept, peak, at_peak, moments)
 
 
-class _Phases:
-    """Which part of a step a moment lies in."""
-
-    def __init__(self, trace: Trace) -> None:
-        modules = (span for span in trace.ranges if span.name.startswith(MODULE_PREFIX))
-        nodes = (op for op in trace.ops if op.name.startswith(BACKWARD_PREFIX))
-        updates = (span for span in trace.ranges if span.name.startswith(_OPTIMIZER_RANGE))
-        # In this order: recompute runs a forward inside the backward.
-        self._phases: list[tuple[str, list[Interval]]] = [
-            (_OPTIMIZER, merge(intervals_of(updates))),
-            (_BACKWARD, merge(intervals_of(nodes))),
-            (_FORWARD, merge(intervals_of(modules))),
-        ]
-
-    def at(self, moment_ns: int) -> str:
-        for phase, intervals in self._phases:
-            place = bisect.bisect_right(intervals, (moment_ns, float("inf"))) - 1
-            if place >= 0 and moment_ns < intervals[place][1]:
-                return phase
-        return _OUTSIDE
-
-
-def _categorise(events: list[Allocation], phases: _Phases) -> list[str | None]:
+def _categorise(events: list[Allocation], phases: Phases) -> list[str | None]:
     """The category of each event; None for the return of a block that was taken before the trace began."""
     categories: list[str | None] = [None] * len(events)
     taken: dict[int, int] = {}  # address -> number of the event that took it
@@ -108,8 +83,8 @@ def _categorise(events: list[Allocation], phases: _Phases) -> list[str | None]:
 
 
 def _category(taken_in: str, returned_in: str | None) -> str:
-    if taken_in == _OUTSIDE:
+    if taken_in == OUTSIDE:
         return "batches and rest"
     if taken_in == returned_in:
         return "temporary"
-    return {_FORWARD: "activations", _BACKWARD: "gradients", _OPTIMIZER: "optimizer"}[taken_in]
+    return {FORWARD: "activations", BACKWARD: "gradients", OPTIMIZER: "optimizer"}[taken_in]

@@ -19,11 +19,14 @@ from contextlib import closing
 from pathlib import Path
 
 from seqfit.errors import DataError, complain
-from seqfit.profile.trace import Call, Copy, HostSpan, Kernel, Trace
+from seqfit.profile.steps import find_steps
+from seqfit.profile.trace import Call, Copy, Gpu, HostSpan, Kernel, Trace
 
 _RUNTIME, _KERNEL = "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL"
 _MEMCPY, _MEMSET = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
 _SYNCHRONIZATION, _NVTX = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "NVTX_EVENTS"
+_GPUS = "TARGET_INFO_GPU"
+_PAGEABLE = 0  # ENUM_CUDA_MEM_KIND
 _VERSION = re.compile(r"_v\d+$")
 _COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH"}
 _COPY_KINDS |= {10: "PtoP"}  # of CUPTI: CUpti_ActivityMemcpyKind
@@ -59,13 +62,15 @@ class _Report:
             )
         self.names = dict(database.execute("SELECT id, value FROM StringIds"))
 
-    def rows(self, table: str, *columns: str) -> Iterator[tuple[int | str | None, ...]]:
+    def rows(
+        self, table: str, *columns: str, order_by: str = 'start, "end" DESC'
+    ) -> Iterator[tuple[int | str | None, ...]]:
         """The columns of a table, None for those that this version of nsys does not write; nothing without table."""
         if table not in self.tables:
             return iter(())
         there = {row[1] for row in self._database.execute(f"PRAGMA table_info({table})")}
         wanted = ", ".join(column if column.strip('"') in there else "NULL" for column in columns)
-        return self._database.execute(f'SELECT {wanted} FROM {table} ORDER BY start, "end" DESC')
+        return self._database.execute(f"SELECT {wanted} FROM {table} ORDER BY {order_by}")
 
     def name(self, number: object, otherwise: str = "?") -> str:
         """The text of a StringIds number."""
@@ -75,14 +80,26 @@ class _Report:
 def _read(report: _Report, path: Path) -> Trace:
     calls = tuple(_read_calls(report))
     waits = () if calls else tuple(_read_waits(report))  # without the API's own table these are the only syncs
-    return Trace(
-        source=path.name,
-        kind="nsight",
-        calls=calls or waits,
-        kernels=tuple(_read_kernels(report)),
-        copies=tuple(_read_copies(report)),
-        ranges=tuple(_read_ranges(report)),
+    return find_steps(
+        Trace(
+            source=path.name,
+            kind="nsight",
+            calls=calls or waits,
+            kernels=tuple(_read_kernels(report)),
+            copies=tuple(_read_copies(report)),
+            ranges=tuple(_read_ranges(report)),
+            gpus=_read_gpus(report),
+        )
     )
+
+
+def _read_gpus(report: _Report) -> dict[int, Gpu]:
+    """TARGET_INFO_GPU, by id; older versions of nsys have no compute capability in it."""
+    found: dict[int, Gpu] = {}
+    for number, name, major, minor in report.rows(_GPUS, "id", "name", "computeMajor", "computeMinor", order_by="id"):
+        capability = (major, minor) if isinstance(major, int) and isinstance(minor, int) else None
+        found[_number(number) or 0] = Gpu(str(name or "the GPU"), capability)
+    return found
 
 
 def _read_calls(report: _Report) -> Iterator[Call]:
@@ -111,11 +128,19 @@ def _read_kernels(report: _Report) -> Iterator[Kernel]:
 def _read_copies(report: _Report) -> Iterator[Copy]:
     columns = ("start", '"end"', "deviceId", "streamId", "correlationId", "bytes")
     for table, kind_column in ((_MEMCPY, "copyKind"), (_MEMSET, "value")):
-        for start, end, device, stream, correlation, size, kind in report.rows(table, *columns, kind_column):
+        for start, end, device, stream, correlation, size, kind, from_kind, to_kind in report.rows(
+            table, *columns, kind_column, "srcKind", "dstKind"
+        ):
             name = "memset" if table == _MEMSET else _COPY_KINDS.get(_number(kind) or 0, "other")
-            device_number, stream_number = _number(device) or 0, _number(stream) or 0
-            size_bytes = _number(size) or 0
-            yield Copy(name, *_span(start, end), device_number, stream_number, _number(correlation), size_bytes)
+            yield Copy(
+                name,
+                *_span(start, end),
+                _number(device) or 0,
+                _number(stream) or 0,
+                _number(correlation),
+                _number(size) or 0,
+                is_pageable=_PAGEABLE in (from_kind, to_kind),
+            )
 
 
 def _read_ranges(report: _Report) -> Iterator[HostSpan]:

@@ -22,8 +22,10 @@ from pathlib import Path
 from seqfit.errors import RecipeError, complain
 from seqfit.profile.capture import capture
 from seqfit.profile.findings import Finding
+from seqfit.profile.host import HostTimeline
 from seqfit.profile.measure import measure
 from seqfit.profile.memory import build_timeline
+from seqfit.profile.phases import Phases
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import Recipe
 from seqfit.train.job import Job
@@ -82,6 +84,7 @@ def _measure_time(job: Job, steps: int, finding: Finding) -> float:
 
 def _measure_peak(job: Job, steps: int, finding: Finding) -> float:
     with tempfile.TemporaryDirectory(prefix="seqfit-prove-") as folder:
-        timeline = build_timeline(capture(job, Path(folder) / "trace.json", min(steps, 2), stacks=False))
+        trace = capture(job, Path(folder) / "trace.json", min(steps, 2), stacks=False)
+    timeline = build_timeline(trace, Phases(trace, HostTimeline(trace)))
     assert timeline is not None  # a step always allocates
     return timeline.peak_bytes

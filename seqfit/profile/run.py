@@ -19,12 +19,14 @@ from seqfit.model.blocks import find_blocks
 from seqfit.model.linear_loss import CHUNK_BYTES
 from seqfit.profile.apart import tell_stage
 from seqfit.profile.capture import capture
+from seqfit.profile.diagnosis import Diagnosis, diagnose
 from seqfit.profile.evidence import Evidence, add_recipe, add_run, add_summary
 from seqfit.profile.findings import Finding, find
 from seqfit.profile.measure import Measurement, measure
 from seqfit.profile.prove import Build, Proof, prove
 from seqfit.profile.summary import Summary, summarise
 from seqfit.profile.sync_lines import find_sync_lines, name_lines
+from seqfit.profile.trace_findings import find_in_trace
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files
 from seqfit.rundir.run import Run
@@ -34,6 +36,7 @@ from seqfit.train.job import Job, build_job
 from seqfit.train.view import Silent, View
 
 TRACE = "trace.json.gz"
+_LIGHT_TRACE = "trace-without-stacks.json.gz"
 _KEPT_VALUES = 17  # of a block for each token and channel: 34 bytes in 16 bits (Korthikanti et al. 2022, section 4)
 _FP32_BYTES = 4
 _TRACED_STEPS = 3  # a step with Python stacks takes some ten times as long, and its events megabytes
@@ -49,6 +52,11 @@ class Profile:
     findings: list[Finding]
     trace: Path
     proof: Proof | None = None
+
+    @property
+    def tracing_factor(self) -> float:
+        """How many times as long a step takes while it is traced."""
+        return self.summary.step_seconds / self.measurement.step_seconds
 
 
 def profile(
@@ -73,13 +81,14 @@ def profile(
     _begin(shown, "profiling", f"running torch's profiler over {min(steps, _TRACED_STEPS)} steps")
     captured = capture(job, trace, min(steps, _TRACED_STEPS))
     tell_stage("reading the trace")
-    summary = summarise(captured)
+    diagnosis = diagnose(captured)
     tell_stage("looking for lines that read values on the host")
-    summary = replace(summary, syncs=name_lines(summary.syncs, find_sync_lines(job)))
+    diagnosis = replace(diagnosis, syncs=name_lines(diagnosis.syncs, find_sync_lines(job)))
+    summary = summarise(diagnosis)
     evidence = gather(job, measurement, summary)
     if run is not None:
         evidence = add_run(evidence, run)
-    findings = find(evidence)
+    findings = combine(find(evidence), _find_in_steps(job, diagnosis, Path(out), min(steps, _TRACED_STEPS)))
     del job  # a proof builds its own, and two may not fit
     _begin(shown, "proving", "measuring the change of the first finding")
     provable = next((finding for finding in findings if finding.change), None)
@@ -87,6 +96,24 @@ def profile(
     result = Profile(summary, measurement, evidence, findings, trace, proof)
     write_json(Path(out) / files.PROFILE_SUMMARY, to_json(result))
     return result
+
+
+def _find_in_steps(job: Job, diagnosis: Diagnosis, out: Path, steps: int) -> list[Finding]:
+    """What slows the steps down by the trace; on a GPU by one without stacks, which would slow the host down tenfold.
+
+    On a CPU only the code that reads values: everything else is known from the steps that were not traced.
+    """
+    if not diagnosis.trace.on_gpu:
+        return [finding for finding in find_in_trace(diagnosis) if finding.cause == "host-syncs"]
+    tell_stage("running torch's profiler again, without stacks")
+    light = diagnose(capture(job, out / _LIGHT_TRACE, steps, stacks=False, memory=False))
+    return find_in_trace(replace(light, syncs=light.syncs and diagnosis.syncs))
+
+
+def combine(measured: Sequence[Finding], traced: Sequence[Finding]) -> list[Finding]:
+    """Both, the largest gain first; a cause that was measured without the profiler is not repeated by the trace."""
+    known = {finding.cause for finding in measured}
+    return sorted([*measured, *(f for f in traced if f.cause not in known)], key=lambda finding: -finding.gain)
 
 
 def _begin(view: View, name: str, what: str) -> None:
@@ -100,6 +127,7 @@ def to_json(result: Profile) -> dict[str, Any]:
     return {
         "summary": result.summary.to_json(),
         "measurement": asdict(result.measurement),
+        "tracing_factor": result.tracing_factor,
         "evidence": asdict(result.evidence) | {"strategy": result.evidence.strategy.model_dump()},
         "findings": [asdict(finding) for finding in result.findings],
         "proof": None if proof is None else asdict(proof) | {"seen": proof.seen, "confirmed": proof.confirmed},

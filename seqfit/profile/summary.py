@@ -1,7 +1,7 @@
 """All tables of one trace, as one value that can be printed or written as JSON.
 
-In: a `Trace`. Out: a `Summary`. Figures of a step are means over the trace's steps (ProfilerStep#n); a trace without
-steps counts as one.
+In: a `Diagnosis`. Out: a `Summary`. Counts of a step are means over the trace's steps (see steps.py), its time is their
+median; a trace without steps counts as one.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from seqfit.profile.gpu_time import GpuTime, measure_gpu_time
+from seqfit.profile.diagnosis import Diagnosis
+from seqfit.profile.gpu_time import GpuTime
 from seqfit.profile.memory import MemoryTimeline, build_timeline
 from seqfit.profile.modules import ModuleRow, rank_modules
-from seqfit.profile.syncs import SyncRow, rank_syncs
+from seqfit.profile.phases import Phases, measure_phases
+from seqfit.profile.syncs import SyncRow
 from seqfit.profile.tables import Row, rank_calls, rank_copies, rank_kernels, rank_operators
-from seqfit.profile.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Summary:
     kind: str
     on_gpu: bool
     steps: int
+    steps_by: str  # how the steps were found; empty: not at all, and the whole trace counts as one
     step_seconds: float
     operators_per_step: float
     copied_bytes_per_step: float
@@ -32,6 +34,7 @@ class Summary:
     operators: list[Row]
     kernels: list[Row]
     copies: list[Row]
+    phases: dict[str, float]  # share of the time by what the host did; on a CPU with forward, backward and optimizer
     gpus: list[GpuTime]
     modules: list[ModuleRow]
     syncs: list[SyncRow]
@@ -42,23 +45,26 @@ class Summary:
         return asdict(self)
 
 
-def summarise(trace: Trace) -> Summary:
+def summarise(diagnosis: Diagnosis) -> Summary:
     """Compute all tables."""
-    steps = trace.step_count
+    trace, steps = diagnosis.trace, diagnosis.trace.step_count
+    phases = Phases(trace, diagnosis.host)
     return Summary(
         source=trace.source,
         kind=trace.kind,
         on_gpu=trace.on_gpu,
         steps=steps,
-        step_seconds=trace.span_ns / steps / 1e9,
+        steps_by=trace.steps_by,
+        step_seconds=trace.step_seconds,
         operators_per_step=len(trace.ops) / steps,
         copied_bytes_per_step=sum(copy.size_bytes for copy in trace.copies) / steps,
         calls=rank_calls(trace),
         operators=rank_operators(trace),
         kernels=rank_kernels(trace),
         copies=rank_copies(trace),
-        gpus=measure_gpu_time(trace),
+        phases=measure_phases(trace, phases, diagnosis.host),
+        gpus=diagnosis.gpus,
         modules=rank_modules(trace),
-        syncs=rank_syncs(trace),
-        memory=build_timeline(trace),
+        syncs=diagnosis.syncs,
+        memory=build_timeline(trace, phases),
     )

@@ -11,18 +11,19 @@ Kineto gives the line at which the function begins, not that of the call.
 
 from __future__ import annotations
 
+import bisect
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from seqfit.profile.gpu_time import is_sync
-from seqfit.profile.intervals import Nesting, in_order
-from seqfit.profile.trace import HostSpan, Trace
+from seqfit.profile.host import is_own, is_sync, shorten
+from seqfit.profile.intervals import Nesting, between, in_order, intervals_of, length, merge
+from seqfit.profile.trace import OPTIMIZER_RANGE, HostSpan, Trace
 
 UNKNOWN = "(no Python stacks in the trace)"
 _READS = ("aten::_local_scalar_dense", "aten::is_nonzero")  # item(), float(), bool() of a tensor
-_OPTIMIZER_RANGE = "Optimizer.step"
 _CPU_ONLY = "seeded_dropout.py"  # draws a seed on the host, and is not used on a GPU
-_FOREIGN = ("<built-in", "torch/", "<frozen", "threading.py", "nn.Module: ", "contextlib.py")
+_OF_TENSORS = re.compile(r"^<built-in method \w+ of (Tensor|type|Parameter) object")  # tensor.mean(), torch.norm()
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,13 @@ class SyncRow:
     what: str  # the call
     calls_per_step: float
     seconds_per_step: float
-    caller_seconds_per_step: float  # of the whole function, once for each time that it ran
+    caller_seconds_per_step: float  # of the function: itself and what it calls that is built in, such as tensor.mean()
 
 
 def rank_syncs(trace: Trace) -> list[SyncRow]:
     """Places by time waited, then by the number of waits."""
-    callers = Nesting(span for span in trace.frames if _is_own(span.name))
+    callers = Nesting(span for span in trace.frames if is_own(span.name))
+    own_work = _OwnWork(trace)
     groups: dict[tuple[str, str], _Group] = {}
     for wait in _outermost(_find_waits(trace)):
         caller = callers.at(wait.thread, wait.start_ns)
@@ -48,7 +50,7 @@ def rank_syncs(trace: Trace) -> list[SyncRow]:
         group.calls += 1
         group.time_ns += wait.duration_ns
         if caller is not None:
-            group.callers[caller.start_ns] = caller.duration_ns
+            group.callers[caller.start_ns] = own_work.of(caller)
     rows = [group.to_row(place, what, trace.step_count) for (place, what), group in groups.items()]
     return sorted(rows, key=lambda row: (-row.seconds_per_step, -row.calls_per_step, row.place))
 
@@ -59,7 +61,7 @@ class _Group:
 
     calls: int = 0
     time_ns: int = 0
-    callers: dict[int, int] = field(default_factory=dict)  # start -> length: a function may wait several times
+    callers: dict[int, int] = field(default_factory=dict)  # start -> time: a function may wait several times
 
     def to_row(self, place: str, what: str, steps: int) -> SyncRow:
         seconds = 1e9 * steps
@@ -70,17 +72,36 @@ def _find_waits(trace: Trace) -> list[HostSpan]:
     """Of a CPU's trace without those of the optimizer, which counts its steps in a tensor on the host."""
     if trace.on_gpu:
         return [call for call in trace.calls if is_sync(call)]
-    updates = Nesting(span for span in trace.ranges if span.name.startswith(_OPTIMIZER_RANGE))
+    updates = Nesting(span for span in trace.ranges if span.name.startswith(OPTIMIZER_RANGE))
     return [op for op in trace.ops if op.name in _READS and updates.at(op.thread, op.start_ns) is None]
 
 
-def shorten(place: str) -> str:
-    """The last three parts of a path: '/home/me/seqfit/train/step_log.py(9): f' -> 'seqfit/train/step_log.py(9): f'."""
-    return "/".join(place.split("/")[-3:])
+class _OwnWork:
+    """What a function does itself: without the functions, modules and backward that it calls.
+
+    A script's main() that reads the loss is not the cost of reading; a hook that computes statistics to read them is.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self._calls: dict[str, list[HostSpan]] = {}
+        for frame in in_order(trace.frames):
+            self._calls.setdefault(frame.thread, []).append(frame)
+
+    def of(self, caller: HostSpan) -> int:
+        """Nanoseconds: its length less that of what it calls, built-in methods of tensors excepted."""
+        frames = self._calls.get(caller.thread, [])
+        first = bisect.bisect_right(frames, (caller.start_ns, -caller.duration_ns), key=_order)
+        inside: list[HostSpan] = []
+        for frame in frames[first:]:
+            if frame.start_ns >= caller.end_ns:
+                break
+            inside.append(frame)
+        called = merge(intervals_of(f for f in inside if not _OF_TENSORS.match(f.name)))
+        return caller.duration_ns - length(between(called, (caller.start_ns, caller.end_ns)))
 
 
-def _is_own(name: str) -> bool:
-    return not name.startswith(_FOREIGN) and "/site-packages/" not in name
+def _order(span: HostSpan) -> tuple[int, int]:
+    return span.start_ns, -span.duration_ns
 
 
 def _outermost(waits: Iterable[HostSpan]) -> list[HostSpan]:

@@ -12,12 +12,14 @@ The same `correlation` joins the two.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
+from statistics import median
 
 MODULE_PREFIX = "module: "  # of the ranges that `capture.py` opens around each module's forward
 DATA_WAIT = "data_wait"  # the range in which the loop waits for its next batch
 BACKWARD_PREFIX = "autograd::engine::evaluate_function: "
+OPTIMIZER_RANGE = "Optimizer.step"  # torch opens it around every optimizer's step
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,9 @@ class Span:
     @property
     def end_ns(self) -> int:
         return self.start_ns + self.duration_ns
+
+    def holds(self, moment_ns: int) -> bool:
+        return self.start_ns <= moment_ns < self.end_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,7 @@ class Op(HostSpan):
 
     sequence: int | None = None  # an operator and the node of its backward have the same
     is_backward: bool = False
+    shapes: tuple[tuple[int, ...], ...] = ()  # of its inputs, where the trace has them (record_shapes) and a rule asks
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,15 @@ class Copy(Kernel):
     """A copy to, from or within the device, or a memset; its name is the kind, such as HtoD."""
 
     size_bytes: int = 0
+    is_pageable: bool = False  # the host's side is not pinned, so that the host waits until it has been read or written
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A card, as the trace names it."""
+
+    name: str
+    capability: tuple[int, int] | None = None  # of compute, such as (8, 6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +109,11 @@ class Trace:
     ops: tuple[Op, ...] = ()
     ranges: tuple[HostSpan, ...] = ()  # annotations, modules, NVTX
     frames: tuple[HostSpan, ...] = ()  # Python functions: 'step_log.py(150): _finish'
-    steps: tuple[HostSpan, ...] = ()  # ProfilerStep#n
+    steps: tuple[HostSpan, ...] = ()  # see steps.py
+    steps_by: str = ""  # how they were found; empty: not at all
+    device_steps: tuple[tuple[int, int], ...] = ()  # start and end of each as the device runs it, later than the host
     allocations: tuple[Allocation, ...] = ()
+    gpus: dict[int, Gpu] = field(default_factory=dict)
 
     @property
     def on_gpu(self) -> bool:
@@ -114,6 +132,16 @@ class Trace:
         """The length of the window."""
         start, end = self.window_ns
         return end - start
+
+    @property
+    def step_seconds(self) -> float:
+        """The median of its steps: one with an evaluation in it, or the first, does not count for all."""
+        return median([end - start for start, end in self.step_intervals_ns] or [self.span_ns]) / 1e9
+
+    @property
+    def step_intervals_ns(self) -> tuple[tuple[int, int], ...]:
+        """Each step on the device where there is one, else on the host."""
+        return self.device_steps or tuple((step.start_ns, step.end_ns) for step in self.steps)
 
     @property
     def step_count(self) -> int:

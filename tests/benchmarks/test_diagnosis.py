@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.diagnosis.plants import PLANTS, SHAPE, Plant, load_planted, write_workload
+from benchmarks.diagnosis.traces import run_cases
 from seqfit.checks import load_checked_recipe
 from seqfit.profile.findings import RULES
 from seqfit.strategy.load import load_strategy
@@ -40,7 +41,15 @@ def test_eight_different_causes_are_planted_and_rules_know_them() -> None:
     causes = [plant.cause for plant in PLANTS.values() if plant.cause is not None]
     assert len(causes) == len(set(causes)) == 8
     constants = {constant for rule in RULES for constant in rule.__code__.co_consts if isinstance(constant, str)}
-    assert set(causes) <= constants
+    assert set(causes) <= constants | {"host-syncs"}  # which is found in a trace
+
+
+def test_every_cause_is_named_first_in_generated_traces_and_its_gain_is_the_truth(tmp_path: Path) -> None:
+    """One size of each here; benchmarks/diagnosis/traces.py has three, and healthy ones."""
+    cases = list(run_cases(tmp_path, sizes=range(1, 2)))
+    wrong = [(case.cause, case.kind, [finding.cause for finding in case.found]) for case in cases if not case.is_right]
+    assert wrong == []
+    assert [(c.cause, c.kind, c.truth, c.found[0].gain) for c in cases if not c.is_close] == []
 
 
 def test_the_workload_has_as_many_rows_as_a_hundred_steps_need(folder: Path) -> None:

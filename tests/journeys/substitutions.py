@@ -72,7 +72,7 @@ SUBSTITUTIONS = (
     Substitution("README.md", r"train: 1000, validation: 100, test: 100", "train: 60, validation: 10, test: 10"),
     Substitution("docs/comparing.md", r"(compare .*(--strategies|--vary) \S+)", rf"\1 {_FEW_TRIALS}"),
     Substitution("docs/comparing.md", r"--strategies classic", "--strategies vanilla,accumulate"),  # README's are six
-    Substitution("docs/comparing.md", r"--repeats 8", "--repeats 1"),
+    Substitution("docs/comparing.md", r"--matrix matrix.yaml --repeats 8", f"--matrix matrix.yaml {_FEW_TRIALS}"),
     Substitution("docs/comparing.md", r"repeats=5, steps=40", "repeats=2, steps=3, warm_up=1"),
     # A cluster of two small machines without GPUs.
     Substitution("docs/*", r"--gpus-per-node [1-9]", "--gpus-per-node 0"),

@@ -42,7 +42,8 @@ def nsight_file(tmp_path: Path) -> Path:
             CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER,
                 streamId INTEGER, correlationId INTEGER, globalPid INTEGER, demangledName INTEGER, shortName INTEGER);
             CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER,
-                correlationId INTEGER, globalPid INTEGER, bytes INTEGER, copyKind INTEGER);
+                correlationId INTEGER, globalPid INTEGER, bytes INTEGER, copyKind INTEGER, srcKind INTEGER,
+                dstKind INTEGER);
             CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT, textId INTEGER,
                 globalTid INTEGER);
         """)
@@ -53,8 +54,8 @@ def nsight_file(tmp_path: Path) -> Path:
         for name, start, length, correlation in KERNELS:
             kernel = (start * 1000, (start + length) * 1000, 0, 1, 7, correlation, 1, numbers[name], numbers[name])
             database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", kernel)
-        copy = (COPY[1] * 1000, (COPY[1] + COPY[2]) * 1000, 0, 7, COPY[3], 1, 4096, 1)
-        database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (?, ?, ?, ?, ?, ?, ?, ?)", copy)
+        copy = (COPY[1] * 1000, (COPY[1] + COPY[2]) * 1000, 0, 7, COPY[3], 1, 4096, 1, 0, 2)
+        database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", copy)
         ranges = [(0, 30_000, 59, "encoder", None, 7), (85_000, 120_000, 59, None, 5, 7), (1, None, 34, "a", None, 7)]
         database.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?, ?)", ranges)
     database.close()

@@ -9,8 +9,10 @@ import torch
 from torch import nn
 
 from seqfit.profile.capture import capture, module_ranges
+from seqfit.profile.host import HostTimeline
 from seqfit.profile.memory import build_timeline
 from seqfit.profile.modules import rank_modules
+from seqfit.profile.phases import Phases
 from seqfit.profile.trace import Trace
 
 # A plan takes longer than the steps that are looked at, and a strategy is stated.
@@ -29,7 +31,7 @@ def test_a_real_trace_has_steps_phases_modules_and_memory(trace: Trace) -> None:
     attention = rows["encoder.block.0.SelfAttention"]
     assert attention.forward_ns > 0
     assert attention.backward_ns > 0
-    timeline = build_timeline(trace)
+    timeline = build_timeline(trace, Phases(trace, HostTimeline(trace)))
     assert timeline is not None
     assert timeline.peak_by_category["activations"] > 0
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from seqfit.profile.diagnosis import diagnose
 from seqfit.profile.evidence import Evidence, add_recipe, add_run, add_summary
 from seqfit.profile.load import read_trace
 from seqfit.profile.summary import summarise
@@ -12,13 +13,9 @@ from seqfit.recipe.load import load_recipe
 from seqfit.rundir.run import Run
 
 
-def test_a_gpus_trace_gives_its_idle_time_syncs_and_copies(both: dict[str, Path]) -> None:
-    evidence = add_summary(Evidence(), summarise(read_trace(both["nsight"])))
-    assert evidence.on_gpu
-    assert evidence.idle_causes["host sync"] == pytest.approx(20 / 150)
-    assert evidence.sync_share == pytest.approx(20 / 150)
-    assert (evidence.kernels_per_step, evidence.copies_per_step, evidence.copy_bytes) == (3, 1, 4096)
-    assert evidence.kernel_seconds == pytest.approx(100e-6 / 3)
+def test_a_trace_says_whether_it_is_a_gpus_and_how_many_operators_run(both: dict[str, Path]) -> None:
+    evidence = add_summary(Evidence(), summarise(diagnose(read_trace(both["nsight"]))))
+    assert (evidence.on_gpu, evidence.operators_per_step) == (True, None)
 
 
 def test_a_recipe_gives_its_strategy_and_its_log() -> None:

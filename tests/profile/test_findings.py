@@ -26,8 +26,6 @@ HEALTHY = Evidence(
     evaluation_seconds=5.0,
     evaluate_every=100,
     operators_per_step=2000,
-    syncs_per_step=0.2,
-    sync_share=0.0,
     peak_bytes=10**9,
     logits_bytes=10**6,
     free_bytes=8 * 10**9,
@@ -43,21 +41,6 @@ FIRES: dict[str, tuple[dict[str, Any], float, tuple[str, ...]]] = {  # evidence,
         {"phases": {"data_wait": 0.4, "forward": 0.2, "backward": 0.4}, "strategy": strategy(prefetch=0)},
         0.4,
         ("strategy.prefetch=4",),
-    ),
-    "launch-bound": (
-        {"on_gpu": True, "idle_causes": {"launch": 0.5}, "kernel_seconds": 5e-6, "kernels_per_step": 9000},
-        0.5,
-        ("strategy.compile=true",),
-    ),
-    "host-syncs": (
-        {"sync_share": 0.2, "syncs_per_step": 3, "sync_place": "train/step_log.py:163 in _finish", "log_every": 1},
-        0.18,
-        ("train.log_every=10",),
-    ),
-    "small-copies": (
-        {"copies_per_step": 500, "copy_bytes": 4096, "copy_share": 0.2},
-        0.1,
-        ("strategy.micro_batch_tokens=12288",),
     ),
     "padding": (
         {"padding_share": 0.5, "strategy": strategy(batching="max_length")},
@@ -104,9 +87,6 @@ FIRES: dict[str, tuple[dict[str, Any], float, tuple[str, ...]]] = {  # evidence,
 }
 STAYS_SILENT: dict[str, dict[str, Any]] = {
     "waiting-for-data": {"phases": {"data_wait": 0.04}, "strategy": strategy(prefetch=0)},
-    "launch-bound": {"on_gpu": True, "idle_causes": {"launch": 0.5}, "kernel_seconds": 1e-3},
-    "host-syncs": {"sync_share": 0.2, "syncs_per_step": 0.1, "log_every": 10},
-    "small-copies": {"copies_per_step": 500, "copy_bytes": 10**7, "copy_share": 0.2},
     "padding": {"padding_share": 0.04, "strategy": strategy(batching="grouped")},
     "logits": {"logits_bytes": 10**8, "strategy": strategy(loss="chunked")},
     "needless-recompute": {"recompute_saves_bytes": 7 * 10**9, "strategy": strategy(recompute="blocks")},
@@ -186,12 +166,6 @@ def test_a_larger_global_batch_is_marked_as_another_update() -> None:
 def test_a_global_batch_in_many_pieces_gets_more_tokens_for_each() -> None:
     finding = first({"operators_per_step": 300_000, "micro_batches": 4, "tokens_per_micro_batch": 500})
     assert (finding.change, finding.changes_answer) == (("strategy.micro_batch_tokens=2000",), False)
-
-
-def test_a_sync_in_the_users_own_code_is_named_with_its_place() -> None:
-    finding = first({"sync_share": 0.3, "syncs_per_step": 1, "sync_place": "mine.py:7 in check", "on_gpu": True})
-    assert (finding.cause, finding.change) == ("host-syncs", ())
-    assert "mine.py:7 in check" in finding.sentence
 
 
 def test_an_optimizer_that_is_fast_already_needs_a_larger_batch() -> None:

@@ -31,7 +31,7 @@ def test_every_kind_of_event_is_read_into_nanoseconds(write_kineto: Callable[...
     assert trace.frames == (HostSpan("a.py(3): f", 0, 9000, "7"),)
     assert trace.allocations == (Allocation(4000, -64, 9, True, 128),)
     assert trace.kernels == (Kernel("gemm", 100_000, 30_000, 0, 7, 4),)
-    assert trace.copies == (Copy("HtoD", 140_000, 10_000, 0, 7, 5, 4096),)
+    assert trace.copies == (Copy("HtoD", 140_000, 10_000, 0, 7, 5, 4096, True),)
 
 
 def test_a_compressed_trace_and_a_bare_list_say_the_same(write_kineto: Callable[..., Path], tmp_path: Path) -> None:

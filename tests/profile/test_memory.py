@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from seqfit.profile.memory import build_timeline
+from seqfit.profile.host import HostTimeline
+from seqfit.profile.memory import MemoryTimeline, build_timeline
+from seqfit.profile.phases import Phases
 from seqfit.profile.trace import Allocation, HostSpan, Op, Trace
 
 RANGES = (HostSpan("module: (loss)", 0, 100, "1"), HostSpan("Optimizer.step#AdamW.step", 200, 50, "1"))
@@ -24,8 +26,12 @@ EVENTS = (
 )
 
 
+def timeline_of(trace: Trace) -> MemoryTimeline | None:
+    return build_timeline(trace, Phases(trace, HostTimeline(trace)))
+
+
 def test_blocks_are_told_by_when_they_are_taken_and_given_back() -> None:
-    timeline = build_timeline(Trace("x", "kineto", ranges=RANGES, ops=OPS, allocations=EVENTS))
+    timeline = timeline_of(Trace("x", "kineto", ranges=RANGES, ops=OPS, allocations=EVENTS))
     assert timeline is not None
     assert timeline.peak_bytes == 1500
     assert {name: held for name, held in timeline.peak_by_category.items() if held} == {
@@ -37,17 +43,24 @@ def test_blocks_are_told_by_when_they_are_taken_and_given_back() -> None:
 
 
 def test_gradients_are_there_between_backward_and_update() -> None:
-    timeline = build_timeline(Trace("x", "kineto", ranges=RANGES, ops=OPS, allocations=EVENTS))
+    timeline = timeline_of(Trace("x", "kineto", ranges=RANGES, ops=OPS, allocations=EVENTS))
     assert timeline is not None
     assert max(moment.held_bytes["gradients"] for moment in timeline.moments) == 300
 
 
 def test_of_a_gpus_trace_the_gpus_memory_is_shown_and_what_it_held_before() -> None:
     events = (event(10, 64, 1), event(20, 100, 2, True, 1100), event(30, -100, 2, True, 1000))
-    timeline = build_timeline(Trace("x", "kineto", ranges=RANGES, allocations=events))
+    timeline = timeline_of(Trace("x", "kineto", ranges=RANGES, allocations=events))
     assert timeline is not None
     assert (timeline.on_device, timeline.kept_bytes, timeline.peak_bytes) == (True, 1000, 100)
 
 
 def test_a_trace_without_allocations_has_no_timeline() -> None:
-    assert build_timeline(Trace("x", "nsight")) is None
+    assert timeline_of(Trace("x", "nsight")) is None
+
+
+def test_a_foreign_trace_without_ranges_of_modules_has_activations_too() -> None:
+    ops = (Op("aten::mm", 0, 100, "1", 1), *OPS)
+    timeline = timeline_of(Trace("x", "kineto", ranges=RANGES[1:], ops=ops, allocations=EVENTS))
+    assert timeline is not None
+    assert timeline.peak_by_category["activations"] == 1000

@@ -21,7 +21,7 @@ def test_the_tables_are_read_with_their_names(nsight_file: Path) -> None:
         "cudaMemcpyAsync",
     ]
     assert trace.kernels[1] == Kernel("softmax", 40_000, 40_000, 0, 7, 2)
-    assert trace.copies == (Copy("HtoD", 140_000, 10_000, 0, 7, 5, 4096),)
+    assert trace.copies == (Copy("HtoD", 140_000, 10_000, 0, 7, 5, 4096, True),)
 
 
 def test_ranges_have_their_text_or_their_name_and_marks_are_left_out(nsight_file: Path) -> None:

@@ -1,0 +1,95 @@
+"""Findings of a trace alone: the causes of `causes.py`, ranked by what a replay without each of them saves.
+
+In: a `Diagnosis` of a trace. Out: findings, the largest gain first. The gain of the first is what its fix saves by
+itself; that of each following one is what it saves on top of those before it, so gains never exceed the step:
+
+    loading 80%, a sync 20% (the host would load while the GPU computes)
+    1. waiting-for-data  80%          2. host-syncs  0% on top of that: not shown
+
+Where kernels run for less than 85% of the time and no cause explains it, that is said, with what the host was doing.
+"""
+
+from __future__ import annotations
+
+from seqfit.profile.causes import Candidate, Seen, find_candidates
+from seqfit.profile.diagnosis import Diagnosis
+from seqfit.profile.findings import HEALTHY, Finding
+from seqfit.profile.gpu_time import CAUSES
+from seqfit.profile.host import COMPUTING
+from seqfit.profile.replay import UNCHANGED, Replay
+from seqfit.units import format_share
+
+_TIE = 0.01  # of two gains this close the cause that comes first in the table explains the other
+_WORTH = 0.03  # of a step: a replay is exact to about one per cent of it, and less is not worth a change
+
+
+def find_in_trace(diagnosis: Diagnosis) -> list[Finding]:
+    """What is worth a change; nothing only where the step is what its kernels need."""
+    trace = diagnosis.trace
+    if not (trace.kernels or trace.ops):
+        return []
+    replay = Replay(trace, diagnosis.host)
+    found = _rank(find_candidates(Seen(trace, diagnosis.host, replay, diagnosis.syncs)), replay)
+    if not any(not finding.is_guess for finding in found) and diagnosis.busy_share < HEALTHY:
+        found = [_unexplained(diagnosis), *found]
+    return found
+
+
+def _rank(candidates: list[Candidate], replay: Replay) -> list[Finding]:
+    left = [candidate for candidate in candidates if not candidate.is_guess]
+    fixed, saved = UNCHANGED, 0.0
+    found: list[Finding] = []
+    while left:
+        gains = [replay.gain(fixed | candidate.likely) - saved for candidate in left]
+        place = next(n for n, gain in enumerate(gains) if gain >= max(gains) - _TIE)
+        gain, candidate = gains[place], left.pop(place)
+        if gain < _WORTH:
+            break
+        least, most = (replay.gain(fixed | change) - saved for change in (candidate.least, candidate.most))
+        found.append(_finding(candidate, gain, (min(max(least, 0.0), gain), max(most, gain))))
+        fixed, saved = fixed | candidate.likely, saved + gain
+    for guess in (candidate for candidate in candidates if candidate.is_guess):
+        gain = replay.gain(guess.likely)
+        if gain >= _WORTH:
+            found.append(_finding(guess, gain, (replay.gain(guess.least), replay.gain(guess.most))))
+    return found
+
+
+def _finding(candidate: Candidate, gain: float, gain_range: tuple[float, float]) -> Finding:
+    return Finding(
+        candidate.cause,
+        candidate.sentence,
+        candidate.advice,
+        candidate.change,
+        gain,
+        evidence=candidate.evidence,
+        changes_answer=candidate.changes_answer,
+        gain_range=gain_range,
+        trainer=candidate.trainer,
+        is_guess=candidate.is_guess,
+    )
+
+
+def _unexplained(diagnosis: Diagnosis) -> Finding:
+    """The step is longer than its kernels, and no rule says why: what the host did is at least named."""
+    idle = 1 - diagnosis.busy_share
+    if diagnosis.gpus:
+        causes = max(diagnosis.gpus, key=lambda gpu: gpu.computing).causes
+        what = max(CAUSES, key=lambda cause: causes[cause])
+    else:
+        shares = diagnosis.host.total(diagnosis.trace.window_ns)
+        what = max(
+            (name for name in shares if name != COMPUTING), key=lambda name: shares[name], default="nothing seen"
+        )
+    return Finding(
+        "unexplained",
+        f"{'kernels' if diagnosis.gpus else 'operators'} run for {format_share(1 - idle)} of the time; most of the "
+        f"rest: {what}",
+        "Record the trace again with with_stack=True and record_shapes=True: it then shows which function that is",
+        (),
+        0.0,
+        evidence={"busy_share": 1 - idle, "mostly": what},
+        gain_range=(0.0, idle),
+        trainer="TrainingArguments has no setting for it",
+        is_guess=True,
+    )
