@@ -1,7 +1,7 @@
-"""Plants eight causes, one at a time, and looks at what `seqfit profile --prove` says first.
+"""Plants nine causes in up to three sizes, one at a time, and looks at what `seqfit profile --prove` says first.
 
-    python benchmarks/diagnosis/measure.py                    # all of them, each in a process of its own
-    python benchmarks/diagnosis/measure.py --plants padding   # one
+    python benchmarks/diagnosis/measure.py                      # all of them, each in a process of its own
+    python benchmarks/diagnosis/measure.py --plants padding:2   # one, of one size (from 0)
 
 In: nothing. Out: the table of README.md, in Markdown, and one line of JSON for each plant in --results.
 """
@@ -26,13 +26,14 @@ def diagnose(name: str) -> dict[str, Any]:
 
     from seqfit.profile.run import profile
 
-    plant = PLANTS[name]
+    kind, _, size = name.partition(":")
+    plant, number = PLANTS[kind], int(size or 0)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["SEQFIT_CACHE"] = str(Path(folder) / "cache")
         write_workload(Path(folder))
-        recipe = load_planted(plant, Path(folder))
+        recipe = load_planted(plant, Path(folder), number)
         out = Path(folder) / "profile"
-        result = profile(recipe, steps=5, out=out, prove_first=True, build=build_with(plant))
+        result = profile(recipe, steps=5, out=out, prove_first=True, build=build_with(plant, number))
     first = result.findings[0] if result.findings else None
     return {
         "plant": name,
@@ -56,7 +57,8 @@ def diagnose(name: str) -> dict[str, Any]:
 
 def print_table(rows: list[dict[str, Any]]) -> None:
     """In Markdown."""
-    print("| planted | first finding | change | expected | seen | rounds | |\n|---|---|---|---|---|---|---|")
+    heads = ("planted", "size", "first finding", "change", "expected", "seen", "rounds", "")
+    print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
     for row in rows:
         first = row["found"][0][0] if row["found"] else "none"
         verdict = {None: "", True: "confirmed", False: "not confirmed"}[row["confirmed"]]
@@ -64,10 +66,16 @@ def print_table(rows: list[dict[str, Any]]) -> None:
         seen = format_share(row["seen"]) if row["seen"] is not None else ""
         rounds = ", ".join(format_share(gain) for gain in row["rounds"])
         change = f"`{' '.join(row['change'])}`" if row["change"] else ""
-        print(f"| {row['planted'] or 'nothing'} | {first} | {change} | {expected} | {seen} | {rounds} | {verdict} |")
+        name, size = row["planted"] or "nothing", row["plant"].partition(":")[2]
+        print(f"| {name} | {size} | {first} | {change} | {expected} | {seen} | {rounds} | {verdict} |")
     planted = [row for row in rows if row["planted"]]
     named = sum(bool(row["found"]) and row["found"][0][0] == row["planted"] for row in planted)
-    print(f"\n{named} of {len(planted)} named first, {sum(bool(row['confirmed']) for row in planted)} confirmed")
+    proved = [row for row in planted if row["seen"] is not None]
+    close = sum(abs(row["expected"] - row["seen"]) <= max(0.25 * row["seen"], 0.03) for row in proved)
+    print(
+        f"\n{named} of {len(planted)} named first, {sum(bool(row['confirmed']) for row in planted)} confirmed; expected "
+        f"within 25% or 3 points of what was seen: {close} of {len(proved)}"
+    )
 
 
 def main() -> None:
@@ -83,7 +91,7 @@ def main() -> None:
         return
     from plants import PLANTS
 
-    names = arguments.plants or list(PLANTS)
+    names = arguments.plants or [f"{name}:{size}" for name, plant in PLANTS.items() for size in range(len(plant.sizes))]
     if arguments.here:
         print(json.dumps(diagnose(names[0])))
         return

@@ -1,11 +1,11 @@
-"""Eight causes to plant into one healthy workload: overrides of its recipe, a source made slow, a hook that reads.
+"""Nine causes to plant into one healthy workload, in three sizes: overrides, a slow source, a hook that reads values.
 
 In: a folder for the generated rows and models. Out: recipes, and how to build their jobs. The workload is a random T5
-of 128 channels and 3 + 3 blocks on rows of 20 to 120 words, 16 rows a step.
+of 128 channels and 3 + 3 blocks on rows of 20 to 120 words, 16 rows per step.
 
-    plant      what is done                               the cause that must be found first
-    data       5 ms of sleep a row, nothing prepared      waiting-for-data
-    recompute  strategy.recompute=blocks                  needless-recompute
+    plant      what is done                                         the cause that must be found first
+    data       1, 3 or 8 ms of sleep per row, nothing prepared      waiting-for-data
+    recompute  strategy.recompute=blocks                            needless-recompute
 """
 
 from __future__ import annotations
@@ -28,32 +28,38 @@ from seqfit.train.job import Job, build_job
 from seqfit.train.view import Silent
 
 WORDS = 400
-SLEEP_SECONDS = 0.005  # a row
 SHAPE = {"d_model": 128, "d_kv": 32, "d_ff": 512, "num_layers": 3, "num_decoder_layers": 3, "num_heads": 4}
 SMALL = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 1, "num_decoder_layers": 1, "num_heads": 4}
 
 
 @dataclass(frozen=True)
 class Plant:
-    """One cause, planted."""
+    """One cause, planted in up to three sizes."""
 
     cause: str | None  # that must be the first finding; None: nothing is planted and nothing may be found
-    overrides: tuple[str, ...] = ()
+    sizes: tuple[tuple[str, ...], ...] = ((),)  # overrides of each size, the smallest first
     model: str = "t5"
-    slow_source: bool = False
-    reads_weights: bool = False  # a user's hook that reads statistics of all weights, in every step
+    row_seconds: tuple[float, ...] = ()  # by size: how long the source takes for a row
+    reads: tuple[int, ...] = ()  # by size: how often a hook of the user's reads statistics of all weights per step
 
 
 PLANTS = {
     "nothing": Plant(None),
-    "data": Plant("waiting-for-data", ("strategy.prefetch=0",), slow_source=True),
-    "sync": Plant("host-syncs", reads_weights=True),
-    "padding": Plant("padding", ("strategy.batching=max_length", "task.max_source_tokens=512")),
-    "threads": Plant("oversubscribed-threads", ("strategy.threads=16",)),
-    "batch": Plant("tiny-batch", ("strategy.micro_batch_examples=2",)),
-    "logits": Plant("logits", ("strategy.loss=full",), model="many-words"),
-    "evaluation": Plant("evaluation", ("eval.every_steps=5",)),
-    "recompute": Plant("needless-recompute", ("strategy.recompute=blocks",)),
+    "data": Plant("waiting-for-data", (("strategy.prefetch=0",),) * 3, row_seconds=(0.001, 0.003, 0.008)),
+    "sync": Plant("host-syncs", ((),) * 3, reads=(1, 3, 10)),
+    "padding": Plant(
+        "padding",
+        tuple(("strategy.batching=max_length", f"task.max_source_tokens={width}") for width in (160, 256, 512)),
+    ),
+    "threads": Plant("oversubscribed-threads", tuple((f"strategy.threads={count}",) for count in (4, 8, 16))),
+    "batch": Plant("tiny-batch", tuple((f"strategy.micro_batch_examples={rows}",) for rows in (4, 2, 1))),
+    "logits": Plant("logits", (("strategy.loss=full",),), model="many-words"),
+    "evaluation": Plant("evaluation", tuple((f"eval.every_steps={steps}",) for steps in (15, 10, 5))),
+    "recompute": Plant("needless-recompute", (("strategy.recompute=alternate",), ("strategy.recompute=blocks",))),
+    "optimizer": Plant(
+        "optimizer-bound",
+        tuple(("strategy.optimizer_kernel=loop", f"train.batch_examples={rows}") for rows in (4, 2, 1)),
+    ),
 }
 
 
@@ -86,7 +92,7 @@ def write_workload(folder: Path) -> None:
         (folder / name / "config.json").write_text(json.dumps(common | shape))
 
 
-def load_planted(plant: Plant, folder: Path) -> Recipe:
+def load_planted(plant: Plant, folder: Path, size: int = 0) -> Recipe:
     """The workload's recipe with the cause in it."""
     values = {
         "model": {"path": str(folder / plant.model), "weights": "random"},
@@ -95,40 +101,46 @@ def load_planted(plant: Plant, folder: Path) -> Recipe:
         "train": {"steps": 100, "batch_examples": 16, "learning_rate": 1e-3},
         "strategy": {"name": "default"},
     }
-    return load_recipe(values, plant.overrides)
+    return load_recipe(values, plant.sizes[size])
 
 
-def build_with(plant: Plant) -> Callable[[Recipe], Job]:
+def build_with(plant: Plant, size: int = 0) -> Callable[[Recipe], Job]:
     """Builds jobs with what no recipe can say: a slow source, a hook of the user's."""
 
     def build(recipe: Recipe) -> Job:
         job, _ = build_job(recipe, Silent())
-        if plant.reads_weights:
-            job.step.model.register_forward_pre_hook(read_weights)
-        if not plant.slow_source:
+        if plant.reads:
+            job.step.model.register_forward_pre_hook(_Reader(plant.reads[size]))
+        if not plant.row_seconds:
             return job
         loader = copy.copy(job.loader)
-        loader._split = _SlowSplit(loader._split)
+        loader._split = _SlowSplit(loader._split, plant.row_seconds[size])
         return replace(job, loader=loader)
 
     return build
 
 
-def read_weights(model: nn.Module, _: Any) -> None:
+class _Reader:
     """As is done to draw histograms of weights: three values of each tensor, three waits on a GPU."""
-    for weight in map(torch.Tensor.detach, model.parameters()):
-        float(weight.mean()), float(weight.std()), float(weight.norm())
+
+    def __init__(self, times: int) -> None:
+        self._times = times
+
+    def __call__(self, model: nn.Module, _: Any) -> None:
+        for weight in [*map(torch.Tensor.detach, model.parameters())] * self._times:
+            float(weight.mean()), float(weight.std()), float(weight.abs().max())
 
 
 class _SlowSplit:
     """A split on a slow disk."""
 
-    def __init__(self, split: Any) -> None:
+    def __init__(self, split: Any, row_seconds: float) -> None:
         self._split = split
+        self._row_seconds = row_seconds
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._split, name)
 
     def token_ids(self, row: int) -> Any:
-        time.sleep(SLEEP_SECONDS)
+        time.sleep(self._row_seconds)
         return self._split.token_ids(row)

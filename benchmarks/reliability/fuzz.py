@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from seqfit.errors import SeqfitError
+from seqfit.profile.diagnosis import diagnose
 from seqfit.profile.load import read_trace
 from seqfit.profile.summary import summarise
+from seqfit.profile.trace_findings import find_in_trace
 from seqfit.report.page import report
 from seqfit.rundir import files
 from seqfit.rundir.run import Run
@@ -120,7 +122,9 @@ def spoil(content: bytes, draw: random.Random) -> bytes:
 
 def _read_trace(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    summarise(read_trace(path))
+    diagnosis = diagnose(read_trace(path))
+    summarise(diagnosis)
+    find_in_trace(diagnosis)
 
 
 def _read_run(folder: Path, name: str, content: bytes) -> None:

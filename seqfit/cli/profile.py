@@ -114,4 +114,4 @@ def _show_trace(path: Path, as_json: bool) -> None:
 
     print_steps(summary)
     print_summary(summary)
-    print_findings(findings, diagnosis.busy_share, with_trainer=True)
+    print_findings(findings, busy_share=diagnosis.busy_share, with_trainer=True)

@@ -40,7 +40,7 @@ def print_profile(result: Profile, console: Console | None = None) -> None:
         soft_wrap=True,
     )
     print_summary(result.summary, console)
-    print_findings(result.findings, console=console)
+    print_findings(result.findings, console)
     if result.proof is not None:
         print_proof(result.proof, console)
     console.print(f"trace: {result.trace} (opens in ui.perfetto.dev)", soft_wrap=True, highlight=False)
@@ -85,7 +85,9 @@ def print_steps(summary: Summary, console: Console | None = None) -> None:
     """How many steps a trace has, how they were found, and how long they take."""
     console = console or Console()
     if summary.steps_by:
-        what = f"{summary.steps} steps of {_short(summary.step_seconds)} (median), found by {summary.steps_by}"
+        usual = f"median {_short(summary.step_seconds)}"
+        mean = _short(summary.mean_step_seconds)
+        what = f"{summary.steps} steps of {mean} on average ({usual}), found by {summary.steps_by}"
     else:
         what = (
             f"no steps found in the trace: figures per step are those of all {_short(summary.step_seconds)}. Call "
@@ -97,9 +99,9 @@ def print_steps(summary: Summary, console: Console | None = None) -> None:
 
 def print_findings(
     findings: Sequence[Finding],
-    busy_share: float | None = None,
     console: Console | None = None,
     *,
+    busy_share: float | None = None,
     with_trainer: bool = False,
 ) -> None:
     """Each with its change, ready to be pasted; `with_trainer` also as an argument of transformers' Trainer."""

@@ -122,7 +122,7 @@ def _pauses(seen: Seen) -> Iterator[Candidate]:
     """Evaluations and checkpoints that are named, and steps that are so long that something of the kind is in them."""
     for activity, cause, ours, trainer in (
         (EVALUATING, "evaluation", "eval.every_steps", "eval_steps"),
-        (SAVING, "checkpoint", "train.snapshot_every_steps", "save_steps"),
+        (SAVING, "checkpoint", "train.snapshot.every_steps", "save_steps"),
     ):
         share = seen.shares.get(activity, 0.0)
         if share:
@@ -135,7 +135,7 @@ def _pauses(seen: Seen) -> Iterator[Candidate]:
     if inside and len(inside) <= len(steps) / 2:
         excess = sum(end - start - usual for start, end in inside) / max(seen.trace.span_ns, 1)
         cause = _guess_pause(seen, inside)
-        ours = {"evaluation": "eval.every_steps", "checkpoint": "train.snapshot_every_steps"}.get(cause, "")
+        ours = {"evaluation": "eval.every_steps", "checkpoint": "train.snapshot.every_steps"}.get(cause, "")
         trainer = {"evaluation": "eval_steps", "checkpoint": "save_steps"}.get(cause, "")
         if cause != "loader":
             yield _pause(seen, cause, excess, inside, ours, trainer, named=False)

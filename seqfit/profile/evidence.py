@@ -43,6 +43,7 @@ class Evidence:
     tokens_per_micro_batch: float | None = None  # padding included
     evaluation_seconds: float | None = None  # of one evaluation
     evaluate_every: int | None = None  # steps
+    saving_share: float | None = None  # of a run's time, for snapshots
 
     operators_per_step: float | None = None
 
@@ -99,10 +100,19 @@ def add_run(evidence: Evidence, run: Run) -> Evidence:
         padding_share=sum(padded) / len(padded) if padded else evidence.padding_share,
         evaluation_seconds=timed[0]["seconds"] if timed else evidence.evaluation_seconds,
         evaluate_every=timed[0]["step"] if timed else evidence.evaluate_every,
+        saving_share=_read_saving(steps) if len(steps) > 1 else evidence.saving_share,
         throttled_shares=throttled,
         training_losses=tuple((step["step"], step["loss"]) for step in steps if step["loss"] is not None),
         validation_losses=tuple((entry["step"], entry["loss"]) for entry in evaluations if entry["loss"] is not None),
     )
+
+
+def _read_saving(steps: Sequence[Mapping[str, Any]]) -> float:
+    """The share of a run's time in which snapshots were written and no step ran."""
+    made = [(after["step"] - before["step"], after) for before, after in pairwise(steps)]
+    between = {name: sum(r.get("phase_seconds", {}).get(name, 0.0) for _, r in made) for name in BETWEEN_STEPS}
+    total = sum(count * record["step_seconds"] for count, record in made) + sum(between.values())
+    return between["snapshot"] / total if total else 0.0
 
 
 def _read_phases(steps: Sequence[Mapping[str, Any]]) -> tuple[float | None, dict[str, float]]:

@@ -23,6 +23,7 @@ from seqfit.units import format_bytes, format_count, format_seconds, format_shar
 OPERATOR_SECONDS = 3e-6  # of a traced operator besides its arithmetic, Python included (benchmarks/diagnosis)
 WORTH = 0.05  # a gain below this is within what runs differ by
 _EVALUATION_SHARE = 0.1  # of a run's time: what evaluation may take
+SAVING_SHARE = 0.1  # of a run's time: what snapshots may take
 _FULL_LOSS_TENSORS = 3  # logits, their log-softmax and their gradient are there at once
 _BF16_SAVES = 0.4  # of forward and backward: half the bytes and tensor cores; published figures lie around it
 _CROWDING = 0.8  # while one thread of an operator waits for a core the others wait for it: 0.72 seen at 16 on 2 cores
@@ -208,6 +209,21 @@ def _evaluation(e: Evidence) -> Finding | None:
     )
 
 
+def _saving(e: Evidence) -> Finding | None:
+    if e.saving_share is None or e.saving_share < SAVING_SHARE:
+        return None
+    rarely = 1 - (1 - e.saving_share) / (1 - SAVING_SHARE / 10)
+    return Finding(
+        "checkpoint",
+        f"writing snapshots takes {format_share(e.saving_share)} of the run, while no step runs",
+        "Write them less often: every ten minutes is enough to lose little",
+        ("~train.snapshot.every_steps", "train.snapshot.every_minutes=10"),
+        rarely,
+        evidence={"saving_share": e.saving_share},
+        gain_range=(rarely / 2, e.saving_share),
+    )
+
+
 def _oversubscribed(e: Evidence) -> Finding | None:
     if e.on_gpu or e.threads is None or e.cores is None or e.threads <= e.cores:
         return None
@@ -223,7 +239,7 @@ def _oversubscribed(e: Evidence) -> Finding | None:
 
 def _optimizer_bound(e: Evidence) -> Finding | None:
     share = e.phases.get("optimizer", 0.0)
-    if share < 0.3:
+    if share < (2 * WORTH if e.strategy.optimizer_kernel == "loop" else 0.3):
         return None
     sentence = f"the optimizer takes {format_share(share)} of a step"
     figures: dict[str, float | str] = {"optimizer_share": share}
@@ -235,6 +251,23 @@ def _optimizer_bound(e: Evidence) -> Finding | None:
     advice = "Update less often, with a larger global batch (the update differs)"
     change = (f"train.batch_examples={2 * e.batch_examples}",)
     return Finding("optimizer-bound", sentence, advice, change, share / 2, evidence=figures, changes_answer=True)
+
+
+def _unaccounted(e: Evidence) -> Finding | None:
+    """A step that is longer than its phases is never called healthy."""
+    rest = 1 - sum(e.phases.values())
+    if not e.phases or rest < 1 - HEALTHY:
+        return None
+    return Finding(
+        "unaccounted",
+        f"{format_share(rest)} of a step is in none of its phases: hooks, callbacks, logging or other code of the loop",
+        "Look at the Python functions in the trace (it opens in ui.perfetto.dev)",
+        (),
+        0.0,
+        evidence={"rest_share": rest},
+        gain_range=(0.0, rest),
+        is_guess=True,
+    )
 
 
 def _overfitting(e: Evidence) -> Finding | None:
@@ -266,7 +299,9 @@ RULES: tuple[Rule, ...] = (
     _fp32,
     _throttling,
     _evaluation,
+    _saving,
     _oversubscribed,
     _optimizer_bound,
+    _unaccounted,
     _overfitting,
 )

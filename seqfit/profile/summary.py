@@ -27,7 +27,8 @@ class Summary:
     on_gpu: bool
     steps: int
     steps_by: str  # how the steps were found; empty: not at all, and the whole trace counts as one
-    step_seconds: float
+    step_seconds: float  # the median
+    mean_step_seconds: float  # with what happens between steps, such as an evaluation
     operators_per_step: float
     copied_bytes_per_step: float
     calls: list[Row]
@@ -56,6 +57,7 @@ def summarise(diagnosis: Diagnosis) -> Summary:
         steps=steps,
         steps_by=trace.steps_by,
         step_seconds=trace.step_seconds,
+        mean_step_seconds=trace.span_ns / steps / 1e9,
         operators_per_step=len(trace.ops) / steps,
         copied_bytes_per_step=sum(copy.size_bytes for copy in trace.copies) / steps,
         calls=rank_calls(trace),

@@ -64,7 +64,7 @@ def gather_evidence(run: ShownRun) -> Evidence:
 
 
 def _cells(finding: Finding) -> list[object]:
-    gain = f"{format_share(finding.gain)} of the {finding.gain_of}"
+    gain = "not known" if finding.is_guess else f"{format_share(finding.gain)} of the {finding.gain_of}"
     return [finding.cause.replace("-", " "), finding.sentence, _change(finding), gain]
 
 

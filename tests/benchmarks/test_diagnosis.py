@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.diagnosis.plants import PLANTS, SHAPE, Plant, load_planted, write_workload
+from benchmarks.diagnosis.plants import PLANTS, SHAPE, load_planted, write_workload
 from benchmarks.diagnosis.traces import run_cases
 from seqfit.checks import load_checked_recipe
 from seqfit.profile.findings import RULES
@@ -18,28 +18,31 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)
-def test_every_planted_recipe_loads_and_passes_all_checks(plant: Plant, folder: Path) -> None:
-    recipe = load_checked_recipe(load_planted(plant, folder))
+CASES = [(name, size) for name, plant in PLANTS.items() for size in range(len(plant.sizes))]
+
+
+@pytest.mark.parametrize(("name", "size"), CASES)
+def test_every_planted_recipe_loads_and_passes_all_checks(name: str, size: int, folder: Path) -> None:
+    plant = PLANTS[name]
+    assert load_checked_recipe(load_planted(plant, folder, size)).train.examples_per_step in (16, 4, 2, 1)
     assert (folder / plant.model / "config.json").is_file()
-    assert recipe.train.examples_per_step == 16
-    changes_nothing = not plant.overrides and not plant.slow_source and not plant.reads_weights
+    changes_nothing = not plant.sizes[size] and not plant.row_seconds and not plant.reads
     assert changes_nothing == (plant.cause is None)
 
 
 def test_each_override_reaches_the_strategy_it_is_planted_in(folder: Path) -> None:
-    strategies = {name: load_strategy(load_planted(plant, folder)) for name, plant in PLANTS.items()}
+    strategies = {name: load_strategy(load_planted(plant, folder, -1)) for name, plant in PLANTS.items()}
     healthy = strategies["nothing"]
     assert (strategies["data"].prefetch, healthy.prefetch > 0) == (0, True)
     assert (strategies["padding"].batching, strategies["threads"].threads) == ("max_length", 16)
-    assert (strategies["batch"].micro_batch_examples, strategies["logits"].loss) == (2, "full")
+    assert (strategies["batch"].micro_batch_examples, strategies["logits"].loss) == (1, "full")
     assert (strategies["recompute"].recompute, healthy.recompute) == ("blocks", "none")
-    assert load_planted(PLANTS["evaluation"], folder).eval.every_steps == 5
+    assert load_planted(PLANTS["evaluation"], folder, 2).eval.every_steps == 5
 
 
-def test_eight_different_causes_are_planted_and_rules_know_them() -> None:
+def test_different_causes_are_planted_and_rules_know_them() -> None:
     causes = [plant.cause for plant in PLANTS.values() if plant.cause is not None]
-    assert len(causes) == len(set(causes)) == 8
+    assert len(causes) == len(set(causes)) == 9
     constants = {constant for rule in RULES for constant in rule.__code__.co_consts if isinstance(constant, str)}
     assert set(causes) <= constants | {"host-syncs"}  # which is found in a trace
 

@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from seqfit.cli.profile_view import print_findings, print_proof, print_summary
+from seqfit.profile.diagnosis import diagnose
 from seqfit.profile.findings import Finding
 from seqfit.profile.prove import Proof
 from seqfit.profile.summary import summarise
@@ -33,7 +34,7 @@ def test_the_tables_of_a_cpu_are_shown_with_the_place_of_a_read(console: Console
         frames=(HostSpan("mine.py(7): check", 79_000, 30_000, "1"),),
         allocations=(Allocation(10, 2048, 1, False, 2048),),
     )
-    print_summary(summarise(trace), console)
+    print_summary(summarise(diagnose(trace)), console)
     text = shown(console)
     for part in ("75.0% │     1 │   75 us", "encoder", "mine.py(7): check", "2.0 KiB", "activations", "█ over"):
         assert part in text

@@ -23,6 +23,27 @@ extends: demo
 train: {steps: 4, batch_examples: 8, schedule: {warmup_steps: 1}}
 eval: {every_steps: 4, limit: 4}
 """
+TRAINER_SCRIPT = """\
+# As somebody writes it who has never heard of seqfit.
+import time
+import torch
+from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, T5Config, T5ForConditionalGeneration
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, number):
+        time.sleep(0.02)  # a slow disk
+        return {"input_ids": torch.arange(1, 33), "labels": torch.arange(1, 9)}
+
+model = T5ForConditionalGeneration(T5Config(
+    vocab_size=100, d_model=32, d_kv=8, d_ff=64, num_layers=1, num_heads=4, decoder_start_token_id=0))
+arguments = Seq2SeqTrainingArguments(
+    output_dir="trainer-out", max_steps=5, per_device_train_batch_size=8,
+    report_to="none", save_strategy="no", use_cpu=True)
+trainer = Seq2SeqTrainer(model=model, args=arguments, train_dataset=Rows())
+"""
 _WHAT_INSTALLS = ("pyproject.toml", "README.md", "constraints.txt", "seqfit")
 
 
@@ -160,6 +181,7 @@ def belongings(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
         "gsm8k": str(folder / "gsm8k"),
         "ag_news": str(folder / "ag_news"),
         "squad_es": str(folder / "squad_es"),
+        "trainer_script": str(folder / "trainer_script.py"),
     }
 
 
@@ -184,6 +206,7 @@ def write_files(folder: Path) -> None:
             f'"{n % 4 + 1}","{topics[n % 4 + 1]} no. {n}","What happened on day {n}, in short."' for n in range(rows)
         ]
         (folder / "ag_news" / f"{split}.csv").write_text("\n".join(lines) + "\n")
+    (folder / "trainer_script.py").write_text(TRAINER_SCRIPT)
     (folder / "squad_es").mkdir()
     for split, rows in {"train": 40, "dev": 8}.items():
         write_squad(folder / "squad_es" / f"{split}.json", rows, split)

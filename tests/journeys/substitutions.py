@@ -58,6 +58,8 @@ SUBSTITUTIONS = (
         r"(compare|submit) bert-agnews",
         rf"\1 bert-agnews model.path={{minilm}} data.path={{ag_news}} {_SIX_STEPS}",
     ),
+    # The reader's own script.
+    Substitution("docs/profiling.md", r"^from torch", "exec(open('{trainer_script}').read())\nfrom torch"),
     # Long runs.
     Substitution("docs/reliability.md", r"train demo\b", f"train demo {STOPPED_RUN}"),
     Substitution("docs/strategies.md", r"train demo\b", f"train demo {_FEW_STEPS}"),
@@ -137,6 +139,7 @@ EXPECTED = (
     Expected("docs/planning.md", r"--html", leaves=("plan.html",)),
     Expected("docs/planning.md", r"--gpu", prints=r"GiB|MiB"),
     Expected("docs/profiling.md", r"^seqfit profile", prints=r"expected gain|nothing found"),
+    Expected("docs/profiling.md", r"^exec", leaves=("trace.json.gz",)),
     Expected("docs/reliability.md", r"--resume", prints=r"step \d+/\d+"),
     Expected("docs/reports.md", r"--figures", leaves=("figures/*.svg", "figures/*.png", "figures/*.pdf")),
     Expected("docs/reports.md", r"--watch", until=r"http://127\.0\.0\.1:\d+"),

@@ -52,6 +52,11 @@ def test_a_runs_records_give_phases_losses_and_evaluations(tmp_path: Path) -> No
     assert evidence.validation_losses == ((0, 5.0), (15, 1.5))
 
 
+def test_a_runs_records_say_how_long_it_was_writing_snapshots(tmp_path: Path) -> None:
+    steps = [step(n, 1.0, {"forward": 10.0, "snapshot": 4.0, "checkpoint": 1.0}, 2.0) for n in (10, 20, 30)]
+    assert add_run(Evidence(), write_run(tmp_path, steps, [])).saving_share == pytest.approx(4 / 15)
+
+
 def test_a_run_without_records_leaves_the_evidence_as_it_was(tmp_path: Path) -> None:
     before = Evidence(step_seconds=1.0, phases={"forward": 1.0})
     after = add_run(before, write_run(tmp_path, [], []))

@@ -70,12 +70,18 @@ FIRES: dict[str, tuple[dict[str, Any], float, tuple[str, ...]]] = {  # evidence,
     ),
     "throttling": ({"throttled_shares": {"thermal": 0.5, "idle": 0.05}}, 0.05, ()),
     "evaluation": ({"evaluate_every": 5}, 1 - 0.5 / 0.9, ("eval.every_steps=45",)),
+    "checkpoint": (
+        {"saving_share": 0.4},
+        1 - 0.6 / 0.99,
+        ("~train.snapshot.every_steps", "train.snapshot.every_minutes=10"),
+    ),
     "oversubscribed-threads": ({"threads": 8}, 0.6, ("strategy.threads=2",)),
     "optimizer-bound": (
         {"phases": {"forward": 0.2, "backward": 0.4, "optimizer": 0.4}, "strategy": strategy(optimizer_kernel="loop")},
         0.2,
         ("strategy.optimizer_kernel=auto",),
     ),
+    "unaccounted": ({"phases": {"forward": 0.2, "backward": 0.4}}, 0.0, ()),
     "overfitting": (
         {
             "training_losses": ((10, 2.0), (50, 1.0), (100, 0.2)),
@@ -86,7 +92,7 @@ FIRES: dict[str, tuple[dict[str, Any], float, tuple[str, ...]]] = {  # evidence,
     ),
 }
 STAYS_SILENT: dict[str, dict[str, Any]] = {
-    "waiting-for-data": {"phases": {"data_wait": 0.04}, "strategy": strategy(prefetch=0)},
+    "waiting-for-data": {"phases": {"data_wait": 0.04, "forward": 0.9}, "strategy": strategy(prefetch=0)},
     "padding": {"padding_share": 0.04, "strategy": strategy(batching="grouped")},
     "logits": {"logits_bytes": 10**8, "strategy": strategy(loss="chunked")},
     "needless-recompute": {"recompute_saves_bytes": 7 * 10**9, "strategy": strategy(recompute="blocks")},
@@ -94,8 +100,10 @@ STAYS_SILENT: dict[str, dict[str, Any]] = {
     "fp32": {"on_gpu": True, "has_bf16": False, "precision": "fp32"},
     "throttling": {"throttled_shares": {"thermal": 0.05}},
     "evaluation": {"evaluate_every": 50},
+    "checkpoint": {"saving_share": 0.09},
     "oversubscribed-threads": {"threads": 2},
     "optimizer-bound": {"phases": {"forward": 0.3, "backward": 0.5, "optimizer": 0.2}},
+    "unaccounted": {"phases": {"forward": 0.3, "backward": 0.56}},
     "overfitting": {
         "training_losses": ((10, 2.0), (50, 1.0), (100, 0.2)),
         "validation_losses": ((25, 1.5), (50, 1.2), (75, 1.21), (100, 1.2)),
