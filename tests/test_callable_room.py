@@ -61,6 +61,7 @@ seqfit.train("demo", ["train.steps=4", "train.log_every=2", "eval.limit=2", "tra
 """
 
 
+@pytest.mark.journey
 def test_a_program_that_imported_torch_first_sees_progress_and_no_lines_of_the_profiler(tmp_path: Path) -> None:
     unset = ("KINETO_LOG_LEVEL", "TORCH_CPP_LOG_LEVEL")
     environment = {name: value for name, value in os.environ.items() if name not in unset}

@@ -73,8 +73,8 @@ def print_table(rows: list[dict[str, Any]]) -> None:
     proved = [row for row in planted if row["seen"] is not None]
     close = sum(abs(row["expected"] - row["seen"]) <= max(0.25 * row["seen"], 0.03) for row in proved)
     print(
-        f"\n{named} of {len(planted)} named first, {sum(bool(row['confirmed']) for row in planted)} confirmed; expected "
-        f"within 25% or 3 points of what was seen: {close} of {len(proved)}"
+        f"\n{named} of {len(planted)} named first, {sum(bool(row['confirmed']) for row in planted)} confirmed; "
+        f"expected within 25% or 3 points of what was seen: {close} of {len(proved)}"
     )
 
 

@@ -32,6 +32,7 @@ class Profile:
     """What summary.json holds of use here."""
 
     findings: list[Finding]
+    measurement: Record
     summary: Record
     proof: Record
 
@@ -43,7 +44,7 @@ def read_profile(run: ShownRun) -> Profile | None:
         return None
     given = stored.get("findings")
     findings = [finding for entry in given or [] if (finding := _read_finding(entry)) is not None]
-    return Profile(findings, inner(stored, "summary"), inner(stored, "proof"))
+    return Profile(findings, inner(stored, "measurement"), inner(stored, "summary"), inner(stored, "proof"))
 
 
 def show_profile(subject: Subject) -> Html | None:
@@ -74,18 +75,32 @@ def _read_finding(given: Any) -> Finding | None:
 
 def _facts(profile: Profile) -> dict[str, object]:
     summary, proof = profile.summary, profile.proof
-    seconds, operators = number(summary, "step_seconds"), number(summary, "operators_per_step")
+    measured, traced = number(profile.measurement, "step_seconds"), number(summary, "step_seconds")
+    operators = number(summary, "operators_per_step")
     peak, seen = number(inner(summary, "memory"), "peak_bytes"), number(proof, "seen")
     expected = number(inner(proof, "finding"), "gain")
     return {
         "Steps traced": summary.get("steps"),
-        "A traced step": "" if seconds is None else format_seconds(seconds),
-        "Operators a step": "" if operators is None else f"{operators:,.0f}",
+        "A step": "" if measured is None else f"{format_seconds(measured)}, not traced",
+        "While it is traced": "" if not measured or traced is None else f"{traced / measured:.1f} times as long",
+        **{f"GPU {gpu.get('device')}": _gpu(gpu) for gpu in _rows(summary, "gpus")},
+        "Operators per step": "" if operators is None else f"{operators:,.0f}",
         "Peak above weights": "" if peak is None else format_bytes(peak),
         "Proof of the first finding": ""
         if seen is None or expected is None
         else f"{format_share(seen)} gained, {format_share(expected)} expected",
     }
+
+
+def _gpu(gpu: Record) -> str:
+    """'computing 20.0%, idle 80.0% (the host meanwhile: loading data 78.3%)'."""
+    parts = {name: number(gpu, name) or 0.0 for name in ("computing", "communicating", "copying", "idle")}
+    causes = inner(gpu, "causes")
+    why = [f"{name} {format_share(share)}" for name in causes if (share := number(causes, name) or 0.0) > 0.005]
+    shown = ", ".join(
+        f"{name} {format_share(share)}" for name, share in parts.items() if share or name != "communicating"
+    )
+    return f"{shown} (the host meanwhile: {', '.join(why)})" if why else shown
 
 
 def _list_tables(summary: Record) -> Iterator[tuple[str, Html]]:
@@ -104,7 +119,7 @@ def _list_tables(summary: Record) -> Iterator[tuple[str, Html]]:
         for row in _rows(summary, "syncs")
     ]
     if waits:
-        yield "Waits: where the host reads from the device", table(["place", "call", "times a step"], waits)
+        yield "Waits: where the host reads from the device", table(["place", "call", "times per step"], waits)
 
 
 def _rows(summary: Record, name: str) -> list[Mapping[str, Any]]:

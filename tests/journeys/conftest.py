@@ -47,6 +47,13 @@ trainer = Seq2SeqTrainer(model=model, args=arguments, train_dataset=Rows())
 _WHAT_INSTALLS = ("pyproject.toml", "README.md", "constraints.txt", "seqfit")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All of this folder."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.journey)
+
+
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The commands of a new virtual environment with seqfit installed as `pip install .` does: copied, not linked.

@@ -32,6 +32,7 @@ def play(laptop: str, folder: Path, *lines: str, **variables: str) -> str:
     return done.stdout
 
 
+@pytest.mark.journey
 def test_without_windows_missing_modules_signals_and_letters_the_demo_trains_and_is_scored(tmp_path: Path) -> None:
     printed = play(
         "windows",
@@ -50,6 +51,7 @@ def test_without_windows_missing_modules_signals_and_letters_the_demo_trains_and
     assert run.telemetry()
 
 
+@pytest.mark.journey
 def test_without_what_macos_lacks_the_demo_trains(tmp_path: Path) -> None:
     assert "done: train" in play("macos", tmp_path, f"train demo {SHORT} --out run")
     assert Run(tmp_path / "run").status == "finished"

@@ -29,7 +29,11 @@ STEPS, MIDDLE, LATE = 200, 30, 60
 OPTIONS = ["--nodes", "2", "--gpus-per-node", "0", "--cpus-per-process", "1", "--time", "10"]
 PATIENCE_SECONDS = 600.0
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]  # several jobs each, and `wait_until` has a limit of its own
+pytestmark = [
+    pytest.mark.journey,
+    pytest.mark.slow,
+    pytest.mark.timeout(1500),
+]  # several jobs each, and `wait_until` has a limit of its own
 
 
 @pytest.fixture(scope="module")

@@ -96,6 +96,7 @@ def test_a_tokenizer_that_is_not_on_the_hub_is_told_in_three_parts(recipe: Recip
         list(prefetch(recipe))
 
 
+@pytest.mark.journey
 def test_what_was_fetched_trains_on_a_node_without_a_network(
     recipe: Recipe, workplace: Path, tiny_model: Callable[[str], Path]
 ) -> None:

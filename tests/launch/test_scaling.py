@@ -35,6 +35,7 @@ def recipe(tiny_model: Callable[[str], Path], tmp_path: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.journey
 def test_one_and_two_processes_are_measured_and_predicted(recipe: dict[str, Any]) -> None:
     asked = Asked((1, 2), ("ddp",), steps=2, repeats=1)
     shown: list[tuple[str, int, int | None]] = []

@@ -236,6 +236,7 @@ def launch(recipe: Recipe, out: Path, *more: str) -> AbstractContextManager[subp
     return started([sys.executable, "-m", "seqfit", *words], cwd=ROOT, **settings)
 
 
+@pytest.mark.journey
 def test_nproc_starts_them_and_a_killed_one_is_started_again(recipe: Recipe, tmp_path: Path) -> None:
     recipe["train"]["steps"] = 60
     recipe["eval"] = {"every_steps": 60}
