@@ -8,8 +8,9 @@ In: a `Trace`. Out: a `HostTimeline`, which divides any interval among activitie
     communicating        an operator of c10d, NCCL or gloo
     waiting in a sync    a call such as cudaStreamSynchronize
     copying              a call that copies
+    allocating           a call that takes memory from the driver or gives it back
+    computing            operators that run on the CPU: without a GPU all, else those of over 0.2 ms that launch nothing
     launching            CUDA's other calls, operators of torch, and the short pauses between them
-    computing            on a CPU: operators of torch
     Python               everything else
 
 Only threads that drive the device count (on a CPU those that run operators): what a loader's own thread does meanwhile
@@ -31,8 +32,8 @@ from seqfit.profile.trace import DATA_WAIT, MODULE_PREFIX, Call, HostSpan, Trace
 
 EVALUATING, SAVING, LOADING = "evaluating", "saving", "loading data"
 COMMUNICATING, SYNC, COPYING = "communicating", "waiting in a sync", "copying"
-LAUNCHING, COMPUTING, PYTHON = "launching", "computing", "Python"
-ACTIVITIES = (EVALUATING, SAVING, LOADING, COMMUNICATING, SYNC, COPYING, LAUNCHING, COMPUTING, PYTHON)
+ALLOCATING, LAUNCHING, COMPUTING, PYTHON = "allocating", "launching", "computing", "Python"
+ACTIVITIES = (EVALUATING, SAVING, LOADING, COMMUNICATING, SYNC, COPYING, ALLOCATING, COMPUTING, LAUNCHING, PYTHON)
 
 _SYNC_CALLS = frozenset(
     f"{prefix}{name}"
@@ -44,17 +45,28 @@ _SYNC_CALLS = frozenset(
     for name in names
 )
 _LOADING = re.compile(
-    rf"^{DATA_WAIT}|^enumerate\(DataLoader\)|data.?load|load.?(data|batch)|data.?wait|(next|get|fetch).?batch|^data$"
-    r"|torch/utils/data/dataloader\.py\(\d+\): __next__$",
+    rf"^{DATA_WAIT}|^enumerate\(DataLoader\)|data.?(load|wait|fetch|prep|iter|next|read)"
+    r"|(load|next|get|fetch|prep|read)\w*.?(data|batch|sample)|collate|input.?pipeline|^data$|^loader",
     re.IGNORECASE,
 )
+_LOADING_FRAME = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): __next__$")
 _EVALUATING = re.compile(
-    r"(^|[\s_.:/#-])(eval|evaluate|evaluation|evaluation_loop|validate|validation)([\s_.:/#-]|$)", re.I
+    r"(^|[\s_.:/#-])(eval|evaluate|evaluation|evaluation_loop|validate|validation)([\s_.:/#-]|$)", re.IGNORECASE
+)
+_EVALUATING_FRAME = re.compile(
+    r"\): (evaluate|evaluation_loop|prediction_loop|validate|run_evaluation|run_validation)$"
 )
 _SAVING = re.compile(
-    r"(^|[\s_.:/#-])(save|saving|_?save_checkpoint|save_model|save_pretrained|checkpoint(ing)?)(\d|[\s_.:/#-]|$)", re.I
+    r"(^|[\s_.:/#-])(save|saving|save_checkpoint|save_model|save_pretrained|checkpoint(ing)?)(\d|[\s_.:/#-]|$)",
+    re.IGNORECASE,
+)
+_SAVING_FRAME = re.compile(r"\): (save|_save|save_state|_?save_checkpoint|save_model|save_pretrained)$")
+_ALLOCATING = re.compile(
+    r"^(cuda|hip)(Malloc|Free|HostAlloc|FreeHost|MallocHost)|^cuMem(Create|Map|Unmap|Release|Alloc|Free)"
 )
 _COLLECTIVE = ("nccl:", "c10d::", "gloo:", "record_param_comms", "mpi:")
+_OTHER_RANGES = (MODULE_PREFIX, "Optimizer.")
+_LONG_OP_NS = 200_000
 _SHORT_PAUSE_NS = 100_000  # Python between two operators; a longer one is worth a name of its own
 _LONG_PAUSE = 0.03  # of a step: a pause that may be a loader that nobody named
 _FOREIGN = (
@@ -81,7 +93,8 @@ class HostTimeline:
         self._trace = trace
         self.threads = _driving_threads(trace)
         calls = [call for call in trace.calls if call.thread in self.threads]
-        named = [s for s in (*trace.ranges, *trace.frames) if s.thread in self.threads and _is_named(s)]
+        ranges = [s for s in trace.ranges if s.thread in self.threads and not s.name.startswith(_OTHER_RANGES)]
+        frames = [s for s in trace.frames if s.thread in self.threads]
         work = intervals_of(s for s in (*calls, *trace.ops) if s.thread in self.threads)
         window = trace.window_ns
         driven = (s.end_ns for s in (*calls, *trace.ops, *trace.ranges, *trace.frames) if s.thread in self.threads)
@@ -89,9 +102,9 @@ class HostTimeline:
         self.end_ns = min(last, window[1])  # the device may go on after the host
         copies = {copy.correlation for copy in trace.copies} - {None}
         spans: dict[str, list[Interval]] = {
-            EVALUATING: intervals_of(s for s in named if _EVALUATING.search(_function(s))),
-            SAVING: intervals_of(s for s in named if _SAVING.search(_function(s))),
-            LOADING: intervals_of(s for s in named if _LOADING.search(s.name)),
+            EVALUATING: _named(ranges, _EVALUATING) + _named(frames, _EVALUATING_FRAME),
+            SAVING: _named(ranges, _SAVING) + _named(frames, _SAVING_FRAME),
+            LOADING: _named(ranges, _LOADING) + _named(frames, _LOADING_FRAME),
             COMMUNICATING: intervals_of(
                 o for o in trace.ops if o.name.startswith(_COLLECTIVE) and o.thread in self.threads
             ),
@@ -103,6 +116,8 @@ class HostTimeline:
             spans[LOADING] = self._infer_loading(calls, merge(work))
             self.loading_is_inferred = bool(spans[LOADING])
         if trace.on_gpu:
+            spans[ALLOCATING] = intervals_of(call for call in calls if _ALLOCATING.search(call.name))
+            spans[COMPUTING] = _computing(trace, calls, self.threads)
             spans[LAUNCHING] = merge(work, _SHORT_PAUSE_NS)
         else:
             spans[COMPUTING] = work
@@ -181,13 +196,15 @@ def _driving_threads(trace: Trace) -> frozenset[str]:
     return launching or frozenset(call.thread for call in trace.calls)
 
 
-def _is_named(span: HostSpan) -> bool:
-    return not span.name.startswith((MODULE_PREFIX, "nn.Module: ", "<built-in", "Optimizer."))
+def _named(spans: Iterable[HostSpan], pattern: re.Pattern[str]) -> list[Interval]:
+    return intervals_of(span for span in spans if pattern.search(span.name))
 
 
-def _function(span: HostSpan) -> str:
-    """The function of a frame ('trainer.py(3100): evaluate' -> 'evaluate'), or the name of a range."""
-    return span.name.rpartition("): ")[2]
+def _computing(trace: Trace, calls: list[Call], threads: frozenset[str]) -> list[Interval]:
+    """Of a GPU's trace: long operators in which the host calls nothing, so that they run on the CPU."""
+    called = merge(intervals_of(calls))
+    long_ops = (op for op in trace.ops if op.duration_ns > _LONG_OP_NS and op.thread in threads)
+    return intervals_of(op for op in long_ops if not overlap(called, (op.start_ns, op.end_ns)))
 
 
 def is_own(name: str) -> bool:

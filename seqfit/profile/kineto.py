@@ -106,8 +106,8 @@ def _shapes(dims: Any) -> tuple[tuple[int, ...], ...]:
 
 
 def _kernel(event: Event) -> Kernel:
-    name, start, duration = _times(event)
-    return Kernel(name, start, duration, **_place(event))
+    elements = event.get("args", {}).get("In msg nelems")  # of NCCL's
+    return Kernel(*_times(event), **_place(event), message_elements=elements if isinstance(elements, int) else None)
 
 
 def _copy(event: Event) -> Copy:

@@ -20,7 +20,7 @@ from seqfit.profile.intervals import Interval, between, intervals_of, length, me
 from seqfit.profile.trace import BACKWARD_PREFIX, MODULE_PREFIX, OPTIMIZER_RANGE, Trace
 
 FORWARD, BACKWARD, OPTIMIZER, OUTSIDE = "forward", "backward", "optimizer", "outside"
-_NAMES = {
+NAMES = {
     OPTIMIZER: re.compile(rf"^{re.escape(OPTIMIZER_RANGE)}|(^|[\s_.:/#-])(optimizer|optim|update)([\s_.:/#-]|$)", re.I),
     BACKWARD: re.compile(r"(^|[\s_.:/#-])(backward|bwd)([\s_.:/#-]|$)", re.I),
     FORWARD: re.compile(r"(^|[\s_.:/#-])(forward|fwd)([\s_.:/#-]|$)", re.I),
@@ -32,7 +32,7 @@ class Phases:
 
     def __init__(self, trace: Trace, host: HostTimeline) -> None:
         ranges = [span for span in trace.ranges if not span.name.startswith(MODULE_PREFIX)]
-        named = {name: intervals_of(s for s in ranges if pattern.search(s.name)) for name, pattern in _NAMES.items()}
+        named = {name: intervals_of(s for s in ranges if pattern.search(s.name)) for name, pattern in NAMES.items()}
         nodes = intervals_of(op for op in trace.ops if op.name.startswith(BACKWARD_PREFIX))
         modules = intervals_of(span for span in trace.ranges if span.name.startswith(MODULE_PREFIX))
         operators = [] if modules or named[FORWARD] else intervals_of(trace.ops)

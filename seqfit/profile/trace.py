@@ -68,6 +68,7 @@ class Kernel(Span):
     device: int
     stream: int
     correlation: int | None = None
+    message_elements: int | None = field(default=None, kw_only=True)  # of a collective, where the trace has it
 
 
 @dataclass(frozen=True, slots=True)

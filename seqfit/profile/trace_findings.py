@@ -1,7 +1,8 @@
-"""Findings of a trace alone: the causes of `causes.py`, ranked by what a replay without each of them saves.
+"""Findings of a trace alone: its causes, ranked by what a replay without each of them saves.
 
-In: a `Diagnosis` of a trace. Out: findings, the largest gain first. The gain of the first is what its fix saves by
-itself; that of each following one is what it saves on top of those before it, so gains never exceed the step:
+In: a `Diagnosis` of a trace; the rules of host_causes.py and device_causes.py. Out: findings, the largest gain first.
+The gain of the first is what its fix saves by itself; that of each following one is what it saves on top of those before
+it, so gains never exceed the step:
 
     loading 80%, a sync 20% (the host would load while the GPU computes)
     1. waiting-for-data  80%          2. host-syncs  0% on top of that: not shown
@@ -11,14 +12,18 @@ Where kernels run for less than 85% of the time and no cause explains it, that i
 
 from __future__ import annotations
 
-from seqfit.profile.causes import Candidate, Seen, find_candidates
+from seqfit.profile.candidate import Candidate, Seen
+from seqfit.profile.device_causes import DEVICE_RULES
 from seqfit.profile.diagnosis import Diagnosis
 from seqfit.profile.findings import HEALTHY, Finding
 from seqfit.profile.gpu_time import CAUSES
 from seqfit.profile.host import COMPUTING
+from seqfit.profile.host_causes import HOST_RULES, LAUNCH_RULES
 from seqfit.profile.replay import UNCHANGED, Replay
 from seqfit.units import format_share
 
+# Of two causes with equal gains the first explains the other: syncs come before the launches that follow them.
+_RULES = (*HOST_RULES, *DEVICE_RULES, *LAUNCH_RULES)
 _TIE = 0.01  # of two gains this close the cause that comes first in the table explains the other
 _WORTH = 0.03  # of a step: a replay is exact to about one per cent of it, and less is not worth a change
 
@@ -29,7 +34,8 @@ def find_in_trace(diagnosis: Diagnosis) -> list[Finding]:
     if not (trace.kernels or trace.ops):
         return []
     replay = Replay(trace, diagnosis.host)
-    found = _rank(find_candidates(Seen(trace, diagnosis.host, replay, diagnosis.syncs)), replay)
+    seen = Seen(trace, diagnosis.host, replay, diagnosis.syncs)
+    found = _rank([candidate for rule in _RULES for candidate in rule(seen)], replay)
     if not any(not finding.is_guess for finding in found) and diagnosis.busy_share < HEALTHY:
         found = [_unexplained(diagnosis), *found]
     return found

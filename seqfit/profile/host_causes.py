@@ -1,0 +1,312 @@
+"""Causes on the host: what it does while the GPU waits, or on a CPU while nothing is computed.
+
+In: what is `Seen` of a trace. Out: candidates for pauses, loading, syncs, copies, allocations, launches and Python
+code; none is decided here (see trace_findings.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from statistics import median
+
+from seqfit.profile.candidate import Candidate, Seen, at_place, mean_microseconds
+from seqfit.profile.host import (
+    ALLOCATING,
+    COMPUTING,
+    COPYING,
+    EVALUATING,
+    LAUNCHING,
+    LOADING,
+    PYTHON,
+    SAVING,
+)
+from seqfit.profile.intervals import Interval, length, overlap
+from seqfit.profile.replay import Change
+from seqfit.profile.syncs import UNKNOWN
+from seqfit.profile.trace import Copy
+from seqfit.units import format_bytes, format_count, format_seconds, format_share
+
+_SMALL_COPY_BYTES = 64 * 1024
+_SCALAR_BYTES = 64  # what item() copies: a sync's matter
+_MANY_COPIES = 20  # of a step
+_CHECKPOINT_BYTES = 16 * 2**20  # copied back in a pause: weights, not scores
+_PAUSE = 2.0  # a step this many times as long as the others has something else in it
+_COMPILED = 0.15  # of the host's time per kernel that is left where blocks are compiled or captured in a graph
+
+
+def _pauses(seen: Seen) -> Iterator[Candidate]:
+    """Evaluations and checkpoints that are named, and steps that are so long that something of the kind is in them."""
+    for activity, cause, ours, trainer in (
+        (EVALUATING, "evaluation", "eval.every_steps", "eval_steps"),
+        (SAVING, "checkpoint", "train.snapshot.every_steps", "save_steps"),
+    ):
+        share = seen.shares.get(activity, 0.0)
+        if share:
+            yield _pause(seen, cause, share, seen.host.when(activity, seen.window), ours, trainer, named=True)
+    steps = seen.trace.step_intervals_ns
+    if seen.shares.get(EVALUATING) or seen.shares.get(SAVING) or len(steps) < 4:
+        return
+    usual = median(end - start for start, end in steps)
+    inside = [(start, end) for start, end in steps if end - start > _PAUSE * usual]
+    if inside and len(inside) <= len(steps) / 2:
+        excess = sum(end - start - usual for start, end in inside) / max(seen.trace.span_ns, 1)
+        cause = _guess_pause(seen, inside)
+        ours = {"evaluation": "eval.every_steps", "checkpoint": "train.snapshot.every_steps"}.get(cause, "")
+        trainer = {"evaluation": "eval_steps", "checkpoint": "save_steps"}.get(cause, "")
+        if cause != "loader":
+            yield _pause(seen, cause, excess, inside, ours, trainer, named=False)
+
+
+def _guess_pause(seen: Seen, inside: list[Interval]) -> str:
+    back = sum(
+        c.size_bytes for c in seen.trace.copies if c.name == "DtoH" and overlap(inside, (c.start_ns, c.start_ns + 1))
+    )
+    if back >= _CHECKPOINT_BYTES:
+        return "checkpoint"
+    kernels = sum(bool(overlap(inside, (k.start_ns, k.start_ns + 1))) for k in seen.trace.kernels)
+    usual = len(seen.trace.kernels) / max(seen.steps, 1)
+    if kernels > 1.3 * usual * len(inside):
+        return "evaluation"
+    return "loader" if sum(seen.host.charge(i).get(LOADING, 0) for i in inside) > length(inside) / 3 else "pause"
+
+
+def _pause(
+    seen: Seen, cause: str, share: float, inside: list[Interval], ours: str, trainer: str, *, named: bool
+) -> Candidate:
+    factor = 0.0 if named else max(1 - share * seen.trace.span_ns / max(length(inside), 1), 0.0)
+    calls = seen.calls_in(inside)
+    work = seen.work_by(calls)
+    removed = Change(
+        {EVALUATING: 0.0, SAVING: 0.0} if named else {},
+        calls=dict.fromkeys(calls, factor),
+        work=dict.fromkeys(work, factor),
+    )
+    halved = replace(removed, host=dict.fromkeys(removed.host, 0.5), calls=dict.fromkeys(calls, (1 + factor) / 2))
+    halved = replace(halved, work=dict.fromkeys(work, (1 + factor) / 2))
+    activity = {"evaluation": EVALUATING, "checkpoint": SAVING}.get(cause)
+    place = seen.host.find_place(activity, seen.window) if activity else None
+    what = {"evaluation": "an evaluation", "checkpoint": "writing a checkpoint", "pause": "something besides training"}[
+        cause
+    ]
+    recorded = seen.trace.span_ns / 1e9
+    inferred = "" if named else f"; inferred: {len(inside)} of {seen.steps} steps take over {_PAUSE:g} times as long"
+    return Candidate(
+        cause,
+        f"{what} takes {format_seconds(share * recorded)} of the {format_seconds(recorded)} "
+        f"that were recorded ({format_share(share)}){at_place(place)}{inferred}",
+        {
+            "evaluation": "Evaluate less often or fewer rows",
+            "checkpoint": "Save less often",
+            "pause": "Record it with with_stack=True to see what it is",
+        }[cause],
+        (f"{ours}=N (more than now)",) if ours else (),
+        f"{trainer}=N (more than now)" if trainer else "",
+        likely=removed,
+        least=halved,
+        most=removed,
+        evidence={"share": share},
+    )
+
+
+def _loading(seen: Seen) -> Iterator[Candidate]:
+    share = seen.shares.get(LOADING, 0.0)
+    if not share:
+        return
+    removed = Change({LOADING: 0.0})
+    beside = Change({LOADING: max(1 - (1 - share) / share, 0.0)})  # one worker hides no more than the rest of a step
+    workers = any("MultiProcessing" in span.name for span in seen.trace.ranges)
+    place = seen.host.find_place(LOADING, seen.window)
+    inferred = (
+        "; inferred: nothing that a trace shows happens before each batch is copied to the GPU"
+        if seen.host.loading_is_inferred
+        else ""
+    )
+    yield Candidate(
+        "waiting-for-data",
+        f"the loop waits for its next batch for {seen.a_step(share)}"
+        f"{', although the loader has worker processes' if workers else ''}{at_place(place)}{inferred}",
+        "Give the loader more workers, or prepare the data once and store it"
+        if workers
+        else "Load and tokenize batches in the background, or once before training",
+        ("strategy.prefetch=4",),
+        "dataloader_num_workers=8, dataloader_prefetch_factor=4"
+        if workers
+        else "dataloader_num_workers=4, dataloader_pin_memory=True, dataloader_persistent_workers=True",
+        likely=removed,
+        least=beside,
+        most=removed,
+        evidence={"loading_share": share, "inferred": str(seen.host.loading_is_inferred)},
+    )
+
+
+def _syncs(seen: Seen) -> Iterator[Candidate]:
+    if not seen.syncs:
+        return
+    count = sum(row.calls_per_step for row in seen.syncs)
+    place = next((row.place for row in seen.syncs if row.place != UNKNOWN), None)
+    what = seen.syncs[0].what
+    logs = place is not None and ("step_log" in place or "trainer.py" in place)
+    if not seen.trace.on_gpu:
+        share = sum(row.caller_seconds_per_step for row in seen.syncs) / max(seen.seconds, 1e-12)
+        factor = max(1 - share / max(seen.shares.get(COMPUTING, 0.0) + seen.shares.get(PYTHON, 0.0), 1e-9), 0.0)
+        change = Change({COMPUTING: factor, PYTHON: factor})
+        sentence = (
+            f"code that reads values of tensors takes {seen.a_step(share)}{at_place(place)}; on a GPU each is a wait"
+        )
+    else:
+        change = Change(without_syncs=True)
+        sentence = (
+            f"the host waits for the GPU {count:.1f} times per step ({what}){at_place(place)} and launches nothing "
+            "meanwhile"
+        )
+    yield Candidate(
+        "host-syncs",
+        sentence,
+        "Log less often"
+        if logs
+        else "Read values (item(), float(), print) every tenth step, or after the next one was launched",
+        ("train.log_every=10",) if logs else (),
+        "logging_steps=10, logging_nan_inf_filter=False" if logs else "no argument: it is in your own code",
+        likely=change,
+        least=change,
+        most=change,
+        evidence={"syncs_per_step": count, "place": place or "?"},
+    )
+
+
+def _small_copies(seen: Seen) -> Iterator[Candidate]:
+    copies = seen.find_work(
+        lambda w: (
+            isinstance(w, Copy)
+            and w.name != "memset"
+            and w.size_bytes <= _SMALL_COPY_BYTES
+            and not (w.name == "DtoH" and w.size_bytes <= _SCALAR_BYTES)
+        )
+    )
+    per_step = len(copies) / seen.steps
+    if per_step < _MANY_COPIES:
+        return
+    calls = seen.calls_of(copies)
+    size = sum(work.size_bytes for n in copies if isinstance(work := seen.replay.work[n], Copy)) / len(copies)
+    removed = Change(calls=dict.fromkeys(calls, 0.0), work=dict.fromkeys(copies, 0.0))
+    half = Change(calls=dict.fromkeys(calls, 0.5), work=dict.fromkeys(copies, 0.5))
+    yield Candidate(
+        "small-copies",
+        f"{format_count(per_step)} copies per step of {format_bytes(round(size))} on average",
+        "Copy a batch as one tensor from pinned memory; larger micro-batches mean fewer copies",
+        ("strategy.micro_batch_tokens=N (more than now)",),
+        "dataloader_pin_memory=True, a larger per_device_train_batch_size",
+        likely=removed,
+        least=half,
+        most=removed,
+        evidence={"copies_per_step": per_step, "copy_bytes": size},
+    )
+
+
+def _unpinned(seen: Seen) -> Iterator[Candidate]:
+    """Large copies that the host has to wait for."""
+    share = seen.shares.get(COPYING, 0.0)
+    pageable = [c for c in seen.trace.copies if c.is_pageable and c.name == "HtoD" and c.size_bytes > _SMALL_COPY_BYTES]
+    if not pageable or not share:
+        return
+    yield Candidate(
+        "unpinned-memory",
+        f"the host spends {seen.a_step(share)} in copies from memory that is not pinned",
+        "Pin the batches and copy them without blocking",
+        ("strategy.prefetch=4",),
+        "dataloader_pin_memory=True",
+        likely=Change({COPYING: 0.1}),
+        least=Change({COPYING: 0.5}),
+        most=Change({COPYING: 0.0}),
+        evidence={"copying_share": share},
+    )
+
+
+def _allocating(seen: Seen) -> Iterator[Candidate]:
+    share = seen.shares.get(ALLOCATING, 0.0)
+    if not share:
+        return
+    yield Candidate(
+        "memory-allocation",
+        f"the host takes memory from the driver and gives it back for {seen.a_step(share)}: torch's cache of memory "
+        "is full or in pieces",
+        "Leave more memory free (smaller micro-batches), or let the cache grow in place: "
+        "PYTORCH_ALLOC_CONF=expandable_segments:True",
+        ("strategy.micro_batch_tokens=N (less than now)",),
+        "a smaller per_device_train_batch_size, PYTORCH_ALLOC_CONF=expandable_segments:True",
+        likely=Change({ALLOCATING: 0.0}),
+        least=Change({ALLOCATING: 0.5}),
+        most=Change({ALLOCATING: 0.0}),
+        evidence={"allocating_share": share},
+    )
+
+
+def _host_compute(seen: Seen) -> Iterator[Candidate]:
+    """Operators on tensors of the host, while the GPU has nothing to do."""
+    share = seen.shares.get(COMPUTING, 0.0)
+    if not share or not seen.trace.kernels:
+        return
+    names = Counter[str]()
+    times = seen.host.when(COMPUTING, seen.window)
+    for op in seen.trace.ops:
+        names[op.name] += overlap(times, (op.start_ns, op.end_ns))
+    yield Candidate(
+        "cpu-operators",
+        f"operators run on the CPU for {seen.a_step(share)}, most of it {names.most_common(1)[0][0]}"
+        f"{at_place(seen.host.find_place(COMPUTING, seen.window))}",
+        "Move their tensors to the GPU, or the work into the loader",
+        (),
+        "no argument: it is in a loss, a metric or a collator",
+        likely=Change({COMPUTING: 0.0}),
+        least=Change({COMPUTING: 0.5}),
+        most=Change({COMPUTING: 0.0}),
+        evidence={"cpu_share": share},
+    )
+
+
+def _launching(seen: Seen) -> Iterator[Candidate]:
+    """The host launches more slowly than the GPU computes. Syncs come first: without them it may be fast enough."""
+    if not seen.trace.kernels or not seen.trace.calls:
+        return
+    kernels = [work for work in seen.replay.work if not isinstance(work, Copy)]
+    if not kernels:
+        return
+    per_step = len(kernels) / seen.steps
+    yield Candidate(
+        "launch-bound",
+        f"the GPU waits for launches: {format_count(per_step)} kernels per step of {mean_microseconds(kernels)} us each,"
+        f" and the host takes {seen.shares.get(LAUNCHING, 0.0) * seen.seconds / per_step * 1e6:.0f} us for each",
+        "Give each kernel more work (larger micro-batches, less accumulation), or fuse them with torch.compile",
+        ("strategy.compile=true",),
+        "torch_compile=True, or a larger per_device_train_batch_size",
+        likely=Change({LAUNCHING: _COMPILED}),
+        least=Change({LAUNCHING: 0.5}),
+        most=Change({LAUNCHING: 0.0}),
+        evidence={"kernels_per_step": per_step},
+    )
+
+
+def _python(seen: Seen) -> Iterator[Candidate]:
+    share = seen.shares.get(PYTHON, 0.0)
+    if not share:
+        return
+    place = seen.host.find_place(PYTHON, seen.window)
+    yield Candidate(
+        "python",
+        f"Python code outside of torch takes {seen.a_step(share)}{at_place(place)}",
+        "Move it out of the loop or into a background process"
+        if place
+        else "Record the trace with with_stack=True to see which function it is",
+        (),
+        "no argument: it is in a callback, a collator or the script's own loop",
+        likely=Change({PYTHON: 0.0}),
+        least=Change({PYTHON: 0.5}),
+        most=Change({PYTHON: 0.0}),
+        evidence={"python_share": share},
+    )
+
+
+HOST_RULES = (_pauses, _loading, _syncs, _small_copies, _unpinned, _allocating, _host_compute)
+LAUNCH_RULES = (_launching, _python)
