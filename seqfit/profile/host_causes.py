@@ -276,8 +276,8 @@ def _launching(seen: Seen) -> Iterator[Candidate]:
     per_step = len(kernels) / seen.steps
     yield Candidate(
         "launch-bound",
-        f"the GPU waits for launches: {format_count(per_step)} kernels per step of {mean_microseconds(kernels)} us each,"
-        f" and the host takes {seen.shares.get(LAUNCHING, 0.0) * seen.seconds / per_step * 1e6:.0f} us for each",
+        f"the GPU waits for launches: {format_count(per_step)} kernels per step, {mean_microseconds(kernels)} us each, "
+        f"and the host takes {seen.shares.get(LAUNCHING, 0.0) * seen.seconds / per_step * 1e6:.0f} us for each",
         "Give each kernel more work (larger micro-batches, less accumulation), or fuse them with torch.compile",
         ("strategy.compile=true",),
         "torch_compile=True, or a larger per_device_train_batch_size",

@@ -1,8 +1,8 @@
 """Findings of a trace alone: its causes, ranked by what a replay without each of them saves.
 
 In: a `Diagnosis` of a trace; the rules of host_causes.py and device_causes.py. Out: findings, the largest gain first.
-The gain of the first is what its fix saves by itself; that of each following one is what it saves on top of those before
-it, so gains never exceed the step:
+The gain of the first is what its fix saves by itself; that of each following one is what it saves on top of those
+before it, so gains never exceed the step:
 
     loading 80%, a sync 20% (the host would load while the GPU computes)
     1. waiting-for-data  80%          2. host-syncs  0% on top of that: not shown
