@@ -161,7 +161,7 @@ def _modules(rows: Sequence[ModuleRow]) -> Table:
 
 def _syncs(rows: Sequence[SyncRow], on_gpu: bool) -> Table:
     title = "the host waits for the device" if on_gpu else "values read on the host (each would be a wait on a GPU)"
-    table = _table(title, ("a step", "time"), "where")
+    table = _table(title, ("per step", "time"), "where")
     for row in rows[:_MOST_ROWS]:
         table.add_row(f"{row.calls_per_step:.1f}", _short(row.seconds_per_step), f"{_cut(row.place)} ({row.what})")
     return table

@@ -1,7 +1,7 @@
 """Runs a few steps under torch.profiler and writes a trace that Perfetto opens.
 
 In: a job and a file name. Out: the `Trace`, read back from the file that is kept. Around each module's forward and each
-phase of a step a range is opened, so that time and memory can be told by module and by phase:
+phase of a step a range is opened, so that time and memory can be divided by module and by phase:
 
     ProfilerStep#3
       data_wait | host_to_device | forward                         | backward | optimizer
@@ -42,7 +42,7 @@ def capture(job: Job, path: Path, steps: int, *, stacks: bool = True, memory: bo
     device = job.step.precision.device
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
     plain_clock, job.step.clock = job.step.clock, _TracedClock(device)
-    # A compiled block would be compiled anew for its hooks, and would no longer be what trains.
+    # A compiled block would be compiled again because of its hooks, and would no longer be what trains.
     ranges = module_ranges(job.step.model) if stacks and not job.strategy.compile else contextlib.nullcontext()
     try:
         with (
@@ -78,7 +78,7 @@ def module_ranges(model: nn.Module) -> Iterator[None]:
     handles: list[Any] = []
     for name, module in model.named_modules():
         if name and not any(True for _ in module.children()):
-            continue  # a single layer: its time is told with its parent's
+            continue  # a single layer: its time is shown with its parent's
         enter, leave = _hooks(f"{MODULE_PREFIX}{name or '(loss)'}")
         handles.append(module.register_forward_pre_hook(enter))
         handles.append(module.register_forward_hook(leave, always_call=True))

@@ -25,7 +25,7 @@ from seqfit.profile.trace import Allocation, Call, Copy, Gpu, HostSpan, Kernel, 
 
 SHAPED_OPS = ("aten::embedding",)
 _COPY_KIND = re.compile(r"[HDAP]to[HDAP]")
-_CHANGE = "Write it anew with torch.profiler's export_chrome_trace, or let `seqfit profile RECIPE` make one"
+_CHANGE = "Write it again with torch.profiler's export_chrome_trace, or let `seqfit profile RECIPE` make one"
 Event = dict[str, Any]
 
 

@@ -1,4 +1,4 @@
-"""A trace from a file of any kind that we know, told apart by its first bytes and not by its name.
+"""A trace from a file of any kind that we know, recognised by its first bytes and not by its name.
 
 7b ...  {  or 5b  [        Kineto's Chrome trace          1f 8b     the same, gzip-compressed
 "SQLite format 3\\0"        Nsight Systems, exported       otherwise refused, with what to do

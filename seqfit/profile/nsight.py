@@ -32,7 +32,7 @@ _COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD",
 _COPY_KINDS |= {10: "PtoP"}  # of CUPTI: CUpti_ActivityMemcpyKind
 _SYNC_KINDS = {1: "cudaEventSynchronize", 2: "cudaStreamWaitEvent", 3: "cudaStreamSynchronize"}
 _SYNC_KINDS |= {4: "cudaDeviceSynchronize"}  # CUpti_ActivitySynchronizationType, by the call that makes each
-_EXPORT = "Export the report anew: nsys export --type sqlite report.nsys-rep"
+_EXPORT = "Export the report again: nsys export --type sqlite report.nsys-rep"
 
 
 def read_nsight(path: Path) -> Trace:

@@ -1,6 +1,6 @@
-"""Applies a finding's change and measures again: the gain that was expected beside the gain that is seen.
+"""Applies a finding's change and measures again: the expected gain and the measured one.
 
-In: a recipe, a finding, how to build a job. Out: a `Proof`. Both sides are built anew for every round and take turns,
+In: a recipe, a finding, how to build a job. Out: a `Proof`. Both sides are built again for every round and take turns,
 so that a machine that grows slower slows both:
 
     before 1.00 s   after 0.72 s   before 1.10 s   after 0.80 s   before 1.02 s   after 0.74 s

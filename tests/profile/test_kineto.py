@@ -51,7 +51,7 @@ def test_times_written_as_text_are_read(write_kineto: Callable[..., Path]) -> No
 def test_a_truncated_trace_is_refused_in_three_parts(write_kineto: Callable[..., Path]) -> None:
     path = write_kineto(gpu_events())
     path.write_text(path.read_text()[:-200])
-    with pytest.raises(DataError, match=r"trace\.json: .* one whole JSON document\. Write it anew"):
+    with pytest.raises(DataError, match=r"trace\.json: .* one whole JSON document\. Write it again"):
         read_kineto(path)
 
 
