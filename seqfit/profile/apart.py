@@ -102,8 +102,8 @@ def _explain(code: int, folder: Path, out: Path) -> TrainingFailed:
     return TrainingFailed(
         complain(
             f"the process that profiles {describe_exit(code)} while {doing}{where}",
-            "no Python code ends like this: compiled code failed, the machine is out of memory (OOM), or the signal was "
-            "sent by somebody",
+            "no Python code ends like this: compiled code failed, the machine is out of memory (OOM), or the signal "
+            "was sent by somebody",
             "Run the command again; if it fails again, try --steps 1, and report it with that file",
         )
     )
