@@ -24,6 +24,7 @@ from seqfit.data.column_names import KEYS, METADATA, SPLITS_OF, Name, is_role
 from seqfit.data.rows import Row
 from seqfit.tasks.template import column_text
 
+NAMES_OF_SPLITS = "names of splits"
 MISSING = {"null", "NULL", "nan", "NaN", "#N/A", "<NA>"}  # how programs write that there is no value
 _RECORDS = -2
 _FEW_VALUES = 50
@@ -188,7 +189,7 @@ def _explain_not_text(column: Column, texts: list[str]) -> str | None:
     if column.name.words & {"supporting", "distractor", "distractors"}:
         return "hints at the answer"
     if {value.lower() for value in column.values} <= SPLITS_OF and column.distinct > 1:
-        return "names of splits"
+        return NAMES_OF_SPLITS
     if column.rows > 3 and column.distinct == 1 and column.filled_share > 0.9:
         return "the same in every row"
     if not is_role(column.name) and _is_key(column, texts):

@@ -221,7 +221,10 @@ def _kana_share(sample: bytes, name: str) -> float:
 def _latin_code_page(sample: bytes) -> str:
     """The code page under which most characters inside words are letters of one language; else cp1252."""
     in_words = len(_IN_WORDS.findall(sample))
-    scores = {name: max(_explained(sample, name)) for name in _LATIN}
+    # ISO 8859 has control characters where Windows has quotes and letters: text with these bytes is not in it.
+    has_controls = re.search(rb"[\x80-\x9f]", sample) is not None
+    pages = [name for name in _LATIN if not (has_controls and name.startswith("iso8859"))]
+    scores = {name: max(_explained(sample, name)) for name in pages}
     best = max(scores, key=lambda name: scores[name])
     return best if in_words >= _FEW_BYTES and scores[best] > max(0.9, scores["cp1252"]) else "cp1252"
 

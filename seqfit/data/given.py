@@ -29,7 +29,7 @@ Data: TypeAlias = Any
 RecipeLike: TypeAlias = Recipe | str | Path | Mapping[str, Any]
 EXAMPLE_MODEL = "google/mt5-small"  # of messages; it knows more than a hundred languages
 # Of a source: what its rows mean, wherever they lie; and where they lie.
-_SHAPE = {"each", "turns", "group"}
+_SHAPE = {"each", "turns", "group", "split_column"}
 _PLACE = {"label", "hub", "hub_config", "path", "splits", "ids", "limit", "balance", "files"}
 
 

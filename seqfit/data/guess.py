@@ -23,12 +23,13 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from seqfit.data.column_names import LANGUAGES, find_languages
-from seqfit.data.columns import MISSING, Column, profile_columns
+from seqfit.data.columns import MISSING, NAMES_OF_SPLITS, Column, profile_columns
+from seqfit.data.deciding_column import find_deciding_column
 from seqfit.data.label_kinds import LabelKind, find_choice_base, find_label_kind, find_list_kind
-from seqfit.data.record_kinds import find_unfolding, find_used_records, refuse_token_labels
+from seqfit.data.record_kinds import find_unfolding, find_used_records, refuse_token_labels, refuse_turns_in_rows
 from seqfit.data.roles import Found, Hints, Reading, find_reading, find_task
 from seqfit.data.rows import BadRow, Row
-from seqfit.data.tables import Table, find_tables
+from seqfit.data.tables import ALL, Table, find_tables, split_of
 from seqfit.data.text_files import read_lines, require_file
 from seqfit.data.text_language import find_language
 from seqfit.errors import DataError, RecipeError, complain, did_you_mean
@@ -58,6 +59,8 @@ _LOOKED_AT_ROWS = 20_000  # the sample is spread over so many: files are often s
 _LOOKED_AT_CHARS = 50_000_000
 _MOST_LABELS = 1000
 _SHOWN_CHARS = 60
+_FILES_LOOKED_AT = 100
+_LINES_BYTES = 20_000_000
 _CLASS_FILES = ("classes.txt", "labels.txt", "mapping.txt", "label_names.txt", "emotions.txt")
 _DIGITS = re.compile(r"(\d+)")
 _ENCODERS = ("bert", "electra", "mpnet", "ernie")  # a BERT-type model has one of these in its model_type or name
@@ -102,14 +105,26 @@ def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequ
         tables = find_tables(source, named)
         samples = {name: sample_rows(table) for name, table in tables.items()}
     refuse_token_labels(samples[first], source.title, given["task"])
+    refuse_turns_in_rows(samples[first], source.title, wanted, given["task"])
+    if list(tables) == [ALL] and (column := _find_split_column(samples[first])) is not None:
+        source = source.model_copy(update={"split_column": column})
+        tables = find_tables(source, named)
+        notes.append(f"splits: by the column '{column}': {', '.join(tables)}; data.split_column=null decides otherwise")
     kind, reason = _guess_kind(model)
     kind = given["model"].get("kind", kind)
     hints = Hints(_hint(source), model or "", has_head=kind == "classifier")
-    task_values = _Task(wanted, given["task"], samples, hints, unfolding, notes).guess()
+    try:
+        task_values = _Task(wanted, given["task"], samples, hints, unfolding, notes).guess()
+    except Unsure:
+        raise
+    except RecipeError as error:
+        raise RecipeError(f"{error}{_mention_files(source, tables)}") from error
     if not unfolding and (records := find_used_records(task_values | given["task"], samples[first])) is not None:
         words = [*overrides, f"data.each={records}"]
         return guess_recipe(data, task, model, words)
     final = task_values | given["task"]
+    if "source" not in given["task"] and (column := find_deciding_column(final, tables)) is not None:
+        raise _open_source(hints.data, final, column)
     if model is not None and "kind" not in given["model"]:
         _check_kind(model, kind, reason, final["name"])
         notes.append(f"model: {kind} ({reason})")
@@ -126,6 +141,44 @@ def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequ
         "train": _default_training(kind, given["train"], notes if model is not None else []),
     }
     return Guess(recipe, notes)
+
+
+def _find_split_column(rows: Sequence[Row]) -> str | None:
+    """The column that says which split a row is in, where most of them are for training."""
+    found = [c for c in profile_columns(rows) if c.not_text == NAMES_OF_SPLITS and c.filled_share > 0.99]
+    return found[0].path if len(found) == 1 and any(split_of(value) == "train" for value in found[0].values) else None
+
+
+def _mention_files(source: SourceRecipe, tables: Mapping[str, Table]) -> str:
+    """Where labels are missing: a file next to the data that has as many lines as there are rows."""
+    if source.path is None:
+        return ""
+    path = Path(source.path).expanduser()
+    folder = path if path.is_dir() else path.parent
+    used = {file.resolve() for table in tables.values() for file in table.files}
+    for table in tables.values():
+        rows = sum(1 for _ in itertools.islice(table.read(), _LOOKED_AT_ROWS))
+        for file in sorted(folder.iterdir())[:_FILES_LOOKED_AT] if 1 < rows < _LOOKED_AT_ROWS else []:
+            if file.resolve() in used or not file.is_file() or file.stat().st_size > _LINES_BYTES:
+                continue
+            if file.read_bytes().rstrip(b"\n").count(b"\n") + 1 == rows:
+                return (
+                    f" {file.name} has as many lines ({rows:,}) as there are rows: if it holds the labels or answers, "
+                    "write them into the data as a column."
+                )
+    return ""
+
+
+def _open_source(data: str, task: Mapping[str, Any], column: str) -> Unsure:
+    source, target = task["source"], task["target"]
+    options = [quote(f"task.source={source} {{{column}}}"), quote(f"task.source={source}")]
+    return Unsure(
+        f"{data} can be read in two ways: rows with the same {source} have different {target}, and '{column}' says "
+        "which. The options that choose:\n"
+        f"  1. with it:    {options[0]} {quote(f'task.target={target}')}\n"
+        f"  2. without it: {options[1]} {quote(f'task.target={target}')}\n"
+        "Add the options of the one that is meant."
+    )
 
 
 def sample_rows(table: Table) -> list[Row]:

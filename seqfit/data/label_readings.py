@@ -6,6 +6,7 @@ text, toxic, obscene, threat (0, 1) -> "{text}" -> the set of the three
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from seqfit.data.column_names import score_role
@@ -19,6 +20,7 @@ from seqfit.data.reading import (
 )
 
 _CLEAR = 0.35  # by so much the best label column is ahead of the second
+_NAMED = 0.5  # what a column scores whose name or values say that it is a label
 _MOSTLY_EMPTY = 0.05  # of the rows: what a stray separator leaves behind
 _FEWEST_FLAGS = 3  # columns of 0 and 1 that are labels together
 
@@ -49,6 +51,10 @@ def find_classes(columns: Sequence[Column], hints: Hints, task: str = "classify"
             return Found(whole, best, doubts)
         other = _class_reading(task, [c for c in texts if c is not rival], rival)
         return Found(best, other, f"both {label.path} and {rival.path} could be the label")
+    if task == "regression" and score_label(label) < _NAMED and len(candidates) > 1:
+        shown = ", ".join(column.path for column in candidates[:6])
+        other = _class_reading(task, texts, candidates[1])
+        return Found(best, other, f"{shown} hold numbers, and none of them is called a score")
     if doubt:
         names = " and ".join(column.path for column in doubt)
         all_texts = [c for c in columns if c in texts or c in doubt]
@@ -123,8 +129,12 @@ _TEXT_PAIRS = (
 )
 
 
+_REPLIES = {"response", "responses", "reply", "replies", "answers"}
+
+
 def _find_texts(columns: Sequence[Column], labels: Sequence[Column]) -> tuple[list[Column], list[Column]]:
     """The columns of the text, and prose that may belong to it or not."""
+    columns = [c for c in columns if not (c.is_list and c.name.words & _REPLIES)]  # what a bot says to a class of texts
     prose = [c for c in columns if c.is_prose and not c.has_few_values and c.filled_share > _MOSTLY_EMPTY]
     if not prose:
         prose = [c for c in columns if c.is_prose and c.filled_share > _MOSTLY_EMPTY]
@@ -207,10 +217,22 @@ _NOT_LABELS = {
 }
 
 
+def _first_word(column: Column) -> set[str]:
+    """What the columns of a family begin with: {'hs'} of HS_Gender."""
+    first, *rest = re.split(r"[_\W]+", column.path.lower(), maxsplit=1)
+    return {first} if rest else set()
+
+
 def find_flags(columns: Sequence[Column]) -> list[Column]:
     """Columns of 0 and 1 that are labels together, such as toxic, obscene, threat."""
-    flags = [c for c in columns if c.is_flag and c.not_text in (None, "the same in every row") and c.filled_share > 0.5]
+    yes_or_no = [c for c in columns if c.is_flag and c.filled_share > 0.5]
+    flags = [c for c in yes_or_no if c.not_text in (None, "the same in every row")]
     flags = [c for c in flags if not c.name.words & _NOT_LABELS]
+    # HS_Gender among HS_Race, HS_Religion: it is one of them, whatever the word says by itself.
+    siblings = [
+        c for c in yes_or_no if c not in flags and sum(bool(_first_word(c) & _first_word(f)) for f in flags) > 1
+    ]
+    flags = [c for c in columns if c in flags or c in siblings]
     strong = [c for c in columns if score_role(c.name, "label") >= 0.8 and c.has_few_values and c not in flags]
     inside = {c.path.rpartition(".")[0] for c in flags}  # {"cats": {"A": 0, "B": 1}} is one set of labels
     fewest = 2 if len(inside) == 1 and "" not in inside else _FEWEST_FLAGS

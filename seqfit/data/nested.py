@@ -22,8 +22,8 @@ from seqfit.data.rows import BadRow, Row
 from seqfit.errors import DataError, complain, did_you_mean
 
 HISTORY, REPLY = "history", "reply"
-_SPEAKER_KEYS = ("from", "role", "speaker", "sender", "author", "user", "name")
-_TEXT_KEYS = ("value", "content", "text", "utterance", "message", "body")
+SPEAKER_KEYS = ("from", "role", "speaker", "sender", "author", "agent", "user", "participant", "name")
+TEXT_KEYS = ("value", "content", "text", "utterance", "message", "body")
 _ASSISTANTS = {"assistant", "gpt", "bot", "chatbot", "model", "chatgpt", "ai", "agent", "function_call"}
 _USERS = {"user", "human", "customer", "client", "prompter"}
 _SPOKEN = re.compile(r"(?:^|\n+)(Human|User|Assistant|Bot|AI|System):[ \t]?")
@@ -124,8 +124,8 @@ def read_turns(value: Any) -> list[tuple[str, str]] | None:
         return [(("assistant", "user")[(len(value) - at) % 2 == 0], text) for at, text in enumerate(value)]
     if not all(isinstance(turn, Mapping) for turn in value):
         return None
-    speaker = next((key for key in _SPEAKER_KEYS if key in value[0]), None)
-    text = next((key for key in _TEXT_KEYS if any(key in turn for turn in value)), None)
+    speaker = next((key for key in SPEAKER_KEYS if key in value[0]), None)
+    text = next((key for key in TEXT_KEYS if any(key in turn for turn in value)), None)
     if speaker is None or text is None:
         return None
     return [(str(turn.get(speaker, "")).strip().lower(), _text_of(turn, text)) for turn in value]

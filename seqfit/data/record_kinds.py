@@ -7,17 +7,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from seqfit.data.column_names import Name, score_role
+from seqfit.data.nested import SPEAKER_KEYS, TEXT_KEYS
 from seqfit.data.rows import Row
 from seqfit.errors import DataError, complain
 from seqfit.recipe.schema import SourceRecipe
 from seqfit.tasks.template import columns_of
 
-_SPEAKERS = {"from", "role", "speaker", "author", "sender", "agent", "user"}
-_SAID = {"value", "content", "text", "utterance", "message"}
+_SPEAKERS = set(SPEAKER_KEYS) - {"name"}
+_SAID = set(TEXT_KEYS)
 _CONVERSATIONS = {
     "conversations",
     "conversation",
@@ -29,6 +31,12 @@ _CONVERSATIONS = {
     "chat",
     "chosen",
 }
+_CLASS_NAMES = {"tag", "intent", "label", "class", "category", "name", "topic"}
+_EXAMPLE_NAMES = {"patterns", "examples", "utterances", "samples", "sentences", "phrases", "texts", "questions"}
+_DIALOGUE_IDS = {"dialogue", "dialog", "conversation", "conv", "thread", "session"}
+_TURN_IDS = {"turn", "utterance", "utt"}
+_OFFSET_WORDS = {"span", "spans", "offset", "offsets", "position", "positions"}
+_OFFSETS = re.compile(r"\[(\d+(, *\d+)*)?\]")
 _TOKENS = {"tokens", "words", "token"}
 
 
@@ -45,10 +53,22 @@ def find_unfolding(
         if task in (None, "generate") and not has_preferences and _is_conversation(column, rows):
             _refuse_unwanted(column, rows, source.title)
             return {"turns": column}
+    if task in (None, "classify") and (examples := _find_examples(rows)) is not None:
+        return {"each": examples}
     for column in _columns(rows):
         if task in (None, "qa", "multiple-choice", "math", "generate") and _has_questions(column, rows):
             return {"each": column}
     return {}
+
+
+def _find_examples(rows: Sequence[Row]) -> str | None:
+    """Rows that are classes, each with a list of its examples: {"tag": "greeting", "patterns": ["Hi", "Hello"]}."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    classes = [n for n in names if n.lower() in _CLASS_NAMES and all(isinstance(row.get(n), str) for row in rows)]
+    if not classes or len({row[classes[0]] for row in rows}) < len(rows):
+        return None
+    lists = [n for n in _columns(rows) if n.lower() in _EXAMPLE_NAMES]
+    return next((n for n in lists if all(isinstance(item, str) for item in _items(n, rows))), None)
 
 
 def _find_written_dialogue(rows: Sequence[Row]) -> str | None:
@@ -122,7 +142,7 @@ def refuse_token_labels(rows: Sequence[Row], title: str, given: Mapping[str, Any
 
 
 def _find_spans(rows: Sequence[Row]) -> str | None:
-    """A column of records with start and end, where no other column is called a label."""
+    """A column of records with start and end, or of lists of places, where no other column is called a label."""
     names = dict.fromkeys(name for row in rows for name in row)
     if any(score_role(Name.of(name), "label") >= 0.8 and isinstance(rows[0].get(name), str | int) for name in names):
         return None
@@ -130,9 +150,36 @@ def _find_spans(rows: Sequence[Row]) -> str | None:
         records = [item for item in _items(name, rows) if isinstance(item, Mapping)]
         keys = {str(key).lower() for record in records[:50] for key in record}
         is_answer = score_role(Name.of(name), "answer") >= 0.6
+        if Name.of(name).words & _OFFSET_WORDS and all(_is_offsets(row.get(name)) for row in rows[:200]):
+            return name
         if {"start", "end"} <= keys and not is_answer and name.lower() not in _TOKENS:
             return name
     return None
+
+
+def _is_offsets(value: Any) -> bool:
+    """[8, 9, 10], as a list or written as text; also none at all."""
+    if isinstance(value, list):
+        return all(isinstance(item, int) for item in value)
+    return value is None or _OFFSETS.fullmatch(str(value).strip()) is not None
+
+
+def refuse_turns_in_rows(rows: Sequence[Row], title: str, task: str | None, given: Mapping[str, Any]) -> None:
+    """A row per turn of a dialogue: what was said before is in other rows, and a row alone would be no example."""
+    if task not in (None, "generate") or "source" in given:
+        return
+    names = {name: Name.of(name) for name in dict.fromkeys(name for row in rows for name in row)}
+    dialogues = [n for n, name in names.items() if name.words & _DIALOGUE_IDS and name.last in ("id", "no", "number")]
+    turns = [n for n, name in names.items() if name.words & _TURN_IDS and name.last in ("id", "no", "number", "turn")]
+    if dialogues and turns and len({str(row.get(turns[0])) for row in rows}) < 0.5 * len(rows):
+        raise DataError(
+            complain(
+                f"{title} has one turn of a dialogue per row ('{dialogues[0]}', '{turns[0]}')",
+                "A reply is learnt from what was said before it, which is in other rows",
+                'Write each dialogue as one line, {"messages": [{"role": "user", "content": "..."}, ...]}, in a file '
+                "that ends in .jsonl; for single turns name the columns: task.source='{col}' task.target='{col2}'",
+            )
+        )
 
 
 def _columns(rows: Sequence[Row]) -> list[str]:

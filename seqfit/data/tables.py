@@ -94,9 +94,48 @@ def find_tables(source: SourceRecipe, named: Collection[str] = ()) -> dict[str, 
 def _find_tables(source: SourceRecipe) -> dict[str, Table]:
     found = _hub_tables(source) if source.path is None else _local_tables(source, Path(source.path).expanduser())
     tables = {split: found[split] for split in _ORDER if split in found}
+    if source.split_column is not None:
+        tables = _divide(tables, source.split_column, source.title)
     if source.each is None and source.turns is None:
         return tables
     return {split: _nested(table, source) for split, table in tables.items()}
+
+
+def _divide(tables: dict[str, Table], column: str, title: str) -> dict[str, Table]:
+    """One table per split that the column names; only data that is one piece is divided."""
+    if list(tables) != [ALL]:
+        raise DataError(
+            complain(
+                f"data.split_column is '{column}', and {title} has files for {', '.join(tables)}",
+                "Either the files say which split a row is in, or a column does",
+                "Remove data.split_column, or give one file with data.path",
+            )
+        )
+    whole = tables[ALL]
+    values = {_split_in(row, column) for row in whole.read() if not isinstance(row, BadRow)}
+    if values <= {None}:
+        first = next((row for row in whole.read() if not isinstance(row, BadRow)), {})
+        raise DataError(
+            complain(
+                f"data.split_column is '{column}'",
+                f"The rows of {title} have the columns {', '.join(first)}",
+                "Name a column that holds train, validation or test",
+            )
+            + did_you_mean(column, list(first))
+        )
+
+    def read(split: str) -> Iterator[Row]:
+        for row in whole.read():
+            found = None if isinstance(row, BadRow) else _split_in(row, column)
+            if (found or "train") == split:
+                yield row
+
+    return {split: replace(whole, name=split, read=partial(read, split)) for split in _ORDER if split in values}
+
+
+def _split_in(row: Row, column: str) -> str | None:
+    """The split that a row's column names; None where the row has no such column."""
+    return None if column not in row else split_of(str(row[column])) or "train"
 
 
 def _nested(table: Table, source: SourceRecipe) -> Table:

@@ -232,6 +232,11 @@ class SourceRecipe(Part):
         default_factory=dict,
         description="Split -> file in the folder, or split of the Hub data set; default: found by name.",
     )
+    split_column: str | None = Field(
+        None,
+        description="Column that names the split of each row (train, dev, test, ...) where the data is one piece; "
+        "other values are train.",
+    )
     ids: dict[Literal["train", "validation", "test"], str] = Field(
         default_factory=dict, description="Split -> file in the folder that lists the ids of its rows."
     )

@@ -76,4 +76,10 @@ def read_yaml(text: str) -> tuple[Any, list[str]]:
 
 def write_yaml(values: Any) -> str:
     """Block style, in the order of the values."""
-    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+    text = _dump(values, allow_unicode=True)
+    # As themselves these three end a line, and a key or text with one would be read back as another.
+    return _dump(values, allow_unicode=False) if any(char in text for char in "\x85\u2028\u2029") else text
+
+
+def _dump(values: Any, *, allow_unicode: bool) -> str:
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=allow_unicode, width=120)

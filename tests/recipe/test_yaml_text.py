@@ -55,7 +55,7 @@ def test_anchors_and_merge_keys_work() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["3e-4", "yes", "1_000", "010", "0o7", "null", "~", "", " x ", r"a \n b", "ñ: ¿", "#"]
+    "value", ["3e-4", "yes", "1_000", "010", "0o7", "null", "~", "", " x ", r"a \n b", "ñ: ¿", "#", "a\x85b", "\u2028"]
 )
 def test_a_written_string_is_the_same_string_to_readers_of_both_versions(value: str) -> None:
     text = write_yaml({"key": value})
@@ -72,3 +72,8 @@ def test_a_written_value_is_read_back(value: Any) -> None:
 
 def test_order_is_kept() -> None:
     assert write_yaml({"z": 1, "a": 2}) == "z: 1\na: 2\n"
+
+
+@pytest.mark.parametrize("key", ["\x85", "a\u2029b"])
+def test_a_key_with_a_rare_line_end_is_read_back(key: str) -> None:
+    assert read_yaml(write_yaml({key: None}))[0] == {key: None}
