@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqfit.cli.arguments import OverridesArgument, check_recipe
-from seqfit.errors import RecipeError, complain
+from seqfit.errors import RecipeError, Stopped, complain
 
 if TYPE_CHECKING:
     from seqfit.compare.records import Comparison
@@ -92,6 +92,7 @@ def command(
     model.dropout=0 -s vanilla,ragged,bf16+recompute --seeds 0,1 --budget 20m; seqfit compare comparisons/X --resume
     """
     from seqfit.compare.asked import split_words
+    from seqfit.compare.folder import read_results
     from seqfit.compare.live import choose_view
     from seqfit.compare.matrix import describe_matrix
     from seqfit.compare.tournament import prepare_tournament, run_tournament
@@ -115,7 +116,12 @@ def command(
         print(describe_matrix(tournament.matrix))
         return
     print(f"{describe_matrix(tournament.matrix)}\nfolder: {tournament.folder}")
-    _show(run_tournament(tournament, choose_view()), tournament.folder)
+    try:
+        comparison = run_tournament(tournament, choose_view())
+    except (KeyboardInterrupt, Stopped):
+        _show(read_results(tournament.folder), tournament.folder)  # what is there, and what is missing
+        raise
+    _show(comparison, tournament.folder)
 
 
 def _run_round(folder: Path, number: int) -> None:

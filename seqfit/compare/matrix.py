@@ -84,7 +84,8 @@ def _say_warm_up(base: Recipe, steps: int) -> list[str]:
 def build_overrides(matrix: Matrix, entrant: Entrant, seed: int) -> list[str]:
     """What a trial changes of the common recipe."""
     steps = [f"train.steps={matrix.steps}", f"eval.every_steps={matrix.steps}"]  # scored once, after the last one
-    return [*entrant.overrides, *steps, f"seed={seed}"]
+    rows = [] if matrix.scored_rows is None else [f"eval.limit={matrix.scored_rows}"]
+    return [*entrant.overrides, *steps, *rows, f"seed={seed}"]
 
 
 def build_recipe(matrix: Matrix, entrant: Entrant, seed: int) -> Recipe:
@@ -126,5 +127,7 @@ def describe_matrix(matrix: Matrix) -> str:
     cards = [find_card(key).name for key in matrix.targets]
     lines.append(f"predicted for: {', '.join(['this machine', *cards])}")
     if matrix.budget_seconds is not None:
-        lines.append(f"budget: {format_seconds(matrix.budget_seconds)}; steps are cut evenly where they don't fit it")
+        lines.append(
+            f"budget: {format_seconds(matrix.budget_seconds)} for all of it; steps and repeats are as many as fit"
+        )
     return "\n".join([*lines, *(f"note: {note}" for note in matrix.notes)])

@@ -45,7 +45,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # Student's t, two-sided 95%, for 1 to 30 degrees of freedom.
 _STUDENT = (
@@ -55,6 +55,7 @@ _STUDENT = (
 )
 _NORMAL = 1.960
 _CONTRADICTS = 1.25  # times half of the wall clock's interval
+_MOST_NEEDED = 1000
 _NOISIER = 2.0  # times the pooled deviation: then an entrant's own counts
 
 
@@ -66,6 +67,8 @@ class Change:
     low: float | None = None  # of the 95% interval; None where there is none
     high: float | None = None
     within_noise: bool | None = None  # None: too few trials to tell
+    needed: int | None = None  # where it is within noise: how many would tell such a change from nothing
+    needed_of: str = ""  # repeats, seeds or rows
 
 
 @dataclass(frozen=True)
@@ -98,18 +101,30 @@ def pool_scatter(entrants: Iterable[Sequence[float]]) -> Scatter | None:
     return Scatter(math.sqrt(squares / free), max(1, int(free * shared)))
 
 
-def judge_pairs(values: Sequence[float], floor: float, pooled: Scatter | None = None) -> Change | None:
-    """Of an entrant's pair values; a change below `floor` is never called one. None without a pair."""
+def judge_pairs(
+    values: Sequence[float], floor: float, pooled: Scatter | None = None, *, is_exact: bool = False
+) -> Change | None:
+    """Of an entrant's pair values; a change below `floor` is never called one. None without a pair.
+
+    `is_exact`: one pair says all, because another would be the same.
+    """
     if not values:
         return None
     mean = statistics.fmean(values)
     change = math.expm1(mean)
     scatter = _choose_scatter(values, pooled)
     if scatter is None:
-        return Change(change)
+        return Change(change, change, change, abs(change) < floor) if is_exact else Change(change)
     half = find_student(scatter.freedom) * scatter.deviation / math.sqrt(len(values))
     within = abs(mean) <= half or abs(change) < floor
-    return Change(change, math.expm1(mean - half), math.expm1(mean + half), within)
+    needed = count_needed(mean, scatter.deviation) if within and abs(change) >= floor else None
+    return Change(change, math.expm1(mean - half), math.expm1(mean + half), within, needed, "repeats" if needed else "")
+
+
+def count_needed(mean: float, deviation: float) -> int | None:
+    """How many values that scatter so tell their mean from 0; None for more than anybody would make."""
+    counts = range(2, _MOST_NEEDED + 1)
+    return next((n for n in counts if find_student(n - 1) * deviation / math.sqrt(n) < abs(mean)), None)
 
 
 def sharpen(wall: Change | None, *others: Change | None) -> Change | None:
@@ -128,7 +143,7 @@ def sharpen(wall: Change | None, *others: Change | None) -> Change | None:
 
 
 def judge_scores(
-    pairs: Sequence[tuple[float, float]], *, row_error: float | None = None, is_same: bool = False
+    pairs: Sequence[tuple[float, float]], *, row_error: float | None = None, rows: int = 0, is_same: bool = False
 ) -> Change | None:
     """Entrant and reference, a value each for every seed; None where the reference's mean is 0.
 
@@ -140,16 +155,25 @@ def judge_scores(
         return None
     differences = [ours - theirs for ours, theirs in pairs]
     mean = statistics.fmean(differences)
-    rows = 0.0 if row_error is None else _NORMAL * row_error
-    if len(differences) == 1:  # one seed: the rows alone can say "within noise", and nothing can say the opposite
-        within = True if is_same or abs(mean) <= rows else None
-        limits = (mean - rows, mean + rows) if rows else (None, None)
-    else:
-        seeds = statistics.stdev(differences) / math.sqrt(len(differences))
-        half = max(find_student(len(differences) - 1) * seeds, rows)
-        within, limits = is_same or abs(mean) <= half, (mean - half, mean + half)
-    low, high = (None if limit is None else limit / reference for limit in limits)
-    return Change(mean / reference, low, high, within)
+    by_rows = 0.0 if row_error is None else _NORMAL * row_error
+    deviation = statistics.stdev(differences) if len(differences) > 1 else None
+    by_seeds = (
+        0.0 if deviation is None else find_student(len(differences) - 1) * deviation / math.sqrt(len(differences))
+    )
+    half = max(by_rows, by_seeds)
+    within: bool | None = is_same or abs(mean) <= half
+    if deviation is None and not within:  # one seed: the rows alone can say "within noise", and nothing the opposite
+        within = None
+    low, high = (
+        ((mean - half) / reference, (mean + half) / reference) if half or deviation is not None else (None, None)
+    )
+    change = Change(mean / reference, low, high, within)
+    if is_same or mean == 0 or within is False:
+        return change
+    if abs(mean) <= by_rows:
+        needed = math.ceil(rows * (by_rows / mean) ** 2)
+        return replace(change, needed=needed or None, needed_of="rows")
+    return replace(change, needed=None if deviation is None else count_needed(mean, deviation), needed_of="seeds")
 
 
 def estimate_row_error(ours: float, theirs: float, rows: int) -> float:

@@ -36,7 +36,7 @@ from seqfit.rundir import files
 from seqfit.rundir.run import is_being_written, read_records
 from seqfit.strategy.load import load_strategy
 from seqfit.system import KILLED, own_session
-from seqfit.train.trial_variables import TRIAL, WATCHED, YARDSTICK
+from seqfit.train.trial_variables import TRIAL, UNSCORED, WATCHED, YARDSTICK
 
 LOGS = "logs"
 Tick = Callable[[int], None]  # told the last step that was logged
@@ -142,7 +142,10 @@ def _started(matrix: Matrix, trial: Trial, folder: Path, output: int) -> Iterato
     entrant = find_entrant(matrix, trial.entrant)
     threads = load_strategy(build_recipe(matrix, entrant, trial.seed)).threads or 1
     own = {"SEQFIT_FORECAST": "off", "OMP_NUM_THREADS": str(threads), "COLUMNS": "120"}
-    own |= {WATCHED: str(matrix.warm_up)}  # the peak of tensors, where no time is taken
+    if trial.repeat:  # the same training again: peak and scores of the first one hold
+        own |= {UNSCORED: "1"}
+    else:
+        own |= {WATCHED: str(matrix.warm_up)}  # the peak of tensors, where no time is taken
     own |= {YARDSTICK: "1"}  # how fast the machine is, between steps
     own |= {TRIAL: str((folder / RUNS / trial.folder).absolute())}
     process = subprocess.Popen(

