@@ -1,8 +1,9 @@
 """`--budget 20m`: what it affords is known after a tenth of it, and it ends when it says.
 
-The first trial is the dry run. As soon as two of its steps count, or after a tenth of the budget (at least 20 s), it
-is decided what all trials have: steps, and rows that are scored. Where that is what was asked for, the trial goes on
-and is the first repeat; else it begins again with fewer steps. An example without rows:
+The first trial is the dry run: with few steps where a trial's share of the budget is short, else with all. As soon as
+two of its steps count, or after a tenth of the budget (at least 20 s), it is decided what all trials have: steps, and
+rows that are scored. Where that is what it began with, the trial goes on and is the first repeat; else it begins again.
+An example without rows:
 
     5 s before the first counted step, 1 s per step, 12 counted steps and 5 repeats asked for, 4 candidates, 280 s left:
     0.9 x 280 / (4 x 1.2) = 52 s for each candidate, where 0.9 and 1.2 are for what is not known yet
@@ -29,7 +30,7 @@ from pathlib import Path
 from statistics import mean, median
 from types import FrameType
 
-from seqfit.compare.matrix import LEAST_STEPS, build_recipe
+from seqfit.compare.matrix import build_recipe
 from seqfit.compare.records import Matrix, Outcome, Trial
 from seqfit.rundir import files
 from seqfit.rundir.run import read_records
@@ -41,7 +42,10 @@ _USABLE = 0.9  # of what is left: trials differ
 _SLOWER = 1.2  # than the one that was timed: a guess for the other candidates
 _WANTED_ROUNDS = 3  # before more steps are taken: two leave a wide interval
 _SCORING_SHARE = 0.25  # of what is left, at most
-_LEAST_ROWS = 32
+_LEAST_ROWS, _FEW_ROWS, _MOST_ROWS = 32, 128, 2048
+_TOO_MANY = 4  # times the rows that are affordable: then a trial that has begun is begun again
+_FEW_STEPS = 3  # that count, where more are not affordable
+_SHORT_SECONDS = 30.0  # of a trial: about ten of them are its start
 _ROW_SHARE = {True: 0.3, False: 3.0}  # of what a row takes in training: a classifier's forward pass; generated text
 _WATCHED_STEPS = 6  # that the end of a first repeat takes: up to three of the largest are made again, and watched
 _PREDICTION_SECONDS = 3.0  # each; measured: 2 s for an encoder of 22M weights
@@ -123,35 +127,47 @@ def read_pace(run: Path, warm_up: int, started: float) -> Pace | None:
     if not counted:
         return None
     first = counted[0]
-    before = first["time"] - first["step_seconds"] - started
+    before = max(0.0, first["time"] - first["step_seconds"] - started)
     return Pace(before, median(one["step_seconds"] for one in counted), mean(one["examples"] for one in counted))
 
 
-def decide(matrix: Matrix, pace: Pace | None, left_seconds: float, *, keeps_steps: bool = False) -> Matrix:
+def begin(matrix: Matrix) -> Matrix:
+    """What the first trial has: little, if little is affordable in any case."""
+    share = _USABLE * (matrix.budget_seconds or 0.0) / (_count_each(matrix) * _WANTED_ROUNDS)
+    least = replace(matrix, steps=min(_list_steps(matrix)), scored_rows=_limit_rows(matrix, _FEW_ROWS))
+    return least if share < _SHORT_SECONDS else matrix
+
+
+def decide(matrix: Matrix, begun: Matrix, pace: Pace | None, left_seconds: float) -> Matrix:
     """The matrix with the steps and scored rows that fit, and a note that says so.
 
-    `pace`: of the first trial; `keeps_steps`: it has ended already and counts, so the others are as it is.
+    `begun`: with those of the first trial, which goes on if there is no reason against it; `pace`: of that trial.
     """
-    running = [entrant for entrant in matrix.entrants if not entrant.impossible]
+    candidates = sum(not entrant.impossible for entrant in matrix.entrants)
     if pace is None:
-        least = matrix if keeps_steps else replace(matrix, steps=matrix.warm_up + LEAST_STEPS, scored_rows=_LEAST_ROWS)
-        return _note(least, "no step has been timed yet; affordable: as many repeats as fit, with", matrix.steps)
+        least = replace(matrix, steps=min(_list_steps(matrix)), scored_rows=_limit_rows(matrix, _FEW_ROWS))
+        given = f"no step has been timed yet; affordable: {candidates} candidates, as many repeats as fit,"
+        return _note(least, given, matrix.steps)
     predicted = len(matrix.entrants) * len(matrix.targets) * _PREDICTION_SECONDS
     usable = _USABLE * left_seconds - min(predicted, _PREDICTION_SHARE * (matrix.budget_seconds or 0.0))
-    each = len(running) * _SLOWER
-    row_seconds, rows = (0.0, None) if keeps_steps else _limit_rows(matrix, pace, usable / each)
+    share = usable / _count_each(matrix)
+    is_classifier = build_recipe(matrix, matrix.reference, matrix.seeds[0]).model.kind == "classifier"
+    row_seconds = _ROW_SHARE[is_classifier] * pace.step_seconds / pace.examples
+    rows = 2 ** math.floor(math.log2(min(max(_LEAST_ROWS, _SCORING_SHARE * share / row_seconds), _MOST_ROWS)))
     asked = matrix.repeats * len(matrix.seeds)
-    for steps in [matrix.steps] if keeps_steps else _list_steps(matrix):
+    for steps in _list_steps(matrix):
         trial = pace.before_seconds + (steps - matrix.warm_up) * pace.step_seconds
-        scored = trial + _WATCHED_STEPS * pace.step_seconds + row_seconds
-        rounds = _count_rounds(usable / each, [scored] * len(matrix.seeds), trial, asked)
+        is_begun = steps == begun.steps and (begun.scored_rows or rows) <= _TOO_MANY * rows
+        limit = begun.scored_rows if is_begun else _limit_rows(matrix, rows)
+        scored = trial + _WATCHED_STEPS * pace.step_seconds + (limit or rows) * row_seconds
+        rounds = _count_rounds(share, [scored] * len(matrix.seeds), trial, asked)
         if rounds >= min(_WANTED_ROUNDS, asked):
             break
     before, step = format_seconds(pace.before_seconds), format_seconds(pace.step_seconds)
     took = f"{before} before its first counted step and {step} per step"
-    fits = f"{rounds} of {asked} repeats" if rounds else "less than one repeat of all candidates"
-    given = f"the first trial takes {took}; affordable: {len(running)} candidates, {fits},"
-    return _note(replace(matrix, steps=steps, scored_rows=rows), given, matrix.steps)
+    fits = f"{rounds} of {asked} repeats" if rounds else "less than one repeat of all"
+    given = f"the first trial takes {took}; affordable: {candidates} candidates, {fits},"
+    return _note(replace(matrix, steps=steps, scored_rows=limit), given, matrix.steps)
 
 
 def has_time(trials: Sequence[Trial], outcomes: Sequence[Outcome], clock: Clock) -> bool:
@@ -160,31 +176,30 @@ def has_time(trials: Sequence[Trial], outcomes: Sequence[Outcome], clock: Clock)
     return sum(last.get(trial.entrant, 0.0) for trial in trials) <= clock.left_seconds
 
 
-def _note(matrix: Matrix, given: str, asked_steps: int | None = None) -> Matrix:
-    of = "" if asked_steps in (None, matrix.steps) else f" of {asked_steps}"
+def _note(matrix: Matrix, given: str, asked_steps: int) -> Matrix:
+    of = "" if asked_steps == matrix.steps else f" of {asked_steps}"
     rows = "" if matrix.scored_rows is None else f", scored on at most {matrix.scored_rows} rows"
     note = f"{_NOTE} {format_seconds(matrix.budget_seconds or 0)}: {given} {matrix.steps}{of} steps each{rows}"
     return replace(matrix, notes=(*matrix.notes, note))
 
 
-def _list_steps(matrix: Matrix) -> Iterator[int]:
-    """15 with 3 of warm-up: 15, 9, 6, 5."""
-    counted = matrix.steps - matrix.warm_up
-    while counted > LEAST_STEPS:
-        yield matrix.warm_up + counted
-        counted //= 2
-    yield matrix.warm_up + LEAST_STEPS
+def _list_steps(matrix: Matrix) -> list[int]:
+    """15 with 3 of warm-up: 15, 9, 6."""
+    counted = [matrix.steps - matrix.warm_up]
+    while counted[-1] >= 2 * _FEW_STEPS:
+        counted.append(counted[-1] // 2)
+    return [matrix.warm_up + number for number in counted]
 
 
-def _limit_rows(matrix: Matrix, pace: Pace, trial_seconds: float) -> tuple[float, int | None]:
-    """What scoring takes in a trial, and the limit where not all rows are affordable."""
-    recipe = build_recipe(matrix, matrix.reference, matrix.seeds[0])
-    each = _ROW_SHARE[recipe.model.kind == "classifier"] * pace.step_seconds / pace.examples
-    rows = max(_LEAST_ROWS, 2 ** math.floor(math.log2(max(1.0, _SCORING_SHARE * trial_seconds / each))))
-    limit = recipe.eval.limit
-    if limit is not None and limit <= rows:
-        return limit * each, None
-    return rows * each, rows
+def _limit_rows(matrix: Matrix, rows: int) -> int | None:
+    """None where the recipe scores no more than these."""
+    limit = build_recipe(replace(matrix, scored_rows=None), matrix.reference, matrix.seeds[0]).eval.limit
+    return None if limit is not None and limit <= rows else rows
+
+
+def _count_each(matrix: Matrix) -> float:
+    """Trials of a round, in trials of the candidate that is timed."""
+    return sum(not entrant.impossible for entrant in matrix.entrants) * _SLOWER
 
 
 def _count_rounds(usable_seconds: float, scored: Sequence[float], repeat_seconds: float, asked: int) -> int:

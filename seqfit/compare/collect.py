@@ -25,7 +25,6 @@ from seqfit.compare.quantities import (
     STEP_SECONDS,
     STEP_YARDSTICKS,
     TOKENS_PER_SECOND,
-    UNDISTURBED_SECONDS,
 )
 from seqfit.compare.records import RUNS, Outcome, Trial
 from seqfit.errors import RunError
@@ -84,13 +83,10 @@ class TrialRun:
         return [(record, count) for record, count in windows if record["step"] - count >= warm_up]
 
     def by_step(self, name: str, warm_up: int) -> dict[int, float]:
-        """What steps after warm-up took, by one of three clocks; without those that it was not read at."""
+        """What steps after warm-up took, by the wall clock or the calibrated one, if that was read."""
         records = [record for record, _ in self.counted(warm_up)]
         if name == STEP_YARDSTICKS:
             return self._count_yardsticks(records)
-        if name == UNDISTURBED_SECONDS:
-            waited = [record for record in records if record.get("queued_seconds") is not None]
-            return {record["step"]: record["step_seconds"] - record["queued_seconds"] for record in waited}
         return {record["step"]: record["step_seconds"] for record in records}
 
     def _count_yardsticks(self, records: Sequence[Record]) -> dict[int, float]:

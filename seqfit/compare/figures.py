@@ -37,8 +37,8 @@ from seqfit.compare.noise import (
     sharpen,
 )
 from seqfit.compare.quantities import (
-    OTHER_CLOCKS,
     STEP_SECONDS,
+    STEP_YARDSTICKS,
     TOKENS_PER_SECOND,
     find_quantity,
     in_order,
@@ -121,12 +121,12 @@ class Figures:
         if find_quantity(name).pairing == "seeds":
             return self._judge_seeds(entrant, name)
         change = self._judge_pairs(entrant, name)
-        if name != STEP_SECONDS or entrant.processes != self._processes:  # the other clocks are of one process
+        if name != STEP_SECONDS or entrant.processes != self._processes:  # the calibrated clock is of one process
             return change
-        return sharpen(change, *(self._judge_pairs(entrant, clock) for clock in OTHER_CLOCKS))
+        return sharpen(change, self._judge_pairs(entrant, STEP_YARDSTICKS))
 
     def _judge_pairs(self, entrant: Entrant, name: str) -> Change | None:
-        quantity = find_quantity(STEP_SECONDS if name in OTHER_CLOCKS else name)
+        quantity = find_quantity(STEP_SECONDS if name == STEP_YARDSTICKS else name)
         pairs = self._compare(name)
         pooled = pool_scatter(pairs.values()) if quantity.noise_is_shared else None
         return judge_pairs(pairs[entrant.name], quantity.floor, pooled, is_exact=quantity.is_exact)
@@ -143,7 +143,7 @@ class Figures:
         return found
 
     def _compare_pair(self, name: str, ours: MeasuredTrial, theirs: MeasuredTrial) -> float | None:
-        if name in (STEP_SECONDS, *OTHER_CLOCKS):
+        if name in (STEP_SECONDS, STEP_YARDSTICKS):
             return compare_steps(ours.run.by_step(name, self._warm_up), theirs.run.by_step(name, self._warm_up))
         if name not in ours.measures.values or name not in theirs.measures.values:
             return None

@@ -22,9 +22,7 @@ from seqfit.units import format_bytes, format_count, format_seconds, format_shar
 
 STEP_SECONDS = "step_seconds"
 TOKENS_PER_SECOND = "tokens_per_second"
-UNDISTURBED_SECONDS = "undisturbed_seconds"  # of a step; no quantity of its own:
-STEP_YARDSTICKS = "step_yardsticks"  # both are other clocks of the same step (noise.py)
-OTHER_CLOCKS = (UNDISTURBED_SECONDS, STEP_YARDSTICKS)
+STEP_YARDSTICKS = "step_yardsticks"  # no quantity of its own: the calibrated clock of the same step (noise.py)
 EVALUATION_LOSS = "evaluation_loss"
 FINAL_LOSS = "final_loss"
 Pairing = Literal[

@@ -39,6 +39,7 @@ Kind = Literal[
     "lossy",  # another update on purpose
     "different",  # another recipe: another answer, not another way to it
 ]
+Goal = Literal["time", "memory", "score"]
 State = Literal[
     "finished",
     "out_of_memory",  # a result, not a crash
@@ -186,7 +187,7 @@ class Amount:
 class Pick:
     """The candidate that is best at something, and what it costs."""
 
-    goal: Literal["time", "memory", "score"]
+    goal: Goal
     candidate: str
     kind: Kind
     target: str  # this machine, where it is measured, or a GPU that it is predicted for

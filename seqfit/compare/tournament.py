@@ -1,9 +1,9 @@
 """`seqfit.compare(recipe, strategies=...)`: a recipe comes in, a folder goes out (records.py), and what it says.
 
 Everything that can be wrong with what was asked for is found before the folder is made. Then, in this order: data are
-tokenised; the first trial shows what a budget affords (budget.py); trials run, one at a time and each in a fresh
-process; between the first repeat and the others every candidate is planned for other GPUs, at the end for this machine.
-Results are written after every trial, so whoever stops a comparison keeps what is done.
+tokenised; the first trial shows what a budget affords (budget.py); every candidate is planned for other GPUs; trials
+run, one at a time and each in a fresh process; at last every candidate is planned for this machine. Results are written
+after every trial, so whoever stops a comparison keeps what is done.
 
     resume   comparison.yaml says what is to be run, outcomes.jsonl what has been: the rest is run. A trial that was
              stopped half way has no outcome and begins anew.
@@ -147,7 +147,7 @@ def run_tournament(tournament: Tournament, view: View | None = None) -> Comparis
             with ended_by(clock):
                 _run_all(tournament, clock, shown)
         except OutOfTime:
-            _end(tournament, "it has ended", shown)
+            _end(tournament, "has ended", shown)
         except (KeyboardInterrupt, Stopped):
             _open_folder(tournament)
             write_so_far(folder)
@@ -157,20 +157,20 @@ def run_tournament(tournament: Tournament, view: View | None = None) -> Comparis
 
 
 def _run_all(tournament: Tournament, clock: Clock, view: View) -> None:
-    """The first repeat, predictions for other GPUs, the other repeats, predictions for this machine."""
+    """The dry run of a budget, predictions for other GPUs, the trials, and last predictions for this machine."""
     tokenize_ahead(tournament.matrix, view.say)
     folder, matrix = tournament.folder, _open_folder(tournament)
     with locked(folder):
         if not is_decided(matrix) and any(list_rounds(matrix)):
             matrix = run_first_trial(matrix, folder, view, clock)
+        _predict(matrix, folder, view, until=time.monotonic() + clock.prediction_seconds, is_here=False)
         for number in range(len(list_rounds(matrix))):
             missing = find_missing(matrix, number, read_outcomes(folder))
             if number and missing and not has_time(missing, read_outcomes(folder), clock):
-                _end(tournament, f"{format_seconds(max(0.0, clock.left_seconds))} are too few for another repeat", view)
+                left = format_seconds(max(0.0, clock.left_seconds))
+                _end(tournament, f"has no time for another repeat ({left} left)", view)
                 break
             run_one_round(matrix, folder, number, view, folder)
-            if number == 0:
-                _predict(matrix, folder, view, until=time.monotonic() + clock.prediction_seconds, is_here=False)
         _predict(matrix, folder, view, until=math.inf, is_here=None)
 
 
@@ -187,7 +187,7 @@ def _predict(matrix: Matrix, folder: Path, view: View, *, until: float, is_here:
 def _end(tournament: Tournament, why: str, view: View) -> None:
     """Written down: nothing more is run, whatever is missing."""
     matrix, folder = _open_folder(tournament), tournament.folder
-    ended = f"the budget of {format_seconds(matrix.budget_seconds or 0)}: {why}"
+    ended = f"the budget of {format_seconds(matrix.budget_seconds or 0)} {why}"
     more = f"seqfit compare {quote(folder)} --resume --budget TIME"
     dump_matrix(replace(matrix, ended=ended), folder, command=tournament.command)
     view.say(f"{ended}; for more: {more}")

@@ -10,11 +10,11 @@ outcome is not run again, unless it was stopped in the middle.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from seqfit.compare.budget import Clock, OutOfTime, Pace, decide, is_decided, read_pace
+from seqfit.compare.budget import Clock, OutOfTime, begin, decide, is_decided, read_pace
 from seqfit.compare.folder import add_outcome, dump_matrix, load_command, read_outcomes
 from seqfit.compare.live import Now, View, say_standings, say_where
 from seqfit.compare.matrix import LEAST_STEPS, list_rounds
@@ -32,34 +32,45 @@ class _Decided(Exception):
 def run_first_trial(matrix: Matrix, folder: Path, view: View, clock: Clock) -> Matrix:
     """The dry run of a budget: the first trial, until it is known what all trials can have. That is written down.
 
-    Where it is what was asked for, the trial goes on to its end and counts. One that fails says nothing: the next does.
+    Where it is what the trial began with, it goes on to its end and counts. One that fails says nothing: the next does.
     """
-    now, decided, run, started = _start(matrix, folder), matrix, folder, 0.0
-    pace: Pace | None = None
+    now, begun, decided = _start(matrix, folder), begin(matrix), matrix
+    run, started = folder, 0.0
 
-    def watch(step: int) -> None:
-        nonlocal decided, pace
-        if is_decided(decided) or (step < matrix.warm_up + LEAST_STEPS and not clock.must_know):
-            return
+    def look() -> None:
+        nonlocal decided
         pace = read_pace(run, matrix.warm_up, started)
-        decided = _write_decided(decide(matrix, pace, clock.left_seconds), folder, view)
-        if (decided.steps, decided.scored_rows) != (matrix.steps, matrix.scored_rows):
-            raise _Decided
+        decided = _write_decided(decide(matrix, begun, pace, clock.left_seconds), folder, view)
+
+    def tick(step: int) -> None:
+        view.show(replace(now, matrix=begun, trial=trial, step=step, running_seconds=time.time() - started))
+        if not is_decided(decided) and (step >= matrix.warm_up + LEAST_STEPS or clock.must_know):
+            look()
+            if not _is_alike(decided, begun):
+                raise _Decided
 
     for trial in find_missing(matrix, 0, now.outcomes):
-        if is_decided(decided) or clock.must_know or any(one.state == "finished" for one in now.outcomes):
+        if clock.must_know:
             break
         run, started = folder / RUNS / trial.folder, time.time()
         view.say(f"dry run: {trial.entrant}, to see what the budget affords")
         try:
-            now = _run_one(now, trial, folder, view, folder, watch)
+            outcome = _run_or_keep(begun, trial, folder, tick, folder)
         except _Decided:
-            view.say(f"{trial.entrant} begins again with {decided.steps} steps")
-        pace = pace or read_pace(run, matrix.warm_up, started)
-    if is_decided(decided):
-        return decided
-    is_over = any(outcome.state == "finished" for outcome in now.outcomes)
-    return _write_decided(decide(matrix, pace, clock.left_seconds, keeps_steps=is_over), folder, view)
+            return decided
+        if outcome.state == "finished" and not is_decided(decided):
+            look()
+        if outcome.state != "finished" or _is_alike(decided, begun):
+            add_outcome(outcome, folder)
+            now = _report(replace(now, matrix=decided), trial, outcome, folder, view)
+        if is_decided(decided):
+            return decided
+    look()
+    return decided
+
+
+def _is_alike(one: Matrix, other: Matrix) -> bool:
+    return (one.steps, one.scored_rows) == (other.steps, other.scored_rows)
 
 
 def _write_decided(matrix: Matrix, folder: Path, view: View) -> Matrix:
@@ -109,22 +120,24 @@ def _start(matrix: Matrix, folder: Path) -> Now:
 
 def _look(now: Now, folder: Path) -> Now:
     """With the step times of the tables: there is one definition of them."""
-    comparison = write_so_far(folder) if now.outcomes else None
-    return replace(now, standings=() if comparison is None else comparison.standings)
+    return replace(now, standings=collect_comparison(folder).standings if now.outcomes else ())
 
 
-def _run_one(
-    now: Now, trial: Trial, folder: Path, view: View, place: Path, watch: Callable[[int], None] = lambda _: None
-) -> Now:
+def _run_one(now: Now, trial: Trial, folder: Path, view: View, place: Path) -> Now:
     """One trial, with the table drawn meanwhile; where things stand after it."""
     started = time.monotonic()
 
     def tick(step: int) -> None:
-        watch(step)
         view.show(replace(now, trial=trial, step=step, running_seconds=time.monotonic() - started))
 
     outcome = _run_or_keep(now.matrix, trial, folder, tick, place)
     add_outcome(outcome, place)
+    if place == folder:  # rounds that are jobs write at their end, one at a time
+        write_so_far(folder)
+    return _report(now, trial, outcome, folder, view)
+
+
+def _report(now: Now, trial: Trial, outcome: Outcome, folder: Path, view: View) -> Now:
     now = _look(replace(now, outcomes=[*now.outcomes, outcome]), folder)
     how = outcome.state.replace("_", " ") + (f" ({outcome.reason})" if outcome.reason else "")
     who = f"{trial.entrant}, seed {trial.seed}, repeat {trial.repeat}"

@@ -23,10 +23,21 @@ from seqfit.compare.quantities import (
     find_quantity,
     format_ratio,
 )
-from seqfit.compare.records import HERE, Amount, Comparison, Figure, Pick, Prediction, Standing, name_device, say_kind
+from seqfit.compare.records import (
+    HERE,
+    Amount,
+    Comparison,
+    Figure,
+    Goal,
+    Pick,
+    Prediction,
+    Standing,
+    name_device,
+    say_kind,
+)
 from seqfit.units import format_count
 
-_BEST = {"time": "fastest", "memory": "smallest", "score": "best by score"}
+_BEST: dict[Goal, str] = {"time": "fastest", "memory": "smallest", "score": "best by score"}
 
 
 def find_picks(comparison: Comparison) -> tuple[Pick, ...]:
@@ -34,12 +45,13 @@ def find_picks(comparison: Comparison) -> tuple[Pick, ...]:
     reference = comparison.standings[0]
     memory = choose_memory(one.figures for one in comparison.standings)
     score = choose_score([name for one in comparison.standings for name in one.figures])
-    names = {"time": STEP_SECONDS, "memory": memory, "score": score}
+    names: dict[Goal, str | None] = {"time": STEP_SECONDS, "memory": memory, "score": score}
     picks = []
     for goal in names:
         name = names[goal]
         others = [other for what, other in names.items() if what != goal and other is not None]
-        if name is not None and name in reference.figures:
+        others_have = any(name in one.figures for one in comparison.standings[1:])
+        if name is not None and name in reference.figures and others_have:
             picks.append(_pick_measured(comparison, goal, name, others))
         devices = _list_devices(comparison) if goal != "score" else []
         picks += [pick for device in devices if (pick := _pick_predicted(comparison, goal, device)) is not None]
@@ -71,7 +83,7 @@ def find_predicted(comparison: Comparison, standing: Standing, name: str) -> Amo
     """Step time or memory of a candidate that was not measured, on the first GPU that knows it and the baseline."""
     for device in _list_devices(comparison):
         found = {one.entrant.name: find_prediction(one, device) for one in comparison.standings}
-        ours, theirs = found[standing.entrant.name], found[comparison.matrix.reference.name]
+        ours, theirs = found[standing.entrant.name], found[comparison.standings[0].entrant.name]
         if ours is not None and theirs is not None:
             amounts = [one for one in _list_predicted(ours, theirs) if one.quantity == name]
             return amounts[0] if amounts else None
@@ -85,12 +97,13 @@ def find_prediction(standing: Standing, device: str) -> Prediction | None:
 
 def say_verdict(comparison: Comparison) -> str:
     """The sentences, one per line; also of a comparison that has only begun."""
-    reference = comparison.standings[0]
+    reference, *others = comparison.standings
     sentences = [_say_goal(comparison, goal) for goal in _BEST]
-    if not reference.figures:
-        sentences.insert(0, f"{reference.entrant.name} has no figures, so nothing measured can be compared with it.")
-    missing = list_missing(comparison)
-    sentences += [f"Missing: {'; '.join(missing)}."] if missing else []
+    if not any(one.figures for one in others) or not reference.figures:
+        known = [one.entrant.name for one in comparison.standings if one.figures]
+        sentences.insert(0, f"Nothing can be compared here: {_join(known) if known else 'no candidate'} has figures.")
+    missing, ended = list_missing(comparison), comparison.matrix.ended
+    sentences += [f"Missing{f', because {ended}' if ended else ''}: {'; '.join(missing)}."] if missing else []
     return "\n".join(sentence for sentence in sentences if sentence)
 
 
@@ -113,7 +126,7 @@ def list_missing(comparison: Comparison) -> list[str]:
         said.append(f"repeats ({', '.join(f'{name} has {count} of {asked}' for name, count in fewer.items())})")
     if comparison.matrix.targets and not _list_devices(comparison):
         said.append("predictions for other GPUs")
-    return [*said, *([f"because {matrix.ended}"] if said and matrix.ended else [])]
+    return said
 
 
 def say_amount(amount: Amount, *, is_first: bool = False) -> str:
@@ -129,17 +142,15 @@ def say_amount(amount: Amount, *, is_first: bool = False) -> str:
 
 
 def _say_change(quantity: Quantity, amount: Amount, interval: str) -> str:
-    """The ratio of two sizes, the difference of two scores."""
-    if quantity.pairing == "seeds":
-        size = abs(amount.theirs)
-        limits = [None if one is None else one * size for one in (amount.low, amount.high)]
-        said, write = f"{amount.ours - amount.theirs:+.2f}", "{:+.2f}".format
-    else:
-        limits = [None if one is None else 1 + one for one in (amount.low, amount.high)]
-        said, write = format_ratio(amount.ours / amount.theirs), format_ratio
-    low, high = limits
-    is_exact = low is None or high is None or low == high
-    return said if is_exact else f"{said}, {interval}{write(low or 0.0)} to {write(high or 0.0)}"
+    """The ratio of two sizes, the difference of two scores; with the limits of its interval, where it has one."""
+
+    def write(change: float) -> str:
+        return f"{change * abs(amount.theirs):+.2f}" if quantity.pairing == "seeds" else format_ratio(1 + change)
+
+    said = write((amount.ours - amount.theirs) / abs(amount.theirs))
+    if amount.low is None or amount.high is None or amount.low == amount.high:
+        return said
+    return f"{said}, {interval}{write(amount.low)} to {write(amount.high)}"
 
 
 def _say_noise(amount: Amount) -> str:
@@ -151,9 +162,9 @@ def _say_noise(amount: Amount) -> str:
     return f"not significant{takes}"
 
 
-def _say_goal(comparison: Comparison, goal: str) -> str:
+def _say_goal(comparison: Comparison, goal: Goal) -> str:
     """Of one goal: measured, then predicted."""
-    said = []
+    said: list[str] = []
     for pick in (one for one in comparison.picks if one.goal == goal):
         amounts = ", ".join(say_amount(one, is_first=not number) for number, one in enumerate(pick.amounts))
         kind = "the baseline" if pick.kind == "reference" else say_kind(pick.kind)
@@ -170,14 +181,14 @@ def _say_goal(comparison: Comparison, goal: str) -> str:
     return f"{text[0].upper()}{text[1:]}." if said else ""
 
 
-def _say_no_better(comparison: Comparison, goal: str, pick: Pick) -> str:
+def _say_no_better(comparison: Comparison, goal: Goal, pick: Pick) -> str:
     reference = comparison.matrix.reference.name
     value = say_amount(pick.amounts[0]).split(", the same")[0] if pick.kind == "reference" else ""
     shown = f" ({value})" if value else ""
     return f"{_BEST[goal].capitalize()} is {reference}, the baseline{shown}: nothing measured is significantly better"
 
 
-def _pick_measured(comparison: Comparison, goal: str, name: str, others: Sequence[str]) -> Pick:
+def _pick_measured(comparison: Comparison, goal: Goal, name: str, others: Sequence[str]) -> Pick:
     """The best that is significantly better, or of which that is not known; else the closest; else the baseline."""
     reference = comparison.standings[0]
     ranked = [one for one in comparison.standings[1:] if goal == "score" or one.entrant.kind != "different"]
@@ -191,10 +202,10 @@ def _pick_measured(comparison: Comparison, goal: str, name: str, others: Sequenc
     return Pick(goal, best.entrant.name, best.entrant.kind, HERE, amounts, is_significant=best in sure)
 
 
-def _pick_predicted(comparison: Comparison, goal: str, device: str) -> Pick | None:
+def _pick_predicted(comparison: Comparison, goal: Goal, device: str) -> Pick | None:
     """The best of all that fit on a GPU, and are predicted with the baseline."""
     found = {one.entrant.name: find_prediction(one, device) for one in comparison.standings}
-    baseline = found[comparison.matrix.reference.name]
+    baseline = found[comparison.standings[0].entrant.name]
     fitting = [
         (one, _list_predicted(ours, baseline))
         for one in comparison.standings

@@ -13,7 +13,7 @@ from seqfit.recipe.model_name import name_model
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.report.elements import Html, badge, element, facts, section
 from seqfit.report.reading import inner, number
-from seqfit.report.shown_run import DIED, ShownRun
+from seqfit.report.shown_run import DIED, NO_EVALUATION, ShownRun
 from seqfit.report.subject import Subject
 from seqfit.report.verdict import say_verdict
 from seqfit.units import format_bytes, format_count, format_seconds
@@ -58,12 +58,17 @@ def show_gaps(subject: Subject) -> Html | None:
     """What is missing, the same of several runs said once."""
     by_gap: dict[str, list[str]] = {}
     for run in subject.runs:
-        for gap in run.gaps:
+        for gap in _list_gaps(run, is_repeat=subject.comparison is not None and not run.name.endswith("-repeat0")):
             by_gap.setdefault(gap, []).append(run.name)
     said = [*subject.gaps, *(_say_gap(gap, names, len(subject.runs)) for gap, names in by_gap.items())]
     if not said:
         return None
     return section("What is missing", element("ul", *(element("li", text) for text in said), class_="findings"))
+
+
+def _list_gaps(run: ShownRun, *, is_repeat: bool) -> list[str]:
+    """The repeats of a comparison are not scored: they are the same training."""
+    return [gap for gap in run.gaps if not (is_repeat and gap == NO_EVALUATION)]
 
 
 def _say_gap(gap: str, names: list[str], runs: int) -> str:

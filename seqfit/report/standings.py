@@ -43,7 +43,8 @@ def show_standings(subject: Subject) -> Html | None:
     names = list_by_weight(comparison)
     folded = [("Further figures", _build_table(subject, comparison, names[_FIRST:]))] if names[_FIRST:] else []
     folded += _list_predicted(comparison)
-    folded += [("Notes", notes)] if (notes := _reasons(comparison)) else []
+    notes = _reasons(comparison)
+    folded += [("Notes", notes)] if notes is not None else []
     shown = [disclosure(title, content) for title, content in folded]
     return section(
         "Ranked by time", _build_table(subject, comparison, names[:_FIRST]), *shown, note=_say_trials(comparison)
@@ -129,7 +130,7 @@ def _change(found: Figure, baseline: Figure | None, quantity: Quantity) -> Html:
     return element("div", written, class_="better" if is_better else "worse")
 
 
-def _reasons(comparison: Comparison) -> Html | str:
+def _reasons(comparison: Comparison) -> Html | None:
     """Why a candidate is lossy, different, or has no figures; why a quantity is absent of all; what was adapted."""
     said = []
     for standing in comparison.standings:
@@ -141,7 +142,7 @@ def _reasons(comparison: Comparison) -> Html | str:
         absent.setdefault(str(why), []).append(find_quantity(name).label)
     said += [f"not measured: {', '.join(labels)} ({why})" for why, labels in absent.items()]
     said += comparison.matrix.notes
-    return element("ul", *(element("li", line) for line in said), class_="note") if said else ""
+    return element("ul", *(element("li", line) for line in said), class_="note") if said else None
 
 
 def _say_trials(comparison: Comparison) -> str:
