@@ -42,7 +42,7 @@ _USABLE = 0.9  # of what is left: trials differ
 _SLOWER = 1.2  # than the one that was timed: a guess for the other candidates
 _WANTED_ROUNDS = 3  # before more steps are taken: two leave a wide interval
 _SCORING_SHARE = 0.25  # of what is left, at most
-_LEAST_ROWS, _FEW_ROWS, _MOST_ROWS = 32, 128, 2048
+_LEAST_ROWS, _FEW_ROWS, _MOST_ROWS = 32, 128, 512
 _TOO_MANY = 4  # times the rows that are affordable: then a trial that has begun is begun again
 _FEW_STEPS = 3  # that count, where more are not affordable
 _SHORT_SECONDS = 30.0  # of a trial: about ten of them are its start
@@ -134,8 +134,9 @@ def read_pace(run: Path, warm_up: int, started: float) -> Pace | None:
 def begin(matrix: Matrix) -> Matrix:
     """What the first trial has: little, if little is affordable in any case."""
     share = _USABLE * (matrix.budget_seconds or 0.0) / (_count_each(matrix) * _WANTED_ROUNDS)
-    least = replace(matrix, steps=min(_list_steps(matrix)), scored_rows=_limit_rows(matrix, _FEW_ROWS))
-    return least if share < _SHORT_SECONDS else matrix
+    if share < _SHORT_SECONDS:
+        return replace(matrix, steps=min(_list_steps(matrix)), scored_rows=_limit_rows(matrix, _FEW_ROWS))
+    return replace(matrix, scored_rows=_limit_rows(matrix, _MOST_ROWS))
 
 
 def decide(matrix: Matrix, begun: Matrix, pace: Pace | None, left_seconds: float) -> Matrix:
@@ -145,9 +146,9 @@ def decide(matrix: Matrix, begun: Matrix, pace: Pace | None, left_seconds: float
     """
     candidates = sum(not entrant.impossible for entrant in matrix.entrants)
     if pace is None:
-        least = replace(matrix, steps=min(_list_steps(matrix)), scored_rows=_limit_rows(matrix, _FEW_ROWS))
         given = f"no step has been timed yet; affordable: {candidates} candidates, as many repeats as fit,"
-        return _note(least, given, matrix.steps)
+        fewest = replace(matrix, steps=min(_list_steps(matrix)), scored_rows=_limit_rows(matrix, _FEW_ROWS))
+        return _note(fewest, given, matrix.steps)
     predicted = len(matrix.entrants) * len(matrix.targets) * _PREDICTION_SECONDS
     usable = _USABLE * left_seconds - min(predicted, _PREDICTION_SHARE * (matrix.budget_seconds or 0.0))
     share = usable / _count_each(matrix)
@@ -157,9 +158,9 @@ def decide(matrix: Matrix, begun: Matrix, pace: Pace | None, left_seconds: float
     asked = matrix.repeats * len(matrix.seeds)
     for steps in _list_steps(matrix):
         trial = pace.before_seconds + (steps - matrix.warm_up) * pace.step_seconds
-        is_begun = steps == begun.steps and (begun.scored_rows or rows) <= _TOO_MANY * rows
+        is_begun = steps == begun.steps and _count_scored(begun) <= _TOO_MANY * rows
         limit = begun.scored_rows if is_begun else _limit_rows(matrix, rows)
-        scored = trial + _WATCHED_STEPS * pace.step_seconds + (limit or rows) * row_seconds
+        scored = trial + _WATCHED_STEPS * pace.step_seconds + min(_count_scored(begun), rows) * row_seconds
         rounds = _count_rounds(share, [scored] * len(matrix.seeds), trial, asked)
         if rounds >= min(_WANTED_ROUNDS, asked):
             break
@@ -193,8 +194,12 @@ def _list_steps(matrix: Matrix) -> list[int]:
 
 def _limit_rows(matrix: Matrix, rows: int) -> int | None:
     """None where the recipe scores no more than these."""
-    limit = build_recipe(replace(matrix, scored_rows=None), matrix.reference, matrix.seeds[0]).eval.limit
-    return None if limit is not None and limit <= rows else rows
+    return None if _count_scored(replace(matrix, scored_rows=None)) <= rows else rows
+
+
+def _count_scored(matrix: Matrix) -> float:
+    """Rows, at most."""
+    return build_recipe(matrix, matrix.reference, matrix.seeds[0]).eval.limit or math.inf
 
 
 def _count_each(matrix: Matrix) -> float:

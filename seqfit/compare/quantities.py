@@ -56,11 +56,6 @@ class Quantity:
         return self.name == "allocated_bytes"
 
     @property
-    def spread_is_relative(self) -> bool:
-        """Times and bytes are spread by so many per cent; scores are in per cent already."""
-        return self.pairing != "seeds"
-
-    @property
     def noise_is_shared(self) -> bool:
         """Times scatter with the machine, which is the same for all entrants; bytes with what an entrant does."""
         return self.unit != "B"

@@ -9,7 +9,7 @@ comparisons/bert-agnews-20260102-030405/
   logs/                         what trials printed
   rounds/0/                     of a comparison that was given to Slurm, one a round: which job it was, its outcomes
   job.sbatch  runs.txt          of such a one: its job file, and the rounds that it has
-  results.json .csv .md .tex    the `Comparison`, written anew after every round of trials
+  results.json .csv .md .tex    the `Comparison`, written after every trial
   report.html
 
 An *entrant* is a way to train the recipe: a name and overrides. A *trial* is one run of an entrant, with a seed and the

@@ -23,7 +23,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
 
 import psutil
 
@@ -118,12 +117,6 @@ def judge_end(code: int, log: Path, run: Path, *, was_killed: bool) -> tuple[Sta
     last = "\n".join(said.splitlines()[-_LAST_LINES:])
     about_memory = any(words in last for words in _OUT_OF_MEMORY)
     return ("out_of_memory" if about_memory else "failed"), _first_sentence(said) or f"it ended with code {code}"
-
-
-def read_step_seconds(run: Path, warm_up: int) -> float | None:
-    """The median of its steps after the warm-up; None where there are none."""
-    steps = [record["step_seconds"] for record in read_records(run / files.STEPS) if record["step"] > warm_up]
-    return median(steps) if steps else None
 
 
 def count_kernel_kills() -> int:

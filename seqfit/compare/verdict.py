@@ -101,7 +101,8 @@ def say_verdict(comparison: Comparison) -> str:
     sentences = [_say_goal(comparison, goal) for goal in _BEST]
     if not any(one.figures for one in others) or not reference.figures:
         known = [one.entrant.name for one in comparison.standings if one.figures]
-        sentences.insert(0, f"Nothing can be compared here: {_join(known) if known else 'no candidate'} has figures.")
+        who = f"only {_join(known)} {'has' if len(known) == 1 else 'have'} figures" if known else "there are no figures"
+        sentences.insert(0, f"Nothing measured can be compared: {who}.")
     missing, ended = list_missing(comparison), comparison.matrix.ended
     sentences += [f"Missing{f', because {ended}' if ended else ''}: {'; '.join(missing)}."] if missing else []
     return "\n".join(sentence for sentence in sentences if sentence)

@@ -102,6 +102,6 @@ def test_ctrl_c_prints_the_table_of_what_is_there(
     words = ["compare", "mine.yaml", "-s", "vanilla,recompute", "--repeats", "1", "--budget", "5m", "--out", "c"]
     assert main(words) != 0
     said = capsys.readouterr().out
-    assert "Nothing can be compared here: no candidate has figures." in said
+    assert "Nothing measured can be compared: there are no figures." in said
     assert "Missing: repeats (all have 0 of 1)." in said
     assert "report: c/report.html" in said

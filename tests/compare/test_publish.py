@@ -102,5 +102,5 @@ def test_a_comparison_without_results_can_be_published(tmp_path: Path) -> None:
 
     begun = collect_comparison(make_folder(tmp_path))
     assert [line["state"] for line in read_csv(begun)] == ["waiting"] * 3
-    assert "no candidate has figures" in to_markdown(begun)
+    assert "there are no figures" in to_markdown(begun)
     assert r"\begin{table}" not in to_latex(begun)

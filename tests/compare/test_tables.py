@@ -123,7 +123,7 @@ def test_notes_say_why_something_is_absent(comparison: Comparison) -> None:
 
 def test_a_comparison_without_a_finished_trial_can_be_shown(tmp_path: Path) -> None:
     text = format_terminal(collect_comparison(make_folder(tmp_path)), width=80)
-    assert "Nothing can be compared here: no candidate has figures." in text
+    assert "Nothing measured can be compared: there are no figures." in text
     assert "Missing: repeats (all have 0 of 3)." in text
 
 

