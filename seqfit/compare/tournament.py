@@ -115,8 +115,11 @@ def _extend(folder: Path, budget: str | float | None) -> Matrix:
     more = read_asked(None, {"budget": budget}).budget_seconds
     if more is None:
         return matrix
-    used = sum(outcome.seconds for outcome in read_outcomes(folder))
-    extended = replace(matrix, budget_seconds=used + more, ended="")
+    outcomes = read_outcomes(folder)
+    extended = replace(matrix, budget_seconds=sum(one.seconds for one in outcomes) + more, ended="")
+    if outcomes and not is_decided(extended):  # it had no budget so far
+        note = f"--budget {format_seconds(more)}: what is missing has {matrix.steps} steps, as what is done"
+        extended = replace(extended, notes=(*matrix.notes, note))
     dump_matrix(extended, folder, command=load_command(folder))
     return extended
 

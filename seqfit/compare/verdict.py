@@ -174,7 +174,8 @@ def _say_goal(comparison: Comparison, goal: Goal) -> str:
             lead = "it is" if said else f"the {_BEST[goal]} is"
             said.append(f"on {pick.target} {lead} predicted to be {who}: {amounts}")
         elif pick.is_significant:
-            said.append(f"{_BEST[goal].capitalize()} is {who}: {amounts}")
+            verb = "may be" if pick.amounts[0].within_noise is None else "is"
+            said.append(f"{_BEST[goal].capitalize()} {verb} {who}: {amounts}")
         else:
             closest = "" if pick.kind == "reference" else f"; closest is {who}: {amounts}"
             said.append(_say_no_better(comparison, goal, pick) + closest)

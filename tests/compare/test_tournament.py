@@ -324,6 +324,17 @@ def test_a_repeat_that_no_longer_fits_is_not_begun_and_more_time_goes_on(
     assert [one.trials for one in comparison.standings] == [5, 5]
 
 
+def test_a_budget_that_comes_later_changes_no_steps(trials: Pretended) -> None:
+    trials.run = stop_at(3, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        go(steps=15)
+    trials.run = run_again
+    comparison = compare("c", resume=True, budget="2m")
+    assert comparison.matrix.steps == 15
+    assert comparison.is_fair
+    assert [one.trials for one in comparison.standings] == [2, 0, 2]
+
+
 def test_the_end_of_a_budget_leaves_the_table_of_what_is_there_and_names_what_is_missing(trials: Pretended) -> None:
     """It was refused after the dry run, and nothing was left of it."""
 
