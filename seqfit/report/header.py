@@ -58,7 +58,7 @@ def show_gaps(subject: Subject) -> Html | None:
     """What is missing, the same of several runs said once."""
     by_gap: dict[str, list[str]] = {}
     for run in subject.runs:
-        for gap in _list_gaps(run, is_repeat=subject.comparison is not None and not run.name.endswith("-repeat0")):
+        for gap in _list_gaps(run, subject):
             by_gap.setdefault(gap, []).append(run.name)
     said = [*subject.gaps, *(_say_gap(gap, names, len(subject.runs)) for gap, names in by_gap.items())]
     if not said:
@@ -66,8 +66,12 @@ def show_gaps(subject: Subject) -> Html | None:
     return section("What is missing", element("ul", *(element("li", text) for text in said), class_="findings"))
 
 
-def _list_gaps(run: ShownRun, *, is_repeat: bool) -> list[str]:
-    """The repeats of a comparison are not scored: they are the same training."""
+def _list_gaps(run: ShownRun, subject: Subject) -> list[str]:
+    """Of a comparison without what is so on purpose: repeats are not scored, and a trial ends with the budget."""
+    comparison = subject.comparison
+    if comparison is not None and comparison.matrix.ended and run.state == DIED:
+        return []
+    is_repeat = comparison is not None and not run.name.endswith("-repeat0")
     return [gap for gap in run.gaps if not (is_repeat and gap == NO_EVALUATION)]
 
 

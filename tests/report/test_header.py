@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+from seqfit.compare.folder import dump_results, read_results
 from seqfit.recipe.load import dump_recipe, load_recipe
 from seqfit.report.header import show_facts, show_gaps, show_header
 from seqfit.report.subject import read_subject
@@ -58,6 +60,19 @@ def test_a_gap_of_many_runs_is_said_once(comparison_path: Path, add_telemetry: C
     for run in runs[1:]:
         add_telemetry(run, [], {})
     assert f"<li>{runs[0].name}: no telemetry" in str(show_gaps(read_subject([comparison_path])))
+
+
+def test_a_trial_that_ended_with_the_budget_is_no_gap(
+    comparison_path: Path, edit_manifest: Callable[..., None], add_telemetry: Callable[..., None]
+) -> None:
+    runs = sorted((comparison_path / "runs").iterdir())
+    for run in runs:
+        add_telemetry(run, [], {})
+    edit_manifest(runs[0], status="running")
+    assert "it was killed" in str(show_gaps(read_subject([comparison_path])))
+    comparison = read_results(comparison_path)
+    dump_results(replace(comparison, matrix=replace(comparison.matrix, ended="it has ended")), comparison_path)
+    assert show_gaps(read_subject([comparison_path])) is None
 
 
 def test_a_start_beyond_all_calendars_is_left_out(run_path: Path, edit_manifest: Callable[..., None]) -> None:
