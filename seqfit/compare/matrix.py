@@ -22,7 +22,7 @@ from seqfit.checks import load_checked_recipe
 from seqfit.compare.asked import STEPS, Asked
 from seqfit.compare.entrants import build_entrants
 from seqfit.compare.equal_recipe import build_base
-from seqfit.compare.records import Entrant, Matrix, Trial
+from seqfit.compare.records import Entrant, Matrix, Trial, say_kind
 from seqfit.errors import RecipeError, complain
 from seqfit.hardware.card import find_card
 from seqfit.hardware.probe import Machine
@@ -119,11 +119,11 @@ def describe_matrix(matrix: Matrix) -> str:
     order = f"{len(rounds)} round{'' if len(rounds) == 1 else 's'} (seeds {', '.join(map(str, matrix.seeds))})"
     lines = [f"{matrix.name}: {trials} trials in {order}, each of {counted}"]
     for entrant in matrix.entrants:
-        kind = f"{entrant.kind} ({entrant.why})" if entrant.why else entrant.kind
+        kind = f"{entrant.kind} ({entrant.why})" if entrant.why else say_kind(entrant.kind)
         own = " ".join(text for text in entrant.overrides if not text.startswith("strategy.name="))
         lines.append(f"  {entrant.name:<{width}}  {kind}{f': {own}' if own else ''}")
         if entrant.impossible:
-            lines.append(f"  {'':<{width}}  only predicted, for it can't run here: {entrant.impossible}")
+            lines.append(f"  {'':<{width}}  only predicted, because it is not available here: {entrant.impossible}")
     cards = [find_card(key).name for key in matrix.targets]
     lines.append(f"predicted for: {', '.join(['this machine', *cards])}")
     if matrix.budget_seconds is not None:

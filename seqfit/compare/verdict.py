@@ -35,6 +35,7 @@ from seqfit.compare.records import (
     name_device,
     say_kind,
 )
+from seqfit.hardware.card import find_card
 from seqfit.units import format_count
 
 _BEST: dict[Goal, str] = {"time": "fastest", "memory": "smallest", "score": "best by score"}
@@ -125,8 +126,9 @@ def list_missing(comparison: Comparison) -> list[str]:
         said.append(f"repeats (all have {next(iter(fewer.values()))} of {asked})")
     elif fewer:
         said.append(f"repeats ({', '.join(f'{name} has {count} of {asked}' for name, count in fewer.items())})")
-    if comparison.matrix.targets and not _list_devices(comparison):
-        said.append("predictions for other GPUs")
+    for card in (find_card(key).name for key in matrix.targets):
+        names = [one.entrant.name for one in comparison.standings if find_prediction(one, card) is None]
+        said += [f"predictions for {card} ({_join(names)})"] if names else []
     return said
 
 

@@ -123,6 +123,8 @@ def test_what_is_missing_is_named() -> None:
     broken, not_run = candidate("fp16", state="out_of_memory"), candidate("all", state="missing")
     comparison = compare(candidate("ragged", -0.2), broken, not_run)
     assert comparison.verdict.splitlines()[-1] == "Missing: fp16 (out of memory); all (not run)."
+    asked = replace(comparison, matrix=replace(comparison.matrix, targets=("v100-16-sxm",)))
+    assert "; predictions for Tesla V100-SXM2-16GB (vanilla, ragged, fp16 and all)." in say_verdict(asked)
     nothing = replace(VANILLA, state="out_of_memory", figures={})
     assert compare(candidate("ragged", -0.2), reference=nothing).verdict.splitlines() == [
         "Nothing measured can be compared: only ragged has figures.",
