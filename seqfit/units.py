@@ -25,13 +25,15 @@ _SECONDS_PER = {"s": 1, "m": 60, "min": 60, "h": 3600}
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(h|min|m|s)")
 
 
-def format_bytes(size_bytes: float) -> str:
-    """With one decimal from KiB on: '512 B', '3.2 GiB'."""
+def format_bytes(size_bytes: float, *, precise: bool = False) -> str:
+    """With one decimal from KiB on: '512 B', '3.2 GiB'; `precise`: three significant digits, '3.21 GiB'."""
     power = 0
     while abs(size_bytes) >= (1023.5 if power == 0 else 1023.95) and power < len(_BINARY) - 1:  # prints as 1024
         size_bytes /= 1024
         power += 1
-    return f"{size_bytes:.0f} B" if power == 0 else f"{size_bytes:.1f} {_BINARY[power]}"
+    if power == 0:
+        return f"{size_bytes:.0f} B"
+    return f"{_three_digits(size_bytes) if precise else f'{size_bytes:.1f}'} {_BINARY[power]}"
 
 
 def parse_bytes(text: str) -> int:
@@ -43,14 +45,14 @@ def parse_bytes(text: str) -> int:
     return int(float(match.group(1)) * _BYTES_PER[unit])
 
 
-def format_seconds(seconds: float) -> str:
-    """'420 ms', '3.2 s', '2 min 05 s', '1 h 02 min', '3 d 04 h'."""
+def format_seconds(seconds: float, *, precise: bool = False) -> str:
+    """'420 ms', '3.2 s', '2 min 05 s', '1 h 02 min', '3 d 04 h'; `precise`: three significant digits, '3.21 s'."""
     if not math.isfinite(seconds):
         return "?"
     if seconds < 0.9995:  # what rounds to the next unit is printed in it
-        return f"{seconds * 1000:.0f} ms"
+        return f"{_three_digits(seconds * 1000)} ms" if precise else f"{seconds * 1000:.0f} ms"
     if seconds < 59.95:
-        return f"{seconds:.1f} s"
+        return f"{_three_digits(seconds)} s" if precise else f"{seconds:.1f} s"
     whole = round(seconds)
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"

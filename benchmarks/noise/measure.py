@@ -1,12 +1,12 @@
-"""Is the same thing under another name "within noise", and is a slowdown of 5% found?
+"""Is the same thing under another name "not significant", and is a slowdown of 5% found?
 
-python benchmarks/noise/measure.py                       # ten tournaments; `--tries 2 --repeats 3 --steps 20` is a look
+python benchmarks/noise/measure.py                       # ten comparisons; `--tries 2 --repeats 3 --steps 20` is a look
 python benchmarks/noise/measure.py --table               # README.md again, from results/tries.jsonl
 
-Every try is a tournament of its own, run as `seqfit compare` runs it, with three entrants:
+Every try is a comparison of its own, run as `seqfit compare` runs it, with three candidates:
 
-    vanilla    the reference
-    again      the same under another name: a difference beyond noise is a false alarm
+    vanilla    the baseline
+    again      the same under another name: a significant difference is a false alarm
     slowed     the same, and every step is made 5% longer from outside (plant/sitecustomize.py)
 
 The times of all steps are kept, so that other ways to judge them can be tried on the same trials (table.py).
@@ -29,7 +29,7 @@ from benchmarks.engine.table import update_readme
 from benchmarks.noise.table import CLOCKS, ENTRANTS, Try, format_tables, judge, read_tries, say
 from seqfit.compare.collect import read_trial
 from seqfit.compare.folder import read_outcomes
-from seqfit.compare.quantities import OTHER_CLOCKS, STEP_SECONDS
+from seqfit.compare.quantities import STEP_SECONDS, STEP_YARDSTICKS
 from seqfit.compare.tournament import compare
 from seqfit.units import format_seconds
 
@@ -94,7 +94,7 @@ def run_try(arguments: argparse.Namespace, folder: Path) -> Try:
     clocks: dict[str, dict[str, list[dict[int, float]]]] = {clock: {name: [] for name in ENTRANTS} for clock in CLOCKS}
     for outcome in sorted(read_outcomes(folder), key=lambda outcome: outcome.repeat):
         run = read_trial(folder, outcome)
-        for clock, quantity in zip(CLOCKS, (STEP_SECONDS, *OTHER_CLOCKS), strict=True):
+        for clock, quantity in zip(CLOCKS, (STEP_SECONDS, STEP_YARDSTICKS), strict=True):
             clocks[clock][outcome.entrant].append(run.by_step(quantity, comparison.matrix.warm_up))
     return Try(arguments.steps, time.monotonic() - started, load, **clocks)
 

@@ -21,8 +21,7 @@ from seqfit.compare.quantities import find_quantity
 from seqfit.units import format_seconds, format_share
 
 ENTRANTS = ("vanilla", "again", "slowed")
-CLOCKS = ("wall", "undisturbed", "yardsticks")
-OTHER_CLOCKS = CLOCKS[1:]
+CLOCKS = ("wall", "yardsticks")
 MUST = 0.9  # of the tries
 Seconds = Mapping[int, float]  # by step
 Trials = Mapping[str, Sequence[Seconds]]  # by entrant and round
@@ -37,8 +36,7 @@ class Try:
     seconds: float  # of all of it
     load: float  # of the machine before it
     wall: Trials
-    undisturbed: Trials  # the same steps by the second clock; none where it was not read
-    yardsticks: Trials  # and by the third
+    yardsticks: Trials  # the same steps by the calibrated clock; none where it was not read
 
     def first(self, rounds: int) -> Try:
         """Only its first rounds."""
@@ -52,16 +50,16 @@ class Rule:
 
     name: str
     compare: Callable[[Seconds, Seconds], float]  # the value of a pair
-    others: Sequence[str] = OTHER_CLOCKS  # clocks besides the wall's
+    is_calibrated: bool = True
     is_pooled: bool = True
     floor: float = _FLOOR
 
     def judge(self, one: Try) -> dict[str, Change]:
         """`again` and `slowed`, each against the vanilla of the same rounds."""
         wall = self._judge_clock(one.wall)
-        read = [getattr(one, clock) for clock in self.others]
-        others = [self._judge_clock(found) for found in read if all(all(rounds) for rounds in found.values())]
-        changes = {name: sharpen(change, *(other[name] for other in others)) for name, change in wall.items()}
+        is_read = self.is_calibrated and all(all(rounds) for rounds in one.yardsticks.values())
+        calibrated = self._judge_clock(one.yardsticks) if is_read else {}
+        changes = {name: sharpen(change, calibrated.get(name)) for name, change in wall.items()}
         return {name: change for name, change in changes.items() if change is not None}
 
     def _judge_clock(self, trials: Trials) -> dict[str, Change | None]:
@@ -89,24 +87,22 @@ def _lower_quartile(seconds: Sequence[float]) -> float:
 
 
 RULES = (
-    Rule(
-        "**as it is**: median over steps of the ratio, three clocks, pooled scatter, floor of 2.5%", _median_of_ratios
-    ),
-    Rule("wall clock alone", _median_of_ratios, others=()),
-    Rule("without yardsticks", _median_of_ratios, others=("undisturbed",)),
+    Rule("**as it is**: median over steps of the ratio, calibrated, pooled scatter, floor of 2.5%", _median_of_ratios),
+    Rule("wall clock alone", _median_of_ratios, is_calibrated=False),
     Rule("each entrant's own scatter", _median_of_ratios, is_pooled=False),
     Rule("no floor", _median_of_ratios, floor=0.0),
-    Rule("wall clock alone, ratio of the trials' median steps", _ratio_of(statistics.median), others=()),
-    Rule("wall clock alone, ratio of the trials' totals", _ratio_of(sum), others=()),
-    Rule("wall clock alone, ratio of the trials' lower quartiles", _ratio_of(_lower_quartile), others=()),
+    Rule("wall clock alone, ratio of the trials' median steps", _ratio_of(statistics.median), is_calibrated=False),
+    Rule("wall clock alone, ratio of the trials' totals", _ratio_of(sum), is_calibrated=False),
+    Rule("wall clock alone, ratio of the trials' lower quartiles", _ratio_of(_lower_quartile), is_calibrated=False),
 )
 
 
 def read_tries(path: Path) -> list[Try]:
-    """What was measured; JSON has text for the numbers of steps."""
+    """What was measured; JSON has text for the numbers of steps. Earlier tries have a clock that is no longer used."""
     tries = []
     for line in path.read_text("utf-8").splitlines():
         values: dict[str, Any] = json.loads(line)
+        values.pop("undisturbed", None)
         for clock in CLOCKS:
             values[clock] = {
                 name: [{int(step): seconds for step, seconds in one.items()} for one in rounds]
@@ -122,9 +118,9 @@ def judge(one: Try) -> dict[str, Change]:
 
 
 def say(change: Change) -> str:
-    """'+4.9% (+3.1% to +6.8%), beyond noise'."""
+    """'+4.9% (+3.1% to +6.8%), significant'."""
     low, high = change.low or 0.0, change.high or 0.0
-    verdict = "within noise" if change.within_noise else "beyond noise"
+    verdict = "not significant" if change.within_noise else "significant"
     return f"{change.change:+.1%} ({low:+.1%} to {high:+.1%}), {verdict}"
 
 
@@ -151,7 +147,7 @@ def _sum_up(tries: Sequence[Try], rounds: int) -> str:
     steps = [seconds for one in tries for trial in one.wall["vanilla"] for seconds in trial.values()]
     loads = [one.load for one in tries]
     return (
-        f"`again` is within noise in {within} of {len(tries)} tries ({words[0]}), `slowed` is found in {found} "
+        f"`again` is not significant in {within} of {len(tries)} tries ({words[0]}), `slowed` is found in {found} "
         f"({words[1]}). {rounds} rounds a try, {tries[0].steps} steps a trial, of which the median takes "
         f"{format_seconds(statistics.median(steps))}; {format_seconds(sum(one.seconds for one in tries))} in all. Load "
         f"of the machine before a try: {min(loads):.1f} to {max(loads):.1f}."
@@ -159,7 +155,7 @@ def _sum_up(tries: Sequence[Try], rounds: int) -> str:
 
 
 def _count(head: str, asked: Mapping[str, tuple[Sequence[Try], Rule]]) -> str:
-    rows = [f"| {head} | again within noise | slowed found | half of the interval |", "|---|---|---|---|"]
+    rows = [f"| {head} | again not significant | slowed found | half of the interval |", "|---|---|---|---|"]
     for name, (tries, rule) in asked.items():
         within, found, half = _count_right(tries, rule)
         rows.append(f"| {name} | {within} of {len(tries)} | {found} of {len(tries)} | {format_share(half)} |")

@@ -1,4 +1,4 @@
-"""`seqfit compare RECIPE`: ways to train it against each other, each in fresh processes, and what came of it."""
+"""`seqfit compare RECIPE`: strategies for it against each other, each in fresh processes, and what came of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqfit.cli.arguments import OverridesArgument, check_recipe
-from seqfit.errors import RecipeError, complain
+from seqfit.errors import RecipeError, Stopped, complain
 
 if TYPE_CHECKING:
     from seqfit.compare.records import Comparison
@@ -29,7 +29,7 @@ def command(
             "--strategies",
             "-s",
             metavar="LIST",
-            help="Who competes: sets (classic, scaling), names (vanilla, fp16, recompute, ragged, ddp2, ...), several "
+            help="Candidates: sets (classic, scaling), names (vanilla, fp16, recompute, ragged, ddp2, ...), several "
             "at once (fp16+recompute), fields (strategy.prefetch=4); default: classic, or vanilla with --vary.",
         ),
     ] = None,
@@ -42,19 +42,19 @@ def command(
         ),
     ] = None,
     cross: Annotated[
-        bool, typer.Option("--cross", help="Every strategy with every value of --vary; default: the reference only.")
+        bool, typer.Option("--cross", help="Every strategy with every value of --vary; default: the baseline only.")
     ] = False,
     seeds: Annotated[
-        str | None, typer.Option("--seeds", metavar="LIST", help="Everybody runs with each; default 0.")
+        str | None, typer.Option("--seeds", metavar="LIST", help="Every candidate runs with each; default 0.")
     ] = None,
     repeats: Annotated[
-        int | None, typer.Option("--repeats", help="How often everybody runs with each seed; default 5.")
+        int | None, typer.Option("--repeats", help="How often every candidate runs with each seed; default 5.")
     ] = None,
     steps: Annotated[
         int | None, typer.Option("--steps", help="Updates of every trial; default 15, or the recipe's if fewer.")
     ] = None,
     warm_up: Annotated[
-        int | None, typer.Option("--warm-up", help="Of them, first ones that no time is taken of; default 3.")
+        int | None, typer.Option("--warm-up", help="Of them, first ones that are not timed; default 3.")
     ] = None,
     gpu: Annotated[
         str | None, typer.Option("--gpu", metavar="CARDS", help="Also predict for these, such as v100-16-sxm,rtx3090.")
@@ -66,7 +66,10 @@ def command(
         str | None, typer.Option("--larger", metavar="MODEL", help="What 'larger' stands for: a Hub name or a folder.")
     ] = None,
     budget: Annotated[
-        str | None, typer.Option("--budget", metavar="TIME", help="For all of it, such as 20m: steps are cut to fit.")
+        str | None,
+        typer.Option(
+            "--budget", metavar="TIME", help="Time for all of it, such as 20m: what fits is said after a tenth."
+        ),
     ] = None,
     matrix: Annotated[
         Path | None, typer.Option("--matrix", metavar="FILE", help="A YAML file with all this; options win over it.")
@@ -83,15 +86,17 @@ def command(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and stop.")] = False,
 ) -> None:
-    """Run ways to train a recipe against each other: same data, order, global batch, seeds and number of updates.
+    """Compare strategies for a recipe: same data, order, global batch, seeds and number of updates.
 
-    Whoever can't run here is predicted instead. Ctrl-C and SIGTERM keep what is done; --resume goes on. On a cluster:
-    seqfit submit RECIPE --compare classic.
+    It ends with the fastest, the smallest and the best-scored candidate. What can't run here is predicted instead.
+    Ctrl-C, SIGTERM and the end of the budget leave the table of what is done; --resume goes on, with --budget for so
+    much longer. On a cluster: seqfit submit RECIPE --compare classic.
 
     Examples: seqfit compare bert-agnews --strategies classic --gpu v100-16-sxm; seqfit compare mine.yaml
     model.dropout=0 -s vanilla,ragged,bf16+recompute --seeds 0,1 --budget 20m; seqfit compare comparisons/X --resume
     """
     from seqfit.compare.asked import split_words
+    from seqfit.compare.folder import read_results
     from seqfit.compare.live import choose_view
     from seqfit.compare.matrix import describe_matrix
     from seqfit.compare.tournament import prepare_tournament, run_tournament
@@ -115,7 +120,12 @@ def command(
         print(describe_matrix(tournament.matrix))
         return
     print(f"{describe_matrix(tournament.matrix)}\nfolder: {tournament.folder}")
-    _show(run_tournament(tournament, choose_view()), tournament.folder)
+    try:
+        comparison = run_tournament(tournament, choose_view())
+    except (KeyboardInterrupt, Stopped):
+        _show(read_results(tournament.folder), tournament.folder)  # what is there, and what is missing
+        raise
+    _show(comparison, tournament.folder)
 
 
 def _run_round(folder: Path, number: int) -> None:

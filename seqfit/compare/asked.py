@@ -41,20 +41,20 @@ class Asked(Part):
     vary: dict[str, Annotated[list[str], Field(min_length=1)]] = Field(
         default_factory=dict, description="Fields of the recipe and the values to try: other answers, marked as such."
     )
-    cross: bool = Field(False, description="Every strategy with every value that varies; default: the reference only.")
-    seeds: list[Annotated[int, Field(ge=0)]] = Field([0], min_length=1, description="Every entrant runs with each.")
-    repeats: Annotated[int, Field(ge=1)] = Field(REPEATS, description="How often every entrant runs with every seed.")
+    cross: bool = Field(False, description="Every strategy with every value that varies; default: the baseline only.")
+    seeds: list[Annotated[int, Field(ge=0)]] = Field([0], min_length=1, description="Every candidate runs with each.")
+    repeats: Annotated[int, Field(ge=1)] = Field(REPEATS, description="How often every candidate runs with every seed.")
     steps: Annotated[int, Field(ge=1)] | None = Field(
         None, description=f"Updates of every trial; default: {STEPS}, or the recipe's where these are fewer."
     )
-    warm_up: Annotated[int, Field(ge=0)] = Field(3, description="Of them, first ones that no time is taken of.")
-    gpus: list[str] = Field(default_factory=list, description="Cards to predict every entrant for.")
+    warm_up: Annotated[int, Field(ge=0)] = Field(3, description="Of them, first ones that are not timed.")
+    gpus: list[str] = Field(default_factory=list, description="GPUs to predict every candidate for.")
     devices: list[Literal["auto", "cpu", "cuda"]] = Field(
-        default_factory=list, description="Where to train; several make an entrant for each; default: the recipe's."
+        default_factory=list, description="Where to train; several make a candidate for each; default: the recipe's."
     )
     larger: str | None = Field(None, description="The model that 'larger' stands for: a Hub name or a folder.")
     budget_seconds: Annotated[float, Field(gt=0)] | None = Field(
-        None, alias="budget", description="The time for all trials, such as 20m: steps are cut evenly to fit."
+        None, alias="budget", description="The time for all of it, such as 20m: steps and repeats are as many as fit."
     )
 
     @field_validator("strategies", mode="before")

@@ -1,130 +1,218 @@
-"""`--budget 20m`: as many steps as fit, the same number for every trial.
+"""`--budget 20m`: what it affords is known after a tenth of it, and it ends when it says.
 
-A rehearsal of a few steps of every entrant says what its trials take: a start, which no step shortens, and so much a
-step. Then the steps of all trials are cut alike:
+The first trial is the dry run: with few steps where a trial's share of the budget is short, else with all. As soon as
+two of its steps count, or after a tenth of the budget (at least 20 s), it is decided what all trials have: steps, and
+rows that are scored. Where that is what it began with, the trial goes on and is the first repeat; else it begins again.
+An example without rows:
 
-    start 10 s and 10 s, steps 1 s and 2 s, 3 rounds, 240 s left     3 x (20 + n x 3) <= 240     n = 20
+    5 s before the first counted step, 1 s per step, 12 counted steps and 5 repeats asked for, 4 candidates, 280 s left:
+    0.9 x 280 / (4 x 1.2) = 52 s for each candidate, where 0.9 and 1.2 are for what is not known yet
 
-The rehearsal is no part of the results. It also shows early what fails.
+    counted steps   first repeat, watched   others    repeats that fit
+    12              5 + 12 + 6 = 23 s       17 s      2
+    6               5 + 6 + 6 = 17 s        11 s      4       three were wanted: 6 counted steps it is
 
-The machine may be busier afterwards. So the clock is looked at after every round, and where the next no longer fits the
-rest is dropped: whole rounds, so that every entrant keeps as many trials, and whole repeats, so that every seed does.
-
-    5 rounds of 60 s were expected, and take 90 s; 300 s      after round 3, 30 s are left: rounds 4 and 5 are dropped
+Steps are halved and rows are a power of two, so that a comparison that was killed before this decides the same again.
+Then the clock decides: a repeat that no longer fits is not begun, and at the end of the budget what runs is stopped.
+Nothing is refused, and what is missing is named (verdict.py).
 """
 
 from __future__ import annotations
 
 import math
-import shutil
-from collections.abc import Iterable, Sequence
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
+from types import FrameType
 
-from seqfit.compare.matrix import LEAST_STEPS, list_rounds
-from seqfit.compare.records import RUNS, Matrix, Outcome, Trial
-from seqfit.compare.trial import read_step_seconds, run_trial
-from seqfit.errors import RecipeError, complain
-from seqfit.recipe.resolve import RUN_RECIPE
+from seqfit.compare.matrix import build_recipe
+from seqfit.compare.records import Matrix, Outcome, Trial
+from seqfit.rundir import files
+from seqfit.rundir.run import read_records
 from seqfit.units import format_seconds
 
-REHEARSAL = "rehearsal"
-_COUNTED = 3  # steps of a rehearsal, after the warm-up
-_MARGIN = 0.95  # of the time: trials differ, and results are written between them
-_LEAST_ROUNDS = 2  # one pair says nothing about noise
+_KNOWN_SHARE, _KNOWN_SECONDS = 0.1, 20.0  # of the budget, whichever is longer: then it is decided
+_CLOSING_SHARE, _CLOSING_SECONDS = 0.03, 3.0  # for the tables and the page, whichever is longer
+_USABLE = 0.9  # of what is left: trials differ
+_SLOWER = 1.2  # than the one that was timed: a guess for the other candidates
+_WANTED_ROUNDS = 3  # before more steps are taken: two leave a wide interval
+_SCORING_SHARE = 0.25  # of what is left, at most
+_LEAST_ROWS, _FEW_ROWS, _MOST_ROWS = 32, 128, 512
+_TOO_MANY = 4  # times the rows that are affordable: then a trial that has begun is begun again
+_FEW_STEPS = 3  # that count, where more are not affordable
+_SHORT_SECONDS = 30.0  # of a trial: about ten of them are its start
+_ROW_SHARE = {True: 0.3, False: 3.0}  # of what a row takes in training: a classifier's forward pass; generated text
+_WATCHED_STEPS = 6  # that the end of a first repeat takes: up to three of the largest are made again, and watched
+_PREDICTION_SECONDS = 3.0  # each; measured: 2 s for an encoder of 22M weights
+_PREDICTION_SHARE = 0.15  # of the budget, at most
 _NOTE = "--budget"
+
+
+class OutOfTime(Exception):
+    """The budget has ended."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What is left of a budget; one that is None is endless."""
+
+    budget_seconds: float | None
+    used_seconds: float = 0.0  # by trials of an earlier start
+    began: float = 0.0  # on the monotonic clock
+
+    @property
+    def left_seconds(self) -> float:
+        """For trials: the tables and the page come after them."""
+        if self.budget_seconds is None:
+            return math.inf
+        closing = max(_CLOSING_SECONDS, _CLOSING_SHARE * self.budget_seconds)
+        return self.budget_seconds - closing - self.used_seconds - (time.monotonic() - self.began)
+
+    @property
+    def must_know(self) -> bool:
+        """Whether it is time to decide what is affordable."""
+        if self.budget_seconds is None:
+            return False
+        return time.monotonic() - self.began >= max(_KNOWN_SECONDS, _KNOWN_SHARE * self.budget_seconds)
+
+    @property
+    def prediction_seconds(self) -> float:
+        """That predictions for other GPUs may take."""
+        return math.inf if self.budget_seconds is None else _PREDICTION_SHARE * self.budget_seconds
+
+
+@contextmanager
+def ended_by(clock: Clock) -> Iterator[None]:
+    """`OutOfTime` wherever the block is when the budget ends; in other threads than the main one, between trials."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if math.isinf(clock.left_seconds) or not is_main or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, max(clock.left_seconds, 0.001))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @dataclass(frozen=True)
 class Pace:
-    """What the trials of an entrant take."""
+    """What a trial takes."""
 
-    start_seconds: float  # and the end: all that is not a step
+    before_seconds: float  # the first counted step: start and warm-up
     step_seconds: float
+    examples: float  # per step
 
 
 def is_decided(matrix: Matrix) -> bool:
-    """Whether there is nothing to rehearse for, or it has been done."""
+    """Whether there is no budget, or it is known what it affords."""
     return matrix.budget_seconds is None or any(note.startswith(_NOTE) for note in matrix.notes)
 
 
-def rehearse(matrix: Matrix, folder: Path, entrants: Iterable[str]) -> list[Pace]:
-    """A short trial of each, in a folder of its own that is removed; those that fail count with the time they took."""
-    place = folder / REHEARSAL
-    place.mkdir(exist_ok=True)
-    shutil.copy(folder / RUN_RECIPE, place)
-    short = replace(matrix, steps=matrix.warm_up + _COUNTED)
-    paces = []
-    for name in entrants:
-        trial = Trial(name, matrix.seeds[0], 0)
-        outcome = run_trial(short, trial, place)
-        paces.append(_measure_pace(short, outcome, place / RUNS / trial.folder))
-    shutil.rmtree(place)
-    return paces
+def read_pace(run: Path, warm_up: int, started: float) -> Pace | None:
+    """Of a trial that runs since `started` (Unix time): of its warm-up if no step counts yet, None without a step."""
+    steps = read_records(run / files.STEPS)
+    counted = [record for record in steps if record["step"] > warm_up] or steps
+    if not counted:
+        return None
+    first = counted[0]
+    before = max(0.0, first["time"] - first["step_seconds"] - started)
+    return Pace(before, median(one["step_seconds"] for one in counted), mean(one["examples"] for one in counted))
 
 
-def _measure_pace(short: Matrix, outcome: Outcome, run: Path) -> Pace:
-    step_seconds = read_step_seconds(run, short.warm_up) if outcome.state == "finished" else None
-    if step_seconds is None:
-        return Pace(outcome.seconds, 0.0)
-    return Pace(max(0.0, outcome.seconds - short.steps * step_seconds), step_seconds)
+def begin(matrix: Matrix) -> Matrix:
+    """What the first trial has: little, if little is affordable in any case."""
+    share = _USABLE * (matrix.budget_seconds or 0.0) / (_count_each(matrix) * _WANTED_ROUNDS)
+    if share < _SHORT_SECONDS:
+        return replace(matrix, steps=min(_list_steps(matrix)), scored_rows=_limit_rows(matrix, _FEW_ROWS))
+    return replace(matrix, scored_rows=_limit_rows(matrix, _MOST_ROWS))
 
 
-def cut_steps(matrix: Matrix, paces: Sequence[Pace], left_seconds: float) -> Matrix:
-    """The matrix with as many steps as fit what is left of the budget, and a note that says so."""
-    rounds = matrix.repeats * len(matrix.seeds)
-    start, step = (sum(values) for values in zip(*((p.start_seconds, p.step_seconds) for p in paces), strict=True))
-    usable = _MARGIN * left_seconds / rounds - start
-    fitting = matrix.steps if step == 0 else math.floor(usable / step)
-    least = matrix.warm_up + LEAST_STEPS
-    if fitting < least:
-        raise _too_short(matrix, rounds * (start + least * step) / _MARGIN, left_seconds)
-    steps = min(matrix.steps, fitting)
-    rehearsed = f"a rehearsal took {format_seconds(start)} to start all entrants once, {format_seconds(step)} a step"
-    decided = f"all {steps} steps fit" if steps == matrix.steps else f"trials have {steps} steps, not {matrix.steps}"
-    note = f"{_NOTE} {format_seconds(matrix.budget_seconds or 0)}: {rehearsed}; {decided}"
-    return replace(matrix, steps=steps, notes=(*matrix.notes, note))
+def decide(matrix: Matrix, begun: Matrix, pace: Pace | None, left_seconds: float) -> Matrix:
+    """The matrix with the steps and scored rows that fit, and a note that says so.
+
+    `begun`: with those of the first trial, which goes on if there is no reason against it; `pace`: of that trial.
+    """
+    candidates = sum(not entrant.impossible for entrant in matrix.entrants)
+    if pace is None:
+        given = f"no step has been timed yet; affordable: {candidates} candidates, as many repeats as fit,"
+        fewest = replace(matrix, steps=min(_list_steps(matrix)), scored_rows=_limit_rows(matrix, _FEW_ROWS))
+        return _note(fewest, given, matrix.steps)
+    predicted = len(matrix.entrants) * len(matrix.targets) * _PREDICTION_SECONDS
+    usable = _USABLE * left_seconds - min(predicted, _PREDICTION_SHARE * (matrix.budget_seconds or 0.0))
+    share = usable / _count_each(matrix)
+    is_classifier = build_recipe(matrix, matrix.reference, matrix.seeds[0]).model.kind == "classifier"
+    row_seconds = _ROW_SHARE[is_classifier] * pace.step_seconds / pace.examples
+    rows = 2 ** math.floor(math.log2(min(max(_LEAST_ROWS, _SCORING_SHARE * share / row_seconds), _MOST_ROWS)))
+    asked = matrix.repeats * len(matrix.seeds)
+    for steps in _list_steps(matrix):
+        trial = pace.before_seconds + (steps - matrix.warm_up) * pace.step_seconds
+        is_begun = steps == begun.steps and _count_scored(begun) <= _TOO_MANY * rows
+        limit = begun.scored_rows if is_begun else _limit_rows(matrix, rows)
+        scored = trial + _WATCHED_STEPS * pace.step_seconds + min(_count_scored(begun), rows) * row_seconds
+        rounds = _count_rounds(share, [scored] * len(matrix.seeds), trial, asked)
+        if rounds >= min(_WANTED_ROUNDS, asked):
+            break
+    before, step = format_seconds(pace.before_seconds), format_seconds(pace.step_seconds)
+    took = f"{before} before its first counted step and {step} per step"
+    fits = f"{rounds} of {asked} repeats" if rounds else "less than one repeat of all"
+    given = f"the first trial takes {took}; affordable: {candidates} candidates, {fits},"
+    return _note(replace(matrix, steps=steps, scored_rows=limit), given, matrix.steps)
 
 
-def drop_rounds(matrix: Matrix, outcomes: Sequence[Outcome], left_seconds: float) -> Matrix:
-    """The matrix without the rounds that are not done yet and a note, where the next no longer fits what is left of the
-    budget; else the matrix itself. It may be asked after every round."""
-    rounds, seeds = list_rounds(matrix), len(matrix.seeds)
-    done, round_seconds = _count_done(matrix, outcomes), _measure_round(outcomes)
-    ends_evenly = done < seeds or done % seeds == 0
-    if not ends_evenly or not _LEAST_ROUNDS <= done < len(rounds):
-        return matrix
-    coming = 1 if done < seeds else seeds  # the next after which it may end
-    if coming * round_seconds <= left_seconds:
-        return matrix
-    left = f"{format_seconds(max(0.0, left_seconds))} were left after {done} of {len(rounds)} rounds"
-    dropped = f"{left}, and a round takes {format_seconds(round_seconds)}: the others were dropped"
-    note = f"{_NOTE} {format_seconds(matrix.budget_seconds or 0)}: {dropped}"
-    return replace(matrix, seeds=matrix.seeds[:done], repeats=max(1, done // seeds), notes=(*matrix.notes, note))
+def has_time(trials: Sequence[Trial], outcomes: Sequence[Outcome], clock: Clock) -> bool:
+    """Whether these fit, by the last trial of each candidate."""
+    last = {outcome.entrant: outcome.seconds for outcome in outcomes}
+    return sum(last.get(trial.entrant, 0.0) for trial in trials) <= clock.left_seconds
 
 
-def _count_done(matrix: Matrix, outcomes: Sequence[Outcome]) -> int:
-    """Rounds from the first on of which every trial has ended."""
-    ended = {Trial(outcome.entrant, outcome.seed, outcome.repeat) for outcome in outcomes}
-    whole = [ended.issuperset(trials) for trials in list_rounds(matrix)]
-    return [*whole, False].index(False)
+def _note(matrix: Matrix, given: str, asked_steps: int) -> Matrix:
+    of = "" if asked_steps == matrix.steps else f" of {asked_steps}"
+    rows = "" if matrix.scored_rows is None else f", scored on at most {matrix.scored_rows} rows"
+    note = f"{_NOTE} {format_seconds(matrix.budget_seconds or 0)}: {given} {matrix.steps}{of} steps each{rows}"
+    return replace(matrix, notes=(*matrix.notes, note))
 
 
-def _measure_round(outcomes: Sequence[Outcome]) -> float:
-    """One trial of each entrant, by the mean of those that have ended."""
-    took: dict[str, list[float]] = {}
-    for outcome in outcomes:
-        took.setdefault(outcome.entrant, []).append(outcome.seconds)
-    return sum(map(mean, took.values()))
+def _list_steps(matrix: Matrix) -> list[int]:
+    """15 with 3 of warm-up: 15, 9, 6."""
+    counted = [matrix.steps - matrix.warm_up]
+    while counted[-1] >= 2 * _FEW_STEPS:
+        counted.append(counted[-1] // 2)
+    return [matrix.warm_up + number for number in counted]
 
 
-def _too_short(matrix: Matrix, needed_seconds: float, left_seconds: float) -> RecipeError:
-    rest = format_seconds(max(0.0, left_seconds))
-    return RecipeError(
-        complain(
-            f"--budget is {format_seconds(matrix.budget_seconds or 0)}, of which planning and a rehearsal left {rest}",
-            f"with {matrix.warm_up + LEAST_STEPS} steps, the least, all trials take {format_seconds(needed_seconds)}",
-            "Give more, fewer entrants, --seeds or --repeats",
-        )
-    )
+def _limit_rows(matrix: Matrix, rows: int) -> int | None:
+    """None where the recipe scores no more than these."""
+    return None if _count_scored(replace(matrix, scored_rows=None)) <= rows else rows
+
+
+def _count_scored(matrix: Matrix) -> float:
+    """Rows, at most."""
+    return build_recipe(matrix, matrix.reference, matrix.seeds[0]).eval.limit or math.inf
+
+
+def _count_each(matrix: Matrix) -> float:
+    """Trials of a round, in trials of the candidate that is timed."""
+    return sum(not entrant.impossible for entrant in matrix.entrants) * _SLOWER
+
+
+def _count_rounds(usable_seconds: float, scored: Sequence[float], repeat_seconds: float, asked: int) -> int:
+    """Repeats of all candidates: the first of every seed is scored, the others are not."""
+    rounds = 0
+    for seconds in (*scored, *[repeat_seconds] * (asked - len(scored))):
+        usable_seconds -= seconds
+        if usable_seconds < 0:
+            break
+        rounds += 1
+    return rounds

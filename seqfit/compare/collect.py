@@ -5,7 +5,7 @@ the quantities of quantities.py, and for each that can't be had the reason. Noth
 can't be read is listed.
 
     steps.jsonl      step 1 900 ms   step 2 410 ms   step 3 400 ms   step 4 420 ms   {"step": 5, "lo
-    warm-up 1   ->   step_seconds 0.410 (median of three)   total_seconds 1.230   the torn line is left out
+    warm-up 1   ->   step_seconds 0.410 (median of three)   the truncated line is left out
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ import yaml
 from seqfit.compare.quantities import (
     EVALUATION_LOSS,
     FINAL_LOSS,
-    OTHER_CLOCKS,
     STEP_SECONDS,
     STEP_YARDSTICKS,
-    UNDISTURBED_SECONDS,
+    TOKENS_PER_SECOND,
 )
 from seqfit.compare.records import RUNS, Outcome, Trial
 from seqfit.errors import RunError
@@ -84,13 +83,10 @@ class TrialRun:
         return [(record, count) for record, count in windows if record["step"] - count >= warm_up]
 
     def by_step(self, name: str, warm_up: int) -> dict[int, float]:
-        """What steps after warm-up took, by one of three clocks; without those that it was not read at."""
+        """What steps after warm-up took, by the wall clock or the calibrated one, if that was read."""
         records = [record for record, _ in self.counted(warm_up)]
         if name == STEP_YARDSTICKS:
             return self._count_yardsticks(records)
-        if name == UNDISTURBED_SECONDS:
-            waited = [record for record in records if record.get("queued_seconds") is not None]
-            return {record["step"]: record["step_seconds"] - record["queued_seconds"] for record in waited}
         return {record["step"]: record["step_seconds"] for record in records}
 
     def _count_yardsticks(self, records: Sequence[Record]) -> dict[int, float]:
@@ -144,40 +140,27 @@ def read_trial(folder: Path, outcome: Outcome) -> TrialRun:
 
 
 def measure(run: TrialRun, warm_up: int) -> Measures:
-    """All quantities of a trial."""
-    values: dict[str, float] = {"process_seconds": run.outcome.seconds}
+    """All quantities of a trial; of one that was stopped in the middle its times."""
+    values: dict[str, float] = {}
     absent: dict[str, str] = {}
-    for part in (_measure_time, _measure_memory, _measure_use):
+    for part in (
+        (_measure_time,) if run.outcome.state == "unfinished" else (_measure_time, _measure_memory, _measure_use)
+    ):
         found, lacking = part(run, warm_up)
         values |= found
         absent |= lacking
-    return Measures(values | _measure_answer(run), absent)
+    return Measures(values | ({} if run.outcome.state == "unfinished" else _measure_answer(run)), absent)
 
 
 def _measure_time(run: TrialRun, warm_up: int) -> tuple[dict[str, float], dict[str, str]]:
     counted = run.counted(warm_up)
     if not counted:
         reason = f"{len(run.steps)} steps are recorded, and {warm_up} of them are warm-up"
-        return {}, dict.fromkeys((STEP_SECONDS, *OTHER_CLOCKS, "total_seconds", "tokens_per_second"), reason)
-    clocks = (STEP_SECONDS, UNDISTURBED_SECONDS, STEP_YARDSTICKS)
-    seconds, own, pieces = (list(run.by_step(name, warm_up).values()) for name in clocks)
-    total = sum(record["step_seconds"] * count for record, count in counted)
+        return {}, dict.fromkeys((STEP_SECONDS, TOKENS_PER_SECOND), reason)
+    seconds = statistics.median(run.by_step(STEP_SECONDS, warm_up).values())
     tokens = sum(record["tokens_per_second"] * record["step_seconds"] * count for record, count in counted)
-    return _sort_out(
-        {
-            STEP_SECONDS: (statistics.median(seconds), ""),
-            UNDISTURBED_SECONDS: (
-                statistics.median(own) if own else None,
-                "no record says how long a step had no core",
-            ),
-            STEP_YARDSTICKS: (
-                statistics.median(pieces) if pieces else None,
-                "no piece of work was timed between steps",
-            ),
-            "total_seconds": (total, ""),
-            "tokens_per_second": (tokens / total, ""),
-        }
-    )
+    per_step = tokens / sum(count for _, count in counted)
+    return {STEP_SECONDS: seconds, TOKENS_PER_SECOND: per_step / seconds}, {}
 
 
 def _measure_memory(run: TrialRun, _warm_up: int) -> tuple[dict[str, float], dict[str, str]]:
@@ -192,6 +175,8 @@ def _measure_memory(run: TrialRun, _warm_up: int) -> tuple[dict[str, float], dic
         if peak is not None and not forecast.get("peak_is_of_all_steps"):
             peak, peak_is = None, "the largest steps were not watched: several processes, no memory, or an old run"
         given = {"allocated_bytes": (peak, peak_is), "reserved_bytes": (None, no_allocator)}
+    if peak is None and run.trial.repeat:  # the first one was watched, and this is the same training
+        given.pop("allocated_bytes")
     host = summarise_host(run.samples)
     given["resident_bytes"] = (host.peak_memory_bytes, _no_sample(run))
     return _sort_out(given)

@@ -1,19 +1,19 @@
 """What a user sees while a tournament goes on: a table that is drawn anew in a terminal, plain lines elsewhere.
 
     bert-agnews: trial 5 of 12, round 2 of 3; recompute, seed 0: step 17 of 40; about 6 min 10 s left
-    entrant      kind       trials   step      of vanilla
-    vanilla      reference  2 of 3   1.4 s
-    recompute    lossless   1 of 3   1.7 s     121.4%
+    candidate    kind       trials   step      of vanilla
+    vanilla      baseline   2 of 3   1.41 s
+    recompute    lossless   1 of 3   1.71 s    121%
     fp16         lossy      only predicted: fp16 needs a GPU: CPUs compute it more slowly than fp32
 
-Step times are medians over trials that have ended; what is beyond noise is told at the end.
+Step times are those of the tables (figures.py); what is significant is said at the end.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import mean
 from types import TracebackType
 from typing import Protocol, Self
@@ -23,8 +23,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from seqfit.compare.records import Entrant, Matrix, Outcome, Trial
-from seqfit.units import format_seconds, format_share
+from seqfit.compare.quantities import STEP_SECONDS, find_quantity, format_ratio
+from seqfit.compare.records import Entrant, Matrix, Outcome, Standing, Trial, say_kind
+from seqfit.units import format_seconds
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Now:
     trial: Trial | None = None  # that runs
     step: int = 0  # of it
     running_seconds: float = 0.0  # that it has run so far
-    step_seconds: Mapping[str, float] = field(default_factory=dict)  # by entrant, of trials that have ended
+    standings: Sequence[Standing] = ()  # of trials that have ended
 
     def left_seconds(self) -> float | None:
         """Trials take as long as those of the same entrant did, or as all did; None before any has ended."""
@@ -126,7 +127,7 @@ def say_where(now: Now) -> str:
 
 
 def say_standings(now: Now) -> str:
-    """'a step takes vanilla 1.4 s; recompute 1.7 s (121.4%)'."""
+    """'a step takes vanilla 1.41 s; recompute 1.71 s (121%)'."""
     cells = [list_cells(now, entrant) for entrant in now.matrix.entrants if not entrant.impossible]
     known = [(name, seconds, share) for name, _, _, seconds, share in cells if seconds]
     texts = [f"{name} {seconds}{f' ({share})' if share else ''}" for name, seconds, share in known]
@@ -134,8 +135,8 @@ def say_standings(now: Now) -> str:
 
 
 def build_table(now: Now) -> Table:
-    """A line for each entrant."""
-    table = Table("entrant", "kind", "trials", "step", f"of {now.matrix.reference.name}", box=None, pad_edge=False)
+    """A line for each candidate."""
+    table = Table("candidate", "kind", "trials", "step", f"of {now.matrix.reference.name}", box=None, pad_edge=False)
     for entrant in now.matrix.entrants:
         table.add_row(*map(Text, list_cells(now, entrant)))
     return table
@@ -144,14 +145,16 @@ def build_table(now: Now) -> Table:
 def list_cells(now: Now, entrant: Entrant) -> list[str]:
     """Name, kind, trials, median step, share of the reference."""
     if entrant.impossible:
-        return [entrant.name, entrant.kind, "only predicted", "", ""]
+        return [entrant.name, say_kind(entrant.kind), "only predicted", "", ""]
     own = [outcome for outcome in now.outcomes if outcome.entrant == entrant.name]
     each = now.matrix.repeats * len(now.matrix.seeds)
     other = sorted({outcome.state.replace("_", " ") for outcome in own} - {"finished"})
     trials = ", ".join([f"{len(own)} of {each}", *other])
-    seconds, usual = now.step_seconds.get(entrant.name), now.step_seconds.get(now.matrix.reference.name)
-    share = "" if seconds is None or usual is None or entrant.kind == "reference" else format_share(seconds / usual)
-    return [entrant.name, entrant.kind, trials, "" if seconds is None else format_seconds(seconds), share]
+    found = {one.entrant.name: one.figures.get(STEP_SECONDS) for one in now.standings}.get(entrant.name)
+    if found is None:
+        return [entrant.name, say_kind(entrant.kind), trials, "", ""]
+    share = "" if found.change is None else format_ratio(1 + found.change)
+    return [entrant.name, say_kind(entrant.kind), trials, find_quantity(STEP_SECONDS).format(found.mean), share]
 
 
 def choose_view() -> View:

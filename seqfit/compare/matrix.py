@@ -22,7 +22,7 @@ from seqfit.checks import load_checked_recipe
 from seqfit.compare.asked import STEPS, Asked
 from seqfit.compare.entrants import build_entrants
 from seqfit.compare.equal_recipe import build_base
-from seqfit.compare.records import Entrant, Matrix, Trial
+from seqfit.compare.records import Entrant, Matrix, Trial, say_kind
 from seqfit.errors import RecipeError, complain
 from seqfit.hardware.card import find_card
 from seqfit.hardware.probe import Machine
@@ -84,7 +84,8 @@ def _say_warm_up(base: Recipe, steps: int) -> list[str]:
 def build_overrides(matrix: Matrix, entrant: Entrant, seed: int) -> list[str]:
     """What a trial changes of the common recipe."""
     steps = [f"train.steps={matrix.steps}", f"eval.every_steps={matrix.steps}"]  # scored once, after the last one
-    return [*entrant.overrides, *steps, f"seed={seed}"]
+    rows = [] if matrix.scored_rows is None else [f"eval.limit={matrix.scored_rows}"]
+    return [*entrant.overrides, *steps, *rows, f"seed={seed}"]
 
 
 def build_recipe(matrix: Matrix, entrant: Entrant, seed: int) -> Recipe:
@@ -118,13 +119,15 @@ def describe_matrix(matrix: Matrix) -> str:
     order = f"{len(rounds)} round{'' if len(rounds) == 1 else 's'} (seeds {', '.join(map(str, matrix.seeds))})"
     lines = [f"{matrix.name}: {trials} trials in {order}, each of {counted}"]
     for entrant in matrix.entrants:
-        kind = f"{entrant.kind} ({entrant.why})" if entrant.why else entrant.kind
+        kind = f"{entrant.kind} ({entrant.why})" if entrant.why else say_kind(entrant.kind)
         own = " ".join(text for text in entrant.overrides if not text.startswith("strategy.name="))
         lines.append(f"  {entrant.name:<{width}}  {kind}{f': {own}' if own else ''}")
         if entrant.impossible:
-            lines.append(f"  {'':<{width}}  only predicted, for it can't run here: {entrant.impossible}")
+            lines.append(f"  {'':<{width}}  only predicted, because it is not available here: {entrant.impossible}")
     cards = [find_card(key).name for key in matrix.targets]
     lines.append(f"predicted for: {', '.join(['this machine', *cards])}")
     if matrix.budget_seconds is not None:
-        lines.append(f"budget: {format_seconds(matrix.budget_seconds)}; steps are cut evenly where they don't fit it")
+        lines.append(
+            f"budget: {format_seconds(matrix.budget_seconds)} for all of it; steps and repeats are as many as fit"
+        )
     return "\n".join([*lines, *(f"note: {note}" for note in matrix.notes)])

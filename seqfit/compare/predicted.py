@@ -1,8 +1,8 @@
 """What planning says of every entrant: on this machine, and on cards that need not be here.
 
-In: a matrix. Out: a `Prediction` for each entrant and target, of which those that can't be had say why. All of it is
-done before the first trial, for planning computes, and trials are to have the machine for themselves; so is tokenising,
-which otherwise the first trial would pay for.
+In: a matrix. Out: a `Prediction` for each entrant and target, of which those that can't be had say why. It is made
+between trials, because planning computes and trials are to have the machine for themselves; data are tokenised before
+the first one, which would pay for it otherwise.
 
     entrant   target               predicted by
     fp16      Tesla V100           the planner's trace of the step, with the card's rules and rates
@@ -18,8 +18,9 @@ part is the same; of ranks that share the rows it is one number.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
+from itertools import product
 from typing import Any
 
 from seqfit.compare.matrix import build_recipe
@@ -56,15 +57,17 @@ def tokenize_ahead(matrix: Matrix, say: Say = lambda _: None) -> None:
                 done.append(facts)
 
 
-def predict_entrants(matrix: Matrix, say: Say = lambda _: None) -> list[Prediction]:
-    """Every entrant on every target, this machine first."""
-    asked = [(entrant, card) for entrant in matrix.entrants for card in (None, *map(find_card, matrix.targets))]
-    predictions = []
-    for number, (entrant, card) in enumerate(asked, 1):
+def predict_entrants(
+    matrix: Matrix, done: Sequence[Prediction] = (), say: Say = lambda _: None, *, is_here: bool | None = None
+) -> Iterator[Prediction]:
+    """Every candidate on every target that is not done yet, this machine last; `is_here`: on it only, or on others."""
+    cards = [*map(find_card, matrix.targets), None]
+    known = {(one.entrant, one.target) for one in done}
+    for card, entrant in product(cards, matrix.entrants):
         name = name_target(card, entrant.processes)
-        say(f"planning {number} of {len(asked)}: {entrant.name}, {name}")
-        predictions.append(_predict(matrix, entrant, card, name))
-    return predictions
+        if (entrant.name, name) not in known and is_here in (None, card is None):
+            say(f"planning {entrant.name} for {name}")
+            yield _predict(matrix, entrant, card, name)
 
 
 def name_target(card: Card | None, processes: int) -> str:

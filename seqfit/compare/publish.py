@@ -7,9 +7,9 @@ The CSV has one line a figure, so that a new quantity is a new line and never a 
     recompute  lossless  finished  predicted  V100          peak_bytes    B     8.1e9
 
 `source` is measured or predicted. `change`, of what is measured, is relative to the reference (0.209 is 20.9% more),
-`change_low` and `change_high` are its 95% interval, `within_noise` is true, false or empty where trials are too few to
-tell. A number that is not known is empty; `reason` says why, where there is one. An entrant of several processes has a
-line scaling_efficiency, too: a share, of the changes in throughput.
+`change_low` and `change_high` are its 95% confidence interval, `within_noise` is true (not significant), false, or
+empty where trials are too few to tell. A number that is not known is empty; `reason` says why, where there is one. A
+candidate of several processes has a line scaling_efficiency, too: a share, of the changes in throughput.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PREDICTED = (("peak_bytes", "B"), ("step_seconds", "s"), ("tokens_per_second", 
 def to_markdown(comparison: Comparison) -> str:
     """What is not equal on top, then the verdict, the tables, the checklist and the notes."""
     parts = [f"# {comparison.name}", *(f"> **{text}**" for text in list_inequalities(comparison))]
-    parts += [comparison.verdict, f"{say_headline(comparison)}."]
+    parts += [*(f"- {sentence}" for sentence in comparison.verdict.splitlines()), f"{say_headline(comparison)}."]
     names = list_by_weight(comparison)
     first, others = names[:_PAGE_WIDTH], [name for name in list_measured(comparison) if name not in names[:_PAGE_WIDTH]]
     parts += [to_markdown_table(build_measured(comparison, first))] if first else []
@@ -59,13 +59,13 @@ def to_markdown(comparison: Comparison) -> str:
 def to_latex(comparison: Comparison) -> str:
     """Tables for a paper; what is not equal is a comment on top and stands in the caption."""
     unequal = list_inequalities(comparison)
-    lines = [f"% {text}" for text in ("needs \\usepackage{booktabs}", *unequal, comparison.verdict)]
+    lines = [f"% {text}" for text in ("needs \\usepackage{booktabs}", *unequal, *comparison.verdict.splitlines())]
     names = list_by_weight(comparison)[:_PAGE_WIDTH]
     tables = [build_measured(comparison, names)] if names else []
     tables += [build_predicted(comparison, target) for target in list_targets(comparison)]
     for number, table in enumerate(tables, 1):
         told = "Not an equal comparison. " if unequal else ""
-        title = f"{told}{table.title}. {say_headline(comparison)}. ≈: within noise; ?: too few trials to tell."
+        title = f"{told}{table.title}. {say_headline(comparison)}. ≈: not significant; ?: too few repeats to tell."
         lines.append(to_latex_table(replace(table, title=title), f"tab:comparison-{number}"))
     return "\n\n".join(lines) + "\n"
 
@@ -140,7 +140,7 @@ def _build_checklist(checks: tuple[Check, ...]) -> Table:
 
 
 def _name_further(table: Table) -> Table:
-    return replace(table, title="Measured: further figures")
+    return replace(table, title="Further figures")
 
 
 def _describe(names: list[str]) -> list[str]:

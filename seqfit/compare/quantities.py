@@ -21,15 +21,15 @@ from seqfit.metrics.registry import format_score, higher_is_better, metric_of_sc
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 
 STEP_SECONDS = "step_seconds"
-UNDISTURBED_SECONDS = "undisturbed_seconds"  # of a step
-STEP_YARDSTICKS = "step_yardsticks"
-OTHER_CLOCKS = (UNDISTURBED_SECONDS, STEP_YARDSTICKS)  # that a step's time is known by
+TOKENS_PER_SECOND = "tokens_per_second"
+STEP_YARDSTICKS = "step_yardsticks"  # no quantity of its own: the calibrated clock of the same step (noise.py)
 EVALUATION_LOSS = "evaluation_loss"
 FINAL_LOSS = "final_loss"
 Pairing = Literal[
-    "steps",  # step by step, for both trials of a pair saw the same rows
-    "trials",  # one value a trial
-    "seeds",  # one value a seed: the repeats of a seed are the same training
+    "steps",  # step by step, because both trials of a pair saw the same rows
+    "trials",  # one value per trial
+    "derived",  # from the step time
+    "seeds",  # one value per seed: the repeats of a seed are the same training
 ]
 _ROW_MEANS = ("accuracy", "subset_accuracy", "exact_match", "numeric", "rouge")
 _LOOKED_AT_FIRST = ("accuracy", "micro_f1", "pearson", "f1", "em", "numeric_em", "bleu", "chrf")
@@ -51,9 +51,9 @@ class Quantity:
     floor: float = 0.0
 
     @property
-    def spread_is_relative(self) -> bool:
-        """Times and bytes are spread by so many per cent; scores are in per cent already."""
-        return self.pairing != "seeds"
+    def is_exact(self) -> bool:
+        """Tensors are counted, not sampled: a repeat has the same bytes, and one of them is enough."""
+        return self.name == "allocated_bytes"
 
     @property
     def noise_is_shared(self) -> bool:
@@ -69,36 +69,30 @@ def _format_energy(joules: float) -> str:
 
 
 _timed = partial(Quantity, floor=_TIME_FLOOR)
-_seconds = partial(_timed, unit="s", format=format_seconds, higher_is_better=False)
-_bytes = partial(Quantity, unit="B", format=format_bytes, higher_is_better=False, floor=_BYTES_FLOOR)
+_bytes = partial(
+    Quantity, unit="B", format=partial(format_bytes, precise=True), higher_is_better=False, floor=_BYTES_FLOOR
+)
 _loss = partial(Quantity, unit="", format="{:.4f}".format, higher_is_better=False, pairing="seeds")
 _score = partial(Quantity, unit="", pairing="seeds")
 _TABLE = (
-    _seconds(STEP_SECONDS, "step", "median over the steps after warm-up", pairing="steps"),
-    _seconds(
-        UNDISTURBED_SECONDS,
-        "undisturbed",
-        "a step without the time that other programs had its core: median over the steps after warm-up",
-        pairing="steps",
-    ),
     _timed(
-        STEP_YARDSTICKS,
-        "yardsticks",
-        "a step as a multiple of a fixed piece of work, timed between steps: median over the steps after warm-up",
-        unit="pieces",
-        format="{:.2f}".format,
+        STEP_SECONDS,
+        "step",
+        "time per step: of the baseline the median over the steps after warm-up, of a candidate the baseline's times "
+        "the ratio that was measured pair by pair",
+        unit="s",
+        format=partial(format_seconds, precise=True),
         higher_is_better=False,
         pairing="steps",
     ),
-    _seconds("total_seconds", "all steps", "sum over the steps after warm-up, without evaluations"),
-    _seconds("process_seconds", "process", "the whole process: imports, loading, warm-up, evaluation, watched steps"),
     _timed(
-        "tokens_per_second",
+        TOKENS_PER_SECOND,
         "tokens/s",
-        "real source and target tokens, over the steps after warm-up",
+        "real source and target tokens per step, over the time per step",
         unit="1/s",
         format=format_count,
         higher_is_better=True,
+        pairing="derived",
     ),
     _bytes("allocated_bytes", "allocated", "peak of what tensors take; on a CPU that of the largest steps, watched"),
     _bytes("reserved_bytes", "reserved", "peak of what torch's allocator holds on a GPU"),
@@ -149,6 +143,11 @@ def find_quantity(name: str) -> Quantity:
     written = partial(format_score, name)
     label = name.replace("_", " ")
     return _score(name, label, "score of the last evaluation", format=written, higher_is_better=better)
+
+
+def format_ratio(share: float) -> str:
+    """In whole per cent: the numbers next to it have three digits, and it is their ratio."""
+    return f"{100 * share:.0f}%"
 
 
 def is_row_mean(name: str) -> bool:

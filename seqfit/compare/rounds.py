@@ -154,7 +154,7 @@ def run_round(
         _begin_anew_elsewhere(place, shown)
         tokenize_ahead(replace(matrix, seeds=(seed,)), shown.say)
         if number == 0 and not (folder / PREDICTIONS).is_file():  # one does it for all
-            dump_predictions(predict_entrants(matrix, shown.say), folder)
+            dump_predictions(list(predict_entrants(matrix, (), shown.say)), folder)
         run_one_round(matrix, folder, number, shown, place)
         with locked(folder, waits=True):  # who comes last has read the outcomes of all others
             comparison = write_so_far(folder)

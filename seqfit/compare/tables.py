@@ -1,42 +1,51 @@
 """The tables of a comparison, and all of it as text for a terminal.
 
-In: a `Comparison`. Out: a table of what was measured (rows are entrants, and each quantity has two columns: mean and
-spread, and its share of the reference), and one for each device of what is predicted. The two are never one table, and
-a predicted column says so in its head:
+In: a `Comparison`. Out: a table with one row per candidate, ranked by time, and one for each device of what is
+predicted. Each quantity has two columns: its value, and its ratio to the baseline's with the 95% confidence interval,
+or of a score the difference. A candidate that can't run here is ranked by what is predicted for the first GPU, which is
+shown next to the baseline there:
 
-                         step                      resident                 accuracy
-    strategy   kind      mean ± spread     %       mean ± spread    %       mean     %
-    vanilla    reference 412 ms ± 0.8%  100.0%     1.2 GiB ± 0.1%  100.0%   91.00  100.0%
-    recompute  lossless  498 ms ± 1.1%  120.9%     0.8 GiB ± 0.2%   66.7%   91.00  100.0% ≈     (≈: within noise)
-    fp16       lossy     out of memory       -                  -       -       -       -
+                            step                                    allocated              accuracy
+    candidate    kind       mean                of vanilla          mean        of ...     mean     against vanilla
+    fp16         lossy      101 ms of 215 ms    47% predicted       ...
+    accumulate   lossless   1.22 s              92% (90 to 95)      533 MiB     43%        82.00    +0.00 ≈
+    vanilla      baseline   1.32 s                                  1.22 GiB               82.00
+    recompute    lossless   1.71 s              130% (127 to 133)   514 MiB     41%        82.00    +0.00 ≈
+
+≈: not significant; ?: too few repeats to tell.
 """
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from seqfit.compare.quantities import (
     FINAL_LOSS,
     STEP_SECONDS,
+    TOKENS_PER_SECOND,
     Quantity,
     choose_memory,
     choose_score,
     find_quantity,
+    format_ratio,
     in_order,
 )
-from seqfit.compare.records import HERE, Comparison, Figure, Prediction, Standing
+from seqfit.compare.records import HERE, Comparison, Figure, Prediction, Standing, name_device, say_kind
 from seqfit.compare.text_table import Column, Table, to_text
+from seqfit.compare.verdict import find_predicted, find_prediction, rank_standings
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 
 STATES = {
     "out_of_memory": "out of memory",
     "failed": "failed",
-    "impossible": "not possible here",
+    "impossible": "not available here",
     "waiting": "waiting",
     "finished": "no records",
+    "unfinished": "unfinished",
+    "missing": "not run",
 }
 _NONE = "-"
 _BLOCKS = 2  # tables of measured figures in a terminal; the files have all
@@ -45,7 +54,7 @@ _LEAST_NAME = 6
 
 def format_terminal(comparison: Comparison, *, width: int) -> str:
     """Everything, in lines of at most `width` characters: what is not equal first, then the verdict."""
-    paragraphs = [say_headline(comparison), *list_inequalities(comparison), comparison.verdict]
+    paragraphs = [say_headline(comparison), *list_inequalities(comparison), *comparison.verdict.splitlines()]
     tables = [to_text(table) for table in (*fit_measured(comparison, width), *fit_predicted(comparison, width))]
     notes = [f"- {note}" for note in list_notes(comparison)]
     wrapped = [_wrap(text, width) for text in paragraphs if text]
@@ -55,12 +64,17 @@ def format_terminal(comparison: Comparison, *, width: int) -> str:
 def say_headline(comparison: Comparison) -> str:
     """What was run."""
     matrix = comparison.matrix
-    rounds = len(matrix.seeds) * matrix.repeats
     return (
-        f"{comparison.name}: {len(matrix.entrants)} entrants, {rounds} round{'' if rounds == 1 else 's'} "
-        f"({_say_count(len(matrix.seeds), 'seed')} x {_say_count(matrix.repeats, 'repeat')}), "
+        f"{comparison.name}{say_model(comparison)}: {len(matrix.entrants)} candidates, "
+        f"{_say_count(len(matrix.seeds), 'seed')} x {_say_count(matrix.repeats, 'repeat')}, "
         f"{matrix.steps} steps each, of which {matrix.warm_up} are warm-up"
     )
+
+
+def say_model(comparison: Comparison) -> str:
+    """', all-minilm-l6-v2/model (22.7M parameters)'; '' before a trial has ended."""
+    model = comparison.machine.get("model")
+    return f", {model}" if model else ""
 
 
 def list_inequalities(comparison: Comparison) -> list[str]:
@@ -72,10 +86,11 @@ def list_inequalities(comparison: Comparison) -> list[str]:
 def list_notes(comparison: Comparison) -> list[str]:
     """How to read the tables, what is absent and why, and what was checked."""
     reference = comparison.matrix.reference.name
-    notes = [f"% is of {reference}, compared pair by pair; ≈ within noise; ? too few trials to tell"]
+    notes = [f"ranked by time; % is the ratio to {reference}, with its 95% confidence interval"]
+    notes += ["≈ not significant; ? too few repeats to tell"]
     notes += [_say_end(standing) for standing in comparison.standings if standing.reason]
     notes += [
-        f"{standing.entrant.name} is {standing.entrant.kind}: {standing.entrant.why}"
+        f"{standing.entrant.name} is {say_kind(standing.entrant.kind)}: {standing.entrant.why}"
         for standing in comparison.standings
         if standing.entrant.why
     ]
@@ -100,42 +115,43 @@ def _say_end(standing: Standing) -> str:
 
 
 def list_measured(comparison: Comparison) -> list[str]:
-    """The quantities that at least one entrant has."""
+    """The quantities that at least one candidate has."""
     return in_order({name for standing in comparison.standings for name in standing.figures})
 
 
 def list_by_weight(comparison: Comparison) -> list[str]:
     """The same, what is looked at first in front: time, memory, quality."""
     names, memory = list_measured(comparison), choose_memory(standing.figures for standing in comparison.standings)
-    first = (STEP_SECONDS, memory, choose_score(names), "tokens_per_second", FINAL_LOSS)
+    first = (STEP_SECONDS, memory, choose_score(names), TOKENS_PER_SECOND, FINAL_LOSS)
     return list(dict.fromkeys([*(name for name in first if name in names), *names]))
 
 
-def build_measured(comparison: Comparison, names: Sequence[str], *, share: str | None = None) -> Table:
-    """Rows are entrants; of each quantity the mean with its spread, and the share of the reference."""
-    share_label = f"% of {comparison.matrix.reference.name}" if share is None else share
-    columns = [Column("", "strategy", is_number=False), Column("", "kind", is_number=False)]
+def build_measured(comparison: Comparison, names: Sequence[str]) -> Table:
+    """One row per candidate; of each quantity its value, and how it compares with the baseline's."""
+    columns = [Column("", "candidate", is_number=False), Column("", "kind", is_number=False)]
     for name in names:
-        label = find_quantity(name).label
-        columns += [Column(label, "mean ± spread"), Column(label, share_label)]
+        quantity = find_quantity(name)
+        against = "against" if quantity.pairing == "seeds" else "of"
+        labels = ("mean", f"{against} {comparison.matrix.reference.name}")
+        columns += [Column(quantity.label, label) for label in labels]
     has_efficiency = any(standing.scaling_efficiency is not None for standing in comparison.standings)
     if has_efficiency:
         columns.append(Column("scaling", "efficiency"))
-    rows = [_measured_row(standing, names, has_efficiency) for standing in comparison.standings]
-    return Table("Measured", tuple(columns), tuple(rows))
+    rows = [_measured_row(comparison, standing, names, has_efficiency) for standing in rank_standings(comparison)]
+    return Table("Ranked by time", tuple(columns), tuple(rows))
 
 
 def list_targets(comparison: Comparison) -> list[str]:
     """The devices that something is predicted for, this machine first; two of one kind are that kind."""
-    targets = {_kind_of(one.target) for standing in comparison.standings for one in standing.predictions}
+    targets = {name_device(one.target) for standing in comparison.standings for one in standing.predictions}
     return sorted(targets, key=lambda target: (target != HERE, target))
 
 
-def build_predicted(comparison: Comparison, target: str, *, share: str | None = None) -> Table:
-    """Predicted memory and time on one device; for this machine with what was measured beside it."""
-    share_label = f"% of {comparison.matrix.reference.name}" if share is None else share
+def build_predicted(comparison: Comparison, target: str) -> Table:
+    """Predicted memory and time on one device; for this machine with what was measured alongside."""
+    share_label = f"of {comparison.matrix.reference.name}"
     columns = [
-        Column("", "strategy", is_number=False),
+        Column("", "candidate", is_number=False),
         Column("", "kind", is_number=False),
         *(Column("predicted memory", label) for label in ("peak", share_label)),
         *(Column("predicted step", label) for label in ("time", share_label)),
@@ -145,7 +161,7 @@ def build_predicted(comparison: Comparison, target: str, *, share: str | None = 
     memory = choose_memory(standing.figures for standing in comparison.standings)
     beside = [name for name in (memory, STEP_SECONDS) if name is not None and target == HERE]
     columns += [Column("measured", find_quantity(name).label) for name in beside]
-    first = _find_prediction(comparison.standings[0], target)
+    first = find_prediction(comparison.standings[0], target)
     rows = [_predicted_row(standing, target, first, beside) for standing in comparison.standings]
     title = f"Predicted for {target}{'' if beside else '; nothing of it is measured'}"
     return Table(title, tuple(columns), tuple(rows))
@@ -157,9 +173,9 @@ def fit_measured(comparison: Comparison, width: int) -> list[Table]:
     left = list_by_weight(comparison)
     while left and len(tables) < _BLOCKS:
         taken = left[:1]
-        while len(taken) < len(left) and build_measured(comparison, left[: len(taken) + 1], share="%").width <= width:
+        while len(taken) < len(left) and build_measured(comparison, left[: len(taken) + 1]).width <= width:
             taken = left[: len(taken) + 1]
-        table = build_measured(comparison, taken, share="%")
+        table = build_measured(comparison, taken)
         if table.width > width:  # one quantity alone: the kind goes first, then the mean
             table = _shrink(table, width, drop=(1, 4, 2))
         tables.append(table if not tables else replace(table, title=""))
@@ -169,7 +185,7 @@ def fit_measured(comparison: Comparison, width: int) -> list[Table]:
 
 def fit_predicted(comparison: Comparison, width: int) -> list[Table]:
     """One for each device, without its last columns where they don't fit."""
-    tables = [build_predicted(comparison, target, share="%") for target in list_targets(comparison)]
+    tables = [build_predicted(comparison, target) for target in list_targets(comparison)]
     order = (1, 6, 9, 8, 7, 5, 3, 4)  # the kind, tokens/s, what was measured, ...; at last the predicted time
     return [_shrink(replace(table, title=_wrap(table.title, width)), width, order) for table in tables]
 
@@ -188,55 +204,69 @@ def _shrink(table: Table, width: int, drop: Sequence[int]) -> Table:
     return replace(smaller, rows=tuple((name, *row[1:]) for name, row in zip(cut, smaller.rows, strict=True)))
 
 
-def _measured_row(standing: Standing, names: Sequence[str], has_efficiency: bool) -> tuple[str, ...]:
-    is_reference = standing.entrant.kind == "reference"
-    cells = [standing.entrant.name, standing.entrant.kind]
+def _measured_row(
+    comparison: Comparison, standing: Standing, names: Sequence[str], has_efficiency: bool
+) -> tuple[str, ...]:
+    cells, baseline = [standing.entrant.name, say_kind(standing.entrant.kind)], comparison.standings[0].figures
     for number, name in enumerate(names):
-        figure = standing.figures.get(name)
-        if figure is None:
-            cells += [STATES[standing.state] if number == 0 and not standing.figures else _NONE, _NONE]
+        figure, quantity = standing.figures.get(name), find_quantity(name)
+        predicted = None if standing.figures else find_predicted(comparison, standing, name)
+        if figure is not None:
+            cells += [say_mean(quantity, figure), say_change(quantity, figure, baseline.get(name))]
+        elif predicted is not None:
+            value = f"{quantity.format(predicted.ours)} of {quantity.format(predicted.theirs)}"
+            cells += [value, f"{format_ratio(predicted.ours / predicted.theirs)} predicted"]
         else:
-            cells += [say_mean(find_quantity(name), figure), "100.0%" if is_reference else say_share(figure)]
+            cells += [STATES[standing.state] if number == 0 and not standing.figures else _NONE, _NONE]
     efficiency = standing.scaling_efficiency
     return (*cells, *([_NONE if efficiency is None else format_share(efficiency)] if has_efficiency else []))
 
 
 def say_mean(quantity: Quantity, figure: Figure) -> str:
-    """'412 ms ± 0.8%', '91.25 ± 0.40'; without a spread where there is one trial."""
+    """'412 ms', '91.25 ± 0.40': over seeds with the standard deviation, where there are several."""
     mean = quantity.format(figure.mean)
-    if figure.spread is None:
-        return mean
-    if not quantity.spread_is_relative:
-        return f"{mean} ± {quantity.format(figure.spread)}"
-    return f"{mean} ± {format_share(figure.spread / figure.mean)}" if figure.mean else mean
+    has_seeds = quantity.pairing == "seeds" and figure.spread is not None
+    return f"{mean} ± {quantity.format(figure.spread or 0.0)}" if has_seeds else mean
 
 
-def say_share(figure: Figure) -> str:
-    """'120.9%' of the reference, with ≈ within noise and ? where that is not known; '-' without a pair."""
-    if figure.change is None:
+def say_change(quantity: Quantity, figure: Figure, baseline: Figure | None) -> str:
+    """'121% (118 to 124)' of the baseline, '+0.25 ≈' against it; '-' without a pair, '' of the baseline itself."""
+    if figure is baseline:
+        return ""
+    if figure.change is None or baseline is None:
         return _NONE
     mark = {True: " ≈", False: "", None: " ?"}[figure.within_noise]
-    return f"{format_share(1 + figure.change)}{mark}"
+    if quantity.pairing == "seeds":
+        return f"{figure.mean - baseline.mean:+.{_digits(quantity)}f}{mark}"
+    low, high = figure.change_low, figure.change_high
+    is_known = low is not None and high is not None and low != high
+    interval = f" ({100 + 100 * (low or 0):.0f} to {100 + 100 * (high or 0):.0f})" if is_known else ""
+    return f"{format_ratio(figure.mean / baseline.mean)}{interval}{mark}"
+
+
+def _digits(quantity: Quantity) -> int:
+    """After the point, as its values have them."""
+    return len(quantity.format(1.0).partition(".")[2])
 
 
 def _predicted_row(
     standing: Standing, target: str, reference: Prediction | None, beside: Sequence[str]
 ) -> tuple[str, ...]:
-    ours = _find_prediction(standing, target)
+    ours = find_prediction(standing, target)
     figures = [standing.figures.get(name) for name in beside]
     measured = [
         STATES[standing.state] if figure is None else find_quantity(name).format(figure.mean)
         for name, figure in zip(beside, figures, strict=True)
     ]
-    head = (standing.entrant.name, standing.entrant.kind)
+    head = (standing.entrant.name, say_kind(standing.entrant.kind))
     if ours is None:
         return (*head, *[_NONE] * 6, *measured)
     fits = {True: "yes", False: "no", None: "unknown"}[ours.fits]
     return (
         *head,
-        _format(ours.peak_bytes, format_bytes),
+        _format(ours.peak_bytes, partial(format_bytes, precise=True)),
         _say_ratio(ours.peak_bytes, reference.peak_bytes if reference else None),
-        _format(ours.step_seconds, format_seconds),
+        _format(ours.step_seconds, partial(format_seconds, precise=True)),
         _say_ratio(ours.step_seconds, reference.step_seconds if reference else None),
         _format(ours.tokens_per_second, format_count),
         fits,
@@ -244,21 +274,12 @@ def _predicted_row(
     )
 
 
-def _find_prediction(standing: Standing, target: str) -> Prediction | None:
-    return next((one for one in standing.predictions if _kind_of(one.target) == target), None)
-
-
-def _kind_of(target: str) -> str:
-    """'2 x Tesla V100' -> 'Tesla V100': an entrant of two processes stands beside those of one."""
-    return re.sub(r"^\d+ x ", "", target)
-
-
 def _format(value: float | None, how: Callable[[float], str]) -> str:
     return _NONE if value is None else how(value)
 
 
 def _say_ratio(ours: float | None, theirs: float | None) -> str:
-    return format_share(ours / theirs) if ours is not None and theirs else _NONE
+    return format_ratio(ours / theirs) if ours is not None and theirs else _NONE
 
 
 def _say_count(count: int, what: str) -> str:

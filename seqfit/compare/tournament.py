@@ -1,8 +1,9 @@
 """`seqfit.compare(recipe, strategies=...)`: a recipe comes in, a folder goes out (records.py), and what it says.
 
 Everything that can be wrong with what was asked for is found before the folder is made. Then, in this order: data are
-tokenised and every entrant is planned; with a budget a rehearsal decides the steps; the trials run, one at a time and
-each in a fresh process. Results are written anew after every round, so whoever stops a tournament keeps what is done.
+tokenised; the first trial shows what a budget affords (budget.py); every candidate is planned for other GPUs; trials
+run, one at a time and each in a fresh process; at last every candidate is planned for this machine. Results are written
+after every trial, so whoever stops a comparison keeps what is done.
 
     resume   comparison.yaml says what is to be run, outcomes.jsonl what has been: the rest is run. A trial that was
              stopped half way has no outcome and begins anew.
@@ -12,7 +13,6 @@ from __future__ import annotations
 
 import math
 import shlex
-import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -23,13 +23,20 @@ from typing import Any
 
 from seqfit.compare.alone import locked, stopped_orderly
 from seqfit.compare.asked import read_asked
-from seqfit.compare.budget import cut_steps, is_decided, rehearse
-from seqfit.compare.folder import dump_matrix, dump_predictions, load_command, load_matrix, read_outcomes
+from seqfit.compare.budget import Clock, OutOfTime, ended_by, has_time, is_decided
+from seqfit.compare.folder import (
+    dump_matrix,
+    dump_predictions,
+    load_command,
+    load_matrix,
+    load_predictions,
+    read_outcomes,
+)
 from seqfit.compare.live import Silent, View, choose_view
 from seqfit.compare.matrix import build_matrix, list_rounds
 from seqfit.compare.predicted import predict_entrants, tokenize_ahead
-from seqfit.compare.records import MATRIX, PREDICTIONS, Comparison, Matrix
-from seqfit.compare.trials import find_all_missing, run_rounds, write_so_far
+from seqfit.compare.records import MATRIX, Comparison, Matrix
+from seqfit.compare.trials import find_all_missing, find_missing, run_first_trial, run_one_round, write_so_far
 from seqfit.errors import RecipeError, RunError, Stopped, complain
 from seqfit.hardware.probe import probe_machine
 from seqfit.launch.local import is_launched
@@ -38,6 +45,7 @@ from seqfit.recipe.schema import Recipe
 from seqfit.rundir.masking import mask_text
 from seqfit.rundir.writer import RunWriter, told_failures, write_whole
 from seqfit.system import quote
+from seqfit.units import format_seconds
 
 PLACE = Path("comparisons")
 
@@ -86,9 +94,10 @@ def prepare_tournament(
     """What `compare` would run, checked; nothing is written yet."""
     _check_not_launched()
     if resume and isinstance(recipe, str | Path) and (Path(recipe) / MATRIX).is_file():
+        budget = asked.pop("budget", None)
         _check_nothing_else(overrides, matrix, asked)
         _check_here(Path(recipe))
-        return Tournament(load_matrix(Path(recipe)), Path(recipe), load_command(Path(recipe)))
+        return Tournament(_extend(Path(recipe), budget), Path(recipe), load_command(Path(recipe)))
     built = build_matrix(recipe, overrides, read_asked(matrix, asked), probe_machine())
     if resume:
         folder = _find_earlier(built.name) if out is None else Path(out)
@@ -98,6 +107,21 @@ def prepare_tournament(
     folder = choose_folder(built.name, out)
     RunWriter.check_free(folder)
     return Tournament(built, folder, say_command("compare"))
+
+
+def _extend(folder: Path, budget: str | float | None) -> Matrix:
+    """The matrix of a folder, with so much more time where it is given."""
+    matrix = load_matrix(folder)
+    more = read_asked(None, {"budget": budget}).budget_seconds
+    if more is None:
+        return matrix
+    outcomes = read_outcomes(folder)
+    extended = replace(matrix, budget_seconds=sum(one.seconds for one in outcomes) + more, ended="")
+    if outcomes and not is_decided(extended):  # it had no budget so far
+        note = f"--budget {format_seconds(more)}: what is missing has {matrix.steps} steps, as what is done"
+        extended = replace(extended, notes=(*matrix.notes, note))
+    dump_matrix(extended, folder, command=load_command(folder))
+    return extended
 
 
 def choose_folder(name: str, out: str | Path | None) -> Path:
@@ -111,40 +135,73 @@ def say_command(name: str) -> str:
 
 
 def run_tournament(tournament: Tournament, view: View | None = None) -> Comparison:
-    """To the end; what is done already is not done again."""
+    """To the end, or to that of the budget; what is done already is not done again.
+
+    Whoever stops it finds the results of what is done in the folder.
+    """
+    folder = tournament.folder
     if _has_ended(tournament):
-        return write_so_far(tournament.folder)
-    began = time.monotonic()
-    again = f"seqfit compare {quote(tournament.folder)} --resume"
+        return write_so_far(folder)
+    used = sum(outcome.seconds for outcome in read_outcomes(folder))
+    clock = Clock(tournament.matrix.budget_seconds, used, time.monotonic())
+    again = f"seqfit compare {quote(folder)} --resume"
     with view or Silent() as shown, stopped_orderly(again):
-        tokenize_ahead(tournament.matrix, shown.say)
-        folder, matrix = tournament.folder, _open_folder(tournament)
-        with locked(folder):
-            if not (folder / PREDICTIONS).is_file():
-                dump_predictions(predict_entrants(matrix, shown.say), folder)
-            if not is_decided(matrix) and any(list_rounds(matrix)):
-                matrix = _fit_budget(replace(tournament, matrix=matrix), began, shown)
-            try:
-                run_rounds(matrix, folder, shown, _find_deadline(matrix, folder, began))
-            except (KeyboardInterrupt, Stopped):
-                write_so_far(folder)  # a round that was not finished counts, too
-                shown.say(f"stopped; go on with: {again}")
-                raise
-            return write_so_far(folder)
+        try:
+            with ended_by(clock):
+                _run_all(tournament, clock, shown)
+        except OutOfTime:
+            _end(tournament, "has ended", shown)
+        except (KeyboardInterrupt, Stopped):
+            _open_folder(tournament)
+            write_so_far(folder)
+            shown.say(f"stopped; go on with: {again}")
+            raise
+        return write_so_far(folder)
 
 
-def _find_deadline(matrix: Matrix, folder: Path, began: float) -> float:
-    """When the budget is used up, on the monotonic clock; trials of an earlier start have used a part of it."""
-    if matrix.budget_seconds is None:
-        return math.inf
-    return began + matrix.budget_seconds - sum(outcome.seconds for outcome in read_outcomes(folder))
+def _run_all(tournament: Tournament, clock: Clock, view: View) -> None:
+    """The dry run of a budget, predictions for other GPUs, the trials, and last predictions for this machine."""
+    tokenize_ahead(tournament.matrix, view.say)
+    folder, matrix = tournament.folder, _open_folder(tournament)
+    with locked(folder):
+        if not is_decided(matrix) and any(list_rounds(matrix)):
+            matrix = run_first_trial(matrix, folder, view, clock)
+        _predict(matrix, folder, view, until=time.monotonic() + clock.prediction_seconds, is_here=False)
+        for number in range(len(list_rounds(matrix))):
+            missing = find_missing(matrix, number, read_outcomes(folder))
+            if number and missing and not has_time(missing, read_outcomes(folder), clock):
+                left = format_seconds(max(0.0, clock.left_seconds))
+                _end(tournament, f"has no time for another repeat ({left} left)", view)
+                break
+            run_one_round(matrix, folder, number, view, folder)
+        _predict(matrix, folder, view, until=math.inf, is_here=None)
+
+
+def _predict(matrix: Matrix, folder: Path, view: View, *, until: float, is_here: bool | None) -> None:
+    """What is not predicted yet, written one by one; `until`: on the monotonic clock."""
+    done = load_predictions(folder)
+    for prediction in predict_entrants(matrix, done, view.say, is_here=is_here):
+        done.append(prediction)
+        dump_predictions(done, folder)
+        if time.monotonic() > until:
+            break
+
+
+def _end(tournament: Tournament, why: str, view: View) -> None:
+    """Written down: nothing more is run, whatever is missing."""
+    matrix, folder = _open_folder(tournament), tournament.folder
+    ended = f"the budget of {format_seconds(matrix.budget_seconds or 0)} {why}"
+    more = f"seqfit compare {quote(folder)} --resume --budget TIME"
+    dump_matrix(replace(matrix, ended=ended), folder, command=tournament.command)
+    view.say(f"{ended}; for more: {more}")
 
 
 def _has_ended(tournament: Tournament) -> bool:
     """Whether nothing is left to do. What a cluster has not predicted is not predicted here, on another machine."""
     matrix, folder = tournament.matrix, tournament.folder
-    is_predicted = matrix.is_apart or (folder / PREDICTIONS).is_file()
-    return is_predicted and not find_all_missing(matrix, read_outcomes(folder))
+    wanted = len(matrix.entrants) * (1 + len(matrix.targets))
+    is_predicted = matrix.is_apart or len(load_predictions(folder)) == wanted
+    return bool(matrix.ended) or (is_predicted and not find_all_missing(matrix, read_outcomes(folder)))
 
 
 def _open_folder(tournament: Tournament) -> Matrix:
@@ -157,22 +214,6 @@ def _open_folder(tournament: Tournament) -> Matrix:
     write_whole(folder / RUN_RECIPE, tournament.matrix.recipe)
     dump_matrix(tournament.matrix, folder, command=tournament.command)
     return tournament.matrix
-
-
-def _fit_budget(tournament: Tournament, began: float, view: View) -> Matrix:
-    """Steps that fit what is left, written down before the first trial."""
-    matrix, folder = tournament.matrix, tournament.folder
-    names = [trial.entrant for trial in list_rounds(matrix)[0]]
-    view.say(f"rehearsal: a few steps of {', '.join(names)}, to see how many fit the budget")
-    paces = rehearse(matrix, folder, names)
-    try:
-        decided = cut_steps(matrix, paces, (matrix.budget_seconds or 0.0) - (time.monotonic() - began))
-    except RecipeError:
-        shutil.rmtree(folder)  # no trial has run: a mistake leaves nothing behind
-        raise
-    dump_matrix(decided, folder, command=tournament.command)
-    view.say(decided.notes[-1])
-    return decided
 
 
 def _check_not_launched() -> None:
@@ -229,7 +270,7 @@ def _check_unchanged(folder: Path, built: Matrix) -> None:
     """What was asked for now is what the folder has; steps and rounds that a budget has cut don't count."""
     same = replace(load_matrix(folder), notes=built.notes)
     if same.budget_seconds is not None:
-        same = replace(same, steps=built.steps, repeats=built.repeats, seeds=built.seeds)
+        same = replace(same, steps=built.steps, scored_rows=None, ended="", budget_seconds=built.budget_seconds)
     if same == built:
         return
     then, today = asdict(same), asdict(built)

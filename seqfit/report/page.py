@@ -34,7 +34,7 @@ from seqfit.report.quality import show_quality
 from seqfit.report.scaling import show_scaling
 from seqfit.report.scores import show_scores
 from seqfit.report.sources import show_events, show_sources
-from seqfit.report.standings import show_checklist, show_predicted, show_standings
+from seqfit.report.standings import show_checklist, show_standings
 from seqfit.report.subject import SCALING, Subject, find_runs, read_subject
 from seqfit.rundir import Run, files
 from seqfit.rundir.writer import write_whole
@@ -47,7 +47,6 @@ _PARTS: dict[str, Callable[[Subject], Html | None]] = {
     "measured": show_standings,
     "checklist": show_checklist,
     "facts": show_facts,
-    "predicted": show_predicted,
     "what it costs": show_pareto,
     "curves": show_curves,
     "time to quality": show_quality,

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from seqfit.compare.quantities import choose_memory
-from seqfit.compare.records import HERE, Comparison
+from seqfit.compare.records import HERE, Comparison, name_device
 from seqfit.report.document import figure, figures
 from seqfit.report.elements import Html, section
 from seqfit.report.points import Point, draw_points, find_front
 from seqfit.report.run_summary import counts_tensors, peaks_count_tensors, summarise_runs
-from seqfit.report.subject import Subject, device_of
+from seqfit.report.subject import Subject
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -45,7 +45,7 @@ def _list_points(subject: Subject) -> dict[str, list[Point]]:
         for found in standing.predictions:
             if found.peak_bytes and found.tokens_per_second:
                 name = standing.entrant.name
-                points.setdefault(device_of(found.target), []).append(
+                points.setdefault(name_device(found.target), []).append(
                     Point(name, found.peak_bytes, found.tokens_per_second, subject.colour(name), is_predicted=True)
                 )
     return points

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from seqfit.compare.records import HERE, Comparison
+from seqfit.compare.records import HERE, Comparison, name_device
 from seqfit.report.charts import Line, draw_lines, series_colour
 from seqfit.report.document import figure, figures
 from seqfit.report.elements import Html, badge, element, section, table
 from seqfit.report.reading import Record, inner, number
-from seqfit.report.subject import Subject, device_of
+from seqfit.report.subject import Subject
 from seqfit.units import format_count, format_share
 
 
@@ -65,7 +65,7 @@ def _rows_of_comparison(comparison: Comparison) -> Iterator[Row]:
             mean = None if rate is None else rate.mean
             yield Row(entrant.name, entrant.processes, "measured", HERE, mean, standing.scaling_efficiency)
         for found in standing.predictions:
-            single, several = alone.get(device_of(found.target)), found.tokens_per_second
+            single, several = alone.get(name_device(found.target)), found.tokens_per_second
             if single and several:
                 share = several / (entrant.processes * single)
                 yield Row(entrant.name, entrant.processes, "predicted", found.target, several, share)

@@ -28,6 +28,7 @@ from seqfit.system import quote
 from seqfit.tasks import build_task
 
 DIED = "died"
+NO_EVALUATION = "no evaluation is recorded"
 _TITLES = {
     "em": "exact match",
     "exact_match": "exact match",
@@ -173,7 +174,7 @@ class ShownRun(Run):
         if not self.steps():
             gaps.append("no step is recorded")
         if not self.evaluations() and not self.evaluated:
-            gaps.append("no evaluation is recorded")
+            gaps.append(NO_EVALUATION)
         if not self.telemetry():
             is_off = self.strategy_fields.get("telemetry_hz") == 0
             gaps.append(f"no telemetry: {'strategy.telemetry_hz is 0' if is_off else f'{files.TELEMETRY} is missing'}")

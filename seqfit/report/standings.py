@@ -1,70 +1,79 @@
-"""What a comparison found, as tables: measured beside the reference, predicted apart, and the checklist.
+"""What a comparison found: one row per candidate, ranked by time; everything else folds out. And the checklist.
 
-In: a subject with a comparison. Out: sections. A cell has the mean over the trials with its spread, and below it the
-share of the reference, marked where the difference is within noise:
+In: a subject with a comparison. Out: sections. A cell has the value, and below it the ratio to the baseline's with its
+95% confidence interval; what a candidate that can't run here has is predicted, and says so:
 
-    way                 step                   resident
-    vanilla reference   412 ms ± 3.1%          1.2 GiB
-    bf16    lossy       398 ms ± 2.9%          0.9 GiB
-                        96.6%, within noise    75.0%
+    candidate            step                       allocated
+    fp16     lossy       101 ms of 215 ms           1.02 GiB of 3.10 GiB
+                         47% predicted              33% predicted
+    vanilla  baseline    412 ms                     1.22 GiB
+    recompute lossless   498 ms                     0.8 GiB
+                         121% (118 to 124)          66%
 """
 
 from __future__ import annotations
 
-from seqfit.compare.quantities import Quantity, find_quantity
-from seqfit.compare.records import Check, Comparison, Figure, Prediction, Standing
-from seqfit.compare.tables import list_by_weight
+from collections.abc import Sequence
+
+from seqfit.compare.quantities import Quantity, find_quantity, format_ratio
+from seqfit.compare.records import HERE, Check, Comparison, Figure, Prediction, Standing, name_device, say_kind
+from seqfit.compare.tables import list_by_weight, say_change, say_mean
+from seqfit.compare.verdict import find_predicted, rank_standings
 from seqfit.report.elements import Html, badge, disclosure, element, join, section, swatch, table
 from seqfit.report.reading import inner
-from seqfit.report.subject import Subject, device_of
-from seqfit.units import format_bytes, format_count, format_seconds, format_share
+from seqfit.report.subject import Subject
+from seqfit.units import format_bytes, format_count, format_seconds
 
 _STATES = {
     "out_of_memory": ("out of memory", "bad"),
     "failed": ("failed", "bad"),
-    "impossible": ("not run here", "predicted"),
+    "impossible": ("not available here", "predicted"),
     "waiting": ("under way", "plain"),
+    "unfinished": ("unfinished", "bad"),
+    "missing": ("not run", "bad"),
 }
+_FIRST = 4  # quantities of the table: time, memory, score, tokens/s; the others fold out
 
 
 def show_standings(subject: Subject) -> Html | None:
-    """Every quantity of every entrant."""
+    """The quantities that weigh most, and folded the others, what is predicted, and notes."""
     comparison = subject.comparison
     if comparison is None:
         return None
-    quantities = [find_quantity(name) for name in list_by_weight(comparison)]
+    names = list_by_weight(comparison)
+    folded = [("Further figures", _build_table(subject, comparison, names[_FIRST:]))] if names[_FIRST:] else []
+    folded += _list_predicted(comparison)
+    notes = _reasons(comparison)
+    folded += [("Notes", notes)] if notes is not None else []
+    shown = [disclosure(title, content) for title, content in folded]
+    return section(
+        "Ranked by time", _build_table(subject, comparison, names[:_FIRST]), *shown, note=_say_trials(comparison)
+    )
+
+
+def _build_table(subject: Subject, comparison: Comparison, names: Sequence[str]) -> Html:
+    quantities = [find_quantity(name) for name in names]
     rows = [
-        [_name(standing, subject), *(_cell(standing, quantity) for quantity in quantities)]
-        for standing in comparison.standings
+        [_name(standing, subject), *(_cell(comparison, standing, quantity) for quantity in quantities)]
+        for standing in rank_standings(comparison)
     ]
     heads = [element("span", quantity.label, title=quantity.about) for quantity in quantities]
-    measured = table(["way", *heads], rows, numbers=range(1, len(heads) + 1), class_="standings")
-    return section("Measured", measured, _reasons(comparison), note=_say_trials(comparison))
+    return table(["candidate", *heads], rows, numbers=range(1, len(heads) + 1), class_="standings")
 
 
-def show_predicted(subject: Subject) -> Html | None:
-    """A table for each device, under a heading of its own: nobody takes it for measured."""
-    if subject.comparison is None:
-        return None
-    devices = dict.fromkeys(
-        device_of(found.target) for standing in subject.comparison.standings for found in standing.predictions
-    )
-    shown: list[Html] = []
-    for device in devices:
-        found = [
-            one
-            for standing in subject.comparison.standings
-            for one in standing.predictions
-            if device_of(one.target) == device
+def _list_predicted(comparison: Comparison) -> list[tuple[str, Html]]:
+    """A table for each device, under a title that says it: nobody takes it for measured."""
+    every = [one for standing in comparison.standings for one in standing.predictions]
+    shown = []
+    for device in dict.fromkeys(name_device(one.target) for one in every):
+        found = [one for one in every if name_device(one.target) == device]
+        content = [
+            table(["candidate", "", "peak", "step", "tokens/s"], [_predicted_cells(one, device) for one in found])
         ]
-        rows = [_predicted_cells(one, device) for one in found]
-        shown += [element("h3", device), table(["way", "", "peak", "step", "tokens/s"], rows)]
         reasons = [element("li", f"{one.entrant}: {one.reason}") for one in found if one.reason]
-        shown += [element("ul", *reasons, class_="note")] if reasons else []
-    if not shown:
-        return None
-    note = "By the planner, from the model and the data; nothing of this was run."
-    return section("Predicted", *shown, note=note)
+        content += [element("ul", *reasons, class_="note")] if reasons else []
+        shown.append((f"Predicted for {device}", join(content)))
+    return shown
 
 
 def show_checklist(subject: Subject) -> Html | None:
@@ -88,34 +97,32 @@ def _check_row(check: Check) -> list[object]:
 
 def _name(standing: Standing, subject: Subject) -> Html:
     entrant = standing.entrant
-    marks = [element("div", badge(entrant.kind, "plain"))]
+    marks = [element("div", badge(say_kind(entrant.kind), "plain"))]
     if standing.state in _STATES:
         marks.append(element("div", badge(*_STATES[standing.state])))
     name = element("div", swatch(subject.colour(entrant.name), entrant.name), title=" ".join(entrant.overrides))
     return join([name, *marks])
 
 
-def _cell(standing: Standing, quantity: Quantity) -> Html | str:
-    found = standing.figures.get(quantity.name)
-    if found is None:
+def _cell(comparison: Comparison, standing: Standing, quantity: Quantity) -> Html | str:
+    found, baseline = (one.figures.get(quantity.name) for one in (standing, comparison.standings[0]))
+    if found is not None:
+        value = element("div", say_mean(quantity, found))
+        return value if found.change is None else join([value, _change(found, baseline, quantity)])
+    predicted = None if standing.figures else find_predicted(comparison, standing, quantity.name)
+    if predicted is None:
         return "–"
-    value = element("div", quantity.format(found.mean), _spread(found, quantity))
-    return value if found.change is None else join([value, _change(found, quantity)])
+    value = element("div", f"{quantity.format(predicted.ours)} of {quantity.format(predicted.theirs)}")
+    return join(
+        [value, element("div", format_ratio(predicted.ours / predicted.theirs), " ", badge("predicted", "predicted"))]
+    )
 
 
-def _spread(found: Figure, quantity: Quantity) -> Html | str:
-    if found.spread is None:
-        return ""
-    relative = quantity.spread_is_relative and found.mean
-    written = format_share(found.spread / abs(found.mean)) if relative else f"{found.spread:.2g}"
-    return element("span", f" ± {written}", class_="note")
-
-
-def _change(found: Figure, quantity: Quantity) -> Html:
-    """The share of the reference: in the colour of good or bad only where it is more than noise."""
-    written = format_share(1 + (found.change or 0.0))
+def _change(found: Figure, baseline: Figure | None, quantity: Quantity) -> Html:
+    """Against the baseline: in the colour of good or bad only where it is significant."""
+    written = say_change(quantity, found, baseline).rstrip(" ≈?")
     if found.within_noise is not False:
-        noise = "within noise" if found.within_noise else "noise unknown"
+        noise = "not significant" if found.within_noise else "too few repeats to tell"
         return element("div", f"{written}, {noise}", class_="note")
     if quantity.higher_is_better is None:
         return element("div", written, class_="note")
@@ -123,19 +130,19 @@ def _change(found: Figure, quantity: Quantity) -> Html:
     return element("div", written, class_="better" if is_better else "worse")
 
 
-def _reasons(comparison: Comparison) -> Html | str:
-    """Why an entrant is lossy, different, or has no figures; why a quantity is absent of all; what was adapted."""
+def _reasons(comparison: Comparison) -> Html | None:
+    """Why a candidate is lossy, different, or has no figures; why a quantity is absent of all; what was adapted."""
     said = []
     for standing in comparison.standings:
         entrant, reason = standing.entrant, standing.reason or standing.entrant.impossible
-        said += [f"{entrant.name} is {entrant.kind}: {entrant.why}"] if entrant.why else []
+        said += [f"{entrant.name} is {say_kind(entrant.kind)}: {entrant.why}"] if entrant.why else []
         said += [f"{entrant.name}: {reason}"] if reason else []
     absent: dict[str, list[str]] = {}
     for name, why in inner(comparison.machine, "absent").items():
         absent.setdefault(str(why), []).append(find_quantity(name).label)
     said += [f"not measured: {', '.join(labels)} ({why})" for why, labels in absent.items()]
     said += comparison.matrix.notes
-    return element("ul", *(element("li", line) for line in said), class_="note") if said else ""
+    return element("ul", *(element("li", line) for line in said), class_="note") if said else None
 
 
 def _say_trials(comparison: Comparison) -> str:
@@ -143,8 +150,17 @@ def _say_trials(comparison: Comparison) -> str:
     seeds = f"{len(matrix.seeds)} seed{'' if len(matrix.seeds) == 1 else 's'}"
     repeats = f"{matrix.repeats} repeat{'' if matrix.repeats == 1 else 's'}"
     counted = f"{seeds}, {repeats}, {matrix.steps:,} steps each, the first {matrix.warm_up} not counted in times"
-    against = f"Shares are of {matrix.reference.name}, compared pair by pair; ± is the spread over the trials."
-    return f"{counted}. {against}"
+    against = f"Ratios are to {matrix.reference.name}, with their 95% confidence intervals."
+    gpu = next((name_device(one.target) for one in _predicted_only(comparison)), "")
+    predicted = f" What is predicted is for {gpu}, next to {matrix.reference.name} there." if gpu else ""
+    return f"{counted}. {against}{predicted}"
+
+
+def _predicted_only(comparison: Comparison) -> list[Prediction]:
+    """Of candidates that were not measured, for other devices."""
+    unmeasured = [standing for standing in comparison.standings if not standing.figures]
+    found = (one for standing in unmeasured for one in standing.predictions)
+    return [one for one in found if one.target != HERE and one.step_seconds is not None]
 
 
 def _predicted_cells(found: Prediction, device: str) -> list[object]:
@@ -152,7 +168,7 @@ def _predicted_cells(found: Prediction, device: str) -> list[object]:
     return [
         found.entrant if found.target == device else f"{found.entrant}, on {found.target}",
         fits,
-        "–" if found.peak_bytes is None else format_bytes(found.peak_bytes),
-        "–" if found.step_seconds is None else format_seconds(found.step_seconds),
+        "–" if found.peak_bytes is None else format_bytes(found.peak_bytes, precise=True),
+        "–" if found.step_seconds is None else format_seconds(found.step_seconds, precise=True),
         "–" if found.tokens_per_second is None else format_count(found.tokens_per_second),
     ]

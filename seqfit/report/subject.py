@@ -170,11 +170,6 @@ def read_fields(run: ShownRun) -> Fields:
     }
 
 
-def device_of(target: str) -> str:
-    """'2 x Tesla V100' -> 'Tesla V100': what one process has."""
-    return re.sub(r"^\d+ x ", "", target)
-
-
 def _name_apart(runs: Sequence[ShownRun]) -> list[ShownRun]:
     """Folders of one name are named by as many of their parents as tell them apart: a/runs/1 and b/runs/1."""
     parts = {run: run.path.resolve().parts for run in runs}

@@ -123,5 +123,6 @@ def _say_first(
     if not known:
         return ""
     way = (max if higher else min)(known, key=lambda name: known[name])
-    written = {"tokens": format_count, "bytes": format_bytes}.get(kind, lambda value: write_score(value, kind))
+    known_kinds: dict[str, Callable[[float], str]] = {"tokens": format_count, "bytes": format_bytes}
+    written = known_kinds.get(kind, lambda value: write_score(value, kind))
     return f"{what}: {way} ({written(known[way])})"

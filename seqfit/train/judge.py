@@ -7,6 +7,7 @@ memory runs out, the evaluation is made again in smaller pieces, and so are thos
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,6 +30,7 @@ from seqfit.train.numbers import explain_nan
 from seqfit.train.out_of_memory import attempt
 from seqfit.train.progress import Progress
 from seqfit.train.stopping import Stopping
+from seqfit.train.trial_variables import UNSCORED
 from seqfit.train.view import View
 
 _LEAST_TOKENS = 64  # of an evaluation batch; a longer row is a batch by itself
@@ -59,7 +61,7 @@ class Judge:
         started = time.perf_counter()
         self._progress.evaluation_is_due = True
         try:
-            if self._job.validation is None:
+            if self._job.validation is None or UNSCORED in os.environ:
                 self.save()
             else:
                 self._evaluate_on(self._job.validation)

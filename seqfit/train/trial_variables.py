@@ -2,6 +2,7 @@
 
 SEQFIT_WATCHED_STEPS=3    the peak of tensors is measured up to step 3, and of the largest later steps (peak.py)
 SEQFIT_YARDSTICK=1        a fixed piece of work is timed between steps (yardstick.py)
+SEQFIT_UNSCORED=1         the model is not evaluated: a repeat is the same training, and the first one is scored
 SEQFIT_TRIAL=/c/runs/a    the run that this process and those it starts belong to: who is left of a killed comparison
 """
 
@@ -9,4 +10,5 @@ from __future__ import annotations
 
 WATCHED = "SEQFIT_WATCHED_STEPS"
 YARDSTICK = "SEQFIT_YARDSTICK"
+UNSCORED = "SEQFIT_UNSCORED"
 TRIAL = "SEQFIT_TRIAL"

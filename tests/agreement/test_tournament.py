@@ -33,7 +33,7 @@ def comparison(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempP
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SEQFIT_CACHE", str(folder / "cache"))
-        patch.setattr("seqfit.compare.tournament.predict_entrants", lambda matrix, say: [])
+        patch.setattr("seqfit.compare.tournament.predict_entrants", lambda *_, **__: [])
         options = {"strategies": "vanilla,fp16,accumulate", "repeats": 1, "steps": STEPS, "warm_up": 1}
         return compare(recipe, out=folder / "c", devices=["cpu"], **options)
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from seqfit.cli.main import main
-from seqfit.compare.records import Matrix, Prediction
 from tests.compare.tournaments import CPU, pretend
 
 
@@ -77,18 +76,32 @@ def test_a_mistake_is_told_before_anything_starts(
 def test_a_comparison_ends_with_its_tables_and_its_folder(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def predict(matrix: Matrix, say: object) -> list[Prediction]:
-        return []
-
     monkeypatch.setattr("seqfit.compare.trials.run_trial", pretend)
-    changes: dict[str, Any] = {"tokenize_ahead": lambda *_: None, "predict_entrants": predict}
+    changes: dict[str, Any] = {"tokenize_ahead": lambda *_: None, "predict_entrants": lambda *_, **__: []}
     for name, function in changes.items():
         monkeypatch.setattr(f"seqfit.compare.tournament.{name}", function)
     words = ["compare", "mine.yaml", "-s", "vanilla,recompute", "--repeats", "1", "--out", "c"]
     monkeypatch.setattr(sys, "argv", ["seqfit", *words])
     assert main(words) == 0
     said = capsys.readouterr().out
-    assert "round 1 of 1 is done" in said
-    assert "recompute" in said.split("round 1 of 1 is done")[1]
+    assert "repeat 1 of 1 is done" in said
+    assert "recompute" in said.split("repeat 1 of 1 is done")[1]
     assert said.endswith("comparison: c\nreport: c/report.html\n")
     assert "command: seqfit compare mine.yaml -s vanilla,recompute" in Path("c/comparison.yaml").read_text()
+
+
+@pytest.mark.usefixtures("recipe_file")
+def test_ctrl_c_prints_the_table_of_what_is_there(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_words: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("seqfit.compare.tournament.tokenize_ahead", lambda *_: None)
+    monkeypatch.setattr("seqfit.compare.trials.run_trial", stop)
+    words = ["compare", "mine.yaml", "-s", "vanilla,recompute", "--repeats", "1", "--budget", "5m", "--out", "c"]
+    assert main(words) != 0
+    said = capsys.readouterr().out
+    assert "Nothing measured can be compared: there are no figures." in said
+    assert "Missing: repeats (all have 0 of 1)." in said
+    assert "report: c/report.html" in said

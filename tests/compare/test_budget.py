@@ -1,118 +1,114 @@
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+import time
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from seqfit.compare import budget
-from seqfit.compare.budget import Pace, cut_steps, drop_rounds, is_decided, rehearse
-from seqfit.compare.matrix import list_rounds
+from seqfit.compare.budget import Clock, OutOfTime, Pace, begin, decide, ended_by, has_time, is_decided, read_pace
 from seqfit.compare.records import Matrix, Outcome, Trial
-from seqfit.compare.trial import Tick
-from seqfit.errors import RecipeError
-from seqfit.recipe.resolve import RUN_RECIPE
-from tests.compare.tournaments import matrix_of, pretend
+from seqfit.rundir import files
+from tests.compare.tournaments import matrix_of, recipe_values, step_record
 
-PACES = [Pace(10, 1), Pace(10, 2)]
+NO_ROWS = 1e9  # examples per step: scoring takes no time
 
 
-def after(matrix: Matrix, rounds: int, seconds: float = 15.0) -> list[Outcome]:
-    """So many rounds have ended, all trials alike."""
-    ended = [trial for trials in list_rounds(matrix)[:rounds] for trial in trials]
-    return [Outcome(trial.entrant, trial.seed, trial.repeat, "finished", "", seconds, 0.0) for trial in ended]
+def four(**asked: Any) -> Matrix:
+    return matrix_of(strategies="vanilla,accumulate,recompute,adafactor", **asked)
 
 
-def test_all_trials_get_as_many_steps_as_fit() -> None:
-    matrix = matrix_of(strategies="vanilla,recompute", repeats=3, steps=100, budget="300s")
-    cut = cut_steps(matrix, PACES, 240 / 0.95)  # three rounds of 20 s and 3 s a step
-    assert cut.steps == 20
-    assert cut.notes[-1] == (
-        "--budget 5 min 00 s: a rehearsal took 20.0 s to start all entrants once, 3.0 s a step; trials have 20 steps, "
-        "not 100"
+def test_the_example_of_the_docstring_holds() -> None:
+    matrix = four(steps=15, repeats=5, budget="300s")
+    decided = decide(matrix, matrix, Pace(5.0, 1.0, NO_ROWS), 280.0)
+    assert decided.steps == matrix.warm_up + 6
+    assert "affordable: 4 candidates, 4 of 5 repeats, 9 of 15 steps each" in decided.notes[-1]
+
+
+def test_what_is_affordable_is_said_and_nothing_else_changes() -> None:
+    matrix = four(steps=15, repeats=5, budget="1h")
+    decided = decide(matrix, matrix, Pace(5.0, 1.0, NO_ROWS), 3600.0)
+    assert decided.notes[-1].startswith(
+        "--budget 1 h 00 min: the first trial takes 5.0 s before its first counted step and 1.0 s per step; "
+        "affordable: 4 candidates, 5 of 5 repeats, 15 steps each"
     )
-    assert replace(cut, steps=100, notes=matrix.notes) == matrix
+    assert replace(decided, notes=matrix.notes, scored_rows=None) == matrix
 
 
-def test_steps_that_fit_stay_and_are_noted() -> None:
-    cut = cut_steps(matrix_of(strategies="vanilla,recompute", steps=12, budget="1h"), PACES, 3600)
-    assert cut.steps == 12
-    assert cut.notes[-1].endswith("all 12 steps fit")
+def test_a_budget_too_small_for_one_repeat_is_not_refused() -> None:
+    matrix = four(steps=15, repeats=5, budget="60s")
+    decided = decide(matrix, matrix, Pace(20.0, 10.0, NO_ROWS), 30.0)
+    assert decided.steps == 6
+    assert "less than one repeat of all" in decided.notes[-1]
 
 
-def test_a_budget_that_leaves_nothing_to_measure_is_refused_with_what_it_takes() -> None:
-    matrix = matrix_of(strategies="vanilla,recompute", repeats=3, budget="60s")
-    with pytest.raises(RecipeError, match=r"With 5 steps, the least, all trials take 1 min 51 s\. Give more"):
-        cut_steps(matrix, PACES, 55)
+def test_before_any_step_is_timed_trials_have_the_fewest_steps() -> None:
+    matrix = four(steps=15, repeats=5, budget="60s")
+    decided = decide(matrix, matrix, None, 40.0)
+    assert (decided.steps, decided.scored_rows) == (6, 128)
+    assert "no step has been timed yet; affordable: 4 candidates" in decided.notes[-1]
+
+
+def test_a_first_trial_begins_with_little_where_its_share_of_the_budget_is_short() -> None:
+    short, long = four(steps=15, repeats=5, budget="2m"), four(steps=15, repeats=5, budget="13m")
+    assert (begin(short).steps, begin(short).scored_rows) == (6, 128)
+    assert begin(long) == replace(long, scored_rows=512)
+
+
+def test_a_first_trial_that_began_right_goes_on() -> None:
+    matrix = four(steps=15, repeats=5, budget="2m")
+    decided = decide(matrix, begin(matrix), Pace(8.0, 1.5, 32), 105.0)
+    assert (decided.steps, decided.scored_rows) != (15, None)
+    assert decided.steps == begin(matrix).steps
+
+
+def test_rows_are_limited_where_scoring_would_take_too_long_and_never_raised() -> None:
+    matrix = four(steps=15, repeats=5, budget="10m")
+    slow = decide(matrix, matrix, Pace(5.0, 4.0, 32), 560.0)
+    assert slow.scored_rows == 64  # a quarter of 105 s for each candidate, at 0.375 s per generated answer
+    few = matrix_of(recipe=recipe_values(eval={"limit": 16}), strategies="vanilla,recompute", budget="10m")
+    assert decide(few, few, Pace(5.0, 4.0, 32), 560.0).scored_rows is None
 
 
 def test_a_budget_is_decided_once() -> None:
-    matrix = matrix_of(strategies="vanilla,recompute", budget="1h")
+    matrix = four(budget="1h")
     assert is_decided(replace(matrix, budget_seconds=None))
     assert not is_decided(matrix)
-    assert is_decided(cut_steps(matrix, PACES, 3600))
+    assert is_decided(decide(matrix, matrix, Pace(5.0, 1.0, NO_ROWS), 3600.0))
 
 
-def test_a_rehearsal_takes_a_few_steps_of_each_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[int] = []
-
-    def run(matrix: Matrix, trial: Trial, folder: Path, tick: Tick = lambda _: None) -> Outcome:
-        assert (folder / RUN_RECIPE).is_file()
-        made.append(matrix.steps)
-        outcome = pretend(matrix, trial, folder)
-        return replace(outcome, state="failed") if trial.entrant == "recompute" else outcome
-
-    monkeypatch.setattr(budget, "run_trial", run)
-    (tmp_path / RUN_RECIPE).write_text("")
-    matrix = matrix_of(strategies="vanilla,recompute", warm_up=2, steps=50)
-    assert rehearse(matrix, tmp_path, ["vanilla", "recompute"]) == [Pace(10.0, 1.0), Pace(15.0, 0.0)]
-    assert made == [5, 5]
-    assert [path.name for path in tmp_path.iterdir()] == [RUN_RECIPE]
+def test_the_pace_is_that_of_counted_steps_or_of_the_warm_up_where_none_counts_yet(tmp_path: Path) -> None:
+    assert read_pace(tmp_path, 2, 90.0) is None
+    records = [asdict(step_record(number, 2.0 if number > 2 else 3.0)) for number in range(1, 5)]
+    (tmp_path / files.STEPS).write_text("".join(json.dumps(one) + "\n" for one in records))
+    assert read_pace(tmp_path, 2, 90.0) == Pace(103 - 2 - 90, 2.0, 32)
+    assert read_pace(tmp_path, 9, 90.0) == Pace(101 - 3 - 90, 2.5, 32)
 
 
-def test_rounds_that_no_longer_fit_are_dropped_with_a_note() -> None:
-    matrix = matrix_of(strategies="vanilla,recompute", repeats=5, budget="4m")
-    kept = drop_rounds(matrix, after(matrix, 3), 29.0)  # a round of two trials takes 30 s
-    assert kept.repeats == 3
-    assert kept.notes[-1] == (
-        "--budget 4 min 00 s: 29.0 s were left after 3 of 5 rounds, and a round takes 30.0 s: the others were dropped"
-    )
-    assert list_rounds(kept) == list_rounds(matrix)[:3]
-    assert replace(kept, repeats=5, notes=matrix.notes) == matrix
+def test_a_repeat_has_time_by_what_its_candidates_took_last() -> None:
+    trials = [Trial("a", 0, 1), Trial("b", 0, 1)]
+    took = [("a", 90.0), ("b", 20.0), ("a", 10.0)]
+    outcomes = [Outcome(name, 0, 0, "finished", "", seconds, 0.0) for name, seconds in took]
+    assert has_time(trials, outcomes, Clock(35.0, 0.0, time.monotonic()))
+    assert not has_time(trials, outcomes, Clock(35.0, 10.0, time.monotonic()))
+    assert has_time(trials, outcomes, Clock(None))
 
 
-def test_rounds_that_fit_stay() -> None:
-    matrix = matrix_of(strategies="vanilla,recompute", repeats=5, budget="4m")
-    assert drop_rounds(matrix, after(matrix, 3), 30.0) is matrix
-    assert drop_rounds(matrix, after(matrix, 5), -5.0) is matrix  # nothing is left to drop
+def test_a_budget_covers_what_was_used_before_and_the_writing_of_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget.time, "monotonic", lambda: 1060.0)
+    clock = Clock(600.0, 100.0, 1000.0)
+    assert clock.left_seconds == 600 - 100 - 60 - 18
+    assert clock.must_know  # a tenth
+    assert not Clock(601.0, 0.0, 1000.0).must_know
+    assert not Clock(120.0, 0.0, 1041.0).must_know  # 20 s at least
+    assert not Clock(None).must_know
 
 
-def test_two_rounds_are_run_whatever_they_take() -> None:
-    matrix = matrix_of(strategies="vanilla,recompute", repeats=5, budget="4m")
-    assert drop_rounds(matrix, after(matrix, 1), -100.0) is matrix
-    kept = drop_rounds(matrix, after(matrix, 2), -100.0)
-    assert kept.repeats == 2
-    assert "0 ms were left after 2 of 5 rounds" in kept.notes[-1]
-
-
-def test_a_round_that_has_begun_is_not_counted() -> None:
-    matrix = matrix_of(strategies="vanilla,recompute", repeats=5, budget="4m")
-    assert drop_rounds(matrix, after(matrix, 3)[:-1], 0.0).repeats == 2
-
-
-def test_every_seed_keeps_as_many_trials() -> None:
-    matrix = matrix_of(strategies="vanilla,recompute", seeds=[0, 1, 2], repeats=3, budget="4m")
-    assert drop_rounds(matrix, after(matrix, 4), 0.0) is matrix  # seed 0 has two trials now, the others have one
-    assert drop_rounds(matrix, after(matrix, 3), 89.0).repeats == 1  # three more rounds would take 90 s
-    assert drop_rounds(matrix, after(matrix, 3), 90.0) is matrix
-    assert drop_rounds(matrix, after(matrix, 6), 0.0).repeats == 2
-
-
-def test_before_every_seed_has_had_a_round_seeds_are_dropped() -> None:
-    matrix = matrix_of(strategies="vanilla,recompute", seeds=[0, 1, 2, 3], repeats=2, budget="4m")
-    kept = drop_rounds(matrix, after(matrix, 2), 29.0)
-    assert (kept.seeds, kept.repeats) == ((0, 1), 1)
-    assert list_rounds(kept) == list_rounds(matrix)[:2]
-    assert drop_rounds(matrix, after(matrix, 2), 30.0) is matrix
+def test_the_end_of_a_budget_ends_whatever_runs() -> None:
+    with pytest.raises(OutOfTime), ended_by(Clock(3.01, 0.0, time.monotonic())):
+        time.sleep(60)
+    with ended_by(Clock(None)):
+        pass

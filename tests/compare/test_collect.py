@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,21 +30,10 @@ def test_warm_up_steps_are_in_no_time(path: Path) -> None:
     steps = [0.5 if step % 3 == 2 else 0.8 if step % 3 == 1 else 0.4 for step in range(3, 13)]
     values = measure(read(path), warm_up=2).values
     assert values["step_seconds"] == pytest.approx(sorted(steps)[4] / 2 + sorted(steps)[5] / 2)
-    assert values["total_seconds"] == pytest.approx(sum(steps))
-    assert measure(read(path), warm_up=0).values["total_seconds"] == pytest.approx(sum(steps) + 2.4 + 0.5)
+    assert measure(read(path), warm_up=0).values["step_seconds"] == pytest.approx(0.5)
 
 
-def test_the_second_clock_stands_still_while_a_step_has_no_core(path: Path) -> None:
-    lines = [json.loads(line) for line in (path / files.STEPS).read_text().splitlines()]
-    waited = [line | {"queued_seconds": 0.1 if line["step"] % 2 else None} for line in lines]
-    (path / files.STEPS).write_text("".join(json.dumps(line) + "\n" for line in waited))
-    run = read(path)
-    assert run.by_step("undisturbed_seconds", 2)[3] == pytest.approx(run.by_step("step_seconds", 2)[3] - 0.1)
-    assert sorted(run.by_step("undisturbed_seconds", 2)) == [3, 5, 7, 9, 11]
-    assert measure(run, warm_up=2).values["undisturbed_seconds"] == pytest.approx(0.4)
-
-
-def test_the_third_clock_counts_a_step_in_the_pieces_around_it(path: Path) -> None:
+def test_the_calibrated_clock_counts_a_step_in_the_pieces_around_it(path: Path) -> None:
     lines = [json.loads(line) for line in (path / files.STEPS).read_text().splitlines()]
     slow = [line | {"yardstick_seconds": 0.02 if line["step"] > 6 else 0.01} for line in lines]
     slow = [line | {"step_seconds": line["step_seconds"] * (2 if line["step"] > 6 else 1)} for line in slow]
@@ -55,10 +44,10 @@ def test_the_third_clock_counts_a_step_in_the_pieces_around_it(path: Path) -> No
     assert own[7] == pytest.approx(2 * 80 / 1.5)  # it fell between two pieces
 
 
-def test_tokens_a_second_are_all_real_tokens_over_all_their_time(path: Path) -> None:
-    tokens = sum(100 * (1 + step % 3) + 8 for step in range(3, 13))
+def test_tokens_per_second_are_real_tokens_per_step_over_the_step_time(path: Path) -> None:
+    tokens = [100 * (1 + step % 3) + 8 for step in range(3, 13)]
     values = measure(read(path), warm_up=2).values
-    assert values["tokens_per_second"] == pytest.approx(tokens / values["total_seconds"])
+    assert values["tokens_per_second"] == pytest.approx(sum(tokens) / len(tokens) / values["step_seconds"])
 
 
 def test_a_record_of_several_steps_counts_as_several(path: Path) -> None:
@@ -67,8 +56,6 @@ def test_a_record_of_several_steps_counts_as_several(path: Path) -> None:
     (path / files.STEPS).write_text("".join(json.dumps(line) + "\n" for line in every_fourth))
     run = read(path)
     assert [count for _, count in run.counted(4)] == [4, 4]
-    expected = 4 * sum(line["step_seconds"] for line in every_fourth[1:])
-    assert measure(run, warm_up=4).values["total_seconds"] == pytest.approx(expected)
 
 
 def test_what_a_cpu_does_not_have_is_absent_with_a_reason(path: Path) -> None:
@@ -76,8 +63,6 @@ def test_what_a_cpu_does_not_have_is_absent_with_a_reason(path: Path) -> None:
     assert measures.values["resident_bytes"] == 2**30
     assert measures.values["cores_used"] == pytest.approx(1.8)
     assert measures.absent == {
-        "undisturbed_seconds": "no record says how long a step had no core",
-        "step_yardsticks": "no piece of work was timed between steps",
         "allocated_bytes": "not measured: no step was watched",
         "reserved_bytes": "the CPU has no allocator of torch's that reserves",
         "gpu_busy_share": "no driver",
@@ -147,7 +132,12 @@ def test_the_answer_is_the_last_loss_and_the_last_scores(path: Path) -> None:
     values = measure(read(path), warm_up=2).values
     assert values["final_loss"] == pytest.approx(2.0 - 1.2)
     assert (values["accuracy"], values["evaluation_loss"]) == (90.0, 0.5)
-    assert values["process_seconds"] == 31.0
+
+
+def test_a_trial_that_was_stopped_has_times_only(path: Path) -> None:
+    run = read(path)
+    stopped = replace(run, outcome=replace(run.outcome, state="unfinished"))
+    assert set(measure(stopped, warm_up=2).values) == {"step_seconds", "tokens_per_second"}
 
 
 def test_a_torn_last_line_is_left_out(path: Path) -> None:
@@ -183,11 +173,11 @@ def test_a_damaged_file_is_told_and_the_others_are_read(path: Path, damaged: str
     assert measure(run, warm_up=2).values["accuracy"] == 90.0
 
 
-def test_a_run_directory_that_is_gone_leaves_the_time_of_its_process(path: Path) -> None:
+def test_a_run_directory_that_is_gone_leaves_nothing(path: Path) -> None:
     shutil.rmtree(path)
     run = read(path)
     assert {files.MANIFEST, files.STEPS} <= set(run.missing)
-    assert measure(run, warm_up=2).values == {"process_seconds": 31.0}
+    assert measure(run, warm_up=2).values == {}
 
 
 def test_answers_are_those_of_the_last_evaluation_only(path: Path) -> None:

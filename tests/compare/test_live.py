@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from seqfit.compare.live import Lines, Now, Standings, build_table, choose_view, list_cells, say_standings, say_where
-from seqfit.compare.records import Outcome, Trial
+from seqfit.compare.records import Figure, Outcome, Standing, Trial
 from tests.compare.tournaments import matrix_of
 
 MATRIX = matrix_of(strategies="vanilla,fp16,recompute", repeats=2, steps=40)
@@ -15,7 +15,13 @@ DONE = [
     Outcome("vanilla", 0, 0, "finished", "", 60.0, 0.0),
     Outcome("recompute", 0, 0, "out_of_memory", "memory ran out", 20.0, 0.0),
 ]
-NOW = Now(MATRIX, DONE, 4, step_seconds={"vanilla": 1.0, "recompute": 1.25})
+STEPS = {"vanilla": Figure((1.0,), 1.0, None), "recompute": Figure((1.25,), 1.25, None, 0.25)}
+STANDINGS = [
+    Standing(entrant, "finished", "", 1, {"step_seconds": STEPS[entrant.name]})
+    for entrant in MATRIX.entrants
+    if entrant.name in STEPS
+]
+NOW = Now(MATRIX, DONE, 4, standings=STANDINGS)
 
 
 def test_what_is_left_takes_as_long_as_trials_of_the_same_entrant_did() -> None:
@@ -40,14 +46,14 @@ def test_what_runs_is_said_with_its_step() -> None:
 
 def test_a_line_of_the_table_has_trials_time_and_share() -> None:
     vanilla, fp16, recompute = MATRIX.entrants
-    assert list_cells(NOW, vanilla) == ["vanilla", "reference", "1 of 2", "1.0 s", ""]
+    assert list_cells(NOW, vanilla) == ["vanilla", "baseline", "1 of 2", "1 s", ""]
     assert list_cells(NOW, fp16) == ["fp16", "lossy", "only predicted", "", ""]
-    assert list_cells(NOW, recompute) == ["recompute", "lossless", "1 of 2, out of memory", "1.2 s", "125.0%"]
+    assert list_cells(NOW, recompute) == ["recompute", "lossless", "1 of 2, out of memory", "1.25 s", "125%"]
 
 
 def test_standings_in_a_line_leave_out_who_has_no_time() -> None:
-    assert say_standings(NOW) == "a step takes vanilla 1.0 s; recompute 1.2 s (125.0%)"
-    assert say_standings(replace(NOW, step_seconds={})) == "no trial has finished yet"
+    assert say_standings(NOW) == "a step takes vanilla 1 s; recompute 1.25 s (125%)"
+    assert say_standings(replace(NOW, standings=[])) == "no trial has finished yet"
 
 
 def test_lines_are_printed_with_their_time_and_nothing_is_drawn() -> None:

@@ -66,7 +66,7 @@ def test_what_would_be_run_is_said_in_lines() -> None:
     lines = said.splitlines()
     assert lines[0] == ("comparison: 20 trials in 10 rounds (seeds 0, 1), each of 15 steps, of which 3 are warm-up")
     assert "  recompute  lossless: strategy.recompute=blocks" in lines
-    assert any("only predicted, for it can't run here: fp16 needs a GPU" in line for line in lines)
+    assert any("only predicted, because it is not available here: fp16 needs a GPU" in line for line in lines)
     assert any(line.startswith("predicted for: this machine, NVIDIA GeForce RTX 3090") for line in lines)
     assert any(line.startswith("budget: 20 min 00 s") for line in lines)
     assert any(line.startswith("note: vanilla") for line in lines)

@@ -137,28 +137,37 @@ def test_mcnemar_counts_only_the_rows_that_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wall", "undisturbed", "better"),
+    ("wall", "calibrated", "better"),
     [
-        (Change(0.07, -0.04, 0.19, True), Change(0.05, 0.03, 0.07, False), "undisturbed"),  # a busy machine
-        (Change(0.05, 0.02, 0.08, False), Change(0.0, -0.01, 0.01, True), "wall"),  # it waits for itself
+        (Change(0.07, -0.04, 0.19, True), Change(0.05, 0.03, 0.07, False), "calibrated"),  # a busy machine
+        (Change(0.05, 0.02, 0.08, False), Change(0.0, -0.01, 0.01, True), "wall"),  # it slows the calibration, too
         (Change(0.05, 0.04, 0.06, False), Change(0.05, -0.1, 0.2, True), "wall"),  # less well known
         (Change(0.05, 0.02, 0.08, False), None, "wall"),
         (Change(0.05), Change(0.05, 0.04, 0.06, False), "wall"),  # one round
     ],
 )
-def test_the_second_clock_is_taken_where_it_is_sharper_and_does_not_contradict(
-    wall: Change, undisturbed: Change | None, better: str
+def test_the_calibrated_clock_is_taken_where_it_is_sharper_and_does_not_contradict(
+    wall: Change, calibrated: Change | None, better: str
 ) -> None:
-    assert sharpen(wall, undisturbed) is (wall if better == "wall" else undisturbed)
+    assert sharpen(wall, calibrated) is (wall if better == "wall" else calibrated)
 
 
-def test_of_several_clocks_the_best_known_counts_that_does_not_contradict() -> None:
-    wall, second = Change(0.07, -0.04, 0.19, True), Change(0.05, 0.01, 0.09, False)
-    third, other = Change(0.06, 0.05, 0.07, False), Change(-0.2, -0.201, -0.199, False)
-    assert sharpen(wall, second, third) is third
-    assert sharpen(wall, third, second) is third
-    assert sharpen(wall, second, other) is second
-    assert sharpen(wall, None, None) is wall
+def test_what_it_takes_to_tell_is_counted_in_repeats_rows_or_seeds() -> None:
+    scattered = judge_pairs([0.20, -0.10, 0.15, -0.08, 0.08], FLOOR)
+    assert scattered is not None
+    assert (scattered.needed, scattered.needed_of) == (31, "repeats")
+    tiny = judge_pairs([0.001, -0.002, 0.002], FLOOR)
+    assert tiny is not None
+    assert tiny.needed is None  # no number of repeats makes it matter
+    by_rows = judge_scores([(91.0, 90.0)], row_error=4.24, rows=100)
+    assert by_rows is not None
+    assert (by_rows.needed, by_rows.needed_of) == (6907, "rows")
+    by_seeds = judge_scores([(92.0, 90.0), (90.5, 90.0), (89.9, 90.0)])
+    assert by_seeds is not None
+    assert (by_seeds.needed, by_seeds.needed_of) == (10, "seeds")
+    one_seed = judge_scores([(70.0, 90.0)], row_error=4.2, rows=100)
+    assert one_seed is not None
+    assert (one_seed.within_noise, one_seed.needed, one_seed.needed_of) == (None, None, "seeds")
 
 
 def make_trial(generator: random.Random, slowdown: float, drift: float, process: float) -> dict[int, float]:
@@ -202,7 +211,7 @@ def test_on_a_noisy_machine_the_same_is_within_noise_and_five_per_cent_are_found
     assert found >= 0.9
 
 
-def test_on_a_busy_machine_five_per_cent_are_found_by_the_second_clock_only() -> None:
+def test_on_a_busy_machine_five_per_cent_are_found_by_the_calibrated_clock_only() -> None:
     """Processes as a whole are 10% faster or slower on the wall clock, and 1% on the other."""
     generator = random.Random(1)
     slowdowns = [0.0, 0.0, 0.05]

@@ -114,10 +114,11 @@ def test_what_was_planned_before_is_found_in_the_cache(
     monkeypatch.setenv("SEQFIT_CACHE", str(tmp_path))
     monkeypatch.setattr("seqfit.compare.predicted._plan", plan)
     matrix = matrix_of(recipe=recipe, strategies=["vanilla", {"again": []}, "ddp2"], gpus=["rtx3090"])
-    before = predict_entrants(matrix)
+    before = list(predict_entrants(matrix))
     assert sorted(planned) == [1, 1, 1, 1, 2]  # two of one process on two targets, two processes on the card alone
     assert {one.entrant for one in before} == {"vanilla", "again", "ddp2"}
-    assert predict_entrants(matrix) == before
+    assert list(predict_entrants(matrix)) == before
+    assert list(predict_entrants(matrix, before[1:])) == before[:1]
     assert len(planned) == 5
 
 

@@ -2,7 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from seqfit.compare.quantities import QUANTITIES, choose_memory, choose_score, find_quantity, in_order, is_row_mean
+from seqfit.compare.quantities import (
+    QUANTITIES,
+    choose_memory,
+    choose_score,
+    find_quantity,
+    in_order,
+    is_row_mean,
+)
 
 
 @pytest.mark.parametrize(
@@ -10,7 +17,8 @@ from seqfit.compare.quantities import QUANTITIES, choose_memory, choose_score, f
     [
         ("step_seconds", 0.412, "412 ms"),
         ("tokens_per_second", 12_500, "12.5K"),
-        ("resident_bytes", 2**30, "1.0 GiB"),
+        ("resident_bytes", 1.234 * 2**30, "1.23 GiB"),
+        ("step_seconds", 1.3174, "1.32 s"),
         ("gpu_busy_share", 0.5, "50.0%"),
         ("energy_joules", 740, "740 J"),
         ("energy_joules", 12_500, "12.5 kJ"),

@@ -66,7 +66,7 @@ def test_out_of_memory_is_a_result(tmp_path: Path) -> None:
     found = standing(comparison, "fp16")
     assert (found.state, found.reason, found.figures) == ("out_of_memory", "memory ran out at step 1", {})
     assert comparison.is_fair
-    assert "fp16 runs out of memory" in comparison.verdict
+    assert "Missing: fp16 (out of memory)." in comparison.verdict
 
 
 def test_a_trial_that_failed_among_others_is_told_and_makes_it_unequal(tmp_path: Path) -> None:

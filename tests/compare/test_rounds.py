@@ -46,7 +46,7 @@ def predicted(monkeypatch: pytest.MonkeyPatch, workplace: Path) -> list[int]:
     calls: list[int] = []
     (workplace / "rows.jsonl").touch()  # the recipe's data
 
-    def predict(matrix: object, say: object) -> list[Prediction]:
+    def predict(matrix: object, done: object, say: object) -> list[Prediction]:
         calls.append(1)
         return []
 

@@ -15,8 +15,8 @@ from seqfit.compare.tables import (
     format_terminal,
     list_by_weight,
     list_targets,
+    say_change,
     say_mean,
-    say_share,
 )
 from tests.compare.made_runs import FP16, MATRIX, RECOMPUTE, VANILLA, add_end, add_trial, make_folder, play
 
@@ -43,22 +43,19 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     return collect_comparison(folder)
 
 
-def test_rows_are_entrants_and_every_quantity_is_absolute_and_a_share(comparison: Comparison) -> None:
+def test_every_candidate_has_one_row_ranked_by_time_and_what_is_predicted_says_so(comparison: Comparison) -> None:
     table = build_measured(comparison, ["step_seconds", "resident_bytes", "accuracy"])
-    assert [column.heading for column in table.columns][:4] == [
-        "strategy",
-        "kind",
-        "step: mean ± spread",
-        "step: % of vanilla",
+    assert [column.heading for column in table.columns] == [
+        *("candidate", "kind", "step: mean", "step: of vanilla", "resident: mean", "resident: of vanilla"),
+        *("accuracy: mean", "accuracy: against vanilla"),
     ]
-    vanilla, recompute, fp16, ddp = table.rows
-    assert vanilla == ("vanilla", "reference", "500 ms ± 0.0%", "100.0%", "1.0 GiB ± 0.0%", "100.0%", "90.00", "100.0%")
-    assert recompute[:2] == ("recompute", "lossless")
-    assert recompute[3] == "120.0%"
-    assert recompute[4:6] == ("512.0 MiB ± 0.0%", "50.0%")
-    assert recompute[6:] == ("90.00", "100.0% ≈")
-    assert fp16[2:] == ("out of memory", "-", "-", "-", "-", "-")
-    assert ddp[2] == "not possible here"
+    fp16, ddp, vanilla, recompute = table.rows
+    assert fp16 == ("fp16", "lossy", "10 ms of 20 ms", "50% predicted", "-", "-", "-", "-")
+    assert ddp[:4] == ("ddp2", "lossless", "12 ms of 20 ms", "60% predicted")
+    assert vanilla == ("vanilla", "baseline", "500 ms", "", "1 GiB", "", "90.00", "")
+    assert recompute[:3] == ("recompute", "lossless", "600 ms")
+    assert recompute[3].startswith("120% (119 to 121")
+    assert recompute[4:] == ("512 MiB", "50%", "90.00", "+0.00 ≈")
 
 
 def test_what_is_looked_at_first_stands_in_front(comparison: Comparison) -> None:
@@ -72,8 +69,8 @@ def test_predicted_columns_say_so_and_are_apart_from_measured_ones(comparison: C
     groups = {column.group for column in here.columns}
     assert groups == {"", "predicted memory", "predicted step", "predicted", "measured"}
     assert here.rows[1] == (
-        *("recompute", "lossless", "512.0 MiB", "50.0%", "500 ms", "125.0%", "240", "yes"),
-        *("512.0 MiB", "600 ms"),
+        *("recompute", "lossless", "512 MiB", "50%", "500 ms", "125%", "240", "yes"),
+        *("512 MiB", "600 ms"),
     )
     assert here.rows[2] == ("fp16", "lossy", *["-"] * 6, "out of memory", "out of memory")
 
@@ -82,8 +79,8 @@ def test_of_a_card_that_is_not_here_nothing_is_measured(comparison: Comparison) 
     there = build_predicted(comparison, "Tesla V100")
     assert there.title == "Predicted for Tesla V100; nothing of it is measured"
     assert all(column.group.startswith("predicted") for column in there.columns[2:])
-    assert there.rows[2] == ("fp16", "lossy", "1.0 GiB", "50.0%", "10 ms", "50.0%", "12K", "no")
-    assert there.rows[3] == ("ddp2", "lossless", "2.0 GiB", "100.0%", "12 ms", "60.0%", "10K", "yes")
+    assert there.rows[2] == ("fp16", "lossy", "1 GiB", "50%", "10 ms", "50%", "12K", "no")
+    assert there.rows[3] == ("ddp2", "lossless", "2 GiB", "100%", "12 ms", "60%", "10K", "yes")
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
@@ -94,11 +91,11 @@ def test_nothing_is_wider_than_the_terminal(comparison: Comparison, width: int) 
         assert entrant.name in text
 
 
-def test_a_hundred_columns_show_time_memory_and_quality_together(comparison: Comparison) -> None:
-    lines = format_terminal(comparison, width=100).splitlines()
+def test_a_hundred_and_ten_columns_show_time_memory_and_quality_together(comparison: Comparison) -> None:
+    lines = format_terminal(comparison, width=110).splitlines()
     heads = [line for line in lines if "step" in line and "resident" in line and "accuracy" in line]
     assert heads
-    assert any(line.startswith("recompute") and "120.0%" in line and "50.0%" in line for line in lines)
+    assert any(line.startswith("recompute") and "120% (" in line and "50%" in line for line in lines)
 
 
 def test_long_names_are_cut_on_a_narrow_terminal(comparison: Comparison) -> None:
@@ -118,7 +115,7 @@ def test_an_unequal_comparison_says_so_before_anything_else(comparison: Comparis
 def test_notes_say_why_something_is_absent(comparison: Comparison) -> None:
     text = " ".join(format_terminal(comparison, width=400).split())
     assert "fp16: out of memory: memory ran out at step 1" in text
-    assert "ddp2: not possible here: there is one GPU" in text
+    assert "ddp2: not available here: there is one GPU" in text
     assert "not measured: GPU busy, energy, hottest (no driver)" in text
     assert "fp16 on Tesla V100: it takes 1.0 GiB more than there is" in text
     assert "fp16 is lossy: fp16" in text
@@ -126,7 +123,8 @@ def test_notes_say_why_something_is_absent(comparison: Comparison) -> None:
 
 def test_a_comparison_without_a_finished_trial_can_be_shown(tmp_path: Path) -> None:
     text = format_terminal(collect_comparison(make_folder(tmp_path)), width=80)
-    assert "vanilla has no figures yet" in text
+    assert "Nothing measured can be compared: there are no figures." in text
+    assert "Missing: repeats (all have 0 of 3)." in text
 
 
 def test_scaling_efficiency_has_a_column_where_there_is_one(tmp_path: Path) -> None:
@@ -134,18 +132,20 @@ def test_scaling_efficiency_has_a_column_where_there_is_one(tmp_path: Path) -> N
     comparison = collect_comparison(play(tmp_path, replace(MATRIX, entrants=(VANILLA, two)), ddp2=0.625))
     table = build_measured(comparison, ["step_seconds"])
     assert table.columns[-1].heading == "scaling: efficiency"
-    assert [row[-1] for row in table.rows] == ["-", "80.1%"]
+    assert [row[-1] for row in table.rows] == ["80.1%", "-"]
 
 
-def test_marks_tell_noise_from_change_and_from_what_is_unknown() -> None:
-    figure = Figure((1.0,), 1.0, None, 0.05)
-    assert say_share(replace(figure, within_noise=True)) == "105.0% ≈"
-    assert say_share(replace(figure, within_noise=False)) == "105.0%"
-    assert say_share(figure) == "105.0% ?"
-    assert say_share(Figure((1.0,), 1.0, None)) == "-"
+def test_marks_tell_what_is_not_significant_from_change_and_from_what_is_unknown() -> None:
+    step, baseline = find_quantity("step_seconds"), Figure((1.0,), 1.0, None)
+    figure = Figure((1.05,), 1.05, None, 0.05, 0.02, 0.08)
+    assert say_change(step, replace(figure, within_noise=True), baseline) == "105% (102 to 108) ≈"
+    assert say_change(step, replace(figure, within_noise=False), baseline) == "105% (102 to 108)"
+    assert say_change(step, Figure((1.05,), 1.05, None, 0.05), baseline) == "105% ?"
+    assert say_change(step, Figure((1.0,), 1.0, None), baseline) == "-"
+    assert say_change(step, baseline, baseline) == ""
+    assert say_change(find_quantity("accuracy"), replace(figure, mean=1.5, within_noise=True), baseline) == "+0.50 ≈"
 
 
-def test_a_spread_is_relative_for_times_and_absolute_for_scores() -> None:
-    assert say_mean(find_quantity("step_seconds"), Figure((0.4, 0.5), 0.45, 0.045)) == "450 ms ± 10.0%"
+def test_scores_of_several_seeds_have_their_standard_deviation() -> None:
+    assert say_mean(find_quantity("step_seconds"), Figure((0.4, 0.5), 0.45, 0.045)) == "450 ms"
     assert say_mean(find_quantity("accuracy"), Figure((90.0, 91.0), 90.5, 0.7)) == "90.50 ± 0.70"
-    assert say_mean(find_quantity("step_seconds"), Figure((0.4,), 0.4, None)) == "400 ms"

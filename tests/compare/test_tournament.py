@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,15 @@ import pytest
 import seqfit
 from seqfit.compare import tournament as module
 from seqfit.compare import trials as running
-from seqfit.compare.folder import add_outcome, load_command, load_matrix, load_predictions, read_outcomes
+from seqfit.compare.budget import OutOfTime
+from seqfit.compare.folder import (
+    add_outcome,
+    load_command,
+    load_matrix,
+    load_predictions,
+    read_outcomes,
+    read_results,
+)
 from seqfit.compare.live import Now, Silent
 from seqfit.compare.records import HERE, MATRIX, RESULTS, RUNS, Matrix, Outcome, Prediction, Trial
 from seqfit.compare.tournament import compare, prepare_tournament, run_tournament
@@ -63,8 +74,12 @@ def trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pretended:
     return pretended
 
 
-def predict_nothing(matrix: Matrix, say: object) -> list[Prediction]:
-    return [Prediction(entrant.name, HERE, None, None, None, None, "not asked") for entrant in matrix.entrants]
+def predict_nothing(
+    matrix: Matrix, done: Sequence[Prediction], say: object, *, is_here: bool | None
+) -> list[Prediction]:
+    known = {one.entrant for one in done}
+    names = [entrant.name for entrant in matrix.entrants if entrant.name not in known and is_here is not False]
+    return [Prediction(name, HERE, None, None, None, None, "not asked") for name in names]
 
 
 def go(out: str = "c", **asked: Any) -> Any:
@@ -93,7 +108,7 @@ def test_the_room_itself_can_be_called(trials: Pretended) -> None:
     assert len(trials.trials) == 1
 
 
-def test_results_are_written_after_every_round(trials: Pretended) -> None:
+def test_results_are_written_after_every_trial(trials: Pretended) -> None:
     seen: list[int] = []
 
     def look(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome:
@@ -102,8 +117,7 @@ def test_results_are_written_after_every_round(trials: Pretended) -> None:
 
     trials.run = look
     go()
-    assert seen[:2] == [0, 0]
-    assert seen[2] == seen[3] > 0
+    assert seen[0] == 0 < seen[1] < seen[2]
 
 
 def test_what_runs_and_what_is_left_is_shown(trials: Pretended) -> None:
@@ -111,9 +125,9 @@ def test_what_runs_and_what_is_left_is_shown(trials: Pretended) -> None:
     go(view=view)
     assert view.shown[-1].trial == Trial("vanilla", 0, 1)
     assert view.shown[-1].step == 5
-    assert view.shown[-1].step_seconds == {"vanilla": 1.0, "recompute": 1.0}
+    assert [one.figures["step_seconds"].mean for one in view.shown[-1].standings if one.figures] == [1.0, 1.0]
     assert any("recompute, seed 0, repeat 0: finished in 15.0 s; comparison: 2 of 4" in line for line in view.lines)
-    assert view.lines[-1] == "round 2 of 2 is done: a step takes vanilla 1.0 s; recompute 1.0 s (100.0%)"
+    assert view.lines[-1] == "repeat 2 of 2 is done: a step takes vanilla 1 s; recompute 1 s (100%)"
 
 
 def test_a_trial_that_fails_or_runs_out_of_memory_is_a_result_and_the_others_go_on(trials: Pretended) -> None:
@@ -253,64 +267,127 @@ def test_nobody_compares_inside_a_launcher(trials: Pretended, monkeypatch: pytes
         go()
 
 
-def test_a_budget_cuts_the_steps_of_all_trials_before_the_first(
-    trials: Pretended, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("seqfit.compare.budget.run_trial", pretend)
-    comparison = go(strategies="vanilla,recompute", steps=500, repeats=2, budget="200s")
-    cut = comparison.matrix.steps
-    assert 30 <= cut <= 37  # two rounds of two trials: 20 s to start both, 2 s a step of both; 95% of 200 s
-    assert len(trials.trials) == 4
-    assert load_matrix(Path("c")).notes[-1].endswith(f"trials have {cut} steps, not 500")
+def run_again(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome:
+    """As `run_trial` does: what an earlier try has left goes first."""
+    shutil.rmtree(folder / RUNS / trial.folder, ignore_errors=True)
+    return pretend(matrix, trial, folder, tick)
 
 
-def test_rounds_that_no_longer_fit_a_budget_are_dropped_for_all_entrants(
+def test_the_first_trial_of_a_budget_is_its_dry_run_and_counts(trials: Pretended) -> None:
+    comparison = go(strategies="vanilla,recompute", steps=15, repeats=3, budget="1h")
+    assert len(trials.trials) == 6
+    assert comparison.matrix.steps == 15
+    assert "affordable: 2 candidates, 3 of 3 repeats, 15 steps each" in load_matrix(Path("c")).notes[-1]
+
+
+def test_where_fewer_steps_are_affordable_the_first_trial_begins_again(trials: Pretended) -> None:
+    trials.run = run_again
+    view = Heard()
+    comparison = go(view=view, strategies="vanilla,recompute", steps=500, repeats=2, budget="200s")
+    assert comparison.matrix.steps == 18  # a second per step, two repeats, and 128 generated answers take 12 s
+    assert trials.trials == [("vanilla", 0, 0), ("vanilla", 0, 0), *trials.trials[2:]]
+    assert len(trials.trials) == 5
+    assert any("affordable: 2 candidates, 2 of 2 repeats, 18 of 500 steps each" in line for line in view.lines)
+    assert comparison.is_fair
+
+
+def test_a_budget_is_decided_once_and_a_resume_keeps_it(trials: Pretended) -> None:
+    trials.run = stop_at(2, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        go(budget="1h")
+    notes = load_matrix(Path("c")).notes
+    trials.run = run_again
+    go(budget="1h", resume=True)
+    assert load_matrix(Path("c")).notes == notes
+
+
+def test_a_repeat_that_no_longer_fits_is_not_begun_and_more_time_goes_on(
     trials: Pretended, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]
 
     def run_slowly(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome:
-        clock[0] += 40.0  # the rehearsal has promised 25 s
-        return replace(pretend(matrix, trial, folder, tick), seconds=40.0)
+        clock[0] += 40.0
+        return replace(run_again(matrix, trial, folder, tick), seconds=40.0)
 
-    monkeypatch.setattr("seqfit.compare.budget.run_trial", pretend)
     monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
     trials.run = run_slowly
-    view = Heard()
     asked = {"strategies": "vanilla,recompute", "steps": 15, "repeats": 5, "budget": "270s"}
-    comparison = go(view=view, **asked)
-    assert comparison.matrix.repeats == 3  # 240 s, and a fourth round would take 80 s more
+    comparison = go(**asked)
     assert [one.trials for one in comparison.standings] == [3, 3]
     assert {one.state for one in comparison.standings} == {"finished"}
-    dropped = "30.0 s were left after 3 of 5 rounds, and a round takes 1 min 20 s: the others were dropped"
-    assert load_matrix(Path("c")).notes[-1] == f"--budget 4 min 30 s: {dropped}"
-    assert any(dropped in line for line in view.lines)
+    ended = "the budget of 4 min 30 s has no time for another repeat (21.9 s left)"
+    assert f"Missing, because {ended}: repeats (all have 3 of 5)." in comparison.verdict
     go(resume=True, **asked)  # it has ended, and is still what was asked for
     assert len(trials.trials) == 6
+    comparison = compare("c", resume=True, budget="200s")
+    assert [one.trials for one in comparison.standings] == [5, 5]
 
 
-def test_a_budget_that_is_too_small_leaves_nothing_behind(trials: Pretended, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqfit.compare.budget.run_trial", pretend)
-    with pytest.raises(RecipeError, match=r"--budget is 10\.0 s"):
-        go(budget="10s")
-    assert list(Path().iterdir()) == []
-    assert trials.trials == []
-
-
-def test_a_budget_is_rehearsed_once(trials: Pretended, monkeypatch: pytest.MonkeyPatch) -> None:
-    rehearsed: list[str] = []
-
-    def rehearse(matrix: Matrix, trial: Trial, folder: Path) -> Outcome:
-        rehearsed.append(trial.entrant)
-        return pretend(matrix, trial, folder)
-
-    monkeypatch.setattr("seqfit.compare.budget.run_trial", rehearse)
-    trials.run = stop_at(1, KeyboardInterrupt)
+def test_a_budget_that_comes_later_changes_no_steps(trials: Pretended) -> None:
+    trials.run = stop_at(3, KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
+        go(steps=15)
+    trials.run = run_again
+    comparison = compare("c", resume=True, budget="2m")
+    assert comparison.matrix.steps == 15
+    assert comparison.is_fair
+    assert [one.trials for one in comparison.standings] == [2, 0, 2]
+
+
+def test_the_end_of_a_budget_leaves_the_table_of_what_is_there_and_names_what_is_missing(trials: Pretended) -> None:
+    """It was refused after the dry run, and nothing was left of it."""
+
+    def end(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome:
+        if trial.entrant == "recompute":
+            raise OutOfTime
+        return run_again(matrix, trial, folder, tick)
+
+    trials.run = end
+    comparison = go(budget="10s")
+    assert [(one.entrant.name, one.state) for one in comparison.standings] == [
+        ("vanilla", "finished"),
+        ("fp16", "impossible"),
+        ("recompute", "missing"),
+    ]
+    missing = "Missing, because the budget of 10.0 s has ended: recompute (not run); repeats (all have 1 of 2)."
+    assert comparison.verdict.splitlines()[-1] == missing
+    assert missing in (Path("c") / "results.md").read_text()
+    assert compare("c", resume=True).verdict == comparison.verdict
+
+
+@pytest.mark.parametrize("stage", ["tokenize_ahead", "predict_entrants"])
+@pytest.mark.parametrize("end", [KeyboardInterrupt, Stopped, OutOfTime])
+def test_whatever_stops_it_wherever_the_table_is_left(
+    trials: Pretended, monkeypatch: pytest.MonkeyPatch, stage: str, end: type[BaseException]
+) -> None:
+    """Ctrl-C in the dry run printed nothing."""
+
+    def stop(*_words: object, **_options: object) -> None:
+        raise end
+
+    monkeypatch.setattr(module, stage, stop)
+    with nullcontext() if end is OutOfTime else pytest.raises(end):
         go(budget="1h")
-    trials.run = lambda *words: _run_over(*words)
-    go(budget="1h", resume=True)
-    assert rehearsed == ["vanilla", "recompute"]
+    assert "vanilla" in (Path("c") / "results.md").read_text()
+    monkeypatch.undo()
+
+
+def test_a_trial_that_is_stopped_after_some_counted_steps_keeps_their_times_and_is_run_again(trials: Pretended) -> None:
+    def stop_late(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome:
+        outcome = run_again(matrix, trial, folder, tick)
+        if trial.entrant == "recompute":
+            raise KeyboardInterrupt
+        return outcome
+
+    trials.run = stop_late
+    with pytest.raises(KeyboardInterrupt):
+        go(strategies="vanilla,recompute", repeats=1)
+    recompute = read_results(Path("c")).standings[1]
+    assert (recompute.state, recompute.trials, recompute.figures["step_seconds"].mean) == ("unfinished", 0, 1.0)
+    assert "final_loss" not in recompute.figures
+    trials.run = lambda *words: replace(run_again(*words), time=time.time())
+    assert compare("c", resume=True).standings[1].state == "finished"
 
 
 def test_an_outcome_that_was_torn_by_a_kill_is_made_again(trials: Pretended) -> None:

@@ -22,7 +22,6 @@ from seqfit.compare.trial import (
     count_kernel_kills,
     judge_end,
     read_last_step,
-    read_step_seconds,
     run_trial,
 )
 from seqfit.errors import RunError
@@ -67,6 +66,17 @@ def test_a_trial_plans_nothing_and_is_told_its_threads(
     run_trial(matrix, Trial("ddp2", 0, 0), tmp_path)
     said = [(tmp_path / LOGS / f"{name}-seed0-repeat0.txt").read_text() for name in ("vanilla", "ddp2")]
     assert said == ["forecast off threads 2\n", "forecast off threads 1\n"]
+
+
+def test_the_first_repeat_is_scored_and_watched_and_the_others_are_not(
+    matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instead_of_python(monkeypatch, tmp_path, 'echo "watched $SEQFIT_WATCHED_STEPS unscored $SEQFIT_UNSCORED"')
+    said = []
+    for repeat in range(2):
+        run_trial(matrix, Trial("vanilla", 0, repeat), tmp_path)
+        said.append((tmp_path / LOGS / f"vanilla-seed0-repeat{repeat}.txt").read_text())
+    assert said == ["watched 3 unscored \n", "watched  unscored 1\n"]
 
 
 def test_a_trial_that_ends_well_is_finished(matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,14 +224,6 @@ def test_the_last_step_of_a_long_file_is_found_at_its_end(tmp_path: Path) -> Non
     (tmp_path / files.STEPS).write_text("\n".join(lines) + "\n")
     assert read_last_step(tmp_path) == 199
     assert read_last_step(tmp_path / "nothing") == 0
-
-
-def test_step_seconds_are_the_median_after_the_warm_up(tmp_path: Path) -> None:
-    seconds = [9.0, 9.0, 1.0, 2.0, 6.0]
-    lines = [json.dumps(asdict(step_record(number, each))) for number, each in enumerate(seconds, 1)]
-    (tmp_path / files.STEPS).write_text("\n".join(lines) + "\n")
-    assert read_step_seconds(tmp_path, 2) == 2.0
-    assert read_step_seconds(tmp_path, 5) is None
 
 
 @pytest.mark.usefixtures("default_signals")

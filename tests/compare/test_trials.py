@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from seqfit.compare import trials as module
 from seqfit.compare.folder import add_outcome, dump_matrix, read_outcomes, round_folder
 from seqfit.compare.live import Silent
 from seqfit.compare.records import Matrix, Trial
-from seqfit.compare.trials import find_all_missing, find_missing, run_one_round, run_rounds
+from seqfit.compare.trials import find_all_missing, find_missing, run_one_round
 from tests.compare.tournaments import matrix_of, pretend
 
 
@@ -34,7 +35,14 @@ def test_a_round_notes_its_outcomes_where_it_is_told_and_all_are_read(tmp_path: 
     assert len(find_all_missing(matrix, read_outcomes(tmp_path))) == 3
 
 
-def test_all_rounds_leave_nothing_missing(tmp_path: Path, matrix: Matrix) -> None:
-    run_rounds(matrix, tmp_path, Silent())
+def test_all_rounds_leave_nothing_missing_and_results_after_every_trial(tmp_path: Path, matrix: Matrix) -> None:
+    for number in range(3):
+        run_one_round(matrix, tmp_path, number, Silent(), tmp_path)
     assert find_all_missing(matrix, read_outcomes(tmp_path)) == []
     assert (tmp_path / "results.json").is_file()
+
+
+def test_a_trial_that_was_stopped_is_still_missing(tmp_path: Path, matrix: Matrix) -> None:
+    outcome = pretend(matrix, Trial("vanilla", 0, 0), tmp_path)
+    add_outcome(replace(outcome, state="unfinished"), tmp_path)
+    assert Trial("vanilla", 0, 0) in find_missing(matrix, 0, read_outcomes(tmp_path))

