@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from seqfit.profile.host import (
-    HostTimeline,
-)
+from seqfit.profile.host import HostTimeline, is_sync
 from seqfit.profile.intervals import Interval, between, intervals_of, length, merge, overlap
 from seqfit.profile.replay import Change, Replay
 from seqfit.profile.syncs import SyncRow
@@ -57,6 +55,12 @@ class Seen:
         """The calls that started this work."""
         correlations = (self.replay.work[number].correlation for number in numbers)
         return {self.launch_of[c] for c in correlations if c is not None and c in self.launch_of}
+
+    def with_their_syncs(self, calls: Iterable[int]) -> set[int]:
+        """And the sync that follows each at once: torch waits for a copy from memory that is not pinned."""
+        found = set(calls)
+        after = {n + 1 for n in found if n + 1 < len(self.replay.calls) and is_sync(self.replay.calls[n + 1])}
+        return found | after
 
     def work_by(self, calls: Iterable[int]) -> set[int]:
         """The work that these calls started."""

@@ -120,7 +120,7 @@ class HostTimeline:
             spans[COMPUTING] = _computing(trace, calls, self.threads)
             spans[LAUNCHING] = merge(work, _SHORT_PAUSE_NS)
         else:
-            spans[COMPUTING] = work
+            spans[COMPUTING] = merge(work, _SHORT_PAUSE_NS)
         self._layers = [(name, merge(spans[name])) for name in ACTIVITIES if name in spans]
 
     def charge(self, interval: Interval) -> dict[str, int]:
@@ -160,7 +160,8 @@ class HostTimeline:
     def find_place(self, activity: str, window: Interval) -> str | None:
         """The Python function that took most of the activity's time; a person's own rather than a library's."""
         times = self.when(activity, window)
-        frames = [f for f in self._trace.frames if f.thread in self.threads]
+        # What is built in (sleep, read) is its caller's time.
+        frames = [f for f in self._trace.frames if f.thread in self.threads and not f.name.startswith("<built-in")]
         if not frames or not times:
             return None
         own: Counter[str] = Counter()

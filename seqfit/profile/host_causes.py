@@ -21,6 +21,7 @@ from seqfit.profile.host import (
     LOADING,
     PYTHON,
     SAVING,
+    is_own,
 )
 from seqfit.profile.intervals import Interval, length, overlap
 from seqfit.profile.replay import Change
@@ -31,35 +32,39 @@ from seqfit.units import format_bytes, format_count, format_seconds, format_shar
 _SMALL_COPY_BYTES = 64 * 1024
 _SCALAR_BYTES = 64  # what item() copies: a sync's matter
 _MANY_COPIES = 20  # of a step
+_PINNED = 0.25  # of the time that a copy takes from pageable memory: it is staged, at a few GB/s
 _CHECKPOINT_BYTES = 16 * 2**20  # copied back in a pause: weights, not scores
+_SETTINGS = {  # ours, and the Trainer's
+    "evaluation": ("eval.every_steps", "eval_steps"),
+    "checkpoint": ("train.snapshot.every_steps", "save_steps"),
+}
 _PAUSE = 2.0  # a step this many times as long as the others has something else in it
 _COMPILED = 0.15  # of the host's time per kernel that is left where blocks are compiled or captured in a graph
 
 
 def _pauses(seen: Seen) -> Iterator[Candidate]:
     """Evaluations and checkpoints that are named, and steps that are so long that something of the kind is in them."""
-    for activity, cause, ours, trainer in (
-        (EVALUATING, "evaluation", "eval.every_steps", "eval_steps"),
-        (SAVING, "checkpoint", "train.snapshot.every_steps", "save_steps"),
-    ):
+    for activity, cause in ((EVALUATING, "evaluation"), (SAVING, "checkpoint")):
         share = seen.shares.get(activity, 0.0)
         if share:
-            yield _pause(seen, cause, share, seen.host.when(activity, seen.window), ours, trainer, named=True)
+            yield _pause(seen, cause, share, seen.host.when(activity, seen.window), launched_in=None)
     steps = seen.trace.step_intervals_ns
     if seen.shares.get(EVALUATING) or seen.shares.get(SAVING) or len(steps) < 4:
         return
     usual = median(end - start for start, end in steps)
-    inside = [(start, end) for start, end in steps if end - start > _PAUSE * usual]
-    if inside and len(inside) <= len(steps) / 2:
-        excess = sum(end - start - usual for start, end in inside) / max(seen.trace.span_ns, 1)
-        cause = _guess_pause(seen, inside)
-        ours = {"evaluation": "eval.every_steps", "checkpoint": "train.snapshot.every_steps"}.get(cause, "")
-        trainer = {"evaluation": "eval_steps", "checkpoint": "save_steps"}.get(cause, "")
-        if cause != "loader":
-            yield _pause(seen, cause, excess, inside, ours, trainer, named=False)
+    long_steps = [number for number, (start, end) in enumerate(steps) if end - start > _PAUSE * usual]
+    if long_steps and len(long_steps) <= len(steps) / 2:
+        excess = sum(steps[n][1] - steps[n][0] - usual for n in long_steps) / max(seen.trace.span_ns, 1)
+        inside = [steps[n] for n in long_steps]
+        guessed = _guess_pause(seen, inside)
+        if guessed is not None:
+            starts = [*(step.start_ns for step in seen.trace.steps), seen.window[1]]
+            launched_in = [(starts[n], starts[n + 1]) for n in long_steps]
+            yield _pause(seen, guessed, excess, inside, launched_in=launched_in)
 
 
-def _guess_pause(seen: Seen, inside: list[Interval]) -> str:
+def _guess_pause(seen: Seen, inside: list[Interval]) -> str | None:
+    """None: it is something that another rule explains, such as a slow batch or another rank."""
     back = sum(
         c.size_bytes for c in seen.trace.copies if c.name == "DtoH" and overlap(inside, (c.start_ns, c.start_ns + 1))
     )
@@ -69,14 +74,21 @@ def _guess_pause(seen: Seen, inside: list[Interval]) -> str:
     usual = len(seen.trace.kernels) / max(seen.steps, 1)
     if kernels > 1.3 * usual * len(inside):
         return "evaluation"
-    return "loader" if sum(seen.host.charge(i).get(LOADING, 0) for i in inside) > length(inside) / 3 else "pause"
+    return None
 
 
 def _pause(
-    seen: Seen, cause: str, share: float, inside: list[Interval], ours: str, trainer: str, *, named: bool
+    seen: Seen,
+    cause: str,
+    share: float,
+    inside: list[Interval],
+    *,
+    launched_in: list[Interval] | None,
 ) -> Candidate:
+    """`launched_in`: the host's time of a pause that nothing names."""
+    named = launched_in is None
     factor = 0.0 if named else max(1 - share * seen.trace.span_ns / max(length(inside), 1), 0.0)
-    calls = seen.calls_in(inside)
+    calls = seen.calls_in(inside if launched_in is None else launched_in)
     work = seen.work_by(calls)
     removed = Change(
         {EVALUATING: 0.0, SAVING: 0.0} if named else {},
@@ -85,24 +97,18 @@ def _pause(
     )
     halved = replace(removed, host=dict.fromkeys(removed.host, 0.5), calls=dict.fromkeys(calls, (1 + factor) / 2))
     halved = replace(halved, work=dict.fromkeys(work, (1 + factor) / 2))
-    activity = {"evaluation": EVALUATING, "checkpoint": SAVING}.get(cause)
-    place = seen.host.find_place(activity, seen.window) if activity else None
-    what = {"evaluation": "an evaluation", "checkpoint": "writing a checkpoint", "pause": "something besides training"}[
-        cause
-    ]
+    place = seen.host.find_place({"evaluation": EVALUATING, "checkpoint": SAVING}[cause], seen.window)
+    what = {"evaluation": "an evaluation", "checkpoint": "writing a checkpoint"}[cause]
+    share = seen.replay.gain(removed)  # a range of the host also waits for what was launched before it
     recorded = seen.trace.span_ns / 1e9
     inferred = "" if named else f"; inferred: {len(inside)} of {seen.steps} steps take over {_PAUSE:g} times as long"
     return Candidate(
         cause,
         f"{what} takes {format_seconds(share * recorded)} of the {format_seconds(recorded)} "
         f"that were recorded ({format_share(share)}){at_place(place)}{inferred}",
-        {
-            "evaluation": "Evaluate less often or fewer rows",
-            "checkpoint": "Save less often",
-            "pause": "Record it with with_stack=True to see what it is",
-        }[cause],
-        (f"{ours}=N (more than now)",) if ours else (),
-        f"{trainer}=N (more than now)" if trainer else "",
+        {"evaluation": "Evaluate less often or fewer rows", "checkpoint": "Save less often"}[cause],
+        (f"{_SETTINGS[cause][0]}=N (more than now)",),
+        f"{_SETTINGS[cause][1]}=N (more than now)",
         likely=removed,
         least=halved,
         most=removed,
@@ -188,13 +194,13 @@ def _small_copies(seen: Seen) -> Iterator[Candidate]:
     per_step = len(copies) / seen.steps
     if per_step < _MANY_COPIES:
         return
-    calls = seen.calls_of(copies)
-    size = sum(work.size_bytes for n in copies if isinstance(work := seen.replay.work[n], Copy)) / len(copies)
+    calls = seen.with_their_syncs(seen.calls_of(copies))
+    size = _mean_bytes(seen, copies)
     removed = Change(calls=dict.fromkeys(calls, 0.0), work=dict.fromkeys(copies, 0.0))
     half = Change(calls=dict.fromkeys(calls, 0.5), work=dict.fromkeys(copies, 0.5))
     yield Candidate(
         "small-copies",
-        f"{format_count(per_step)} copies per step of {format_bytes(round(size))} on average",
+        f"{format_count(per_step)} copies per step of {format_bytes(size)} on average",
         "Copy a batch as one tensor from pinned memory; larger micro-batches mean fewer copies",
         ("strategy.micro_batch_tokens=N (more than now)",),
         "dataloader_pin_memory=True, a larger per_device_train_batch_size",
@@ -206,22 +212,48 @@ def _small_copies(seen: Seen) -> Iterator[Candidate]:
 
 
 def _unpinned(seen: Seen) -> Iterator[Candidate]:
-    """Large copies that the host has to wait for."""
-    share = seen.shares.get(COPYING, 0.0)
-    pageable = [c for c in seen.trace.copies if c.is_pageable and c.name == "HtoD" and c.size_bytes > _SMALL_COPY_BYTES]
-    if not pageable or not share:
+    """Large copies that the host has to wait for, and that take several times as long as from pinned memory."""
+    large = seen.find_work(lambda w: isinstance(w, Copy) and w.name == "HtoD" and w.size_bytes > _SMALL_COPY_BYTES)
+    pageable = [n for n in large if isinstance(work := seen.replay.work[n], Copy) and work.is_pageable]
+    if len(pageable) < len(large) / 2 or not pageable:
+        yield from _large_copies(seen, large)
         return
+    calls = seen.with_their_syncs(seen.calls_of(pageable))
+    share = max(seen.work_share(pageable), seen.shares.get(COPYING, 0.0))
     yield Candidate(
         "unpinned-memory",
-        f"the host spends {seen.a_step(share)} in copies from memory that is not pinned",
+        f"batches are copied from memory that is not pinned for {seen.a_step(share)}",
         "Pin the batches and copy them without blocking",
         ("strategy.prefetch=4",),
         "dataloader_pin_memory=True",
-        likely=Change({COPYING: 0.1}),
-        least=Change({COPYING: 0.5}),
-        most=Change({COPYING: 0.0}),
+        likely=Change(calls=dict.fromkeys(calls, 0.1), work=dict.fromkeys(pageable, _PINNED)),
+        least=Change(calls=dict.fromkeys(calls, 0.5), work=dict.fromkeys(pageable, 0.6)),
+        most=Change(calls=dict.fromkeys(calls, 0.0), work=dict.fromkeys(pageable, 0.0)),
         evidence={"copying_share": share},
     )
+
+
+def _large_copies(seen: Seen, copies: list[int]) -> Iterator[Candidate]:
+    """From pinned memory, and still nothing is computed meanwhile."""
+    share = seen.work_share(copies)
+    if not copies:
+        return
+    yield Candidate(
+        "copies",
+        f"the GPU copies batches for {seen.a_step(share)}, {format_bytes(_mean_bytes(seen, copies))} at a time",
+        "Copy the next batch on another stream while this one is computed, or send less (token ids, not embeddings)",
+        ("strategy.prefetch=4",),
+        "dataloader_pin_memory=True, non_blocking=True in accelerate's dataloader_config",
+        likely=Change(work=dict.fromkeys(copies, 0.0)),
+        least=Change(work=dict.fromkeys(copies, 0.5)),
+        most=Change(work=dict.fromkeys(copies, 0.0)),
+        evidence={"copying_share": share},
+    )
+
+
+def _mean_bytes(seen: Seen, copies: list[int]) -> int:
+    sizes = [work.size_bytes for n in copies if isinstance(work := seen.replay.work[n], Copy)]
+    return round(sum(sizes) / len(sizes))
 
 
 def _allocating(seen: Seen) -> Iterator[Candidate]:
@@ -293,10 +325,13 @@ def _python(seen: Seen) -> Iterator[Candidate]:
     if not share:
         return
     place = seen.host.find_place(PYTHON, seen.window)
+    is_libraries = place is not None and not is_own(place)
     yield Candidate(
         "python",
         f"Python code outside of torch takes {seen.a_step(share)}{at_place(place)}",
-        "Move it out of the loop or into a background process"
+        "It is a library's own: larger micro-batches make it count less"
+        if is_libraries
+        else "Move it out of the loop or into a background process"
         if place
         else "Record the trace with with_stack=True to see which function it is",
         (),

@@ -26,6 +26,7 @@ _RUNTIME, _KERNEL = "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL"
 _MEMCPY, _MEMSET = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
 _SYNCHRONIZATION, _NVTX = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "NVTX_EVENTS"
 _GPUS = "TARGET_INFO_GPU"
+_PROCESS_BITS = 24  # globalTid is globalPid and the thread's number in the last 24 bits
 _PAGEABLE = 0  # ENUM_CUDA_MEM_KIND
 _VERSION = re.compile(r"_v\d+$")
 _COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH"}
@@ -60,6 +61,7 @@ class _Report:
                     f"{_EXPORT} (profile with --trace cuda,nvtx)",
                 )
             )
+        self._process: int | None = None  # None: all
         self.names = dict(database.execute("SELECT id, value FROM StringIds"))
 
     def rows(
@@ -72,12 +74,28 @@ class _Report:
         wanted = ", ".join(column if column.strip('"') in there else "NULL" for column in columns)
         return self._database.execute(f"SELECT {wanted} FROM {table} ORDER BY {order_by}")
 
+    def keep_largest_process(self) -> None:
+        """Of a report of several processes (ranks) only one is read: their calls have the same correlation numbers."""
+        counts: dict[int, int] = {}
+        for (process,) in self.rows(_KERNEL, "globalPid"):
+            if isinstance(process, int):
+                counts[process >> _PROCESS_BITS] = counts.get(process >> _PROCESS_BITS, 0) + 1
+        if len(counts) > 1:
+            self._process = max(counts, key=lambda number: counts[number])
+
+    def is_read(self, thread_or_process: object) -> bool:
+        """Whether a row belongs to the process that is read."""
+        if self._process is None or not isinstance(thread_or_process, int):
+            return True
+        return thread_or_process >> _PROCESS_BITS == self._process
+
     def name(self, number: object, otherwise: str = "?") -> str:
         """The text of a StringIds number."""
         return str(self.names.get(number, otherwise))
 
 
 def _read(report: _Report, path: Path) -> Trace:
+    report.keep_largest_process()
     calls = tuple(_read_calls(report))
     waits = () if calls else tuple(_read_waits(report))  # without the API's own table these are the only syncs
     return find_steps(
@@ -106,7 +124,8 @@ def _read_calls(report: _Report) -> Iterator[Call]:
     for start, end, thread, correlation, name in report.rows(
         _RUNTIME, "start", '"end"', "globalTid", "correlationId", "nameId"
     ):
-        yield Call(_VERSION.sub("", report.name(name)), *_span(start, end), str(thread), _number(correlation))
+        if report.is_read(thread):
+            yield Call(_VERSION.sub("", report.name(name)), *_span(start, end), str(thread), _number(correlation))
 
 
 def _read_waits(report: _Report) -> Iterator[Call]:
@@ -118,9 +137,10 @@ def _read_waits(report: _Report) -> Iterator[Call]:
 
 
 def _read_kernels(report: _Report) -> Iterator[Kernel]:
-    for start, end, device, stream, correlation, long_name, short_name in report.rows(
-        _KERNEL, "start", '"end"', "deviceId", "streamId", "correlationId", "demangledName", "shortName"
-    ):
+    columns = ("start", '"end"', "deviceId", "streamId", "correlationId", "demangledName", "shortName", "globalPid")
+    for start, end, device, stream, correlation, long_name, short_name, process in report.rows(_KERNEL, *columns):
+        if not report.is_read(process):
+            continue
         name = report.name(short_name, report.name(long_name))
         yield Kernel(name, *_span(start, end), _number(device) or 0, _number(stream) or 0, _number(correlation))
 
@@ -128,9 +148,11 @@ def _read_kernels(report: _Report) -> Iterator[Kernel]:
 def _read_copies(report: _Report) -> Iterator[Copy]:
     columns = ("start", '"end"', "deviceId", "streamId", "correlationId", "bytes")
     for table, kind_column in ((_MEMCPY, "copyKind"), (_MEMSET, "value")):
-        for start, end, device, stream, correlation, size, kind, from_kind, to_kind in report.rows(
-            table, *columns, kind_column, "srcKind", "dstKind"
+        for start, end, device, stream, correlation, size, kind, from_kind, to_kind, process in report.rows(
+            table, *columns, kind_column, "srcKind", "dstKind", "globalPid"
         ):
+            if not report.is_read(process):
+                continue
             name = "memset" if table == _MEMSET else _COPY_KINDS.get(_number(kind) or 0, "other")
             yield Copy(
                 name,
@@ -145,7 +167,7 @@ def _read_copies(report: _Report) -> Iterator[Copy]:
 
 def _read_ranges(report: _Report) -> Iterator[HostSpan]:
     for start, end, thread, text, text_number in report.rows(_NVTX, "start", '"end"', "globalTid", "text", "textId"):
-        if end is not None:  # a mark has no length
+        if end is not None and report.is_read(thread):  # a mark has no length
             yield HostSpan(str(text) if text else report.name(text_number), *_span(start, end), str(thread))
 
 

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from statistics import median
 
 from seqfit.profile.intervals import group_by, in_order
 from seqfit.profile.trace import OPTIMIZER_RANGE, HostSpan, Span, Trace
@@ -29,6 +30,7 @@ _STEP_NAME = re.compile(
 )
 _NOT_A_STEP = re.compile(r"optimi[sz]er|sched|data|load|next|eval|valid|get|fetch|copy|zero", re.IGNORECASE)
 _DIGITS = re.compile(r"\d+")
+_WARM_UP = 3.0
 _REPEATS = 0.97  # of the names at a distance of one period that have to be equal
 _MOST_CANDIDATES = 40
 _SHORTEST_PERIOD = 4  # names: a step that launches fewer kernels could be anything
@@ -71,9 +73,18 @@ def _follow_the_device(trace: Trace) -> Trace:
     last = replace(trace.steps[-1], duration_ns=end - trace.steps[-1].start_ns)
     trace = replace(trace, steps=(*trace.steps[:-1], last))
     if len(first) < len(starts):
-        return trace
+        return _without_warm_up(trace)
     edges = [*(first[step] for step in range(len(starts))), end]
-    return replace(trace, device_steps=tuple(pairwise(edges)))
+    return _without_warm_up(replace(trace, device_steps=tuple(pairwise(edges))))
+
+
+def _without_warm_up(trace: Trace) -> Trace:
+    """A first step that takes several times as long as the others (compiling, allocating) says nothing of them."""
+    lengths = [end - start for start, end in trace.step_intervals_ns]
+    if len(lengths) < 4 or lengths[0] < _WARM_UP * median(lengths):
+        return trace
+    by = f"{trace.steps_by}; the first one, {lengths[0] / median(lengths):.0f} times as long, is left out"
+    return replace(trace, steps=trace.steps[1:], device_steps=trace.device_steps[1:], steps_by=by)
 
 
 def _find_ranges(trace: Trace) -> list[HostSpan]:

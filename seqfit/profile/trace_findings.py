@@ -24,6 +24,7 @@ from seqfit.units import format_share
 
 # Of two causes with equal gains the first explains the other: syncs come before the launches that follow them.
 _RULES = (*HOST_RULES, *DEVICE_RULES, *LAUNCH_RULES)
+_GENERAL = ("launch-bound",)  # what is left of the host's time when all that has a name of its own is gone
 _TIE = 0.01  # of two gains this close the cause that comes first in the table explains the other
 _WORTH = 0.03  # of a step: a replay is exact to about one per cent of it, and less is not worth a change
 
@@ -42,22 +43,24 @@ def find_in_trace(diagnosis: Diagnosis) -> list[Finding]:
 
 
 def _rank(candidates: list[Candidate], replay: Replay) -> list[Finding]:
-    left = [candidate for candidate in candidates if not candidate.is_guess]
     fixed, saved = UNCHANGED, 0.0
     found: list[Finding] = []
-    while left:
-        gains = [replay.gain(fixed | candidate.likely) - saved for candidate in left]
-        place = next(n for n, gain in enumerate(gains) if gain >= max(gains) - _TIE)
-        gain, candidate = gains[place], left.pop(place)
-        if gain < _WORTH:
-            break
-        least, most = (replay.gain(fixed | change) - saved for change in (candidate.least, candidate.most))
-        found.append(_finding(candidate, gain, (min(max(least, 0.0), gain), max(most, gain))))
-        fixed, saved = fixed | candidate.likely, saved + gain
+    for is_general in (False, True):
+        left = [one for one in candidates if not one.is_guess and (one.cause in _GENERAL) == is_general]
+        while left:
+            gains = [replay.gain(fixed | candidate.likely) - saved for candidate in left]
+            place = next(n for n, gain in enumerate(gains) if gain >= max(gains) - _TIE)
+            gain, candidate = gains[place], left.pop(place)
+            if gain < _WORTH:
+                break
+            least, most = (replay.gain(fixed | change) - saved for change in (candidate.least, candidate.most))
+            found.append(_finding(candidate, gain, (min(max(least, 0.0), gain), max(most, gain))))
+            fixed, saved = fixed | candidate.likely, saved + gain
+    found.sort(key=lambda finding: -finding.gain)
     for guess in (candidate for candidate in candidates if candidate.is_guess):
         gain = replay.gain(guess.likely)
         if gain >= _WORTH:
-            found.append(_finding(guess, gain, (replay.gain(guess.least), replay.gain(guess.most))))
+            found.append(_finding(guess, 0.0, (replay.gain(guess.least), replay.gain(guess.most))))
     return found
 
 
