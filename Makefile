@@ -41,9 +41,9 @@ check: $(VENV)/installed-test
 test: check
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not journey'
 
-# One at a time, as a person types them: each uses all cores, and two at once would take turns at spinning.
+# One at a time and in order, as a person types them: each uses all cores, and two at once would take turns at spinning.
 journeys: $(VENV)/installed-test
-	$(BIN)/python -m pytest -m journey -vv --durations 60
+	$(BIN)/python -m pytest -m journey -p no:randomly -vv --durations 60
 
 clean:
 	rm -rf $(VENV) $(DEMO_RUN)
