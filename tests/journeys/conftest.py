@@ -25,7 +25,9 @@ eval: {every_steps: 4, limit: 4}
 """
 TRAINER_SCRIPT = """\
 # As somebody writes it who has never heard of seqfit.
+import os
 import time
+os.environ["KINETO_LOG_LEVEL"] = "99"  # torch 2.13 announces every start and stop of its profiler
 import torch
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, T5Config, T5ForConditionalGeneration
 
