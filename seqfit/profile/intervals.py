@@ -81,6 +81,17 @@ def in_order(spans: Iterable[H]) -> list[H]:
     return sorted(spans, key=lambda span: (span.start_ns, -span.duration_ns))
 
 
+def outermost(spans: Iterable[H]) -> list[H]:
+    """In order, without those inside another one of their thread."""
+    kept: list[H] = []
+    ends: dict[str, int] = {}
+    for span in in_order(spans):
+        if span.start_ns >= ends.get(span.thread, -1):
+            ends[span.thread] = span.end_ns
+            kept.append(span)
+    return kept
+
+
 def self_times(spans: Iterable[H]) -> list[tuple[H, int]]:
     """Each span with its length less that of the spans directly inside it, thread by thread."""
     result: list[tuple[H, int]] = []

@@ -19,13 +19,13 @@ A trace without a device is the host's sequence alone.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 from typing import TypeVar
 
 from seqfit.profile.host import HostTimeline, is_sync
-from seqfit.profile.intervals import in_order
+from seqfit.profile.intervals import outermost
 from seqfit.profile.trace import Call, Copy, Kernel, Trace
 
 Key = TypeVar("Key", int, str)
@@ -96,7 +96,7 @@ class Replay:
             (w for w in (*trace.kernels, *trace.copies) if self._window[0] <= w.start_ns < self._window[1]),
             key=lambda w: w.start_ns,
         )
-        self.calls: list[Call] = _one_after_another(
+        self.calls: list[Call] = outermost(
             call for call in trace.calls if call.thread in host.threads and self._holds(call.start_ns)
         )
         self._place = self._link(host)
@@ -246,20 +246,6 @@ class Replay:
             if isinstance(work, Copy) and work.name == "DtoH" and work.end_ns <= item.call.end_ns + _SLACK_NS:
                 return True
         return False
-
-
-def _one_after_another(calls: Iterator[Call]) -> list[Call]:
-    """In order, without those inside another one of their thread: cuLaunchKernel inside cudaLaunchKernel is one launch.
-
-    The inner one may be the one that has the correlation, so the outer one gets it where it has none itself.
-    """
-    kept: list[Call] = []
-    ends: dict[str, int] = {}
-    for call in in_order(calls):
-        if call.start_ns >= ends.get(call.thread, -1):
-            ends[call.thread] = call.end_ns
-            kept.append(call)
-    return kept
 
 
 def _usual_durations(calls: list[Call], by_correlation: Mapping[int, list[int]]) -> dict[str, int]:

@@ -21,7 +21,7 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
-from seqfit.profile.intervals import group_by, in_order
+from seqfit.profile.intervals import group_by, in_order, outermost
 from seqfit.profile.trace import OPTIMIZER_RANGE, HostSpan, Span, Trace
 
 PROFILER_STEP = "ProfilerStep#"
@@ -115,9 +115,6 @@ def _until_the_next(spans: Sequence[HostSpan]) -> list[HostSpan]:
 def _find_updates(trace: Trace) -> list[HostSpan]:
     """A step ends with its update; several optimizers of one step follow each other and count once."""
     updates = in_order(span for span in trace.ranges if span.name.startswith(OPTIMIZER_RANGE))
-    first = Counter(span.name for span in updates)
-    if not first:
-        return []
     updates = _disjoint([span for span in updates if span.name == updates[0].name])
     if len(updates) < 2:
         return []
@@ -128,7 +125,7 @@ def _find_updates(trace: Trace) -> list[HostSpan]:
 
 def _find_repeats(trace: Trace) -> list[HostSpan]:
     """Whole periods of the sequence of names; nothing where it does not repeat."""
-    work: list[Span] = sorted(trace.kernels or _outermost_ops(trace), key=lambda span: span.start_ns)
+    work: list[Span] = sorted(trace.kernels or outermost(trace.ops), key=lambda span: span.start_ns)
     names = [span.name for span in work]
     period = find_period(names)
     if period is None:
@@ -139,16 +136,6 @@ def _find_repeats(trace: Trace) -> list[HostSpan]:
     end = trace.window_ns[1] if len(work) % period == 0 else work[len(starts) * period].start_ns
     edges = [*starts, end]
     return [HostSpan(f"step {n}", a, b - a, "") for n, (a, b) in enumerate(pairwise(edges))]
-
-
-def _outermost_ops(trace: Trace) -> list[Span]:
-    kept: list[Span] = []
-    ends: dict[str, int] = {}
-    for op in in_order(trace.ops):
-        if op.start_ns >= ends.get(op.thread, -1):
-            ends[op.thread] = op.end_ns
-            kept.append(op)
-    return kept
 
 
 def find_period(names: Sequence[str]) -> int | None:

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from seqfit.profile.host import is_own, is_sync, shorten
-from seqfit.profile.intervals import Nesting, between, in_order, intervals_of, length, merge
+from seqfit.profile.intervals import Nesting, between, in_order, intervals_of, length, merge, outermost
 from seqfit.profile.trace import OPTIMIZER_RANGE, HostSpan, Trace
 
 UNKNOWN = "(no Python stacks in the trace)"
@@ -42,7 +41,7 @@ def rank_syncs(trace: Trace) -> list[SyncRow]:
     callers = Nesting(span for span in trace.frames if is_own(span.name))
     own_work = _OwnWork(trace)
     groups: dict[tuple[str, str], _Group] = {}
-    for wait in _outermost(_find_waits(trace)):
+    for wait in outermost(_find_waits(trace)):
         caller = callers.at(wait.thread, wait.start_ns)
         if caller is not None and _CPU_ONLY in caller.name:
             continue
@@ -102,14 +101,3 @@ class _OwnWork:
 
 def _order(span: HostSpan) -> tuple[int, int]:
     return span.start_ns, -span.duration_ns
-
-
-def _outermost(waits: Iterable[HostSpan]) -> list[HostSpan]:
-    """Without those inside another one of the same thread: one wait is one."""
-    kept: list[HostSpan] = []
-    ends: dict[str, int] = {}
-    for wait in in_order(waits):
-        if wait.start_ns >= ends.get(wait.thread, -1):
-            ends[wait.thread] = wait.end_ns
-            kept.append(wait)
-    return kept
