@@ -71,7 +71,7 @@ def print_report(report: DataReport, console: Console | None = None) -> None:
 def _list_parts(report: DataReport, width: int) -> list[RenderableType]:
     parts: list[RenderableType] = []
     if report.guessed:
-        parts += [_rule("guessed, and sure of it"), *(Text(f"  {note}") for note in report.guessed)]
+        parts += [_rule("guessed"), *(Text(f"  {note}") for note in report.guessed)]
     if report.columns:
         parts.append(_columns(report.columns, width))
     if report.first_rows:
@@ -132,7 +132,7 @@ def _columns(columns: Sequence[ColumnView], width: int) -> RenderableType:
     looked_at = max(column.rows for column in columns)
     more = len(columns) - _MOST_COLUMNS
     rest = [Text(f"and {more} more", style="dim")] if more > 0 else []
-    return Group(_rule(f"columns, of {looked_at:,} rows"), table, *rest)
+    return Group(_rule(f"columns, in the first {looked_at:,} rows"), table, *rest)
 
 
 def _first_row(row: Mapping[str, str]) -> RenderableType:

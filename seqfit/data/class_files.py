@@ -173,11 +173,18 @@ def common_encoding(found: ClassFiles) -> str:
     return recognise(sample) if sample else "utf-8"
 
 
+def _tell_encoding(found: ClassFiles, encoding: str) -> str:
+    file = next(file for file in found.all_files if find_encoding(file).is_guessed)
+    words = [word[:20] for word in _whole(file, encoding).split() if not word.isascii()][:3]
+    shown = f" ({', '.join(words)})" if words else ""
+    return f"files that are not UTF-8 are read as {encoding}{shown}; set data.encoding if that is wrong"
+
+
 def layout_notes(found: ClassFiles, options: FileOptions) -> tuple[str, ...]:
     """What is to be known about the files, and how the label was found."""
     if found.has_whole_texts:
         encoding = common_encoding(found) if options.encoding == "auto" else "utf-8"
-        other = [] if encoding == "utf-8" else [f"files that are not UTF-8 are read as {encoding}"]
+        other = [] if encoding == "utf-8" else [_tell_encoding(found, encoding)]
         return (found.describe(), *other)
     notes = [note for (file,) in found.files.values() for note in find_layout(file, class_options(file, options)).notes]
     return (found.describe(), *notes)

@@ -31,6 +31,7 @@ ROLES: dict[str, tuple[str, ...]] = {
             "response",
             "responses",
             "solution",
+            "solutions",
             "reply",
             "output",
             "completion",
@@ -120,6 +121,8 @@ LABELS: dict[str, float] = {
         ("type", "tag", "topic", "genre", "output", "is", "relation", "cat", "subtask", "value", "answer"), 0.2
     ),
 }
+# What annotators have agreed on, or what was made of their votes.
+AGREED = {"gold", "final", "majority", "agreed", "consensus", "aggregated", "comb", "combined", "adjudicated"}
 # Source first: what these names mean together, whatever the order of the columns.
 PAIRS: tuple[tuple[str, str], ...] = (
     *(("source", "target"), ("src", "tgt"), ("src", "trg"), ("src", "ref"), ("src", "dst"), ("source", "reference")),
@@ -309,6 +312,24 @@ KEYS = {
     *("read_more", "permalink", "datetime", "sid", "tid", "num", "s_no", "sno", "serial", "seq", "hitid", "asin"),
 }
 SPLITS_OF = {"train", "training", "dev", "valid", "validation", "val", "test", "testing", "eval"}
+# What columns of Chinese, Japanese, Korean, Russian, Ukrainian, Arabic and Greek files are called.
+_IN_OTHER_SCRIPTS = {
+    name: word
+    for word, names in {
+        "text": "文本 内容 正文 文章 句子 テキスト 本文 文 문장 텍스트 текст отзыв твит النص نص κείμενο",
+        "comment": "评论 评价 留言 コメント 댓글 комментарий تعليق",
+        "title": "标题 題名 タイトル 제목 заголовок название العنوان τίτλος",
+        "label": "标签 標籤 ラベル 라벨 레이블 метка мітка ετικέτα",
+        "class": "类别 分类 類別 класс категория клас التصنيف الفئة",
+        "sentiment": "情感 情绪 感情 감정 감성 тональность настроение المشاعر",
+        "question": "问题 用户问题 提问 質問 問題 질문 вопрос питання السؤال سؤال ερώτηση",
+        "answer": "答案 回答 回复 答え 解答 답변 답 정답 ответ відповідь الإجابة الجواب جواب απάντηση",
+        "context": "上下文 段落 材料 文脈 문맥 контекст параграф السياق",
+        "summary": "摘要 总结 要約 요약 резюме аннотация الملخص",
+        "score": "分数 评分 得分 点数 점수 평점 оценка балл рейтинг الدرجة التقييم",
+    }.items()
+    for name in names.split()
+}
 _ACCENTS = re.compile(r"[^a-z0-9]+")
 _EDGES = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[a-zA-Z])(?=\d)|(?<=\d)(?=[a-zA-Z])")
 
@@ -327,6 +348,7 @@ class Name:
         """'Párrafo 2' -> plain 'parrafo', number '2'."""
         parts = path.split(".")
         telling = parts[-2] if len(parts) > 1 and parts[-1].lower() in ("text", "value", "content") else parts[-1]
+        telling = _IN_OTHER_SCRIPTS.get(telling.strip().lower(), telling)
         letters = unicodedata.normalize("NFKD", telling).encode("ascii", "ignore").decode()
         words = [word for word in _ACCENTS.split(_EDGES.sub("_", letters).lower()) if word]
         numbers = [word for word in words if word.isdigit()]
@@ -366,6 +388,8 @@ def is_role(name: Name) -> bool:
 def _score_label(name: Name) -> float:
     if name.plain in LABELS:
         return LABELS[name.plain]
+    if name.words & AGREED and any(LABELS.get(word, 0.0) >= 0.8 for word in name.words - AGREED):
+        return 1.4  # gold_label before label1 and label2
     found = [LABELS[word] * (0.85 if word == name.last else 0.6) for word in name.words if word in LABELS]
     return max(found, default=0.0)
 

@@ -20,15 +20,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from seqfit.data.column_names import KEYS, METADATA, SPLITS_OF, Name, is_role
+from seqfit.data.column_names import KEYS, METADATA, SPLITS_OF, Name, is_role, score_role
 from seqfit.data.rows import Row
-from seqfit.tasks.template import column_text
+from seqfit.tasks.template import column_text, split_path
 
 NAMES_OF_SPLITS = "names of splits"
 MISSING = {"null", "NULL", "nan", "NaN", "#N/A", "<NA>"}  # how programs write that there is no value
 _RECORDS = -2
 _FEW_VALUES = 50
 _FEW_WORDS = 200  # of one word each, such as the names of intents
+_CONTEXT_WORDS = 20  # all questions may be about one text
 _SAMPLED_CHARS = 2000  # of a long text; its length is counted whole
 _URL = re.compile(r"(https?://|www\.|s3://|/)\S+$|\S+@\S+\.\w+$", re.IGNORECASE)
 _MONTH = "(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
@@ -39,7 +40,12 @@ _DATE = re.compile(
 )
 _FILE = re.compile(r"[\w./\\ -]+\.[a-z]{2,4}\d?$", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?%?$")
-_TAG = re.compile(r"<[^<>]+>")
+_TAG = re.compile(  # of HTML: <NUM0> and <person> are words of the text
+    r"</?(a|abbr|article|b|big|blockquote|body|br|center|cite|code|dd|del|div|dl|dt|em|figure|font|h[1-6]|head|hr|html|i|img|ins"
+    r"|li|link|mark|meta|ol|p|pre|q|s|section|small|span|strike|strong|style|sub|sup|table|tbody|td|th|thead|title|tr|tt|u|ul)"
+    r"(\s[^<>]*)?/?>",
+    re.IGNORECASE,
+)
 _WIDE = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")  # written without spaces
 # How far a form is from the text itself: of two columns with the same text the one with the larger number is dropped.
 _SECOND_FORMS = {
@@ -51,6 +57,8 @@ _SECOND_FORMS = {
     **dict.fromkeys(("tokenized", "tokenised", "tokens", "toks", "tok", "segmented", "seg", "parse", "pos"), 3),
     **dict.fromkeys(("html", "md", "markdown", "no"), 3),
 }
+_NUMBERS = re.compile(r"[-+]?[\d.]+([ ,;|]+[-+]?[\d.]+)+")  # 0 0 1 0: the answer once more, or a vector
+_MASK = re.compile(r"<[\w ]+>|\[[A-Z_0-9]+\]|\d+([.,]\d+)*")  # <NUM0>, [MASK], 12.5
 _LIST_AS_TEXT = re.compile(r"\[.*\]$|\{.*\}$", re.DOTALL)
 
 
@@ -76,7 +84,14 @@ class Column:
     @property
     def is_prose(self) -> bool:
         """Several words as a rule; an id, a date or a label is not."""
-        return self.mean_words >= 2.5 and self.not_text is None and self.number_share < 0.5
+        return self.mean_words >= 2.5 and self.not_text is None and self.number_share < 0.5 and not self.is_joined
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether cells are sets of few words, joined by |: the labels of a text."""
+        parts = [part.strip() for value in self.values for part in value.split("|")]
+        is_split = sum("|" in value for value in self.values) > 0.5 * len(self.values)
+        return is_split and len(set(parts)) <= min(_FEW_WORDS, len(parts) / 3)
 
     @property
     def is_number(self) -> bool:
@@ -178,6 +193,8 @@ def _explain_not_text(column: Column, texts: list[str]) -> str | None:
         return "dates"
     if not column.list_share and _share(_LIST_AS_TEXT.match(text) is not None for text in texts) > 0.9:
         return "lists or records written as text"
+    if column.mean_words >= 4 and _share(_NUMBERS.fullmatch(text) is not None for text in texts) > 0.95:
+        return "rows of numbers"
     if _share(text.startswith("CC-BY") for text in texts) > 0.8:
         return "licences"
     if (
@@ -190,7 +207,8 @@ def _explain_not_text(column: Column, texts: list[str]) -> str | None:
         return "hints at the answer"
     if {value.lower() for value in column.values} <= SPLITS_OF and column.distinct > 1:
         return NAMES_OF_SPLITS
-    if column.rows > 3 and column.distinct == 1 and column.filled_share > 0.9:
+    is_only_context = score_role(column.name, "context") >= 0.95 and column.mean_words >= _CONTEXT_WORDS
+    if column.rows > 3 and column.distinct == 1 and column.filled_share > 0.9 and not is_only_context:
         return "the same in every row"
     if not is_role(column.name) and _is_key(column, texts):
         return "ids"
@@ -200,7 +218,10 @@ def _explain_not_text(column: Column, texts: list[str]) -> str | None:
 
 
 def _is_key(column: Column, texts: list[str]) -> bool:
-    """Whether the values tell rows apart and say nothing: a9f3e2, 2635.json, 0 1 2 3."""
+    """Whether the values tell rows or people apart and say nothing: a9f3e2, 2635.json, 0 1 2 3, 528290057."""
+    numbers = [int(text) for text in texts if text.isdecimal()]
+    if len(numbers) == len(texts) and column.distinct > 20 and min(numbers) > 100_000 and not column.list_share:
+        return True
     if column.rows < 4 or column.distinct < 0.5 * column.filled or column.filled_share < 0.9 or column.list_share:
         return False
     if _share(text.isdecimal() for text in texts) == 1:
@@ -230,8 +251,10 @@ def _mark_second_forms(columns: list[Column], rows: Sequence[Row]) -> list[Colum
             if path in marked or other in marked:
                 continue
             is_hinted = _distance(names[path]) or _distance(names[other])
-            if _agree(texts[path], texts[other], _without_tags) > 0.8 or (
-                is_hinted and _agree(texts[path], texts[other], _letters) > 0.8
+            if (
+                _agree(texts[path], texts[other], _without_tags) > 0.8
+                or (is_hinted and _agree(texts[path], texts[other], _letters) > 0.8)
+                or (_is_masked(texts[path], texts[other]) and _agree(texts[path], texts[other], _without_masks) > 0.8)
             ):
                 second = max((other, path), key=lambda one: (_distance(names[one]), _count_tags(texts[one])))
                 marked[second] = f"the same as {path if second == other else other}"
@@ -243,7 +266,17 @@ def _distance(name: Name) -> int:
 
 
 def _count_tags(texts: list[str]) -> int:
-    return sum(len(_TAG.findall(text)) for text in texts)
+    return sum(len(_TAG.findall(text)) + text.count("<") + text.count("[") for text in texts)
+
+
+def _is_masked(first: list[str], second: list[str]) -> bool:
+    """Whether one of the two has placeholders in most rows, and the other none."""
+    shares = sorted(_share("<" in text or "[" in text for text in texts) for texts in (first, second))
+    return shares[1] > 0.5
+
+
+def _without_masks(text: str) -> str:
+    return _letters(_MASK.sub("", text))
 
 
 def _agree(first: list[str], second: list[str], form: Any) -> float:
@@ -261,10 +294,10 @@ def _letters(text: str) -> str:
 
 def _cell(path: str, row: Row) -> tuple[str, int] | None:
     """Text and number of items (-1 for a plain value); None where it is missing, _RECORDS where it holds records."""
-    value: Any = row.get(path)
-    if path not in row:
-        value = row
-        for key in path.split("."):
+    head, rest = split_path(path, row)
+    value: Any = row.get(head)
+    if rest:
+        for key in rest:
             if isinstance(value, list):
                 value = [item.get(key) for item in value if isinstance(item, Mapping)]
             else:

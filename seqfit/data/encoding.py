@@ -32,6 +32,12 @@ _SAMPLE_BYTES = 1 << 16
 _WIDE_HEAD_BYTES = 4096
 _LONG_LINE = 2000
 _IN_WORDS = re.compile(rb"(?<=[A-Za-z])[\x80-\xff]|[\x80-\xff](?=[A-Za-z])")
+_FREQUENT = frozenset(  # a third of the characters of any Chinese text, and as many of a Korean one
+    "的一是不了人我在有他这中大来上国个到说们为子和你地出道也时年得就那要下以生会自着去之过家学对可她里后小么心多天"
+    "而能好都然没日于起还发成事只作当想看文无开手十用主行方又如前所本见经头面公同三已老从动两长知样现分将外但身些"
+    "与高意進這來國個說們為時會過學對後麼沒還發當無開見經頭從動兩長樣現將與"
+    "이다는에의가을고를하지은로도한기사해아서나어그인자리있대라수시정일부보"
+)
 _FEW_BYTES = 3  # fewer say nothing, and cp1252 is by far the most frequent
 _BEYOND_ASCII = bytes(range(128, 256))
 _BOMS = (
@@ -205,7 +211,20 @@ def _other_script(sample: bytes) -> str | None:
         if _kana_share(sample, name) > 0.35:  # in half of short samples it is taken for Korean
             return name
     best = charset_normalizer.from_bytes(sample, cp_isolation=list(_OTHER_SCRIPTS)).best()
-    return None if best is None else best.encoding
+    return _with_broken_bytes(sample) if best is None else best.encoding
+
+
+def _with_broken_bytes(sample: bytes) -> str | None:
+    """Of text in which some bytes are broken: under which encoding most characters are frequent ones."""
+    shares: dict[str, float] = {}
+    for name in ("gb18030", "big5", "cp932", "euc_kr"):
+        text = sample.decode(name, "replace")
+        others = [char for char in text if ord(char) > 127]
+        if text.count("\ufffd") < 0.05 * len(others):
+            frequent = sum(char in _FREQUENT for char in others)
+            shares[name] = frequent / len(others)
+    best = max(shares, key=lambda name: shares[name], default=None)
+    return best if best is not None and shares[best] > 0.2 else None
 
 
 def _kana_share(sample: bytes, name: str) -> float:

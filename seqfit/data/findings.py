@@ -18,6 +18,8 @@ _FAR_OUT = 4  # times the 99th percentile: one such row sets the memory of its w
 _WHITESPACE = frozenset("\n\r\t\v\f\x1c\x1d\x1e\x85\u2028\u2029")
 _MOST_NAMED = 6
 _MAJORITY = 0.9
+_FEW_ROWS = 100
+_OTHER_KIND = 3  # times as long on average
 _MANY_CLASSES = 0.1  # of the rows
 _CASE = "case"
 
@@ -32,6 +34,7 @@ def find(
     found = [sentence for overlap in overlaps for sentence in _overlap(overlap)]
     if task == "classify":
         found += [sentence for split in splits[:1] for sentence in _classes(split)]
+    found += _sizes(splits)
     found += _left_out(splits, left_out)
     seen: set[str] = set()
     for split in splits:
@@ -57,6 +60,23 @@ def _overlap(overlap: Overlap) -> Iterator[str]:
             f"on {overlap.split} say little about texts never seen. Name the column that must not be split in "
             "data.group, and leave data.splits out to have the rows split again"
         )
+
+
+def _sizes(splits: Sequence[SplitReport]) -> Iterator[str]:
+    """Few rows to learn from, and splits whose targets are of another kind than those of train."""
+    train = splits[0] if splits else None
+    if train is None:
+        return
+    if 0 < train.rows < _FEW_ROWS:
+        yield f"{train.name} has only {train.rows} rows: scores will vary by chance, and a model learns them by heart"
+    means = {split.name: dict(split.sides)["target"].mean for split in splits if dict(split.sides).get("target")}
+    own = means.get(train.name, 0.0)
+    for name, mean in means.items():
+        if min(mean, own) > 0 and max(mean, own) > _OTHER_KIND * min(mean, own):
+            yield (
+                f"the targets of {name} are {mean / own:.1f} times as long as those of {train.name}: look at some of "
+                "them, they may be of another kind (several references in one cell?)"
+            )
 
 
 def _left_out(splits: Sequence[SplitReport], entries: Sequence[LeftOut]) -> Iterator[str]:

@@ -12,9 +12,11 @@ said in one line, and what is not sure stops with the two best readings, each on
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import re
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,9 +27,15 @@ from pydantic import ValidationError
 from seqfit.data.column_names import LANGUAGES, find_languages
 from seqfit.data.columns import MISSING, NAMES_OF_SPLITS, Column, profile_columns
 from seqfit.data.deciding_column import find_deciding_column
-from seqfit.data.label_kinds import LabelKind, find_choice_base, find_label_kind, find_list_kind
-from seqfit.data.record_kinds import find_unfolding, find_used_records, refuse_token_labels, refuse_turns_in_rows
-from seqfit.data.roles import Found, Hints, Reading, find_reading, find_task
+from seqfit.data.label_kinds import LabelKind, find_choice_base, find_label_kind, find_list_kind, find_written_lists
+from seqfit.data.record_kinds import (
+    find_unfolding,
+    find_used_records,
+    refuse_pairs_in_rows,
+    refuse_token_labels,
+    refuse_turns_in_rows,
+)
+from seqfit.data.roles import Found, Hints, Reading, find_reading, find_task, list_columns
 from seqfit.data.rows import BadRow, Row
 from seqfit.data.tables import ALL, Table, find_tables, split_of
 from seqfit.data.text_files import read_lines, require_file
@@ -38,7 +46,17 @@ from seqfit.recipe.overrides import apply_overrides
 from seqfit.recipe.schema import HEAD_TASKS, SourceRecipe, TaskRecipe
 from seqfit.system import quote
 from seqfit.tasks.rules import fold_word
-from seqfit.tasks.template import choose_template, column_text, columns_of, has_columns, render_list, render_template
+from seqfit.tasks.template import (
+    TEXT_KEYS,
+    choose_template,
+    column_text,
+    columns_of,
+    has_columns,
+    render_list,
+    render_template,
+    turn_keys,
+)
+from seqfit.units import format_share
 
 TASKS: tuple[str, ...] = get_args(TaskRecipe.model_fields["name"].annotation)
 ALIASES = {
@@ -58,6 +76,7 @@ _SAMPLE_ROWS = 1000
 _LOOKED_AT_ROWS = 20_000  # the sample is spread over so many: files are often sorted by their label
 _LOOKED_AT_CHARS = 50_000_000
 _MOST_LABELS = 1000
+_FEW_LABELS = 50
 _SHOWN_CHARS = 60
 _FILES_LOOKED_AT = 100
 _LINES_BYTES = 20_000_000
@@ -92,10 +111,15 @@ def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequ
     source = _read_source(values["data"])
     stated = [given["task"][side] for side in ("source", "target") if isinstance(given["task"].get(side), str)]
     named = [path for template in stated for path in columns_of(template, required_only=True)]
+    kind, reason = _guess_kind(model)
+    kind = given["model"].get("kind", kind)
+    if model is not None and wanted is not None and "kind" not in given["model"]:
+        _check_kind(model, kind, reason, wanted)  # before anything is asked that this model can't do
     tables = find_tables(source, named)
-    notes += [note for table in tables.values() for note in table.notes]
+    notes += dict.fromkeys(note for table in tables.values() for note in table.notes)
     samples = {name: sample_rows(table) for name, table in tables.items()}
     first = next(iter(samples))
+    _require_rows(samples[first], tables[first])
     unfolding = find_unfolding(samples[first], source, wanted, given["task"])
     if source.each or source.turns:
         unfolding = {}
@@ -104,15 +128,15 @@ def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequ
         notes += [f"data.{name}: each record of '{path}' is a row" for name, path in unfolding.items()]
         tables = find_tables(source, named)
         samples = {name: sample_rows(table) for name, table in tables.items()}
+        _require_rows(samples[first], tables[first])
     refuse_token_labels(samples[first], source.title, given["task"])
     refuse_turns_in_rows(samples[first], source.title, wanted, given["task"])
+    refuse_pairs_in_rows(samples[first], source.title, wanted, given["task"])
     if list(tables) == [ALL] and (column := _find_split_column(samples[first])) is not None:
         source = source.model_copy(update={"split_column": column})
         tables = find_tables(source, named)
-        notes.append(f"splits: by the column '{column}': {', '.join(tables)}; data.split_column=null decides otherwise")
-    kind, reason = _guess_kind(model)
-    kind = given["model"].get("kind", kind)
-    hints = Hints(_hint(source), model or "", has_head=kind == "classifier")
+        notes.append(f"splits: by the column '{column}': {', '.join(tables)} (data.split_column=null: by chance)")
+    hints = Hints(_hint(source), model or "", data, has_head=kind == "classifier")
     try:
         task_values = _Task(wanted, given["task"], samples, hints, unfolding, notes).guess()
     except Unsure:
@@ -124,12 +148,14 @@ def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequ
         return guess_recipe(data, task, model, words)
     final = task_values | given["task"]
     if "source" not in given["task"] and (column := find_deciding_column(final, tables)) is not None:
-        raise _open_source(hints.data, final, column)
+        raise _open_source(hints.title, final, column)
     if model is not None and "kind" not in given["model"]:
         _check_kind(model, kind, reason, final["name"])
         notes.append(f"model: {kind} ({reason})")
     if final["name"] in ("classify", "multilabel") and "labels" not in final:
         task_values["labels"] = _find_labels(final, tables, source, notes)
+    if final["name"] == "classify" and (leak := _find_leak(final, samples[first])) is not None:
+        notes.append(leak)
     if "language" not in final and (language := _find_language(final, samples[first])) is not None:
         task_values["language"] = language
         notes.append(f"language: {language}")
@@ -141,6 +167,21 @@ def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequ
         "train": _default_training(kind, given["train"], notes if model is not None else []),
     }
     return Guess(recipe, notes)
+
+
+def _require_rows(rows: Sequence[Row], table: Table) -> None:
+    """Where no row can be read, why, instead of a guess from no columns."""
+    if rows:
+        return
+    bad = next((row for row in table.read() if isinstance(row, BadRow)), None)
+    if bad is not None:
+        raise DataError(
+            complain(
+                f"{table.name}: none of the first rows can be read ({bad.cause}; {bad.detail})",
+                "A guess needs rows",
+                "Correct data.each, data.turns, data.format or data.header, or remove them to have them guessed",
+            )
+        )
 
 
 def _find_split_column(rows: Sequence[Row]) -> str | None:
@@ -265,7 +306,14 @@ class _Task:
             self._note_kind(name, kind)
             return guessed
         found = self._find(columns)
+        found = replace(
+            found,
+            best=_with_speakers(found.best, rows),
+            other=None if found.other is None else _with_speakers(found.other, rows),
+        )
         reading, kind = self._settle(found, rows)
+        if not kind.more and reading.task in ("summarize", "translate", "generate"):
+            kind = find_written_lists(reading.target, self.samples)
         if self.hints.has_head:
             reading = replace(reading, prefix="")  # a head knows what to do
         values = {"name": reading.task} | self._templates(reading, columns)
@@ -274,6 +322,7 @@ class _Task:
             values["prefix"] = self.given.get("prefix", reading.prefix)
         self._note_reading(reading, columns)
         self._note_kind(reading.task, kind)
+        self._note_unanswered(reading, rows)
         return values
 
     def _find(self, columns: list[Column]) -> Found:
@@ -310,11 +359,9 @@ class _Task:
         raise self._no_task(columns)
 
     def _no_task(self, columns: list[Column]) -> RecipeError:
-        names = ", ".join(column.path for column in columns)
+        given = f"{self.hints.title} has the columns {list_columns(columns)}"
         change = f"Add --task with one of {', '.join(TASKS)}"
-        return RecipeError(
-            complain(f"{self.hints.data} has the columns {names}", "They do not say which task it is", change)
-        )
+        return RecipeError(complain(given, "They do not say which task it is", change))
 
     def _settle(self, found: Found, rows: list[Row]) -> tuple[Reading, LabelKind]:
         """The reading that is meant, refined by what its target holds; what is in doubt is shown instead."""
@@ -341,14 +388,15 @@ class _Task:
         for number, (reading, kind) in enumerate(readings, 1):
             row = next((row for row in rows if _is_shown(reading, row)), rows[0])
             source, target = (_shorten(_render(template, row)) for template in (reading.source, reading.target))
+            choices = f", choices: {reading.roles['choices']}" if "choices" in reading.roles else ""
             shown.append(
-                f"  {number}. {reading.task}: {reading.source} -> {reading.target}\n"
+                f"  {number}. {reading.task}: {reading.source} -> {reading.target}{choices}\n"
                 f"       '{source}' -> '{target}'\n"
                 f"       {self._options(reading, kind)}"
             )
-        names = ", ".join(column.path for column in profile_columns(rows))
+        names = list_columns([replace(column, not_text=None) for column in profile_columns(rows)])
         return Unsure(
-            f"{self.hints.data} can be read in several ways: {doubt}. The best two, on a row of it, each with the "
+            f"{self.hints.title} can be read in several ways: {doubt}. The best two, on a row of it, each with the "
             "options that choose it:\n"
             + "\n".join(shown)
             + "\n"
@@ -400,6 +448,11 @@ class _Task:
             for text in left
             if not any(text.startswith(f"{path}.") or path.startswith(f"{text}.") for path in used)
         ]
+        first = next(iter(self.samples.values()))
+        known = [*used, *(column.path for column in columns)]
+        for name in dict.fromkeys(name for row in first for name in row):
+            if not any(path == name or path.startswith(f"{name}.") for path in known):
+                left.append(f"{name} (no text)")
         if left:
             more = f" and {len(left) - 12} more" if len(left) > 12 else ""
             self.notes.append(f"left out: {', '.join(left[:12])}{more}")
@@ -407,6 +460,27 @@ class _Task:
     def _note_kind(self, task: str, kind: LabelKind) -> None:
         if kind.why:
             self.notes.append(f"task: {task} ({kind.why})")
+
+    def _note_unanswered(self, reading: Reading, rows: list[Row]) -> None:
+        """Questions with an empty list of answers are learnt as such."""
+        if reading.task == "qa" and len(paths := columns_of(reading.target)) == 1:
+            empty = sum(column_text(paths[0], row) == "" for row in rows)
+            if empty:
+                self.notes.append(
+                    f"answers: {empty} of {len(rows)} rows looked at have none: where that is an empty list, "
+                    "task.no_answer ('unanswerable') is learnt"
+                )
+
+
+def _with_speakers(reading: Reading, rows: Sequence[Row]) -> Reading:
+    """The turns of a dialogue with who speaks: {dialogue} for {dialogue.text}."""
+    source = reading.source
+    for path in columns_of(source):
+        outer, _, last = path.rpartition(".")
+        values = [row[outer] for row in rows if row.get(outer)]
+        if last in TEXT_KEYS and values and all(turn_keys(value) is not None for value in values):
+            source = source.replace(f"{{{path}}}", f"{{{outer}}}")
+    return replace(reading, source=source)
 
 
 def _refine(reading: Reading, rows: list[Row]) -> tuple[Reading, LabelKind, str | None]:
@@ -483,6 +557,36 @@ def _find_labels(
         + _listed(f"{label} (also {others})" if others else label for label, others in shown.items())
     )
     return spellings if any(shown.values()) else labels
+
+
+def _find_leak(task: Mapping[str, Any], rows: Sequence[Row]) -> str | None:
+    """Where the label stands in the text it is to be found from: by itself on a line, or far more often than others."""
+    pairs: list[tuple[str, str]] = []
+    for row in rows:
+        with contextlib.suppress(RecipeError, DataError):
+            sides = (render_template(choose_template(task[side], row), row) for side in ("source", "target"))
+            source, label = (text.strip() for text in sides)
+            pairs.append((source, label))
+    labels = {label for _, label in pairs if label}
+    if len(pairs) < 20 or not 1 < len(labels) <= _FEW_LABELS:
+        return None
+    own = sum(_stands_in(label, source) for source, label in pairs) / len(pairs)
+    others = statistics.fmean(
+        sum(_stands_in(other, source) for other in labels - {label}) / (len(labels) - 1) for source, label in pairs
+    )
+    if own < 0.5 or own < 3 * others:
+        return None
+    return (
+        f"warning: the label stands in its own text in {format_share(own)} of the rows looked at (other labels in "
+        f"{format_share(others)}): a model reads it off. Remove it from the texts"
+    )
+
+
+def _stands_in(label: str, source: str) -> bool:
+    """As a line, or as a word; a number only as a line, for numbers stand in many texts."""
+    if label in (line.strip() for line in source.splitlines()):
+        return "\n" in source
+    return len(label) > 2 and re.search(rf"(?<!\w){re.escape(label)}(?!\w)", source, re.IGNORECASE) is not None
 
 
 def _labels_of(row: Row, task: Mapping[str, Any]) -> list[str]:

@@ -156,7 +156,7 @@ class JsonStream:
         return size > 0
 
 
-Kind = Literal["list", "member", "splits", "several", "keyed", "columns", "pairs", "classes", "documents"]
+Kind = Literal["list", "member", "splits", "several", "keyed", "columns", "pairs", "classes", "documents", "inside"]
 
 
 @dataclass(frozen=True)
@@ -170,6 +170,7 @@ class JsonLayout:
         """A note where the layout is not the usual one."""
         return {
             "pairs": "one row per key, with the columns key and value",
+            "inside": f"the rows are those under {'.'.join(self.keys)}",
             "classes": f"one row per text, with the columns text and label: {', '.join(self.keys[:10])}",
         }.get(self.kind)
 
@@ -259,11 +260,25 @@ def _choose_layout(path: Path, members: list[_Member]) -> JsonLayout:
         is_numbered = all(keys and all(key.isdecimal() for key in keys) for keys in inner)
         is_columns = is_numbered and all(keys == inner[0] for keys in inner)
         return JsonLayout("columns" if is_columns else "keyed")
+    if len(objects) == 1 and not lists and (deeper := _look_inside(objects[0])) is not None:
+        return deeper
     if lists and len(lists) == len(members):
         return _choose_lists(path, lists)
     if len(members) >= _MANY_PAIRS and len({_plain_type(member.example) for member in members}) == 1:
         return JsonLayout("pairs")
     raise _no_rows(path, members)
+
+
+def _look_inside(member: _Member) -> JsonLayout | None:
+    """{"rasa_nlu_data": {"common_examples": [{...}, ...], "regex_features": []}}: the one list one level deeper."""
+    held: dict[str, Any] = member.example
+    records = [key for key, value in held.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
+    largest = max(records, key=lambda key: len(held[key]), default=None)
+    if largest is not None and all(len(held[largest]) > 5 * len(held[key]) for key in records if key != largest):
+        return JsonLayout("inside", (member.key, largest))
+    if not records and len(held) > 1 and all(isinstance(value, dict) for value in held.values()):
+        return JsonLayout("inside", (member.key,))
+    return None
 
 
 def _choose_lists(path: Path, lists: list[_Member]) -> JsonLayout:
@@ -305,6 +320,13 @@ def read_json(path: Path, encoding: str = "auto", keys: Sequence[str] = ()) -> I
         case "classes":
             for key in stream.members():
                 yield from ({"text": item, "label": key} for item in stream.items())
+        case "inside":
+            for key in stream.members():
+                held = stream.value()
+                if key == layout.keys[0] and len(layout.keys) > 1:
+                    yield from _rows_of_items(iter(held[layout.keys[1]]))
+                elif key == layout.keys[0]:
+                    yield from ({"id": name} | value for name, value in held.items())
         case "documents":
             yield from _rows_of_items(_documents(stream))
             return
@@ -347,12 +369,20 @@ def _rows_of_items(items: Iterator[Any], names: list[str] | None = None) -> Iter
     """The items of a list: all like the first, an object, an array or a plain value."""
     beginning = list(islice(items, SAMPLE_ROWS))
     first = beginning[0] if beginning else None
+    if names is None and all(_is_records(item) for item in beginning) and beginning:  # [[{...}, {...}], [{...}], ...]
+        lists = (item for part in (iter(beginning), items) for item in part)
+        yield from _rows_of_items(record for item in lists for record in (item if isinstance(item, list) else [item]))
+        return
     if isinstance(first, list) and names is None:
         names, has_header = name_arrays(beginning)
         beginning = beginning[has_header:]
     numbered = enumerate((item for part in (iter(beginning), items) for item in part), 1)
     for number, item in numbered:
         yield as_row(item, first, names, f"item {number}")
+
+
+def _is_records(item: Any) -> bool:
+    return isinstance(item, list) and bool(item) and all(isinstance(record, dict) for record in item)
 
 
 def name_arrays(arrays: Sequence[Any]) -> tuple[list[str], bool]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from seqfit.data.rows import Row
 from seqfit.errors import SeqfitError
+from seqfit.tasks.lists import parse_list
 from seqfit.tasks.template import columns_of, render_list, render_template
 
 _SEPARATORS = (",", ";", "|")
@@ -67,6 +68,24 @@ def find_list_kind(target: str, rows: Sequence[Row]) -> LabelKind:
         return LabelKind()
     doubt = f"{target} holds lists: alternatives (the first is learnt, all are references) or parts of one text"
     return LabelKind(more={"references": [target]}, doubt=doubt)
+
+
+def find_written_lists(target: str, samples: Mapping[str, Sequence[Row]]) -> LabelKind:
+    """Lists written as text in some splits and not in train: several references of one target."""
+    if len(columns_of(target)) != 1:
+        return LabelKind()
+    shares = {split: _share_of_lists(target, rows) for split, rows in samples.items()}
+    found = [split for split, share in shares.items() if share > 0.9]
+    if not found or len(found) == len(shares):
+        return LabelKind()
+    why = f"{target} is a list of texts in {', '.join(found)}: each of them is a reference"
+    return LabelKind(more={"references": [target]}, why=why)
+
+
+def _share_of_lists(target: str, rows: Sequence[Row]) -> float:
+    texts = [cell for row in rows if isinstance(cell := _cell(target, row), str)]
+    lists = [items for text in texts if text.startswith(("['", '["')) and (items := parse_list(text))]
+    return len(lists) / len(texts) if texts else 0.0
 
 
 def find_choice_base(target: str, choices: str | list[str], rows: Sequence[Row]) -> LabelKind:

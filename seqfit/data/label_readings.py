@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from seqfit.data.column_names import score_role
+from seqfit.data.column_names import AGREED, score_role
 from seqfit.data.columns import Column
 from seqfit.data.reading import (
     Found,
@@ -27,39 +27,70 @@ _FEWEST_FLAGS = 3  # columns of 0 and 1 that are labels together
 
 def find_classes(columns: Sequence[Column], hints: Hints, task: str = "classify") -> Found:
     candidates = find_label_candidates(columns)
-    if task == "classify" and find_flags(columns):
-        return find_label_sets(columns, hints)
+    if task == "classify" and (flags := find_flags(columns)):
+        return _find_flag_or_set(columns, flags, hints)
     if task == "classify" and any(not c.has_fractions for c in candidates):
-        candidates.sort(key=lambda column: column.has_fractions)
+        candidates.sort(key=lambda column: column.has_fractions or (column.is_number and not column.has_few_values))
     if task == "regression":
-        candidates = [c for c in candidates if c.is_number] + [
-            c for c in columns if c.is_number and c.not_text is None and c not in candidates and not c.has_few_values
-        ]
+        candidates = _find_score_columns(columns, candidates)
     texts, doubt = _find_texts([c for c in columns if c not in candidates[:1]], candidates)
     missing = [*([] if candidates else ["label"]), *([] if texts else ["text"])]
     if missing:
         raise Missing(*missing)
     label = candidates[0]
     best = _class_reading(task, texts, label)
-    rival = next((c for c in candidates[1:] if score_label(label) - score_label(c) < _CLEAR), None)
+    rivals = [c for c in candidates[1:] if score_label(label) - score_label(c) < _CLEAR]
+    if label.name.words & AGREED:  # gold_label next to label1, label2, ...: what annotators said is not the label
+        rivals = [c for c in rivals if not (c.name.number or c.name.words & {"annotator", "annotators", "expert"})]
+    rival = rivals[0] if rivals else None
     if rival is not None and score_label(rival) > 0:
         best = _class_reading(task, [*_aspects([rival], texts), *texts], label)
-        if doubt:  # two questions at once: all of the text, or its longest column
-            names = " and ".join(column.path for column in doubt)
-            whole = _class_reading(task, [c for c in columns if c in texts or c in doubt], label)
-            doubts = f"both {label.path} and {rival.path} could be the label, and {names} part of the text"
-            return Found(whole, best, doubts)
         other = _class_reading(task, [c for c in texts if c is not rival], rival)
-        return Found(best, other, f"both {label.path} and {rival.path} could be the label")
-    if task == "regression" and score_label(label) < _NAMED and len(candidates) > 1:
+        also = f", and {' and '.join(column.path for column in doubt)} part of the text" if doubt else ""
+        names = " and ".join(c.path for c in [label, *rivals[:5]])
+        each = "both" if len(rivals) == 1 else "each of"
+        return Found(best, other, f"{each} {names} could be the label{also}")
+    if task == "regression" and len(candidates) > 1 and _name_score(label) - _name_score(candidates[1]) < _CLEAR:
         shown = ", ".join(column.path for column in candidates[:6])
         other = _class_reading(task, texts, candidates[1])
-        return Found(best, other, f"{shown} hold numbers, and none of them is called a score")
+        return Found(best, other, f"{shown} hold numbers, and no name says which of them is the score")
     if doubt:
         names = " and ".join(column.path for column in doubt)
         all_texts = [c for c in columns if c in texts or c in doubt]
         return Found(best, _class_reading(task, all_texts, label), f"{names} could be part of the text, or not")
     return Found(best)
+
+
+def _find_score_columns(columns: Sequence[Column], candidates: list[Column]) -> list[Column]:
+    """Numbers that may be scores, best first: by name, then those with decimals; counts and deviations are none."""
+    numbers = [c for c in columns if c.is_number and (c.not_text is None or c in candidates)]
+    scores = [c for c in numbers if not c.name.words & _ABOUT_SCORES] or numbers
+    scores = [c for c in scores if c in candidates or not c.has_few_values or c.has_fractions]
+    return sorted(scores, key=lambda c: (-_name_score(c), not c.has_fractions))
+
+
+def _name_score(column: Column) -> float:
+    """How much its name says that it is the score; a mean opinion is one."""
+    return max(score_role(column.name, "label"), 0.5 if column.name.words & {"mos", "mean", "average", "avg"} else 0.0)
+
+
+_ABOUT_SCORES = {
+    *("vote", "votes", "count", "counts", "std", "stdev", "sd", "var", "variance", "dispersion", "n", "num", "number"),
+    *("min", "max", "year", "id", "length", "words", "sentences", "paragraphs", "ci", "se", "sem"),
+}
+
+
+def _find_flag_or_set(columns: Sequence[Column], flags: Sequence[Column], hints: Hints) -> Found:
+    """Asked for a class where several columns say yes or no: one of them is the label, or all are labels together."""
+    whole = find_label_sets(columns, hints)
+    agreed = [c for c in flags if c.name.words & AGREED] or list(flags)
+    texts, _ = _find_texts([c for c in columns if c not in flags], [])
+    if not texts or whole.best.task != "multilabel":
+        return whole
+    one = _class_reading("classify", texts, agreed[0])
+    names = ", ".join(column.path for column in flags[:6])
+    doubt = f"{names} say yes or no: one of them is the label, or each is one of several labels"
+    return Found(one, whole.best, doubt) if agreed != list(flags) else Found(whole.best, one, doubt)
 
 
 def _aspects(columns: Sequence[Column], texts: Sequence[Column]) -> list[Column]:
@@ -203,7 +234,8 @@ def score_label(column: Column) -> float:
         return 0.0
     if column.name.plain == "column" and column.has_fractions:
         return 0.5  # a column without a name: scores are as likely as classes
-    content = 0.5 if column.has_few_values else 0.3 if column.is_list or (column.is_number and name) else 0.0
+    is_set = column.has_few_values or column.is_joined
+    content = 0.5 if is_set else 0.3 if column.is_list or (column.is_number and name) else 0.0
     if column.name.words & _NOT_LABELS or column.not_text == "metadata":
         content -= 0.3
     if content <= 0 and name < 0.8:

@@ -178,6 +178,8 @@ def _find_separated(path: Path, name: str, options: FileOptions, notes: list[str
         only = () if options.format == "auto" else (",", ";") if name == "csv" else (SEPARATORS[name],)
         dialect = find_dialect(lines, SEPARATORS[name], is_whole=is_whole, only=only)
     dialect = dialect or Dialect("\t", "")
+    if dialect.text_at is not None:
+        notes.append(f"{path.name}: {dialect.describe()}")
     sample = itertools.islice(read_records(lines[skipped:], dialect), SAMPLE_LINES)
     records = [fields for _, fields in sample if isinstance(fields, list)]
     layout = Layout("separated", dialect=dialect, skipped_lines=skipped)
@@ -225,12 +227,14 @@ def _name_fields(
         called = ", ".join(names if width < 4 else [names[0], "...", names[-1]])
         notes.append(
             f"{path.name}: the first line is a row ({verdict.reason}); the columns are called {called}; "
-            "data.header=true decides otherwise"
+            "set data.header=true if it names the columns"
         )
     has_names = not has_header or options.columns is not None
     empty = [at for at in range(width) if not (has_names or first[at].strip() or at in filled)]
     if empty:
-        notes.append(f"{path.name}: {len(empty)} columns without a name and without values are left out")
+        notes.append(
+            f"{path.name}: {len(empty)} column{'s' if len(empty) > 1 else ''} without name and values left out"
+        )
     kept = [at for at in range(width) if at not in empty]
     if has_header and options.columns is None and len(kept) > 1 and _has_index(first, below):
         kept.remove(0)

@@ -5,6 +5,7 @@ that a template can use both.
 
     data.each=qas      {"context": "C", "qas": [{"q": "a"}, {"q": "b"}]}
                     -> {"context": "C", "qas.q": "a"}, {"context": "C", "qas.q": "b"}
+    always             {"options": [{"A": "dog"}, {"B": "crow"}]}  ->  {"options": {"A": "dog", "B": "crow"}}
     data.turns=chat    {"id": 7, "chat": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]}
                     -> {"id": 7, "history": "user: Hi", "reply": "Hello"}
 
@@ -20,10 +21,9 @@ from typing import Any
 
 from seqfit.data.rows import BadRow, Row
 from seqfit.errors import DataError, complain, did_you_mean
+from seqfit.tasks.template import SPEAKER_KEYS, TEXT_KEYS
 
 HISTORY, REPLY = "history", "reply"
-SPEAKER_KEYS = ("from", "role", "speaker", "sender", "author", "agent", "user", "participant", "name")
-TEXT_KEYS = ("value", "content", "text", "utterance", "message", "body")
 _ASSISTANTS = {"assistant", "gpt", "bot", "chatbot", "model", "chatgpt", "ai", "agent", "function_call"}
 _USERS = {"user", "human", "customer", "client", "prompter"}
 _SPOKEN = re.compile(r"(?:^|\n+)(Human|User|Assistant|Bot|AI|System):[ \t]?")
@@ -31,11 +31,25 @@ _SPOKEN = re.compile(r"(?:^|\n+)(Human|User|Assistant|Bot|AI|System):[ \t]?")
 
 def spread_rows(rows: Iterator[Row], each: str | None, turns: str | None) -> Iterator[Row]:
     """The rows with the lists of `each` and the conversations of `turns` taken apart."""
+    rows = map(_join_keyed, rows)
     if each is not None:
         rows = _spread(rows, each)
     if turns is not None:
         rows = _spread_turns(rows, turns)
     return rows
+
+
+def _join_keyed(row: Row) -> Row:
+    """Lists of records with one key each, all different, as one record: choices by letter."""
+    if isinstance(row, BadRow):
+        return row
+    joined: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, list) and len(value) > 1 and all(isinstance(r, dict) and len(r) == 1 for r in value):
+            record = {key: held for entry in value for key, held in entry.items()}
+            if len(record) == len(value):
+                joined[name] = record
+    return {**row, **joined} if joined else row
 
 
 def _spread(rows: Iterator[Row], column: str) -> Iterator[Row]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from seqfit.data.column_names import score_role
+from seqfit.data.column_names import Name, score_role
 from seqfit.data.columns import Column
 from seqfit.data.reading import (
     TITLES,
@@ -24,6 +24,7 @@ from seqfit.data.reading import (
     rank_named,
 )
 from seqfit.data.text_readings import find_known_pair
+from seqfit.errors import RecipeError, complain
 
 _CONTEXT_CHARS = 80  # a shorter column next to question and answer is rather a topic or a hint
 
@@ -55,8 +56,15 @@ def find_qa(columns: Sequence[Column], hints: Hints) -> Found:
     if not answers:
         return _guess_answer(question, contexts, [c for c in rest if c not in contexts])
     answer = answers[0]
+    if contexts and answer.is_list and all(_PLACES.fullmatch(value) for value in answer.values):
+        raise _no_text(answer, hints)
     reading = _qa_reading(question, contexts, answer)
     rivals = [c for c in answers[1:] if _is_rival(c, answer)]
+    rivals += [
+        c
+        for c in rest
+        if c is not answer and {v.lower() for v in c.values} in _DECISIONS and not c.name.words & {"pred", "predicted"}
+    ]
     if rivals:
         other = _qa_reading(question, contexts, rivals[0])
         return Found(reading, other, f"both {answer.path} and {rivals[0].path} could be the answer")
@@ -72,12 +80,31 @@ def find_qa(columns: Sequence[Column], hints: Hints) -> Found:
     return Found(reading)
 
 
+_PLACES = re.compile(r"\d+( \d+)*")
+_DECISIONS = ({"yes", "no"}, {"yes", "no", "maybe"}, {"yes", "no", "unknown"})
+
+
+def _no_text(answer: Column, hints: Hints) -> RecipeError:
+    return RecipeError(
+        complain(
+            f"{hints.title}: the answers in '{answer.path}' are lists of whole numbers, such as {answer.values[0]}",
+            "An answer is a text; numbers like these are places in the context (lines, sentences, characters)",
+            "Write the text that they stand for into a column. If the numbers themselves are to be learnt, name both "
+            f"sides: --task generate task.source='{{...}}' task.target='{{{answer.path}}}'",
+        )
+    )
+
+
 def _guess_answer(question: Column, contexts: list[Column], others: Sequence[Column]) -> Found:
     """No column is called an answer: of two others the longer one is a context."""
     others = [c for c in others if c.name.last not in TITLES and not _is_offset(c)]
     longest = max(others, key=length_of, default=None)
     if longest is None:
         raise Missing("answer")
+    if len(others) > 1 and not contexts and all(c.name.plain in ("", "column") for c in others) and longest.is_prose:
+        shortest = min((c for c in others if c is not longest), key=length_of)
+        doubt = f"the columns have no names, and both {longest.path} and {shortest.path} could be the answer"
+        return Found(_qa_reading(question, [], longest), _qa_reading(question, [longest], shortest), doubt)
     if len(others) > 1 and not contexts and longest.is_prose and longest.mean_chars > _CONTEXT_CHARS:
         contexts = [longest]
     answers = sorted((c for c in others if c not in contexts), key=length_of)
@@ -118,12 +145,19 @@ def find_choices(columns: Sequence[Column]) -> list[Column]:
         is_choice = score_role(column.name, "choices") >= 0.6 or column.name.plain in ("ans", "answer", "sol")
         if column.name.number and is_choice and not column.is_number:
             families.setdefault(f"{column.path.rpartition('.')[0]}/{column.name.plain}", []).append(column)
-        elif column.path.lower() in ("a", "b", "c", "d", "e"):
-            families.setdefault("letters", []).append(column)
+        elif _is_letter(column):
+            families.setdefault(f"{column.path.rpartition('.')[0]}/letters", []).append(column)
         elif re.fullmatch(r"op(t|tion)?[_ ]?[a-e1-5]", column.path.lower()):
             families.setdefault("op", []).append(column)
     family = max(families.values(), key=lambda found: (len(found), "." not in found[0].path), default=[])
     return family if len(family) > 1 else []
+
+
+def _is_letter(column: Column) -> bool:
+    """A, or options.A."""
+    record, _, last = column.path.rpartition(".")
+    is_choices = not record or score_role(Name.of(record), "choices") >= 0.6
+    return is_choices and last.lower() in ("a", "b", "c", "d", "e", "f")
 
 
 def find_choice_target(columns: Sequence[Column]) -> Column | None:
@@ -143,7 +177,13 @@ def find_choice_target(columns: Sequence[Column]) -> Column | None:
 
 
 def _is_explanation(column: Column) -> bool:
-    return bool(column.name.words & {"explanation", "rationale", "exp", "reason", "solution", "type", "start"})
+    return bool(column.name.words & _EXPLAINS)
+
+
+_EXPLAINS = {
+    *("explanation", "explanations", "rationale", "rationales", "exp", "reason", "reasons", "reasoning", "solution"),
+    *("solutions", "analysis", "justification", "feedback", "hint", "hints", "cot", "type", "start"),
+}
 
 
 def find_choice_reading(columns: Sequence[Column], choices: Sequence[Column]) -> Found:
@@ -204,16 +244,8 @@ def find_math(columns: Sequence[Column], hints: Hints) -> Found:
 
 
 _WORKINGS = {
-    "equation",
-    "equations",
-    "formula",
-    "expression",
-    "rationale",
-    "explanation",
-    "steps",
-    "chain",
-    "type",
-    "lequations",
+    *("equation", "equations", "formula", "expression", "rationale", "explanation", "steps", "chain", "type"),
+    *("lequations", "reasoning", "program", "code", "derivation", "proof", "cot", "thought", "hint", "hints"),
 }
 
 

@@ -43,7 +43,13 @@ class Hints:
 
     data: str = ""
     model: str = ""
+    shown: str = ""  # the data as the user wrote it
     has_head: bool = False  # the model is an encoder with a head, which needs no prefix
+
+    @property
+    def title(self) -> str:
+        """What messages call the data."""
+        return self.shown or self.data
 
 
 class Missing(Exception):

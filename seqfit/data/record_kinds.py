@@ -8,15 +8,15 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from seqfit.data.column_names import Name, score_role
-from seqfit.data.nested import SPEAKER_KEYS, TEXT_KEYS
 from seqfit.data.rows import Row
 from seqfit.errors import DataError, complain
 from seqfit.recipe.schema import SourceRecipe
-from seqfit.tasks.template import columns_of
+from seqfit.tasks.template import SPEAKER_KEYS, TEXT_KEYS, columns_of
 
 _SPEAKERS = set(SPEAKER_KEYS) - {"name"}
 _SAID = set(TEXT_KEYS)
@@ -171,6 +171,11 @@ def refuse_turns_in_rows(rows: Sequence[Row], title: str, task: str | None, give
     names = {name: Name.of(name) for name in dict.fromkeys(name for row in rows for name in row)}
     dialogues = [n for n, name in names.items() if name.words & _DIALOGUE_IDS and name.last in ("id", "no", "number")]
     turns = [n for n, name in names.items() if name.words & _TURN_IDS and name.last in ("id", "no", "number", "turn")]
+    if not (dialogues and turns):  # without numbers: who speaks, in which dialogue, and one text
+        dialogues = [n for n, name in names.items() if name.words & _DIALOGUE_IDS and _repeats(n, rows)]
+        turns = [n for n, name in names.items() if name.last in _SPEAKERS and _repeats(n, rows)]
+        texts = [n for n in names if sum(" " in str(row.get(n, "")).strip() for row in rows) > 0.5 * len(rows)]
+        turns = turns if len(texts) == 1 and texts[0] not in turns else []
     if dialogues and turns and len({str(row.get(turns[0])) for row in rows}) < 0.5 * len(rows):
         raise DataError(
             complain(
@@ -180,6 +185,34 @@ def refuse_turns_in_rows(rows: Sequence[Row], title: str, task: str | None, give
                 "that ends in .jsonl; for single turns name the columns: task.source='{col}' task.target='{col2}'",
             )
         )
+
+
+def _repeats(name: str, rows: Sequence[Row]) -> bool:
+    """Whether its values occur several times each."""
+    values = [str(row[name]) for row in rows if row.get(name) not in (None, "")]
+    return len(values) > 0.9 * len(rows) and 1 < len(set(values)) <= len(values) / 2
+
+
+def refuse_pairs_in_rows(rows: Sequence[Row], title: str, task: str | None, given: Mapping[str, Any]) -> None:
+    """Source and target in two rows that share an id: a row alone has only one of them."""
+    if task not in ("generate", "translate", "summarize") or "source" in given or len(rows) < 4:
+        return
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    texts = [n for n in names if sum(" " in str(row.get(n, "")).strip() for row in rows) > 0.8 * len(rows)]
+    sides = [n for n in names if len({str(row.get(n)) for row in rows}) == 2]
+    for name in names:
+        counts = Counter(str(row.get(name)) for row in rows)
+        if len(texts) == 1 and sides and sum(n == 2 for n in counts.values()) > 0.8 * len(counts) > 1:
+            values = sorted({str(row.get(sides[-1])) for row in rows})
+            raise DataError(
+                complain(
+                    f"{title} has one text per row ('{texts[0]}'), and two rows share each '{name}' "
+                    f"('{sides[-1]}' is {' or '.join(values)})",
+                    "A row needs its source and its target",
+                    f"Write one row per '{name}' with the two texts as two columns, in pandas: "
+                    f"frame.pivot(index='{name}', columns='{sides[-1]}', values='{texts[0]}')",
+                )
+            )
 
 
 def _columns(rows: Sequence[Row]) -> list[str]:

@@ -38,7 +38,8 @@ from seqfit.data.text_readings import (
 )
 from seqfit.errors import RecipeError, complain
 
-__all__ = ["Found", "Hints", "Reading", "find_reading", "find_task"]
+__all__ = ["Found", "Hints", "Reading", "find_reading", "find_task", "list_columns"]
+_MOST_LISTED = 30
 
 
 def find_reading(task: str, columns: Sequence[Column], hints: Hints | None = None) -> Found:
@@ -47,7 +48,7 @@ def find_reading(task: str, columns: Sequence[Column], hints: Hints | None = Non
     try:
         return _FINDERS[task](columns, hints)
     except Missing as missing:
-        raise _cannot_guess(task, list(missing.roles), columns, hints.data) from None
+        raise _cannot_guess(task, list(missing.roles), columns, hints.title) from None
 
 
 def find_task(columns: Sequence[Column], hints: Hints) -> list[str]:
@@ -55,12 +56,17 @@ def find_task(columns: Sequence[Column], hints: Hints) -> list[str]:
     question, answer = find_named(columns, "question"), find_named(columns, "answer", 0.6)
     prose = [column for column in columns if column.is_prose]
     tasks: list[str] = []
+    plain = {column.name.plain for column in columns}
     if {"history", "reply"} <= {column.path for column in columns}:
+        tasks.append("generate")
+    if "instruction" in plain and plain & {"output", "response", "completion"}:
         tasks.append("generate")
     if find_choices(columns) and find_choice_target(columns) is not None:
         tasks.append("multiple-choice")
     if question is not None and answer is not None and answer.path != question.path and question.is_prose:
         tasks.append("qa")
+    if question is None and len(prose) == 2 and any(column.name.plain == "answer" for column in prose):
+        tasks.append("generate")
     if len(find_languages(column.path for column in prose)) > 1 or find_stated_direction(prose, hints) is not None:
         tasks.append("translate")
     summary = find_named(prose, "summary", 0.9)
@@ -97,12 +103,24 @@ def _no_choices() -> list[Column]:
 
 
 def _cannot_guess(task: str, missing: list[str], columns: Sequence[Column], data: str) -> RecipeError:
-    names = ", ".join(f"{c.path} ({c.not_text})" if c.not_text else c.path for c in columns)
     source, target = ("question: {col} context: {col2}", "{col3}") if task == "qa" else ("{col}", "{col2}")
+    change = f"Name them, with the column names in braces: task.source='{source}' task.target='{target}'"
+    if "choices" in missing:
+        change += (
+            " task.choices='{col3}', or of one column per choice task.choices='[\"{col3}\", \"{col4}\"]'. Choices that "
+            "stand inside the question need no column: --task qa"
+        )
     return RecipeError(
         complain(
-            f"{data} has the columns {names}",
+            f"{data} has the columns {list_columns(columns)}",
             f"The task {task} needs {' and '.join(missing)}, and no column is called so or looks like it",
-            f"Name them, with the column names in braces: task.source='{source}' task.target='{target}'",
+            change,
         )
     )
+
+
+def list_columns(columns: Sequence[Column]) -> str:
+    """Their names, with the reason of those that are no text; of hundreds the first."""
+    names = [f"{c.path} ({c.not_text})" if c.not_text else c.path for c in columns[:_MOST_LISTED]]
+    left = len(columns) - len(names)
+    return ", ".join(names) + (f" and {left} more" if left else "")

@@ -39,11 +39,14 @@ class Dialect:
     quote: str = '"'
     has_backslashes: bool = False  # a quote inside a field is \" instead of ""
     has_spaces: bool = False  # a space follows the separator: 1, "x, y"
+    text_at: int | None = None  # of two fields, a label and a text: the one that may hold separators
 
     def describe(self) -> str:
         """'separated by ;, quoted by \"'."""
         shown = {"\t": "tab", "\x01": r"\x01"}.get(self.separator, self.separator)
-        return f"separated by {shown}, " + (f"quoted by {self.quote}" if self.quote else "quotes are characters")
+        inside = "" if self.text_at is None else f", and every further {shown} is part of the text"
+        quotes = f"quoted by {self.quote}" if self.quote else "quotes are characters"
+        return f"separated by {shown}, {quotes}{inside}"
 
 
 @dataclass(frozen=True)
@@ -80,10 +83,24 @@ def find_dialect(lines: Sequence[str], natural: str, *, is_whole: bool, only: Se
     filled = [line for line in lines if line.strip()]
     best = _try_quotes(filled, natural, is_whole)
     if best.fields > 1 and best.bad_share <= 0.1:
-        return best.dialect
+        return replace(best.dialect, text_at=_find_text(filled, best))
     others = [_try_quotes(filled, each, is_whole) for each in (only or _COMMON) if each != natural]
     fitting = [trial for trial in others if trial.fields > 1 and trial.bad_share <= 0.02]
-    return min(fitting, key=lambda trial: (trial.bad_share, -trial.fields), default=best).dialect
+    chosen = min(fitting, key=lambda trial: (trial.bad_share, -trial.fields), default=best)
+    return replace(chosen.dialect, text_at=_find_text(filled, chosen))
+
+
+def _find_text(lines: Sequence[str], trial: _Trial) -> int | None:
+    """Where a label and a text are separated and the text was written without quotes: which of the two it is."""
+    more = sum(count for fields, count in trial.counts.items() if fields > 2)
+    if trial.fields != 2 or more < 0.01 * trial.counts.total() or trial.counts[1] > more:
+        return None
+    rows = [fields for _, fields in read_records(lines, trial.dialect) if isinstance(fields, list) and len(fields) > 1]
+    for text_at, label_at in ((1, 0), (0, -1)):
+        labels = Counter(fields[label_at].strip() for fields in rows[1:])
+        if len(labels) <= _FEW_VALUES and min(labels.values()) > 1 and all(len(label) <= 30 for label in labels):
+            return text_at
+    return None
 
 
 def find_dialect_by_content(lines: Sequence[str], *, is_whole: bool) -> Dialect | None:
@@ -279,6 +296,10 @@ class _RecordReader:
             return values
         if len(values) > self._fields > 1 and not any(values[self._fields :]):
             return values[: self._fields]
+        if len(values) > self._fields == 2 and self._dialect.text_at is not None:
+            label, text = (values[0], values[1:]) if self._dialect.text_at == 1 else (values[-1], values[:-1])
+            joined = self._dialect.separator.join(text)
+            return [label, joined] if self._dialect.text_at == 1 else [joined, label]
         return Fault(f"{len(values)} field{'s' if len(values) > 1 else ''} instead of {self._fields}")
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -155,11 +155,18 @@ class SourceSplits:
         members: dict[str, Mask] = {split: index.listed == SPLITS.index(split) for split in self.id_files}
         events = self._list_events(index, members) if members else {}
         home = members.get("train", index.listed == UNLISTED if members else np.ones(len(index), dtype=np.bool_))
-        ranks = GroupRanks(index.groups if home.all() else index.groups[home])
+        groups = index.groups
+        ranks = GroupRanks(groups if home.all() else groups[home])
         cuts, told = self._cut(len(ranks))
+        if len(ranks) <= len(cuts) < int(home.sum()) and self.source.group is None:
+            shared = f"all rows share {len(ranks)} context{'s' if len(ranks) > 1 else ''}: splits are cut by row"
+            groups = replace(self._indexer, group_of=repr).build(self.tables[self._donor]).groups
+            ranks = GroupRanks(groups if home.all() else groups[home])
+            cuts, told = self._cut(len(ranks))
+            told["train"] = [*told.get("train", []), f"train: {shared}, so each has the same contexts"]
         rest = home.copy()
         for split, (start, stop) in cuts.items():
-            members[split] = home & ranks.contain(index.groups, start, stop)
+            members[split] = home & ranks.contain(groups, start, stop)
             rest &= ~members[split]
         members["train"] = rest
         return members, {split: events.get(split, []) + told.get(split, []) for split in SPLITS}
@@ -182,7 +189,7 @@ class SourceSplits:
         if split == self._donor:
             return f"{split}: keeps {format_share(share)} of its groups, the others are cut off"
         place = self.tables[ALL].name if self._donor == ALL else self._donor
-        return f"{split}: cut from {place} ({format_share(share)} of the groups)"
+        return f"{split}: cut from {place} ({format_share(share)} of the groups of rows with one context or source)"
 
     def _list_events(self, index: RowIndex, members: dict[str, Mask]) -> dict[str, list[str]]:
         unlisted = index.listed == UNLISTED

@@ -96,8 +96,6 @@ def _find_tables(source: SourceRecipe) -> dict[str, Table]:
     tables = {split: found[split] for split in _ORDER if split in found}
     if source.split_column is not None:
         tables = _divide(tables, source.split_column, source.title)
-    if source.each is None and source.turns is None:
-        return tables
     return {split: _nested(table, source) for split, table in tables.items()}
 
 
@@ -469,6 +467,9 @@ def _text_tables(source: SourceRecipe, folder: Path, texts: Sequence[Path]) -> d
         left = [file for file in texts if file not in used and not ABOUT_THE_LABELS.fullmatch(file.name.lower())]
         return {split: _parallel_table(source, one, left) for split, one in parallel.items()}
     texts = [file for file in texts if not ABOUT_THE_LABELS.fullmatch(file.name.lower())] or list(texts)
+    by_splits = _classes_by_split(source, texts, is_stated=False)
+    if by_splits:
+        return by_splits
     classes = find_class_files(texts, is_stated=False)
     if classes is not None:
         return {ALL: _class_table(source, classes, folder.name)}
@@ -535,12 +536,29 @@ def _class_tables(source: SourceRecipe, folder: Path, *, is_stated: bool) -> dic
     own = find_class_folders(folder, is_stated=is_stated)
     if own is None and is_stated:
         tables, texts = find_data_files(folder, "auto")
+        by_splits = _classes_by_split(source, tables or texts, is_stated=True)
+        if by_splits:
+            return by_splits
         own = find_class_files(tables or texts, is_stated=True)
     if own is not None:
         return {ALL: _class_table(source, own, folder.name)}
     splits = {split_of(one.name): one for one in sorted(folder.iterdir()) if one.is_dir()}
     found = {split: find_class_folders(one, is_stated=is_stated) for split, one in splits.items() if split is not None}
     return {split: _class_table(source, one, split) for split, one in found.items() if one is not None}
+
+
+def _classes_by_split(source: SourceRecipe, files: Sequence[Path], *, is_stated: bool) -> dict[str, Table]:
+    """train_neg.txt, train_pos.txt, test_neg.txt, test_pos.txt: a file per class and split; else nothing."""
+    splits: dict[str | None, list[Path]] = {}
+    for file in files:
+        splits.setdefault(split_of(file.name), []).append(file)
+    if None in splits or len(splits) < 2:
+        return {}
+    found = {split: find_class_files(own, is_stated=is_stated) for split, own in splits.items()}
+    labels = [None if classes is None else set(classes.files) for classes in found.values()]
+    if labels[0] is None or any(one != labels[0] for one in labels):
+        return {}
+    return {str(split): _class_table(source, one, str(split)) for split, one in found.items() if one is not None}
 
 
 def _class_table(source: SourceRecipe, found: ClassFiles, name: str) -> Table:

@@ -2,7 +2,8 @@
 
     ["¿Qué es lo que dijo de la guerra?", ...] -> "es"     ["什么时候?", ...] -> "zh"     ["foo 123"] -> None
 
-Small words of one language must be twice as frequent as those of any other, and one word in twelve.
+Small words of one language must be twice as frequent as those of any other, and one word in twelve. Of languages that
+share their small words (Danish and Norwegian, Czech and Slovak) neither is sure.
 """
 
 from __future__ import annotations
@@ -39,6 +40,28 @@ _SMALL_WORDS: dict[str, frozenset[str]] = {
         "nl": "de het een van en is niet dat op te in ik voor met zijn die er aan",
         "ca": "el la els les de que en un una per amb no es del al és com més",
         "ro": "și de la în nu că pe cu o un este din pentru care mai să",
+        "sl": "je in se na da za so ki pa ne bi kot tudi po ali iz še pri sem",
+        "hr": "je i u se na da su za od koji što nije kao ali iz ne bi sam biti",
+        "cs": "je se na že to v z do si ale jako jsem pro tak by když jeho byl s",
+        "sk": "je sa na že to v z do si ale ako som pre tak by keď jeho bol aj",
+        "pl": "w i na z że do nie się jest to jak o co dla od po ale przez za",
+        "sv": "och att det som en är av för på med den till inte jag har om ett var",
+        "da": "og at det er en til af på som med for ikke den har de jeg et var",
+        "no": "og å det er en til av på som med for ikke den har de jeg et var",
+        "fi": "ja on ei että se oli hän mutta kun ovat myös tai joka mitä ole",
+        "hu": "a az és hogy nem is egy van meg ez de volt mint csak már ki",
+        "tr": "ve bir bu için da de ile çok ne mi en gibi daha olan var ama",
+        "id": "yang di dan ini itu dengan untuk tidak dari dalam pada ke saya ada akan bisa karena",
+        "vi": "và của là có không được trong một cho những người với các này khi đã",
+        "sw": "na ya wa kwa ni katika la za hii cha kuwa huo yake pia alisema",
+        "tl": "ang ng sa na mga at ay si ko hindi ni para ito mo niya kung",
+        "et": "ja on ei et see oma mis ta ka aga kui oli nii seda ning",
+        "lt": "ir yra kad su tai bet iš į kaip ar jis už po buvo",
+        "lv": "un ir ka ar no uz par bet kas kā tas viņš bija vai",
+        "sq": "të e në dhe me një që për nga është si por nuk ka",
+        "eu": "eta da ez du dira bat ere hau bere izan dute zen",
+        "gl": "o a os as de do da que e en un unha para non con por se máis é",
+        "af": "die en van is in het dat nie te wat vir met sy op hy was",
         "ru": "и в не на что я с как это он по но из у за",
         "uk": "і в не на що я з як це він по але та у до",
         "hi": "है के में की का और को से हैं एक पर नहीं यह कि",
@@ -48,12 +71,12 @@ _SMALL_WORDS: dict[str, frozenset[str]] = {
         "ur": "کے میں کی ہے کا اور سے کو نے پر ہیں یہ",
     }.items()
 }
-_OF_LETTERS = {
+_OF_LETTERS: dict[str, tuple[str, ...]] = {
     "cyrillic": ("ru", "uk"),
     "devanagari": ("hi", "mr"),
     "arabic": ("ar", "fa", "ur"),
-    "latin": ("en", "es", "fr", "de", "pt", "it", "nl", "ca", "ro"),
 }
+_OF_LETTERS["latin"] = tuple(one for one in _SMALL_WORDS if one not in sum(_OF_LETTERS.values(), ()))
 
 
 def find_language(texts: Sequence[str]) -> str | None:

@@ -35,6 +35,11 @@ def find_summary(columns: Sequence[Column], hints: Hints) -> Found:
     named = rank_named(others, "summary", 0.6, lambda column: True)
     strong = [c for c in named if c.name.words & _SUMMARY_WORDS]
     called_text = find_named([c for c in prose if c.name.last not in TITLES], "text", 0.95)
+    titles = [c for c in prose if c.name.last in TITLES and c is not called_text]
+    if called_text is not None and titles and not strong and len(prose) > 2:
+        rest = next(c for c in prose if c is not called_text and c is not titles[0])
+        doubt = f"{titles[0].path} or {rest.path} could be the summary of {called_text.path}"
+        return Found(_summary_reading(called_text, titles[0]), _summary_reading(called_text, rest), doubt)
     if called_text is not None and called_text is not text and called_text not in strong:
         return _find_text_of_two(text, called_text, strong, [*named, *others])
     if len(strong) > 1 and len({c.name.plain for c in strong}) == 1:  # summary1, summary2, summary3
@@ -147,7 +152,12 @@ def find_generation(columns: Sequence[Column], hints: Hints) -> Found:
     usable = [
         column for column in columns if column.not_text is None and not column.is_flag and not column.has_few_values
     ]
-    named = [c for c in columns if c.not_text is None and c.name.plain in ("instruction", "input", "output")]
+    named = [
+        c
+        for c in columns
+        if (c.not_text is None and c.name.plain in ("input", "output"))
+        or (c.not_text in (None, "the same in every row") and c.name.plain == "instruction")
+    ]
     by_plain = {column.name.plain: column for column in reversed([*usable, *named])}
     target = next((by_plain[name] for name in ("output", "response", "answer", "completion") if name in by_plain), None)
     turns = {column.path: column for column in columns if column.path in ("history", "reply")}

@@ -3,10 +3,12 @@
     find_final_number("She makes 9 * 2 = $18.\\n#### 1,018") == "1018"
     find_final_number("so the answer is $-2.50.")            == "-2.50"
     read_score(" 3.80")   == 3.8        round_score(3.8)      == "3.8"
-    read_score("3,8")     is None       round_score(0.001234) == "0.00123"
+    read_score("3,8")     == 3.8        round_score(0.001234) == "0.00123"
+    read_score("1,125")   is None
 
-Solutions are read in English notation: a comma groups thousands, a point starts the decimals. A score may have no
-comma at all: '1,125' would be a thousand in one file and a little more than one in another.
+Solutions are read in English notation: a comma groups thousands, a point starts the decimals. A score may have a comma
+before its decimals where it can mean nothing else: '1,125' would be a thousand in one file and a little more than one
+in another.
 """
 
 from __future__ import annotations
@@ -19,6 +21,10 @@ ANSWER_MARK = "####"
 
 # A minus counts as a sign only where no operand stands before it: '16-3' ends in 3, '= -3' in -3.
 _NUMBER = re.compile(r"(?P<sign>(?<![\w)%])[-−])?[$€£¥]?(?P<digits>[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?|\.[0-9]+)")
+
+
+# Thousands come in groups of three behind 1 to 999: anything else with one comma has decimals.
+_COMMA = re.compile(r"[-+]?(0,\d+|\d+,(\d{1,2}|\d{4,}))")
 
 
 def find_final_number(text: str) -> str | None:
@@ -37,7 +43,9 @@ def _plain(match: re.Match[str]) -> str:
 
 
 def read_score(text: str) -> float | None:
-    """The finite number that the whole text is, with a point before its decimals, or None."""
+    """The finite number that the whole text is, with a point or a clear comma before its decimals, or None."""
+    if _COMMA.fullmatch(text.strip()):
+        text = text.replace(",", ".")
     try:
         value = float(text) if "_" not in text else math.nan  # which Python allows between digits
     except ValueError:

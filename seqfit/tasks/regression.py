@@ -47,7 +47,7 @@ class RegressionTask(Task):
             raise RowError(
                 complain(
                     f"Row {row_id} has the target '{text}'",
-                    "A regression's target is a number with a point before its decimals, and nothing else",
+                    "A regression's target is a number and nothing else (1,125 could be a thousand or one)",
                     "Correct or remove the row, or correct task.target",
                 ),
                 cause="not a number",

@@ -144,7 +144,7 @@ class Task:
 
     def _fill_target(self, template: str, row: Row) -> list[str]:
         if template in (self.recipe.references or ()):
-            return render_list(template, row)  # the items of a list are alternatives: the first is learnt
+            return render_alternatives(template, row)  # the items of a list: the first is learnt
         return [render_template(template, row)]
 
     def _entries(self, row: Row, row_id: str) -> list[str]:
@@ -177,7 +177,7 @@ class Task:
     def _reference_texts(self, row: Row, templates: list[str], row_id: str, target: str) -> list[str]:
         """The filled references of all templates that fit: {summary} in training, {summary1} to {summary3} in test."""
         fitting = [template for template in templates if has_columns(template, row)]
-        texts = [text for template in fitting for text in render_list(template, row) if text.strip()]
+        texts = [text for template in fitting for text in render_alternatives(template, row) if text.strip()]
         if not texts and self.recipe.missing_target is None:
             raise empty_error("references", templates, row_id)
         return texts or [target]
@@ -259,6 +259,14 @@ class MathTask(Task):
                     cause="solution without a number",
                 )
         return tuple(self.extract(text) for text in texts)
+
+
+def render_alternatives(template: str, row: Row) -> list[str]:
+    """The items of a list, also of one that is written as text: "['Hello.', 'Hi.']"."""
+    texts = render_list(template, row)
+    if len(texts) == 1 and texts[0].lstrip().startswith(("['", '["')):
+        return parse_list(texts[0]) or texts
+    return texts
 
 
 def _listed(templates: str | list[str]) -> list[str]:

@@ -2,7 +2,8 @@ r"""Templates: a row of columns comes in, a text goes out.
 
 The grammar, which is data and never code (no `str.format`, no attribute access):
 
-    {column}     the column's text; a list is joined by spaces, a number is written out, None is empty
+    {column}     the column's text; a list is joined by spaces, a number is written out, None is empty; the turns of a
+                 dialogue (records with a speaker and a text) are lines 'speaker: text'
     {a.b}        column b inside column a; through a list it reaches into every item
     [[ ... ]]    left out where a column inside is empty or missing
     {{ and }}    literal braces
@@ -26,6 +27,8 @@ from seqfit.errors import DataError, RecipeError, RowError, complain, did_you_me
 
 Row: TypeAlias = Mapping[str, Any]
 
+SPEAKER_KEYS = ("from", "role", "speaker", "sender", "author", "agent", "user", "participant", "name")
+TEXT_KEYS = ("value", "content", "text", "utterance", "message", "body")
 _TOKEN = re.compile(r"\{\{|\}\}|\[\[|\]\]|\{[^{}]*\}|[^{}\[\]]+|.", re.DOTALL)
 
 
@@ -164,10 +167,20 @@ def _look_up(path: str, row: Row) -> object:
     """The value at 'a.b', or KeyError. A column that is itself called 'a.b' comes first."""
     if path in row:
         return row[path]
-    value: object = row
-    for key in path.split("."):
+    head, rest = split_path(path, row)
+    value: object = row[head]
+    for key in rest:
         value = _step_into(value, key)
     return value
+
+
+def split_path(path: str, row: Row) -> tuple[str, list[str]]:
+    """The column that a path begins with, and the keys inside it; of 'qas' and 'qas.answer' the longer one."""
+    parts = path.split(".")
+    for size in range(len(parts), 1, -1):
+        if (head := ".".join(parts[:size])) in row:
+            return head, parts[size:]
+    return parts[0], parts[1:]
 
 
 def _step_into(value: object, key: str) -> object:
@@ -188,17 +201,28 @@ def _text(value: object, path: str) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
+        if (keys := turn_keys(value)) is not None:
+            return "\n".join(f"{turn.get(keys[0], '')}: {_text(turn.get(keys[1]), path)}" for turn in value)
         return " ".join(text for text in (_text(item, path) for item in value) if text)
     if isinstance(value, Mapping):
-        keys = ", ".join(map(str, value))
+        shown = ", ".join(map(str, value))
         raise DataError(
             complain(
-                f"The column '{path}' holds a mapping with the keys {keys}",
-                "A template needs a text, a number or a list",
+                f"The column '{path}' holds records with the keys {shown}",
+                "A template needs a text, a number or a list of them",
                 f"Name the key as well, such as {{{path}.{next(iter(value), 'key')}}}",
             )
         )
     return str(value)
+
+
+def turn_keys(value: object) -> tuple[str, str] | None:
+    """Under which keys a list of records has who speaks and what is said; None where it is no dialogue."""
+    if not isinstance(value, (list, tuple)) or not value or not all(isinstance(turn, Mapping) for turn in value):
+        return None
+    speaker = next((key for key in SPEAKER_KEYS if all(key in turn for turn in value)), None)
+    text = next((key for key in TEXT_KEYS if all(key in turn for turn in value)), None)
+    return None if speaker is None or text is None else (speaker, text)
 
 
 def _listed(row: Row) -> str:

@@ -88,7 +88,8 @@ def test_short_files_are_recognised_together(tmp_path: Path) -> None:
         path.write_bytes(text.encode("gb18030"))
     table = find_tables(SourceRecipe(path=str(tmp_path)))["all"]
     assert {row["text"] for row in table.read()} == set(texts)
-    assert table.notes[1] == "files that are not UTF-8 are read as gb18030"
+    assert table.notes[1].startswith("files that are not UTF-8 are read as gb18030 (")
+    assert table.notes[1].endswith("; set data.encoding if that is wrong")
 
 
 def test_texts_named_by_a_table_are_refused_with_what_would_work(tmp_path: Path) -> None:

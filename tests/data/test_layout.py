@@ -73,9 +73,7 @@ def test_a_first_line_that_may_be_either_is_shown_in_both_readings(tmp_path: Pat
 def test_nameless_and_repeated_columns_get_names(tmp_path: Path) -> None:
     path = _write(tmp_path, "a.csv", "text,label,label,,\ngood,1,2,x,\nbad,0,1,,\n")
     assert next(read_rows(path)) == {"text": "good", "label": "1", "label_2": "2", "column4": "x"}
-    assert find_layout(path, FileOptions()).notes == (
-        "a.csv: 1 columns without a name and without values are left out",
-    )
+    assert find_layout(path, FileOptions()).notes == ("a.csv: 1 column without name and values left out",)
 
 
 @pytest.mark.parametrize("header", [",text,n", "Unnamed: 0,text,n", "text,n"])

@@ -40,8 +40,12 @@ def test_one_file_gives_three_splits_and_no_group_is_in_two(tmp_path: Path) -> N
     groups = {split: _groups(splits, split) for split in SPLITS}
     assert {split: len(found) for split, found in groups.items()} == {"train": 80, "validation": 10, "test": 10}
     assert len(set.union(*groups.values())) == 100
-    assert splits.select("validation").events == ("validation: cut from mine.jsonl (10.0% of the groups)",)
-    assert splits.select("train").events == ("train: cut from mine.jsonl (80.0% of the groups)",)
+    assert splits.select("validation").events == (
+        "validation: cut from mine.jsonl (10.0% of the groups of rows with one context or source)",
+    )
+    assert splits.select("train").events == (
+        "train: cut from mine.jsonl (80.0% of the groups of rows with one context or source)",
+    )
 
 
 def test_the_cut_depends_on_seed_and_group_alone(tmp_path: Path) -> None:
@@ -69,7 +73,9 @@ def test_missing_splits_are_cut_from_train(tmp_path: Path) -> None:
     assert splits.names == SPLITS
     assert len(_ids(splits, "train")) == 360
     assert len(_ids(splits, "validation")) == 40
-    assert splits.select("validation").events == ("validation: cut from train (10.0% of the groups)",)
+    assert splits.select("validation").events == (
+        "validation: cut from train (10.0% of the groups of rows with one context or source)",
+    )
     assert _ids(splits, "test") == {str(n) for n in range(1000, 1040)}
     assert splits.select("test").kept is None
     assert splits.select("train").events == ()
@@ -80,7 +86,9 @@ def test_without_train_it_is_cut_from_validation(tmp_path: Path) -> None:
     _write(tmp_path / "test.jsonl", 40, first=1000)
     splits = _splits(tmp_path)
     assert (len(_ids(splits, "train")), len(_ids(splits, "validation")), len(_ids(splits, "test"))) == (360, 40, 40)
-    assert splits.select("train").events == ("train: cut from validation (90.0% of the groups)",)
+    assert splits.select("train").events == (
+        "train: cut from validation (90.0% of the groups of rows with one context or source)",
+    )
     assert splits.select("validation").events == ("validation: keeps 10.0% of its groups, the others are cut off",)
 
 
@@ -113,10 +121,25 @@ def test_a_group_column_wins_over_the_tasks_groups(tmp_path: Path) -> None:
     assert len(_groups(by_id, "test")) > 3
 
 
-def test_too_few_groups_are_an_error(tmp_path: Path) -> None:
+def test_too_few_groups_that_were_asked_for_are_an_error(tmp_path: Path) -> None:
     _write(tmp_path / "mine.jsonl", 4)
+    lines = [
+        json.dumps({**json.loads(line), "book": "one"}) for line in (tmp_path / "mine.jsonl").read_text().splitlines()
+    ]
+    (tmp_path / "mine.jsonl").write_text("\n".join(lines) + "\n")
     with pytest.raises(DataError, match=r"mine\.jsonl: no rows are left for train.*data\.cut to 0"):
-        _splits(tmp_path / "mine.jsonl").select("train")
+        _splits(tmp_path / "mine.jsonl", group="book").select("train")
+
+
+def test_where_all_rows_share_a_context_splits_are_cut_by_row_and_that_is_told(tmp_path: Path) -> None:
+    rows = [{"id": str(n), "context": "The only text.", "question": f"What is {n}?"} for n in range(40)]
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = SourceRecipe(path=str(tmp_path / "mine.jsonl"))
+    splits = find_splits(source, 0, lambda row: row["context"])
+    selections = {split: splits.select(split) for split in ("train", "validation", "test")}
+    assert sum(int(one.kept.sum()) for one in selections.values() if one.kept is not None) == 40
+    assert all(one.kept is not None and one.kept.any() for one in selections.values())
+    assert any("all rows share 1 context: splits are cut by row" in event for event in selections["train"].events)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def guess(path: str, task: str | None, *overrides: str) -> Guess:
 
 def test_several_columns_of_numbers_are_an_open_question(tmp_path: Path) -> None:
     rows = [{"text": text(n), "V": n * 0.07, "A": n * 0.03, "D": n * 0.05} for n in range(60)]
-    with pytest.raises(Unsure, match="V, A, D hold numbers, and none of them is called a score"):
+    with pytest.raises(Unsure, match="V, A, D hold numbers, and no name says which of them is the score"):
         guess(write(tmp_path, "emotions.csv", rows), "regression")
 
 
@@ -149,3 +149,274 @@ def test_classes_with_lists_of_examples_become_a_row_per_example(tmp_path: Path)
     found = guess(str(path), "classify").recipe
     assert found["data"]["each"] == "patterns"
     assert (found["task"]["source"], found["task"]["target"]) == ("{patterns}", "{tag}")
+
+
+# ---- a second blind trial: 68 files ----
+
+
+def guess_t5(path: str, task: str | None, *overrides: str) -> Guess:
+    return guess_recipe(path, task, "google/flan-t5-small", overrides)
+
+
+def test_votes_and_deviations_are_never_the_score(tmp_path: Path) -> None:
+    rows = [
+        {"Sentence": text(n), "Vote_Difficulty": n % 7 + 9, "MOS_Difficulty": n * 0.05, "Std_Difficulty": n * 0.01}
+        for n in range(60)
+    ]
+    found = guess(write(tmp_path, "ratings.csv", rows), "regression")
+    assert found.recipe["task"]["target"] == "{MOS_Difficulty}"
+
+
+def test_a_task_that_was_asked_for_is_not_changed_without_a_question(tmp_path: Path) -> None:
+    rows = [{"text": text(n), "hate_comb": n % 2, "hate_G1": n % 3 % 2, "hate_G2": n % 5 % 2} for n in range(60)]
+    with pytest.raises(
+        Unsure, match="say yes or no: one of them is the label, or each is one of several labels"
+    ) as asked:
+        guess(write(tmp_path, "hate.csv", rows), "classify")
+    assert "1. classify: {text} -> {hate_comb}" in str(asked.value)
+
+
+def test_what_annotators_agreed_on_comes_before_what_each_said(tmp_path: Path) -> None:
+    names = ("entailment", "neutral", "contradiction")
+    rows = [
+        {"premise": text(n), "hypothesis": text(n + 99), "gold_label": names[n % 3], "label1": names[n % 3]}
+        | {"label2": names[(n + n % 5 // 4) % 3]}
+        for n in range(60)
+    ]
+    found = guess(write(tmp_path, "nli.csv", rows), "classify")
+    assert found.recipe["task"]["target"] == "{gold_label}"
+
+
+@pytest.mark.parametrize("is_stated", [False, True])
+def test_a_file_per_class_and_split_are_splits_of_the_same_classes(tmp_path: Path, is_stated: bool) -> None:
+    for split, rows in {"train": 30, "test": 10}.items():
+        for label in ("neg", "pos"):
+            (tmp_path / f"{split}_{label}.txt").write_text("".join(f"{text(n)}\n" for n in range(rows)))
+    tables = find_tables(SourceRecipe(path=str(tmp_path), format="classes" if is_stated else "auto"))
+    assert list(tables) == ["train", "test"]
+    assert {row["label"] for row in tables["train"].read()} == {"neg", "pos"}
+    assert sum(1 for _ in tables["test"].read()) == 20
+
+
+def test_files_in_gbk_with_broken_bytes_are_not_taken_for_latin(tmp_path: Path) -> None:
+    texts = [
+        "房间还不如三星的而且设施非常陈旧",
+        "我们去公园散步天气很好",
+        "这个酒店的服务是不错的",
+        "他们说的和我们看到的都不一样",
+    ]
+    for n in range(60):
+        path = tmp_path / ("neg" if n % 2 else "pos") / f"{n}.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(texts[n % 4].encode("gb18030") + (b"\xff\xff" if n % 20 == 0 else b""))
+    table = find_tables(SourceRecipe(path=str(tmp_path)))["all"]
+    assert "read as gb18030" in table.notes[1]
+    assert texts[1] in {row.get("text") for row in table.read()}
+
+
+def test_a_label_that_stands_in_its_text_is_warned_about(tmp_path: Path) -> None:
+    for n in range(60):
+        path = tmp_path / str(n % 5 + 1) / f"{n}.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"Some Author\n{n % 5 + 1}\n{text(n)}\n")
+    found = guess(str(tmp_path), "classify")
+    assert any("the label stands in its own text in 100.0% of the rows" in note for note in found.notes)
+
+
+def test_a_word_of_the_label_in_ordinary_texts_is_no_leak(tmp_path: Path) -> None:
+    rows = [{"text": f"{text(n)} good bad", "label": ("good", "bad")[n % 2]} for n in range(60)]
+    assert not any("stands in its own text" in note for note in guess(write(tmp_path, "a.csv", rows), "classify").notes)
+
+
+def test_ids_of_people_are_no_labels(tmp_path: Path) -> None:
+    lines = [f"2020-01-{n % 28 + 1:02} 10:00:00\t{528290000 + n % 30}\t{text(n)}\n" for n in range(200)]
+    (tmp_path / "chat.tsv").write_text("".join(lines))
+    with pytest.raises(RecipeError, match=r"column2 \(ids\).*needs label"):
+        guess(str(tmp_path / "chat.tsv"), "classify")
+
+
+def test_rows_one_level_deeper_are_found_and_named(tmp_path: Path) -> None:
+    rows = [{"text": text(n), "intent": ("greet", "bye", "ask")[n % 3], "entities": []} for n in range(60)]
+    held = {"rasa_nlu_data": {"common_examples": rows, "regex_features": [], "lookup_tables": []}}
+    (tmp_path / "nlu.json").write_text(json.dumps(held))
+    found = guess(str(tmp_path / "nlu.json"), "classify")
+    assert (found.recipe["task"]["source"], found.recipe["task"]["target"]) == ("{text}", "{intent}")
+    assert any("the rows are those under rasa_nlu_data.common_examples" in note for note in found.notes)
+
+
+def test_commas_in_an_unquoted_text_behind_its_label_are_part_of_it(tmp_path: Path) -> None:
+    lines = [
+        f"{'positive' if n % 3 else 'negative'},{text(n)}{', and more' if n % 4 == 0 else ''}\n" for n in range(80)
+    ]
+    (tmp_path / "tweets.csv").write_text("".join(lines))
+    table = find_tables(SourceRecipe(path=str(tmp_path / "tweets.csv")))["all"]
+    rows = list(table.read())
+    assert len(rows) == 80
+    assert rows[0]["column2"].endswith(", and more")
+    assert any("every further , is part of the text" in note for note in table.notes)
+
+
+def test_labels_joined_by_a_bar_are_the_target_and_their_vector_is_left_out(tmp_path: Path) -> None:
+    labels = ("价格", "服务", "位置", "卫生")
+    rows = [
+        {
+            "用户问题": f"请问这个酒店的早餐和停车位怎么样{n}",
+            "label_text": f"{labels[n % 4]}|{labels[(n + 1 + n // 4 % 3) % 4]}",
+        }
+        | {"label": " ".join(str(int(k in (n % 4, (n + 1 + n // 4 % 3) % 4))) for k in range(4))}
+        for n in range(80)
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = guess(str(tmp_path / "rows.jsonl"), "multilabel").recipe["task"]
+    assert (task["source"], task["target"], task["label_separator"]) == ("{用户问题}", "{label_text}", "|")
+
+
+def test_decimal_commas_are_numbers() -> None:
+    from seqfit.tasks.number import read_score
+
+    assert [read_score(one) for one in ("-0,25", "3,8", "0,125", "12,5000")] == [-0.25, 3.8, 0.125, 12.5]
+    assert read_score("1,125") is None
+
+
+def test_choices_as_records_of_one_key_each_are_read_by_letter(tmp_path: Path) -> None:
+    rows = [
+        {
+            "question": f"{text(n)}?",
+            "options": [{letter: f"{letter.lower()} {n}"} for letter in "ABCD"],
+            "answer": "ABCD"[n % 4],
+        }
+        for n in range(40)
+    ]
+    task = guess_t5(write(tmp_path, "mcq.jsonl", rows), "multiple-choice").recipe["task"]
+    assert task["choices"] == ["{options.A}", "{options.B}", "{options.C}", "{options.D}"]
+    assert task["choice_base"] == "a"
+
+
+def test_explanations_of_the_choices_are_never_in_the_source(tmp_path: Path) -> None:
+    rows = [
+        {"stem": f"{text(n)}?", "options": ["a", "b", "c", "d"], "answerIndex": n % 4, "optExplanations": [text(n)] * 4}
+        for n in range(40)
+    ]
+    assert (
+        guess_t5(write(tmp_path, "mcq.jsonl", rows), "multiple-choice").recipe["task"]["source"] == "question: {stem}"
+    )
+
+
+def test_a_model_that_can_not_do_the_task_is_named_before_anything_is_asked(tmp_path: Path) -> None:
+    rows = [{"question": f"{text(n)}?", "answer": "x"} for n in range(40)]
+    with pytest.raises(RecipeError, match=r"is a BERT-type encoder .* and the task is multiple-choice"):
+        guess(write(tmp_path, "mcq.jsonl", rows), "multiple-choice")
+
+
+def test_the_only_context_belongs_to_the_source(tmp_path: Path) -> None:
+    context = " ".join(text(n) for n in range(20))
+    rows = [{"question": f"{text(n)}?", "context": context, "answers": {"text": [text(n)[:9]]}} for n in range(40)]
+    assert "{context}" in guess_t5(write(tmp_path, "qa.jsonl", rows), "qa").recipe["task"]["source"]
+
+
+def test_lists_of_lists_of_records_are_rows_with_records_inside(tmp_path: Path) -> None:
+    rows = [
+        [
+            {
+                "context": text(n) * 3,
+                "questions": [{"question": f"{text(k)}?", "answer": {"text": text(k)[:9]}} for k in (n, n + 50)],
+            }
+        ]
+        for n in range(40)
+    ]
+    (tmp_path / "qa.json").write_text(json.dumps(rows))
+    found = guess_t5(str(tmp_path / "qa.json"), "qa")
+    assert found.recipe["data"]["each"] == "questions"
+    assert found.recipe["task"]["target"] == "{questions.answer.text}"
+
+
+def test_answers_that_are_places_in_the_context_are_refused(tmp_path: Path) -> None:
+    rows = [{"question": f"{text(n)}?", "context": text(n) * 4, "answers": [n % 9, n % 9 + 1]} for n in range(40)]
+    with pytest.raises(RecipeError, match=r"are lists of whole numbers.*places in the context"):
+        guess_t5(write(tmp_path, "qa.jsonl", rows), "qa")
+
+
+def test_questions_without_an_answer_are_told(tmp_path: Path) -> None:
+    rows = [
+        {"question": f"{text(n)}?", "context": text(n) * 4, "answers": [] if n % 4 == 0 else [text(n)[:9]]}
+        for n in range(40)
+    ]
+    found = guess_t5(write(tmp_path, "qa.jsonl", rows), "qa")
+    assert any("10 of 40 rows looked at have none" in note for note in found.notes)
+
+
+def test_workings_and_masked_copies_stay_out_of_a_problem(tmp_path: Path) -> None:
+    rows = [
+        {
+            "sQuestion": f"{text(n)} has {n} and {n + 2}",
+            "sMasked": f"{text(n)[: -len(str(n))]}<NUM0> has <NUM1> and <NUM2>",
+        }
+        | {"reasoning": f"x = {n} + 2; print(x) # {text(n)}", "lSolutions": [n + 2]}
+        for n in range(40)
+    ]
+    task = guess_t5(write(tmp_path, "math.jsonl", rows), "math").recipe["task"]
+    assert (task["source"], task["target"]) == ("{sQuestion}", "{lSolutions}")
+
+
+def test_turns_of_a_dialogue_are_shown_with_who_speaks(tmp_path: Path) -> None:
+    turns = [{"speaker": 1, "text": "Hello there, my friend."}, {"speaker": 2, "text": "How are you today?"}]
+    rows = [
+        {"id": n, "dialogue": [*turns, {"speaker": 1, "text": text(n)}], "summary": text(n)[:20]} for n in range(40)
+    ]
+    found = guess_t5(write(tmp_path, "talks.jsonl", rows), "summarize")
+    assert found.recipe["task"]["source"] == "{dialogue}"
+
+
+def test_lists_of_references_in_the_evaluation_files_are_references(tmp_path: Path) -> None:
+    for split in ("train", "valid"):
+        (tmp_path / f"{split}.src").write_text("".join(f"{text(n)}\n" for n in range(40)))
+        target = [f"{text(n)}." if split == "train" else str([f"{text(n)}.", f"{text(n)}!"]) for n in range(40)]
+        (tmp_path / f"{split}.tgt").write_text("\n".join(target) + "\n")
+    found = guess_t5(str(tmp_path), "generate")
+    assert found.recipe["task"]["references"] == ["{tgt}"]
+    from seqfit.recipe.schema import TaskRecipe
+    from seqfit.tasks import build_task
+
+    example = build_task(TaskRecipe(**found.recipe["task"])).render({"src": "a b", "tgt": "['One.', 'Two.']"}, "1")
+    assert (example.target, example.references) == ("One.", ("One.", "Two."))
+
+
+def test_one_turn_per_row_is_refused_by_its_speaker_and_session(tmp_path: Path) -> None:
+    rows = [{"speaker": ("Ann", "Bob")[n % 2], "content": text(n), "session": n // 20} for n in range(80)]
+    with pytest.raises(DataError, match=r"one turn of a dialogue per row \('session', 'speaker'\)"):
+        guess_t5(write(tmp_path, "talk.csv", rows), "generate")
+
+
+def test_two_rows_of_one_pair_are_refused_with_how_to_join_them(tmp_path: Path) -> None:
+    rows = [{"id": n // 2, "label": ("comp", "simp")[n % 2], "text": text(n)} for n in range(80)]
+    with pytest.raises(DataError, match=r"two rows share each 'id' .*frame\.pivot\(index='id', columns='label'"):
+        guess_t5(write(tmp_path, "pairs.csv", rows), "generate")
+
+
+def test_the_headline_of_an_article_is_offered_before_its_description(tmp_path: Path) -> None:
+    rows = [{"title": text(n)[:30], "description": text(n) * 4, "content": text(n) * 3} for n in range(40)]
+    with pytest.raises(Unsure, match=r"1\. summarize: {content} -> {title}"):
+        guess_t5(write(tmp_path, "news.jsonl", rows), "summarize")
+
+
+def test_instruction_input_output_is_taken_whatever_stands_next_to_it(tmp_path: Path) -> None:
+    rows = [
+        {"instruction": "Name the illness.", "input": text(n), "output": f"code {n % 9}", "symptoms": text(n + 5)}
+        for n in range(60)
+    ]
+    task = guess_t5(write(tmp_path, "notes.jsonl", rows), None).recipe["task"]
+    assert (task["name"], task["source"], task["target"]) == ("generate", "{instruction}[[ {input}]]", "{output}")
+
+
+def test_columns_without_names_offer_the_longest_as_the_answer(tmp_path: Path) -> None:
+    lines = [f"Section;{text(n)[:20]};Where is {text(n)}?;{text(n)} {text(n + 7)} {text(n + 9)}\n" for n in range(60)]
+    (tmp_path / "faq.csv").write_text("".join(lines))
+    with pytest.raises(Unsure, match=r"1\. qa: question: {column3} -> {column4}"):
+        guess_t5(str(tmp_path / "faq.csv"), "qa")
+
+
+def test_slovene_is_not_taken_for_french() -> None:
+    from seqfit.data.text_language import find_language
+
+    said = "Predsednik je dejal, da so se pogovarjali o tem, kako naj bi država pomagala ljudem, ki so brez dela."
+    assert find_language([said] * 3) == "sl"

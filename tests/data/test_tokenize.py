@@ -264,7 +264,10 @@ def test_progress_and_events_are_reported(folder: Path, tokenizer: Any) -> None:
     assert ("train.jsonl: tokenizing train and validation", 54, 54) in steps
     assert ("train.jsonl: splitting", 60, 60) in steps
     assert events == [("data", event) for event in prepared.events]
-    assert ("data", "validation: cut from train.jsonl (10.0% of the groups)") in events
+    assert (
+        "data",
+        "validation: cut from train.jsonl (10.0% of the groups of rows with one context or source)",
+    ) in events
 
 
 def _append(file: Path, *rows: dict[str, Any]) -> None:

@@ -34,7 +34,7 @@ def test_the_target_is_rounded_and_the_reference_is_not(value: Any, target: str,
     assert regression().label_of({"score": value}) == float(value)
 
 
-@pytest.mark.parametrize("value", ["3,8", "1,250", "85%", "high", "1_000", "inf", "nan", "3 of 5"])
+@pytest.mark.parametrize("value", ["1,250", "85%", "high", "1_000", "inf", "nan", "3 of 5"])
 def test_what_is_no_plain_number_is_a_row_error(value: str) -> None:
     with pytest.raises(RowError) as caught:
         regression().render({"text": "t", "score": value}, "1")
