@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seqfit.data.archives import plain_name, read_head
+from seqfit.data.content import recognise_format
 from seqfit.data.encoding import find_encoding, recognise
 from seqfit.data.parallel_files import CLASS_WORDS, SIDE_WORDS
 from seqfit.data.rows import BadRow, Row
@@ -63,9 +64,14 @@ def find_class_files(files: Sequence[Path], *, is_stated: bool) -> ClassFiles | 
         return None
     labels = labels_of([plain_name(file.name) for file in files])
     are_classes = len(set(labels)) == len(labels) and all(CLASS_WORDS & set(_words(label)) for label in labels)
-    if not is_stated and not are_classes:
+    if not is_stated and not (are_classes and all(map(_holds_texts, files))):
         return None
     return ClassFiles({label: (file,) for label, file in zip(labels, files, strict=True)}, False)
+
+
+def _holds_texts(file: Path) -> bool:
+    """A text per line; a file of fields is a table, whatever it is called."""
+    return ending(file) in ENDINGS or recognise_format(file) != "separated"
 
 
 def _words(label: str) -> list[str]:

@@ -316,17 +316,37 @@ SPLITS_OF = {"train", "training", "dev", "valid", "validation", "val", "test", "
 _IN_OTHER_SCRIPTS = {
     name: word
     for word, names in {
-        "text": "文本 内容 正文 文章 句子 テキスト 本文 文 문장 텍스트 текст отзыв твит النص نص κείμενο",
+        "article": "文章 記事 기사",
+        "choice": "选项 選項 選択肢 선택지 보기",
+        "text": "文本 内容 正文 句子 テキスト 本文 文 문장 텍스트 текст отзыв твит النص نص κείμενο",
         "comment": "评论 评价 留言 コメント 댓글 комментарий تعليق",
         "title": "标题 題名 タイトル 제목 заголовок название العنوان τίτλος",
         "label": "标签 標籤 ラベル 라벨 레이블 метка мітка ετικέτα",
         "class": "类别 分类 類別 класс категория клас التصنيف الفئة",
         "sentiment": "情感 情绪 感情 감정 감성 тональность настроение المشاعر",
         "question": "问题 用户问题 提问 質問 問題 질문 вопрос питання السؤال سؤال ερώτηση",
-        "answer": "答案 回答 回复 答え 解答 답변 답 정답 ответ відповідь الإجابة الجواب جواب απάντηση",
+        "answer": "正确答案 正確答案 正解 答案 回答 回复 解答 답변 정답 ответ відповідь الإجابة الجواب απάντηση",
         "context": "上下文 段落 材料 文脈 문맥 контекст параграф السياق",
         "summary": "摘要 总结 要約 요약 резюме аннотация الملخص",
         "score": "分数 评分 得分 点数 점수 평점 оценка балл рейтинг الدرجة التقييم",
+    }.items()
+    for name in names.split()
+}
+# Romanian, Indonesian, Turkish, Polish, Czech, Slovene, Dutch, Swedish, Hungarian, Swahili, without accents.
+_ENGLISH = {
+    name: word
+    for word, names in {
+        "question": "intrebare intrebarea pertanyaan soru pytanie otazka vprasanje vraag fraga kerdes swali",
+        "answer": "raspuns raspunsul jawaban cevap odpowiedz odpoved odgovor antwoord svar valasz jibu",
+        "text": "teks metin tekst besedilo szoveg",
+        "comment": "komentar yorum komentarz ulasan",
+        "title": "judul baslik tytul naslov titlu",
+        "article": "berita haber artykul clanek",
+        "label": "etiket etykieta oznaka stitek nhan",
+        "category": "kategori kelas sinif kategoria kategorie kategorija categorie",
+        "sentiment": "sentimen duygu sentymet sentimento",
+        "summary": "ringkasan ozet streszczenie rezumat povzetek",
+        "score": "nilai puan ocena",
     }.items()
     for name in names.split()
 }
@@ -348,9 +368,11 @@ class Name:
         """'Párrafo 2' -> plain 'parrafo', number '2'."""
         parts = path.split(".")
         telling = parts[-2] if len(parts) > 1 and parts[-1].lower() in ("text", "value", "content") else parts[-1]
-        telling = _IN_OTHER_SCRIPTS.get(telling.strip().lower(), telling)
+        head, number = re.fullmatch(r"(.*?)[\s_-]*(\d*)", telling.strip().lower(), re.DOTALL).groups()  # type: ignore[union-attr]
+        if head in _IN_OTHER_SCRIPTS:
+            telling = _IN_OTHER_SCRIPTS[head] + number
         letters = unicodedata.normalize("NFKD", telling).encode("ascii", "ignore").decode()
-        words = [word for word in _ACCENTS.split(_EDGES.sub("_", letters).lower()) if word]
+        words = [_ENGLISH.get(word, word) for word in _ACCENTS.split(_EDGES.sub("_", letters).lower()) if word]
         numbers = [word for word in words if word.isdigit()]
         if not numbers and len(words) > 1 and len(words[-1]) == 1:
             numbers = [words.pop()]

@@ -29,6 +29,7 @@ MISSING = {"null", "NULL", "nan", "NaN", "#N/A", "<NA>"}  # how programs write t
 _RECORDS = -2
 _FEW_VALUES = 50
 _FEW_WORDS = 200  # of one word each, such as the names of intents
+_PART_CHARS = 8  # letters: fewer may be anywhere
 _CONTEXT_WORDS = 20  # all questions may be about one text
 _SAMPLED_CHARS = 2000  # of a long text; its length is counted whole
 _URL = re.compile(r"(https?://|www\.|s3://|/)\S+$|\S+@\S+\.\w+$", re.IGNORECASE)
@@ -59,6 +60,7 @@ _SECOND_FORMS = {
 }
 _NUMBERS = re.compile(r"[-+]?[\d.]+([ ,;|]+[-+]?[\d.]+)+")  # 0 0 1 0: the answer once more, or a vector
 _MASK = re.compile(r"<[\w ]+>|\[[A-Z_0-9]+\]|\d+([.,]\d+)*")  # <NUM0>, [MASK], 12.5
+_VECTOR = re.compile(r"[01]( [01]){2,}")
 _LIST_AS_TEXT = re.compile(r"\[.*\]$|\{.*\}$", re.DOTALL)
 
 
@@ -80,6 +82,7 @@ class Column:
     values: tuple[str, ...]  # that occur most, the most frequent first
     top_share: float  # of the most frequent one
     not_text: str | None = None
+    within: tuple[str, ...] = ()  # columns whose text contains this one's, in nearly every row
 
     @property
     def is_prose(self) -> bool:
@@ -109,6 +112,12 @@ class Column:
         return self.list_share > 0.5
 
     @property
+    def is_vector(self) -> bool:
+        """Whether cells are lists of 0 and 1, all of one length: a label at each place."""
+        lengths = {len(value.split()) for value in self.values}
+        return self.is_list and len(lengths) == 1 and all(_VECTOR.fullmatch(value) for value in self.values)
+
+    @property
     def is_flag(self) -> bool:
         """Whether it says yes or no: 0 and 1, true and false."""
         return self.list_share == 0 and {value.lower() for value in self.values} in _FLAGS
@@ -133,7 +142,7 @@ def profile_columns(rows: Sequence[Row]) -> list[Column]:
     paths = dict.fromkeys(path for row in rows for path in _paths(row))
     cells = {path: [_cell(path, row) for row in rows] for path in paths}
     columns = [column for path in paths if (column := _profile(path, cells[path])) is not None]
-    return _mark_second_forms(columns, rows)
+    return _find_containers(_mark_second_forms(columns, rows), rows)
 
 
 def _paths(value: Any, inside: str = "", depth: int = 3) -> Iterator[str]:
@@ -193,7 +202,11 @@ def _explain_not_text(column: Column, texts: list[str]) -> str | None:
         return "dates"
     if not column.list_share and _share(_LIST_AS_TEXT.match(text) is not None for text in texts) > 0.9:
         return "lists or records written as text"
-    if column.mean_words >= 4 and _share(_NUMBERS.fullmatch(text) is not None for text in texts) > 0.95:
+    if (
+        column.mean_words >= 4
+        and not column.list_share
+        and _share(_NUMBERS.fullmatch(text) is not None for text in texts) > 0.95
+    ):
         return "rows of numbers"
     if _share(text.startswith("CC-BY") for text in texts) > 0.8:
         return "licences"
@@ -261,6 +274,21 @@ def _mark_second_forms(columns: list[Column], rows: Sequence[Row]) -> list[Colum
     return [replace(column, not_text=marked.get(column.path, column.not_text)) for column in columns]
 
 
+def _find_containers(columns: list[Column], rows: Sequence[Row]) -> list[Column]:
+    """Which texts are parts of others: raw_comment of input_text, question and answer of a whole prompt."""
+    prose = [column for column in columns if column.is_prose]
+    texts = {c.path: [_letters((_cell(c.path, row) or ("", -1))[0], 5000) for row in rows[:100]] for c in prose}
+    found: dict[str, tuple[str, ...]] = {}
+    for part in prose:
+        for whole in prose:
+            pairs = [
+                (a, b) for a, b in zip(texts[part.path], texts[whole.path], strict=True) if len(a) >= _PART_CHARS and b
+            ]
+            if part is not whole and len(pairs) >= 3 and _share(a in b for a, b in pairs) > 0.8:
+                found[part.path] = (*found.get(part.path, ()), whole.path)
+    return [replace(column, within=found.get(column.path, ())) for column in columns]
+
+
 def _distance(name: Name) -> int:
     return max((_SECOND_FORMS.get(word, 0) for word in name.words), default=0)
 
@@ -288,8 +316,9 @@ def _without_tags(text: str) -> str:
     return " ".join(html.unescape(_TAG.sub(" ", text)).split())[:300]
 
 
-def _letters(text: str) -> str:
-    return "".join(character for character in _without_tags(text).casefold() if character.isalnum())[:200]
+def _letters(text: str, most: int = 200) -> str:
+    plain = " ".join(html.unescape(_TAG.sub(" ", text)).split())[: 2 * most]
+    return "".join(character for character in plain.casefold() if character.isalnum())[:most]
 
 
 def _cell(path: str, row: Row) -> tuple[str, int] | None:

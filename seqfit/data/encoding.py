@@ -245,6 +245,16 @@ def _latin_code_page(sample: bytes) -> str:
     pages = [name for name in _LATIN if not (has_controls and name.startswith("iso8859"))]
     scores = {name: max(_explained(sample, name)) for name in pages}
     best = max(scores, key=lambda name: scores[name])
+    letters = len(re.findall(rb"[A-Za-z\x80-\xff]", sample))
+    beyond = len(re.findall(rb"[\x80-\xff]", sample))
+    if beyond > 200 and beyond > 0.5 * letters and max(scores.values()) < 0.9:  # no Latin script is like that
+        raise DataError(
+            complain(
+                "the text is not UTF-8, and half of its letters are beyond ASCII",
+                "No encoding that is recognised makes words of them",
+                "Set data.encoding, such as gb18030, big5, shift_jis, euc-kr, cp1251, koi8-r, cp1256, cp874 or tis-620",
+            )
+        )
     return best if in_words >= _FEW_BYTES and scores[best] > max(0.9, scores["cp1252"]) else "cp1252"
 
 

@@ -17,7 +17,7 @@ import itertools
 import json
 import re
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -31,6 +31,7 @@ from seqfit.data.label_kinds import LabelKind, find_choice_base, find_label_kind
 from seqfit.data.record_kinds import (
     find_unfolding,
     find_used_records,
+    refuse_blocks,
     refuse_pairs_in_rows,
     refuse_token_labels,
     refuse_turns_in_rows,
@@ -129,6 +130,7 @@ def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequ
         tables = find_tables(source, named)
         samples = {name: sample_rows(table) for name, table in tables.items()}
         _require_rows(samples[first], tables[first])
+    refuse_blocks([r for r in itertools.islice(tables[first].read(), 600) if r], source.title, given["task"])
     refuse_token_labels(samples[first], source.title, given["task"])
     refuse_turns_in_rows(samples[first], source.title, wanted, given["task"])
     refuse_pairs_in_rows(samples[first], source.title, wanted, given["task"])
@@ -154,8 +156,7 @@ def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequ
         notes.append(f"model: {kind} ({reason})")
     if final["name"] in ("classify", "multilabel") and "labels" not in final:
         task_values["labels"] = _find_labels(final, tables, source, notes)
-    if final["name"] == "classify" and (leak := _find_leak(final, samples[first])) is not None:
-        notes.append(leak)
+    notes += _find_suspicions(final, samples[first])
     if "language" not in final and (language := _find_language(final, samples[first])) is not None:
         task_values["language"] = language
         notes.append(f"language: {language}")
@@ -559,16 +560,45 @@ def _find_labels(
     return spellings if any(shown.values()) else labels
 
 
-def _find_leak(task: Mapping[str, Any], rows: Sequence[Row]) -> str | None:
-    """Where the label stands in the text it is to be found from: by itself on a line, or far more often than others."""
+def _find_suspicions(task: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
+    """What no data that was read rightly looks like: whoever reads on should look first."""
     pairs: list[tuple[str, str]] = []
     for row in rows:
-        with contextlib.suppress(RecipeError, DataError):
+        with contextlib.suppress(RecipeError, DataError, KeyError):
             sides = (render_template(choose_template(task[side], row), row) for side in ("source", "target"))
-            source, label = (text.strip() for text in sides)
-            pairs.append((source, label))
+            source, target = (text.strip() for text in sides)
+            pairs.append((source, target))
+    if len(pairs) < 20:
+        return []
+    found = [_find_leak(pairs)] if task["name"] == "classify" else []
+    copied = _share(len(target.split()) >= 8 and target in source for source, target in pairs)
+    if copied > 0.5 and task["name"] not in ("classify", "multilabel", "regression"):
+        found.append(f"the whole target stands in the source in {format_share(copied)} of the rows: a model copies it")
+    for side, texts in zip(("source", "target"), zip(*pairs, strict=True), strict=True):
+        tabs, records = (_share(test(text) for text in texts) for test in (_has_tab, _is_record))
+        if tabs > 0.8:
+            found.append(f"the {side} has tabs in {format_share(tabs)} of the rows: it may be several columns")
+        if records > 0.8:
+            found.append(f"the {side} is a list or a record, written as text, in {format_share(records)} of the rows")
+    return [f"warning: {sentence}" for sentence in found if sentence is not None]
+
+
+def _share(found: Iterable[bool]) -> float:
+    return statistics.fmean(found)
+
+
+def _has_tab(text: str) -> bool:
+    return "\t" in text
+
+
+def _is_record(text: str) -> bool:
+    return text.startswith(("{'", '{"', "[{", "['", '["')) and text.endswith(("}", "]"))
+
+
+def _find_leak(pairs: Sequence[tuple[str, str]]) -> str | None:
+    """Where the label stands in the text it is to be found from: by itself on a line, or far more often than others."""
     labels = {label for _, label in pairs if label}
-    if len(pairs) < 20 or not 1 < len(labels) <= _FEW_LABELS:
+    if not 1 < len(labels) <= _FEW_LABELS:
         return None
     own = sum(_stands_in(label, source) for source, label in pairs) / len(pairs)
     others = statistics.fmean(
@@ -577,7 +607,7 @@ def _find_leak(task: Mapping[str, Any], rows: Sequence[Row]) -> str | None:
     if own < 0.5 or own < 3 * others:
         return None
     return (
-        f"warning: the label stands in its own text in {format_share(own)} of the rows looked at (other labels in "
+        f"the label stands in its own text in {format_share(own)} of the rows looked at (other labels in "
         f"{format_share(others)}): a model reads it off. Remove it from the texts"
     )
 
@@ -612,8 +642,10 @@ def _group_spellings(values: set[str]) -> dict[str, list[str]]:
     """{'Yes', 'yes', 'no'} -> {'no': ['no'], 'yes': ['Yes', 'yes']}: a task takes values that differ in case as one."""
     groups: dict[str, list[str]] = {}
     for value in _in_order(values):
-        groups.setdefault(fold_word(value), []).append(value)
-    return {max(same): same for same in groups.values()}  # small letters come last, and are the plainest word
+        is_whole = re.fullmatch(r"-?\d+\.0+", value) is not None  # 1 and 1.0 are one label
+        groups.setdefault(value.partition(".")[0] if is_whole else fold_word(value), []).append(value)
+    # Small letters come last, and are the plainest word; of numbers the shortest is.
+    return {min(same, key=len) if same[0][-1:].isdecimal() else max(same): same for same in groups.values()}
 
 
 def _in_order(values: set[str]) -> list[str]:

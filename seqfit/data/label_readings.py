@@ -12,12 +12,14 @@ from collections.abc import Sequence
 from seqfit.data.column_names import AGREED, score_role
 from seqfit.data.columns import Column
 from seqfit.data.reading import (
+    TITLES,
     Found,
     Hints,
     Missing,
     Reading,
     length_of,
 )
+from seqfit.errors import RecipeError, complain
 
 _CLEAR = 0.35  # by so much the best label column is ahead of the second
 _NAMED = 0.5  # what a column scores whose name or values say that it is a label
@@ -26,6 +28,7 @@ _FEWEST_FLAGS = 3  # columns of 0 and 1 that are labels together
 
 
 def find_classes(columns: Sequence[Column], hints: Hints, task: str = "classify") -> Found:
+    _refuse_vectors(columns, hints)
     candidates = find_label_candidates(columns)
     if task == "classify" and (flags := find_flags(columns)):
         return _find_flag_or_set(columns, flags, hints)
@@ -106,7 +109,22 @@ def find_scores(columns: Sequence[Column], hints: Hints) -> Found:
     return find_classes(columns, hints, "regression")
 
 
+def _refuse_vectors(columns: Sequence[Column], hints: Hints) -> None:
+    vectors = [c for c in columns if c.is_vector and score_role(c.name, "label") > 0]
+    if vectors:
+        vector = next((c for c in vectors if c.name.words & AGREED), vectors[0])
+        size = len(vector.values[0].split())
+        raise RecipeError(
+            complain(
+                f"{hints.title}: '{vector.path}' holds {size} zeros and ones per row",
+                "The place of a one says which label is meant, and the file does not name the labels",
+                f"Write a list of the labels' names, or {size} columns of 0 and 1 that bear them",
+            )
+        )
+
+
 def find_label_sets(columns: Sequence[Column], hints: Hints) -> Found:
+    _refuse_vectors(columns, hints)
     flags = find_flags(columns)
     lists = [c for c in find_label_candidates(columns) if c.is_list]
     if flags and not lists:
@@ -166,6 +184,8 @@ _REPLIES = {"response", "responses", "reply", "replies", "answers"}
 def _find_texts(columns: Sequence[Column], labels: Sequence[Column]) -> tuple[list[Column], list[Column]]:
     """The columns of the text, and prose that may belong to it or not."""
     columns = [c for c in columns if not (c.is_list and c.name.words & _REPLIES)]  # what a bot says to a class of texts
+    known = {c.path for c in columns}
+    columns = [c for c in columns if not (set(c.within) & known and not _is_mutual(c, columns))]
     prose = [c for c in columns if c.is_prose and not c.has_few_values and c.filled_share > _MOSTLY_EMPTY]
     if not prose:
         prose = [c for c in columns if c.is_prose and c.filled_share > _MOSTLY_EMPTY]
@@ -179,9 +199,22 @@ def _find_texts(columns: Sequence[Column], labels: Sequence[Column]) -> tuple[li
     named = [c for c in prose if (_is_text_name(c) or _has_partner(c, prose)) and c.filled_share > 0.5]
     if not named:
         ranked = sorted(prose, key=length_of, reverse=True)
-        return (prose, []) if len(prose) == 2 else ([ranked[0]], [c for c in prose if c is not ranked[0]])
+        if len(prose) == 2 and all(c.name.plain == "column" for c in prose):
+            return prose, []  # a title and a text, or a pair: without names nothing speaks against one of them
+        return [ranked[0]], [c for c in prose if c is not ranked[0]]
     rest = [c for c in prose if c not in named and c.filled_share > 0.5]
+    bodies = [c for c in named if c.name.last not in TITLES]
+    if len(bodies) > 1 and not _is_family(bodies):  # text, comment and review may be copies of one another
+        best = max(bodies, key=lambda column: score_role(column.name, "text"))
+        rest += [c for c in bodies if c is not best]
+        named = [c for c in named if c not in bodies or c is best]
     return [c for c in prose if c in named], rest
+
+
+def _is_mutual(column: Column, columns: Sequence[Column]) -> bool:
+    """Whether it also contains what contains it, and comes first: one of two equal texts stays."""
+    equals = [c for c in columns if c.path in column.within and column.path in c.within]
+    return bool(equals) and columns.index(column) < min(columns.index(c) for c in equals)
 
 
 def _is_text_name(column: Column) -> bool:

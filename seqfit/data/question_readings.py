@@ -26,6 +26,7 @@ from seqfit.data.reading import (
 from seqfit.data.text_readings import find_known_pair
 from seqfit.errors import RecipeError, complain
 
+_FREE_CHARS = 150
 _CONTEXT_CHARS = 80  # a shorter column next to question and answer is rather a topic or a hint
 
 
@@ -39,6 +40,11 @@ def find_qa(columns: Sequence[Column], hints: Hints) -> Found:
     question = find_named(usable, "question", prose_first=True) or find_most_questions(usable)
     rest = [column for column in usable if column is not question]
     answers = rank_named(rest, "answer", 0.6, lambda column: not _is_offset(column))
+    if question is not None and answers:  # the whole prompt, with the answer in it
+        is_free = answers[0].mean_chars > _FREE_CHARS  # no span of a context is that long
+        whole = set(answers[0].within) if is_free else set(question.within) & set(answers[0].within)
+        rest = [column for column in rest if column.path not in whole]
+        answers = [column for column in answers if column.path not in whole]
     if question is None:
         pair = find_known_pair([c for c in usable if not c.has_few_values or score_role(c.name, "target") >= 0.8])
         if pair is not None:
@@ -77,6 +83,10 @@ def find_qa(columns: Sequence[Column], hints: Hints) -> Found:
         with_it = _qa_reading(question, [*contexts, *open_prose], answer)
         names = " and ".join(column.path for column in open_prose)
         return Found(with_it, reading, f"{names} could be part of what the answer is found in, or not")
+    longer = [c for c in rest if c is not answer and c.is_prose and c not in contexts]
+    if answer.has_few_values and longer and score_role(answer.name, "answer") < 0.95:
+        other = _qa_reading(question, contexts, max(longer, key=length_of))
+        return Found(other, reading, f"{answer.path} has only {answer.distinct} different values")
     return Found(reading)
 
 
@@ -101,9 +111,9 @@ def _guess_answer(question: Column, contexts: list[Column], others: Sequence[Col
     longest = max(others, key=length_of, default=None)
     if longest is None:
         raise Missing("answer")
-    if len(others) > 1 and not contexts and all(c.name.plain in ("", "column") for c in others) and longest.is_prose:
+    if len(others) > 1 and not contexts and longest.is_prose:
         shortest = min((c for c in others if c is not longest), key=length_of)
-        doubt = f"the columns have no names, and both {longest.path} and {shortest.path} could be the answer"
+        doubt = f"no column is called an answer, and both {longest.path} and {shortest.path} could be it"
         return Found(_qa_reading(question, [], longest), _qa_reading(question, [longest], shortest), doubt)
     if len(others) > 1 and not contexts and longest.is_prose and longest.mean_chars > _CONTEXT_CHARS:
         contexts = [longest]

@@ -38,6 +38,8 @@ _TURN_IDS = {"turn", "utterance", "utt"}
 _OFFSET_WORDS = {"span", "spans", "offset", "offsets", "position", "positions"}
 _OFFSETS = re.compile(r"\[(\d+(, *\d+)*)?\]")
 _TOKENS = {"tokens", "words", "token"}
+_BLOCK_SAMPLE = 600
+_FEW_LABELS = 12
 
 
 def find_unfolding(
@@ -211,6 +213,25 @@ def refuse_pairs_in_rows(rows: Sequence[Row], title: str, task: str | None, give
                     "A row needs its source and its target",
                     f"Write one row per '{name}' with the two texts as two columns, in pandas: "
                     f"frame.pivot(index='{name}', columns='{sides[-1]}', values='{texts[0]}')",
+                )
+            )
+
+
+def refuse_blocks(rows: Sequence[Row], title: str, given: Mapping[str, Any]) -> None:
+    """A text file whose examples are blocks of lines: sentence, term, label; sentence, term, label; ..."""
+    if "source" in given or not rows or any(list(row) != ["text"] for row in rows[:_BLOCK_SAMPLE]):
+        return
+    lines = [str(row["text"]).strip() for row in rows[:_BLOCK_SAMPLE]]
+    for size in range(2, 6):
+        places = [set(lines[at::size]) for at in range(size)]
+        few = [values for values in places if len(values) <= _FEW_LABELS < len(lines) / size / 3]
+        if len(few) == 1 and len(lines) >= 20 * size:
+            shown = ", ".join(sorted(few[0])[:5])
+            raise DataError(
+                complain(
+                    f"{title} has its examples in blocks of {size} lines (one line of each block is one of {shown})",
+                    "A row is one line",
+                    f"Write one row per line: paste {' '.join('-' * size)} < {title} > rows.tsv",
                 )
             )
 

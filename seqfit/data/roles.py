@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from seqfit.data.column_names import find_languages
+from seqfit.data.column_names import find_languages, score_role
 from seqfit.data.columns import Column
 from seqfit.data.label_readings import (
     find_classes,
@@ -37,6 +37,7 @@ from seqfit.data.text_readings import (
     find_translation,
 )
 from seqfit.errors import RecipeError, complain
+from seqfit.recipe.schema import HEAD_TASKS
 
 __all__ = ["Found", "Hints", "Reading", "find_reading", "find_task", "list_columns"]
 _MOST_LISTED = 30
@@ -63,8 +64,9 @@ def find_task(columns: Sequence[Column], hints: Hints) -> list[str]:
         tasks.append("generate")
     if find_choices(columns) and find_choice_target(columns) is not None:
         tasks.append("multiple-choice")
+    is_label = answer is not None and answer.has_few_values and score_role(answer.name, "label") >= 0.8
     if question is not None and answer is not None and answer.path != question.path and question.is_prose:
-        tasks.append("qa")
+        tasks += [] if is_label and len(prose) > 1 else ["qa"]
     if question is None and len(prose) == 2 and any(column.name.plain == "answer" for column in prose):
         tasks.append("generate")
     if len(find_languages(column.path for column in prose)) > 1 or find_stated_direction(prose, hints) is not None:
@@ -82,7 +84,7 @@ def find_task(columns: Sequence[Column], hints: Hints) -> list[str]:
     labels = find_label_candidates(columns)
     if labels and (prose or len(columns) > 1):
         tasks.append("regression" if labels[0].has_fractions else "classify")
-    return tasks
+    return [task for task in tasks if task in HEAD_TASKS or not hints.has_head] or tasks
 
 
 _FINDERS: dict[str, Callable[[Sequence[Column], Hints], Found]] = {

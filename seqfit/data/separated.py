@@ -90,10 +90,10 @@ def find_dialect(lines: Sequence[str], natural: str, *, is_whole: bool, only: Se
     return replace(chosen.dialect, text_at=_find_text(filled, chosen))
 
 
-def _find_text(lines: Sequence[str], trial: _Trial) -> int | None:
+def _find_text(lines: Sequence[str], trial: _Trial, least: float = 0.01) -> int | None:
     """Where a label and a text are separated and the text was written without quotes: which of the two it is."""
     more = sum(count for fields, count in trial.counts.items() if fields > 2)
-    if trial.fields != 2 or more < 0.01 * trial.counts.total() or trial.counts[1] > more:
+    if trial.fields != 2 or more < max(1, least * trial.counts.total()) or trial.counts[1] > more:
         return None
     rows = [fields for _, fields in read_records(lines, trial.dialect) if isinstance(fields, list) and len(fields) > 1]
     for text_at, label_at in ((1, 0), (0, -1)):
@@ -123,6 +123,9 @@ def find_dialect_by_content(lines: Sequence[str], *, is_whole: bool) -> Dialect 
         trial = _try(filled, Dialect(separator, "")) if separator in _RARE else _try_quotes(filled, separator, is_whole)
         if trial.fields > 1 and trial.bad_share == 0 and _is_plausible(separator, filled):
             return trial.dialect
+        text_at = _find_text(filled, trial, least=0.0) if separator == "|" and trial.bad_share <= 0.02 else None
+        if text_at is not None:
+            return replace(trial.dialect, text_at=text_at)
     return None
 
 

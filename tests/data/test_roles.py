@@ -32,12 +32,6 @@ def _rows(**columns: Any) -> list[dict[str, Any]]:
         ),
         (
             "qa",
-            {"id": "#", "one": LONG, "two": "Who is number #?", "three": "number #"},
-            "question: {two}[[ context: {one}]]",
-            "{three}",
-        ),
-        (
-            "qa",
             {"text": LONG, "query": "who is #?", "response": "a#"},
             "question: {query}[[ context: {text}]]",
             "{response}",
@@ -223,10 +217,21 @@ def test_columns_of_flags_are_labels_together() -> None:
     assert find_task(columns, Hints())[0] == "multilabel"
 
 
+def test_where_no_column_is_called_an_answer_both_readings_are_shown() -> None:
+    found = find_reading("qa", profile_columns(_rows(id="#", one=LONG, two="Who is number #?", three="number #")))
+    assert found.doubt is not None
+    assert found.other is not None
+    assert (found.best.source, found.best.target) == ("question: {two}", "{one}")
+    assert (found.other.source, found.other.target) == ("question: {two}[[ context: {one}]]", "{three}")
+
+
 def test_classes_without_names_are_found_by_content() -> None:
-    rows = [{"a": str(n % 4), "b": f"a title number {n}", "c": f"and a longer description {n}"} for n in range(40)]
-    found = find_reading("classify", profile_columns(rows))
-    assert (found.best.source, found.best.target, found.doubt) == ("{b} {c}", "{a}", None)
+    texts = [(str(n % 4), f"a title number {n}", f"and a longer description {n}") for n in range(40)]
+    nameless = [dict(zip(("column1", "column2", "column3"), row, strict=True)) for row in texts]
+    found = find_reading("classify", profile_columns(nameless))
+    assert (found.best.source, found.best.target, found.doubt) == ("{column2} {column3}", "{column1}", None)
+    unknown = [dict(zip(("kind", "hate_speech", "counter_narrative"), row, strict=True)) for row in texts]
+    assert find_reading("classify", profile_columns(unknown)).doubt == "hate_speech could be part of the text, or not"
 
 
 def test_the_words_of_classes_come_before_their_numbers() -> None:

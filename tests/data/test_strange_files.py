@@ -420,3 +420,96 @@ def test_slovene_is_not_taken_for_french() -> None:
 
     said = "Predsednik je dejal, da so se pogovarjali o tem, kako naj bi država pomagala ljudem, ki so brez dela."
     assert find_language([said] * 3) == "sl"
+
+
+# ---- a third one: 50 files ----
+
+
+def test_files_of_fields_are_tables_even_where_their_names_are_classes(tmp_path: Path) -> None:
+    for label in ("neg", "pos"):
+        lines = [f"{label}\t{text(n)}\t{'mixed' if n % 3 else label}\n" for n in range(40)]
+        (tmp_path / f"{label}_sample.txt").write_bytes("".join(lines).encode("utf-16"))
+    with pytest.raises(DataError, match="several files that could be the data"):
+        find_tables(SourceRecipe(path=str(tmp_path)))
+
+
+def test_copies_of_a_text_are_not_joined(tmp_path: Path) -> None:
+    rows = [
+        {
+            "input_text": f"{text(n + 50)} / {text(n)}",
+            "title": text(n + 50),
+            "comment": text(n),
+            "label": f"{n % 3}{'.0' * (n % 2)}",
+        }
+        for n in range(60)
+    ]
+    found = guess(write(tmp_path, "a.jsonl", rows), "classify")
+    assert found.recipe["task"]["source"] == "{input_text}"
+    assert found.recipe["task"]["labels"] == {"0": ["0", "0.0"], "1": ["1", "1.0"], "2": ["2", "2.0"]}
+
+
+def test_several_texts_that_are_no_pair_are_an_open_question(tmp_path: Path) -> None:
+    rows = [{"review": text(n), "comment": text(n + 70), "sentiment": ("good", "bad")[n % 2]} for n in range(60)]
+    with pytest.raises(Unsure, match="could be part of the text, or not"):
+        guess(write(tmp_path, "a.csv", rows), "classify")
+
+
+def test_a_prompt_that_holds_the_answer_is_never_the_context(tmp_path: Path) -> None:
+    long = [" ".join(text(n + k) for k in range(5)) for n in range(40)]
+    rows = [
+        {"questionTitle": f"{text(n)}?", "answerText": long[n], "text": f"[INST] q [/INST] {long[n]}"}
+        for n in range(40)
+    ]
+    assert "{text}" not in guess_t5(write(tmp_path, "a.jsonl", rows), "qa").recipe["task"]["source"]
+
+
+def test_columns_in_romanian_and_chinese_are_known(tmp_path: Path) -> None:
+    rows = [{"categorie": ("a", "b")[n % 2], "intrebare": f"{text(n)}?", "raspuns": text(n + 9) * 3} for n in range(40)]
+    task = guess_t5(write(tmp_path, "faq.csv", rows), "qa").recipe["task"]
+    assert (task["source"], task["target"]) == ("question: {intrebare}", "{raspuns}")
+    names = {f"選項{k}": f"choice {k} of" for k in range(1, 5)}
+    rows = [
+        {"問題": f"{text(n)}?", **{k: f"{v} {n}" for k, v in names.items()}, "正確答案": n % 4 + 1} for n in range(40)
+    ]
+    task = guess_t5(write(tmp_path, "mcq.jsonl", rows), "multiple-choice").recipe["task"]
+    assert (len(task["choices"]), task["target"], task["choice_base"]) == (4, "{正確答案}", 1)
+
+
+def test_a_label_of_pairs_is_a_class_and_no_answer(tmp_path: Path) -> None:
+    rows = [{"index": n, "question": f"{text(n)}?", "sentence": text(n + 9), "label": n % 2} for n in range(60)]
+    task = guess(write(tmp_path, "a.csv", rows), None).recipe["task"]
+    assert (task["name"], task["source"]) == ("classify", "question: {question} sentence: {sentence}")
+
+
+def test_vectors_of_labels_are_refused_by_name(tmp_path: Path) -> None:
+    rows = [{"text": text(n), "agreed_labels": [int(n % 3 == k) for k in range(3)]} for n in range(40)]
+    with pytest.raises(RecipeError, match="'agreed_labels' holds 3 zeros and ones per row"):
+        guess(write(tmp_path, "a.jsonl", rows), "multilabel")
+
+
+def test_blocks_of_lines_are_refused_with_the_command_that_joins_them(tmp_path: Path) -> None:
+    lines = [f"The $T$ of {text(n)}\nterm {n}\n{n % 3 - 1}\n" for n in range(100)]
+    (tmp_path / "laptops.seg").write_text("".join(lines))
+    with pytest.raises(DataError, match=r"blocks of 3 lines .* paste - - - < laptops\.seg"):
+        guess(str(tmp_path / "laptops.seg"), "classify")
+
+
+def test_a_bar_inside_a_text_does_not_hide_the_label_behind_it(tmp_path: Path) -> None:
+    lines = [f"{text(n)}{' | yes' if n == 7 else ''}|{n % 2}\r\n" for n in range(200)]
+    (tmp_path / "comments.txt").write_text("".join(lines), newline="")
+    task = guess(str(tmp_path / "comments.txt"), None).recipe["task"]
+    assert (task["source"], task["target"], task["labels"]) == ("{column1}", "{column2}", ["0", "1"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "warning"),
+    [
+        ([{"source": f"{text(n)} = {text(n + 1)}", "target": text(n + 1)} for n in range(40)], "a model copies it"),
+        ([{"source": f"a\t{text(n)}", "target": text(n + 1)} for n in range(40)], "it may be several columns"),
+        ([{"source": text(n), "target": f"{{'a': '{text(n + 1)}'}}"} for n in range(40)], "a list or a record"),
+    ],
+)
+def test_what_no_data_looks_like_is_warned_about(tmp_path: Path, rows: list[dict[str, Any]], warning: str) -> None:
+    options = ("task.source={source}", "task.target={target}")
+    found = guess_t5(write(tmp_path, "a.jsonl", rows), "generate", *options)
+    assert any(note.startswith("warning: ") and warning in note for note in found.notes)
