@@ -443,7 +443,7 @@ class _Task:
         self.notes.append(f"{reading.task}: '{prefix}{reading.source}' -> '{target}'{choices}")
         used = {path for template in (reading.source, reading.target) for path in columns_of(template)}
         used |= {path for value in reading.more.values() for path in _paths_in(value)}
-        left = [f"{c.path} ({c.not_text})" if c.not_text else c.path for c in columns if c.path not in used]
+        left = [_say_left_out(column, used) for column in columns if column.path not in used]
         left = [
             text
             for text in left
@@ -471,6 +471,12 @@ class _Task:
                     f"answers: {empty} of {len(rows)} rows looked at have none: where that is an empty list, "
                     "task.no_answer ('unanswerable') is learnt"
                 )
+
+
+def _say_left_out(column: Column, used: set[str]) -> str:
+    whole = [path for path in column.within if path in used]
+    reason = column.not_text or (f"part of {whole[0]}" if whole else "")
+    return f"{column.path} ({reason})" if reason else column.path
 
 
 def _with_speakers(reading: Reading, rows: Sequence[Row]) -> Reading:
