@@ -7,11 +7,14 @@ but the names is optional; times are nanoseconds. Names are numbers into StringI
     StringIds                     id 1, value cudaLaunchKernel_v7000
     ->  Call("cudaLaunchKernel", 100, 200, "7", correlation=5)
 
-nsys itself cuts the version off a call's name in its tables, and so do we, so that both say the same.
+nsys itself cuts the version off a call's name in its tables, and so do we, so that both say the same. With
+`torch.autograd.profiler.emit_nvtx` every operator is a range, "aten::mm, seq = 5, op_id = 9": these are read as operators,
+as in a Kineto file, and only the others as ranges.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -20,7 +23,7 @@ from pathlib import Path
 
 from seqfit.errors import DataError, complain
 from seqfit.profile.steps import find_steps
-from seqfit.profile.trace import Call, Copy, Gpu, HostSpan, Kernel, Trace
+from seqfit.profile.trace import BACKWARD_PREFIX, SHAPED_OPS, Call, Copy, Gpu, HostSpan, Kernel, Op, Trace, parse_shapes
 
 _RUNTIME, _KERNEL = "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL"
 _MEMCPY, _MEMSET = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
@@ -29,6 +32,9 @@ _GPUS = "TARGET_INFO_GPU"
 _PROCESS_BITS = 24  # globalTid is globalPid and the thread's number in the last 24 bits
 _PAGEABLE = 0  # ENUM_CUDA_MEM_KIND
 _VERSION = re.compile(r"_v\d+$")
+_EMITTED = re.compile(r", (?:seq|op_id|sizes|input_op_ids) = .*$", re.DOTALL)  # what emit_nvtx appends to a name
+_SEQUENCE, _SIZES = re.compile(r", seq = (\d+)"), re.compile(r", sizes = (\[.*?\])(?:, input_op_ids|$)")
+_OPERATOR = re.compile(r"^[a-z]\w*::\w|^\w+Backward\d+$")  # aten::mm, autograd::engine::..., MmBackward0
 _COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH"}
 _COPY_KINDS |= {10: "PtoP"}  # of CUPTI: CUpti_ActivityMemcpyKind
 _SYNC_KINDS = {1: "cudaEventSynchronize", 2: "cudaStreamWaitEvent", 3: "cudaStreamSynchronize"}
@@ -98,6 +104,7 @@ def _read(report: _Report, path: Path) -> Trace:
     report.keep_largest_process()
     calls = tuple(_read_calls(report))
     waits = () if calls else tuple(_read_waits(report))  # without the API's own table these are the only syncs
+    marks = list(_read_ranges(report))
     return find_steps(
         Trace(
             source=path.name,
@@ -105,7 +112,8 @@ def _read(report: _Report, path: Path) -> Trace:
             calls=calls or waits,
             kernels=tuple(_read_kernels(report)),
             copies=tuple(_read_copies(report)),
-            ranges=tuple(_read_ranges(report)),
+            ops=tuple(mark for mark in marks if isinstance(mark, Op)),
+            ranges=tuple(mark for mark in marks if not isinstance(mark, Op)),
             gpus=_read_gpus(report),
         )
     )
@@ -168,7 +176,30 @@ def _read_copies(report: _Report) -> Iterator[Copy]:
 def _read_ranges(report: _Report) -> Iterator[HostSpan]:
     for start, end, thread, text, text_number in report.rows(_NVTX, "start", '"end"', "globalTid", "text", "textId"):
         if end is not None and report.is_read(thread):  # a mark has no length
-            yield HostSpan(str(text) if text else report.name(text_number), *_span(start, end), str(thread))
+            yield _build_range(str(text) if text else report.name(text_number), _span(start, end), str(thread))
+
+
+def _build_range(text: str, span: tuple[int, int], thread: str) -> HostSpan:
+    name = _EMITTED.sub("", text)
+    if not _OPERATOR.match(name):
+        return HostSpan(name, *span, thread)
+    sequence = _SEQUENCE.search(text)
+    sizes = _SIZES.search(text) if name in SHAPED_OPS else None
+    return Op(
+        name,
+        *span,
+        thread,
+        sequence=int(sequence.group(1)) if sequence else None,
+        is_backward=name.startswith(BACKWARD_PREFIX),
+        shapes=_read_sizes(sizes.group(1)) if sizes else (),
+    )
+
+
+def _read_sizes(text: str) -> tuple[tuple[int, ...], ...]:
+    try:
+        return parse_shapes(json.loads(text))
+    except json.JSONDecodeError:  # nsys truncates long texts
+        return ()
 
 
 def _span(start: object, end: object) -> tuple[int, int]:

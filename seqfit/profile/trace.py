@@ -15,11 +15,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import chain
 from statistics import median
+from typing import Any
 
 MODULE_PREFIX = "module: "  # of the ranges that `capture.py` opens around each module's forward
 DATA_WAIT = "data_wait"  # the range in which the loop waits for its next batch
 BACKWARD_PREFIX = "autograd::engine::evaluate_function: "
 OPTIMIZER_RANGE = "Optimizer.step"  # torch opens it around every optimizer's step
+SHAPED_OPS = ("aten::embedding",)  # operators whose shapes a rule asks for
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +150,10 @@ class Trace:
     def step_count(self) -> int:
         """At least one, so that figures per step are those of the whole trace where it has no steps."""
         return max(len(self.steps), 1)
+
+
+def parse_shapes(dims: Any) -> tuple[tuple[int, ...], ...]:
+    """[[100, 8], [2, 512], []] -> ((100, 8), (2, 512), ()); lists of tensors, which no rule asks for, are empty."""
+    if not isinstance(dims, list):
+        return ()
+    return tuple(tuple(d) if isinstance(d, list) and all(isinstance(n, int) for n in d) else () for d in dims)

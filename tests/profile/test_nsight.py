@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from seqfit.errors import DataError
+from seqfit.profile.host import EVALUATING, HostTimeline
 from seqfit.profile.nsight import read_nsight
-from seqfit.profile.trace import Call, Copy, HostSpan, Kernel
+from seqfit.profile.trace import Call, Copy, HostSpan, Kernel, Op
 
 
 def test_the_tables_are_read_with_their_names(nsight_file: Path) -> None:
@@ -27,6 +28,27 @@ def test_the_tables_are_read_with_their_names(nsight_file: Path) -> None:
 def test_ranges_have_their_text_or_their_name_and_marks_are_left_out(nsight_file: Path) -> None:
     expected = (HostSpan("encoder", 0, 30_000, "7"), HostSpan("softmax", 85_000, 35_000, "7"))
     assert read_nsight(nsight_file).ranges == expected
+
+
+def test_ranges_of_emit_nvtx_are_operators_and_no_evaluation(nsight_file: Path) -> None:
+    """'autograd::engine::evaluate_function' was once read as an evaluation of 64% of a healthy trace."""
+    texts = [
+        "autograd::engine::evaluate_function: MmBackward0, seq = 5, op_id = 9",
+        "aten::embedding, seq = 1, op_id = 2, sizes = [[100, 8], [2, 512], []]",
+        "train_step 4, op_id = 3",
+    ]
+    with sqlite3.connect(nsight_file) as database:
+        database.execute("DELETE FROM NVTX_EVENTS")
+        rows = [(0, 1000, 59, text, None, 7) for text in texts]
+        database.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?, ?)", rows)
+    database.close()
+    trace = read_nsight(nsight_file)
+    assert trace.ops == (
+        Op("autograd::engine::evaluate_function: MmBackward0", 0, 1000, "7", 5, is_backward=True),
+        Op("aten::embedding", 0, 1000, "7", 1, shapes=((100, 8), (2, 512), ())),
+    )
+    assert trace.ranges == (HostSpan("train_step 4", 0, 1000, "7"),)
+    assert HostTimeline(trace).when(EVALUATING, trace.window_ns) == []
 
 
 def test_synchronizations_stand_in_where_the_api_was_not_traced(nsight_file: Path) -> None:
