@@ -8,8 +8,9 @@ but the names is optional; times are nanoseconds. Names are numbers into StringI
     ->  Call("cudaLaunchKernel", 100, 200, "7", correlation=5)
 
 nsys itself cuts the version off a call's name in its tables, and so do we, so that both say the same. With
-`torch.autograd.profiler.emit_nvtx` every operator is a range, "aten::mm, seq = 5, op_id = 9": these are read as operators,
-as in a Kineto file, and only the others as ranges.
+`torch.autograd.profiler.emit_nvtx` every operator is a range, "aten::mm, seq = 5, op_id = 9": these are read as
+operators, as in a Kineto file, and only the others as ranges. A kernel has its long name, as in Kineto's files and nsys'
+own tables: the short one of all elementwise kernels, fused or not, is the same.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ def _read_kernels(report: _Report) -> Iterator[Kernel]:
     for start, end, device, stream, correlation, long_name, short_name, process in report.rows(_KERNEL, *columns):
         if not report.is_read(process):
             continue
-        name = report.name(short_name, report.name(long_name))
+        name = report.name(long_name, report.name(short_name))
         yield Kernel(name, *_span(start, end), _number(device) or 0, _number(stream) or 0, _number(correlation))
 
 
