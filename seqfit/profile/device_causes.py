@@ -9,7 +9,6 @@ from __future__ import annotations
 import bisect
 import re
 from collections.abc import Iterator
-from itertools import pairwise
 from statistics import median
 
 from seqfit.profile.candidate import Candidate, Seen, mean_microseconds
@@ -21,9 +20,12 @@ from seqfit.profile.host import (
 from seqfit.profile.intervals import Interval, between, intervals_of, length, merge, overlap
 from seqfit.profile.phases import NAMES, OPTIMIZER
 from seqfit.profile.replay import Change
+from seqfit.profile.steps import MATRIX_PRODUCT
 from seqfit.profile.trace import Copy
 from seqfit.units import format_count
 
+_VALUES_LEFT = 7 / 20  # Adam reads weight, gradient, two moments and writes three; its operators read and write 20
+_SHORTEST_KERNEL_NS = 2_000  # what a kernel takes that has next to nothing to do
 _FAR_LONGER = 8  # buckets of one name differ in size by less, but for a small one
 _TENSOR_CORES = (7, 0)
 _FP32_MATMUL = re.compile(r"sgemm|simt.*gemm|gemm.*simt|gemmSN|f32f32_f32f32|magma_s", re.IGNORECASE)
@@ -33,7 +35,8 @@ _LOSS_SOFTMAX = re.compile(r"log_?softmax|nll|cross_?entropy", re.IGNORECASE)
 _MODEL_KERNEL = re.compile(
     r"gemm|conv|softmax|attention|flash|fmha|embedding|norm_|nccl|cutlass|dropout|gelu|relu|nll", re.IGNORECASE
 )
-_ELEMENTWISE = re.compile(r"elementwise|dropout|masked|where|triu|copy|triton_poi", re.IGNORECASE)
+_ELEMENTWISE = re.compile(r"elementwise|dropout|masked|where|triu|copy|triton_", re.IGNORECASE)
+_FUSED_PRODUCTS = 0.7  # of the products' time: a fused attention computes more, but does not write and read scores
 _FUSED_ATTENTION = re.compile(r"flash|fmha|mem_?eff|cudnn.*sdpa|cutlassF|scaled_dot_product", re.IGNORECASE)
 _FUSED_OPTIMIZER = re.compile(r"fused", re.IGNORECASE)
 
@@ -57,8 +60,8 @@ def _optimizer(seen: Seen) -> Iterator[Candidate]:
     per_step = len(kernels) / seen.steps
     if per_step < 12:  # a fused update is a few
         return
-    loops = not any("multi_tensor_apply" in kernel.name for kernel in kernels)
-    host, device = 5 / per_step, 0.33 if loops else 0.36  # reads and writes each value once, not about three times
+    host = 5 / per_step
+    left = {n: _left_of_update(seen.replay.work[n].duration_ns) for n in work}
     yield Candidate(
         "unfused-optimizer",
         f"the optimizer updates the weights with {format_count(per_step)} kernels per step of "
@@ -66,11 +69,16 @@ def _optimizer(seen: Seen) -> Iterator[Candidate]:
         "Update all weights in one fused kernel",
         ("strategy.optimizer_kernel=fused",),
         'optim="adamw_torch_fused"',
-        likely=Change(calls=dict.fromkeys(calls, host), work=dict.fromkeys(work, device)),
+        likely=Change(calls=dict.fromkeys(calls, host), work=left),
         least=Change(calls=dict.fromkeys(calls, 0.5), work=dict.fromkeys(work, 0.8)),
-        most=Change(calls=dict.fromkeys(calls, 0.0), work=dict.fromkeys(work, device)),
+        most=Change(calls=dict.fromkeys(calls, 0.0), work=left),
         evidence={"kernels_per_step": per_step},
     )
+
+
+def _left_of_update(duration_ns: int) -> float:
+    """Of a kernel's time in a fused update, which reads and writes each value once instead of about three times."""
+    return _VALUES_LEFT * max(1 - _SHORTEST_KERNEL_NS / max(duration_ns, 1), 0.0)
 
 
 def _last_kernels(seen: Seen) -> list[int]:
@@ -201,24 +209,27 @@ def _overlapped(seen: Seen, numbers: list[int]) -> float:
 
 
 def _attention(seen: Seen) -> Iterator[Candidate]:
-    """Softmax as a kernel of its own, and no fused attention anywhere."""
+    """Softmax as a kernel of its own between two matrix products, and no fused attention anywhere."""
     if any(_FUSED_ATTENTION.search(k.name) for k in seen.trace.kernels) or _uses_fused_attention(seen):
         return
-    softmax = seen.find_work(lambda k: bool(_SOFTMAX.search(k.name)) and not _LOSS_SOFTMAX.search(k.name))
+    products, scores = _find_attention(seen)
+    softmax = [n for n in scores if _SOFTMAX.search(seen.replay.work[n].name)]
     if len(softmax) < 2 * seen.steps:
         return
-    beside = _elementwise_beside(seen, softmax)
-    numbers = {*softmax, *beside}
-    share = seen.work_share(numbers)
+    share = seen.work_share([*products, *scores])
     yield Candidate(
         "eager-attention",
-        f"attention writes its scores to memory: softmax and what is done with the scores take {seen.a_step(share)}",
+        f"attention writes its scores to memory: its products, softmax and what is done with the scores take "
+        f"{seen.a_step(share)}",
         "Use a fused attention, which never writes them",
         ("strategy.attention=auto",),
         'from_pretrained(..., attn_implementation="sdpa")',
-        likely=Change(work=dict.fromkeys(numbers, 0.1)),
-        least=Change(work=dict.fromkeys(softmax, 0.3)),
-        most=Change(work=dict.fromkeys(numbers, 0.0), calls=dict.fromkeys(seen.calls_of(numbers), 0.0)),
+        likely=Change(work=dict.fromkeys(products, _FUSED_PRODUCTS) | dict.fromkeys(scores, 0.0)),
+        least=Change(work=dict.fromkeys(scores, 0.3)),
+        most=Change(
+            work=dict.fromkeys(products, 0.3) | dict.fromkeys(scores, 0.0),
+            calls=dict.fromkeys(seen.calls_of(scores), 0.0),
+        ),
         evidence={"softmax_kernels_per_step": len(softmax) / seen.steps, "share": share},
     )
 
@@ -227,15 +238,40 @@ def _uses_fused_attention(seen: Seen) -> bool:
     return any(_FUSED_ATTENTION.search(op.name) for op in seen.trace.ops)
 
 
-def _elementwise_beside(seen: Seen, softmax: list[int]) -> list[int]:
-    """The mask before a softmax and the dropout behind it: elementwise kernels next to it on its stream."""
+def _find_attention(seen: Seen) -> tuple[set[int], set[int]]:
+    """The matrix products of attention, and what is done with the scores between them, on one stream:
+
+        forward    product  scale mask SOFTMAX dropout  product
+        backward   product product  dropout SOFTMAX scale  product product
+
+    A softmax that has no product on one side, such as that of the loss, is another one.
+    """
     by_stream: dict[tuple[int, int], list[int]] = {}
     for number, work in enumerate(seen.replay.work):
         by_stream.setdefault((work.device, work.stream), []).append(number)
-    wanted = set(softmax)
-    pairs = [pair for numbers in by_stream.values() for pair in pairwise(numbers)]
-    beside = [a for a, b in pairs if b in wanted] + [b for a, b in pairs if a in wanted]
-    return [number for number in beside if _ELEMENTWISE.search(seen.replay.work[number].name)]
+    products: set[int] = set()
+    scores: set[int] = set()
+    for numbers in by_stream.values():
+        names = [seen.replay.work[number].name for number in numbers]
+        for place, name in enumerate(names):
+            if not _SOFTMAX.search(name) or _LOSS_SOFTMAX.search(name):
+                continue
+            before, after = (_reach_product(names, place, way) for way in (-1, 1))
+            if before is None or after is None:
+                continue
+            count = 2 if "backward" in name.lower() else 1
+            wanted = [*(before - n for n in range(count)), *(after + n for n in range(count))]
+            products |= {numbers[p] for p in wanted if 0 <= p < len(names) and MATRIX_PRODUCT.search(names[p])}
+            scores |= {numbers[p] for p in range(before + 1, after)}
+    return products, scores
+
+
+def _reach_product(names: list[str], place: int, way: int) -> int | None:
+    """The next matrix product in this direction, with nothing but elementwise kernels on the way."""
+    place += way
+    while 0 <= place < len(names) and _ELEMENTWISE.search(names[place]):
+        place += way
+    return place if 0 <= place < len(names) and MATRIX_PRODUCT.search(names[place]) else None
 
 
 def _fp32(seen: Seen) -> Iterator[Candidate]:

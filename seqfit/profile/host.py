@@ -10,7 +10,7 @@ In: a `Trace`. Out: a `HostTimeline`, which divides any interval among activitie
     copying              a call that copies
     allocating           a call that takes memory from the driver or gives it back
     computing            operators that run on the CPU: without a GPU all, else those of over 0.2 ms that launch nothing
-    launching            CUDA's other calls, operators of torch, and the short pauses between them
+    launching            CUDA's other calls, operators of torch, its optimizers' Python, and short pauses between them
     Python               everything else
 
 Only threads that drive the device count (on a CPU those that run operators): what a loader's own thread does meanwhile
@@ -65,7 +65,8 @@ _ALLOCATING = re.compile(
     r"^(cuda|hip)(Malloc|Free|HostAlloc|FreeHost|MallocHost)|^cuMem(Create|Map|Unmap|Release|Alloc|Free)"
 )
 _COLLECTIVE = ("nccl:", "c10d::", "gloo:", "record_param_comms", "mpi:")
-_OTHER_RANGES = (MODULE_PREFIX, "Optimizer.")
+_OPTIMIZER = "Optimizer."  # torch's ranges around step() and zero_grad()
+_OTHER_RANGES = (MODULE_PREFIX, _OPTIMIZER)
 _LONG_OP_NS = 200_000
 _SHORT_PAUSE_NS = 100_000  # Python between two operators; a longer one is worth a name of its own
 _LONG_PAUSE = 0.03  # of a step: a pause that may be a loader that nobody named
@@ -118,7 +119,8 @@ class HostTimeline:
         if trace.on_gpu:
             spans[ALLOCATING] = intervals_of(call for call in calls if _ALLOCATING.search(call.name))
             spans[COMPUTING] = _computing(trace, calls, self.threads)
-            spans[LAUNCHING] = merge(work, _SHORT_PAUSE_NS)
+            optimizers = (s for s in trace.ranges if s.thread in self.threads and s.name.startswith(_OPTIMIZER))
+            spans[LAUNCHING] = merge([*work, *intervals_of(optimizers)], _SHORT_PAUSE_NS)
         else:
             spans[COMPUTING] = merge(work, _SHORT_PAUSE_NS)
         self._layers = [(name, merge(spans[name])) for name in ACTIVITIES if name in spans]

@@ -9,8 +9,8 @@ but the names is optional; times are nanoseconds. Names are numbers into StringI
 
 nsys itself cuts the version off a call's name in its tables, and so do we, so that both say the same. With
 `torch.autograd.profiler.emit_nvtx` every operator is a range, "aten::mm, seq = 5, op_id = 9": these are read as
-operators, as in a Kineto file, and only the others as ranges. A kernel has its long name, as in Kineto's files and nsys'
-own tables: the short one of all elementwise kernels, fused or not, is the same.
+operators, as in a Kineto file, and only the others as ranges. A kernel has its long name, as in Kineto's files and in
+nsys' own tables: the short one of all elementwise kernels, fused or not, is the same.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ from seqfit.profile.trace import Call, Copy, Kernel, Trace
 
 Key = TypeVar("Key", int, str)
 _QUEUE = 1024  # launches that CUDA keeps before a launch blocks
+_ALMOST_FULL = 0.9
 _SLACK_NS = 2_000  # host and device have clocks of their own, which a profiler aligns to about a microsecond
 _ROUNDING_NS = 10  # Kineto writes microseconds with three digits, starts and lengths apart
 _NEAR_NS = 10_000  # work of another stream that ended this long before a start is what it waited for
@@ -114,6 +115,10 @@ class Replay:
         self._place = self._link(host)
         self.before_ns = self.run()
 
+    def time_before(self, call: int) -> int:
+        """The host's time between a call and the one before it."""
+        return sum(self._items[call].before.values())
+
     def gain(self, change: Change) -> float:
         """Share of the time that the change saves: from 0 to 1."""
         if not self.before_ns:
@@ -158,13 +163,14 @@ class Replay:
         """Its start; its end is kept."""
         work = self._place[number]
         stream = (work.item.device, work.item.stream)
-        start = stream_ends.get(stream, 0)
+        factor = change.work.get(number, 1.0)  # a kernel that is fused into others takes the gap before it along
+        start = stream_ends[stream] + round(self._gap_ns * min(factor, 1.0)) if stream in stream_ends else 0
         if called is not None:
             start = max(start, called + work.latency_ns)
         if work.waits_for is not None and work.waits_for not in change.free:
             start = max(start, ends.get(work.waits_for, 0))
         start += work.delay_ns
-        duration = round(work.item.duration_ns * change.work.get(number, 1.0))
+        duration = round(work.item.duration_ns * factor)
         ends[number] = start + duration
         if number in change.free:
             ends[number] = start
@@ -191,9 +197,10 @@ class Replay:
         launched: dict[int, Call] = {}
         self._items: list[_HostItem] = []
         reached = self._window[0]
-        usual = _usual_durations(self.calls, by_correlation)
+        blocked = _blocked_launches(self.calls, by_correlation, self.work)
+        usual = _usual_durations(self.calls, by_correlation, blocked)
         self._first: list[int] = []
-        for call in self.calls:
+        for number, call in enumerate(self.calls):
             starts = by_correlation.get(call.correlation, []) if call.correlation is not None else []
             first_step = None
             if self._settles is not None and call.start_ns < self._settles:
@@ -202,8 +209,8 @@ class Replay:
                 first_step = host.charge((reached, self._settles))
             launched |= dict.fromkeys(starts, call)
             duration = max(call.end_ns - max(call.start_ns, reached), 0)
-            if starts and not is_sync(call) and call.name in usual:
-                duration = min(duration, 20 * usual[call.name])  # longer: the queue was full, which a replay has itself
+            if starts and not is_sync(call) and call.name in usual:  # that the queue was full a replay sees itself
+                duration = min(duration, (1 if number in blocked else 20) * usual[call.name])
             activity = next(iter(host.charge((call.start_ns, max(call.end_ns, call.start_ns + 1)))), None)
             self._items.append(
                 _HostItem(
@@ -225,6 +232,7 @@ class Replay:
     def _hold_up(self, launched: Mapping[int, Call]) -> dict[int, _Work]:
         """What each kernel or copy waited for."""
         latency = _usual_latency(self.work, launched)
+        self._gap_ns = _usual_gap(self.work, launched)
         by_end = sorted(range(len(self.work)), key=lambda number: self.work[number].end_ns)
         ends = [self.work[number].end_ns for number in by_end]
         stream_end: dict[tuple[int, int], int] = {}
@@ -283,10 +291,22 @@ class Replay:
         return False
 
 
-def _usual_durations(calls: list[Call], by_correlation: Mapping[int, list[int]]) -> dict[str, int]:
+def _blocked_launches(calls: list[Call], by_correlation: Mapping[int, list[int]], work: list[Kernel]) -> set[int]:
+    """Launches into a queue that was almost full: they last until the device has taken something out of it."""
+    started = sorted(item.start_ns for item in work)
+    blocked: set[int] = set()
+    launched = len(work) - sum(len(by_correlation.get(c.correlation, [])) for c in calls if c.correlation is not None)
+    for number, call in enumerate(calls):
+        launched += len(by_correlation.get(call.correlation, [])) if call.correlation is not None else 0
+        if launched - bisect.bisect_right(started, call.start_ns) >= _ALMOST_FULL * _QUEUE:
+            blocked.add(number)
+    return blocked
+
+
+def _usual_durations(calls: list[Call], by_correlation: Mapping[int, list[int]], blocked: set[int]) -> dict[str, int]:
     times: dict[str, list[int]] = {}
-    for call in calls:
-        if call.correlation in by_correlation:
+    for number, call in enumerate(calls):
+        if call.correlation in by_correlation and number not in blocked:
             times.setdefault(call.name, []).append(call.duration_ns)
     return {
         name: max(round(median(values)), 1)
@@ -307,6 +327,20 @@ def _usual_latency(work: list[Kernel], launched: Mapping[int, Call]) -> int:
         stream_end[stream] = item.end_ns
     seen = [time_ns for time_ns in seen if 0 <= time_ns < 20 * _LATENCY_NS]
     return round(median(seen)) if seen else _LATENCY_NS
+
+
+def _usual_gap(work: list[Kernel], launched: Mapping[int, Call]) -> int:
+    """From one kernel to the next of its stream, where that one had been launched long before."""
+    stream_end: dict[tuple[int, int], int] = {}
+    seen = []
+    for number, item in enumerate(work):
+        stream = (item.device, item.stream)
+        call, end = launched.get(number), stream_end.get(stream)
+        if call is not None and end is not None and call.end_ns < end - _NEAR_NS:
+            seen.append(item.start_ns - end)
+        stream_end[stream] = item.end_ns
+    seen = [time_ns for time_ns in seen if 0 <= time_ns <= _SLACK_NS]
+    return round(median(seen)) if seen else 0
 
 
 def _strongest(first: Mapping[Key, float], second: Mapping[Key, float]) -> dict[Key, float]:
