@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 from benchmarks.diagnosis.simulate import Action, Begin, CopyData, End, Launch, Sync, Work
 
@@ -151,18 +152,20 @@ def _fp32(program: Program, size: int) -> tuple[Program, Program]:
 
 
 def _exchange(program: Program, size: int) -> tuple[Program, Program]:
-    """Gradients are exchanged after the backward, and the update waits for it."""
+    """Gradients are exchanged after the backward, and the update waits for it; else during it, an eighth at a time."""
     share = (0.15, 0.5, 1.5)[size]
 
     def add(step: Step, overlapped: bool) -> Step:
         bare, update = step[:-5], step[-5:]
-        each = step_us(step) * share / 8
-        buckets: Step = [Launch(NCCL, each, stream=20, after_stream=None if overlapped else 7) for _ in range(8)]
+        bucket = Launch(NCCL, step_us(step) * share / 8, stream=20, after_stream=7)
+        forward, backward = bare[: 2 + (len(bare) - 2) // 2], bare[2 + (len(bare) - 2) // 2 :]
         first = update[1]
         assert isinstance(first, Launch)
-        if overlapped:
-            return [*bare, *update]
-        return [*bare, *buckets, update[0], replace(first, after_stream=20), *update[2:]]
+        update = [update[0], replace(first, after_stream=20), *update[2:]]
+        if not overlapped:
+            return [*bare, *[bucket] * 8, *update]
+        edges = [len(backward) * n // 8 for n in range(9)]
+        return [*forward, *(a for x, y in pairwise(edges) for a in (*backward[x:y], bucket)), *update]
 
     return [add(step, False) for step in program], [add(step, True) for step in program]
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from statistics import median
 
 from seqfit.profile.candidate import Candidate, Seen, mean_microseconds
@@ -18,18 +19,33 @@ from seqfit.profile.host import (
     COMPUTING,
 )
 from seqfit.profile.intervals import Interval, between, intervals_of, length, merge, overlap
-from seqfit.profile.phases import NAMES, OPTIMIZER
+from seqfit.profile.phases import BACKWARD, NAMES, OPTIMIZER
 from seqfit.profile.replay import Change
 from seqfit.profile.steps import MATRIX_PRODUCT
-from seqfit.profile.trace import Copy
+from seqfit.profile.trace import BACKWARD_PREFIX, Copy, Gpu
 from seqfit.units import format_count
 
 _VALUES_LEFT = 7 / 20  # Adam reads weight, gradient, two moments and writes three; its operators read and write 20
 _SHORTEST_KERNEL_NS = 2_000  # what a kernel takes that has next to nothing to do
+_HIDDEN = 0.8  # of an exchange: the last bucket, with the embedding's gradient, has no backward left to hide behind
+_FIRST_BUCKET = 0.1  # of a backward, until there is something to exchange
+_WAITED = 2.5  # a collective that takes this many times as long as it needs waits for another rank
+_NOT_QUEUED_NS = 50_000
 _FAR_LONGER = 8  # buckets of one name differ in size by less, but for a small one
 _TENSOR_CORES = (7, 0)
 _FP32_MATMUL = re.compile(r"sgemm|simt.*gemm|gemm.*simt|gemmSN|f32f32_f32f32|magma_s", re.IGNORECASE)
 _REDUCED = re.compile(r"tf32|s1688|s16816|h884|h1688|bf16|f16|half|hgemm|tensorop", re.IGNORECASE)
+# Dense bf16 (V100, T4, 20xx: fp16) rate divided by the fp32 rate, of NVIDIA's data sheets.
+_PUBLISHED_RATES = (
+    (r"A100|A800|A30\b", 16.0),  # 312 / 19.5
+    (r"H100|H200|H800|GH200", 14.8),  # 989 / 67
+    (r"B200|GB200|B100", 28.0),  # 2,250 / 80
+    (r"V100|T4\b|RTX 20|TITAN RTX", 8.0),  # 125 / 15.7, 65 / 8.1
+    (r"A10G|RTX 30\d\d|RTX 40\d\d|RTX 50\d\d", 2.0),  # 70 / 35, 71 / 35.6, 165 / 82.6
+    (r"A10\b|A40|RTX A\d000|L4\b|L40|RTX \d000 Ada", 4.0),  # 125 / 31.2, 150 / 37.4, 121 / 30.3, 362 / 91.6
+)
+_BF16_REACHED = 0.6  # of the published rate, by products of a training step
+_USUAL_RATE = 1 / 0.35  # where the card is not known
 _SOFTMAX = re.compile(r"softmax", re.IGNORECASE)
 _LOSS_SOFTMAX = re.compile(r"log_?softmax|nll|cross_?entropy", re.IGNORECASE)
 _MODEL_KERNEL = re.compile(
@@ -122,7 +138,8 @@ def _communication(seen: Seen) -> Iterator[Candidate]:
     if not numbers:
         share = seen.shares.get(COMMUNICATING, 0.0)
         if share and not seen.trace.kernels:
-            yield _exposed(seen, share, Change({COMMUNICATING: 0.0}), Change({COMMUNICATING: 0.5}))
+            removed = Change({COMMUNICATING: 0.0})
+            yield _exposed(seen, share, removed, Change({COMMUNICATING: 0.5}), removed, "Exchange less often")
         return
     floors = _floors(seen, numbers)
     waiting = {n: floors[n] / max(seen.replay.work[n].duration_ns, 1) for n in numbers}
@@ -140,25 +157,66 @@ def _communication(seen: Seen) -> Iterator[Candidate]:
             most=Change(work=waiting),
             evidence={"waiting_share": waited},
         )
-    share = seen.work_share(numbers) - _overlapped(seen, numbers)
-    if waited > 0.02:  # what is left is the exchange itself
-        hidden = Change(work={n: 1 - f for n, f in waiting.items()})
-        share = max(share - waited, 0.0)
-    else:
-        hidden = Change(free=frozenset(numbers))
-    yield _exposed(seen, share, hidden, Change(work={n: 1 - f / 2 for n, f in waiting.items()}))
+    yield from _exposed_on_gpu(seen, numbers, waiting if waited > 0.02 else {})
 
 
-def _exposed(seen: Seen, share: float, hidden: Change, half: Change) -> Candidate:
+def _exposed_on_gpu(seen: Seen, numbers: list[int], waiting: Mapping[int, float]) -> Iterator[Candidate]:
+    """The exchange itself, without waiting for others. A backward can hide no more of it than its own length."""
+    others = merge(intervals_of(k for k in seen.trace.kernels if not is_collective(k)))
+    bare = {  # number -> time that nothing overlaps, less what is waited for
+        n: waiting.get(n, 1.0) * work.duration_ns - overlap(others, (work.start_ns, work.end_ns))
+        for n in numbers
+        for work in (seen.replay.work[n],)
+    }
+    bare = {n: time_ns for n, time_ns in bare.items() if time_ns > 0}
+    exposed = sum(bare.values())
+    overlapped = sum(overlap(others, (seen.replay.work[n].start_ns, seen.replay.work[n].end_ns)) for n in numbers)
+    free = max(_backward_ns(seen) - overlapped, 0)
+    if not exposed:
+        return
+    hidden = min(_HIDDEN * exposed, (1 - _FIRST_BUCKET) * free)
+    is_hidden_already = hidden < 0.25 * exposed
+    likely = 0.5 * exposed if is_hidden_already else hidden  # half: one exchange for two micro-batches
+    most = max(min(exposed, free), likely)
+
+    def shorten(by_ns: float) -> Change:
+        left = {n: 1 - by_ns / exposed * time_ns / seen.replay.work[n].duration_ns for n, time_ns in bare.items()}
+        return Change(work={n: factor * waiting.get(n, 1.0) for n, factor in left.items()})
+
+    yield _exposed(
+        seen,
+        exposed / max(seen.trace.span_ns, 1),
+        shorten(likely),
+        shorten(likely / 2),
+        shorten(most),
+        "Exchange less often (gradient accumulation), or use fewer GPUs: the backward is too short to hide all of it"
+        if is_hidden_already
+        else "Overlap it with the backward (ddp), exchange less often (gradient accumulation), or use fewer GPUs",
+    )
+
+
+def _backward_ns(seen: Seen) -> float:
+    """Time of the kernels of the backward; where nothing marks them, two thirds of all: it is two products for one."""
+    compute = [w for w in seen.replay.work if not isinstance(w, Copy) and not is_collective(w)]
+    nodes = intervals_of(op for op in seen.trace.ops if op.name.startswith(BACKWARD_PREFIX))
+    marked = merge([*nodes, *intervals_of(s for s in seen.trace.ranges if NAMES[BACKWARD].search(s.name))])
+    if not marked:
+        return sum(work.duration_ns for work in compute) * 2 / 3
+    launched = {call.correlation: call.start_ns for call in seen.trace.calls if call.correlation is not None}
+    moments = ((work, launched.get(work.correlation)) for work in compute if work.correlation is not None)
+    return sum(w.duration_ns for w, moment in moments if moment is not None and overlap(marked, (moment, moment + 1)))
+
+
+def _exposed(seen: Seen, share: float, likely: Change, least: Change, most: Change, advice: str) -> Candidate:
     return Candidate(
         "communication",
         f"GPUs exchange gradients or weights for {seen.a_step(share)} while nothing is computed",
-        "Overlap it with the backward (ddp), exchange less often (gradient accumulation), or use fewer GPUs",
+        advice,
         ("strategy.parallel=ddp",),
         "gradient_accumulation_steps=N, ddp_bucket_cap_mb=25, ddp_static_graph=True",
-        likely=hidden,
-        least=half,
-        most=hidden,
+        likely=likely,
+        least=least,
+        most=most,
         evidence={"exposed_share": share},
     )
 
@@ -166,46 +224,67 @@ def _exposed(seen: Seen, share: float, hidden: Change, half: Change) -> Candidat
 def _floors(seen: Seen, numbers: list[int]) -> dict[int, int]:
     """What each collective takes where nobody has to be waited for.
 
-    Of collectives of one size that is what most take. Where sizes are not known, it is what the same one takes in most
-    steps; and the first one of a step, which is where a rank waits that comes early, takes no longer than the others.
+    Where sizes are known, that is what it takes at the best rate of its kind. Where they are not, it is what the same
+    one takes in most steps; and the first one of a step, which is where a rank waits that comes early, takes no longer
+    than the others.
     """
     work = seen.replay.work
-    if all(work[n].message_elements is not None for n in numbers):
-        groups: dict[object, list[int]] = {}
+    groups: dict[object, list[int]] = {}
+    if all(work[n].message_elements for n in numbers):
         for n in numbers:
-            groups.setdefault((work[n].name, work[n].message_elements), []).append(n)
-        return {n: _floor(seen, n, members) for members in groups.values() for n in members}
+            groups.setdefault(work[n].name, []).append(n)
+        return {n: floor for members in groups.values() for n, floor in _floors_by_size(seen, members).items()}
     starts = [start for start, _ in seen.trace.step_intervals_ns]
-    by_step: dict[int, list[int]] = {}
+    by_step: dict[tuple[int, str], list[int]] = {}
     for n in numbers:
-        by_step.setdefault(bisect.bisect_right(starts, work[n].start_ns), []).append(n)
-    places: dict[object, list[int]] = {}
+        by_step.setdefault((bisect.bisect_right(starts, work[n].start_ns), work[n].name), []).append(n)
     for members in by_step.values():
         for place, n in enumerate(members):
-            places.setdefault((place, work[n].name), []).append(n)
-    floors = {n: _floor(seen, n, members) for members in places.values() for n in members}
+            groups.setdefault((place, work[n].name), []).append(n)
+    floors = {n: _floor(seen, n, members) for members in groups.values() for n in members}
     for members in by_step.values():
-        others = [n for n in members[1:] if work[n].name == work[members[0]].name]
-        if len(others) >= 3:
-            floors[members[0]] = min(floors[members[0]], _floor(seen, members[0], others))
-        for n in members:  # and whichever is far longer than all others of its step
-            rest = [m for m in members if m != n and work[m].name == work[n].name]
-            if len(rest) >= 3 and work[n].duration_ns > _FAR_LONGER * max(work[m].duration_ns for m in rest):
+        if len(members) < 4:
+            continue
+        floors[members[0]] = min(floors[members[0]], _floor(seen, members[0], members[1:]))
+        shortest = min(work[n].duration_ns for n in members)
+        for n in members:
+            if _lags_behind(seen, members):
+                floors[n] = min(floors[n], shortest)
+            rest = [m for m in members if m != n]  # and whichever is far longer than all others of its step
+            if work[n].duration_ns > _FAR_LONGER * max(work[m].duration_ns for m in rest):
                 floors[n] = min(floors[n], round(median(work[m].duration_ns for m in rest)))
     return floors
+
+
+def _floors_by_size(seen: Seen, alike: list[int]) -> dict[int, int]:
+    """Elements divided by the best rate of its kind: another rank can only make a collective slower."""
+    work = seen.replay.work
+    sizes = {n: work[n].message_elements or 0 for n in alike}
+    best = max(sizes[n] / max(work[n].duration_ns, 1) for n in alike)
+    floors = {n: round(sizes[n] / best) for n in alike}
+    return {n: floor if work[n].duration_ns > _WAITED * floor else work[n].duration_ns for n, floor in floors.items()}
+
+
+def _lags_behind(seen: Seen, members: list[int]) -> bool:
+    """Whether another rank is slower in all of a step's backward, by the lengths of its collectives alone.
+
+    Buckets of ddp are about equal, but for a smaller first one. A rank that is ahead waits in the first for all that
+    the other has lost in the forward, or a little longer in each; the last one, at the end, is short again:
+
+        17 6 6 6 6 6 6 0.6        or        4.7 5.3 5.8 6.5 7.0 7.0 7.1 0.6
+    """
+    work = [seen.replay.work[n] for n in members]
+    usual = median(item.duration_ns for item in work)
+    at_once = [b.duration_ns for a, b in pairwise(work) if b.start_ns > a.end_ns + _NOT_QUEUED_NS]
+    grows = len(at_once) >= 3 and at_once[-1] > 1.15 * at_once[0] and at_once == sorted(at_once)
+    return work[-1].duration_ns < usual / 3 and (work[0].duration_ns > 1.5 * usual or grows)
 
 
 def _floor(seen: Seen, number: int, alike: list[int]) -> int:
     """Its own time, but for what exceeds the usual one of its kind by far: only that is a wait."""
     usual = median(seen.replay.work[n].duration_ns for n in alike)
     own = seen.replay.work[number].duration_ns
-    return own if own <= 2.5 * usual else round(usual)
-
-
-def _overlapped(seen: Seen, numbers: list[int]) -> float:
-    others = merge(intervals_of(k for k in seen.trace.kernels if not is_collective(k)))
-    ran = merge(intervals_of(seen.replay.work[n] for n in numbers))
-    return sum(overlap(others, interval) for interval in between(ran, seen.window)) / max(seen.trace.span_ns, 1)
+    return own if own <= _WAITED * usual else round(usual)
 
 
 def _attention(seen: Seen) -> Iterator[Candidate]:
@@ -284,18 +363,32 @@ def _fp32(seen: Seen) -> Iterator[Candidate]:
     has_bf16 = gpu is None or gpu.capability is None or gpu.capability >= (8, 0)
     share = seen.work_share(products)
     name = gpu.name if gpu is not None else "a GPU since 2018"
+    times = _tensor_core_rate(gpu)
+    left = min(1 / (times or _USUAL_RATE), 0.9)
+    assumed = f"{times:.1f} times as fast there, by its published rates" if times else "taken as 3 times as fast there"
     yield Candidate(
         "fp32",
-        f"matrix products run in fp32 for {seen.a_step(share)}, and {name} has tensor cores, which they do not use",
+        f"matrix products run in fp32 for {seen.a_step(share)}, and {name} has tensor cores, which they do not use "
+        f"({assumed})",
         f"Compute in {'bf16' if has_bf16 else 'fp16'} (weights and updates stay fp32)",
         (f"strategy.precision={'bf16' if has_bf16 else 'fp16'}",),
         "bf16=True (or tf32=True, which keeps more digits)" if has_bf16 else "fp16=True",
-        likely=Change(work=dict.fromkeys(products, 0.35)),
-        least=Change(work=dict.fromkeys(products, 0.6)),
-        most=Change(work=dict.fromkeys(products, 0.15)),
+        likely=Change(work=dict.fromkeys(products, left)),
+        least=Change(work=dict.fromkeys(products, (1 + left) / 2 if times is None else min(2 * left, 1.0))),
+        most=Change(work=dict.fromkeys(products, left / 2)),
         evidence={"share": share},
         changes_answer=True,
     )
+
+
+def _tensor_core_rate(gpu: Gpu | None) -> float | None:
+    """How many times as fast a matrix product is in bf16 (before Ampere: fp16) as in fp32; None for an unknown card."""
+    if gpu is None:
+        return None
+    published = next((times for pattern, times in _PUBLISHED_RATES if re.search(pattern, gpu.name)), None)
+    # Cards with twice the fp32 units (compute capability 8.6 and 8.9) reach less of their fp32 rate.
+    fp32_reached = 0.65 if gpu.capability in ((8, 6), (8, 9), (12, 0)) else 0.9
+    return published * _BF16_REACHED / fp32_reached if published else None
 
 
 def _padding(seen: Seen) -> Iterator[Candidate]:
