@@ -21,9 +21,9 @@ from seqfit.profile.host import (
 from seqfit.profile.intervals import Interval, between, intervals_of, length, merge, overlap
 from seqfit.profile.phases import BACKWARD, NAMES, OPTIMIZER
 from seqfit.profile.replay import Change
-from seqfit.profile.steps import MATRIX_PRODUCT
-from seqfit.profile.trace import BACKWARD_PREFIX, Copy, Gpu
-from seqfit.units import format_count
+from seqfit.profile.steps import MATRIX_PRODUCT, is_update_kernel
+from seqfit.profile.trace import BACKWARD_PREFIX, PAD_SEQUENCE, Copy, Gpu, Op
+from seqfit.units import format_count, format_share
 
 _VALUES_LEFT = 7 / 20  # Adam reads weight, gradient, two moments and writes three; its operators read and write 20
 _SHORTEST_KERNEL_NS = 2_000  # what a kernel takes that has next to nothing to do
@@ -276,6 +276,7 @@ def _lags_behind(seen: Seen, members: list[int]) -> bool:
     work = [seen.replay.work[n] for n in members]
     usual = median(item.duration_ns for item in work)
     at_once = [b.duration_ns for a, b in pairwise(work) if b.start_ns > a.end_ns + _NOT_QUEUED_NS]
+    at_once.insert(0, work[0].duration_ns)
     grows = len(at_once) >= 3 and at_once[-1] > 1.15 * at_once[0] and at_once == sorted(at_once)
     return work[-1].duration_ns < usual / 3 and (work[0].duration_ns > 1.5 * usual or grows)
 
@@ -374,7 +375,7 @@ def _fp32(seen: Seen) -> Iterator[Candidate]:
         (f"strategy.precision={'bf16' if has_bf16 else 'fp16'}",),
         "bf16=True (or tf32=True, which keeps more digits)" if has_bf16 else "fp16=True",
         likely=Change(work=dict.fromkeys(products, left)),
-        least=Change(work=dict.fromkeys(products, (1 + left) / 2 if times is None else min(2 * left, 1.0))),
+        least=Change(work=dict.fromkeys(products, (1 + left) / 2 if times is None else min(max(2 * left, 0.25), 1.0))),
         most=Change(work=dict.fromkeys(products, left / 2)),
         evidence={"share": share},
         changes_answer=True,
@@ -392,37 +393,60 @@ def _tensor_core_rate(gpu: Gpu | None) -> float | None:
 
 
 def _padding(seen: Seen) -> Iterator[Candidate]:
-    """The widest batch of every step has the same shape: short rows are padded to it; by how much no trace can say."""
-    widest = [max(shapes, key=lambda shape: shape[1]) for shapes in _token_shapes(seen) if shapes]
-    if len(widest) < 3 or len(set(widest)) > 1 or widest[0][0] < 2 or widest[0][1] < 32:
+    """Rows whose lengths are in the trace. That all batches have one shape says nothing: so have packed ones."""
+    real = padded = 0
+    for step in seen.trace.steps:
+        for real_tokens, tokens in _count_tokens(
+            [op for op in seen.trace.ops if op.shapes and step.holds(op.start_ns)]
+        ):
+            real, padded = real + real_tokens, padded + tokens
+    share = 1 - real / padded if padded else 0.0
+    if share < 0.01:
         return
-    rows, width = widest[0]
     yield Candidate(
         "padding",
-        f"every batch has the shape {rows} x {width}: rows are padded to a fixed length. How many tokens are padding "
-        "is not in a trace; `seqfit data FILE` counts it",
+        f"{format_share(share)} of the tokens are padding, by the lengths of the rows in the trace",
         "Run real tokens only, or pad to the longest row of a batch and sort rows by length",
         ("strategy.batching=ragged",),
         'DataCollatorForSeq2Seq(padding="longest"), train_sampling_strategy="group_by_length"',
-        likely=_less_compute(seen, 0.6),
-        least=Change(),
-        most=_less_compute(seen, 0.2),
-        evidence={"shape": f"{rows} x {width}"},
-        is_guess=True,
+        likely=_less_compute(seen, 1 - share),
+        least=_less_compute(seen, 1 - 0.8 * share),  # kernels that are too small to shrink with their rows
+        most=_less_compute(seen, (1 - share) ** 1.2),  # attention shrinks with the square
+        evidence={"padding_share": share},
     )
 
 
-def _token_shapes(seen: Seen) -> list[list[tuple[int, int]]]:
-    """Of each step: rows and width of the token ids that were looked up (aten::embedding has weights, then ids)."""
-    looked_up = [op for op in seen.trace.ops if op.name == "aten::embedding" and len(op.shapes) > 1]
-    return [
-        [(op.shapes[1][0], op.shapes[1][1]) for op in looked_up if step.holds(op.start_ns) and len(op.shapes[1]) == 2]
-        for step in seen.trace.steps
-    ]
+def _count_tokens(ops: list[Op]) -> Iterator[tuple[int, int]]:
+    """Real and all tokens of each batch of a step.
+
+    Either rows are padded on the host, and their lengths are those of the tensors in aten::pad_sequence, or of the
+    copies in it. Or attention runs on real tokens only ([tokens, heads, width]), and the rest of the model on all.
+    """
+    batches = [op.shapes[1] for op in ops if op.name == "aten::embedding" and len(op.shapes) > 1]
+    batches = [shape for shape in batches if len(shape) == 2 and shape[0] > 1]
+    for op in ops:
+        lengths: list[int] = []
+        if op.name == PAD_SEQUENCE:
+            lengths = [shape[0] for shape in op.shapes if shape]
+            if not lengths:
+                inside = [o for o in ops if o.name == "aten::copy_" and o.thread == op.thread and op.holds(o.start_ns)]
+                lengths = [o.shapes[0][0] for o in inside if len(o.shapes[0]) == 1]
+        if lengths:
+            widths = [width for rows, width in batches if rows == len(lengths) and width >= max(lengths)]
+            yield sum(lengths), len(lengths) * min(widths, default=max(lengths))
+    tokens = {op.shapes[0][0] for op in ops if "varlen" in op.name and op.shapes[0]}
+    for rows, width in set(batches):
+        if (
+            len(tokens) == 1 and max(tokens) <= rows * width
+        ):  # one kind of attention: it is known whose tokens these are
+            yield max(tokens), rows * width
 
 
 def _less_compute(seen: Seen, factor: float) -> Change:
-    kernels = seen.find_work(lambda work: not isinstance(work, Copy) and not is_collective(work))
+    """Of the model: an update is as long for any batch."""
+    kernels = seen.find_work(
+        lambda w: not isinstance(w, Copy) and not is_collective(w) and not is_update_kernel(w.name)
+    )
     return Change(work=dict.fromkeys(kernels, factor)) if kernels else Change({COMPUTING: factor})
 
 

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from seqfit.data.json_stream import JsonStream
 from seqfit.errors import DataError, complain
 from seqfit.profile.steps import PROFILER_STEP, find_steps
-from seqfit.profile.trace import SHAPED_OPS, Allocation, Call, Copy, Gpu, HostSpan, Kernel, Op, Trace, parse_shapes
+from seqfit.profile.trace import Allocation, Call, Copy, Gpu, HostSpan, Kernel, Op, Trace, needs_shapes, parse_shapes
 
 _COPY_KIND = re.compile(r"[HDAP]to[HDAP]")
 _CHANGE = "Write it again with torch.profiler's export_chrome_trace, or let `seqfit profile RECIPE` make one"
@@ -93,7 +93,7 @@ def _op(event: Event) -> Op:
         thread=_thread(event),
         sequence=arguments.get("Sequence number"),
         is_backward=bool(arguments.get("Fwd thread id")),
-        shapes=parse_shapes(arguments.get("Input Dims")) if name in SHAPED_OPS else (),
+        shapes=parse_shapes(arguments.get("Input Dims")) if needs_shapes(name) else (),
     )
 
 

@@ -24,7 +24,18 @@ from pathlib import Path
 
 from seqfit.errors import DataError, complain
 from seqfit.profile.steps import find_steps
-from seqfit.profile.trace import BACKWARD_PREFIX, SHAPED_OPS, Call, Copy, Gpu, HostSpan, Kernel, Op, Trace, parse_shapes
+from seqfit.profile.trace import (
+    BACKWARD_PREFIX,
+    Call,
+    Copy,
+    Gpu,
+    HostSpan,
+    Kernel,
+    Op,
+    Trace,
+    needs_shapes,
+    parse_shapes,
+)
 
 _RUNTIME, _KERNEL = "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL"
 _MEMCPY, _MEMSET = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
@@ -185,7 +196,7 @@ def _build_range(text: str, span: tuple[int, int], thread: str) -> HostSpan:
     if not _OPERATOR.match(name):
         return HostSpan(name, *span, thread)
     sequence = _SEQUENCE.search(text)
-    sizes = _SIZES.search(text) if name in SHAPED_OPS else None
+    sizes = _SIZES.search(text) if needs_shapes(name) else None
     return Op(
         name,
         *span,

@@ -166,7 +166,11 @@ def _find_in_sequence(trace: Trace) -> Iterator[tuple[list[HostSpan], str]]:
 def _in_launch_order(trace: Trace) -> list[Span]:
     """Streams run side by side, so the device's own order differs from step to step."""
     launched = {call.correlation: call.start_ns for call in trace.calls if call.correlation is not None}
-    return sorted(trace.kernels, key=lambda k: (launched.get(k.correlation, k.start_ns), k.start_ns))
+    kernels: list[Kernel] = sorted(
+        trace.kernels,
+        key=lambda k: launched.get(k.correlation, k.start_ns) if k.correlation is not None else k.start_ns,
+    )
+    return [*kernels]
 
 
 def _build_steps(trace: Trace, work: Sequence[Span], cuts: Sequence[int]) -> list[HostSpan]:
@@ -205,6 +209,11 @@ def _cut_behind_updates(names: Sequence[str]) -> list[int]:
     if last is not None:
         cuts.append(last + 1)
     return cuts
+
+
+def is_update_kernel(name: str) -> bool:
+    """Whether it is one of an optimizer's."""
+    return bool(_UPDATE_KERNEL.search(name) or _FOREACH_KERNEL.search(name))
 
 
 def _cut_at_names_of_every_step(names: Sequence[str]) -> list[int]:

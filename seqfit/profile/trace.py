@@ -21,7 +21,8 @@ MODULE_PREFIX = "module: "  # of the ranges that `capture.py` opens around each 
 DATA_WAIT = "data_wait"  # the range in which the loop waits for its next batch
 BACKWARD_PREFIX = "autograd::engine::evaluate_function: "
 OPTIMIZER_RANGE = "Optimizer.step"  # torch opens it around every optimizer's step
-SHAPED_OPS = ("aten::embedding",)  # operators whose shapes a rule asks for
+PAD_SEQUENCE = "aten::pad_sequence"
+_SHAPED_OPS = frozenset({"aten::embedding", "aten::copy_", PAD_SEQUENCE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,14 @@ class Trace:
 
 
 def parse_shapes(dims: Any) -> tuple[tuple[int, ...], ...]:
-    """[[100, 8], [2, 512], []] -> ((100, 8), (2, 512), ()); lists of tensors, which no rule asks for, are empty."""
+    """[[100, 8], [2, 512], []] -> ((100, 8), (2, 512), ()); of a list of tensors, the first input, those in it."""
     if not isinstance(dims, list):
         return ()
+    if dims and isinstance(dims[0], list) and dims[0] and all(isinstance(d, list) for d in dims[0]):
+        dims = dims[0]
     return tuple(tuple(d) if isinstance(d, list) and all(isinstance(n, int) for n in d) else () for d in dims)
+
+
+def needs_shapes(operator: str) -> bool:
+    """Whether a rule asks for the shapes of this operator's inputs; those of others would only take memory."""
+    return operator in _SHAPED_OPS or "varlen" in operator
