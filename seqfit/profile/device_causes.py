@@ -18,7 +18,7 @@ from seqfit.profile.host import (
     COMMUNICATING,
     COMPUTING,
 )
-from seqfit.profile.intervals import Interval, between, intervals_of, length, merge, overlap
+from seqfit.profile.intervals import Interval, between, group_by, intervals_of, length, merge, overlap
 from seqfit.profile.phases import BACKWARD, NAMES, OPTIMIZER
 from seqfit.profile.replay import Change
 from seqfit.profile.steps import MATRIX_PRODUCT, is_update_kernel
@@ -224,23 +224,24 @@ def _exposed(seen: Seen, share: float, likely: Change, least: Change, most: Chan
 def _floors(seen: Seen, numbers: list[int]) -> dict[int, int]:
     """What each collective takes where nobody has to be waited for.
 
-    Where sizes are known, that is what it takes at the best rate of its kind. Where they are not, it is what the same
-    one takes in most steps; and the first one of a step, which is where a rank waits that comes early, takes no longer
-    than the others.
+    Where sizes are known, that is at most what the fastest of its size or larger takes. Where they are not, it is what
+    the same one takes in most steps; and the first one of a step, which is where a rank waits that comes early, takes
+    no longer than the others.
     """
     work = seen.replay.work
     groups: dict[object, list[int]] = {}
     if all(work[n].message_elements for n in numbers):
         for n in numbers:
-            groups.setdefault(work[n].name, []).append(n)
+            groups.setdefault((work[n].device, work[n].name), []).append(n)
         return {n: floor for members in groups.values() for n, floor in _floors_by_size(seen, members).items()}
     starts = [start for start, _ in seen.trace.step_intervals_ns]
-    by_step: dict[tuple[int, str], list[int]] = {}
+    by_step: dict[tuple[int, int, str], list[int]] = {}
     for n in numbers:
-        by_step.setdefault((bisect.bisect_right(starts, work[n].start_ns), work[n].name), []).append(n)
+        step = bisect.bisect_right(starts, work[n].start_ns)
+        by_step.setdefault((step, work[n].device, work[n].name), []).append(n)
     for members in by_step.values():
         for place, n in enumerate(members):
-            groups.setdefault((place, work[n].name), []).append(n)
+            groups.setdefault((place, work[n].device, work[n].name), []).append(n)
     floors = {n: _floor(seen, n, members) for members in groups.values() for n in members}
     for members in by_step.values():
         if len(members) < 4:
@@ -257,12 +258,19 @@ def _floors(seen: Seen, numbers: list[int]) -> dict[int, int]:
 
 
 def _floors_by_size(seen: Seen, alike: list[int]) -> dict[int, int]:
-    """Elements divided by the best rate of its kind: another rank can only make a collective slower."""
+    """No rate is assumed, since it grows with the size: one that took longer than a larger one has waited."""
     work = seen.replay.work
-    sizes = {n: work[n].message_elements or 0 for n in alike}
-    best = max(sizes[n] / max(work[n].duration_ns, 1) for n in alike)
-    floors = {n: round(sizes[n] / best) for n in alike}
-    return {n: floor if work[n].duration_ns > _WAITED * floor else work[n].duration_ns for n, floor in floors.items()}
+    floors: dict[int, int] = {}
+    fastest = max(work[n].duration_ns for n in alike)
+    by_size = group_by((work[n] for n in alike), lambda item: item.message_elements or 0)
+    fastest_of: dict[int, int] = {}
+    for size in sorted(by_size, reverse=True):
+        fastest = min(fastest, *(item.duration_ns for item in by_size[size]))
+        fastest_of[size] = fastest
+    for n in alike:
+        own, floor = work[n].duration_ns, fastest_of[work[n].message_elements or 0]
+        floors[n] = floor if own > _WAITED * floor else own
+    return floors
 
 
 def _lags_behind(seen: Seen, members: list[int]) -> bool:

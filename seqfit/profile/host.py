@@ -56,8 +56,8 @@ _EVALUATING = re.compile(
 _EVALUATING_FRAME = re.compile(
     r"\): (evaluate|evaluation_loop|prediction_loop|validate|run_evaluation|run_validation)$"
 )
-_SAVING = re.compile(
-    r"(^|[\s_.:/#-])(save|saving|save_checkpoint|save_model|save_pretrained|checkpoint(ing)?)(\d|[\s_.:/#-]|$)",
+_SAVING = re.compile(  # checkpointing of activations is no writing
+    r"^(?!.*(?:activation|grad|gradient)\w*[\s_.:/#-]?checkpoint).*(^|[\s_.:/#-])(save|saving|save_checkpoint|save_model|save_pretrained|checkpoint(ing)?)(\d|[\s_.:/#-]|$)",
     re.IGNORECASE,
 )
 _SAVING_FRAME = re.compile(r"\): (save|_save|save_state|_?save_checkpoint|save_model|save_pretrained)$")

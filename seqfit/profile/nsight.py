@@ -43,6 +43,7 @@ _SYNCHRONIZATION, _NVTX = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "NVTX_EVENTS"
 _GPUS = "TARGET_INFO_GPU"
 _PROCESS_BITS = 24  # globalTid is globalPid and the thread's number in the last 24 bits
 _PAGEABLE = 0  # ENUM_CUDA_MEM_KIND
+_SAME_WORK = 0.95  # of the kernels of the process that has the most
 _VERSION = re.compile(r"_v\d+$")
 _EMITTED = re.compile(r", (?:seq|op_id|sizes|input_op_ids) = .*$", re.DOTALL)  # what emit_nvtx appends to a name
 _SEQUENCE, _SIZES = re.compile(r", seq = (\d+)"), re.compile(r", sizes = (\[.*?\])(?:, input_op_ids|$)")
@@ -92,14 +93,23 @@ class _Report:
         wanted = ", ".join(column if column.strip('"') in there else "NULL" for column in columns)
         return self._database.execute(f"SELECT {wanted} FROM {table} ORDER BY {order_by}")
 
-    def keep_largest_process(self) -> None:
-        """Of a report of several processes (ranks) only one is read: their calls have the same correlation numbers."""
+    def keep_one_process(self) -> None:
+        """Of a report of several processes (ranks) only one is read: their calls have the same correlation numbers.
+
+        That is the one with the most kernels, and of ranks that have about as many the one that is longest in
+        collectives: a rank that waits shows that another is late, the late one looks healthy.
+        """
         counts: dict[int, int] = {}
-        for (process,) in self.rows(_KERNEL, "globalPid"):
+        exchanging: dict[int, int] = {}
+        for process, start, end, name in self.rows(_KERNEL, "globalPid", "start", '"end"', "shortName"):
             if isinstance(process, int):
-                counts[process >> _PROCESS_BITS] = counts.get(process >> _PROCESS_BITS, 0) + 1
+                number = process >> _PROCESS_BITS
+                counts[number] = counts.get(number, 0) + 1
+                if self.name(name).startswith(("nccl", "rccl")):
+                    exchanging[number] = exchanging.get(number, 0) + _span(start, end)[1]
         if len(counts) > 1:
-            self._process = max(counts, key=lambda number: counts[number])
+            ranks = [number for number, count in counts.items() if count >= _SAME_WORK * max(counts.values())]
+            self._process = max(ranks, key=lambda number: (exchanging.get(number, 0), counts[number]))
 
     def is_read(self, thread_or_process: object) -> bool:
         """Whether a row belongs to the process that is read."""
@@ -113,7 +123,7 @@ class _Report:
 
 
 def _read(report: _Report, path: Path) -> Trace:
-    report.keep_largest_process()
+    report.keep_one_process()
     calls = tuple(_read_calls(report))
     waits = () if calls else tuple(_read_waits(report))  # without the API's own table these are the only syncs
     marks = list(_read_ranges(report))

@@ -87,8 +87,8 @@ def _list_launches(seen: Seen) -> list[_Launches]:
 
 def _lay_over(names: list[str], usual: list[str]) -> int | None:
     """Where in a longer step the usual one begins, at its beginning or at its end; None where it is another kind."""
-    last = len(names) - len(usual)
-    equal = {p: sum(a == b for a, b in zip(names[p:], usual, strict=False)) for p in {0, last} if p >= 0}
+    wanted, last = Counter(usual), len(names) - len(usual)
+    equal = {p: (Counter(names[p : p + len(usual)]) & wanted).total() for p in (0, last) if p >= 0}
     best = max(equal, key=lambda place: equal[place], default=0)
     return best if equal and equal[best] >= _SAME * len(usual) else None
 
