@@ -28,7 +28,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from seqfit.profile.intervals import Interval, between, gaps, in_order, intervals_of, length, merge, overlap
-from seqfit.profile.trace import DATA_WAIT, MODULE_PREFIX, Call, HostSpan, Trace
+from seqfit.profile.trace import DATA_WAIT, MODULE_PREFIX, PROFILER_STEP, Call, HostSpan, Trace
 
 EVALUATING, SAVING, LOADING = "evaluating", "saving", "loading data"
 COMMUNICATING, SYNC, COPYING = "communicating", "waiting in a sync", "copying"
@@ -176,14 +176,20 @@ class HostTimeline:
         return shorten(best[0][0]) if best else None
 
     def _infer_loading(self, calls: list[Call], work: list[Interval]) -> list[Interval]:
-        """Pauses without any call or operator whose next work is a copy to the device: the batch."""
+        """Pauses without any call or operator whose next work is a copy to the device: the batch.
+
+        prof.step() stands at the end of a loop's body, so that what lies before it is not loading.
+        """
         to_device = {copy.correlation for copy in self._trace.copies if copy.name == "HtoD"} - {None}
         device_work = {k.correlation for k in (*self._trace.kernels, *self._trace.copies)} - {None}
         starters = sorted((c for c in calls if c.correlation in device_work), key=lambda call: call.start_ns)
         starts = [call.start_ns for call in starters]
         shortest = _LONG_PAUSE * self._trace.step_seconds * 1e9
         found = []
-        for pause in gaps(work, self._trace.window_ns):
+        bodies = [s.start_ns for s in self._trace.steps if s.name.startswith(PROFILER_STEP)]
+        for start, end in gaps(work, self._trace.window_ns):
+            body = bisect.bisect_right(bodies, end) - 1
+            pause = (max(start, bodies[body]) if body >= 0 else start, end)
             place = bisect.bisect_left(starts, pause[1])
             if pause[1] - pause[0] >= shortest and place < len(starters) and starters[place].correlation in to_device:
                 found.append(pause)

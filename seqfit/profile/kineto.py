@@ -20,8 +20,20 @@ from typing import Any, NoReturn
 
 from seqfit.data.json_stream import JsonStream
 from seqfit.errors import DataError, complain
-from seqfit.profile.steps import PROFILER_STEP, find_steps
-from seqfit.profile.trace import Allocation, Call, Copy, Gpu, HostSpan, Kernel, Op, Trace, needs_shapes, parse_shapes
+from seqfit.profile.steps import find_steps
+from seqfit.profile.trace import (
+    PROFILER_STEP,
+    Allocation,
+    Call,
+    Copy,
+    Gpu,
+    HostSpan,
+    Kernel,
+    Op,
+    Trace,
+    needs_shapes,
+    parse_shapes,
+)
 
 _COPY_KIND = re.compile(r"[HDAP]to[HDAP]")
 _CHANGE = "Write it again with torch.profiler's export_chrome_trace, or let `seqfit profile RECIPE` make one"

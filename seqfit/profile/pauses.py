@@ -20,11 +20,10 @@ from dataclasses import dataclass
 from statistics import median
 
 from seqfit.profile.candidate import Seen
-from seqfit.profile.steps import MATRIX_PRODUCT
+from seqfit.profile.steps import CHECKPOINT_BYTES, MATRIX_PRODUCT
 from seqfit.profile.trace import Copy
 
 _SAME = 0.9  # of the names that have to be those of the usual step
-_CHECKPOINT_BYTES = 16 * 2**20  # copied back: weights, not scores
 _LEFT_OUT = 0.25  # of a step's kernels: its backward and update, which an evaluation does not have
 
 
@@ -55,9 +54,10 @@ def find_pauses(seen: Seen) -> list[Pause]:
     if count < 4:
         return []
     resumes: list[int] = []  # the first call of a step, or of what is left of it without the pause
-    extras: list[tuple[list[int], int | None]] = []
+    extras: list[tuple[list[int], int]] = []
     for number, step in enumerate(steps):
-        following = steps[number + 1].calls[0] if number + 1 < len(steps) and steps[number + 1].calls else None
+        is_last = number + 1 == len(steps) or not steps[number + 1].calls
+        following = len(seen.replay.calls) if is_last else steps[number + 1].calls[0]  # the end counts as a call
         place = _lay_over(step.names, usual.names)
         if len(step.calls) <= count or place is None:
             resumes += step.calls[:1]
@@ -93,18 +93,17 @@ def _lay_over(names: list[str], usual: list[str]) -> int | None:
     return best if equal and equal[best] >= _SAME * len(usual) else None
 
 
-def _explain(seen: Seen, usual: _Launches, launches: list[int], after: int | None, lead_ns: float) -> Pause | None:
+def _explain(seen: Seen, usual: _Launches, launches: list[int], after: int, lead_ns: float) -> Pause | None:
     """With all calls from the first of them to the last, such as syncs, and what of the following pause is too long."""
     work = [seen.replay.work[number] for number in sorted(seen.work_by(launches))]
     names = Counter(item.name for item in work if not isinstance(item, Copy))
-    calls = dict.fromkeys(range(launches[0], (after if after is not None else launches[-1] + 1)), 0.0)
-    if after is not None:
-        calls[after] = min(lead_ns / max(seen.replay.time_before(after), 1), 1.0)
+    calls = dict.fromkeys(range(launches[0], after), 0.0)
+    calls[after] = min(lead_ns / max(seen.replay.time_before(after), 1), 1.0)
     kernels = Counter(name for name in usual.names if not name.endswith(("HtoD", "DtoH", "memset")))
     missing = sum(count for name, count in kernels.items() if name not in names)
     if any(MATRIX_PRODUCT.search(name) for name in names) and missing >= _LEFT_OUT * kernels.total():
         return Pause("evaluation", calls, "kernels of a forward, but none of a backward or an update")
     copied = sum(item.size_bytes for item in work if isinstance(item, Copy) and item.name == "DtoH")
-    if copied >= _CHECKPOINT_BYTES and not any(MATRIX_PRODUCT.search(name) for name in names):
+    if copied >= CHECKPOINT_BYTES and not any(MATRIX_PRODUCT.search(name) for name in names):
         return Pause("checkpoint", calls, "weights are copied back to the host")
     return None

@@ -116,7 +116,7 @@ class Replay:
         self.before_ns = self.run()
 
     def time_before(self, call: int) -> int:
-        """The host's time between a call and the one before it."""
+        """The host's time between a call and the one before it; with the number of calls, that behind the last one."""
         return sum(self._items[call].before.values())
 
     def gain(self, change: Change) -> float:

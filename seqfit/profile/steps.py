@@ -26,7 +26,6 @@ from statistics import median
 from seqfit.profile.intervals import group_by, in_order, outermost
 from seqfit.profile.trace import OPTIMIZER_RANGE, HostSpan, Kernel, Span, Trace
 
-PROFILER_STEP = "ProfilerStep#"
 _STEP_NAME = re.compile(
     r"^(?:.*[\s_.:/#-])?(?:step|iteration|iter|batch|train_batch)(?:[\s_.:/#-]*\d+)?$", re.IGNORECASE
 )
@@ -39,6 +38,7 @@ _FOREACH_KERNEL = re.compile(r"multi_tensor_apply")  # of foreach operators, whe
 MATRIX_PRODUCT = re.compile(r"gemm|cutlass|nvjet|xmma|matmul|cublas", re.IGNORECASE)
 _ALLOCATION = re.compile(r"^(cuda|hip)Malloc|^cuMem(Create|Alloc)")
 _WARM_UP = 3.0
+CHECKPOINT_BYTES = 16 * 2**20  # copied back at once: weights, not scores
 _ALIKE = 0.1  # steps whose numbers of kernels differ by less are of one kind
 _REPEATS = 0.97  # of the names at a distance of one period that have to be equal
 _MOST_CANDIDATES = 40
@@ -56,8 +56,31 @@ def find_steps(trace: Trace) -> Trace:
         *_find_in_sequence(trace),
     ):
         if steps:
-            return _follow_the_device(replace(trace, steps=tuple(steps), steps_by=by))
+            return _follow_the_device(replace(trace, steps=tuple(_with_the_rest(trace, steps)), steps_by=by))
     return trace
+
+
+def _with_the_rest(trace: Trace, steps: list[HostSpan]) -> list[HostSpan]:
+    """What follows the last step belongs to it where it can't be a step that was cut off by the recording's end.
+
+    That is so if it launches more kernels than a step has, or copies weights back: an evaluation or a checkpoint.
+    """
+    end = steps[-1].end_ns
+    device_work = {kernel.correlation: 0 for kernel in trace.kernels}
+    device_work |= {copy.correlation: copy.size_bytes for copy in trace.copies if copy.name == "DtoH"}
+    counts = Counter[int]()
+    copied = 0
+    starts = [step.start_ns for step in steps]
+    for call in trace.calls:
+        if call.correlation in device_work:
+            place = len(steps) if call.start_ns >= end else bisect.bisect_right(starts, call.start_ns) - 1
+            counts[place] += device_work[call.correlation] == 0
+            copied += device_work[call.correlation] if place == len(steps) else 0
+    usual = median(counts[number] for number in range(len(steps)))
+    if counts[len(steps)] <= usual and copied < CHECKPOINT_BYTES:
+        return steps
+    last = max(span.end_ns for span in (*trace.calls, *trace.ranges))
+    return [*steps[:-1], replace(steps[-1], duration_ns=last - steps[-1].start_ns)]
 
 
 def _follow_the_device(trace: Trace) -> Trace:

@@ -20,6 +20,7 @@ from typing import Any
 MODULE_PREFIX = "module: "  # of the ranges that `capture.py` opens around each module's forward
 DATA_WAIT = "data_wait"  # the range in which the loop waits for its next batch
 BACKWARD_PREFIX = "autograd::engine::evaluate_function: "
+PROFILER_STEP = "ProfilerStep#"  # torch.profiler's own range, one for each call of prof.step()
 OPTIMIZER_RANGE = "Optimizer.step"  # torch opens it around every optimizer's step
 PAD_SEQUENCE = "aten::pad_sequence"
 _SHAPED_OPS = frozenset({"aten::embedding", "aten::copy_", PAD_SEQUENCE})

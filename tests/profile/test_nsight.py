@@ -77,6 +77,17 @@ def test_memsets_are_copies_of_their_own_kind(nsight_file: Path) -> None:
     assert read_nsight(nsight_file).copies[-1] == Copy("memset", 0, 10, 0, 0, None, 256)
 
 
+def test_of_two_ranks_in_one_report_the_one_that_waits_is_read(nsight_file: Path) -> None:
+    with sqlite3.connect(nsight_file) as database:
+        database.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL")
+        database.execute("INSERT INTO StringIds VALUES (9, 'ncclDevKernel_AllReduce')")
+        rows = [(0, 50, 0, 1, 7, 1, rank << 24, 4, 4) for rank in (1, 2)]
+        rows += [(100, 100 + length, 0, 1, 20, 2, rank << 24, 9, 9) for rank, length in ((1, 10), (2, 90))]
+        database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    database.close()
+    assert [kernel.duration_ns for kernel in read_nsight(nsight_file).kernels] == [50, 90]
+
+
 def test_a_foreign_database_is_refused_with_the_tables_it_has(tmp_path: Path) -> None:
     path = tmp_path / "other.sqlite"
     with sqlite3.connect(path) as database:

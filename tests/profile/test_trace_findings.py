@@ -165,6 +165,26 @@ def test_a_checkpoint_without_a_name_is_seen_by_the_weights_that_are_copied_back
     assert finding.gain == pytest.approx(30_000 / (7 * ONE_STEP_US + 30_000), abs=0.02)
 
 
+def test_an_evaluation_behind_the_last_step_counts_and_a_step_that_was_cut_off_does_not(tmp_path: Path) -> None:
+    evaluation: list[Action] = [*FORWARD, Sync()] * 8
+    (finding,) = unmarked([TRAINING] * 5 + [[*TRAINING, *evaluation]], tmp_path)
+    assert finding.cause == "evaluation"
+    assert unmarked([TRAINING] * 5 + [[*TRAINING, *FORWARD]], tmp_path) == []
+
+
+def test_an_evaluation_with_kernels_of_its_own_is_seen(tmp_path: Path) -> None:
+    """Its batches are larger, so the library takes another kernel for the same product."""
+    forward = [replace(action, kernel=f"{action.kernel}_256") for action in FORWARD if isinstance(action, Launch)]
+    steps = [TRAINING] * 4 + [[*[*forward, Sync()] * 6, *TRAINING]] + [TRAINING] * 3
+    assert [finding.cause for finding in unmarked(steps, tmp_path)] == ["evaluation"]
+
+
+def test_a_pause_before_the_profilers_step_is_no_loader(tmp_path: Path) -> None:
+    """prof.step() is called at the end of the loop's body: a callback ran there."""
+    first, *_ = findings(write_kineto(simulate([[*TRAINING, Sync(), Work(20_000)]] * 6), tmp_path / "t.json"))
+    assert first.cause == "host-syncs"
+
+
 def test_a_long_step_alone_is_no_evaluation(tmp_path: Path) -> None:
     """Twice as many kernels of all kinds, as with twice the micro-batches, are no forward-only stretch."""
     twice = [*FORWARD, *BACKWARD, *TRAINING]
