@@ -208,9 +208,11 @@ def _backward_ns(seen: Seen) -> float:
 
 
 def _exposed(seen: Seen, share: float, likely: Change, least: Change, most: Change, advice: str) -> Candidate:
+    sizes = any(work.message_elements for work in seen.replay.work)
+    unsure = "" if sizes else "; without their sizes it can't be excluded that they wait for a slower rank"
     return Candidate(
         "communication",
-        f"GPUs exchange gradients or weights for {seen.a_step(share)} while nothing is computed",
+        f"GPUs exchange gradients or weights for {seen.a_step(share)} while nothing is computed{unsure}",
         advice,
         ("strategy.parallel=ddp",),
         "gradient_accumulation_steps=N, ddp_bucket_cap_mb=25, ddp_static_graph=True",

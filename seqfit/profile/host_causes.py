@@ -141,6 +141,11 @@ def _syncs(seen: Seen) -> Iterator[Candidate]:
             f"the host waits for the GPU {count:.1f} times per step ({what}){at_place(place)} and launches nothing "
             "meanwhile"
         )
+        if (python := seen.shares.get(PYTHON, 0.0)) >= 0.03:
+            sentence += (
+                f"; Python code, {seen.a_step(python)}{at_place(seen.host.find_place(PYTHON, seen.window))}, would "
+                "otherwise run while the GPU computes"
+            )
     yield Candidate(
         "host-syncs",
         sentence,
