@@ -262,6 +262,13 @@ def test_collectives_that_wait_for_a_slower_rank_are_a_straggler(
     assert others == []
 
 
+def test_what_is_waited_for_is_not_counted_as_exchange_too() -> None:
+    """Each collective needs 300 us of the backward's 400, and the first of each step waits for 6 ms more."""
+    found = find_in_trace(diagnose(exchanging([6300.0, *[300.0] * 11], [7] * 12)))
+    assert found[0].cause == "straggler"
+    assert sum(finding.gain for finding in found) < 0.55
+
+
 @pytest.mark.parametrize("sizes", [[7] * 12, [None] * 12])
 def test_collectives_that_take_what_their_size_needs_are_communication(sizes: list[int | None]) -> None:
     first, *_ = find_in_trace(diagnose(exchanging([600.0] * 12, sizes)))
