@@ -87,8 +87,12 @@ class Recording:
     length_us: float = 0.0
 
 
-def simulate(steps: Sequence[Sequence[Action]], shapes: Sequence[tuple[int, int]] | None = None) -> Recording:
-    """Run the steps; `shapes` are the token ids' of each, recorded with its embedding."""
+def simulate(
+    steps: Sequence[Sequence[Action]],
+    shapes: Sequence[tuple[int, int]] | None = None,
+    lengths: Sequence[Sequence[int]] | None = None,
+) -> Recording:
+    """Run the steps; `shapes` are the token ids' of each, recorded with its embedding, `lengths` those of its rows."""
     recording = Recording()
     now, number = 0.0, 0
     stream_end: dict[int, float] = {}
@@ -100,6 +104,9 @@ def simulate(steps: Sequence[Sequence[Action]], shapes: Sequence[tuple[int, int]
             recording.ops.append(
                 ("aten::embedding", now, 2.0, {"Input Dims": [[32128, 512], list(shapes[step]), [], []]})
             )
+        if lengths is not None:
+            rows = [[length] for length in lengths[step]]
+            recording.ops.append(("aten::pad_sequence", now, 2.0, {"Input Dims": [rows, [], []]}))
         for action in actions:
             match action:
                 case Begin(name):

@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.diagnosis.programs import CAUSES, NEEDS_SHAPES, STEPS, healthy
+from benchmarks.diagnosis.programs import CAUSES, NEEDS_SHAPES, PADDED, STEPS, healthy
 from benchmarks.diagnosis.simulate import Recording, simulate, write_kineto, write_nsight
 from seqfit.profile.diagnosis import diagnose
 from seqfit.profile.findings import Finding
@@ -61,13 +61,14 @@ def run_cases(folder: Path, sizes: range = range(3), seed: int = 11) -> Iterator
     for cause, make in CAUSES.items():
         for size in sizes:
             slow, fast = make(healthy(seed + size), size)
-            recording = simulate(slow, draw_shapes(seed, fixed=cause == "padding"))
+            lengths = draw_lengths(seed, PADDED[size]) if cause == "padding" else None
+            recording = simulate(slow, draw_shapes(seed, fixed=cause == "padding"), lengths)
             truth = 1 - simulate(fast).length_us / recording.length_us
             for kind in KINDS:
                 if kind == "kineto" or cause not in NEEDS_SHAPES:
                     yield Case(cause, SIZES[size], kind, truth, find(recording, kind, folder))
     for number in range(HEALTHY):
-        recording = simulate(healthy(number), draw_shapes(number))
+        recording = simulate(healthy(number), draw_shapes(number, fixed=number % 2 == 1))
         for kind in KINDS:
             yield Case(None, str(number), kind, 0.0, find(recording, kind, folder))
 
@@ -76,6 +77,13 @@ def draw_shapes(seed: int, *, fixed: bool = False) -> Shapes:
     """Token ids' shapes of each step: padded to the longest row, or all to one length."""
     draw = random.Random(seed)
     return [(8, 512) if fixed else (8, draw.randrange(60, 400)) for _ in range(STEPS)]
+
+
+def draw_lengths(seed: int, padded: float) -> list[list[int]]:
+    """Of the rows of each step, which are padded to 512 tokens: such that all tokens are `padded` times these."""
+    draw = random.Random(seed)
+    means = [512 / padded] * STEPS
+    return [[round(mean * draw.uniform(0.7, 1.3)) for _ in range(8)] for mean in means]
 
 
 def find(recording: Recording, kind: str, folder: Path) -> list[Finding]:

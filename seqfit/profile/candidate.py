@@ -64,7 +64,7 @@ class Seen:
 
     def work_by(self, calls: Iterable[int]) -> set[int]:
         """The work that these calls started."""
-        wanted = {self.replay.calls[number].correlation for number in calls} - {None}
+        wanted = {self.replay.calls[n].correlation for n in calls if n < len(self.replay.calls)} - {None}
         return {number for number, work in enumerate(self.replay.work) if work.correlation in wanted}
 
     def calls_in(self, intervals: list[Interval]) -> list[int]:

@@ -10,7 +10,7 @@ In: a `Trace`. Out: a `HostTimeline`, which divides any interval among activitie
     copying              a call that copies
     allocating           a call that takes memory from the driver or gives it back
     computing            operators that run on the CPU: without a GPU all, else those of over 0.2 ms that launch nothing
-    launching            CUDA's other calls, operators of torch, and the short pauses between them
+    launching            CUDA's other calls, operators of torch, its optimizers' Python, and short pauses between them
     Python               everything else
 
 Only threads that drive the device count (on a CPU those that run operators): what a loader's own thread does meanwhile
@@ -28,7 +28,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from seqfit.profile.intervals import Interval, between, gaps, in_order, intervals_of, length, merge, overlap
-from seqfit.profile.trace import DATA_WAIT, MODULE_PREFIX, Call, HostSpan, Trace
+from seqfit.profile.trace import DATA_WAIT, MODULE_PREFIX, PROFILER_STEP, Call, HostSpan, Trace
 
 EVALUATING, SAVING, LOADING = "evaluating", "saving", "loading data"
 COMMUNICATING, SYNC, COPYING = "communicating", "waiting in a sync", "copying"
@@ -56,8 +56,8 @@ _EVALUATING = re.compile(
 _EVALUATING_FRAME = re.compile(
     r"\): (evaluate|evaluation_loop|prediction_loop|validate|run_evaluation|run_validation)$"
 )
-_SAVING = re.compile(
-    r"(^|[\s_.:/#-])(save|saving|save_checkpoint|save_model|save_pretrained|checkpoint(ing)?)(\d|[\s_.:/#-]|$)",
+_SAVING = re.compile(  # checkpointing of activations is no writing
+    r"^(?!.*(?:activation|grad|gradient)\w*[\s_.:/#-]?checkpoint).*(^|[\s_.:/#-])(save|saving|save_checkpoint|save_model|save_pretrained|checkpoint(ing)?)(\d|[\s_.:/#-]|$)",
     re.IGNORECASE,
 )
 _SAVING_FRAME = re.compile(r"\): (save|_save|save_state|_?save_checkpoint|save_model|save_pretrained)$")
@@ -65,7 +65,8 @@ _ALLOCATING = re.compile(
     r"^(cuda|hip)(Malloc|Free|HostAlloc|FreeHost|MallocHost)|^cuMem(Create|Map|Unmap|Release|Alloc|Free)"
 )
 _COLLECTIVE = ("nccl:", "c10d::", "gloo:", "record_param_comms", "mpi:")
-_OTHER_RANGES = (MODULE_PREFIX, "Optimizer.")
+_OPTIMIZER = "Optimizer."  # torch's ranges around step() and zero_grad()
+_OTHER_RANGES = (MODULE_PREFIX, _OPTIMIZER)
 _LONG_OP_NS = 200_000
 _SHORT_PAUSE_NS = 100_000  # Python between two operators; a longer one is worth a name of its own
 _LONG_PAUSE = 0.03  # of a step: a pause that may be a loader that nobody named
@@ -118,7 +119,8 @@ class HostTimeline:
         if trace.on_gpu:
             spans[ALLOCATING] = intervals_of(call for call in calls if _ALLOCATING.search(call.name))
             spans[COMPUTING] = _computing(trace, calls, self.threads)
-            spans[LAUNCHING] = merge(work, _SHORT_PAUSE_NS)
+            optimizers = (s for s in trace.ranges if s.thread in self.threads and s.name.startswith(_OPTIMIZER))
+            spans[LAUNCHING] = merge([*work, *intervals_of(optimizers)], _SHORT_PAUSE_NS)
         else:
             spans[COMPUTING] = merge(work, _SHORT_PAUSE_NS)
         self._layers = [(name, merge(spans[name])) for name in ACTIVITIES if name in spans]
@@ -174,14 +176,20 @@ class HostTimeline:
         return shorten(best[0][0]) if best else None
 
     def _infer_loading(self, calls: list[Call], work: list[Interval]) -> list[Interval]:
-        """Pauses without any call or operator whose next work is a copy to the device: the batch."""
+        """Pauses without any call or operator whose next work is a copy to the device: the batch.
+
+        prof.step() stands at the end of a loop's body, so that what lies before it is not loading.
+        """
         to_device = {copy.correlation for copy in self._trace.copies if copy.name == "HtoD"} - {None}
         device_work = {k.correlation for k in (*self._trace.kernels, *self._trace.copies)} - {None}
         starters = sorted((c for c in calls if c.correlation in device_work), key=lambda call: call.start_ns)
         starts = [call.start_ns for call in starters]
         shortest = _LONG_PAUSE * self._trace.step_seconds * 1e9
         found = []
-        for pause in gaps(work, self._trace.window_ns):
+        bodies = [s.start_ns for s in self._trace.steps if s.name.startswith(PROFILER_STEP)]
+        for start, end in gaps(work, self._trace.window_ns):
+            body = bisect.bisect_right(bodies, end) - 1
+            pause = (max(start, bodies[body]) if body >= 0 else start, end)
             place = bisect.bisect_left(starts, pause[1])
             if pause[1] - pause[0] >= shortest and place < len(starters) and starters[place].correlation in to_device:
                 found.append(pause)

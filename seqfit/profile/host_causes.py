@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
-from statistics import median
 
 from seqfit.profile.candidate import Candidate, Seen, at_place, mean_microseconds
 from seqfit.profile.host import (
@@ -23,7 +21,8 @@ from seqfit.profile.host import (
     SAVING,
     is_own,
 )
-from seqfit.profile.intervals import Interval, length, overlap
+from seqfit.profile.intervals import overlap
+from seqfit.profile.pauses import find_pauses
 from seqfit.profile.replay import Change
 from seqfit.profile.syncs import UNKNOWN
 from seqfit.profile.trace import Copy
@@ -33,75 +32,50 @@ _SMALL_COPY_BYTES = 64 * 1024
 _SCALAR_BYTES = 64  # what item() copies: a sync's matter
 _MANY_COPIES = 20  # of a step
 _PINNED = 0.25  # of the time that a copy takes from pageable memory: it is staged, at a few GB/s
-_CHECKPOINT_BYTES = 16 * 2**20  # copied back in a pause: weights, not scores
 _SETTINGS = {  # ours, and the Trainer's
     "evaluation": ("eval.every_steps", "eval_steps"),
     "checkpoint": ("train.snapshot.every_steps", "save_steps"),
 }
-_PAUSE = 2.0  # a step this many times as long as the others has something else in it
 _COMPILED = 0.15  # of the host's time per kernel that is left where blocks are compiled or captured in a graph
 
 
 def _pauses(seen: Seen) -> Iterator[Candidate]:
-    """Evaluations and checkpoints that are named, and steps that are so long that something of the kind is in them."""
-    for activity, cause in ((EVALUATING, "evaluation"), (SAVING, "checkpoint")):
-        share = seen.shares.get(activity, 0.0)
-        if share:
-            yield _pause(seen, cause, share, seen.host.when(activity, seen.window), launched_in=None)
-    steps = seen.trace.step_intervals_ns
-    if seen.shares.get(EVALUATING) or seen.shares.get(SAVING) or len(steps) < 4:
-        return
-    usual = median(end - start for start, end in steps)
-    long_steps = [number for number, (start, end) in enumerate(steps) if end - start > _PAUSE * usual]
-    if long_steps and len(long_steps) <= len(steps) / 2:
-        excess = sum(steps[n][1] - steps[n][0] - usual for n in long_steps) / max(seen.trace.span_ns, 1)
-        inside = [steps[n] for n in long_steps]
-        guessed = _guess_pause(seen, inside)
-        if guessed is not None:
-            starts = [*(step.start_ns for step in seen.trace.steps), seen.window[1]]
-            launched_in = [(starts[n], starts[n + 1]) for n in long_steps]
-            yield _pause(seen, guessed, excess, inside, launched_in=launched_in)
-
-
-def _guess_pause(seen: Seen, inside: list[Interval]) -> str | None:
-    """None: it is something that another rule explains, such as a slow batch or another rank."""
-    back = sum(
-        c.size_bytes for c in seen.trace.copies if c.name == "DtoH" and overlap(inside, (c.start_ns, c.start_ns + 1))
-    )
-    if back >= _CHECKPOINT_BYTES:
-        return "checkpoint"
-    kernels = sum(bool(overlap(inside, (k.start_ns, k.start_ns + 1))) for k in seen.trace.kernels)
-    usual = len(seen.trace.kernels) / max(seen.steps, 1)
-    if kernels > 1.3 * usual * len(inside):
-        return "evaluation"
-    return None
+    """Evaluations and checkpoints that are named; where none is, those that what they run gives away."""
+    named = [
+        (cause, activity)
+        for activity, cause in ((EVALUATING, "evaluation"), (SAVING, "checkpoint"))
+        if seen.shares.get(activity)
+    ]
+    for cause, activity in named:
+        calls = dict.fromkeys(seen.calls_in(seen.host.when(activity, seen.window)), 0.0)
+        yield _pause(seen, cause, calls, {EVALUATING: 0.0, SAVING: 0.0}, seen.host.find_place(activity, seen.window))
+    if not named:
+        pauses = find_pauses(seen)
+        for cause in ("evaluation", "checkpoint"):
+            found = [pause for pause in pauses if pause.cause == cause]
+            if found:
+                calls = {number: factor for pause in found for number, factor in pause.calls.items()}
+                yield _pause(seen, cause, calls, {}, None, f"; inferred: {len(found)} times {found[0].seen_by}")
 
 
 def _pause(
     seen: Seen,
     cause: str,
-    share: float,
-    inside: list[Interval],
-    *,
-    launched_in: list[Interval] | None,
+    calls: dict[int, float],  # number -> what is left of it without the pause
+    host: dict[str, float],
+    place: str | None,
+    inferred: str = "",
 ) -> Candidate:
-    """`launched_in`: the host's time of a pause that nothing names."""
-    named = launched_in is None
-    factor = 0.0 if named else max(1 - share * seen.trace.span_ns / max(length(inside), 1), 0.0)
-    calls = seen.calls_in(inside if launched_in is None else launched_in)
-    work = seen.work_by(calls)
-    removed = Change(
-        {EVALUATING: 0.0, SAVING: 0.0} if named else {},
-        calls=dict.fromkeys(calls, factor),
-        work=dict.fromkeys(work, factor),
+    work = seen.work_by(number for number, factor in calls.items() if not factor)
+    removed = Change(host, calls=calls, work=dict.fromkeys(work, 0.0))
+    halved = Change(
+        dict.fromkeys(host, 0.5),
+        calls={number: (1 + factor) / 2 for number, factor in calls.items()},
+        work=dict.fromkeys(work, 0.5),
     )
-    halved = replace(removed, host=dict.fromkeys(removed.host, 0.5), calls=dict.fromkeys(calls, (1 + factor) / 2))
-    halved = replace(halved, work=dict.fromkeys(work, (1 + factor) / 2))
-    place = seen.host.find_place({"evaluation": EVALUATING, "checkpoint": SAVING}[cause], seen.window)
     what = {"evaluation": "an evaluation", "checkpoint": "writing a checkpoint"}[cause]
     share = seen.replay.gain(removed)  # a range of the host also waits for what was launched before it
-    recorded = seen.trace.span_ns / 1e9
-    inferred = "" if named else f"; inferred: {len(inside)} of {seen.steps} steps take over {_PAUSE:g} times as long"
+    recorded = seen.replay.before_ns / 1e9
     return Candidate(
         cause,
         f"{what} takes {format_seconds(share * recorded)} of the {format_seconds(recorded)} "
@@ -167,6 +141,11 @@ def _syncs(seen: Seen) -> Iterator[Candidate]:
             f"the host waits for the GPU {count:.1f} times per step ({what}){at_place(place)} and launches nothing "
             "meanwhile"
         )
+        if (python := seen.shares.get(PYTHON, 0.0)) >= 0.03:
+            sentence += (
+                f"; Python code, {seen.a_step(python)}{at_place(seen.host.find_place(PYTHON, seen.window))}, would "
+                "otherwise run while the GPU computes"
+            )
     yield Candidate(
         "host-syncs",
         sentence,
@@ -343,5 +322,6 @@ def _python(seen: Seen) -> Iterator[Candidate]:
     )
 
 
-HOST_RULES = (_pauses, _loading, _syncs, _small_copies, _unpinned, _allocating, _host_compute)
+# The syncs of copies are the copies' own, so these come before the syncs.
+HOST_RULES = (_pauses, _loading, _small_copies, _unpinned, _syncs, _allocating, _host_compute)
 LAUNCH_RULES = (_launching, _python)

@@ -20,10 +20,21 @@ from typing import Any, NoReturn
 
 from seqfit.data.json_stream import JsonStream
 from seqfit.errors import DataError, complain
-from seqfit.profile.steps import PROFILER_STEP, find_steps
-from seqfit.profile.trace import Allocation, Call, Copy, Gpu, HostSpan, Kernel, Op, Trace
+from seqfit.profile.steps import find_steps
+from seqfit.profile.trace import (
+    PROFILER_STEP,
+    Allocation,
+    Call,
+    Copy,
+    Gpu,
+    HostSpan,
+    Kernel,
+    Op,
+    Trace,
+    needs_shapes,
+    parse_shapes,
+)
 
-SHAPED_OPS = ("aten::embedding",)
 _COPY_KIND = re.compile(r"[HDAP]to[HDAP]")
 _CHANGE = "Write it again with torch.profiler's export_chrome_trace, or let `seqfit profile RECIPE` make one"
 Event = dict[str, Any]
@@ -94,15 +105,8 @@ def _op(event: Event) -> Op:
         thread=_thread(event),
         sequence=arguments.get("Sequence number"),
         is_backward=bool(arguments.get("Fwd thread id")),
-        shapes=_shapes(arguments.get("Input Dims")) if name in SHAPED_OPS else (),
+        shapes=parse_shapes(arguments.get("Input Dims")) if needs_shapes(name) else (),
     )
-
-
-def _shapes(dims: Any) -> tuple[tuple[int, ...], ...]:
-    """[[100, 8], [2, 512], []] -> ((100, 8), (2, 512), ()); lists of tensors, which no rule asks for, are empty."""
-    if not isinstance(dims, list):
-        return ()
-    return tuple(tuple(d) if isinstance(d, list) and all(isinstance(n, int) for n in d) else () for d in dims)
 
 
 def _kernel(event: Event) -> Kernel:

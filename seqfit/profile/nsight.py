@@ -7,11 +7,15 @@ but the names is optional; times are nanoseconds. Names are numbers into StringI
     StringIds                     id 1, value cudaLaunchKernel_v7000
     ->  Call("cudaLaunchKernel", 100, 200, "7", correlation=5)
 
-nsys itself cuts the version off a call's name in its tables, and so do we, so that both say the same.
+nsys itself cuts the version off a call's name in its tables, and so do we, so that both say the same. With
+`torch.autograd.profiler.emit_nvtx` every operator is a range, "aten::mm, seq = 5, op_id = 9": these are read as
+operators, as in a Kineto file, and only the others as ranges. A kernel has its long name, as in Kineto's files and in
+nsys' own tables: the short one of all elementwise kernels, fused or not, is the same.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -20,7 +24,18 @@ from pathlib import Path
 
 from seqfit.errors import DataError, complain
 from seqfit.profile.steps import find_steps
-from seqfit.profile.trace import Call, Copy, Gpu, HostSpan, Kernel, Trace
+from seqfit.profile.trace import (
+    BACKWARD_PREFIX,
+    Call,
+    Copy,
+    Gpu,
+    HostSpan,
+    Kernel,
+    Op,
+    Trace,
+    needs_shapes,
+    parse_shapes,
+)
 
 _RUNTIME, _KERNEL = "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL"
 _MEMCPY, _MEMSET = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
@@ -28,7 +43,11 @@ _SYNCHRONIZATION, _NVTX = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "NVTX_EVENTS"
 _GPUS = "TARGET_INFO_GPU"
 _PROCESS_BITS = 24  # globalTid is globalPid and the thread's number in the last 24 bits
 _PAGEABLE = 0  # ENUM_CUDA_MEM_KIND
+_SAME_WORK = 0.95  # of the kernels of the process that has the most
 _VERSION = re.compile(r"_v\d+$")
+_EMITTED = re.compile(r", (?:seq|op_id|sizes|input_op_ids) = .*$", re.DOTALL)  # what emit_nvtx appends to a name
+_SEQUENCE, _SIZES = re.compile(r", seq = (\d+)"), re.compile(r", sizes = (\[.*?\])(?:, input_op_ids|$)")
+_OPERATOR = re.compile(r"^[a-z]\w*::\w|^\w+Backward\d+$")  # aten::mm, autograd::engine::..., MmBackward0
 _COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH"}
 _COPY_KINDS |= {10: "PtoP"}  # of CUPTI: CUpti_ActivityMemcpyKind
 _SYNC_KINDS = {1: "cudaEventSynchronize", 2: "cudaStreamWaitEvent", 3: "cudaStreamSynchronize"}
@@ -74,14 +93,23 @@ class _Report:
         wanted = ", ".join(column if column.strip('"') in there else "NULL" for column in columns)
         return self._database.execute(f"SELECT {wanted} FROM {table} ORDER BY {order_by}")
 
-    def keep_largest_process(self) -> None:
-        """Of a report of several processes (ranks) only one is read: their calls have the same correlation numbers."""
+    def keep_one_process(self) -> None:
+        """Of a report of several processes (ranks) only one is read: their calls have the same correlation numbers.
+
+        That is the one with the most kernels, and of ranks that have about as many the one that is longest in
+        collectives: a rank that waits shows that another is late, the late one looks healthy.
+        """
         counts: dict[int, int] = {}
-        for (process,) in self.rows(_KERNEL, "globalPid"):
+        exchanging: dict[int, int] = {}
+        for process, start, end, name in self.rows(_KERNEL, "globalPid", "start", '"end"', "shortName"):
             if isinstance(process, int):
-                counts[process >> _PROCESS_BITS] = counts.get(process >> _PROCESS_BITS, 0) + 1
+                number = process >> _PROCESS_BITS
+                counts[number] = counts.get(number, 0) + 1
+                if self.name(name).startswith(("nccl", "rccl")):
+                    exchanging[number] = exchanging.get(number, 0) + _span(start, end)[1]
         if len(counts) > 1:
-            self._process = max(counts, key=lambda number: counts[number])
+            ranks = [number for number, count in counts.items() if count >= _SAME_WORK * max(counts.values())]
+            self._process = max(ranks, key=lambda number: (exchanging.get(number, 0), counts[number]))
 
     def is_read(self, thread_or_process: object) -> bool:
         """Whether a row belongs to the process that is read."""
@@ -95,9 +123,10 @@ class _Report:
 
 
 def _read(report: _Report, path: Path) -> Trace:
-    report.keep_largest_process()
+    report.keep_one_process()
     calls = tuple(_read_calls(report))
     waits = () if calls else tuple(_read_waits(report))  # without the API's own table these are the only syncs
+    marks = list(_read_ranges(report))
     return find_steps(
         Trace(
             source=path.name,
@@ -105,7 +134,8 @@ def _read(report: _Report, path: Path) -> Trace:
             calls=calls or waits,
             kernels=tuple(_read_kernels(report)),
             copies=tuple(_read_copies(report)),
-            ranges=tuple(_read_ranges(report)),
+            ops=tuple(mark for mark in marks if isinstance(mark, Op)),
+            ranges=tuple(mark for mark in marks if not isinstance(mark, Op)),
             gpus=_read_gpus(report),
         )
     )
@@ -141,7 +171,7 @@ def _read_kernels(report: _Report) -> Iterator[Kernel]:
     for start, end, device, stream, correlation, long_name, short_name, process in report.rows(_KERNEL, *columns):
         if not report.is_read(process):
             continue
-        name = report.name(short_name, report.name(long_name))
+        name = report.name(long_name, report.name(short_name))
         yield Kernel(name, *_span(start, end), _number(device) or 0, _number(stream) or 0, _number(correlation))
 
 
@@ -168,7 +198,30 @@ def _read_copies(report: _Report) -> Iterator[Copy]:
 def _read_ranges(report: _Report) -> Iterator[HostSpan]:
     for start, end, thread, text, text_number in report.rows(_NVTX, "start", '"end"', "globalTid", "text", "textId"):
         if end is not None and report.is_read(thread):  # a mark has no length
-            yield HostSpan(str(text) if text else report.name(text_number), *_span(start, end), str(thread))
+            yield _build_range(str(text) if text else report.name(text_number), _span(start, end), str(thread))
+
+
+def _build_range(text: str, span: tuple[int, int], thread: str) -> HostSpan:
+    name = _EMITTED.sub("", text)
+    if not _OPERATOR.match(name):
+        return HostSpan(name, *span, thread)
+    sequence = _SEQUENCE.search(text)
+    sizes = _SIZES.search(text) if needs_shapes(name) else None
+    return Op(
+        name,
+        *span,
+        thread,
+        sequence=int(sequence.group(1)) if sequence else None,
+        is_backward=name.startswith(BACKWARD_PREFIX),
+        shapes=_read_sizes(sizes.group(1)) if sizes else (),
+    )
+
+
+def _read_sizes(text: str) -> tuple[tuple[int, ...], ...]:
+    try:
+        return parse_shapes(json.loads(text))
+    except json.JSONDecodeError:  # nsys truncates long texts
+        return ()
 
 
 def _span(start: object, end: object) -> tuple[int, int]:

@@ -14,6 +14,9 @@ stream. Nothing starts before what it waited for in the trace:
     without loading    400 of 500 are saved
 
 A trace without a device is the host's sequence alone.
+
+What is compared is how long the steps behind the first one take: a profiler starts with an empty queue, so that the
+first batch is waited for in full, however well the following ones are hidden behind the device's work.
 """
 
 from __future__ import annotations
@@ -24,16 +27,18 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TypeVar
 
-from seqfit.profile.host import HostTimeline, is_sync
+from seqfit.profile.host import EVALUATING, SAVING, HostTimeline, is_sync
 from seqfit.profile.intervals import outermost
 from seqfit.profile.trace import Call, Copy, Kernel, Trace
 
 Key = TypeVar("Key", int, str)
 _QUEUE = 1024  # launches that CUDA keeps before a launch blocks
+_ALMOST_FULL = 0.9
 _SLACK_NS = 2_000  # host and device have clocks of their own, which a profiler aligns to about a microsecond
 _ROUNDING_NS = 10  # Kineto writes microseconds with three digits, starts and lengths apart
 _NEAR_NS = 10_000  # work of another stream that ended this long before a start is what it waited for
 _LATENCY_NS = 5_000  # from a launch to its kernel, where the trace does not show it
+_FEW_STEPS = 3  # from this many on the first one does not count
 _UNBLOCKED_NS = 5_000  # of a call that no longer waits
 
 
@@ -48,6 +53,10 @@ class Change:
     )  # number of a call -> factor of its time and the pause before
     work: Mapping[int, float] = field(default_factory=dict)  # number of a kernel or copy -> factor of its time
     free: frozenset[int] = frozenset()  # work that nothing waits for, and that does not hold its stream up
+
+    def host_time(self, times_ns: Mapping[str, int]) -> float:
+        """What is left of the host's time, given by activity."""
+        return sum(time_ns * self.host.get(activity, 1.0) for activity, time_ns in times_ns.items())
 
     def __or__(self, other: Change) -> Change:
         """Both of them; where both change the same the stronger one counts."""
@@ -74,6 +83,9 @@ class _HostItem:
     starts: list[int] = field(default_factory=list)
     waits_for: int | None = None
     after_wait_ns: int = 0
+    first_step: dict[str, int] | None = (
+        None  # what of `before` still belongs to the first step, if the second begins here
+    )
 
 
 @dataclass(slots=True)
@@ -99,8 +111,13 @@ class Replay:
         self.calls: list[Call] = outermost(
             call for call in trace.calls if call.thread in host.threads and self._holds(call.start_ns)
         )
+        self._settles = self._find_settling(trace, host)
         self._place = self._link(host)
         self.before_ns = self.run()
+
+    def time_before(self, call: int) -> int:
+        """The host's time between a call and the one before it; with the number of calls, that behind the last one."""
+        return sum(self._items[call].before.values())
 
     def gain(self, change: Change) -> float:
         """Share of the time that the change saves: from 0 to 1."""
@@ -109,8 +126,8 @@ class Replay:
         return min(max(1 - self.run(change) / self.before_ns, 0.0), 1.0)
 
     def run(self, change: Change = UNCHANGED) -> int:
-        """From the first event to the last."""
-        clock = 0
+        """From the first step's end to the last one's; of fewer than three steps, from the first event."""
+        clock = settled = 0
         ends: dict[int, int] = {}
         stream_ends: dict[tuple[int, int], int] = {}
         queue: list[int] = []
@@ -119,8 +136,9 @@ class Replay:
             self._execute(number, None, ends, stream_ends, change)
         for number, item in enumerate(self._items):
             factor = change.calls.get(number, 1.0)
-            before = sum(time_ns * change.host.get(activity, 1.0) for activity, time_ns in item.before.items())
-            clock += round(before * factor)
+            if item.first_step is not None:
+                settled = clock + round(change.host_time(item.first_step) * factor)
+            clock += round(change.host_time(item.before) * factor)
             called = clock
             scale = factor * (change.host.get(item.activity, 1.0) if item.activity else 1.0)
             own_ns = item.duration_ns if item.waits_for is None else min(item.duration_ns, _UNBLOCKED_NS)
@@ -131,7 +149,8 @@ class Replay:
                     clock = max(clock, queue[-_QUEUE - 1])
             if item.waits_for is not None and factor and not change.without_syncs:
                 clock = max(clock, ends.get(item.waits_for, 0) + item.after_wait_ns)
-        return max([clock, *ends.values()])
+        settled = max([settled, *(ends[number] for number in self._first if number in ends)])
+        return max([clock, *ends.values()]) - settled
 
     def _execute(
         self,
@@ -144,19 +163,28 @@ class Replay:
         """Its start; its end is kept."""
         work = self._place[number]
         stream = (work.item.device, work.item.stream)
-        start = stream_ends.get(stream, 0)
+        factor = change.work.get(number, 1.0)  # a kernel that is fused into others takes the gap before it along
+        start = stream_ends[stream] + round(self._gap_ns * min(factor, 1.0)) if stream in stream_ends else 0
         if called is not None:
             start = max(start, called + work.latency_ns)
         if work.waits_for is not None and work.waits_for not in change.free:
             start = max(start, ends.get(work.waits_for, 0))
         start += work.delay_ns
-        duration = round(work.item.duration_ns * change.work.get(number, 1.0))
+        duration = round(work.item.duration_ns * factor)
         ends[number] = start + duration
         if number in change.free:
             ends[number] = start
         else:
             stream_ends[stream] = start + duration
         return start
+
+    @staticmethod
+    def _find_settling(trace: Trace, host: HostTimeline) -> int | None:
+        """When the host is done with the first step; None where that step counts as well."""
+        if len(trace.steps) < _FEW_STEPS or not trace.on_gpu:
+            return None
+        first = (trace.steps[0].start_ns, trace.steps[0].end_ns)
+        return None if host.when(EVALUATING, first) or host.when(SAVING, first) else first[1]
 
     def _holds(self, moment_ns: int) -> bool:
         return self._window[0] <= moment_ns < self._window[1]
@@ -169,16 +197,30 @@ class Replay:
         launched: dict[int, Call] = {}
         self._items: list[_HostItem] = []
         reached = self._window[0]
-        usual = _usual_durations(self.calls, by_correlation)
-        for call in self.calls:
+        blocked = _blocked_launches(self.calls, by_correlation, self.work)
+        usual = _usual_durations(self.calls, by_correlation, blocked)
+        self._first: list[int] = []
+        for number, call in enumerate(self.calls):
             starts = by_correlation.get(call.correlation, []) if call.correlation is not None else []
+            first_step = None
+            if self._settles is not None and call.start_ns < self._settles:
+                self._first += starts
+            elif self._settles is not None and reached <= self._settles:
+                first_step = host.charge((reached, self._settles))
             launched |= dict.fromkeys(starts, call)
             duration = max(call.end_ns - max(call.start_ns, reached), 0)
-            if starts and not is_sync(call) and call.name in usual:
-                duration = min(duration, 20 * usual[call.name])  # longer: the queue was full, which a replay has itself
+            if starts and not is_sync(call) and call.name in usual:  # that the queue was full a replay sees itself
+                duration = min(duration, (1 if number in blocked else 20) * usual[call.name])
             activity = next(iter(host.charge((call.start_ns, max(call.end_ns, call.start_ns + 1)))), None)
             self._items.append(
-                _HostItem(call, host.charge((reached, max(call.start_ns, reached))), duration, activity, starts)
+                _HostItem(
+                    call,
+                    host.charge((reached, max(call.start_ns, reached))),
+                    duration,
+                    activity,
+                    starts,
+                    first_step=first_step,
+                )
             )
             reached = max(reached, call.end_ns)
         self._items.append(_HostItem(None, host.charge((reached, max(host.end_ns, reached))), 0))
@@ -190,6 +232,7 @@ class Replay:
     def _hold_up(self, launched: Mapping[int, Call]) -> dict[int, _Work]:
         """What each kernel or copy waited for."""
         latency = _usual_latency(self.work, launched)
+        self._gap_ns = _usual_gap(self.work, launched)
         by_end = sorted(range(len(self.work)), key=lambda number: self.work[number].end_ns)
         ends = [self.work[number].end_ns for number in by_end]
         stream_end: dict[tuple[int, int], int] = {}
@@ -248,10 +291,22 @@ class Replay:
         return False
 
 
-def _usual_durations(calls: list[Call], by_correlation: Mapping[int, list[int]]) -> dict[str, int]:
+def _blocked_launches(calls: list[Call], by_correlation: Mapping[int, list[int]], work: list[Kernel]) -> set[int]:
+    """Launches into a queue that was almost full: they last until the device has taken something out of it."""
+    started = sorted(item.start_ns for item in work)
+    blocked: set[int] = set()
+    launched = len(work) - sum(len(by_correlation.get(c.correlation, [])) for c in calls if c.correlation is not None)
+    for number, call in enumerate(calls):
+        launched += len(by_correlation.get(call.correlation, [])) if call.correlation is not None else 0
+        if launched - bisect.bisect_right(started, call.start_ns) >= _ALMOST_FULL * _QUEUE:
+            blocked.add(number)
+    return blocked
+
+
+def _usual_durations(calls: list[Call], by_correlation: Mapping[int, list[int]], blocked: set[int]) -> dict[str, int]:
     times: dict[str, list[int]] = {}
-    for call in calls:
-        if call.correlation in by_correlation:
+    for number, call in enumerate(calls):
+        if call.correlation in by_correlation and number not in blocked:
             times.setdefault(call.name, []).append(call.duration_ns)
     return {
         name: max(round(median(values)), 1)
@@ -272,6 +327,20 @@ def _usual_latency(work: list[Kernel], launched: Mapping[int, Call]) -> int:
         stream_end[stream] = item.end_ns
     seen = [time_ns for time_ns in seen if 0 <= time_ns < 20 * _LATENCY_NS]
     return round(median(seen)) if seen else _LATENCY_NS
+
+
+def _usual_gap(work: list[Kernel], launched: Mapping[int, Call]) -> int:
+    """From one kernel to the next of its stream, where that one had been launched long before."""
+    stream_end: dict[tuple[int, int], int] = {}
+    seen = []
+    for number, item in enumerate(work):
+        stream = (item.device, item.stream)
+        call, end = launched.get(number), stream_end.get(stream)
+        if call is not None and end is not None and call.end_ns < end - _NEAR_NS:
+            seen.append(item.start_ns - end)
+        stream_end[stream] = item.end_ns
+    seen = [time_ns for time_ns in seen if 0 <= time_ns <= _SLACK_NS]
+    return round(median(seen)) if seen else 0
 
 
 def _strongest(first: Mapping[Key, float], second: Mapping[Key, float]) -> dict[Key, float]:

@@ -15,11 +15,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import chain
 from statistics import median
+from typing import Any
 
 MODULE_PREFIX = "module: "  # of the ranges that `capture.py` opens around each module's forward
 DATA_WAIT = "data_wait"  # the range in which the loop waits for its next batch
 BACKWARD_PREFIX = "autograd::engine::evaluate_function: "
+PROFILER_STEP = "ProfilerStep#"  # torch.profiler's own range, one for each call of prof.step()
 OPTIMIZER_RANGE = "Optimizer.step"  # torch opens it around every optimizer's step
+PAD_SEQUENCE = "aten::pad_sequence"
+_SHAPED_OPS = frozenset({"aten::embedding", "aten::copy_", PAD_SEQUENCE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +152,17 @@ class Trace:
     def step_count(self) -> int:
         """At least one, so that figures per step are those of the whole trace where it has no steps."""
         return max(len(self.steps), 1)
+
+
+def parse_shapes(dims: Any) -> tuple[tuple[int, ...], ...]:
+    """[[100, 8], [2, 512], []] -> ((100, 8), (2, 512), ()); of a list of tensors, the first input, those in it."""
+    if not isinstance(dims, list):
+        return ()
+    if dims and isinstance(dims[0], list) and dims[0] and all(isinstance(d, list) for d in dims[0]):
+        dims = dims[0]
+    return tuple(tuple(d) if isinstance(d, list) and all(isinstance(n, int) for n in d) else () for d in dims)
+
+
+def needs_shapes(operator: str) -> bool:
+    """Whether a rule asks for the shapes of this operator's inputs; those of others would only take memory."""
+    return operator in _SHAPED_OPS or "varlen" in operator

@@ -1,6 +1,6 @@
 """Findings of a trace alone: its causes, ranked by what a replay without each of them saves.
 
-In: a `Diagnosis` of a trace; the rules of host_causes.py and device_causes.py. Out: findings, the largest gain first.
+In: a `Diagnosis` of a trace; the rules of host_causes.py and device_causes.py. Out: findings, by what each saves alone.
 The gain of the first is what its fix saves by itself; that of each following one is what it saves on top of those
 before it, so gains never exceed the step:
 
@@ -24,7 +24,7 @@ from seqfit.units import format_share
 
 # Of two causes with equal gains the first explains the other: syncs come before the launches that follow them.
 _RULES = (*HOST_RULES, *DEVICE_RULES, *LAUNCH_RULES)
-_GENERAL = ("launch-bound",)  # what is left of the host's time when all that has a name of its own is gone
+_GENERAL = ("launch-bound", "python")  # what is left of the host's time when all that has a name of its own is gone
 _TIE = 0.01  # of two gains this close the cause that comes first in the table explains the other
 _WORTH = 0.03  # of a step: a replay is exact to about one per cent of it, and less is not worth a change
 
@@ -43,25 +43,39 @@ def find_in_trace(diagnosis: Diagnosis) -> list[Finding]:
 
 
 def _rank(candidates: list[Candidate], replay: Replay) -> list[Finding]:
+    ordered = _choose([candidate for candidate in candidates if not candidate.is_guess], replay)
     fixed, saved = UNCHANGED, 0.0
     found: list[Finding] = []
+    for candidate in ordered:
+        gain, least, most = (
+            replay.gain(fixed | change) - saved for change in (candidate.likely, candidate.least, candidate.most)
+        )
+        if gain >= _WORTH:
+            found.append(_finding(candidate, gain, (min(max(least, 0.0), gain), max(most, gain))))
+            fixed, saved = fixed | candidate.likely, saved + gain
+    for guess in (candidate for candidate in candidates if candidate.is_guess):
+        gain = replay.gain(guess.likely)
+        if gain >= _WORTH:
+            found.append(_finding(guess, 0.0, (replay.gain(guess.least), replay.gain(guess.most))))
+    return found
+
+
+def _choose(candidates: list[Candidate], replay: Replay) -> list[Candidate]:
+    """Those worth a change on top of others, by what each saves by itself; a general one by what others leave to it."""
+    fixed, saved = UNCHANGED, 0.0
+    chosen: list[tuple[float, Candidate]] = []
     for is_general in (False, True):
-        left = [one for one in candidates if not one.is_guess and (one.cause in _GENERAL) == is_general]
+        left = [one for one in candidates if (one.cause in _GENERAL) == is_general]
         while left:
             gains = [replay.gain(fixed | candidate.likely) - saved for candidate in left]
             place = next(n for n, gain in enumerate(gains) if gain >= max(gains) - _TIE)
             gain, candidate = gains[place], left.pop(place)
             if gain < _WORTH:
                 break
-            least, most = (replay.gain(fixed | change) - saved for change in (candidate.least, candidate.most))
-            found.append(_finding(candidate, gain, (min(max(least, 0.0), gain), max(most, gain))))
+            weight = gain if is_general or not chosen else min(replay.gain(candidate.likely), chosen[-1][0])
+            chosen.append((weight, candidate))
             fixed, saved = fixed | candidate.likely, saved + gain
-    found.sort(key=lambda finding: -finding.gain)
-    for guess in (candidate for candidate in candidates if candidate.is_guess):
-        gain = replay.gain(guess.likely)
-        if gain >= _WORTH:
-            found.append(_finding(guess, 0.0, (replay.gain(guess.least), replay.gain(guess.most))))
-    return found
+    return [candidate for _, candidate in sorted(chosen, key=lambda pair: -pair[0])]
 
 
 def _finding(candidate: Candidate, gain: float, gain_range: tuple[float, float]) -> Finding:

@@ -34,9 +34,27 @@ def replay(trace: Trace) -> Replay:
     return Replay(trace, HostTimeline(trace))
 
 
-def test_unchanged_it_takes_as_long_as_it_did() -> None:
+def test_unchanged_it_takes_as_long_as_it_did_without_the_first_step() -> None:
     trace = loader_with_a_sync()
-    assert replay(trace).before_ns == pytest.approx(trace.span_ns, rel=0.01)
+    assert replay(trace).before_ns == pytest.approx(trace.span_ns * 4 / 5, rel=0.01)
+    few = loader_with_a_sync(steps=2)
+    assert replay(few).before_ns == pytest.approx(few.span_ns, rel=0.01)
+
+
+def test_a_loader_that_the_gpus_work_hides_counts_for_what_sticks_out() -> None:
+    """100 us of work per step and 110 us of loading: the first batch is waited for, the others for 10 us."""
+    calls, kernels, ranges = [], [], []
+    busy_until = 0
+    for step in range(6):
+        now = 115 * step
+        ranges.append(HostSpan("data_wait", now * US, 110 * US, "1"))
+        calls.append(Call("cudaLaunchKernel", (now + 110) * US, 5 * US, "1", step))
+        start = max(now + 115, busy_until)
+        kernels.append(Kernel("gemm", start * US, 100 * US, 0, 7, step))
+        busy_until = start + 100
+    marks = tuple(HostSpan(f"ProfilerStep#{n}", 115 * n * US, 115 * US, "1") for n in range(6))
+    trace = Trace("x", "nsight", calls=tuple(calls), kernels=tuple(kernels), ranges=tuple(ranges), steps=marks)
+    assert replay(find_steps(trace)).gain(Change({"loading data": 0.0})) == pytest.approx(15 / 115, abs=0.01)
 
 
 def test_without_the_loader_only_the_kernels_are_left() -> None:

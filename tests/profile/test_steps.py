@@ -30,7 +30,7 @@ def test_ranges_named_like_a_step_are_steps_and_last_until_the_next(name: str) -
     assert trace.step_seconds == pytest.approx(1e-6)
 
 
-@pytest.mark.parametrize("name", ["optimizer_step", "scheduler.step", "data_step", "eval_step", "zero_grad_step"])
+@pytest.mark.parametrize("name", ["optimizer_zero_step", "scheduler.step", "data_step", "eval_step", "zero_grad_step"])
 def test_parts_of_a_step_are_no_steps(name: str) -> None:
     ranges = tuple(HostSpan(name, 500 * n, 100, "1") for n in range(8))
     assert find_steps(traced(4, ranges)).steps_by == "the kernels that repeat"
@@ -41,6 +41,47 @@ def test_a_step_ends_with_its_update() -> None:
     trace = find_steps(traced(4, ranges))
     assert (trace.step_count, trace.steps_by) == (4, "the optimizer's updates")
     assert trace.step_seconds == pytest.approx(1e-6, rel=0.1)
+
+
+def test_a_range_named_optimizer_ends_a_step() -> None:
+    ranges = tuple(HostSpan("optimizer", 1000 * n + 900, 100, "1") for n in range(4))
+    assert find_steps(traced(4, ranges)).steps_by == "the optimizer's updates"
+
+
+def launched(names: list[str]) -> Trace:
+    """Kernels of 10 us, all launched at once, as an export without ranges has them."""
+    calls = tuple(Call("cudaLaunchKernel", 100 * n, 50, "1", n) for n in range(len(names)))
+    kernels = tuple(Kernel(name, 10_000 * n + 1000, 10_000, 0, 7, n) for n, name in enumerate(names))
+    return find_steps(Trace("x", "nsight", calls=calls, kernels=kernels))
+
+
+FORWARD = ["embed", *["gemm", "softmax"] * 8, "loss"]
+BACKWARD = ["d_loss", *["d_softmax", "d_gemm"] * 16, "d_embed"]
+
+
+@pytest.mark.parametrize(
+    ("update", "by"), [("FusedAdam", "the kernels of the optimizer"), ("x", "the kernels that repeat")]
+)
+def test_an_evaluation_between_two_steps_does_not_hide_them(update: str, by: str) -> None:
+    step = [*FORWARD, *BACKWARD, *[update] * 3]
+    trace = launched([*step * 3, *FORWARD * 5, *step * 3])
+    assert (trace.step_count, trace.steps_by) == (6 if update == "FusedAdam" else 5, by)
+    usual, longest = len(step) * 10e-6, (len(step) + 5 * len(FORWARD)) * 10e-6
+    assert trace.step_seconds == pytest.approx(usual, rel=0.02)
+    assert max(b - a for a, b in trace.device_steps) / 1e9 == pytest.approx(longest, rel=0.02)
+
+
+@pytest.mark.parametrize("update", ["FusedAdam", "x"])
+def test_one_step_is_not_divided_into_its_layers(update: str) -> None:
+    assert launched([*FORWARD, *BACKWARD, update]).steps_by == ""
+
+
+def test_first_steps_that_take_memory_from_the_driver_are_left_out() -> None:
+    trace = traced(8, steps=tuple(HostSpan(f"ProfilerStep#{n}", 1000 * n, 1000, "1") for n in range(8)))
+    mallocs = tuple(Call("cudaMalloc", 1000 * step + 5 * n, 1, "1") for step in range(2) for n in range(20))
+    trace = find_steps(replace(trace, calls=(*trace.calls, *mallocs)))
+    assert trace.step_count == 6
+    assert trace.steps[0].name == "ProfilerStep#2"
 
 
 def test_without_any_mark_the_sequence_of_kernels_repeats() -> None:
