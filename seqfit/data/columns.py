@@ -200,6 +200,8 @@ def _explain_not_text(column: Column, texts: list[str]) -> str | None:
         return "addresses"
     if _share(_DATE.match(text) is not None for text in texts) > 0.8:
         return "dates"
+    if _share("/" in text and _FILE.match(text) is not None for text in texts) > 0.8:
+        return "paths"
     if not column.list_share and _share(_LIST_AS_TEXT.match(text) is not None for text in texts) > 0.9:
         return "lists or records written as text"
     if (

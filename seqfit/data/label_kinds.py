@@ -48,7 +48,8 @@ def find_label_kind(task: str, target: str, rows: Sequence[Row]) -> LabelKind:
     numbers = [number for text in texts if (number := _number(text)) is not None]
     if task == "regression" or not texts:
         return LabelKind()
-    if (kind := _kind_of_texts(texts)) is not None:
+    separators = (*_SEPARATORS, " ") if task == "multilabel" else _SEPARATORS
+    if (kind := _kind_of_texts(texts, separators)) is not None:
         return kind
     if len(numbers) > 0.98 * len(texts):
         if any(not number.is_integer() for number in numbers) and len(set(numbers)) > 2:
@@ -131,10 +132,10 @@ def _kind_of_lists(task: str, lists: list[list[str]]) -> LabelKind:
     return LabelKind("multilabel", why="each row has a list of labels")
 
 
-def _kind_of_texts(texts: list[str]) -> LabelKind | None:
+def _kind_of_texts(texts: list[str], separators: Sequence[str]) -> LabelKind | None:
     """Sets in one text: parts that occur in many combinations. 0,5 and 3,25 are numbers."""
     whole = Counter(texts)
-    for separator in _SEPARATORS:
+    for separator in separators:
         split = [[part.strip() for part in text.split(separator)] for text in texts]
         several = sum(len(parts) > 1 for parts in split)
         parts = Counter(part for found in split for part in found if part)

@@ -69,7 +69,7 @@ def _find_score_columns(columns: Sequence[Column], candidates: list[Column]) -> 
     numbers = [c for c in columns if c.is_number and (c.not_text is None or c in candidates)]
     scores = [c for c in numbers if not c.name.words & _ABOUT_SCORES] or numbers
     scores = [c for c in scores if c in candidates or not c.has_few_values or c.has_fractions]
-    return sorted(scores, key=lambda c: (-_name_score(c), not c.has_fractions))
+    return sorted(scores, key=lambda c: (-_name_score(c), not c.has_fractions, not any("." in v for v in c.values)))
 
 
 def _name_score(column: Column) -> float:
@@ -126,6 +126,17 @@ def _refuse_vectors(columns: Sequence[Column], hints: Hints) -> None:
 def find_label_sets(columns: Sequence[Column], hints: Hints) -> Found:
     _refuse_vectors(columns, hints)
     flags = find_flags(columns)
+    shares = [c for c in columns if c.has_fractions and all(_is_share(value) for value in c.values)]
+    if len(shares) >= _FEWEST_FLAGS and not flags:
+        shown = ", ".join(column.path for column in shares)
+        raise RecipeError(
+            complain(
+                f"{hints.title}: {shown} hold shares from 0 to 1",
+                "A label applies or does not: its column holds 0 or 1",
+                "Write 1 from a half on, in pandas: frame[columns] = (frame[columns] >= 0.5).astype(int); or learn one of "
+                "the shares: --task regression",
+            )
+        )
     lists = [c for c in find_label_candidates(columns) if c.is_list]
     if flags and not lists:
         texts, doubt = _find_texts([c for c in columns if c not in flags], [])
@@ -140,6 +151,10 @@ def find_label_sets(columns: Sequence[Column], hints: Hints) -> Found:
             return Found(best, other, f"{doubt[0].path} could be part of the text, or not")
         return Found(best)
     return find_classes(columns, hints, "multilabel")
+
+
+def _is_share(text: str) -> bool:
+    return 0 <= float(text.replace(",", ".")) <= 1
 
 
 def _class_reading(task: str, texts: Sequence[Column], label: Column) -> Reading:

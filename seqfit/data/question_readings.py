@@ -160,13 +160,14 @@ def find_choices(columns: Sequence[Column]) -> list[Column]:
         elif re.fullmatch(r"op(t|tion)?[_ ]?[a-e1-5]", column.path.lower()):
             families.setdefault("op", []).append(column)
     family = max(families.values(), key=lambda found: (len(found), "." not in found[0].path), default=[])
-    return family if len(family) > 1 else []
+    # By letter or number, whatever the order of the columns: the key counts them so.
+    return sorted(family, key=lambda column: (len(column.name.number), column.path)) if len(family) > 1 else []
 
 
 def _is_letter(column: Column) -> bool:
     """A, or options.A."""
     record, _, last = column.path.rpartition(".")
-    is_choices = not record or score_role(Name.of(record), "choices") >= 0.6
+    is_choices = not record or max(score_role(Name.of(record), role) for role in ("choices", "answer")) >= 0.6
     return is_choices and last.lower() in ("a", "b", "c", "d", "e", "f")
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from seqfit.data.column_names import Name, score_role
+from seqfit.data.column_names import LANGUAGES, Name, score_role
 from seqfit.data.rows import Row
 from seqfit.errors import DataError, complain
 from seqfit.recipe.schema import SourceRecipe
@@ -59,6 +59,8 @@ def find_unfolding(
         return {"each": examples}
     for column in _columns(rows):
         if task in (None, "qa", "multiple-choice", "math", "generate") and _has_questions(column, rows):
+            return {"each": column}
+        if task == "translate" and _has_languages(column, rows):
             return {"each": column}
     return {}
 
@@ -258,6 +260,20 @@ def _has_questions(column: str, rows: Sequence[Row]) -> bool:
         return False
     names = [Name.of(str(key)) for key in dict.fromkeys(key for record in records[:50] for key in record)]
     return all(any(score_role(name, role) >= 0.6 for name in names) for role in ("question", "answer"))
+
+
+def _has_languages(column: str, rows: Sequence[Row]) -> bool:
+    """Records that hold a sentence in two languages: {"ja_sentence": ..., "en_sentence": ...}."""
+    records = [item for item in _items(column, rows) if isinstance(item, Mapping)]
+    keys = dict.fromkeys(str(key) for record in records[:50] for key in record)
+    texts = [key for key in keys if sum(len(str(record.get(key, ""))) > 8 for record in records) > len(records) / 3]
+    return len(records) > len(rows) and len({tuple(sorted(_codes(key))) for key in texts if _codes(key)}) > 1
+
+
+def _codes(key: str) -> set[str]:
+    """The language codes in a key: {'ja'} of ja_sentence."""
+    codes = {name for names in LANGUAGES.values() for name in names}
+    return {word for word in re.split(r"[^a-z]+", key.lower()) if word in codes}
 
 
 def _items(column: str, rows: Sequence[Row]) -> Iterator[Any]:

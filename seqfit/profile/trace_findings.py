@@ -25,6 +25,7 @@ from seqfit.units import format_share
 # Of two causes with equal gains the first explains the other: syncs come before the launches that follow them.
 _RULES = (*HOST_RULES, *DEVICE_RULES, *LAUNCH_RULES)
 _GENERAL = ("launch-bound", "python")  # what is left of the host's time when all that has a name of its own is gone
+_WAITS = ("waiting-for-data", "host-syncs", "allocations", *_GENERAL)  # causes by which a GPU is idle
 _TIE = 0.01  # of two gains this close the cause that comes first in the table explains the other
 _WORTH = 0.03  # of a step: a replay is exact to about one per cent of it, and less is not worth a change
 
@@ -36,7 +37,10 @@ def find_in_trace(diagnosis: Diagnosis) -> list[Finding]:
         return []
     replay = Replay(trace, diagnosis.host)
     seen = Seen(trace, diagnosis.host, replay, diagnosis.syncs)
-    found = _rank([candidate for rule in _RULES for candidate in rule(seen)], replay)
+    candidates = [candidate for rule in _RULES for candidate in rule(seen)]
+    if diagnosis.gpus and 1 - diagnosis.busy_share < _WORTH:  # a GPU that never waits gains nothing from its host
+        candidates = [candidate for candidate in candidates if candidate.cause not in _WAITS]
+    found = _rank(candidates, replay)
     if not any(not finding.is_guess for finding in found) and diagnosis.busy_share < HEALTHY:
         found = [_unexplained(diagnosis), *found]
     return found

@@ -513,3 +513,35 @@ def test_what_no_data_looks_like_is_warned_about(tmp_path: Path, rows: list[dict
     options = ("task.source={source}", "task.target={target}")
     found = guess_t5(write(tmp_path, "a.jsonl", rows), "generate", *options)
     assert any(note.startswith("warning: ") and warning in note for note in found.notes)
+
+
+def test_labels_joined_by_spaces_are_several_where_several_are_asked_for(tmp_path: Path) -> None:
+    names = ("rushed", "pharma", "side-effect", "country")
+    rows = [{"tweet": text(n), "labels": " ".join(sorted({names[n % 4], names[n // 4 % 4]}))} for n in range(80)]
+    task = guess(write(tmp_path, "tweets.csv", rows), "multilabel").recipe["task"]
+    assert (task["label_separator"], len(task["labels"])) == (" ", 4)
+
+
+def test_pairs_inside_documents_are_the_rows_of_a_translation(tmp_path: Path) -> None:
+    rows = [
+        {"id": n, "talk": [{"no": k, "ja_sentence": text(k), "en_sentence": text(k + 9)} for k in range(9)]}
+        for n in range(5)
+    ]
+    (tmp_path / "dev.json").write_text(json.dumps(rows))
+    with pytest.raises(Unsure, match=r"data\.each=talk"):
+        guess_t5(str(tmp_path / "dev.json"), "translate")
+
+
+def test_choices_under_the_name_answers_are_choices(tmp_path: Path) -> None:
+    rows = [
+        {"text": f"{text(n)}?", "answers": {k: f"{k} of {n}" for k in "DBCA"}, "correct": "ABCD"[n % 4]}
+        for n in range(40)
+    ]
+    task = guess_t5(write(tmp_path, "mcq.jsonl", rows), "multiple-choice").recipe["task"]
+    assert task["choices"] == ["{answers.A}", "{answers.B}", "{answers.C}", "{answers.D}"]
+
+
+def test_shares_instead_of_labels_are_refused_with_how_to_round_them(tmp_path: Path) -> None:
+    rows = [{"comment": text(n), "violence": n % 9 / 9, "race": n % 7 / 7, "gender": n % 5 / 5} for n in range(60)]
+    with pytest.raises(RecipeError, match=r"violence, race, gender hold shares from 0 to 1.*>= 0\.5"):
+        guess(write(tmp_path, "ethos.csv", rows), "multilabel")
