@@ -133,8 +133,8 @@ def find_label_sets(columns: Sequence[Column], hints: Hints) -> Found:
             complain(
                 f"{hints.title}: {shown} hold shares from 0 to 1",
                 "A label applies or does not: its column holds 0 or 1",
-                "Write 1 from a half on, in pandas: frame[columns] = (frame[columns] >= 0.5).astype(int); or learn one of "
-                "the shares: --task regression",
+                "Write 1 from a half on, in pandas: frame[columns] = (frame[columns] >= 0.5).astype(int); or learn one "
+                "of the shares: --task regression",
             )
         )
     lists = [c for c in find_label_candidates(columns) if c.is_list]
