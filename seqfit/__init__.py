@@ -7,42 +7,42 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from seqfit.api import describe_data, plan, scale, trim
-    from seqfit.compare.tournament import compare
-    from seqfit.data.guess import guess_recipe
+    from seqfit.comparison.compare import compare
     from seqfit.doctor import examine
     from seqfit.errors import SeqfitError
-    from seqfit.evaluate.run import evaluate, predict
-    from seqfit.profile.run import profile
+    from seqfit.evaluation.evaluate import evaluate, predict
+    from seqfit.inspection.guess import guess_recipe
+    from seqfit.profiling.profile import profile
     from seqfit.recipe.library import copy_recipe, list_library
     from seqfit.recipe.load import load_recipe, to_json_schema
     from seqfit.recipe.schema import Recipe
-    from seqfit.report.page import report
-    from seqfit.rundir.run import Run
-    from seqfit.track.run import track
-    from seqfit.train.run import train
+    from seqfit.reporting.page import report
+    from seqfit.rundir.reader import Run
+    from seqfit.tracking.track import track
+    from seqfit.training.train import train
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Recipe": "seqfit.recipe.schema",
-    "Run": "seqfit.rundir.run",
+    "Run": "seqfit.rundir.reader",
     "SeqfitError": "seqfit.errors",
-    "compare": "seqfit.compare.tournament",
+    "compare": "seqfit.comparison.compare",
     "copy_recipe": "seqfit.recipe.library",
     "describe_data": "seqfit.api",
-    "evaluate": "seqfit.evaluate.run",
+    "evaluate": "seqfit.evaluation.evaluate",
     "examine": "seqfit.doctor",
-    "guess_recipe": "seqfit.data.guess",
+    "guess_recipe": "seqfit.inspection.guess",
     "list_library": "seqfit.recipe.library",
     "load_recipe": "seqfit.recipe.load",
     "plan": "seqfit.api",
-    "predict": "seqfit.evaluate.run",
-    "profile": "seqfit.profile.run",
-    "report": "seqfit.report.page",
+    "predict": "seqfit.evaluation.evaluate",
+    "profile": "seqfit.profiling.profile",
+    "report": "seqfit.reporting.page",
     "scale": "seqfit.api",
     "to_json_schema": "seqfit.recipe.load",
-    "track": "seqfit.track.run",
-    "train": "seqfit.train.run",
+    "track": "seqfit.tracking.track",
+    "train": "seqfit.training.train",
     "trim": "seqfit.api",
 }
 

@@ -7,26 +7,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqfit.checks import load_checked_recipe
-from seqfit.data.given import EXAMPLE_MODEL, Data, Given, RecipeLike, find_given, guess_given, read_given
 from seqfit.errors import DataError, RecipeError, SeqfitError, complain
+from seqfit.inspection.given import EXAMPLE_MODEL, Data, Given, RecipeLike, find_given, guess_given, read_given
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.overrides import apply_overrides
 from seqfit.recipe.schema import SPLITS, ModelRecipe, Recipe, SourceRecipe
+from seqfit.validation import load_checked_recipe
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from transformers import PreTrainedTokenizerBase
 
-    from seqfit.data.data_report import DataReport, HumanBaseline
-    from seqfit.data.human_baseline import Ask
-    from seqfit.data.progress import Progress
-    from seqfit.launch.scaling_report import Scaling
-    from seqfit.model.trim import TrimReport
-    from seqfit.model.trim_words import Mode
-    from seqfit.plan.answer import Answer
-    from seqfit.plan.duration import Rates
+    from seqfit.inspection.report import DataReport, HumanBaseline
+    from seqfit.inspection.word_split import Ask
+    from seqfit.planning.report import Answer
+    from seqfit.planning.timing import Rates
+    from seqfit.progress import Progress
+    from seqfit.scaling.report import Scaling
+    from seqfit.trimming.choose import Mode
+    from seqfit.trimming.weights import TrimReport
 
 
 def describe_data(
@@ -69,7 +69,7 @@ def try_task(
     model: str | None = None,
 ) -> HumanBaseline:
     """Let a person do the task on some rows, and score the answers: `seqfit data FILE --try 10`."""
-    from seqfit.data import human_baseline
+    from seqfit.inspection import word_split as human_baseline
 
     found = find_given(data, overrides, task=task, model=model, command="data")
     recipe = load_for_description(found if found.data is None else guess_given(found))
@@ -85,11 +85,11 @@ def load_for_description(given: Given) -> Recipe:
 
 
 def _describe(recipe: Recipe, given: Given, rows: int | None, progress: Progress | None) -> DataReport:
-    from seqfit.data import describe
+    from seqfit.inspection import describe
 
     if given.data is not None and given.model is None:
         return describe.describe_data(recipe, None, rows=rows, progress=progress)
-    from seqfit.model.build import load_position_limit, load_tokenizer  # imports torch: the recipe is right by now
+    from seqfit.model.load import load_position_limit, load_tokenizer  # imports torch: the recipe is right by now
 
     tokenizer, limit = load_tokenizer(recipe.model), load_position_limit(recipe.model)
     return describe.describe_data(recipe, tokenizer, position_limit=limit, rows=rows, progress=progress)
@@ -97,7 +97,7 @@ def _describe(recipe: Recipe, given: Given, rows: int | None, progress: Progress
 
 def _describe_columns(sources: Sequence[SourceRecipe], error: SeqfitError, given: Given) -> DataReport:
     """What can be shown of data that can't be trained on as it is; where not even its rows are read, the error."""
-    from seqfit.data import describe
+    from seqfit.inspection import describe
 
     try:
         return replace(describe.describe_columns_only(sources, str(error)), command=given.command)
@@ -131,11 +131,11 @@ def trim(
     _check_word_source(data, recipe is not None, overrides)
     loaded = None if recipe is None else load_recipe(recipe, overrides)
     # These import torch: a recipe's mistakes are reported before.
-    from seqfit.data.file_words import count_file_words
-    from seqfit.model.build import check_vocabulary, load_tokenizer, position_limit
-    from seqfit.model.trim import trim_vocabulary
-    from seqfit.model.trim_folder import check_free, load_whole, save_trimmed
-    from seqfit.model.vocabulary import check_trimmable
+    from seqfit.model.load import check_vocabulary, load_tokenizer, position_limit
+    from seqfit.trimming.folder import check_free, load_whole, save_trimmed
+    from seqfit.trimming.remap import count_file_words
+    from seqfit.trimming.vocabulary import check_trimmable
+    from seqfit.trimming.weights import trim_vocabulary
 
     check_free(Path(out))
     place = {"path" if Path(model).is_dir() else "name": str(model)}
@@ -177,8 +177,8 @@ def _count_recipe_words(
     recipe: Recipe, tokenizer: PreTrainedTokenizerBase, limit: int | None, progress: Progress | None
 ) -> NDArray[np.int64]:
     """How often all splits of the recipe's data, as the model reads them, use each word."""
-    from seqfit.data.remap import count_words
     from seqfit.data.tokenize import prepare_data
+    from seqfit.trimming.remap import count_words
 
     prepared = prepare_data(recipe, tokenizer, SPLITS, position_limit=limit, progress=progress)
     return count_words(prepared, len(tokenizer))
@@ -210,10 +210,10 @@ def plan(
     given = read_given(recipe, overrides, data=data, task=task, model=model, command="plan")
     loaded = load_recipe(given.recipe, given.overrides)
     if gpu is not None and gpu.lower() != "cpu":
-        from seqfit.hardware.card import find_card
+        from seqfit.hardware.cards import find_card
 
         find_card(gpu)  # an unknown one is told before torch is imported
-    from seqfit.plan.stored import find_plan, plan_key, stamp_experience, store_plan
+    from seqfit.planning.report import find_plan, plan_key, stamp_experience, store_plan
 
     options: dict[str, Any] = {"gpu": gpu, "gpus": gpus, "lengths": (source_tokens, target_tokens, no_data)}
     if gpu is None:
@@ -227,8 +227,8 @@ def plan(
     answer = find_plan(key)
     if answer is None:
         # These import torch: a recipe's mistakes are reported, and stored plans found, before.
-        from seqfit.plan.ask import Assumed, ask_plan
-        from seqfit.plan.target import find_target
+        from seqfit.planning.request import Assumed, ask_plan
+        from seqfit.planning.target import find_target
 
         target = find_target(gpu, gpus)
         assumed = Assumed(source_tokens, target_tokens, no_data)
@@ -256,9 +256,9 @@ def scale(
 
     The parameters are the options of `seqfit scale`. With a `gpu` nothing is measured unless `nproc` is given.
     """
-    from seqfit.launch import scaling_options as options
-    from seqfit.launch import scaling_report
-    from seqfit.launch.scaling import list_groups
+    from seqfit.scaling import measure as options
+    from seqfit.scaling import report as scaling_report
+    from seqfit.scaling.measure import list_groups
 
     shared = options.read_ways(",".join(ways))
     cluster = options.choose_cluster(gpu, shared, upto=upto, per_node=per_node, network=network)
@@ -283,7 +283,7 @@ def scale(
 
 def calibrate_machine(progress: Progress | None = None) -> Rates:
     """Measure this machine's device; later plans for it use the rates."""
-    from seqfit.plan.calibrate import calibrate, store_rates
+    from seqfit.planning.calibration import calibrate, store_rates
 
     device, rates = calibrate(progress or (lambda *_: None))
     store_rates(device, rates)

@@ -4,10 +4,10 @@ Importing a package binds it to its parent under its own name, so a function of 
 anything imports the package. Here the parent binds another object in its place: it is called, documented and inspected
 as the function, and has the package's attributes.
 
-    make_callable("seqfit.train", "seqfit.train.run")
-    seqfit.train(...)                    seqfit.train.run.train(...)
+    make_callable("seqfit.train", "seqfit.training.train")
+    seqfit.train(...)                    seqfit.training.train.train(...)
     inspect.signature(seqfit.train)      that of the function; help() shows its docstring
-    seqfit.train.run                     the module
+    seqfit.training.train                     the module
     sys.modules["seqfit.train"]          the package
 """
 

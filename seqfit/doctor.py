@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from seqfit import __version__
-from seqfit.data.cache import cache_root
+from seqfit.cache import cache_root
 from seqfit.hardware.probe import Gpu, Machine, probe_machine
 from seqfit.hub import hub_address, is_offline_by_setting, reach_hub
 from seqfit.units import format_bytes

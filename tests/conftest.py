@@ -222,7 +222,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -
     """Name of a tiny config -> folder with random weights and a tokenizer, made once a session."""
     import torch
 
-    from seqfit.model.build import load_model, quiet
+    from seqfit.model.load import load_model, quiet
     from seqfit.recipe.schema import ModelRecipe
     from seqfit.tasks import ClassifierHead
 

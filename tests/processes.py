@@ -27,7 +27,7 @@ import psutil
 ROOT = Path(__file__).parents[1]
 PATIENCE_SECONDS = 240.0
 _PRELOADED = [
-    "seqfit.train.run",
+    "seqfit.training.train",
     "seqfit.parallel.pipeline",
     "torch.distributed.checkpoint.hf_storage",
     "transformers.models.t5.modeling_t5",

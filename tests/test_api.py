@@ -7,7 +7,7 @@ import pytest
 
 import seqfit
 from seqfit.errors import PlanError
-from seqfit.launch.scaling_options import Asked
+from seqfit.scaling.measure import Asked
 
 RECIPE: dict[str, Any] = {
     "model": {"name": "t5-small"},
@@ -21,7 +21,7 @@ RECIPE: dict[str, Any] = {
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What would be measured and predicted; nothing is."""
     options: dict[str, Any] = {}
-    monkeypatch.setattr("seqfit.launch.scaling_report.scale", lambda *_, **given: options.update(given))
+    monkeypatch.setattr("seqfit.scaling.report.scale", lambda *_, **given: options.update(given))
     return options
 
 

@@ -34,8 +34,8 @@ def test_signature_and_help_are_those_of_the_function(name: str) -> None:
 
 
 def test_the_package_is_there_to_import_from() -> None:
-    import seqfit.train.run as home
-    from seqfit.train import view
+    import seqfit.training.train as home
+    from seqfit.training import view
 
     assert seqfit.train.run is home  # type: ignore[attr-defined]
     assert seqfit.train.view is view  # type: ignore[attr-defined]
@@ -43,8 +43,8 @@ def test_the_package_is_there_to_import_from() -> None:
 
 
 def test_names_of_the_package_can_be_replaced_through_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqfit.train.view.Silent", int)
-    assert sys.modules["seqfit.train.view"].Silent is int
+    monkeypatch.setattr("seqfit.training.view.Silent", int)
+    assert sys.modules["seqfit.training.view"].Silent is int
     monkeypatch.setattr(seqfit.train, "view", None)
     assert sys.modules["seqfit.train"].view is None
 
@@ -54,7 +54,7 @@ import torch, inspect, os, sys
 assert "KINETO_LOG_LEVEL" not in os.environ
 import seqfit
 assert "overrides" in inspect.signature(seqfit.train).parameters
-import seqfit.train.run
+import seqfit.training.train
 assert "overrides" in inspect.signature(seqfit.train).parameters
 kept = [torch.zeros(1000, 1000) for _ in range(3)]
 seqfit.train("demo", ["train.steps=4", "train.log_every=2", "eval.limit=2", "train.batch_examples=4"], out="run")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from seqfit.checks import find_mistakes, load_checked_recipe
 from seqfit.errors import RecipeError
-from seqfit.recipe.fields import join_path
+from seqfit.recipe.overrides import join_path
+from seqfit.validation import find_mistakes, load_checked_recipe
 
 TASK: dict[str, Any] = {"name": "qa", "source": "{q}", "target": "{a}"}
 GOOD: dict[str, Any] = {"model": {"name": "m"}, "task": TASK, "data": {"path": "d"}}
@@ -108,7 +108,7 @@ def test_fields_are_named_by_their_path() -> None:
 
 
 def test_checking_needs_no_torch() -> None:
-    program = "import sys, seqfit.checks; assert not {'torch', 'transformers', 'datasets'} & set(sys.modules)"
+    program = "import sys, seqfit.validation; assert not {'torch', 'transformers', 'datasets'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 

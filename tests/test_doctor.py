@@ -13,7 +13,7 @@ import torch
 
 from seqfit import doctor
 from seqfit.doctor import Finding, examine, judge_disk, judge_threads, judge_torch
-from seqfit.hardware.card import find_card
+from seqfit.hardware.cards import find_card
 from seqfit.hardware.probe import Driver, Gpu, Machine
 
 PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"

@@ -16,7 +16,7 @@ from seqfit.errors import (
     describe_exit,
     did_you_mean,
 )
-from seqfit.plan.shape import Shape
+from seqfit.planning.shape import Shape
 
 KINDS = [kind for kind in vars(seqfit.errors).values() if isinstance(kind, type) and issubclass(kind, SeqfitError)]
 
@@ -52,7 +52,7 @@ def test_an_error_is_described_by_its_kind_its_text_and_our_innermost_line() -> 
         Shape((), None, packed=True)
     text = describe_error(caught.value)
     assert text.startswith("PlanError: a micro-batch of 0 examples")
-    assert re.search(r"\(plan/shape\.py:\d+\)$", text)
+    assert re.search(r"\(planning/shape\.py:\d+\)$", text)
     assert describe_error(MemoryError()) == "MemoryError: no message"
 
 

@@ -12,9 +12,9 @@ import pytest
 
 import seqfit.cli.train as cli_train
 from seqfit import hub
-from seqfit.checks import check_model_is_to_be_had
 from seqfit.cli.main import main
 from seqfit.recipe.load import load_recipe
+from seqfit.validation import check_model_is_to_be_had
 
 
 @pytest.fixture(autouse=True)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import torch
 
-from seqfit.model.padded_attention import attend_padded
-from seqfit.model.segment_attention import attend_segments
-from seqfit.model.segments import Pairing, Segments
-from seqfit.step.host_memory import keep_freed_memory
+from seqfit.hardware.process_memory import keep_freed_memory
+from seqfit.kernels.blockwise import attend_segments
+from seqfit.kernels.layout import Pairing, Segments
+from seqfit.kernels.padded import attend_padded
 from seqfit.units import format_bytes
 
 HEADS, WIDTH, TOKENS = 8, 64, 4096  # of t5-small; tokens of a micro-batch

@@ -26,7 +26,7 @@ from benchmarks.engine.table import describe_in_words, describe_machine, read_re
 from benchmarks.reliability.kills import find_differences
 from benchmarks.reliability.measure import build_recipe
 from seqfit.rundir import files
-from seqfit.rundir.run import Run, read_records
+from seqfit.rundir.reader import Run, read_records
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "hosts.jsonl"
@@ -83,7 +83,7 @@ class Trial:
         nodes, processes = ("1", "2") if alone else ("2", "1")
         sizes = ["--nnodes", nodes, "--nproc-per-node", processes, "--max-restarts", "3"]
         train = ["-m", "seqfit", "train", str(self._folder / "recipe.yaml"), "--out", str(self.run), "--resume"]
-        command = [sys.executable, "-m", "seqfit.launch.node", *sizes, *meeting, *train]
+        command = [sys.executable, "-m", "seqfit.launch.local", *sizes, *meeting, *train]
         log = self._folder / f"{self.run.name}-{name}.log"
         self._launchers[name] = self.hosts.start(name, command, log, self._environment)
 

@@ -22,10 +22,9 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from seqfit.compare.folder import read_results
-from seqfit.compare.publish import to_markdown
-from seqfit.compare.records import RUNS, Comparison, Trial
-from seqfit.rundir.run import Run
+from seqfit.comparison.records import RUNS, Comparison, Trial, read_results
+from seqfit.comparison.tables import to_markdown
+from seqfit.rundir.reader import Run
 from seqfit.units import format_seconds
 
 HERE = Path(__file__).parent

@@ -24,7 +24,7 @@ def diagnose(name: str) -> dict[str, Any]:
     """Profile and prove one plant in this process."""
     from plants import PLANTS, build_with, load_planted, write_workload
 
-    from seqfit.profile.run import profile
+    from seqfit.profiling.profile import profile
 
     kind, _, size = name.partition(":")
     plant, number = PLANTS[kind], int(size or 0)

@@ -24,9 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.diagnosis.programs import CAUSES, healthy
 from benchmarks.diagnosis.simulate import simulate, write_kineto
-from seqfit.profile.diagnosis import diagnose
-from seqfit.profile.gpu_time import DEVICE
-from seqfit.profile.load import read_trace
+from seqfit.profiling.nsight import read_trace
+from seqfit.profiling.summary import diagnose
+from seqfit.profiling.tables import DEVICE
 
 BEGIN, END = "<!-- oracle: begin -->\n", "<!-- oracle: end -->"
 ONE_STREAM = [cause for cause in CAUSES if cause not in ("communication", "straggler")]  # HTA's split is per stream
@@ -51,7 +51,7 @@ def measure(cause: str, folder: Path) -> tuple[float, float, float, float]:
     first, last = min(w.start_ns for w in work), max(w.end_ns for w in work)
     from dataclasses import replace
 
-    from seqfit.profile.trace import HostSpan
+    from seqfit.profiling.trace import HostSpan
 
     whole = replace(trace, steps=(HostSpan("all", first, last - first, trace.calls[0].thread),), device_steps=())
     (gpu,) = diagnose(whole).gpus

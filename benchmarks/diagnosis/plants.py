@@ -24,8 +24,8 @@ from torch import nn
 
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import Recipe
-from seqfit.train.job import Job, build_job
-from seqfit.train.view import Silent
+from seqfit.training.setup import Job, build_job
+from seqfit.training.view import Silent
 
 WORDS = 400
 SHAPE = {"d_model": 128, "d_kv": 32, "d_ff": 512, "num_layers": 3, "num_decoder_layers": 3, "num_heads": 4}

@@ -2,7 +2,7 @@
 
 In: a `Program`, what the host does in each step. Out: a `Recording` with every call, kernel, copy and range, and its
 length. A cause is put into a program with a known size; the same program without it says what its removal really gains.
-This is not the replay of `seqfit/profile/replay.py`: it starts from what a program does, not from what a trace shows.
+This is not the replay of `seqfit/profiling/replay.py`: it starts from what a program does, not from what a trace shows.
 
     Load(400) Launch("gemm", 50) Launch("gemm", 50) Sync()      per step, in microseconds
     host  |load 400|5|5|sync 95|load 400 ...                    the GPU computes 100 of 505

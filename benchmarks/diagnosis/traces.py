@@ -21,10 +21,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.diagnosis.programs import CAUSES, NEEDS_SHAPES, PADDED, STEPS, healthy
 from benchmarks.diagnosis.simulate import Recording, simulate, write_kineto, write_nsight
-from seqfit.profile.diagnosis import diagnose
-from seqfit.profile.findings import Finding
-from seqfit.profile.load import read_trace
-from seqfit.profile.trace_findings import find_in_trace
+from seqfit.profiling.findings import Finding
+from seqfit.profiling.nsight import read_trace
+from seqfit.profiling.summary import diagnose
+from seqfit.profiling.trace_findings import find_in_trace
 
 SIZES = ("small", "medium", "large")
 KINDS = ("kineto", "nsight")

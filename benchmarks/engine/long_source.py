@@ -24,8 +24,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from seqfit.model.segment_attention import attend_segments
-from seqfit.model.segments import Pairing, Segments
+from seqfit.kernels.blockwise import attend_segments
+from seqfit.kernels.layout import Pairing, Segments
 
 Layer = Callable[[int, int, int, int, bool, float], None]
 

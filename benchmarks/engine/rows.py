@@ -73,7 +73,7 @@ def repeat(path: Path, *, rows: int, distinct: int = 1000) -> None:
 def renumber(path: Path, tokenizer_folder: Path, *, task: dict[str, Any]) -> None:
     """SQuAD-es as a task and mT5's tokenizer make it, and a tokenizer that gives each piece an id below 32,128."""
     from seqfit.data.tokenize import prepare_data
-    from seqfit.model.build import load_tokenizer
+    from seqfit.model.load import load_tokenizer
     from seqfit.recipe.schema import Recipe
 
     data = {"path": str(find_data(SQUAD_ES)), "cut": {}}

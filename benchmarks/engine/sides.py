@@ -20,13 +20,13 @@ from typing import Any
 
 from benchmarks.engine.flops import count_step_flops, measure_matmul_rate
 from benchmarks.engine.workloads import LEARNING_RATE, MODELS, WORKLOADS, build_recipe, prepare_files
-from seqfit.checks import load_checked_recipe
-from seqfit.data.prefetch import prefetch
+from seqfit.data.loader import prefetch
 from seqfit.data.tokenized import PreparedData
-from seqfit.model.build import load_model, load_tokenizer
+from seqfit.model.load import load_model, load_tokenizer
 from seqfit.recipe.schema import ModelRecipe
-from seqfit.train.job import Job, build_job
-from seqfit.train.view import Silent
+from seqfit.training.setup import Job, build_job
+from seqfit.training.view import Silent
+from seqfit.validation import load_checked_recipe
 
 TRAINER_SIDES = ("dynamic", "dynamic-8", "max_length", "grouped")
 

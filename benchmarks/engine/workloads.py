@@ -132,7 +132,7 @@ def write_model(folder: Path, config: dict[str, Any]) -> None:
     """Random weights of a fixed seed, whole or not at all."""
     import torch
 
-    from seqfit.model.build import load_model, quiet
+    from seqfit.model.load import load_model, quiet
     from seqfit.recipe.schema import ModelRecipe
 
     draft = folder.with_suffix(".draft")

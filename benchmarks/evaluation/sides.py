@@ -37,12 +37,12 @@ from benchmarks.engine.rows import SQUAD_ES, find_data, find_tokenizer
 from benchmarks.engine.workloads import MODELS, write_model
 from benchmarks.trainer import to_feature
 from seqfit.data.tokenize import PreparedData, TokenizedSplit, prepare_data
-from seqfit.evaluate.answer import Answerer, answer_split
-from seqfit.model.build import load_model, load_tokenizer, quiet
+from seqfit.evaluation.generator import Answerer, answer_split
+from seqfit.model.load import load_model, load_tokenizer, quiet
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.step.precision import Precision
-from seqfit.train.job import choose_answer_length
+from seqfit.training.setup import choose_answer_length
 
 END = 1  # T5's
 MODEL = "t5-small"

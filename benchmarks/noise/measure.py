@@ -27,10 +27,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that `benchma
 
 from benchmarks.engine.table import update_readme
 from benchmarks.noise.table import CLOCKS, ENTRANTS, Try, format_tables, judge, read_tries, say
-from seqfit.compare.collect import read_trial
-from seqfit.compare.folder import read_outcomes
-from seqfit.compare.quantities import STEP_SECONDS, STEP_YARDSTICKS
-from seqfit.compare.tournament import compare
+from seqfit.comparison.collect import read_trial
+from seqfit.comparison.compare import compare
+from seqfit.comparison.quantities import STEP_SECONDS, STEP_YARDSTICKS
+from seqfit.comparison.records import read_outcomes
 from seqfit.units import format_seconds
 
 HERE = Path(__file__).resolve().parent

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from seqfit.compare.noise import Change, compare_steps, judge_pairs, pool_scatter, sharpen
-from seqfit.compare.quantities import find_quantity
+from seqfit.comparison.quantities import find_quantity
+from seqfit.comparison.statistics import Change, compare_steps, judge_pairs, pool_scatter, sharpen
 from seqfit.units import format_seconds, format_share
 
 ENTRANTS = ("vanilla", "again", "slowed")

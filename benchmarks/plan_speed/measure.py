@@ -24,10 +24,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that `benchma
 from transformers import AutoModelForSeq2SeqLM, T5Config
 
 from benchmarks.engine.table import describe_in_words, describe_machine, read_results, update_readme, write_results
-from seqfit.model.build import Outline
-from seqfit.plan.device_rules import rules_for
-from seqfit.plan.fake_step import FakeStep, Subject
-from seqfit.plan.shape import uniform
+from seqfit.model.load import Outline
+from seqfit.planning.device_rules import rules_for
+from seqfit.planning.fake_step import FakeStep, Subject
+from seqfit.planning.shape import uniform
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.strategy.schema import Strategy
 from seqfit.units import format_seconds

@@ -18,9 +18,9 @@ from transformers import (
     T5Config,
 )
 
-from seqfit.model.build import Outline
-from seqfit.plan.fake_step import Subject
-from seqfit.plan.shape import Shape
+from seqfit.model.load import Outline
+from seqfit.planning.fake_step import Subject
+from seqfit.planning.shape import Shape
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.strategy.schema import Strategy
 

@@ -22,10 +22,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that `benchma
 
 from benchmarks.engine.table import update_readme
 from benchmarks.published_memory.rows import DRAWS, MODELS, Row, Step, read_rows
-from seqfit.plan.device_rules import rules_for
-from seqfit.plan.fake_step import FakeStep, Subject
-from seqfit.plan.memory import measure_steps
-from seqfit.plan.template import fit_template
+from seqfit.planning.device_rules import rules_for
+from seqfit.planning.fake_step import FakeStep, Subject
+from seqfit.planning.memory import measure_steps
+from seqfit.planning.template import fit_template
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.strategy.schema import Strategy
 from seqfit.units import format_bytes

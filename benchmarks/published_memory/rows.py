@@ -25,8 +25,8 @@ from transformers import (
 )
 
 from benchmarks.engine.rows import find_data, find_shared
-from seqfit.model.build import Outline
-from seqfit.plan.shape import Shape, uniform
+from seqfit.model.load import Outline
+from seqfit.planning.shape import Shape, uniform
 
 MIB = 2**20
 UNITS = {"MiB": MIB, "GiB": 2**30, "GB": 10**9}

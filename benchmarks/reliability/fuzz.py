@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from seqfit.errors import SeqfitError
-from seqfit.profile.diagnosis import diagnose
-from seqfit.profile.load import read_trace
-from seqfit.profile.summary import summarise
-from seqfit.profile.trace_findings import find_in_trace
-from seqfit.report.page import report
+from seqfit.profiling.nsight import read_trace
+from seqfit.profiling.summary import diagnose, summarise
+from seqfit.profiling.trace_findings import find_in_trace
+from seqfit.reporting.page import report
 from seqfit.rundir import files
-from seqfit.rundir.run import Run
+from seqfit.rundir.reader import Run
 
 _PIECES = [b"null", b"-1", b"1e999", b'"', b"{", b"}", b"[", b"]", b",", b":", b"\x00", b"\xff", b"9" * 40, b"\\ud800"]
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from seqfit.rundir import files
-from seqfit.rundir.run import Run
-from seqfit.train.snapshot import find_snapshots
+from seqfit.rundir.reader import Run
+from seqfit.training.snapshot_files import find_snapshots
 
 Recipe = dict[str, Any]
 
@@ -42,7 +42,7 @@ class Kills:
 
 def kill_runs(recipe: Recipe, folder: Path, kills: int, seed: int = 0) -> Kills:
     """Train the recipe again and again, each time with kills, until there were so many."""
-    from seqfit.train.run import train  # imports torch, before the first fork
+    from seqfit.training.train import train  # imports torch, before the first fork
 
     draw = random.Random(seed)
     whole = folder / "whole"

@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from seqfit.rundir.run import Run
+from seqfit.rundir.reader import Run
 from seqfit.step.step import TrainStep
-from seqfit.train import job
-from seqfit.train.run import train
+from seqfit.training import setup as job
+from seqfit.training.train import train
 
 Recipe = dict[str, Any]
 

@@ -116,12 +116,12 @@ def run_rank(arguments: argparse.Namespace) -> dict[str, Any]:
     """One process: two warm-up steps, then the measured ones."""
     import torch
 
-    from seqfit.checks import load_checked_recipe
-    from seqfit.data.prefetch import prefetch
+    from seqfit.data.loader import prefetch
     from seqfit.parallel.world import join_world
     from seqfit.telemetry.host import read_peak_bytes
-    from seqfit.train.job import build_job
-    from seqfit.train.view import Silent
+    from seqfit.training.setup import build_job
+    from seqfit.training.view import Silent
+    from seqfit.validation import load_checked_recipe
 
     torch.set_num_threads(1)
     recipe = build_recipe(arguments.workload, arguments.work)

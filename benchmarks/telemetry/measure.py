@@ -22,14 +22,14 @@ from pathlib import Path
 import psutil
 import torch
 
-from seqfit.checks import load_checked_recipe
 from seqfit.data.loader import GlobalBatch
 from seqfit.rundir import files
-from seqfit.rundir.run import read_records
+from seqfit.rundir.reader import read_records
 from seqfit.telemetry.recorder import Recorder
 from seqfit.telemetry.summary import Sample, summarise_host
-from seqfit.train.job import Job, build_job
-from seqfit.train.view import Silent
+from seqfit.training.setup import Job, build_job
+from seqfit.training.view import Silent
+from seqfit.validation import load_checked_recipe
 
 README = Path(__file__).with_name("README.md")
 PAUSE_SECONDS = 0.6  # before each block: a sampler starts in less

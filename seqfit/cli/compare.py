@@ -12,7 +12,7 @@ from seqfit.cli.arguments import OverridesArgument, check_recipe
 from seqfit.errors import RecipeError, Stopped, complain
 
 if TYPE_CHECKING:
-    from seqfit.compare.records import Comparison
+    from seqfit.comparison.records import Comparison
 
 
 def command(
@@ -95,11 +95,11 @@ def command(
     Examples: seqfit compare bert-agnews --strategies classic --gpu v100-16-sxm; seqfit compare mine.yaml
     model.dropout=0 -s vanilla,ragged,bf16+recompute --seeds 0,1 --budget 20m; seqfit compare comparisons/X --resume
     """
-    from seqfit.compare.asked import split_words
-    from seqfit.compare.folder import read_results
-    from seqfit.compare.live import choose_view
-    from seqfit.compare.matrix import describe_matrix
-    from seqfit.compare.tournament import prepare_tournament, run_tournament
+    from seqfit.comparison.compare import prepare_tournament, run_tournament
+    from seqfit.comparison.live import choose_view
+    from seqfit.comparison.matrix import describe_matrix
+    from seqfit.comparison.options import split_words
+    from seqfit.comparison.records import read_results
 
     check_recipe(recipe, "compare", "comparison")
     options: dict[str, Any] = {"strategies": strategies, "repeats": repeats, "steps": steps, "warm_up": warm_up}
@@ -130,8 +130,8 @@ def command(
 
 def _run_round(folder: Path, number: int) -> None:
     """The tables and the page are the work of the round that ends last."""
-    from seqfit.compare.live import choose_view
-    from seqfit.compare.rounds import run_round
+    from seqfit.comparison.live import choose_view
+    from seqfit.comparison.slurm import run_round
 
     run_round(folder, number, choose_view(), lambda comparison: _show(comparison, folder))
 
@@ -148,8 +148,8 @@ def _check_round_alone(given: list[str]) -> None:
 
 
 def _show(comparison: Comparison, folder: Path) -> None:
-    from seqfit.compare.tables import format_terminal
-    from seqfit.report.page import report
+    from seqfit.comparison.tables import format_terminal
+    from seqfit.reporting.page import report
 
     print(format_terminal(comparison, width=shutil.get_terminal_size((100, 24)).columns))
     print(f"comparison: {folder}\nreport: {report(folder)}")
@@ -157,7 +157,7 @@ def _show(comparison: Comparison, folder: Path) -> None:
 
 def _read_vary(text: str) -> tuple[str, list[str]]:
     """'train.learning_rate=1e-4,3e-4' -> the field and its values."""
-    from seqfit.compare.asked import split_words
+    from seqfit.comparison.options import split_words
 
     field, _, values = text.partition("=")
     if not split_words(values):

@@ -1,22 +1,343 @@
-"""`seqfit data FILE` or `seqfit data RECIPE`: data as the model sees it, on the terminal, as JSON or as a page."""
+"""`seqfit data FILE` or `seqfit data RECIPE`: data as the model sees it, on the terminal, as JSON or as a page.
+
+A `DataReport` on the terminal: what was guessed, columns, one part for each split, examples, problems, the command.
+
+Lengths are drawn as columns of block characters, one column for each bin, and classes as bars:
+
+     ▃█▅                          positive  412  82.4%  ████████████████▍
+    ▂███▇▂▁▁ ▁                    negative   88  17.6%  ███▌
+    0       480+
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.columns import Columns
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
 
-from seqfit.cli.arguments import ModelOption, OverridesArgument, TaskOption
-from seqfit.cli.progress import progress_bar
+from seqfit.cli.arguments import ModelOption, OverridesArgument, TaskOption, progress_bar
 from seqfit.errors import RecipeError, complain
+from seqfit.units import format_count, format_share
 
 if TYPE_CHECKING:
-    from seqfit.data.data_report import DataReport
-    from seqfit.data.human_baseline import Question
+    from seqfit.inspection.report import (
+        ColumnView,
+        DataReport,
+        ExampleView,
+        HumanBaseline,
+        LeftOut,
+        LengthSummary,
+        LostCharacter,
+        SplitReport,
+        TokenView,
+        Unit,
+    )
+    from seqfit.inspection.word_split import Question
+
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_HEIGHT = 5  # lines of a histogram
+_COLUMN = 2  # characters of one of its bins
+_BAR = 24  # characters of the longest bar
+_SHOWN_CHARACTERS = 300  # of an example's text
+_MOST_LOST = 8
+_MOST_FREQUENT = 10
+_MOST_CLASSES = 30
+_MOST_COLUMNS = 40
+_LEAST_EXAMPLE = 16  # characters, however narrow the terminal is
+
+
+def print_report(report: DataReport, console: Console | None = None) -> None:
+    """Print everything; problems and the command come last, where the eye rests."""
+    console = console or Console()
+    about = f"{report.task}, guessed" if report.guessed else report.description
+    console.print(Text(", ".join(report.data), style="bold"), Text(about, style="dim"))
+    if report.splits:
+        reads = "lengths in words; --model MODEL counts tokens" if report.tokenizer is None else report.tokenizer
+        console.print(Text(reads if report.tokenizer is None else f"as {reads} reads it", style="dim"))
+    for part in _list_parts(report, console.width):
+        console.print(part)
+    for event in report.events:
+        console.print(Text(f"note: {event}", style="dim"))
+    if report.splits:
+        console.print(_findings(report.findings))
+    if report.open_question is not None:
+        console.print(Text(f"\n{report.open_question}", style="yellow"), soft_wrap=True)
+    else:
+        console.print(Text.assemble(("train on it:  ", "bold"), report.command), soft_wrap=True)
+
+
+def _list_parts(report: DataReport, width: int) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    if report.guessed:
+        parts += [_rule("guessed"), *(Text(f"  {note}") for note in report.guessed)]
+    if report.columns:
+        parts.append(_columns(report.columns, width))
+    if report.first_rows:
+        parts += [_rule("first rows"), *map(_first_row, report.first_rows)]
+    parts += [_split(split, report.unit, is_first=number == 0) for number, split in enumerate(report.splits)]
+    parts += [_example(example) for split in report.splits[:1] for example in split.examples]
+    if report.splits:
+        parts.append(_repeats(report))
+    if report.left_out:
+        parts.append(_left_out(report.left_out))
+    if report.human_baseline is not None:
+        parts.append(_baseline(report.human_baseline))
+    return parts
+
+
+def draw_columns(counts: Sequence[int], height: int = _HEIGHT) -> list[str]:
+    """Columns of block characters, the largest count as high as the picture; whatever is not 0 shows."""
+    most = max(counts, default=0) or 1
+    eighths = [max(1, round(8 * height * count / most)) if count else 0 for count in counts]
+    lines = []
+    for level in range(height - 1, -1, -1):
+        filled = (min(8, max(0, part - 8 * level)) for part in eighths)
+        lines.append("".join(_BLOCKS[part] * _COLUMN for part in filled).rstrip())
+    return lines
+
+
+def draw_bar(count: int, most: int, width: int = _BAR) -> str:
+    """A lying bar, as long as `width` for the largest count; whatever is not 0 shows."""
+    eighths = max(1, round(8 * width * count / most)) if count else 0
+    return _EIGHTHS[8] * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
+
+
+def _rule(title: str) -> RenderableType:
+    return Group(Text(), Rule(Text(title, style="bold"), align="left", style="dim"))
+
+
+def _columns(columns: Sequence[ColumnView], width: int) -> RenderableType:
+    table = _table("column", "type", "filled", "different", "used as")
+    for number in (1, 4):
+        table.columns[number].justify = "left"
+    table.add_column("examples")
+    rows = [
+        (
+            column.name,
+            column.kind,
+            format_share(column.filled / column.rows) if column.rows else "",
+            f"{column.different:,}",
+            column.used_as,
+        )
+        for column in columns[:_MOST_COLUMNS]
+    ]
+    headings = ("column", "type", "filled", "different", "used as")
+    taken = sum(max(map(len, cells)) + 3 for cells in zip(headings, *rows, strict=True))
+    for cells, column in zip(rows, columns, strict=False):
+        examples = Text(" · ".join(column.examples))
+        examples.truncate(max(_LEAST_EXAMPLE, width - taken), overflow="ellipsis")
+        table.add_row(*map(Text, cells), examples)
+    looked_at = max(column.rows for column in columns)
+    more = len(columns) - _MOST_COLUMNS
+    rest = [Text(f"and {more} more", style="dim")] if more > 0 else []
+    return Group(_rule(f"columns, in the first {looked_at:,} rows"), table, *rest)
+
+
+def _first_row(row: Mapping[str, str]) -> RenderableType:
+    lines = Table.grid(padding=(0, 2))
+    lines.add_column(style="dim", no_wrap=True)
+    lines.add_column()
+    for name, value in row.items():
+        lines.add_row(Text(name), Text(value))
+    return Group(lines, Text())
+
+
+def _split(split: SplitReport, unit: Unit, *, is_first: bool) -> RenderableType:
+    """Pictures and limits of the first split only: a limit holds for all, and the others look alike."""
+    per_source = ", ".join(f"{title} {rows:,}" for title, rows in split.rows_by_source.items())
+    title = f"{split.name}: {split.rows:,} rows" + (f" ({per_source})" if len(split.rows_by_source) > 1 else "")
+    parts: list[RenderableType] = [_rule(title), _length_table(split, unit)]
+    if is_first:
+        histograms = [_histogram(side, lengths, unit) for side, lengths in split.sides]
+        parts += [Text(), Columns(histograms, padding=(0, 4)), Text()]
+        parts += [_limit_table(split, unit), Text()] if any(len(cuts) > 1 for cuts in split.limits.values()) else []
+    if split.classes:
+        parts.append(_class_table(split))
+    if split.padding:
+        parts.append(_padding_table(split))
+    parts += [part for part in (_vocabulary(split), _lost(split)) if part is not None]
+    return Group(*parts)
+
+
+def _length_table(split: SplitReport, unit: Unit) -> Table:
+    limits = ["limit", "cut"] if unit == "tokens" else []
+    table = _table(unit, "shortest", "mean", "median", "95%", "longest", *limits)
+    for side, lengths in split.sides:
+        limit = "none" if lengths.limit is None else f"{lengths.limit:,}"
+        table.add_row(
+            side,
+            f"{lengths.minimum:,}",
+            f"{lengths.mean:,.1f}",
+            f"{lengths.median:,.0f}",
+            f"{lengths.p95:,}",
+            f"{lengths.maximum:,}",
+            *([limit, format_share(lengths.cut_share)] if limits else []),
+        )
+    return table
+
+
+def _histogram(side: str, lengths: LengthSummary, unit: Unit) -> RenderableType:
+    width = _COLUMN * len(lengths.counts)
+    first, last = lengths.bins[0], lengths.bins[-1]
+    axis = first if first == last else first + last.rjust(width - len(first))
+    return Group(
+        Text(f"{side} {unit}", style="bold"),
+        *(Text(line, style="blue") for line in draw_columns(lengths.counts)),
+        Text(axis, style="dim"),
+    )
+
+
+def _limit_table(split: SplitReport, unit: Unit) -> Table:
+    """Each cell is a limit and the rows that it would cut."""
+    most = max(map(len, split.limits.values()))
+    table = _table(f"a limit in {unit} would cut", *[""] * most)
+    for side, cuts in split.limits.items():
+        cells = [f"{cut.limit:,} cuts {format_share(cut.share) if cut.rows else 'none'}" for cut in cuts]
+        table.add_row(side, *cells, *[""] * (most - len(cells)))
+    return table
+
+
+def _class_table(split: SplitReport) -> RenderableType:
+    table = _table("label", "rows", "share")
+    table.add_column("")
+    total = sum(entry.count for entry in split.classes) or 1
+    most = max(entry.count for entry in split.classes) or 1
+    for entry in split.classes[:_MOST_CLASSES]:
+        bar = Text(draw_bar(entry.count, most), style="blue")
+        table.add_row(Text(entry.label), f"{entry.count:,}", format_share(entry.count / total), bar)
+    more = len(split.classes) - _MOST_CLASSES
+    return Group(table, *([Text(f"and {more} more labels", style="dim")] if more > 0 else []))
+
+
+def _padding_table(split: SplitReport) -> Table:
+    table = _table("computed per real token", *(waste.method for waste in split.padding))
+    for side in ("source", "target", "both") if split.target else ("source",):
+        table.add_row(side, *(f"{getattr(waste, side):.2f}" for waste in split.padding))
+    table.caption = f"batches of {split.batch_examples}"
+    table.caption_justify = "left"
+    return table
+
+
+def _vocabulary(split: SplitReport) -> Text | None:
+    use = split.tokens
+    if use is None:
+        return None
+    frequent = "  ".join(f"{entry.token} {format_count(entry.count)}" for entry in use.most_frequent[:_MOST_FREQUENT])
+    text = Text.assemble(("most frequent  ", "dim"), frequent, "\n")
+    share = format_share(use.never_used / use.vocabulary)
+    text.append("never used  ", "dim").append(f"{use.never_used:,} of {use.vocabulary:,} entries ({share})")
+    return text.append(f", {use.unknown:,} unknown tokens") if use.unknown else text
+
+
+def _lost(split: SplitReport) -> Text | None:
+    trip = split.round_trip
+    if trip is None:
+        return None
+    text = Text("lost in a round trip  ", "dim")
+    if not trip.lost:
+        return text.append(f"nothing, in {trip.rows:,} rows", "not dim")
+    shown = trip.lost[:_MOST_LOST]
+    text.append(", ".join(map(_lost_character, shown)), "not dim")
+    more = len(trip.lost) - len(shown)
+    return text.append(f" and {more} more" if more else "").append(f" (of {trip.rows:,} rows)")
+
+
+def _lost_character(lost: LostCharacter) -> str:
+    name = f"{lost.name.lower()} {format_share(lost.row_share)}"
+    return f"{lost.character} {name}" if lost.character.isprintable() else name
+
+
+def _example(example: ExampleView) -> RenderableType:
+    lines = Table.grid(padding=(0, 2))
+    lines.add_column(style="dim", no_wrap=True)
+    lines.add_column()
+    sides = (("source", example.source, example.source_tokens), ("target", example.target, example.target_tokens))
+    for side, text, tokens in sides:
+        lines.add_row(side, Text(_shorten(text)))
+        if tokens is not None:
+            lines.add_row("", _tokens(tokens))
+    return Group(Text(), Rule(Text(f"example {example.row_id}"), align="left", style="dim"), lines)
+
+
+def _tokens(view: TokenView) -> Text:
+    text = Text()
+    for token in view.head:
+        text.append(token.text, "magenta" if token.special else "cyan").append(f":{token.token_id} ", "dim")
+    if view.left_out:
+        text.append(f"… {view.left_out:,} more … ", "dim")
+    for token in view.tail:
+        text.append(token.text, "magenta" if token.special else "cyan").append(f":{token.token_id} ", "dim")
+    return text
+
+
+def _shorten(text: str) -> str:
+    """Cut in the middle; line breaks are shown, because many tokenizers do not see them."""
+    shown = text.replace("\n", "⏎")
+    half = _SHOWN_CHARACTERS // 2
+    return shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:half]} … {shown[-half:]}"
+
+
+def _repeats(report: DataReport) -> RenderableType:
+    within = _table(
+        "split", "rows", "repeated rows", "sources with several targets", "source in train", "context in train"
+    )
+    shared = {overlap.split: overlap for overlap in report.overlaps}
+    for split in report.splits:
+        overlap = shared.get(split.name)
+        across = (f"{overlap.same_source:,}", f"{overlap.same_group:,}") if overlap else ("", "")
+        repeats = split.repeats
+        within.add_row(split.name, f"{split.rows:,}", f"{repeats.same_pair:,}", f"{repeats.several_targets:,}", *across)
+    examples = [
+        Text(f"also in train, {overlap.split}: {_shorten(overlap.example)}", style="dim")
+        for overlap in report.overlaps
+        if overlap.example is not None
+    ]
+    return Group(_rule("repeats and overlap"), within, *examples)
+
+
+def _left_out(entries: Sequence[LeftOut]) -> RenderableType:
+    lines = [
+        Text.assemble(f"{entry.rows:,} of {entry.split}: {entry.cause}  ", (", ".join(entry.examples), "dim"))
+        for entry in entries
+    ]
+    return Group(_rule("rows that are left out"), *lines)
+
+
+def _baseline(baseline: HumanBaseline) -> RenderableType:
+    scores = "  ".join(f"{name} {value:.2f}" for name, value in baseline.scores.items())
+    return Group(_rule(f"human baseline on {baseline.rows} {baseline.split} rows"), Text(scores or "no scores"))
+
+
+def _findings(findings: Sequence[str]) -> RenderableType:
+    lines: list[RenderableType] = [_rule("what to do")]
+    if not findings:
+        return Group(*lines, Text("nothing stands out"), Text())
+    table = Table.grid(padding=(0, 1))
+    for finding in findings:
+        table.add_row(Text("•", style="yellow"), Text(finding))
+    return Group(*lines, Padding(table, (0, 0, 1, 0)))
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    table.add_column(first)
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
+
 
 _PAGE_ENDINGS = (".html", ".htm")
 _ENDS = "q"
@@ -102,14 +423,12 @@ def command(
 
 def _show(report: DataReport, page: Path | None, *, as_json: bool) -> None:
     if page is not None:  # first: the reader of a pipe may leave before the last line
-        from seqfit.report.data_page import write_data_page
+        from seqfit.reporting.data_page import write_data_page
 
         write_data_page(report, page)
     if as_json:
         typer.echo(json.dumps(report.to_json(), ensure_ascii=False, indent=2))
     else:
-        from seqfit.cli.data_view import print_report
-
         print_report(report)
     if page is not None:
         typer.echo(page, err=as_json)
@@ -127,7 +446,7 @@ def _choose_page(given: str, html: str | None) -> Path | None:
 
 def _write_recipe(given: str, overrides: list[str], task: str | None, model: str | None, out: Path) -> None:
     """Never over a file that is there, as `seqfit cp`."""
-    from seqfit.data.given import read_given
+    from seqfit.inspection.given import read_given
     from seqfit.recipe.load import anchor_paths, dump_recipe, load_recipe
 
     found = read_given(given, overrides, task=task, model=model, command="data")

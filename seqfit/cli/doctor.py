@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from seqfit.doctor import Finding, examine
-from seqfit.torch_logs import quiet_torch
+from seqfit.system import quiet_torch
 
 _WIDTH = 110
 
@@ -42,9 +42,11 @@ def command(
 
 def _run_selftest(as_json: bool) -> None:
     quiet_torch()
-    from seqfit.plan.selftest import check_predictions  # imports torch
+    from seqfit.selftest import (
+        check_predictions,  # imports torch
+        run_selftest,
+    )
     from seqfit.step.precision import choose_device
-    from seqfit.step.selftest import run_selftest
     from seqfit.strategy.schema import Strategy
 
     device = choose_device(Strategy())

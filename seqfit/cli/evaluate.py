@@ -26,9 +26,9 @@ def command(
     With --data it is evaluation-FILE.json: the scores on other data are not the run's own.
     """
     check_runs([run], "evaluate")
-    from seqfit.cli.progress import progress_bar
-    from seqfit.evaluate.run import evaluate
-    from seqfit.report.page import report
+    from seqfit.cli.arguments import progress_bar
+    from seqfit.evaluation.evaluate import evaluate
+    from seqfit.reporting.page import report
     from seqfit.rundir import files
 
     results: dict[str, dict[str, Any]] = {}

@@ -35,8 +35,8 @@ def command(
     check_runs([run], "predict", "model")
     from seqfit.data.text_files import require_file
     from seqfit.errors import DataError, complain
-    from seqfit.evaluate.asked import rows_from_bytes, rows_from_fields, rows_from_file
-    from seqfit.evaluate.run import Predictor
+    from seqfit.evaluation.evaluate import Predictor
+    from seqfit.evaluation.rows import rows_from_bytes, rows_from_fields, rows_from_file
 
     if fields and file is not None:
         raise DataError(

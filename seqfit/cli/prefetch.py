@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from seqfit.cli.arguments import OverridesArgument, RecipeArgument, check_recipe
-from seqfit.cli.progress import progress_bar
+from seqfit.cli.arguments import OverridesArgument, RecipeArgument, check_recipe, progress_bar
 
 
 def command(
@@ -21,7 +20,7 @@ def command(
 
     Then submit with a profile that says offline: true. No weights are loaded, so it takes little memory.
     """
-    from seqfit.launch.prefetch import prefetch
+    from seqfit.launch.download import prefetch
 
     check_recipe(recipe, "prefetch")
     with progress_bar() as progress:

@@ -1,17 +1,220 @@
-"""`seqfit profile RECIPE` or `seqfit profile --trace FILE`: where the time and the memory go, and what to change."""
+"""`seqfit profile RECIPE` or `seqfit profile --trace FILE`: where the time and the memory go, and what to change.
+
+A profile on the terminal: the step's phases, the tables of its trace, findings last, for there the eye rests.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from seqfit.cli.arguments import OverridesArgument, check_recipe
 from seqfit.errors import RecipeError, complain
 from seqfit.rundir import files
+from seqfit.units import format_bytes, format_count, format_seconds, format_share
+
+if TYPE_CHECKING:
+    from seqfit.profiling.findings import Finding
+    from seqfit.profiling.measure import Measurement
+    from seqfit.profiling.profile import Profile
+    from seqfit.profiling.prove import Proof
+    from seqfit.profiling.summary import Summary
+    from seqfit.profiling.syncs import SyncRow
+    from seqfit.profiling.tables import GpuTime, MemoryTimeline, ModuleRow, Row
+
+
+_MOST_ROWS = 12
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_NAME_WIDTH = 70
+
+
+def print_profile(result: Profile, console: Console | None = None) -> None:
+    """Everything that was measured."""
+    console = console or Console()
+    print_measurement(result.measurement, console)
+    console.print(
+        Text(
+            f"while it is traced a step takes {result.tracing_factor:.1f} times as long: times in the tables below are "
+            "those of traced steps, shares are shifted towards the host"
+        ),
+        soft_wrap=True,
+    )
+    print_summary(result.summary, console)
+    print_findings(result.findings, console)
+    if result.proof is not None:
+        print_proof(result.proof, console)
+    console.print(f"trace: {result.trace} (opens in ui.perfetto.dev)", soft_wrap=True, highlight=False)
+
+
+def print_measurement(measurement: Measurement, console: Console) -> None:
+    """The step without the profiler."""
+    rest = 1 - sum(measurement.phases.values())
+    phases = [f"{name.replace('_', ' ')} {format_share(share)}" for name, share in measurement.phases.items()]
+    console.print(
+        Text(
+            f"a step takes {_short(measurement.step_seconds)}: {', '.join(phases)}, rest {format_share(rest)}; "
+            f"{format_count(measurement.tokens / measurement.step_seconds)} tokens/s, "
+            f"{format_share(measurement.padding_share)} padding",
+            style="bold",
+        )
+    )
+
+
+def print_summary(summary: Summary, console: Console | None = None) -> None:
+    """The tables of a trace; those of which it has nothing are left out."""
+    console = console or Console()
+    if summary.calls:
+        console.print(_rows("CUDA API calls", summary.calls))
+    for gpu in summary.gpus:
+        console.print(Text(_gpu_line(gpu)))
+    if summary.kernels:
+        console.print(_rows("kernels", summary.kernels))
+    elif summary.operators:
+        console.print(_rows("operators, by their own time", summary.operators))
+    if summary.copies:
+        console.print(_rows("copies", summary.copies))
+    if len(summary.modules) > 1:
+        console.print(_modules(summary.modules))
+    if summary.syncs:
+        console.print(_syncs(summary.syncs, summary.on_gpu))
+    if summary.memory is not None:
+        console.print(_memory(summary.memory), _draw_memory(summary.memory))
+
+
+def print_steps(summary: Summary, console: Console | None = None) -> None:
+    """How many steps a trace has, how they were found, and how long they take."""
+    console = console or Console()
+    if summary.steps_by:
+        usual = f"median {_short(summary.step_seconds)}"
+        mean = _short(summary.mean_step_seconds)
+        what = f"{summary.steps} steps of {mean} on average ({usual}), found by {summary.steps_by}"
+    else:
+        what = (
+            f"no steps found in the trace: figures per step are those of all {_short(summary.step_seconds)}. Call "
+            'prof.step() after each step, or open a range named "step"'
+        )
+    phases = ", ".join(f"{name} {format_share(share)}" for name, share in summary.phases.items())
+    console.print(Text(f"{what}{f': {phases}' if phases else ''}", style="bold"), soft_wrap=True)
+
+
+def print_findings(
+    findings: Sequence[Finding],
+    console: Console | None = None,
+    *,
+    busy_share: float | None = None,
+    with_trainer: bool = False,
+) -> None:
+    """Each with its change, ready to be pasted; `with_trainer` also as an argument of transformers' Trainer."""
+    console = console or Console()
+    if not findings:
+        why = "" if busy_share is None else f": its work runs for {format_share(busy_share)} of the time"
+        console.print(Text(f"nothing found that would be worth a change{why}", style="green"), soft_wrap=True)
+    for number, finding in enumerate(findings, 1):
+        console.print(Text(f"{number}. {finding.cause}: {finding.sentence}", style="bold yellow"), soft_wrap=True)
+        console.print(Text(f"   {finding.advice}: {' '.join(finding.change) or 'no setting'}"), soft_wrap=True)
+        if with_trainer and finding.trainer:
+            console.print(Text(f"   with transformers' Trainer: {finding.trainer}"), soft_wrap=True)
+        console.print(Text(f"   {_gain_line(finding, number)}"), soft_wrap=True)
+
+
+def _gain_line(finding: Finding, number: int) -> str:
+    """'expected gain: 40.0% of the time (20.0% to 45.0%), on top of those above'."""
+    span = ""
+    if finding.gain_range is not None and finding.gain_range[1] - finding.gain_range[0] > 0.005:
+        span = f" ({format_share(finding.gain_range[0])} to {format_share(finding.gain_range[1])})"
+    if finding.is_guess:
+        most = finding.gain_range[1] if finding.gain_range else finding.gain
+        return f"gain: not known; at most {format_share(most)} of the {finding.gain_of}"
+    above = ", on top of those above" if number > 1 and finding.gain_range is not None else ""
+    return f"expected gain: {format_share(finding.gain)} of the {finding.gain_of}{span}{above}"
+
+
+def print_proof(proof: Proof, console: Console | None = None) -> None:
+    """Expected and seen."""
+    verdict = "confirmed" if proof.confirmed else "not confirmed"
+    rounds = ", ".join(format_share(gain) for gain in proof.gains)
+    (console or Console()).print(
+        Text(
+            f"proof of {proof.finding.cause} ({' '.join(proof.finding.change)}): expected "
+            f"{format_share(proof.finding.gain)} of the {proof.finding.gain_of}, seen {format_share(proof.seen)} "
+            f"({verdict}; rounds: {rounds})",
+            style="bold green" if proof.confirmed else "bold red",
+        ),
+        soft_wrap=True,
+    )
+
+
+def _rows(title: str, rows: Sequence[Row]) -> Table:
+    table = _table(title, ("share", "calls", "average", "total"), "name")
+    for row in rows[:_MOST_ROWS]:
+        average, total = _short(row.average_ns / 1e9), _short(row.total_ns / 1e9)
+        table.add_row(format_share(row.share), f"{row.calls:,}", average, total, _cut(row.name))
+    return table
+
+
+def _modules(rows: Sequence[ModuleRow]) -> Table:
+    table = _table("modules, by their own time", ("share", "forward", "backward"), "module")
+    for row in rows[:_MOST_ROWS]:
+        table.add_row(format_share(row.share), _short(row.forward_ns / 1e9), _short(row.backward_ns / 1e9), row.name)
+    return table
+
+
+def _syncs(rows: Sequence[SyncRow], on_gpu: bool) -> Table:
+    title = "the host waits for the device" if on_gpu else "values read on the host (each would be a wait on a GPU)"
+    table = _table(title, ("per step", "time"), "where")
+    for row in rows[:_MOST_ROWS]:
+        table.add_row(f"{row.calls_per_step:.1f}", _short(row.seconds_per_step), f"{_cut(row.place)} ({row.what})")
+    return table
+
+
+def _memory(timeline: MemoryTimeline) -> Table:
+    title = f"memory above weights and states: {format_bytes(timeline.peak_bytes)}"
+    table = _table(title, ("at the peak",), "for")
+    for category, held in sorted(timeline.peak_by_category.items(), key=lambda item: -item[1]):
+        table.add_row(format_bytes(held), category)
+    return table
+
+
+def _draw_memory(timeline: MemoryTimeline) -> Text:
+    totals = [sum(moment.held_bytes.values()) for moment in timeline.moments]
+    most = max(totals, default=0) or 1
+    line = "".join(_BLOCKS[max(round(8 * total / most), 0)] for total in totals)
+    return Text(f"{line} over {_short(timeline.moments[-1].seconds)}")
+
+
+def _gpu_line(gpu: GpuTime) -> str:
+    causes = ", ".join(f"{cause} {format_share(share)}" for cause, share in gpu.causes.items() if share > 0.0005)
+    return (
+        f"GPU {gpu.device}: computing {format_share(gpu.computing)}, "
+        f"{f'only communicating {format_share(gpu.communicating)}, ' if gpu.communicating else ''}"
+        f"only copying {format_share(gpu.copying)}, idle {format_share(gpu.idle)}"
+        f"{f' (the host meanwhile: {causes})' if causes else ''}"
+    )
+
+
+def _table(title: str, numbers: Sequence[str], name: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for heading in numbers:
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column(name)
+    return table
+
+
+def _short(seconds: float) -> str:
+    """Also microseconds, which only a profile has."""
+    return format_seconds(seconds) if seconds >= 0.01 else f"{seconds * 1e6:,.0f} us"
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 3]}..."
 
 
 def command(
@@ -62,26 +265,25 @@ def command(
     # torch 2.13 announces every start and stop of the profiler, and each block that it did not see allocated.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    from seqfit.checks import load_checked_recipe
+    from seqfit.validation import load_checked_recipe
 
     assert recipe is not None
     check_recipe(recipe, "profile")
     load_checked_recipe(recipe, overrides or ())  # its mistakes are reported before torch is imported
     out = output or (Path(recipe) if (Path(recipe) / files.MANIFEST).is_file() else Path()) / files.PROFILE
-    from seqfit.profile.apart import begin_work, is_worker, run_apart
+    from seqfit.profiling.isolated import begin_work, is_worker, run_apart
 
     if not is_worker():
         raise typer.Exit(run_apart(_repeat(recipe, overrides or [], steps, out, prove=prove, as_json=as_json), out))
     begin_work()
-    from seqfit.profile.run import profile, to_json
-    from seqfit.train.view import Silent, choose_view
+    from seqfit.profiling.profile import profile, to_json
+    from seqfit.training.view import Silent, choose_view
 
     with Silent() if as_json else choose_view() as view:
         result = profile(recipe, overrides or (), steps=steps, out=out, prove_first=prove, view=view)
     if as_json:
         typer.echo(json.dumps(to_json(result), ensure_ascii=False, indent=2))
         return
-    from seqfit.cli.profile_view import print_profile
 
     print_profile(result)
 
@@ -99,10 +301,9 @@ def _repeat(recipe: str, overrides: list[str], steps: int, out: Path, *, prove: 
 def _show_trace(path: Path, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from seqfit.profile.diagnosis import diagnose
-    from seqfit.profile.load import read_trace
-    from seqfit.profile.summary import summarise
-    from seqfit.profile.trace_findings import find_in_trace
+    from seqfit.profiling.nsight import read_trace
+    from seqfit.profiling.summary import diagnose, summarise
+    from seqfit.profiling.trace_findings import find_in_trace
 
     diagnosis = diagnose(read_trace(path))
     summary, findings = summarise(diagnosis), find_in_trace(diagnosis)
@@ -110,7 +311,6 @@ def _show_trace(path: Path, as_json: bool) -> None:
         everything = {"summary": summary.to_json(), "findings": [asdict(finding) for finding in findings]}
         typer.echo(json.dumps(everything, ensure_ascii=False, indent=2))
         return
-    from seqfit.cli.profile_view import print_findings, print_steps, print_summary
 
     print_steps(summary)
     print_summary(summary)

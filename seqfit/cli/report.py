@@ -38,19 +38,19 @@ def command(
     check_runs(runs, "report", "comparison", "folder")
     _check_options(watch, writes=out is not None or figures is not None, serves=port is not None or no_open)
     if watch:
-        from seqfit.report.serve_live import watch as serve
-        from seqfit.report.subject import find_runs
+        from seqfit.reporting.live import watch as serve
+        from seqfit.reporting.subject import find_runs
 
         for path in runs:
             if not any(find_runs(path)):
                 typer.echo(f"{path}: no run yet; it is shown as soon as it starts")
         serve(runs, port=port, announce=lambda url: _announce(url, opens=not no_open))
         return
-    from seqfit.report.page import build_parts, report
+    from seqfit.reporting.page import build_parts, report
 
     typer.echo(report(runs[0] if len(runs) == 1 else runs, out))
     if figures is not None:
-        from seqfit.report.export_figures import export_figures
+        from seqfit.reporting.export_figures import export_figures
 
         written = export_figures(*build_parts(runs), figures)
         typer.echo(f"{figures}: {len(written) // 2} charts as SVG and PNG, all of them in {written[-1].name}")

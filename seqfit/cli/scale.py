@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqfit.cli.arguments import OverridesArgument, RecipeArgument, check_recipe
-from seqfit.cli.progress import progress_bar
+from seqfit.cli.arguments import OverridesArgument, RecipeArgument, check_recipe, progress_bar
 
 if TYPE_CHECKING:
-    from seqfit.launch.scaling_report import Scaling
+    from seqfit.scaling.report import Scaling
 
 
 def command(
@@ -56,9 +55,9 @@ def command(
 
     Examples: seqfit scale demo --nproc 1,2 --way ddp,fsdp; seqfit scale mine.yaml --gpu a100-40-sxm --upto 64
     """
-    from seqfit.launch import scaling_options as options
-    from seqfit.launch.scaling import list_groups, say_groups
-    from seqfit.launch.scaling_report import check_place, scale, write_scaling
+    from seqfit.scaling import measure as options
+    from seqfit.scaling.measure import list_groups, say_groups
+    from seqfit.scaling.report import check_place, scale, write_scaling
 
     check_recipe(recipe, "scale")
     ways = options.read_ways(way)

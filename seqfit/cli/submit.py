@@ -84,13 +84,12 @@ def command(
 
     The job is requeued when it is preempted, loses a node or runs out of time, and goes on exactly.
     """
-    from seqfit.checks import load_noted_recipe
     from seqfit.launch import submit as launch
+    from seqfit.launch.job_file import build_job_file, uses_this_python
     from seqfit.launch.resources import choose_resources
-    from seqfit.launch.sbatch import build_job_file
     from seqfit.launch.site import load_site
-    from seqfit.launch.work import uses_this_python
     from seqfit.rundir import files
+    from seqfit.validation import load_noted_recipe
 
     asked = {
         "nodes": nodes,
@@ -136,7 +135,7 @@ def command(
 
 
 def _submit_again(folder: Path) -> None:
-    from seqfit.compare.rounds import is_submitted, submit_rounds_again
+    from seqfit.comparison.slurm import is_submitted, submit_rounds_again
     from seqfit.launch.submit import submit_again
 
     _tell(submit_rounds_again(folder) if is_submitted(folder) else submit_again(folder))
@@ -145,10 +144,10 @@ def _submit_again(folder: Path) -> None:
 def _compare(
     recipe: str, overrides: list[str], who: str, out: Path | None, resources: Resources, site: Site, *, dry_run: bool
 ) -> None:
-    from seqfit.compare.asked import read_asked
-    from seqfit.compare.matrix import describe_matrix
-    from seqfit.compare.rounds import prepare_rounds, submit_rounds
-    from seqfit.launch.sbatch import build_job_file
+    from seqfit.comparison.matrix import describe_matrix
+    from seqfit.comparison.options import read_asked
+    from seqfit.comparison.slurm import prepare_rounds, submit_rounds
+    from seqfit.launch.job_file import build_job_file
 
     is_file = Path(who).suffix in (".yaml", ".yml")
     asked = read_asked(Path(who), {}) if is_file else read_asked(None, {"strategies": who})
@@ -196,7 +195,7 @@ def _check_limit(memory_limit: str | None, *, on_gpus: bool) -> None:
 
 def _check_tool(track: Tool | None, project: str | None, *, is_here: bool) -> None:
     """Whether the tool's package is there can be seen only where the nodes use this Python."""
-    from seqfit.track.tracker import check_tool
+    from seqfit.tracking.tracker import check_tool
 
     if track is None and project is not None:
         raise RecipeError(

@@ -29,7 +29,7 @@ def command(
     Sending a run again adds what is new and nothing twice. 'seqfit train ... --track TOOL' follows a run as it goes.
     """
     check_runs(runs, "track", "folder")
-    from seqfit.track.run import track
+    from seqfit.tracking.track import track
 
     for one in track(*runs, to=to, project=project, follow=follow, patience_seconds=patience):
         print(f"{one.folder} ({one.status}): {one.records} records -> {one.place}")

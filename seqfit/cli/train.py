@@ -12,11 +12,10 @@ import typer
 from seqfit.cli.arguments import ModelOption, OverridesArgument, TaskOption, parse_limit
 from seqfit.cli.track import ProjectOption, Tool
 from seqfit.errors import RecipeError, SeqfitError, complain
-from seqfit.system import quote
-from seqfit.torch_logs import quiet_torch
+from seqfit.system import quiet_torch, quote
 
 if TYPE_CHECKING:
-    from seqfit.data.given import Given
+    from seqfit.inspection.given import Given
     from seqfit.launch.local import Place
 
 
@@ -69,9 +68,9 @@ def command(
 
     SIGTERM, SIGUSR1 and Ctrl-C let it finish its step and take a snapshot. Exit codes then: 75, 75 and 130.
     """
-    from seqfit.checks import check_model_is_to_be_had, load_checked_recipe
-    from seqfit.data.given import read_given
+    from seqfit.inspection.given import read_given
     from seqfit.launch.local import is_first
+    from seqfit.validation import check_model_is_to_be_had, load_checked_recipe
 
     argv = list(overrides or [])
     if data is not None and recipe is not None and _is_override(recipe):
@@ -94,8 +93,8 @@ def command(
         with _follow(folder, track if place.number == 0 else None, project):  # of several machines the first one's
             launch(same, folder, place, max_restarts=max_restarts, grace_seconds=grace)
         return
-    from seqfit.train.run import train  # imports torch: after the recipe's mistakes are reported
-    from seqfit.train.view import choose_view
+    from seqfit.training.train import train  # imports torch: after the recipe's mistakes are reported
+    from seqfit.training.view import choose_view
 
     with _follow(folder, track, project):
         run = train(
@@ -118,7 +117,7 @@ def _choose_folder(name: str, out: Path | None, place: Path | None, *, resume: b
     from seqfit.rundir import files
 
     if resume:
-        from seqfit.train.resume import find_earlier
+        from seqfit.training.resume import find_earlier
 
         earlier = find_earlier(name, out, place)
         if earlier is not None:
@@ -129,7 +128,7 @@ def _choose_folder(name: str, out: Path | None, place: Path | None, *, resume: b
 def _report(run: Path) -> str:
     """Where the page is; where it can't be built, why, and how to try again: the run is trained all the same."""
     from seqfit.errors import describe_error
-    from seqfit.report.page import report
+    from seqfit.reporting.page import report
     from seqfit.rundir.writer import add_event
 
     try:
@@ -189,8 +188,8 @@ def _follow(folder: Path, tool: Tool | None, project: str) -> AbstractContextMan
 
     if tool is None:
         return nullcontext()
-    from seqfit.track.beside import Beside
-    from seqfit.track.tracker import check_tool
+    from seqfit.tracking.follower import Beside
+    from seqfit.tracking.tracker import check_tool
 
     check_tool(tool)  # in every process: the others would wait for a first one that never comes
     if not is_first():

@@ -13,8 +13,8 @@ from seqfit.system import quote
 from seqfit.units import format_bytes, format_count, format_share
 
 if TYPE_CHECKING:
-    from seqfit.model.trim import TrimReport
-    from seqfit.model.trim_words import Mode
+    from seqfit.trimming.choose import Mode
+    from seqfit.trimming.weights import TrimReport
 
 _MEANINGS = {
     "special": "pad, end, unknown, sentinels, added words",
@@ -55,7 +55,7 @@ def command(
     --mode 5000
     """
     from seqfit.api import trim
-    from seqfit.cli.progress import progress_bar
+    from seqfit.cli.arguments import progress_bar
 
     chosen = None if mode is None else _read_mode(mode)
     with progress_bar() as progress:

@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
-from seqfit.data.cache import cache_root, file_digest
+from seqfit.cache import cache_root, file_digest
 from seqfit.errors import DataError, complain
 from seqfit.units import format_bytes
 

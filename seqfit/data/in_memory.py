@@ -23,7 +23,7 @@ from datetime import date, datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqfit.data.cache import cache_root
+from seqfit.cache import cache_root
 from seqfit.data.tables import split_of
 from seqfit.errors import DataError, complain
 

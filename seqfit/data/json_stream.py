@@ -26,9 +26,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from seqfit.data.headers import SAMPLE_ROWS, is_known, judge_first_row, name_columns
+from seqfit.data.content import SAMPLE_ROWS, is_known, judge_first_row, name_columns, split_of
 from seqfit.data.rows import BadRow, Row
-from seqfit.data.split_words import split_of
 from seqfit.data.text_files import read_chunks
 from seqfit.errors import DataError, complain
 

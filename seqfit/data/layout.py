@@ -20,10 +20,17 @@ from functools import lru_cache
 from pathlib import Path
 
 from seqfit.data.archives import plain_name
-from seqfit.data.content import SAMPLE_LINES, recognise_format, refuse_tokens
-from seqfit.data.encoding import find_encoding
+from seqfit.data.content import (
+    SAMPLE_LINES,
+    SAMPLE_ROWS,
+    Verdict,
+    is_index,
+    judge_first_row,
+    name_columns,
+    recognise_format,
+    refuse_tokens,
+)
 from seqfit.data.excel import read_sheet
-from seqfit.data.headers import SAMPLE_ROWS, Verdict, is_index, judge_first_row, name_columns
 from seqfit.data.json_stream import find_json_layout, is_squad
 from seqfit.data.separated import (
     SEPARATORS,
@@ -33,7 +40,7 @@ from seqfit.data.separated import (
     read_records,
     strip_separator_line,
 )
-from seqfit.data.text_files import read_beginning, read_lines, require_file
+from seqfit.data.text_files import find_encoding, read_beginning, read_lines, require_file
 from seqfit.errors import DataError, HeaderUnsure, complain, did_you_mean
 
 FORMATS = ("json", "jsonl", "csv", "tsv", "psv", "parquet", "excel", "squad", "labelled", "classes", "parallel")

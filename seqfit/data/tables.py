@@ -22,36 +22,42 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from seqfit.data.archives import ARCHIVE_ENDINGS, is_archive, plain_name, unpack
-from seqfit.data.class_files import ClassFiles, find_class_files, find_class_folders, layout_notes, read_classes
-from seqfit.data.content import recognise_format
-from seqfit.data.encoding import find_encoding
-from seqfit.data.folder_files import ABOUT_THE_LABELS, are_parts, are_shards, find_data_files, may_be_data
-from seqfit.data.hub import load_hub_splits
-from seqfit.data.json_stream import find_json_layout
-from seqfit.data.nested import spread_rows
-from seqfit.data.parallel_files import (
+from seqfit.data.content import recognise_format, split_of
+from seqfit.data.file_groups import (
+    ABOUT_THE_LABELS,
     ALL,
+    ClassFiles,
     ParallelSet,
+    are_parts,
+    are_shards,
     by_split,
+    find_class_files,
+    find_class_folders,
+    find_data_files,
     find_parallel,
     find_partners,
     language_sets,
+    layout_notes,
+    may_be_data,
+    read_classes,
     stated_files,
     stem_set,
 )
-from seqfit.data.rows import BadRow, Row
-from seqfit.data.sources import (
+from seqfit.data.formats import (
     ENDINGS,
     FileOptions,
     detect_format,
     ending,
     find_layout,
     knows_header,
+    load_hub_splits,
     read_parallel,
     read_rows,
 )
-from seqfit.data.split_words import split_of
-from seqfit.data.text_files import list_folder, require_file
+from seqfit.data.json_stream import find_json_layout
+from seqfit.data.nested import spread_rows
+from seqfit.data.rows import BadRow, Row
+from seqfit.data.text_files import find_encoding, list_folder, require_file
 from seqfit.errors import DataError, HeaderUnsure, complain, did_you_mean
 from seqfit.recipe.schema import SPLITS, SourceRecipe
 

@@ -13,32 +13,53 @@ templates and limits, how splits are cut, the seed, and the code that reads and 
 invalidated. One thread reads and renders, others tokenize; batches have a thousand rows or a million characters and are
 written in order, so memory is that of a few batches, and the files are the same whatever the number of threads.
 
-Rows that can't be used are left out and counted (`seqfit.data.bad_rows`).
+Rows that can't be used are left out and counted (`seqfit.data.rows`).
+
+A function over many items by several threads, results in the order of the items.
+
+    items 1 2 3 4 5, two threads      1 and 2 in work, 3 and 4 waiting, 5 not yet taken from its iterator
+    1 is done: its result comes out, 5 is taken
+
+Memory is that of a few items however many there are. It pays for functions that leave the interpreter, such as those of
+tokenizers written in Rust.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from seqfit.data.arrow_file import HashedFile, to_lists
-from seqfit.data.bad_rows import BadRowCounter, PartCount, check_bad_rows, describe_bad_rows
-from seqfit.data.cache import drop_entry, file_digest, find_entry, new_entry
-from seqfit.data.encode import Encoder, cut, smaller_limit
-from seqfit.data.in_order import map_in_order
-from seqfit.data.label_events import explain_targets
-from seqfit.data.languages import check_recipe_languages, check_row_language, explain_missing_prefix
-from seqfit.data.progress import Progress, ReadingProgress
-from seqfit.data.rows import BadRow, Row
+from seqfit.cache import drop_entry, file_digest, find_entry, new_entry
+from seqfit.data.encode import (
+    Encoder,
+    check_recipe_languages,
+    check_row_language,
+    cut,
+    explain_missing_prefix,
+    smaller_limit,
+)
+from seqfit.data.rows import BadRow, BadRowCounter, PartCount, Row, check_bad_rows, describe_bad_rows
 from seqfit.data.splits import Selection, SourceSplits, find_splits, read_together
-from seqfit.data.tokenized import ROWS_FILE, PartFacts, PreparedData, TokenizedSplit, find_damage
+from seqfit.data.tokenized import (
+    ROWS_FILE,
+    HashedFile,
+    PartFacts,
+    PreparedData,
+    TokenizedSplit,
+    explain_targets,
+    find_damage,
+    to_lists,
+)
 from seqfit.errors import DataError, RowError, SeqfitError, complain
+from seqfit.progress import Progress, ReadingProgress
 from seqfit.recipe.schema import Recipe
 from seqfit.system import usable_cores
 from seqfit.tasks import Example, Label, Task, build_task
@@ -46,6 +67,33 @@ from seqfit.units import format_share
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def map_in_order(function: Callable[[T], R], items: Iterable[T], threads: int) -> Generator[R]:
+    """What the function gives for each item; with no threads it is called here.
+
+    What it raises is raised here, in the item's place. Close it or use it up: leaving waits for the items in work.
+    """
+    if threads == 0:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(threads, thread_name_prefix="seqfit-tokenize") as pool:
+        waiting: deque[Future[R]] = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) >= 2 * threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
 
 __all__ = ["PreparedData", "TokenizedSplit", "prepare_data"]
 

@@ -5,6 +5,28 @@
 Cores and memory are what this process may use: its affinity and the limits of its container count. GPUs are those of
 NVIDIA's driver that CUDA shows this process, in CUDA's order (visible.py): the first is torch's cuda:0. A slice of one
 (MIG) has its own memory. Where there are none, `no_gpu_reason` says why.
+
+Which of the driver's GPUs CUDA shows this process, and in which order. Free of torch and of CUDA.
+
+In: the GPUs as NVML lists them, CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER. Out: their places in that list.
+
+    the driver lists                 0 T4, 1 A100
+    neither variable set             1, 0       CUDA's default order is FASTEST_FIRST
+    CUDA_DEVICE_ORDER=PCI_BUS_ID     0, 1
+    CUDA_VISIBLE_DEVICES=1           0          numbers count in CUDA's order
+    CUDA_VISIBLE_DEVICES=GPU-5b7c    the one whose UUID begins so
+    CUDA_VISIBLE_DEVICES=0,7,1       1          an entry that names no GPU ends the list; one twice empties it
+
+A GPU in MIG mode is divided into slices, and CUDA shows a process one slice and no other GPU beside it. How fast CUDA
+takes a GPU to be is not documented: here cores times the highest clock, which can only be wrong between different ones.
+
+Whether a build of torch has kernels for a GPU, and which published build has. Free of torch.
+
+In: a GPU's compute capability and what `torch.cuda.get_arch_list()` says. Out: yes or no, and a sentence what to do.
+
+    sm_80        machine code: runs on 8.0 and later of the same major number (8.6, 8.9), not on 9.0
+    sm_90a       code for one chip: runs on 9.0 only
+    compute_90   PTX, which the driver compiles: runs on 9.0 and all later ones
 """
 
 from __future__ import annotations
@@ -12,15 +34,75 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from seqfit import system
-from seqfit.hardware.card import Card, match_card
-from seqfit.hardware.cgroup import Limits, read_limits
-from seqfit.hardware.visible import Listed, Place, find_visible
+from seqfit.hardware.cards import Card, match_card
+from seqfit.hardware.process_memory import Limits, read_limits
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A GPU as NVML lists it; `slices` are the UUIDs of its MIG devices."""
+
+    uuid: str
+    pci: str
+    speed: float
+    slices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Place:
+    """A GPU, or one of its slices."""
+
+    gpu: int
+    slice: int | None = None
+
+
+def find_visible(listed: Sequence[Listed], environment: Mapping[str, str]) -> list[Place]:
+    """In CUDA's order."""
+    order = sorted(range(len(listed)), key=lambda place: listed[place].pci)
+    if environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+        order.sort(key=lambda place: -listed[place].speed)
+    named = environment.get("CUDA_VISIBLE_DEVICES")
+    places = [Place(gpu) for gpu in order] if named is None else _read_names(named, listed, order)
+    sliced = [place for place in places if listed[place.gpu].slices]
+    if not sliced:
+        return places
+    first = sliced[0]
+    return [first if first.slice is not None else Place(first.gpu, 0)]
+
+
+def _read_names(named: str, listed: Sequence[Listed], order: Sequence[int]) -> list[Place]:
+    places: list[Place] = []
+    for name in named.split(","):
+        place = _find(name.strip(), listed, order)
+        if place is None:
+            break
+        if place in places:
+            return []
+        places.append(place)
+    return places
+
+
+def _find(name: str, listed: Sequence[Listed], order: Sequence[int]) -> Place | None:
+    if name.startswith("GPU-"):
+        return _only([Place(gpu) for gpu in order if listed[gpu].uuid.startswith(name)])
+    if name.startswith("MIG-"):
+        slices = [Place(gpu, number) for gpu in order for number in range(len(listed[gpu].slices))]
+        return _only([place for place in slices if listed[place.gpu].slices[place.slice or 0].startswith(name)])
+    number = re.match(r"\+?\d+", name)  # as strtoul reads: '1gpu' is 1
+    if number is None or int(number[0]) >= len(order):
+        return None
+    return Place(order[int(number[0])])
+
+
+def _only(places: list[Place]) -> Place | None:
+    return places[0] if len(places) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -190,3 +272,41 @@ def _read_gpu(place: Place) -> Gpu:
     total = int(memory.total)
     card = None if place.slice is not None else match_card(name, total)
     return Gpu(place.gpu, name, total, int(memory.used), card, str(pynvml.nvmlDeviceGetUUID(handle)))
+
+
+Capability = tuple[int, int]
+Builds = Mapping[str, Mapping[str, Iterable[int]]]  # "12.6" -> {"x86_64": {50, 60, 70, ...}}, as torch lists its own
+
+_ARCH = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
+_EMBEDDED = {(5, 3), (6, 2), (7, 2), (8, 7), (10, 1)}  # they run none but code of their own
+
+
+def has_kernels(capability: Capability, arch_list: Iterable[str]) -> bool:
+    """Whether a build with these runs on that GPU. A list without NVIDIA's names (a CPU's, ROCm's) can't tell: yes."""
+    found = [match for match in map(_ARCH.fullmatch, arch_list) if match]
+    return not found or any(_runs(capability, match) for match in found)
+
+
+def advise_build(capability: Capability, version: str, builds: Builds) -> str:
+    """Which build to install, by the name of its wheel index."""
+    arch = "aarch64" if platform.machine().lower() == "aarch64" else "x86_64"
+    fitting = [
+        "cu" + cuda.replace(".", "")
+        for cuda, by_arch in builds.items()
+        if any(_runs(capability, _ARCH.fullmatch(f"sm_{code}")) for code in by_arch.get(arch, ()))
+    ]
+    base = version.split("+")[0]
+    if not fitting:
+        return f"No published build of torch {base} is known to have them: build it from source"
+    names = f"{fitting[0]} build" if len(fitting) == 1 else f"{', '.join(fitting[:-1])} or {fitting[-1]} build"
+    return f"Install the {names} of torch {base} (pip install --force-reinstall, from the wheel index of that name)"
+
+
+def _runs(capability: Capability, arch: re.Match[str] | None) -> bool:
+    assert arch is not None
+    kind, major, minor, suffix = arch[1], int(arch[2]), int(arch[3]), arch[4]
+    if suffix == "a" or capability in _EMBEDDED or (major, minor) in _EMBEDDED:
+        return capability == (major, minor)
+    if kind == "compute" and not suffix:
+        return capability >= (major, minor)
+    return capability[0] == major and capability[1] >= minor

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from seqfit.errors import RunError, complain
-from seqfit.launch.status import read_standing
-from seqfit.launch.submission import last_submission
+from seqfit.launch.slurm import last_submission, read_standing
 from seqfit.system import quote
 
 _LOOK_SECONDS = 1.0

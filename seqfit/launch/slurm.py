@@ -7,6 +7,21 @@ it. A job that ended some minutes ago is therefore unknown, and the run director
     $ scontrol --oneliner show job 17
     JobId=17 JobName=demo ... Restarts=1 ... JobState=RUNNING Reason=None ... NodeList=n[1-2] ...
     ->  JobState(state="RUNNING", reason="", nodes="n[1-2]", restarts=1, elapsed="00:01:10", limit="04:00:00")
+
+How submitted runs are doing: what Slurm says of the job, and how far the run directory says it is.
+
+In: run directories. Out: one `Standing` each. The one idea: the two sources answer different questions. Slurm knows who
+waits and who has nodes, and forgets a job minutes after its end; the run directory knows steps and losses, and how it
+ended, for ever.
+
+    runs/demo   job 17, RUNNING on n[1-2] (00:01:10 of 04:00:00), step 120 of 500, loss 0.4211, 1 restart
+
+Which jobs a run was given to: one line in its directory for each time it was submitted.
+
+In: a run directory and a job's number. Out: `submissions.jsonl`, and its lines as `Submission`s, the newest last. The
+file is there, empty, before a job can begin, so that training knows the directory for one that waits for it.
+
+    {"job": "17", "log": "/home/ada/runs/demo/slurm-17.out", "time": 1767323045.0}
 """
 
 from __future__ import annotations
@@ -15,11 +30,16 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from seqfit.errors import RecipeError, RunError, complain
+from seqfit.launch import slurm
+from seqfit.rundir import files
+from seqfit.rundir.reader import Run, read_records
+from seqfit.rundir.writer import append_record, told_failures
+from seqfit.system import quote
 
 _PATIENCE_SECONDS = 60.0  # a busy controller answers late
 _ENDING_SECONDS = 60.0  # clusters leave a job that is to end 30 s by default (KillWait)
@@ -157,3 +177,136 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 def _last_line(text: str) -> str:
     return (text.strip().splitlines() or ["no reason is given"])[-1]
+
+
+RUNS = "runs.txt"  # of an array: one run directory a line
+_DEPTHS = ("*", "*/*")  # runs/NAME, and runs/ARRAY/NAME
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One time that a run was given to Slurm."""
+
+    job: str  # 17, or 17_3 for a task of an array
+    log: Path
+    time: float  # Unix time
+
+
+def add_submission(run: Path, job: str, log: Path) -> None:
+    """Note a job that was accepted."""
+    record = asdict(Submission(job, log, time.time())) | {"log": str(log)}
+    with told_failures(run), open(run / files.SUBMISSIONS, "a", encoding="utf-8") as stream:
+        append_record(stream, record)
+
+
+def read_submissions(run: Path) -> list[Submission]:
+    """All of a run, the newest last."""
+    records = read_records(run / files.SUBMISSIONS)
+    return [Submission(str(record["job"]), Path(record["log"]), float(record["time"])) for record in records]
+
+
+def last_submission(run: Path) -> Submission:
+    """The newest of a run; an error where it was never submitted."""
+    found = read_submissions(run)
+    if not found and (run / RUNS).is_file():
+        raise RunError(
+            complain(
+                f"'{run}' holds several that were given to Slurm",
+                "each has a job of its own",
+                f"Give one of: {', '.join(map(str, list_runs(run)))}",
+            )
+        )
+    if not found:
+        known = ", ".join(map(str, find_submitted())) or "none found below runs/"
+        raise RunError(
+            complain(
+                f"'{run}' was not given to Slurm" if run.is_dir() else f"there is no '{run}'",
+                f"'seqfit submit' notes its jobs in {files.SUBMISSIONS}",
+                f"Give one of: {known}",
+            )
+        )
+    return found[-1]
+
+
+def list_runs(place: Path) -> list[Path]:
+    """The runs of an array's directory, or the one run that a directory is."""
+    if not (place / RUNS).is_file():
+        return [place]
+    return [Path(line) for line in (place / RUNS).read_text("utf-8").splitlines()]
+
+
+def find_job_folder(run: Path) -> Path:
+    """Where the job file of a run lies: its own directory, or above it that of an array or comparison."""
+    return next((place for place in (run, *run.absolute().parents[:2]) if (place / files.JOB).is_file()), run)
+
+
+def find_submitted(below: Path = Path("runs")) -> list[Path]:
+    """All runs that were submitted, in the order of their names."""
+    return sorted(place.parent for place in _places(below) if place.stat().st_size > 0)
+
+
+def _places(below: Path) -> Iterable[Path]:
+    return (place for depth in _DEPTHS for place in below.glob(f"{depth}/{files.SUBMISSIONS}"))
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Of one run, now."""
+
+    run: Path
+    submission: Submission
+    job: slurm.JobState | None  # None where Slurm has forgotten it, or is not here
+    unasked: str  # why Slurm was not asked, or ''
+    status: str | None  # of the manifest; None where training has not begun
+    step: int | None
+    total_steps: int | None
+    loss: float | None
+    restarts: int
+
+    @property
+    def queue(self) -> str:
+        """What Slurm says, in a few words."""
+        if self.job is None:
+            return self.unasked or "not in the queue"
+        if self.job.is_running and self.job.nodes:
+            return f"{self.job.state} on {self.job.nodes} ({self.job.elapsed} of {self.job.limit})"
+        return f"{self.job.state} ({self.job.reason})" if self.job.reason else self.job.state
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come without a new submission."""
+        return self.status == "finished" or self.job is None or self.job.is_over
+
+
+def read_standing(run: Path) -> Standing:
+    """Ask Slurm, if it is here, and read the directory."""
+    submission = last_submission(run)
+    unasked = "" if slurm.has_slurm() else "Slurm is not on this machine"
+    job = None if unasked else slurm.find_job(submission.job)
+    if not (run / files.MANIFEST).is_file():
+        return Standing(run, submission, job, unasked, None, None, None, None, job.restarts if job else 0)
+    opened = Run(run)
+    manifest, steps = opened.manifest, opened.steps()
+    return Standing(
+        run=run,
+        submission=submission,
+        job=job,
+        unasked=unasked,
+        status=opened.status,
+        step=steps[-1]["step"] if steps else 0,
+        total_steps=manifest.get("total_steps"),
+        loss=steps[-1]["loss"] if steps else None,
+        restarts=job.restarts if job else len(manifest.get("resumed", [])),
+    )
+
+
+def advise(standing: Standing) -> str:
+    """What to do next, as a command where there is one."""
+    run = standing.run
+    if standing.status == "finished":
+        return f"seqfit evaluate {quote(run)}"
+    if not standing.is_over:
+        return f"seqfit logs {quote(run)} --follow"
+    if standing.unasked:
+        return "run this where Slurm's commands are"
+    return f"see why: seqfit logs {quote(run)}; then go on: seqfit submit {quote(find_job_folder(run))}"

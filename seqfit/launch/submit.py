@@ -10,34 +10,74 @@ An array is the same for several recipes: one job file beside a list, and a dire
 
     sweep/job.sbatch  runs.txt      0/recipe.yaml  0/submissions.jsonl      1/...
 
-Whoever has other work for an array (compare/rounds.py) gives a `Job` and the files that it needs.
+Whoever has other work for an array (comparison/slurm.py) gives a `Job` and the files that it needs.
+
+Whether the places that a recipe names are there, before a job waits for hours to find that they are not.
+
+In: recipes, with their paths made absolute. Out: nothing, or one error for the first that is missing. `seqfit submit`
+runs on a login node, which shares its folders with the nodes. A name on the Hub is no place, and what a container
+sees is not known here.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqfit.checks import load_checked_recipe
-from seqfit.errors import RecipeError, RunError, SeqfitError, complain
-from seqfit.hub import is_remote_code_trusted
+from seqfit.data.text_files import require_file
+from seqfit.errors import ModelError, RecipeError, RunError, SeqfitError, complain
+from seqfit.hub import is_path, is_remote_code_trusted
 from seqfit.launch import slurm
-from seqfit.launch.places import check_places
+from seqfit.launch.job_file import Job, build_job_file
 from seqfit.launch.resources import Resources
-from seqfit.launch.sbatch import build_job_file
 from seqfit.launch.site import Site
-from seqfit.launch.submission import RUNS, add_submission, list_runs, read_submissions
-from seqfit.launch.work import Job
+from seqfit.launch.slurm import RUNS, add_submission, list_runs, read_submissions
 from seqfit.recipe.load import anchor_paths, dump_recipe
-from seqfit.recipe.schema import Recipe
+from seqfit.recipe.schema import Recipe, SourceRecipe
 from seqfit.rundir import files
-from seqfit.rundir.run import Run
+from seqfit.rundir.reader import Run
 from seqfit.rundir.writer import RunWriter, told_failures, write_whole
 from seqfit.system import quote
+from seqfit.validation import load_checked_recipe
+
+
+def check_places(recipes: Iterable[Recipe], site: Site) -> None:
+    """Model, tokenizer and data of each."""
+    if site.container:
+        return
+    for recipe in recipes:
+        model = recipe.model
+        if model.path is not None or is_path(model.location):
+            _check_folder(model.location, "model.path" if model.path is not None else "model.name")
+        if model.tokenizer is not None and is_path(model.tokenizer):
+            _check_folder(model.tokenizer, "model.tokenizer")
+        for source in recipe.sources:
+            _check_source(source)
+
+
+def _check_folder(location: str, field: str) -> None:
+    if not Path(location).expanduser().is_dir():
+        raise ModelError(
+            complain(
+                f"{field} is '{location}', and there is no such folder",
+                "a job trains with what is there when it is submitted",
+                f"Set {field} to a folder in Hugging Face layout, or model.name to a name on the Hub",
+            )
+        )
+
+
+def _check_source(source: SourceRecipe) -> None:
+    if source.path is None:
+        return
+    path = Path(source.path).expanduser()
+    is_stem = source.languages is not None and any(path.parent.glob(f"{path.name}.*"))  # train -> train.en, train.de
+    if not is_stem:
+        require_file(path)
+
 
 _HANDED_ON = ("SEQFIT_CACHE", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "HF_ENDPOINT", "SEQFIT_FORECAST")
 

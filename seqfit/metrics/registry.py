@@ -4,6 +4,8 @@
 
 A metric (squad) has one or more scores (em, f1, ...). After scoring, each of them is in `values`, or in `absent` with
 the reason. Libraries are imported by the metric that needs them.
+
+Which scores a recipe may choose by: the metrics it asks for and `eval.best` come in, every mistake goes out.
 """
 
 from __future__ import annotations
@@ -13,17 +15,19 @@ from dataclasses import dataclass
 from functools import reduce
 
 from seqfit.errors import DataError, RecipeError, complain, did_you_mean
-from seqfit.metrics import regression, rouge, squad
+from seqfit.metrics import ngrams as rouge
+from seqfit.metrics import regression, squad
 from seqfit.metrics.classification import (
     score_accuracy,
     score_exact_match,
     score_macro_f1,
     score_micro_f1,
+    score_numeric,
     score_subset_accuracy,
 )
-from seqfit.metrics.numeric import score_numeric
+from seqfit.metrics.ngrams import score_bleu, score_chrf
 from seqfit.metrics.scores import Pairs, Scores
-from seqfit.metrics.translation import score_bleu, score_chrf
+from seqfit.recipe.mistakes import Mistake
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +143,34 @@ def _check_rows(references: Sequence[Sequence[str]], predictions: Sequence[str])
                     "Give it one, or leave the row out",
                 )
             )
+
+
+def available_scores(metrics: Sequence[str]) -> list[str]:
+    """The loss, and the scores of these metrics: ['squad'] -> ['loss', 'em', 'f1', ...]."""
+    return ["loss", *(name for metric in metrics for name in scores_of(metric))]
+
+
+def find_metric_mistakes(metrics: Sequence[str], best: str | None) -> list[Mistake]:
+    """Metrics that there are not, and a `best` that is none of their scores (None: the default, which always is)."""
+    mistakes: list[Mistake] = []
+    known: list[str] = []
+    for metric in metrics:
+        try:
+            scores_of(metric)
+            known.append(metric)
+        except RecipeError as error:
+            mistakes.append((("eval", "metrics"), str(error)))
+    available = available_scores(known)
+    # A score of a metric that is misspelt cannot be told from one that is missing.
+    if best is not None and best not in available and len(known) == len(metrics):
+        home = metric_of_score(best)
+        change = (
+            f"Choose one of them, or set eval.metrics=[{', '.join([*metrics, home])}]" if home else "Choose one of them"
+        )
+        sentence = complain(
+            f"'{best}' is given",
+            f"it must be one of the scores of eval.metrics: {', '.join(available)}",
+            f"{change}.{did_you_mean(best, available)}",
+        )
+        mistakes.append((("eval", "best"), sentence))
+    return mistakes

@@ -24,10 +24,10 @@ import torch.nn.functional as F
 from transformers import DynamicCache, EncoderDecoderCache, GenerationConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
+from seqfit.kernels.cross_entropy import IGNORED
 from seqfit.model.families import Start, find_family
 from seqfit.model.greedy import NOT_FORCED, GreedyRule, Sources, find_first_ids
 from seqfit.model.head import Head
-from seqfit.model.linear_loss import IGNORED
 
 HEAD_ROWS = 256  # whose logits exist at a time: 31 MiB in T5, 244 MiB in mT5
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from seqfit.data.batching import CostModel
 from seqfit.model.families import BART_TYPES, T5_TYPES
-from seqfit.strategy.cost import CostModel
 
 _ATTENTION_TIME = 2.0  # measured on a CPU (benchmarks/engine): 18% of the time for 9% of the operations
 _BERT_TYPES = ("bert", "roberta", "xlm-roberta", "camembert", "electra")

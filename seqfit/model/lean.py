@@ -16,8 +16,7 @@ import torch
 from torch import nn
 from transformers.activations import NewGELUActivation
 
-from seqfit.model.lean_norm import LeanNorm
-from seqfit.model.seeded_dropout import ReluDropout, SeededDropout
+from seqfit.kernels.dropout_norm import LeanNorm, ReluDropout, SeededDropout
 
 
 def make_lean(model: nn.Module, device: torch.device) -> int:

@@ -20,9 +20,9 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from seqfit.kernels.cross_entropy import IGNORED, linear_loss_sum
 from seqfit.model.head import Head, find_head
-from seqfit.model.linear_loss import IGNORED, linear_loss_sum
-from seqfit.model.ragged import Ragged
+from seqfit.model.packing import Ragged
 from seqfit.tasks import Label
 
 

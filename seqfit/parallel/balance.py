@@ -18,7 +18,7 @@ from itertools import accumulate, pairwise
 from torch import nn
 from transformers import PreTrainedModel
 
-from seqfit.model.blocks import find_blocks
+from seqfit.model.trainable import find_blocks
 
 TYPICAL_TOKENS = 4096  # of a micro-batch, where the caller knows no better
 _LEARNING_BYTES, _FROZEN_BYTES = 16, 4  # fp32: a weight; its gradient and AdamW's two moments

@@ -30,9 +30,9 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel
 
-from seqfit.model.blocks import find_blocks
 from seqfit.model.loss import LossModel
-from seqfit.model.ragged import explain_why_not
+from seqfit.model.packing import explain_why_not
+from seqfit.model.trainable import find_blocks
 from seqfit.parallel.pipeline import Pipeline
 from seqfit.parallel.world import ALONE, World
 

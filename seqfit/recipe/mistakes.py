@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from seqfit.errors import did_you_mean
-from seqfit.recipe.fields import Key, annotation_at, is_part, join_path, names_at, union_members
+from seqfit.recipe.overrides import Key, annotation_at, is_part, join_path, names_at, union_members
 from seqfit.recipe.schema import Part, Recipe
 
 Path = tuple[Key, ...]

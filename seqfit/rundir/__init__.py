@@ -13,7 +13,7 @@ from seqfit.rundir.records import EvaluationRecord, EventRecord, StepRecord
 from seqfit.rundir.writer import RunWriter
 
 if TYPE_CHECKING:
-    from seqfit.rundir.run import Run
+    from seqfit.rundir.reader import Run
 
 __all__ = ["EvaluationRecord", "EventRecord", "Run", "RunWriter", "StepRecord"]
 
@@ -21,4 +21,4 @@ __all__ = ["EvaluationRecord", "EventRecord", "Run", "RunWriter", "StepRecord"]
 def __getattr__(name: str) -> Any:
     if name != "Run":
         raise AttributeError(f"module 'seqfit.rundir' has no attribute '{name}'")
-    return importlib.import_module("seqfit.rundir.run").Run
+    return importlib.import_module("seqfit.rundir.reader").Run

@@ -7,16 +7,25 @@ turns into events and removes. Only the first process writes records, and it may
 
 A fault of the user's own (exit codes 2 and 3) is no better after a restart. Where the launcher has named a folder for
 them, it is left there, and every later start of the same group ends at once with the same message.
+
+What a run can do without: predictions, samples, trackers, its page. A failure there is an event, and no run's end.
+
+In: what is attempted, and where events go. Out: the event with the cause, and the run goes on.
+
+    with optional_work("telemetry", "nothing is sampled", writer.event):
+        start_the_sampler()                                # PermissionError -> event, 'nothing is sampled: ...'
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from seqfit.errors import SeqfitError, TrainingFailed
+from seqfit.errors import SeqfitError, TrainingFailed, describe_error
 from seqfit.rundir import files
 from seqfit.rundir.masking import mask_data, mask_text
 from seqfit.rundir.writer import write_whole
@@ -73,3 +82,12 @@ def remove_notes(run: Path) -> None:
     """They have been read."""
     for path in (run / files.RANKS).glob("rank-*.json"):
         path.unlink(missing_ok=True)
+
+
+@contextmanager
+def optional_work(kind: str, consequence: str, tell: Callable[[str, str], None]) -> Iterator[None]:
+    """Runs what is inside; any exception, a MemoryError, too, becomes an event that names its cause."""
+    try:
+        yield
+    except Exception as error:  # of whatever kind: the run does not need what failed
+        tell(kind, f"{consequence}: {describe_error(error)}")

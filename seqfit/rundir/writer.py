@@ -2,13 +2,25 @@
 
 A run that is killed leaves complete lines and at most one torn one, which the reader ignores and a resume cuts off.
 One process writes a run directory at a time: it holds a lock, which the system takes back however the process ends.
+
+What a manifest says of where a run came from: versions and the commit of the working directory.
+
+Cuts a record file back to what a resumed run goes on from.
+
+steps.jsonl  {"step": 10, ...}      after_step=20      {"step": 10, ...}
+             {"step": 20, ...}            ->           {"step": 20, ...}
+             {"step": 30, ...}
+             {"step": 40, "los
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import math
 import os
+import platform
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,9 +32,65 @@ from seqfit.errors import RunError, TrainingFailed, complain
 from seqfit.rundir import files
 from seqfit.rundir.masking import mask_data, mask_text
 from seqfit.rundir.records import SNAPSHOT, EvaluationRecord, EventRecord, SnapshotRecord, StepRecord
-from seqfit.rundir.repair import cut_records
 from seqfit.system import lock_file, quote, replace_file
 from seqfit.units import format_seconds
+
+_PACKAGES = (
+    *("seqfit", "torch", "transformers", "tokenizers", "datasets", "safetensors", "numpy", "pyarrow", "peft"),
+    *("bitsandbytes", "torchao", "deepspeed"),
+)
+
+
+def collect_versions() -> dict[str, str]:
+    """Python's and the packages' versions; one that is not installed as a package is left out."""
+    versions = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def find_commit() -> str | None:
+    """Commit of the working directory's repository, with '+changes' where files differ from it; None outside one."""
+    try:
+        commit = _git("rev-parse", "HEAD")
+        return f"{commit}+changes" if _git("status", "--porcelain", "--untracked-files=no") else commit
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(*words: str) -> str:
+    answer = subprocess.run(["git", *words], capture_output=True, text=True, check=True, timeout=10)
+    return answer.stdout.strip()
+
+
+def cut_records(path: Path, *, after_step: int | None = None) -> int:
+    """Take out a torn last line and the records of later steps, in one go; returns how many whole records went."""
+    if not path.is_file():
+        return 0
+    written = path.read_bytes()
+    lines = written.split(b"\n")[:-1]  # what follows the last line's end is torn, or nothing
+    kept = [line for line in lines if after_step is None or _step_of(line) <= after_step]
+    repaired = b"".join(line + b"\n" for line in kept)
+    if repaired != written:
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        with open(draft, "wb") as stream:
+            stream.write(repaired)
+            stream.flush()
+            os.fsync(stream.fileno())
+        replace_file(draft, path)
+    return len(lines) - len(kept)
+
+
+def _step_of(line: bytes) -> int:
+    """0 where a line can't be read: it stays, and the reader says what is wrong with it."""
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return 0
+
 
 _LOCK_ATTEMPTS = 20
 _LOCK_PAUSE_SECONDS = 0.01

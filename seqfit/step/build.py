@@ -3,10 +3,16 @@
 In: a model with its weights (or without: the planner hands over fake ones), a recipe's parts and a strategy. Out: a
 `TrainStep` and what was decided on the way, for the run's events. Training and planning both go through here, so what
 is planned is what runs.
+
+How a model runs under a strategy: packed or padded, which attention, which loss, with what exchanged.
+
+In: a model on its device and a strategy. Out: the model with its loss, how batches are cut, and what was decided on
+the way, for the run's events.
 """
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,21 +20,76 @@ import torch
 from transformers import PreTrainedModel
 
 from seqfit.data.batching import Batching, MicroBatchRule
-from seqfit.model.adapters import add_adapters, choose_lora
-from seqfit.model.freezing import freeze_parts
+from seqfit.hardware.process_memory import arrange_freed_memory
+from seqfit.model.lean import make_lean
+from seqfit.model.loss import LossModel, LossRule
+from seqfit.model.packing import Ragged, explain_why_not
+from seqfit.model.trainable import add_adapters, choose_lora, freeze_parts
 from seqfit.parallel.balance import estimate_block_times
+from seqfit.parallel.deepspeed import Zero
 from seqfit.parallel.pipeline import Pipeline
 from seqfit.parallel.way import Pipelined, Replicated, Sharded, Way
 from seqfit.parallel.world import ALONE, World
-from seqfit.parallel.zero import Zero
 from seqfit.recipe.schema import ModelRecipe, Recipe, TrainRecipe
-from seqfit.step.execution import Execution, build_execution
+from seqfit.step.execution import compile_blocks, enable_recompute
 from seqfit.step.fp16_safe import keep_outputs_in_fp32
 from seqfit.step.optimizers import build_optimizer
 from seqfit.step.precision import Precision
 from seqfit.step.step import TrainStep
 from seqfit.strategy.conflicts import check_processes
 from seqfit.strategy.schema import Strategy
+
+SHORT_ON_CPU, SHORT_ON_GPU = 32, 512  # tokens
+
+
+@dataclass(frozen=True)
+class Execution:
+    """A model ready to be trained."""
+
+    model: LossModel
+    batching: Batching
+    events: list[tuple[str, str]]  # kind and message: what was plugged in, what differs from what was asked for
+    rule: LossRule
+    ragged: Ragged | None
+
+
+def choose_blockwise_above(attention: str, device: torch.device) -> int:
+    """The length up to which torch's own attention is used, on segments padded for it alone.
+
+    Short segments are a matter of calls, of which torch's has fewer. On a CPU blockwise attention is the faster one
+    from 64 tokens on (benchmarks/attention); on a GPU calls weigh more, but none has been measured.
+    """
+    if attention == "auto":
+        return SHORT_ON_CPU if device.type == "cpu" else SHORT_ON_GPU
+    return 0 if attention == "blockwise" else sys.maxsize
+
+
+def build_execution(model: PreTrainedModel, strategy: Strategy, train: TrainRecipe, device: torch.device) -> Execution:
+    """Plug in what the strategy asks for; what can't be had is told, never left out quietly."""
+    events: list[tuple[str, str]] = []
+    blocks = enable_recompute(model, strategy.recompute)
+    if blocks:
+        events.append(("recompute", f"activations of {blocks} blocks are computed again in the backward"))
+    batching, ragged = strategy.batching, None
+    reason = explain_why_not(model)
+    if batching == "ragged" and reason is not None:
+        batching = "grouped"
+        events.append(("fallback", f"padded batches, grouped by length: {reason}"))
+    elif batching == "ragged":
+        if not strategy.compile:  # which fuses these parts by itself, and can't look into numpy
+            make_lean(model, device)
+        ragged = Ragged(model, choose_blockwise_above(strategy.attention, device))
+    if ragged is None and strategy.attention == "eager":
+        model.set_attn_implementation("eager")
+    if device.type == "cpu":
+        arranged = arrange_freed_memory(strategy.host_memory)
+        if arranged is not None:
+            events.append(("memory", arranged))
+    if strategy.compile:
+        events.append(("compile", f"{compile_blocks(model, device)} blocks, at the first steps"))
+    rule = LossRule(train.label_smoothing, train.z_loss, chunked=strategy.loss == "chunked")
+    return Execution(LossModel(model, rule, ragged), batching, events, rule, ragged)
+
 
 Events = list[tuple[str, str]]  # kind, message
 Limits = tuple[int | None, int | None]  # of source and target tokens

@@ -8,7 +8,7 @@ moments are then zero, as they begin. Adafactor's keep a trace of 1e-30, which i
     the same, Adafactor      ->    tensors {"wo/exp_avg_sq_row": ...}, values {"wo/step": 7}
     all weights, ZeRO        ->    tensors {"part-0-of-2/0/weights": ..., ".../exp_avg": ...}, values {"parts": 2}
 
-DeepSpeed has no state by weight, but one of the long tensors that it lays all weights into (seqfit.parallel.zero).
+DeepSpeed has no state by weight, but one of the long tensors that it lays all weights into (seqfit.parallel.deepspeed).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from seqfit.parallel.zero import ZeroOptimizer
+from seqfit.parallel.deepspeed import ZeroOptimizer
 
 Value = int | float | bool | None
 PARTS = "parts"  # how many processes share ZeRO's state

@@ -9,12 +9,39 @@ parameters, and a sentence that says what was chosen, for the run's events.
     8bit        2 and a scale for each 256 weights   bitsandbytes, or torchao where that is not installed
 
 Weight decay leaves out what has one dimension (norms, biases) and T5's relative-position tables.
+
+The optimizer step inside the backward: each weight is updated as soon as its gradient is complete.
+
+In: an optimizer. Out: the same updates, while at most a few gradients exist at a time. So a step with one micro-batch
+never holds a gradient for every weight, 4 of the 16 bytes a weight of fp32 training with AdamW. With several
+micro-batches gradients add up until the last one, which updates and frees them one after the other.
+
+    micro-batch      1      2      3 (last)
+    arm(last=...)    False  False  True
+    gradients        g1     g1+g2  g1+g2+g3, weight by weight: update, free       then finish()
+
+torch calls a hook once in each backward for each weight, after all its uses have added to the gradient; so a table
+that is embedding and head at once is updated once. By then no other part of the backward needs the weight's old value.
+There is one optimizer with one state, so saving and loading it is the same as without this file.
+
+Not possible with clipping, which needs all gradients before the first update, nor with fp16's loss scaler, which
+looks for overflow in all of them; nor in several processes: DDP sums a gradient over them after the hook has run, and
+sharded weights are untested. `strategy/conflicts.py` refuses all of it before a step is built. After an error in the
+middle of a backward some weights have moved and others have not: `updated` says how many, and only a snapshot brings
+back the weights that the step began with.
+
+How the learning rate moves: a factor of the peak rate for each step.
+
+linear, 2 warm-up steps of 6:   step 1 2 3 4 5 6  ->  0.5 1 1 0.75 0.5 0.25 (then 0)
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
+from collections.abc import Mapping
+from functools import partial
 from importlib.metadata import version
 from typing import Any, Literal
 
@@ -22,7 +49,7 @@ import torch
 from torch import nn
 
 from seqfit.errors import RecipeError, complain
-from seqfit.recipe.schema import OptimizerRecipe
+from seqfit.recipe.schema import OptimizerRecipe, ScheduleRecipe
 from seqfit.strategy.schema import EIGHT_BIT_PACKAGES
 
 Kernel = Literal["auto", "fused", "foreach", "loop"]
@@ -112,3 +139,91 @@ def _group_by_decay(model: nn.Module, weight_decay: float) -> Groups:
         )
     groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]
+
+
+class InBackward:
+    """Hooks on an optimizer's parameters. `optimizer.step()` is not called by anyone else."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+        self.updated = 0  # weights that this step has updated so far
+        self._is_last = False
+        self._handles = [
+            parameter.register_post_accumulate_grad_hook(partial(self._update, index))
+            for index, group in enumerate(optimizer.param_groups)
+            for parameter in group["params"]
+        ]
+
+    def arm(self, *, last: bool) -> None:
+        """Before each backward: whether it is the step's last one."""
+        self._is_last = last
+
+    def finish(self) -> None:
+        """After the last backward: update what only earlier micro-batches had gradients for."""
+        self._is_last = False
+        self.optimizer.step()  # passes over weights without a gradient
+        self.optimizer.zero_grad(set_to_none=True)
+        self.updated = 0
+
+    def remove(self) -> None:
+        """Take the hooks off again; gradients then stay until somebody uses them."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def _update(self, index: int, parameter: torch.Tensor) -> None:
+        """Step with one parameter: optimizers walk over their groups, so for a moment there is only one, of one."""
+        if not self._is_last:
+            return
+        self.updated += 1  # before, for an update that fails may have begun
+        groups = self.optimizer.param_groups  # read now: loading a state puts new ones in their place
+        self.optimizer.param_groups = [{**groups[index], "params": [parameter]}]
+        try:
+            self.optimizer.step()
+        finally:
+            self.optimizer.param_groups = groups
+        parameter.grad = None
+
+
+class Schedule:
+    """Factor of the peak rate. Pure in the step, but for plateau, which also hears of evaluations."""
+
+    def __init__(self, recipe: ScheduleRecipe, total_steps: int) -> None:
+        self._recipe = recipe
+        self._total = total_steps
+        self._plateau_factor = 1.0
+        self._stale = 0
+
+    def factor(self, step: int) -> float:
+        """For the update number `step`, counted from 1."""
+        warmup = self._recipe.warmup_steps
+        if step <= warmup:
+            return step / warmup
+        name = self._recipe.name
+        if name == "plateau":
+            return self._plateau_factor
+        if name == "inverse_sqrt":
+            return math.sqrt(max(warmup, 1) / max(step, 1))
+        done = min(1.0, (step - 1 - warmup) / max(1, self._total - warmup))
+        if name == "linear":
+            return self._recipe.floor + (1 - self._recipe.floor) * (1 - done)
+        if name == "cosine":
+            return self._recipe.floor + (1 - self._recipe.floor) * (1 + math.cos(math.pi * done)) / 2
+        return 1.0
+
+    def read_state(self) -> dict[str, float]:
+        """What it has heard of evaluations, for a snapshot."""
+        return {"plateau_factor": self._plateau_factor, "stale": self._stale}
+
+    def restore_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from a snapshot."""
+        self._plateau_factor, self._stale = float(state["plateau_factor"]), int(state["stale"])
+
+    def observe(self, improved: bool) -> bool:
+        """Tell it of an evaluation. True where plateau lowers the rate because of it."""
+        self._stale = 0 if improved else self._stale + 1
+        if self._recipe.name != "plateau" or self._stale < self._recipe.patience:
+            return False
+        self._stale = 0
+        self._plateau_factor *= self._recipe.factor
+        return True

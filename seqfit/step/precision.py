@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 
 from seqfit.errors import RecipeError, complain
-from seqfit.hardware.kernels import advise_build, has_kernels
+from seqfit.hardware.probe import advise_build, has_kernels
 from seqfit.strategy.schema import Strategy
 
 _WITHOUT_BF16 = ("AVX512_CORE", "AVX512_CORE_VNNI")  # of oneDNN's levels that ONEDNN_MAX_CPU_ISA may name

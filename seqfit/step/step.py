@@ -27,12 +27,12 @@ from torch.distributed.tensor import DTensor
 from seqfit.data.loader import GlobalBatch
 from seqfit.data.micro_batch import MicroBatch
 from seqfit.model.loss import LossModel
+from seqfit.parallel.deepspeed import Zero
 from seqfit.parallel.pipeline import Pipeline
 from seqfit.parallel.way import Pipelined, Way
-from seqfit.parallel.zero import Zero
 from seqfit.rundir.records import Phase
 from seqfit.step.clock import StepClock
-from seqfit.step.in_backward import InBackward
+from seqfit.step.optimizers import InBackward
 from seqfit.step.precision import Precision
 
 _CLIP_EPSILON = 1e-6  # torch's own, so that both ways of clipping are one

@@ -17,10 +17,9 @@ from collections.abc import Collection, Sequence
 
 from seqfit.errors import RowError, complain
 from seqfit.tasks.labels import vote
-from seqfit.tasks.lists import parse_list
 from seqfit.tasks.rules import fold_word
 from seqfit.tasks.task import Task, check_known
-from seqfit.tasks.template import Row, columns_of, has_columns, render_items, render_template
+from seqfit.tasks.template import Row, columns_of, has_columns, parse_list, render_items, render_template
 
 LETTERS = string.ascii_lowercase
 _LETTER = re.compile(r"\(?([a-z])[).:]?")

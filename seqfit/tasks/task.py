@@ -18,16 +18,16 @@ from typing import ClassVar, TypeAlias
 
 from seqfit.errors import DataError, RowError, complain, did_you_mean
 from seqfit.recipe.schema import TaskRecipe
-from seqfit.tasks.example import Example
-from seqfit.tasks.lists import parse_list
 from seqfit.tasks.number import find_final_number
 from seqfit.tasks.rules import fold_word
 from seqfit.tasks.template import (
+    Example,
     Row,
     choose_template,
     column_text,
     columns_of,
     has_columns,
+    parse_list,
     render_items,
     render_list,
     render_template,

@@ -12,12 +12,30 @@ The grammar, which is data and never code (no `str.format`, no attribute access)
     render_template("{q}[[ in {c}]]", {"q": "Why?", "c": None})       == "Why?"
 
 Everything else stands for itself, so ` \n ` in a single-quoted YAML string is a space, a backslash, an n and a space.
+
+One example: the text that goes in, the text to be learnt, and what an answer is scored against.
+
+A SQuAD row with two annotated answers becomes
+
+    Example(id="q7", source="question: Who? context: Ada Lovelace wrote it.", target="Ada Lovelace",
+            references=("Ada Lovelace", "Lovelace"), group="Ada Lovelace wrote it.")
+
+Lists that a table holds as text: the text comes in, its items go out, or None where it is no list.
+
+parse_list('["joy", "anger"]')   == ["joy", "anger"]     JSON
+parse_list("['joy', 'anger']")   == ["joy", "anger"]     Python's form, which pandas writes into a CSV file
+parse_list("['joy' 'anger']")    == ["joy", "anger"]     numpy's form, which Python itself reads as 'joyanger'
+parse_list("joy, anger")         is None
 """
 
 from __future__ import annotations
 
+import ast
+import io
+import json
 import math
 import re
+import tokenize
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -277,3 +295,61 @@ def _grammar_mistake(template: str, found: str, rule: str) -> RecipeError:
     return RecipeError(
         complain(f"The template '{template}' has {found}", rule, "Write it like '{question}[[ context: {context}]]'")
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """What training, evaluation and splitting need to know of one row.
+
+    Target and references differ where the learnt text is not the answer itself: a math solution ends in its number,
+    an unanswerable question has the target 'unanswerable' and the reference ''. Examples of one group stay in one
+    split. Choices are those of a multiple-choice question, in the order of their letters.
+    """
+
+    id: str
+    source: str
+    target: str
+    references: tuple[str, ...]
+    group: str
+    choices: tuple[str, ...] = ()
+
+
+_NAMES = {"None": "", "nan": "", "True": "true", "False": "false"}
+_SKIPPED = (tokenize.NEWLINE, tokenize.NL, tokenize.ENDMARKER)
+
+
+def parse_list(text: str) -> list[str] | None:
+    """The items as text; None counts as empty."""
+    text = text.strip()
+    if not (text.startswith("[") and text.endswith("]")):
+        return None
+    try:
+        items = json.loads(text)
+    except ValueError:
+        return _parse_tokens(text)
+    if any(isinstance(item, list | dict) for item in items):
+        return None
+    return [_NAMES.get(str(item), str(item)) if item is None or isinstance(item, bool) else str(item) for item in items]
+
+
+def _parse_tokens(text: str) -> list[str] | None:
+    """Token by token: two strings side by side are two items, whether or not a comma stands between them."""
+    items: list[str] = []
+    sign = ""
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+        if sum(token.string == "[" for token in tokens) > 1:
+            return None
+        for token in tokens:
+            if token.type == tokenize.STRING and isinstance(value := ast.literal_eval(token.string), str):
+                items.append(value)
+            elif token.type == tokenize.NUMBER:
+                items.append(sign + token.string)
+            elif token.string in _NAMES and token.type == tokenize.NAME:
+                items.append(_NAMES[token.string])
+            elif token.string not in ("[", "]", ",", "-") and token.type not in _SKIPPED:
+                return None
+            sign = "-" if token.string == "-" else ""
+    except (tokenize.TokenError, SyntaxError, ValueError):
+        return None
+    return items

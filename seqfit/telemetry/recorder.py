@@ -20,7 +20,7 @@ from typing import Self
 
 from seqfit.errors import describe_exit
 from seqfit.rundir import files
-from seqfit.rundir.optional_work import optional_work
+from seqfit.rundir.notes import optional_work
 from seqfit.system import own_session
 
 PATIENCE_SECONDS = 5.0  # for a sample in the making: a driver may be slow to answer

@@ -25,10 +25,8 @@ from typing import TextIO
 from seqfit.rundir import files
 from seqfit.rundir.records import TelemetryRecord
 from seqfit.rundir.writer import append_record, write_json
-from seqfit.telemetry.amd import AmdReader
-from seqfit.telemetry.gpu import GpuReader, Opener, open_gpu_reader
+from seqfit.telemetry.gpu import AmdReader, GpuReader, NvmlReader, Opener, open_gpu_reader
 from seqfit.telemetry.host import HostReader
-from seqfit.telemetry.nvml import NvmlReader
 
 
 class Sampler:
@@ -89,7 +87,7 @@ def _wait_for_end(descriptor: int, told: threading.Event) -> None:
 
 
 def _replay(folder: Path) -> GpuReader:
-    from seqfit.telemetry.recorded import RecordedReader  # reads run directories, which takes pydantic
+    from seqfit.telemetry.gpu import RecordedReader  # reads run directories, which takes pydantic
 
     return RecordedReader(folder)
 

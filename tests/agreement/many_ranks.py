@@ -26,9 +26,9 @@ from transformers import PreTrainedModel
 
 from seqfit.data.loader import WHOLE, Loader, Share
 from seqfit.data.micro_batch import Padding
-from seqfit.model.blocks import find_blocks
-from seqfit.model.build import load_model
 from seqfit.model.flops import build_cost_model, read_model_shape
+from seqfit.model.load import load_model
+from seqfit.model.trainable import find_blocks
 from seqfit.parallel.way import Skeleton, Way
 from seqfit.parallel.world import ALONE, World
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe

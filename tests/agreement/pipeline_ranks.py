@@ -20,14 +20,13 @@ import torch.distributed as dist
 from torch import nn
 
 from seqfit.data.micro_batch import MicroBatch, Padding, collate_sequences, pack_sequences
-from seqfit.model.build import load_model
+from seqfit.model.load import load_model
 from seqfit.model.loss import PLAIN, LossModel, LossRule
-from seqfit.model.ragged import Ragged
+from seqfit.model.packing import Ragged
 from seqfit.parallel import pipeline as pipelines
-from seqfit.parallel.pipeline import Pipeline
-from seqfit.parallel.stage import count_rows, round_rows
+from seqfit.parallel.pipeline import Pipeline, count_rows, round_rows
 from seqfit.recipe.schema import ModelRecipe
-from seqfit.step.recompute import Recompute, enable_recompute
+from seqfit.step.execution import Recompute, enable_recompute
 
 WORLD = 4
 WAIT = timedelta(seconds=120)  # for the other processes: none hangs where one has failed

@@ -9,7 +9,7 @@ import torch
 
 from seqfit.data.loader import GlobalBatch
 from seqfit.model.loss import LossModel, LossRule
-from seqfit.model.ragged import Ragged
+from seqfit.model.packing import Ragged
 from seqfit.step.precision import Precision
 from seqfit.step.step import TrainStep
 

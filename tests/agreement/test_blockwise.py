@@ -15,12 +15,11 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 from seqfit.data.batching import MicroBatchRule
 from seqfit.data.loader import GlobalBatch
-from seqfit.model import segments
-from seqfit.model.distance_bias import bias_by_distance
-from seqfit.model.padded_attention import attend_padded
-from seqfit.model.seeded_dropout import MaskSource
-from seqfit.model.segment_attention import attend_segments
-from seqfit.model.segments import Pairing, Segments
+from seqfit.kernels import layout as segments
+from seqfit.kernels.blockwise import attend_segments
+from seqfit.kernels.dropout_norm import MaskSource
+from seqfit.kernels.layout import Pairing, Segments, bias_by_distance
+from seqfit.kernels.padded import attend_padded
 from tests.agreement.steps import assert_agree, run_step
 
 TOLERANCE = 1e-5

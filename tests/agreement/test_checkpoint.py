@@ -11,9 +11,9 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, AutoTokenizer
 
-from seqfit.evaluate.answer import Answerer, answer_sources
-from seqfit.model.build import load_model, load_tokenizer, quiet
-from seqfit.model.folder import Teaching, load_checkpoint, save_checkpoint
+from seqfit.evaluation.generator import Answerer, answer_sources
+from seqfit.model.checkpoint import Teaching, load_checkpoint, save_checkpoint
+from seqfit.model.load import load_model, load_tokenizer, quiet
 from seqfit.recipe.schema import ModelRecipe, TaskRecipe
 from seqfit.step.precision import Precision
 from seqfit.tasks import ClassifierHead, head_of

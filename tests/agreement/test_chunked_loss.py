@@ -17,8 +17,8 @@ import torch.nn.functional as F
 
 from seqfit.data.batching import MicroBatchRule
 from seqfit.data.loader import GlobalBatch
-from seqfit.model import linear_loss
-from seqfit.model.linear_loss import linear_loss_sum
+from seqfit.kernels import cross_entropy as linear_loss
+from seqfit.kernels.cross_entropy import linear_loss_sum
 from seqfit.model.loss import LossRule
 from tests.agreement.steps import Update, assert_agree, run_step
 

@@ -20,12 +20,12 @@ import torch
 from seqfit.data.encode import Encoder, cut
 from seqfit.data.micro_batch import MicroBatch, Padding, collate_sequences, pack_sequences
 from seqfit.errors import ModelError
-from seqfit.evaluate.answer import Answerer, answer_sources, build_padding
-from seqfit.evaluate.start import set_start
-from seqfit.model.build import load_model, load_tokenizer, quiet
+from seqfit.evaluation.generator import Answerer, answer_sources, build_padding
+from seqfit.evaluation.start import set_start
 from seqfit.model.families import FAMILIES, HEAD_TYPES, PACKED_TYPES, REFUSED, find_start_id, starts_with_last_label
+from seqfit.model.load import load_model, load_tokenizer, quiet
 from seqfit.model.loss import LossModel, LossRule
-from seqfit.model.ragged import Ragged, explain_why_not
+from seqfit.model.packing import Ragged, explain_why_not
 from seqfit.parallel.pipeline import check_can_split
 from seqfit.recipe.schema import ModelRecipe, TaskRecipe
 from seqfit.step.precision import choose_precision

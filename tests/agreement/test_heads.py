@@ -16,7 +16,7 @@ import torch
 from seqfit.data.batching import MicroBatchRule
 from seqfit.data.loader import GlobalBatch, Loader
 from seqfit.data.micro_batch import Padding
-from seqfit.model.build import load_model
+from seqfit.model.load import load_model
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.tasks import ClassifierHead
 from tests.agreement.conftest import gradients_of

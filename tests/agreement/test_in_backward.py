@@ -14,12 +14,11 @@ import pytest
 import torch
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
-from seqfit.model.build import load_model
+from seqfit.model.load import load_model
 from seqfit.model.loss import LossModel, LossRule
 from seqfit.recipe.schema import ModelRecipe, OptimizerRecipe
-from seqfit.step.in_backward import InBackward
-from seqfit.step.optimizers import build_optimizer, set_learning_rate
-from seqfit.step.recompute import enable_recompute
+from seqfit.step.execution import enable_recompute
+from seqfit.step.optimizers import InBackward, build_optimizer, set_learning_rate
 from seqfit.tasks import ClassifierHead
 
 HEAD = ClassifierHead(("yes", "no", "maybe"))

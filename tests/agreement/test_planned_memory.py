@@ -18,12 +18,12 @@ from transformers import (
     T5Config,
 )
 
-from seqfit.model.build import Outline
+from seqfit.model.load import Outline
 from seqfit.model.loss import blank_label
-from seqfit.plan.device_rules import rules_for
-from seqfit.plan.fake_step import FakeStep, Subject
-from seqfit.plan.measured import build_real_step, draw_batch, measure_peak_bytes
-from seqfit.plan.shape import Shape
+from seqfit.planning.device_rules import rules_for
+from seqfit.planning.fake_step import FakeStep, Subject
+from seqfit.planning.measured import build_real_step, draw_batch, measure_peak_bytes
+from seqfit.planning.shape import Shape
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.strategy.schema import Strategy
 

@@ -13,13 +13,13 @@ import torch
 
 from seqfit.data.batching import MicroBatchRule
 from seqfit.data.loader import GlobalBatch
-from seqfit.model.adapters import add_adapters
 from seqfit.model.lean import make_lean
 from seqfit.model.loss import LossModel, LossRule
-from seqfit.model.ragged import Ragged
+from seqfit.model.packing import Ragged
+from seqfit.model.trainable import add_adapters
 from seqfit.recipe.schema import LoraRecipe
+from seqfit.step.execution import enable_recompute
 from seqfit.step.precision import Precision
-from seqfit.step.recompute import enable_recompute
 from seqfit.step.step import TrainStep
 from tests.agreement.steps import assert_agree, run_step
 

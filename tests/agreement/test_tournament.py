@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.compare.records import RUNS, Comparison, Standing
-from seqfit.compare.tournament import compare
-from seqfit.rundir.run import Run
+from seqfit.comparison.compare import compare
+from seqfit.comparison.records import RUNS, Comparison, Standing
+from seqfit.rundir.reader import Run
 
 TOLERANCE = 1e-4
 STEPS = 5
@@ -33,7 +33,7 @@ def comparison(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempP
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SEQFIT_CACHE", str(folder / "cache"))
-        patch.setattr("seqfit.compare.tournament.predict_entrants", lambda *_, **__: [])
+        patch.setattr("seqfit.comparison.compare.predict_entrants", lambda *_, **__: [])
         options = {"strategies": "vanilla,fp16,accumulate", "repeats": 1, "steps": STEPS, "warm_up": 1}
         return compare(recipe, out=folder / "c", devices=["cpu"], **options)
 

@@ -21,9 +21,9 @@ import torch
 import seqfit
 from seqfit.data.batching import cut_global_batches, order_epoch
 from seqfit.data.tokenize import TokenizedSplit, prepare_data
-from seqfit.model.build import load_position_limit, load_tokenizer, quiet
+from seqfit.model.load import load_position_limit, load_tokenizer, quiet
 from seqfit.recipe.schema import Recipe
-from seqfit.rundir.run import Run
+from seqfit.rundir.reader import Run
 from tests.tiny_families import FAMILY_CASES, SOURCES, TARGETS
 
 STEPS = 5

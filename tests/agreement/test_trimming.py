@@ -23,12 +23,11 @@ from transformers import (
     RobertaForSequenceClassification,
 )
 
-from seqfit.model.build import load_model, load_tokenizer, quiet
-from seqfit.model.trim import Trimmed, trim_vocabulary
-from seqfit.model.trim_folder import save_trimmed
-from seqfit.model.trimmed_weights import choose_vocabulary, load_trimmed_model
+from seqfit.model.load import load_model, load_tokenizer, quiet
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.tasks import ClassifierHead
+from seqfit.trimming.folder import save_trimmed
+from seqfit.trimming.weights import Trimmed, choose_vocabulary, load_trimmed_model, trim_vocabulary
 
 TOLERANCE = 1e-5
 WORDS = 100

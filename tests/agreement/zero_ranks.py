@@ -27,9 +27,9 @@ import torch.distributed as dist
 
 from seqfit.data.loader import Loader, Share
 from seqfit.data.micro_batch import Padding
-from seqfit.model.build import load_model
 from seqfit.model.flops import build_cost_model, read_model_shape
-from seqfit.parallel import zero
+from seqfit.model.load import load_model
+from seqfit.parallel import deepspeed as zero
 from seqfit.parallel.way import Skeleton
 from seqfit.parallel.world import ALONE, World
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
@@ -38,8 +38,7 @@ from seqfit.step.optimizer_state import allocate_state, read_state, restore_valu
 from seqfit.step.precision import Precision
 from seqfit.step.step import TrainStep
 from seqfit.strategy.schema import Strategy
-from seqfit.train.shards import copy_tensors, write_shards
-from seqfit.train.snapshot import Snapshot, load_snapshot, snapshot_folder
+from seqfit.training.snapshot_files import Snapshot, copy_tensors, load_snapshot, snapshot_folder, write_shards
 from tests.agreement.many_ranks import HEAD, gather, is_classifier, make_rows
 
 WAIT = timedelta(seconds=120)  # for the others: none hangs where one has failed

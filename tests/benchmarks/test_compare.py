@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.compare.measure import build_words, find_gap, hide_places, judge, lower_headings
-from seqfit.compare.folder import add_outcome, dump_matrix
-from seqfit.compare.matrix import list_rounds
-from seqfit.compare.records import RUNS, Comparison
-from seqfit.compare.results import collect_comparison
+from seqfit.comparison.matrix import list_rounds
+from seqfit.comparison.records import RUNS, Comparison, add_outcome, dump_matrix
+from seqfit.comparison.results import collect_comparison
 from seqfit.rundir import files
-from tests.compare.tournaments import matrix_of, pretend
+from tests.comparison.tournaments import matrix_of, pretend
 
 
 @pytest.fixture

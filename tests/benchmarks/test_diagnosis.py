@@ -6,9 +6,9 @@ import pytest
 
 from benchmarks.diagnosis.plants import PLANTS, SHAPE, load_planted, write_workload
 from benchmarks.diagnosis.traces import run_cases
-from seqfit.checks import load_checked_recipe
-from seqfit.profile.findings import RULES
+from seqfit.profiling.findings import RULES
 from seqfit.strategy.load import load_strategy
+from seqfit.validation import load_checked_recipe
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.evaluation import measure
 from benchmarks.evaluation.sides import SIDES, Questions, Run, build_ours, build_trainer, strip
-from seqfit.model.build import load_model, load_tokenizer
+from seqfit.model.load import load_model, load_tokenizer
 from seqfit.recipe.schema import ModelRecipe
 
 ROWS = 21

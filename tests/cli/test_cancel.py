@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from seqfit.cli.main import main
-from seqfit.launch.submission import add_submission
+from seqfit.launch.slurm import add_submission
 from tests.launch.fixtures import FakeSlurm
 
 

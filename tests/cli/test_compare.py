@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from seqfit.cli.main import main
-from tests.compare.tournaments import CPU, pretend
+from tests.comparison.tournaments import CPU, pretend
 
 
 @pytest.fixture(autouse=True)
 def _one_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqfit.compare.tournament.probe_machine", lambda: CPU)
+    monkeypatch.setattr("seqfit.comparison.compare.probe_machine", lambda: CPU)
 
 
 def test_a_dry_run_says_what_would_be_run_and_writes_nothing(
@@ -62,7 +62,7 @@ def test_a_mistake_is_told_before_anything_starts(
     def start(*_words: object, **_options: object) -> None:
         raise AssertionError("a process was started")
 
-    monkeypatch.setattr("seqfit.compare.trial.subprocess.Popen", start)
+    monkeypatch.setattr("seqfit.comparison.trial.subprocess.Popen", start)
     arguments, said = WRONG[case]
     before = set(recipe_file.parent.rglob("*"))
     assert main(["compare", "mine.yaml", *arguments]) == 2
@@ -76,10 +76,10 @@ def test_a_mistake_is_told_before_anything_starts(
 def test_a_comparison_ends_with_its_tables_and_its_folder(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seqfit.compare.trials.run_trial", pretend)
+    monkeypatch.setattr("seqfit.comparison.repeats.run_trial", pretend)
     changes: dict[str, Any] = {"tokenize_ahead": lambda *_: None, "predict_entrants": lambda *_, **__: []}
     for name, function in changes.items():
-        monkeypatch.setattr(f"seqfit.compare.tournament.{name}", function)
+        monkeypatch.setattr(f"seqfit.comparison.compare.{name}", function)
     words = ["compare", "mine.yaml", "-s", "vanilla,recompute", "--repeats", "1", "--out", "c"]
     monkeypatch.setattr(sys, "argv", ["seqfit", *words])
     assert main(words) == 0
@@ -97,8 +97,8 @@ def test_ctrl_c_prints_the_table_of_what_is_there(
     def stop(*_words: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("seqfit.compare.tournament.tokenize_ahead", lambda *_: None)
-    monkeypatch.setattr("seqfit.compare.trials.run_trial", stop)
+    monkeypatch.setattr("seqfit.comparison.compare.tokenize_ahead", lambda *_: None)
+    monkeypatch.setattr("seqfit.comparison.repeats.run_trial", stop)
     words = ["compare", "mine.yaml", "-s", "vanilla,recompute", "--repeats", "1", "--budget", "5m", "--out", "c"]
     assert main(words) != 0
     said = capsys.readouterr().out

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from seqfit.cli.data_view import draw_bar, draw_columns
+from seqfit.cli.data import draw_bar, draw_columns
 
 
 def test_the_largest_count_is_as_high_as_the_picture() -> None:

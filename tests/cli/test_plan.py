@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from seqfit.cli.main import main
-from seqfit.cli.plan_view import say_miss
-from seqfit.plan.answer import Answer, Way
+from seqfit.cli.plan import say_miss
+from seqfit.planning.report import Answer, Way
 
 QUICK = ["--no-data", "--source-tokens", "48", "--target-tokens", "6", "train.batch_examples=4"]
 
@@ -48,7 +48,7 @@ def test_the_page_shows_the_memory_of_a_step(planned: tuple[Answer, Path]) -> No
 def test_the_terminal_shows_answer_table_and_anatomy(
     planned: tuple[Answer, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from seqfit.cli.plan_view import print_difference, print_plan
+    from seqfit.cli.plan import print_difference, print_plan
 
     monkeypatch.setenv("COLUMNS", "160")
     answer, _ = planned

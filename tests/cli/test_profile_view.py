@@ -5,12 +5,11 @@ import io
 import pytest
 from rich.console import Console
 
-from seqfit.cli.profile_view import print_findings, print_proof, print_summary
-from seqfit.profile.diagnosis import diagnose
-from seqfit.profile.findings import Finding
-from seqfit.profile.prove import Proof
-from seqfit.profile.summary import summarise
-from seqfit.profile.trace import Allocation, HostSpan, Op, Trace
+from seqfit.cli.profile import print_findings, print_proof, print_summary
+from seqfit.profiling.findings import Finding
+from seqfit.profiling.prove import Proof
+from seqfit.profiling.summary import diagnose, summarise
+from seqfit.profiling.trace import Allocation, HostSpan, Op, Trace
 
 FINDING = Finding("padding", "half is padding", "Run real tokens only", ("strategy.batching=ragged",), 0.45)
 

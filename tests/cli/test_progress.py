@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from seqfit.cli.progress import progress_bar
-from seqfit.data import progress_lines
-from seqfit.data.progress import Rows
+from seqfit import progress as progress_lines
+from seqfit.cli.arguments import progress_bar
+from seqfit.progress import Rows
 
 
 def test_without_a_terminal_progress_is_lines_on_stderr(

@@ -26,10 +26,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         calls.append((runs, port))
         announce("http://127.0.0.1:4321/")
 
-    monkeypatch.setattr("seqfit.report.page.report", write)
-    monkeypatch.setattr("seqfit.report.page.build_parts", lambda runs: ("title", [str(run) for run in runs]))
-    monkeypatch.setattr("seqfit.report.export_figures.export_figures", export)
-    monkeypatch.setattr("seqfit.report.serve_live.watch", serve)
+    monkeypatch.setattr("seqfit.reporting.page.report", write)
+    monkeypatch.setattr("seqfit.reporting.page.build_parts", lambda runs: ("title", [str(run) for run in runs]))
+    monkeypatch.setattr("seqfit.reporting.export_figures.export_figures", export)
+    monkeypatch.setattr("seqfit.reporting.live.watch", serve)
     monkeypatch.setattr("webbrowser.open", lambda url: calls.append(f"opened {url}"))
     return calls
 

@@ -51,7 +51,7 @@ def test_a_mistake_is_told_before_anything_starts(
     def start(*_words: object, **_options: object) -> None:
         raise AssertionError("a process was started")
 
-    monkeypatch.setattr("seqfit.launch.scaling.subprocess.Popen", start)
+    monkeypatch.setattr("seqfit.scaling.measure.subprocess.Popen", start)
     arguments, said = WRONG[case]
     before = set(recipe_file.parent.rglob("*"))
     assert main(["scale", "mine.yaml", *arguments]) == 2

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from seqfit.cli.main import main
-from seqfit.track import tracker
+from seqfit.tracking import tracker
 from tests.launch.fixtures import FakeSlurm
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from seqfit.cli.main import main
 from seqfit.rundir import files
-from seqfit.track import tracker
+from seqfit.tracking import tracker
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_a_missing_package_is_named_with_its_extra(
 def test_a_folder_that_is_no_run_is_an_error_without_traceback(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seqfit.track.tracker.check_tool", lambda tool: None)
+    monkeypatch.setattr("seqfit.tracking.tracker.check_tool", lambda tool: None)
     assert main(["track", str(tmp_path), "--to", "tensorboard"]) == 2
     assert files.MANIFEST in capsys.readouterr().err
 

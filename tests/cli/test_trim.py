@@ -8,7 +8,7 @@ import pytest
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from seqfit.cli.main import main
-from seqfit.model.build import quiet
+from seqfit.model.load import quiet
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from seqfit.data.arrow_file import HashedFile, to_lists
+from seqfit.data.tokenized import HashedFile, to_lists
 
 
 def test_a_file_knows_the_hash_of_what_was_written(tmp_path: Path) -> None:

@@ -5,14 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from seqfit.data.bad_rows import (
-    BadRowCounter,
-    BadRows,
-    PartCount,
-    check_bad_rows,
-    describe_bad_rows,
-    load_bad_rows,
-)
+from seqfit.data.rows import BadRowCounter, BadRows, PartCount, check_bad_rows, describe_bad_rows, load_bad_rows
 from seqfit.errors import DataError
 
 SHORT = BadRows("fewer fields than columns", 3, ((9, "line 11: 2 of 3 columns"),), unread=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.data.class_files import labels_of
+from seqfit.data.file_groups import labels_of
 from seqfit.data.tables import find_tables
 from seqfit.errors import DataError
 from seqfit.recipe.schema import SourceRecipe

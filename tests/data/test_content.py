@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from seqfit.data.content import has_labels, recognise_format
+from seqfit.data.formats import detect_format, read_rows
 from seqfit.data.rows import BadRow
-from seqfit.data.sources import detect_format, read_rows
 from seqfit.errors import DataError
 
 

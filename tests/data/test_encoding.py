@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.data.encoding import find_encoding, recognise
+from seqfit.data.formats import FileOptions, read_rows
 from seqfit.data.rows import BadRow
-from seqfit.data.sources import FileOptions, read_rows
-from seqfit.data.text_files import read_lines
+from seqfit.data.text_files import find_encoding, read_lines, recognise
 from seqfit.errors import DataError
 
 SAMPLES = {
@@ -81,7 +80,7 @@ def test_a_stated_encoding_decides(tmp_path: Path) -> None:
 
 
 def test_a_file_is_scanned_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from seqfit.data import encoding
+    from seqfit.data import text_files as encoding
 
     scans: list[Path] = []
     scan = encoding._scan

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from seqfit.data.sources import FileOptions, find_layout, read_rows
+from seqfit.data.formats import FileOptions, find_layout, read_rows
 from seqfit.errors import DataError
 
 openpyxl = pytest.importorskip("openpyxl")

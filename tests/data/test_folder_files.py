@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.data.folder_files import are_parts, are_shards, find_data_files
+from seqfit.data.file_groups import are_parts, are_shards, find_data_files
 
 
 @pytest.mark.parametrize(

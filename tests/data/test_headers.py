@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from seqfit.data.headers import judge_first_row, name_columns
+from seqfit.data.content import judge_first_row, name_columns
 
 FILMS = ["a fine film with a good end", "bad acting and a dull story", "I left after half an hour of it"]
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 import seqfit
+from seqfit.data.formats import read_rows
 from seqfit.data.in_memory import is_in_memory, store_data
-from seqfit.data.sources import read_rows
 from seqfit.errors import DataError
 
 ROWS = [{"text": "a", "label": 1}, {"text": "b", "label": None}]
@@ -193,7 +193,7 @@ class Blocked:
             raise ImportError(name)
 sys.meta_path.insert(0, Blocked())
 from seqfit.data.in_memory import store_data
-from seqfit.data.sources import read_rows
+from seqfit.data.formats import read_rows
 import json
 print(json.dumps(list(read_rows(store_data({ROWS!r}).path))))
 """

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from seqfit.data.in_order import map_in_order
+from seqfit.data.tokenize import map_in_order
 
 
 @pytest.mark.parametrize("threads", [0, 1, 4])

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from seqfit.data.describe import describe_data
-from seqfit.data.encode import Encoder
-from seqfit.data.languages import (
+from seqfit.data.encode import (
+    Encoder,
     check_languages,
     check_recipe_languages,
     explain_missing_prefix,
@@ -17,7 +16,8 @@ from seqfit.data.languages import (
 )
 from seqfit.data.tokenize import prepare_data
 from seqfit.errors import DataError, RecipeError
-from seqfit.model.build import load_tokenizer
+from seqfit.inspection.describe import describe_data
+from seqfit.model.load import load_tokenizer
 from seqfit.recipe.schema import ModelRecipe, Recipe, TaskRecipe
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from seqfit.data.formats import FileOptions, detect_format, find_layout, read_rows
 from seqfit.data.rows import BadRow
-from seqfit.data.sources import FileOptions, detect_format, find_layout, read_rows
 from seqfit.errors import DataError
 
 

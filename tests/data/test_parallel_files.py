@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from seqfit.data.parallel_files import find_parallel
+from seqfit.data.file_groups import find_parallel
 from seqfit.data.tables import find_tables
 from seqfit.errors import DataError
 from seqfit.recipe.schema import SourceRecipe

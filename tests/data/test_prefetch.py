@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from seqfit.data.batching import MicroBatchRule
-from seqfit.data.loader import GlobalBatch, Loader
+from seqfit.data.loader import THREAD_NAME, GlobalBatch, Loader, prefetch, run_ahead
 from seqfit.data.micro_batch import Padding
-from seqfit.data.prefetch import THREAD_NAME, prefetch, run_ahead
 
 
 class Source(Iterator[int]):

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqfit.data.row_index import NO_VALUE, UNLISTED, Indexer
 from seqfit.data.rows import BadRow
+from seqfit.data.splits import NO_VALUE, UNLISTED, Indexer
 from seqfit.data.tables import Table
 from seqfit.errors import DataError, RowError
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from seqfit.data.formats import FileOptions, read_parallel, read_rows, read_whole_rows
 from seqfit.data.rows import BadRow
-from seqfit.data.sources import FileOptions, read_parallel, read_rows, read_whole_rows
 from seqfit.errors import DataError
 
 

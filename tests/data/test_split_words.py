@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from seqfit.data.split_words import split_of, split_word
+from seqfit.data.content import split_of, split_word
 
 
 @pytest.mark.parametrize(

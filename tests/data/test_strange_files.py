@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from seqfit.data.encoding import recognise
-from seqfit.data.guess import Guess, Unsure, guess_recipe
 from seqfit.data.splits import SourceSplits
 from seqfit.data.tables import find_tables
+from seqfit.data.text_files import recognise
 from seqfit.errors import DataError, RecipeError
+from seqfit.inspection.guess import Guess, Unsure, guess_recipe
 from seqfit.recipe.schema import SourceRecipe
 
 WORDS = [
@@ -416,7 +416,7 @@ def test_columns_without_names_offer_the_longest_as_the_answer(tmp_path: Path) -
 
 
 def test_slovene_is_not_taken_for_french() -> None:
-    from seqfit.data.text_language import find_language
+    from seqfit.inspection.text_language import find_language
 
     said = "Predsednik je dejal, da so se pogovarjali o tem, kako naj bi država pomagala ljudem, ki so brez dela."
     assert find_language([said] * 3) == "sl"

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.data.encoding import BROKEN
-from seqfit.data.text_files import count_lines, list_folder, read_chunks, read_lines, require_file
+from seqfit.data.text_files import BROKEN, count_lines, list_folder, read_chunks, read_lines, require_file
 from seqfit.errors import DataError
 
 

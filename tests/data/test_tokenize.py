@@ -14,14 +14,13 @@ import numpy as np
 import pytest
 
 import seqfit
+from seqfit.cache import cache_root
 from seqfit.data import splits, tokenize
-from seqfit.data.arrow_file import HashedFile
-from seqfit.data.bad_rows import BadRows
-from seqfit.data.cache import cache_root
 from seqfit.data.encode import Encoder
-from seqfit.data.rows import BadRow
+from seqfit.data.rows import BadRow, BadRows
 from seqfit.data.tables import Table
 from seqfit.data.tokenize import PreparedData, TokenizedSplit, prepare_data
+from seqfit.data.tokenized import HashedFile
 from seqfit.errors import DataError
 from seqfit.recipe.schema import Recipe
 from seqfit.tasks import Example

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from seqfit.data import tokenized
-from seqfit.data.bad_rows import BadRows
+from seqfit.data.rows import BadRows
 from seqfit.data.tokenize import prepare_data
 from seqfit.data.tokenized import PartFacts, TokenizedSplit
 from seqfit.recipe.schema import Recipe

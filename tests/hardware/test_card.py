@@ -6,7 +6,7 @@ from itertools import chain
 import pytest
 
 from seqfit.errors import PlanError
-from seqfit.hardware.card import TORCH_SHARE, Card, find_card, load_cards, match_card, plain_name
+from seqfit.hardware.cards import TORCH_SHARE, Card, find_card, load_cards, match_card, plain_name
 
 CARDS = list(load_cards().values())
 MIB, GB, TERA = 1024**2, 1e9, 1e12

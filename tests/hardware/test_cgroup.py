@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.hardware.cgroup import Limits, read_limits
+from seqfit.hardware.process_memory import Limits, read_limits
 
 GIB = 1024**3
 

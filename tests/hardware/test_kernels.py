@@ -6,7 +6,7 @@ import platform
 
 import pytest
 
-from seqfit.hardware.kernels import advise_build, has_kernels
+from seqfit.hardware.probe import advise_build, has_kernels
 
 CU130 = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]
 CU126 = ["sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90"]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from seqfit.errors import PlanError
-from seqfit.hardware.network import parse_rate
+from seqfit.hardware.cards import parse_rate
 
 
 @pytest.mark.parametrize(

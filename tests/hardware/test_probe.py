@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from seqfit.hardware import probe
-from seqfit.hardware.cgroup import Limits
 from seqfit.hardware.probe import probe_machine, read_driver, read_processor_name, usable_cores, usable_memory
+from seqfit.hardware.process_memory import Limits
 
 GIB, MIB = 1024**3, 1024**2
 

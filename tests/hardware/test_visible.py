@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seqfit.hardware.visible import Listed, Place, find_visible
+from seqfit.hardware.probe import Listed, Place, find_visible
 
 T4 = Listed("GPU-aa11", "00000000:03:00.0", speed=2560 * 1590)
 A100 = Listed("GPU-ab22", "00000000:07:00.0", speed=6912 * 1410)

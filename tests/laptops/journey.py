@@ -13,7 +13,7 @@ import sys
 
 import seqfit
 from seqfit.cli.main import main
-from seqfit.track.tracker import TOOLS
+from seqfit.tracking.tracker import TOOLS
 
 if __name__ == "__main__":
     need_an_extra = {module for _, module, _ in TOOLS.values()}

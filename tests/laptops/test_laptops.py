@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.rundir.run import Run
+from seqfit.rundir.reader import Run
 
 HERE = Path(__file__).parent
 SHORT = "train.steps=3 eval.limit=4 train.snapshot.every_steps=2"

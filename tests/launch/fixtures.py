@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from seqfit.launch.submission import add_submission
+from seqfit.launch.slurm import add_submission
 from seqfit.rundir import files
 
 Recipe = dict[str, Any]

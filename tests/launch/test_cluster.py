@@ -14,16 +14,15 @@ import psutil
 import pytest
 
 from seqfit.cli.main import main
-from seqfit.compare.folder import read_outcomes_at, read_results
-from seqfit.compare.rounds import is_complete
-from seqfit.launch.status import Standing, read_standing
-from seqfit.launch.submission import last_submission
+from seqfit.comparison.records import read_outcomes_at, read_results
+from seqfit.comparison.slurm import is_complete
+from seqfit.launch.slurm import Standing, last_submission, read_standing
 from seqfit.rundir import files
-from seqfit.rundir.run import Run, read_records
-from seqfit.train.snapshot import find_snapshots
+from seqfit.rundir.reader import Run, read_records
+from seqfit.training.snapshot_files import find_snapshots
 from tests.launch.cluster import Cluster
 from tests.switched_off import prediction_off
-from tests.train.test_ranks import start_ranks
+from tests.training.test_ranks import start_ranks
 
 STEPS, MIDDLE, LATE = 200, 30, 60
 OPTIONS = ["--nodes", "2", "--gpus-per-node", "0", "--cpus-per-process", "1", "--time", "10"]

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.launch.node import choose_code, main
+from seqfit.launch.local import choose_code, main
 from tests.processes import started, wait_until
 
-NODE = [sys.executable, "-m", "seqfit.launch.node", "--nnodes", "1", "--nproc-per-node", "2"]
+NODE = [sys.executable, "-m", "seqfit.launch.local", "--nnodes", "1", "--nproc-per-node", "2"]
 SIGNALS = ["--signals-to-handle", "SIGTERM,SIGUSR1", "--shutdown-timeout", "20"]
 STOPS = """
 import os, pathlib, signal, sys, time

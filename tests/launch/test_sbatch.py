@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
+from seqfit.launch.job_file import Job, build_job_file, uses_this_python
 from seqfit.launch.resources import choose_resources
-from seqfit.launch.sbatch import build_job_file
 from seqfit.launch.site import Scratch, Site
-from seqfit.launch.work import Job, uses_this_python
 
 RUN = Path("/home/ada/runs/demo")
 
@@ -55,7 +54,7 @@ def test_what_it_runs_is_readable_from_top_to_bottom() -> None:
         "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1",
         "export run head=$(hostname) port=$((20000 + SLURM_JOB_ID % 20000))",
         "on_node() {",
-        f"  exec {sys.executable} -m seqfit.launch.node \\",
+        f"  exec {sys.executable} -m seqfit.launch.local \\",
         '    --nnodes "$SLURM_NNODES" --nproc-per-node 4 \\',
         '    --rdzv-backend c10d --rdzv-endpoint "$head:$port" --rdzv-id "$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}" \\',
         "    --max-restarts 0 --signals-to-handle SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1 --shutdown-timeout 100 \\",
@@ -101,7 +100,7 @@ def test_the_site_has_its_say_in_the_order_in_which_it_matters() -> None:
         '  mkdir -p "$SLURM_TMPDIR/seqfit-$SLURM_JOB_ID/HF_HOME" && '
         'cp -a "${HF_HOME:-$HOME/.cache/huggingface}/." "$SLURM_TMPDIR/seqfit-$SLURM_JOB_ID/HF_HOME" || exit 1',
         '  export HF_HOME="$SLURM_TMPDIR/seqfit-$SLURM_JOB_ID/HF_HOME"',
-        "  exec python -m seqfit.launch.node \\",
+        "  exec python -m seqfit.launch.local \\",
     ]
     lines = text.splitlines()
     assert [line for line in lines if line in in_order] == in_order
@@ -110,7 +109,7 @@ def test_the_site_has_its_say_in_the_order_in_which_it_matters() -> None:
 
 def test_a_container_runs_the_python_inside_it() -> None:
     text = build_job_file(make_job(Site(container="apptainer exec --nv image.sif", python="python3")))
-    assert "  exec apptainer exec --nv image.sif python3 -m seqfit.launch.node \\" in text.splitlines()
+    assert "  exec apptainer exec --nv image.sif python3 -m seqfit.launch.local \\" in text.splitlines()
 
 
 def test_a_trusted_model_stays_trusted_in_the_job() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.launch.status import advise, read_standing
+from seqfit.launch.slurm import advise, read_standing
 from tests.launch.fixtures import FakeSlurm, write_progress
 
 

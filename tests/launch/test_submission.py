@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from seqfit.errors import RunError
-from seqfit.launch.submission import add_submission, find_submitted, last_submission, read_submissions
+from seqfit.launch.slurm import add_submission, find_submitted, last_submission, read_submissions
 
 
 @pytest.fixture

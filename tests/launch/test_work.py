@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from seqfit.launch.job_file import Job, build_job_file, describe_work, own_codes
 from seqfit.launch.resources import choose_resources
-from seqfit.launch.sbatch import build_job_file
 from seqfit.launch.site import Site
-from seqfit.launch.work import Job, describe_work, own_codes
 
 FOLDER = Path("/home/ada/comparisons/my demo")
 ROUNDS = [FOLDER / "rounds" / str(number) for number in range(3)]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from seqfit.metrics.choice import available_scores, find_metric_mistakes
+from seqfit.metrics.registry import available_scores, find_metric_mistakes
 
 
 def test_the_loss_can_always_be_chosen() -> None:

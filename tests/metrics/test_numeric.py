@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from seqfit.metrics.numeric import parse_number, score_numeric
+from seqfit.metrics.classification import parse_number, score_numeric
 from seqfit.metrics.scores import Pairs
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from seqfit.metrics.rouge import SCORES, EnglishTokenizer, UnicodeTokenizer, score_rouge, split_sentences
+from seqfit.metrics.ngrams import SCORES, EnglishTokenizer, UnicodeTokenizer, score_rouge, split_sentences
 from seqfit.metrics.scores import Pairs
 
 

@@ -11,8 +11,8 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, AutoModelForSequenceClassification
 
 from seqfit.errors import RecipeError
-from seqfit.model.adapters import add_adapters, choose_lora, has_adapters, merged_state_dict, save_adapter
-from seqfit.model.build import load_model, quiet
+from seqfit.model.load import load_model, quiet
+from seqfit.model.trainable import add_adapters, choose_lora, has_adapters, merged_state_dict, save_adapter
 from seqfit.recipe.schema import LoraRecipe, ModelRecipe
 from seqfit.tasks import ClassifierHead
 

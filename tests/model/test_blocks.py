@@ -7,8 +7,8 @@ import pytest
 from torch import nn
 
 from seqfit.errors import ModelError
-from seqfit.model.blocks import find_blocks
-from seqfit.model.build import load_model
+from seqfit.model.load import load_model
+from seqfit.model.trainable import find_blocks
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.tasks import ClassifierHead
 

@@ -10,18 +10,11 @@ import torch
 from transformers import AutoModelForSeq2SeqLM
 
 from seqfit.model import decode
-from seqfit.model.build import load_model, quiet
-from seqfit.model.decode import (
-    build_generation_config,
-    encode,
-    find_answered,
-    generate,
-    read_targets,
-    score_targets,
-)
+from seqfit.model.decode import build_generation_config, encode, find_answered, generate, read_targets, score_targets
 from seqfit.model.families import Start
 from seqfit.model.greedy import GreedyRule
 from seqfit.model.head import find_head
+from seqfit.model.load import load_model, quiet
 from seqfit.model.loss import LossModel, LossRule
 from seqfit.recipe.schema import ModelRecipe
 

@@ -11,12 +11,12 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, T5Config, T5ForCondi
 
 import seqfit
 from seqfit.errors import ModelError
-from seqfit.model.build import explain_untested, load_model, load_outline, load_tokenizer, quiet
 from seqfit.model.families import REFUSED
-from seqfit.model.vocabulary import check_trimmable
+from seqfit.model.load import explain_untested, load_model, load_outline, load_tokenizer, quiet
 from seqfit.recipe.schema import ModelRecipe
-from seqfit.report.header import show_gaps, show_header
-from seqfit.report.subject import read_subject
+from seqfit.reporting.overview import show_gaps, show_header
+from seqfit.reporting.subject import read_subject
+from seqfit.trimming.vocabulary import check_trimmable
 from tests.tiny_families import SOURCES, TARGETS
 
 
@@ -28,7 +28,7 @@ def test_a_type_that_is_not_trained_is_refused_by_name_whatever_the_recipe_says(
         pass
 
     Config.model_type = model_type
-    monkeypatch.setattr("seqfit.model.build._load_config", lambda model: (Config(), {}))
+    monkeypatch.setattr("seqfit.model.load._load_config", lambda model: (Config(), {}))
     with pytest.raises(ModelError, match=rf"'m' is a {model_type} model: .*\. It is not trained\. Take .* model"):
         load_outline(ModelRecipe(path="m", untested=True))
 

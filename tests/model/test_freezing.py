@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from seqfit.model.build import load_model
-from seqfit.model.freezing import freeze_parts
+from seqfit.model.load import load_model
+from seqfit.model.trainable import freeze_parts
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.tasks import ClassifierHead
 

@@ -10,10 +10,10 @@ import torch
 from transformers import DynamicCache, LogitsProcessor, LogitsProcessorList, MarianConfig, MarianMTModel
 
 from seqfit.model import greedy
-from seqfit.model.build import load_model
 from seqfit.model.decode import build_generation_config, encode, generate, read_targets
 from seqfit.model.greedy import GreedyRule, RowLayer, Sources, decode_greedily, explain_why_not, join_sources
-from seqfit.model.ragged import Ragged
+from seqfit.model.load import load_model
+from seqfit.model.packing import Ragged
 from seqfit.recipe.schema import ModelRecipe
 
 NAMES = ["t5", "t5-v1.1", "mt5", "umt5", "deep-decoder", "bart"]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from seqfit.model.build import load_model
 from seqfit.model.head import find_head
+from seqfit.model.load import load_model
 from seqfit.model.loss import decoder_states
 from seqfit.recipe.schema import ModelRecipe
 

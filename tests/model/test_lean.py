@@ -8,10 +8,9 @@ import torch
 from torch import nn
 from transformers.activations import NewGELUActivation
 
-from seqfit.model.build import load_model
+from seqfit.kernels.dropout_norm import LeanNorm, ReluDropout, SeededDropout
 from seqfit.model.lean import make_lean
-from seqfit.model.lean_norm import LeanNorm
-from seqfit.model.seeded_dropout import ReluDropout, SeededDropout
+from seqfit.model.load import load_model
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.tasks import ClassifierHead
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from seqfit.model.build import load_model
+from seqfit.model.load import load_model
 from seqfit.model.loss import LossModel, LossRule, class_logits, token_loss_sum
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.tasks import ClassifierHead

@@ -9,7 +9,7 @@ import pytest
 
 from seqfit import hub
 from seqfit.errors import ModelError
-from seqfit.model.build import load_model, load_tokenizer
+from seqfit.model.load import load_model, load_tokenizer
 from seqfit.recipe.schema import ModelRecipe
 
 

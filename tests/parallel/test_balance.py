@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from transformers import MT5Config, MT5ForConditionalGeneration, T5Config, T5ForConditionalGeneration
 
-from seqfit.model.build import load_model
+from seqfit.model.load import load_model
 from seqfit.parallel.balance import bubble_share, cut_stages, estimate_block_costs, estimate_block_times
 from seqfit.recipe.schema import ModelRecipe
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from seqfit.model.build import load_model
+from seqfit.model.load import load_model
 from seqfit.parallel.balance import cut_stages
 from seqfit.parallel.parts import Part, assign_parts, blocks_of, keep_part
 from seqfit.recipe.schema import ModelRecipe

@@ -10,7 +10,7 @@ import pytest
 from torch import nn
 
 from seqfit.errors import ModelError
-from seqfit.model.build import load_model
+from seqfit.model.load import load_model
 from seqfit.parallel.pipeline import check_can_split
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.tasks import ClassifierHead

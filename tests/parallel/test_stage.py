@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from seqfit.data.micro_batch import MicroBatch, Padding, collate_sequences, pack_sequences
-from seqfit.model.build import load_model
+from seqfit.model.load import load_model
 from seqfit.model.loss import PLAIN, LossModel
-from seqfit.model.ragged import Ragged
+from seqfit.model.packing import Ragged
 from seqfit.parallel.balance import cut_stages
 from seqfit.parallel.parts import assign_parts, blocks_of
-from seqfit.parallel.stage import LEAST_ROWS, StageModel, round_rows
+from seqfit.parallel.pipeline import LEAST_ROWS, StageModel, round_rows
 from seqfit.recipe.schema import ModelRecipe
-from seqfit.step.recompute import Recompute, enable_recompute
+from seqfit.step.execution import Recompute, enable_recompute
 
 KINDS = ("t5", "mt5", "umt5", "deep-decoder", "bart", "marian")
 LENGTHS = (((5, 3), (2, 9)), ((4,), (1,)))  # sources and targets of two micro-batches

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from seqfit.recipe.fields import Key, annotation_at, names_at, union_members
+from seqfit.recipe.overrides import Key, annotation_at, names_at, union_members
 from seqfit.recipe.schema import EarlyStopping, OptimizerRecipe, SourceRecipe
 
 

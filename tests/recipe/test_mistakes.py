@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from seqfit.recipe.fields import join_path
 from seqfit.recipe.mistakes import explain, report_mistakes, to_line
+from seqfit.recipe.overrides import join_path
 from seqfit.recipe.schema import Recipe
 
 GOOD: dict[str, Any] = {

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from seqfit.recipe.library import list_library
-from seqfit.recipe.model_name import name_model
+from seqfit.recipe.library import list_library, name_model
 
 
 @pytest.mark.parametrize(

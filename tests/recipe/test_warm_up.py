@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from seqfit.recipe.load import load_recipe, read_recipe
+from seqfit.recipe.load import load_recipe, read_recipe, warn_of_warm_up
 from seqfit.recipe.schema import TrainRecipe
-from seqfit.recipe.warm_up import warn_of_warm_up
 
 
 def write(folder: Path, text: str) -> Path:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from seqfit.errors import RunError, SeqfitError
 from seqfit.rundir import files
-from seqfit.rundir.repair import cut_records
-from seqfit.rundir.run import Run, read_records
+from seqfit.rundir.reader import Run, read_records
+from seqfit.rundir.writer import cut_records
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

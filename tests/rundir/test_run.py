@@ -7,7 +7,7 @@ import pytest
 
 from seqfit.errors import RunError
 from seqfit.rundir import Run, RunWriter, files
-from seqfit.rundir.run import is_being_written, nearby_runs, read_records
+from seqfit.rundir.reader import is_being_written, nearby_runs, read_records
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from seqfit.rundir import Run, RunWriter, StepRecord
-from seqfit.rundir.time_spent import list_shares, read_time_spent, sum_phases
+from seqfit.rundir.reader import list_shares, read_time_spent, sum_phases
 
 STEP: dict[str, Any] = dict.fromkeys(StepRecord.__dataclass_fields__, 1)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from seqfit.errors import RecipeError
-from seqfit.model.build import load_model
+from seqfit.model.load import load_model
 from seqfit.parallel.world import ALONE, World
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.step.build import build_step

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from seqfit.model.build import load_model
+from seqfit.model.load import load_model
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.step.fp16_safe import keep_outputs_in_fp32
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from seqfit.step.in_backward import InBackward
+from seqfit.step.optimizers import InBackward
 
 
 class Tied(nn.Module):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from seqfit.errors import RecipeError
-from seqfit.model.build import load_model
+from seqfit.model.load import load_model
 from seqfit.recipe.schema import ModelRecipe, OptimizerRecipe
 from seqfit.step.optimizers import build_optimizer, set_learning_rate
 

@@ -12,7 +12,7 @@ from torch import nn
 from seqfit.data.batching import MicroBatchRule
 from seqfit.data.loader import GlobalBatch, Loader
 from seqfit.data.micro_batch import Padding
-from seqfit.model.build import load_model
+from seqfit.model.load import load_model
 from seqfit.model.loss import LossModel, LossRule
 from seqfit.recipe.schema import ModelRecipe, OptimizerRecipe
 from seqfit.step.optimizers import build_optimizer

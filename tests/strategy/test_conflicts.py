@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from seqfit.errors import RecipeError
-from seqfit.recipe.fields import join_path
+from seqfit.recipe.overrides import join_path
 from seqfit.recipe.schema import TrainRecipe
 from seqfit.strategy import Strategy
 from seqfit.strategy.conflicts import check_processes, find_conflicts

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import seqfit
-from seqfit.track.tracker import TOOLS
+from seqfit.tracking.tracker import TOOLS
 
 PACKAGE = Path(seqfit.__file__).parent
 TORCH_FREE = (

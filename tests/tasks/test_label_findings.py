@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from seqfit.recipe import TaskRecipe
-from seqfit.tasks.label_findings import find_label_problems
+from seqfit.tasks.labels import find_label_problems
 
 
 def problems(name: Any, targets: dict[str, int], labels: list[str] | None = None) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqfit.tasks.lists import parse_list
+from seqfit.tasks.template import parse_list
 
 ITEMS = ["joy", "it's", 'a " " b', "x, y", "[z]", "", "é\n"]
 

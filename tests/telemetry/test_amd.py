@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from seqfit.telemetry.amd import AmdReader
-from seqfit.telemetry.gpu import open_gpu_reader
+from seqfit.telemetry.gpu import AmdReader, open_gpu_reader
 
 
 class AmdSmiException(Exception):

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from seqfit.telemetry.gpu import NoReadings, open_gpu_reader
-from seqfit.telemetry.nvml import NvmlReader, name_reasons
+from seqfit.telemetry.gpu import NoReadings, NvmlReader, name_reasons, open_gpu_reader
 
 
 class NVMLError(Exception):

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from seqfit.rundir import files
-from seqfit.telemetry.gpu import NoReadings, open_gpu_reader
-from seqfit.telemetry.recorded import RecordedReader
+from seqfit.telemetry.gpu import NoReadings, RecordedReader, open_gpu_reader
 
 
 def test_a_recording_plays_back_sample_by_sample_and_begins_again(recording: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from seqfit.rundir import files
-from seqfit.rundir.run import read_records
+from seqfit.rundir.reader import read_records
 from seqfit.telemetry import recorder
 from seqfit.telemetry.recorder import Recorder
 from tests.processes import wait_until

@@ -17,9 +17,9 @@ import psutil
 import pytest
 
 from seqfit.rundir import files
-from seqfit.rundir.run import read_records
+from seqfit.rundir.reader import read_records
+from seqfit.telemetry.gpu import RecordedReader
 from seqfit.telemetry.host import HostReader
-from seqfit.telemetry.recorded import RecordedReader
 from seqfit.telemetry.sampler import Sampler
 from tests.processes import has_ended, started, wait_until
 
@@ -131,7 +131,7 @@ def test_a_sample_is_one_line_of_json(recording: Path) -> None:
 
 def test_the_sampler_imports_neither_torch_nor_pydantic_and_is_small() -> None:
     program = (
-        "import sys, psutil, seqfit.telemetry.sampler, seqfit.telemetry.nvml, pynvml\n"
+        "import sys, psutil, seqfit.telemetry.sampler, seqfit.telemetry.gpu, pynvml\n"
         "print([name for name in ('torch', 'pydantic', 'yaml', 'numpy') if name in sys.modules])\n"
         "print(psutil.Process().memory_info().rss)"
     )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from seqfit.rundir import files
-from seqfit.rundir.run import read_records
+from seqfit.rundir.reader import read_records
 from seqfit.telemetry.summary import find_trained, summarise_gpus, summarise_host
 
 

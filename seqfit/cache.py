@@ -1,0 +1,154 @@
+"""The folder of prepared data: entries that are whole or not there, and remembered hashes of files.
+
+In: a key (a hash of everything the content depends on). Out: a folder that holds it. The one idea: an entry is written
+under a temporary name, synced and renamed, so that a folder with the right name is complete, whoever wrote it; of two
+processes that prepare the same data the second finds the name taken and throws its own copy away.
+
+    ~/.cache/seqfit/                    (or $SEQFIT_CACHE)
+      tokenized/3f9a.../rows.arrow, facts.json
+      tokenized/.3f9a...-x1y2/          being written, or left by a process that was killed: removed after a day
+      digests/77c0....json              {"size": 4166206, "mtime_ns": ..., "sha256": "..."} of one data file
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from seqfit.errors import DataError, complain
+from seqfit.progress import Bytes, Progress
+from seqfit.system import sync_path
+
+# A file changed this recently may change again within the clock's resolution: it is hashed next time, too.
+_RACY_SECONDS = 2.0
+_CHUNK_BYTES = 1 << 24
+_ABANDONED_SECONDS = 86_400.0  # no preparation writes nothing for a day
+
+
+def cache_root() -> Path:
+    """$SEQFIT_CACHE, or ~/.cache/seqfit."""
+    return Path(os.environ.get("SEQFIT_CACHE") or "~/.cache/seqfit").expanduser()
+
+
+def find_entry(key: str) -> Path | None:
+    """The folder of a finished entry."""
+    folder = _entries() / key
+    return folder if folder.is_dir() else None
+
+
+def drop_entry(key: str) -> None:
+    """Take a damaged entry away. Who has it open keeps what it has."""
+    with _named_cache():
+        aside = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=_entries()))
+        with suppress(FileNotFoundError):  # another process was faster
+            os.replace(_entries() / key, aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextmanager
+def new_entry(key: str) -> Iterator[Path]:
+    """A folder to write to; it gets its name when the block ends, and goes when the block fails."""
+    entries = _entries()
+    with _named_cache():
+        entries.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(entries)
+        draft = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=entries))
+    try:
+        with _named_cache():
+            yield draft
+            for path in (*draft.iterdir(), draft):
+                sync_path(path)
+            _publish(draft, entries / key)
+            sync_path(entries)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def file_digest(path: Path, progress: Progress | None = None) -> str:
+    """SHA-256 of a file's content, remembered by path, size and time, so that it is read once."""
+    status = path.stat()
+    note = cache_root() / "digests" / f"{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]}.json"
+    known = _read_note(note)
+    same = (known.get("size"), known.get("mtime_ns")) == (status.st_size, status.st_mtime_ns)
+    if same and isinstance(known.get("sha256"), str):
+        return str(known["sha256"])
+    digest = _hash_content(path, progress)
+    if time.time() - status.st_mtime > _RACY_SECONDS:
+        _write_note(note, {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": digest})
+    return digest
+
+
+def _hash_content(path: Path, progress: Progress | None) -> str:
+    size = path.stat().st_size
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+            if progress is not None:
+                progress(f"{path.name}: hashing", Bytes(file.tell()), size)
+    return digest.hexdigest()
+
+
+def _entries() -> Path:
+    return cache_root() / "tokenized"
+
+
+def _remove_abandoned(entries: Path) -> None:
+    """Drafts of processes that were killed: nothing in them has changed for a day."""
+    for draft in entries.glob(".*"):
+        with suppress(FileNotFoundError):  # another process is just publishing it
+            newest = max(path.stat().st_mtime for path in (draft, *draft.glob("*")))
+            if time.time() - newest > _ABANDONED_SECONDS:
+                shutil.rmtree(draft, ignore_errors=True)
+
+
+def _publish(draft: Path, place: Path) -> None:
+    try:
+        draft.rename(place)
+    except OSError as error:
+        # Another process was faster; its content is the same, for the key is a hash of all that decides it.
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+
+
+@contextmanager
+def _named_cache() -> Iterator[None]:
+    """A full or protected disk is the user's to put right."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+            raise
+        raise DataError(
+            complain(
+                f"{cache_root()}: {os.strerror(error.errno)}",
+                "Tokenized data is kept there",
+                "Make room, or set SEQFIT_CACHE to a folder on another disk",
+            )
+        ) from error
+
+
+def _read_note(note: Path) -> dict[str, object]:
+    try:
+        content = json.loads(note.read_text("utf-8"))
+    except (FileNotFoundError, ValueError):  # not JSON, not UTF-8
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _write_note(note: Path, content: dict[str, object]) -> None:
+    with _named_cache():
+        note.parent.mkdir(parents=True, exist_ok=True)
+        handle, draft = tempfile.mkstemp(dir=note.parent)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(content, file)
+        with suppress(FileNotFoundError):
+            os.replace(draft, note)

@@ -1,0 +1,122 @@
+"""`seqfit status [RUN]`: how submitted runs are doing.
+
+`seqfit logs RUN`: what a submitted run has printed.
+
+`seqfit cancel RUN`: end the job of a submitted run.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seqfit.cli.arguments import check_runs
+from seqfit.system import quote
+
+if TYPE_CHECKING:
+    from seqfit.launch.slurm import Standing
+
+
+def status(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[RUN]...",
+            help="Directories of runs, of an array or of a comparison; default: all below runs/ and comparisons/.",
+        ),
+    ] = None,
+) -> None:
+    """Show the queue's state, the step, the last loss and the restarts of runs that were submitted."""
+    check_runs(runs or [], "status", "comparison", "folder")
+    from seqfit.comparison.compare import PLACE
+    from seqfit.comparison.slurm import find_comparison
+    from seqfit.launch.slurm import advise, find_submitted, list_runs, read_standing
+
+    given = runs or [*sorted(PLACE.glob("*")), *find_submitted()]
+    found = {place: find_comparison(place) for place in given}
+    compared = dict.fromkeys(folder for folder in found.values() if folder is not None)
+    for folder in compared:
+        _show_comparison(folder)
+    others = [place for place in given if found[place] is None and (runs or place.parent != PLACE)]
+    places = [run for place in others for run in list_runs(place)]
+    if not places:
+        if not compared:
+            print("nothing below runs/ and comparisons/ was submitted; 'seqfit submit RECIPE' does that")
+        return
+    standings = [read_standing(place) for place in places]
+    _print_table([("run", "job", "queue", "status", "step", "loss", "restarts"), *map(_cells, standings)])
+    if len(standings) == 1:
+        print(f"log: {standings[0].submission.log}\nnext: {advise(standings[0])}")
+
+
+def _show_comparison(folder: Path) -> None:
+    from seqfit.comparison.slurm import read_rounds
+
+    rounds = read_rounds(folder)
+    rows = [(str(one.place), one.job, one.queue, f"{one.ended} of {one.trials}", str(one.restarts)) for one in rounds]
+    _print_table([("round", "job", "queue", "trials", "restarts"), *rows])
+    going = [one.place for one in rounds if not one.is_over]
+    left = any(one.ended < one.trials for one in rounds)
+    what_is_left = f"seqfit submit {quote(folder)}" if left else f"seqfit report {quote(folder)}"
+    print(f"next: {f'seqfit logs {quote(going[0])} --follow' if going else what_is_left}")
+
+
+def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _cells(standing: Standing) -> tuple[str, ...]:
+    return (
+        str(standing.run),
+        standing.submission.job,
+        standing.queue,
+        standing.status or "not begun",
+        "" if standing.step is None else f"{standing.step}/{standing.total_steps}",
+        "" if standing.loss is None else f"{standing.loss:.4f}",
+        str(standing.restarts),
+    )
+
+
+def logs(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a run that was submitted.")],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job is over, or Ctrl-C.")] = False,
+    lines: Annotated[
+        int | None, typer.Option("--lines", "-n", min=1, help="Begin with the last so many lines; default: all.")
+    ] = None,
+) -> None:
+    """Print what the newest job of a run has printed, over all its restarts."""
+    check_runs([run], "logs", "comparison", "folder")
+    from seqfit.launch.logs import follow_log, read_log
+
+    if not follow:
+        print(read_log(run, lines), end="")
+        return
+    for text in follow_log(run, lines, tell=lambda message: print(message, file=sys.stderr)):
+        print(text, end="", flush=True)
+
+
+def cancel(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Directories of runs that were submitted, of an array or a comparison."),
+    ],
+) -> None:
+    """Cancel the jobs of runs. A run that was training stops at its next step, and can go on later."""
+    check_runs(runs, "cancel", "comparison", "folder")
+    from seqfit.launch.slurm import cancel_job, find_job_folder, last_submission, list_runs, require_slurm, wait_for_end
+
+    require_slurm()
+    for run in (run for place in runs for run in list_runs(place)):
+        job = last_submission(run).job
+        known = wait_for_end(job)
+        if known is not None and known.is_over:
+            print(f"{run}: job {job} is over ({known.state}): nothing to cancel")
+            continue
+        cancel_job(job)
+        print(f"{run}: job {job} is cancelled; 'seqfit submit {quote(find_job_folder(run))}' goes on with it")

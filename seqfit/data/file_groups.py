@@ -1,0 +1,461 @@
+"""Parallel files: text files in which line n of each belongs to line n of the others.
+
+In: the files of a folder. Out: per split a set of columns, each a file. The one idea: what belongs together is called
+alike except for one part, and has equally many lines; the parts that differ name the columns.
+
+    dev.src dev.ref0 dev.ref1                       -> validation: ref0, ref1, src
+    val_text.txt val_labels.txt mapping.txt         -> validation: labels, text
+    src-train.txt tgt-train.txt                     -> train: src, tgt
+    europarl.de-en.de europarl.de-en.en             -> all: de, en
+    rt-polarity.pos rt-polarity.neg                 -> none: the words are classes (see class_files)
+
+A file or a folder of texts per class: the name is the label.
+
+In: a folder. Out: per class its files, and rows. The one idea: a file holds one text per line, a folder one text per
+file.
+
+    pos.txt neg.txt                    -> {"text": "a fine film", "label": "pos"}, ...
+    rt-polarity.pos rt-polarity.neg    -> the part of the name that differs is the label
+    sport/1.txt sport/2.txt news/7.txt -> {"text": "the whole file", "label": "sport"}, ...
+    Fake/1.txt Fake_titles/1.txt ...   -> {"text": ..., "titles": ..., "label": "Fake"}
+
+Which files of a folder hold data, and which belong together.
+
+In: a folder. Out: its tables and its text files, without READMEs, licences, scripts and files about the labels. The one
+idea: names decide here, and content later.
+
+    train.csv test.csv README.md prepare.py labels.json     -> tables train.csv, test.csv
+    part-1.csv part-2.csv                                   -> parts of one set
+    dev-v1.1.json dev-v2.0.json                             -> no parts: versions
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from seqfit.data.archives import ARCHIVE_ENDINGS, COMPRESSED_ENDINGS, is_archive, plain_name, read_head
+from seqfit.data.content import recognise_format, split_of
+from seqfit.data.formats import ENDINGS, FileOptions, ending, find_layout, mark_broken, read_rows
+from seqfit.data.layout import ENDINGS, ending
+from seqfit.data.rows import BadRow, Row
+from seqfit.data.text_files import count_lines, find_encoding, list_folder, read_chunks, recognise, require_file
+from seqfit.errors import DataError, complain
+
+ALL = "all"
+_CLASS_WORDS = """
+    pos neg neu positive negative neutral ham spam good bad fake real satire true false yes no toxic nontoxic hate
+    nohate offensive sarcastic sarcasm nonsarcastic irony subjective objective subj obj happy sad anger joy fear
+"""
+CLASS_WORDS = frozenset(_CLASS_WORDS.split())
+_SIDE_WORDS = """
+    src tgt trg source target ref reference orig original simp simple complex normal formal informal input output in out
+    question questions answer answers text texts sentence sentences tweets label labels query sql nl code anno comment
+    x y article articles document documents summary summaries abstract title titles body context error correct corrected
+"""
+SIDE_WORDS = frozenset(_SIDE_WORDS.split())
+_LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z]{2,4})?")
+_NOT_TEXT = frozenset(("vocab", "vocabulary", "dict", "codes", "mapping", "classes", "alignments", "log"))
+_FEWEST_LINES = 1
+
+
+@dataclass(frozen=True)
+class ParallelSet:
+    """Files that belong together: their common name and column -> file."""
+
+    stem: str
+    files: dict[str, Path]
+    left_out: tuple[str, ...] = ()  # further forms of one of them, such as dev.spellchecked.src
+
+
+def find_parallel(files: Sequence[Path], *, any_words: bool = False) -> list[ParallelSet]:
+    """The sets of files that belong together, by name and number of lines; `any_words` trusts any equal count."""
+    texts = [file for file in files if not _NOT_TEXT & set(_words(file))]
+    groups: dict[tuple[str, str], dict[str, Path]] = {}
+    for file in texts:
+        for key, part in _readings(plain_name(file.name)):
+            groups.setdefault(key, {})[part] = file
+    found: list[ParallelSet] = []
+    taken: set[Path] = set()
+    for (before, after), parts in sorted(groups.items(), key=lambda item: (-len(item[1]), -len(item[0][0]))):
+        free = {part: file for part, file in parts.items() if file not in taken}
+        if len(free) < 2 or not (any_words or _belong_together(free, before, after)):
+            continue
+        counts = {part: count_lines(file) for part, file in free.items()}
+        same = [part for part in free if list(counts.values()).count(counts[part]) > 1]
+        if not same or max(counts.values()) < _FEWEST_LINES:
+            continue
+        most = max((counts[part] for part in same), key=lambda count: (list(counts.values()).count(count), count))
+        chosen = {part: free[part] for part in sorted(free) if counts[part] == most}
+        variants = tuple(part for part in chosen if any(part.endswith(f".{other}") for other in chosen))
+        taken.update(chosen.values())
+        columns = {part: file for part, file in chosen.items() if part not in variants}
+        if len(columns) > 1:
+            found.append(ParallelSet(f"{before}*{after}", columns, tuple(chosen[part].name for part in variants)))
+    return found
+
+
+def _readings(name: str) -> Iterator[tuple[tuple[str, str], str]]:
+    """What may be common to a set, before and after the part that differs, and that part."""
+    pieces = re.split(r"([._-])", name)
+    for at in range(0, len(pieces), 2):
+        part = pieces[at]
+        if part and not part.isdecimal() and split_of(part) is None and part != "txt":
+            yield ("".join(pieces[:at]), "".join(pieces[at + 1 :])), part
+    for at in range(1, len(pieces) - 2, 2):
+        rest = "".join(pieces[at + 1 :])
+        if pieces[at] == "." and not pieces[at + 1].isdecimal() and split_of(rest) is None and not rest.endswith("txt"):
+            yield ("".join(pieces[: at + 1]), ""), rest
+
+
+def _belong_together(parts: Mapping[str, Path], before: str, after: str) -> bool:
+    """Whether the parts can be the sides of one text: languages, source and target, or endings of a common name."""
+    words = {re.sub(r"\d+$", "", part.split(".")[0].lower()) for part in parts}
+    if words & CLASS_WORDS:
+        return False
+    is_ending = before.endswith(".") and after == ""
+    return is_ending or len(words & SIDE_WORDS) > 1 or all(map(_LANGUAGE.fullmatch, parts))
+
+
+def _words(file: Path) -> list[str]:
+    return re.split(r"[^a-z]+", plain_name(file.name).lower())
+
+
+def find_partners(file: Path) -> ParallelSet | None:
+    """The files next to one that belong to it: dev.src has dev.ref0."""
+    others = [other for other in sorted(file.parent.iterdir()) if other.is_file() and not other.name.startswith(".")]
+    return next((one for one in find_parallel(others) if file in one.files.values()), None)
+
+
+def by_split(sets: Iterable[ParallelSet], folder: Path) -> dict[str, ParallelSet]:
+    """Split -> its set; sets without a split's word are left aside where others have one."""
+    found: dict[str, list[ParallelSet]] = {}
+    for one in sets:
+        found.setdefault(split_of(one.stem) or ALL, []).append(one)
+    if set(found) != {ALL}:
+        found.pop(ALL, None)
+    for split, several in found.items():
+        if len(several) > 1:
+            names = "; ".join(" and ".join(file.name for file in one.files.values()) for one in several)
+            example = {column: file.name for column, file in several[0].files.items()}
+            raise DataError(
+                complain(
+                    f"{folder} has several parallel texts" + (f" for {split}" if split != ALL else "") + f": {names}",
+                    "One of them is read",
+                    f"Name its files: data.files='{_written(example)}'",
+                )
+            )
+    return {split: several[0] for split, several in found.items()}
+
+
+def _written(files: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f"{column}: {name}" for column, name in files.items()) + "}"
+
+
+def stated_files(folder: Path, files: Mapping[str, str], splits: Mapping[str, str]) -> dict[str, dict[str, Path]]:
+    """data.files as split -> column -> file; a * in the names stands for the word of the split."""
+    if not any("*" in name for name in files.values()):
+        return {ALL: {column: require_file(folder / name, f"data.files.{column}") for column, name in files.items()}}
+    words = {split: {word} for split, word in splits.items()} or _words_for_star(folder, files)
+    found: dict[str, dict[str, Path]] = {}
+    for split, chosen in words.items():
+        if len(chosen) > 1:
+            raise DataError(
+                complain(
+                    f"data.files with * matches several words for {split}: {', '.join(sorted(chosen))}",
+                    "One of them is read",
+                    f"Name it: data.splits.{split}={min(chosen)} (data.splits then names every split)",
+                )
+            )
+        word = next(iter(chosen))
+        found[split] = {
+            column: require_file(folder / name.replace("*", word), f"data.files.{column}")
+            for column, name in files.items()
+        }
+    return found
+
+
+def _words_for_star(folder: Path, files: Mapping[str, str]) -> dict[str, set[str]]:
+    """Split -> the words that a * can stand for in all files at once."""
+    matching: list[set[str]] = []
+    for name in files.values():
+        before, _, after = name.partition("*")
+        paths = (path.relative_to(folder).as_posix() for path in folder.glob(name))
+        matching.append({path[len(before) : len(path) - len(after)] for path in paths})
+    words = set.intersection(*matching)
+    if not words:
+        raise DataError(
+            complain(
+                f"data.files has the patterns {', '.join(files.values())}",
+                f"No word for * fits all of them; the folder has: {', '.join(list_folder(folder))}",
+                "Correct the patterns",
+            )
+        )
+    found: dict[str, set[str]] = {}
+    for word in words:
+        found.setdefault(split_of(word) or ALL, set()).add(word)
+    if set(found) != {ALL}:
+        found.pop(ALL, None)
+    return found
+
+
+def language_sets(folder: Path, languages: tuple[str, str]) -> list[ParallelSet]:
+    """The sets whose files differ in these two parts: train.en and train.de, x.en.txt and x.de.txt."""
+    groups: dict[tuple[str, str], dict[str, Path]] = {}
+    for file in sorted(folder.iterdir()):
+        if file.is_file():
+            for key, part in _readings(plain_name(file.name)):
+                if part in languages:
+                    groups.setdefault(key, {})[part] = file
+    return [
+        ParallelSet(f"{before}*{after}", {language: parts[language] for language in languages})
+        for (before, after), parts in sorted(groups.items())
+        if len(parts) == 2
+    ]
+
+
+def stem_set(path: Path, languages: tuple[str, str]) -> ParallelSet:
+    """data.path=corpus/train (or train.en) stands for corpus/train.en and corpus/train.de."""
+    name = plain_name(path.name)
+    stem = next((name.removesuffix(f".{one}") for one in languages if name.endswith(f".{one}")), name)
+    return ParallelSet(stem, {one: _text_file(path.parent, f"{stem}.{one}") for one in languages})
+
+
+def _text_file(folder: Path, name: str) -> Path:
+    packed = [folder / f"{name}{ending}" for ending in COMPRESSED_ENDINGS if (folder / f"{name}{ending}").exists()]
+    return packed[0] if packed else require_file(folder / name, "data.path, data.splits or data.languages")
+
+
+_UNLABELLED = frozenset(("unsup", "unlabeled", "unlabelled", "unsupervised"))
+_TEXT_ENDINGS = ("", ".txt", ".text")
+_SEVERAL = 2  # files of one text each that make a folder a class
+_SAMPLE_FILES = 200
+
+
+@dataclass(frozen=True)
+class ClassFiles:
+    """Label -> its files; `has_whole_texts`: each file is one text; `companions`: endings of folders with columns."""
+
+    files: dict[str, tuple[Path, ...]]
+    has_whole_texts: bool
+    companions: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def all_files(self) -> tuple[Path, ...]:
+        """Every file, those of companions included."""
+        own = [file for files in self.files.values() for file in files]
+        return tuple(own + [_companion(file, word) for file in own for word in self.companions])
+
+    def describe(self) -> str:
+        """A note that says how the label was found."""
+        if not self.has_whole_texts:
+            return f"one file per class, one text per line; the label is the file's name: {', '.join(self.files)}"
+        counts = ", ".join(f"{label} ({len(files)})" for label, files in self.files.items())
+        more = f"; the folders with the ending _{', _'.join(self.companions)} are columns" if self.companions else ""
+        left = f"; not read: {', '.join(self.left_out)}" if self.left_out else ""
+        return f"one folder per class, one text per file; the label is the folder's name: {counts}{more}{left}"
+
+
+def find_class_files(files: Sequence[Path], *, is_stated: bool) -> ClassFiles | None:
+    """A file per class, where the names say so or the recipe does."""
+    if len(files) < 2:
+        return None
+    labels = labels_of([plain_name(file.name) for file in files])
+    are_classes = len(set(labels)) == len(labels) and all(CLASS_WORDS & set(_class_words(label)) for label in labels)
+    if not is_stated and not (are_classes and all(map(_holds_texts, files))):
+        return None
+    return ClassFiles({label: (file,) for label, file in zip(labels, files, strict=True)}, False)
+
+
+def _holds_texts(file: Path) -> bool:
+    """A text per line; a file of fields is a table, whatever it is called."""
+    return ending(file) in ENDINGS or recognise_format(file) != "separated"
+
+
+def _class_words(label: str) -> list[str]:
+    return re.split(r"[^a-z]+", label.lower())
+
+
+def labels_of(names: Sequence[str]) -> list[str]:
+    """The part of each name that differs: rt-polarity.pos, rt-polarity.neg -> pos, neg; a.txt, b.txt -> a, b."""
+    before = _common(names)
+    before = before[: max((before.rfind(char) for char in "._-"), default=-1) + 1]
+    after = _common([name[::-1] for name in names])[::-1]
+    after = after[after.find(".") :] if "." in after else ""
+    return [name[len(before) : len(name) - len(after)] or name for name in names]
+
+
+def _common(names: Sequence[str]) -> str:
+    """The characters that all names begin with."""
+    same = itertools.takewhile(lambda chars: len(set(chars)) == 1, zip(*names, strict=False))
+    return "".join(chars[0] for chars in same)
+
+
+def find_class_folders(folder: Path, *, is_stated: bool) -> ClassFiles | None:
+    """A folder per class, each with texts of one file each."""
+    inner = [one for one in sorted(folder.iterdir()) if one.is_dir() and not one.name.startswith((".", "__"))]
+    left_out = tuple(one.name for one in inner if one.name.lower() in _UNLABELLED)
+    texts = {one.name: _text_files(one) for one in inner if one.name not in left_out}
+    texts = {label: files for label, files in texts.items() if files}
+    if len(texts) < 2 or any(split_of(label) is not None for label in texts):
+        return None
+    if not is_stated and min(map(len, texts.values())) < _SEVERAL:
+        return None
+    companions = _find_companions(texts)
+    endings = tuple(f"_{word}" for word in companions)
+    own = {label: files for label, files in texts.items() if not label.endswith(endings)}
+    if not is_stated and sum(bool(SIDE_WORDS & set(_class_words(label))) for label in own) > 1:
+        raise _are_sides(folder, list(own))
+    return ClassFiles(own, True, companions, left_out)
+
+
+def _are_sides(folder: Path, names: list[str]) -> DataError:
+    return DataError(
+        complain(
+            f"{folder} has the folders {', '.join(names)}, which sound like the sides of one text and not like classes",
+            "Lines that belong together are read from two files, each with all lines of its side",
+            f"Join the files of each folder in the same order: cat {names[0]}/* > all.{names[0]} (data.format=classes "
+            "takes the folders for classes)",
+        )
+    )
+
+
+def _text_files(folder: Path) -> tuple[Path, ...]:
+    files = (file for file in sorted(folder.iterdir()) if file.is_file() and not file.name.startswith("."))
+    return tuple(file for file in files if file.suffix.lower() in _TEXT_ENDINGS or file.stem.isdecimal())
+
+
+def _find_companions(texts: Mapping[str, Sequence[Path]]) -> tuple[str, ...]:
+    """Endings such as 'titles' where every folder X has a folder X_titles with the same file names."""
+    names = {label: {file.name for file in files} for label, files in texts.items()}
+    words = {label.rpartition("_")[2] for label in texts if label.rpartition("_")[0] in texts}
+    own = [label for label in texts if label.rpartition("_")[2] not in words]
+    return tuple(sorted(word for word in words if all(names[one] <= names.get(f"{one}_{word}", set()) for one in own)))
+
+
+def _companion(file: Path, word: str) -> Path:
+    return file.parent.with_name(f"{file.parent.name}_{word}") / file.name
+
+
+def read_classes(found: ClassFiles, options: FileOptions) -> Iterator[Row]:
+    """Rows with the columns text and label."""
+    if found.has_whole_texts:
+        yield from mark_broken(_read_whole(found, options.encoding), "in the encoding of the others")
+        return
+    for label, (file,) in found.files.items():
+        for row in read_rows(file, class_options(file, options)):
+            yield row if isinstance(row, BadRow) else _only_text(row) | {"label": label}
+
+
+def class_options(file: Path, options: FileOptions) -> FileOptions:
+    """A table is read as one, any other file as one text per line."""
+    return replace(options, format="auto" if ending(file) in ENDINGS else "text")
+
+
+def _only_text(row: Row) -> Row:
+    return {"text": next(iter(row.values()))} if len(row) == 1 else row
+
+
+def _read_whole(found: ClassFiles, encoding: str) -> Iterator[Row]:
+    """Each file as one text. A short text says little about its encoding: that of all files together is taken."""
+    common = common_encoding(found) if encoding == "auto" else encoding
+    for label, files in found.files.items():
+        for file in files:
+            texts = {"text": file} | {word: _companion(file, word) for word in found.companions}
+            yield {column: _whole(path, common) for column, path in texts.items()} | {"label": label}
+
+
+def _whole(path: Path, common: str) -> str:
+    own = find_encoding(path)
+    return "".join(read_chunks(path, "auto" if own.name.startswith("utf") else common, keep_broken=True)).strip()
+
+
+def common_encoding(found: ClassFiles) -> str:
+    """The encoding of the files that are not UTF-8, recognised from many of them at once."""
+    others = (file for file in found.all_files if find_encoding(file).is_guessed and not find_encoding(file).is_wide)
+    sample = b"\n".join(read_head(file, 4096) for file in itertools.islice(others, _SAMPLE_FILES))
+    return recognise(sample) if sample else "utf-8"
+
+
+def _tell_encoding(found: ClassFiles, encoding: str) -> str:
+    file = next(file for file in found.all_files if find_encoding(file).is_guessed)
+    words = [word[:20] for word in _whole(file, encoding).split() if not word.isascii()][:3]
+    shown = f" ({', '.join(words)})" if words else ""
+    return f"files that are not UTF-8 are read as {encoding}{shown}; set data.encoding if that is wrong"
+
+
+def layout_notes(found: ClassFiles, options: FileOptions) -> tuple[str, ...]:
+    """What is to be known about the files, and how the label was found."""
+    if found.has_whole_texts:
+        encoding = common_encoding(found) if options.encoding == "auto" else "utf-8"
+        other = [] if encoding == "utf-8" else [_tell_encoding(found, encoding)]
+        return (found.describe(), *other)
+    notes = [note for (file,) in found.files.values() for note in find_layout(file, class_options(file, options)).notes]
+    return (found.describe(), *notes)
+
+
+_ABOUT_THE_DATA = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "requirements.txt"}
+ABOUT_THE_LABELS = re.compile(
+    r"(classes|mapping|labels?|label_?(map|names|list)|id2label|label2id|vocab|config|meta(data)?)\.\w+"
+)
+_ABOUT_STEMS = ("readme", "license", "licence", "copying", "citation", "notice", "changelog", "authors", "makefile")
+_OTHER_ENDINGS = """
+    .py .pyc .ipynb .sh .bat .r .pl .js .ts .c .cpp .h .java .go .rs .md .rst .yaml .yml .toml .cfg .ini .html .htm .css
+    .pdf .doc .docx .ppt .pptx .png .jpg .jpeg .gif .svg .bib .tex .log .lock .pkl .pickle .pt .pth .bin .safetensors
+    .model .npy .npz .h5 .db .sqlite .wav .mp3 .mp4 .sha256 .md5 .ann .xml .dtd .xsd
+"""
+_NO_DATA = frozenset(_OTHER_ENDINGS.split())
+_SHARD = re.compile(r"-\d{5}-of-\d{5}")
+_DATE = re.compile(r"(19|20)\d\d([-_.]?\d\d){0,2}(?!\d)")
+_NOT_PARTS = re.compile(r"(^|[^a-z])(v|ver|version|fold|seed|run|exp|k|top|shot|n)[-_.]?\d", re.IGNORECASE)
+
+
+def find_data_files(folder: Path, file_format: str, ids: Collection[str] = ()) -> tuple[list[Path], list[Path]]:
+    """Files that can hold rows, by ending: tables of a format, and text files of any ending."""
+    wanted = {"squad": "json", "jsonl": "json"}.get(file_format, file_format)
+    files = [file for file in sorted(folder.iterdir()) if file.is_file() and may_be_data(file, ids)]
+    tables = [
+        file
+        for file in files
+        if (ending(file) in ENDINGS and (file_format == "auto" or ENDINGS[ending(file)] in (wanted, file_format)))
+        or (file_format == "auto" and file.suffix.lower() in ARCHIVE_ENDINGS and is_archive(file))
+    ]
+    tables = [file for file in tables if not ABOUT_THE_LABELS.fullmatch(file.name.lower())] or tables
+    return tables, [file for file in files if ending(file) not in ENDINGS and file not in tables]
+
+
+def may_be_data(file: Path, ids: Collection[str] = ()) -> bool:
+    """Whether nothing in the file's name speaks against it; `ids` are files that only list ids."""
+    name = file.name.lower()
+    return not (
+        name.startswith((".", "_", *_ABOUT_STEMS))
+        or file.name in ids
+        or name in _ABOUT_THE_DATA
+        or ending(file) in _NO_DATA
+        or file.stat().st_size == 0
+    )
+
+
+def are_shards(names: Sequence[str]) -> bool:
+    """Whether the names are one but for -00000-of-00002."""
+    return len({_SHARD.sub("", name) for name in names}) == 1
+
+
+def are_parts(names: Sequence[str]) -> bool:
+    """Whether names differ in one running number or a date: part-1.csv part-2.csv, 2019.csv 2020.csv.
+
+    Numbers of versions, folds or seeds are no parts, and neither are sizes such as train_100 and train_1000.
+    """
+    if any(_NOT_PARTS.search(name) for name in names):
+        return False
+    if len({_DATE.sub("#", name) for name in names}) == 1:
+        return True
+    if len({re.sub(r"\d+", "#", name) for name in names}) != 1:
+        return False
+    numbers = list(zip(*(map(int, re.findall(r"\d+", name)) for name in names), strict=True))
+    varying = [sorted(column) for column in numbers if len(set(column)) > 1]
+    return len(varying) == 1 and varying[0] == list(range(varying[0][0], varying[0][0] + len(names)))

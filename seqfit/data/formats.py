@@ -1,0 +1,337 @@
+"""Readers: a file in any known format -> rows, lazily.
+
+In: a path and what the recipe states about it. Out: rows, dictionaries from column to value, one at a time; a file of a
+million rows takes no more memory than one of ten. The one idea: `read_rows` is the only entrance, it reads by the
+file's `Layout`, and a row that can't be read is a `BadRow` with its line.
+
+    answers.psv   id|answer        -> {"id": "7", "answer": "because"}
+                  7|because
+    news.csv      3,Fears          -> {"column1": "3", "column2": "Fears"}   (no header; data.columns gives other names)
+    train.en, train.de             -> {"en": "Two dogs.", "de": "Zwei Hunde."}
+
+Data sets of the Hugging Face Hub as rows.
+
+In: a name such as knkarthick/dialogsum and a configuration. Out: per split the rows and the Arrow files they lie in.
+The one idea: `datasets` downloads and keeps the files; from there on a Hub data set is read like any other file.
+Integers of a ClassLabel column become their names, so that a template or a label list can use them.
+
+    {"text": "Unions ...", "label": 2} -> {"text": "Unions ...", "label": "Business"}
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from seqfit.data.content import SAMPLE_LINES
+from seqfit.data.excel import read_sheet
+from seqfit.data.json_stream import as_row, name_arrays, read_json, read_squad
+from seqfit.data.layout import ENDINGS, PANDAS_INDEX, FileOptions, Layout, detect_format, ending, find_layout
+from seqfit.data.rows import BadRow, Row
+from seqfit.data.separated import Dialect, Fault, read_records
+from seqfit.data.text_files import BROKEN, find_encoding, read_lines, require_file
+from seqfit.errors import DataError, HeaderUnsure, complain
+from seqfit.hub import use_hub
+
+__all__ = ["ENDINGS", "FileOptions", "detect_format", "ending", "find_layout", "read_parallel", "read_rows"]
+
+_BATCH_ROWS = 1000
+
+
+def read_rows(path: Path, options: FileOptions | None = None, keys: Sequence[str] = ()) -> Iterator[Row]:
+    """The rows of one file; `keys` names the lists to read in a JSON file that has several."""
+    require_file(path)
+    options = options or FileOptions()
+    layout = find_layout(path, options)
+    rows = _readers(path, options, layout, keys)[layout.format]()
+    if layout.format not in ("parquet", "arrow", "excel") and find_encoding(path, options.encoding).has_broken:
+        rows = mark_broken(rows, find_encoding(path, options.encoding).name)
+    return not_empty(rows, str(path))
+
+
+def _readers(
+    path: Path, options: FileOptions, layout: Layout, keys: Sequence[str]
+) -> dict[str, Callable[[], Iterator[Row]]]:
+    return {
+        "json": lambda: read_json(path, options.encoding, keys),
+        "jsonl": lambda: _read_jsonl(path, options.encoding),
+        "squad": lambda: read_squad(path, options.encoding),
+        "parquet": lambda: _read_arrow(path, "parquet"),
+        "arrow": lambda: _read_arrow(path, "arrow"),
+        "excel": lambda: _read_excel(path, options, layout),
+        "labelled": lambda: _read_labelled(path, options.encoding),
+        "text": lambda: _read_text(path, options.encoding),
+        "separated": lambda: _read_separated(path, options, layout),
+    }
+
+
+def read_whole_rows(path: Path, named: Collection[str] = ()) -> Iterator[Row]:
+    """The rows of one file, where one that can't be read is an error; `named` columns decide about a header."""
+    try:
+        options = FileOptions()
+        find_layout(path, options)
+    except HeaderUnsure as error:
+        options = FileOptions(header=knows_header(error, named))
+    for row in read_rows(path, options):
+        if isinstance(row, BadRow):
+            raise DataError(
+                complain(f"{path}, {row.detail}: {row.cause}", "Every row must be readable", "Correct or remove it")
+            )
+        yield row
+
+
+def knows_header(error: HeaderUnsure, named: Collection[str]) -> bool:
+    """Whether the columns that somebody names stand in the open line; where they do not decide, the error is raised."""
+    tops = {name if name in error.first else name.split(".")[0] for name in named}
+    if tops and tops <= set(error.first):
+        return True
+    if tops and tops <= {f"column{number}" for number in range(1, len(error.first) + 1)}:
+        return False
+    raise error
+
+
+def not_empty(rows: Iterator[Row], name: str) -> Iterator[Row]:
+    """The rows, of which there must be one."""
+    first = next(rows, None)
+    if first is None:
+        raise DataError(complain(f"{name} has no rows", "A data set needs at least one", "Set data.path to another"))
+    yield first
+    yield from rows
+
+
+def mark_broken(rows: Iterator[Row], encoding: str) -> Iterator[Row]:
+    """Rows whose bytes did not decode are left out by whoever renders rows."""
+    shown = encoding.upper() if encoding.startswith("utf") else encoding
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, BadRow) and _has_broken(row):
+            text = BROKEN.sub("\ufffd", str(next(value for value in row.values() if _has_broken(value))))
+            yield BadRow(f"not {shown}", f"row {number}: {text[:80]!r}")
+        else:
+            yield row
+
+
+def _has_broken(value: Any) -> bool:
+    if isinstance(value, str):
+        return not value.isascii() and BROKEN.search(value) is not None
+    if isinstance(value, Mapping):
+        return any(map(_has_broken, value.values())) or any(map(_has_broken, value))
+    return isinstance(value, list) and any(map(_has_broken, value))
+
+
+def _read_jsonl(path: Path, encoding: str) -> Iterator[Row]:
+    first: Any = None
+    names: list[str] | None = None
+    for number, line in enumerate(read_lines(path, encoding, keep_broken=True), 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            place = f", column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+            yield BadRow("not JSON", f"line {number}{place}: {line.strip()[:80]!r}")
+            continue
+        if first is None:
+            first = value
+            names = name_arrays([value])[0] if isinstance(value, list) else None
+        yield as_row(value, first, names, f"line {number}")
+
+
+def _read_separated(path: Path, options: FileOptions, layout: Layout) -> Iterator[Row]:
+    lines = read_lines(path, options.encoding, keep_broken=True)
+    assert layout.dialect is not None or not layout.names
+    for _ in range(layout.skipped_lines):
+        next(lines)
+    dialect = layout.dialect or Dialect(",")
+    records = read_records(lines, dialect, None if layout.is_ragged else layout.width)
+    if layout.header:
+        next(records, None)
+    for number, fields in records:
+        line = f"line {number + layout.skipped_lines}"
+        if isinstance(fields, Fault):
+            yield BadRow(fields.cause, f"{line} ({', '.join(layout.names[:6])})")
+            continue
+        if layout.is_ragged:
+            if len(fields) > layout.width:
+                yield BadRow(f"{len(fields)} fields instead of at most {layout.width}", line)
+                continue
+            fields = [*fields, *[""] * (layout.width - len(fields))]
+        yield _named(fields, layout, line)
+
+
+def _named(fields: Sequence[str], layout: Layout, where: str) -> Row:
+    if len(fields) > 1 and tuple(fields) == layout.header:
+        return BadRow("the header again", where)
+    if any(fields[at].strip() for at in layout.empty):
+        return BadRow("a value in a column without a name", where)
+    if len(layout.kept) == layout.width:
+        return dict(zip(layout.names, fields, strict=True))
+    return {name: fields[at] for name, at in zip(layout.names, layout.kept, strict=True)}
+
+
+def _read_excel(path: Path, options: FileOptions, layout: Layout) -> Iterator[Row]:
+    records = read_sheet(path, options.sheet)
+    if layout.header:
+        next(records, None)
+    for number, fields in enumerate(records, 1):
+        yield _named(fields, layout, f"row {number}")
+
+
+def _read_labelled(path: Path, encoding: str) -> Iterator[Row]:
+    """'LABEL text', and fastText's '__label__a __label__b text'."""
+    lines = read_lines(path, encoding, keep_broken=True)
+    beginning = list(itertools.islice(lines, SAMPLE_LINES))
+    is_multiple = any(line.split(maxsplit=2)[1:2] and line.split()[1].startswith("__label__") for line in beginning)
+    for number, line in enumerate(itertools.chain(beginning, lines), 1):
+        words = line.rstrip("\r\n").split(maxsplit=1)
+        if number == 1 and words and words[0].lower() in ("label", "class", "category"):
+            continue  # it names the columns
+        if not words:
+            continue
+        labels: list[str] = []
+        text = line.strip()
+        while text.startswith("__label__"):
+            label, _, text = text.partition(" ")
+            labels.append(label.removeprefix("__label__"))
+            text = text.strip()
+        if labels:
+            yield {"label": labels if is_multiple or len(labels) > 1 else labels[0], "text": text}
+        elif len(words) < 2:
+            yield BadRow("a label without a text", f"line {number}: {line.strip()[:80]!r}")
+        else:
+            yield {"label": words[0], "text": words[1]}
+
+
+def _read_text(path: Path, encoding: str) -> Iterator[Row]:
+    for line in read_lines(path, encoding, keep_broken=True):
+        if line.strip():
+            yield {"text": line.rstrip("\r\n")}
+
+
+def _read_arrow(path: Path, name: str) -> Iterator[Row]:
+    """Parquet and Arrow files, without the column in which pandas keeps its index."""
+    import pyarrow as pa
+
+    try:
+        yield from (
+            {column: value for column, value in row.items() if column != PANDAS_INDEX}
+            for batch in _arrow_batches(path, name)
+            for row in batch.to_pylist()
+        )
+    except (pa.ArrowInvalid, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        kind = "a Parquet" if name == "parquet" else "an Arrow"
+        raise DataError(
+            complain(f"{path} does not open: {error}", f"It must be {kind} file", "Fetch it again or set data.format")
+        ) from error
+
+
+def _arrow_batches(path: Path, name: str) -> Iterator[Any]:
+    import pyarrow as pa
+
+    if name == "parquet":
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(path) as file:
+            yield from file.iter_batches(batch_size=_BATCH_ROWS)
+        return
+    with pa.memory_map(str(path)) as source:
+        if source.read(6) == b"ARROW1":
+            reader = pa.ipc.open_file(source)
+            for number in range(reader.num_record_batches):
+                yield reader.get_batch(number)
+        else:
+            source.seek(0)
+            yield from pa.ipc.open_stream(source)
+
+
+def read_parallel(files: Mapping[str, Path], encoding: str = "auto") -> Iterator[Row]:
+    """Line n of each file is one row: {"en": train.en.gz, "de": train.de.gz}."""
+    for path in files.values():
+        require_file(path)
+    rows = _parallel_lines(files, encoding)
+    broken = [found.name for path in files.values() if (found := find_encoding(path, encoding)).has_broken]
+    return not_empty(mark_broken(rows, broken[0]) if broken else rows, " and ".join(map(str, files.values())))
+
+
+def _parallel_lines(files: Mapping[str, Path], encoding: str) -> Iterator[Row]:
+    lines = [read_lines(path, encoding, keep_broken=True) for path in files.values()]
+    for number, texts in enumerate(itertools.zip_longest(*lines), 1):
+        if None in texts:
+            names = " and ".join(str(path) for path in files.values())
+            short = [path.name for path, text in zip(files.values(), texts, strict=True) if text is None]
+            raise DataError(
+                complain(
+                    f"{names}: {', '.join(short)} ends before line {number}",
+                    "Parallel files have equally many lines, line n belonging to line n",
+                    "Fetch the files again, or check that data.files or data.languages names the right ones",
+                )
+            )
+        yield {column: str(text).rstrip("\r\n") for column, text in zip(files, texts, strict=True)}
+
+
+_CONVERTED = "refs/convert/parquet"  # where the Hub keeps its own conversion of a data set that is a script
+
+
+class HubSplit:
+    """One split of a Hub data set, as `datasets` keeps it on disk; `notes` say what is not as usual."""
+
+    def __init__(self, dataset: Any, *notes: str) -> None:
+        self._dataset = dataset
+        self.notes = notes
+
+    @property
+    def files(self) -> list[Path]:
+        """The Arrow files of the split; their content stands for the data set's version."""
+        return [Path(file["filename"]) for file in self._dataset.cache_files]
+
+    def rows(self) -> Iterator[Row]:
+        """Rows with the names of class labels."""
+        from datasets import ClassLabel
+
+        labels = {name: kind for name, kind in self._dataset.features.items() if isinstance(kind, ClassLabel)}
+        for row in self._dataset:
+            for name, kind in labels.items():
+                # -1 and None mean "no label" in data sets whose test labels are held back
+                if row[name] is not None and row[name] >= 0:
+                    row[name] = kind.int2str(row[name])
+            yield row
+
+
+def load_hub_splits(name: str, config: str | None) -> dict[str, HubSplit]:
+    """All splits by the names the data set gives them."""
+    from datasets.exceptions import DatasetsError
+
+    use_hub()
+    try:
+        loaded, notes = _load(name, config)
+    except (OSError, ValueError, RuntimeError, DatasetsError) as error:
+        # Offline, an unknown name, an unknown configuration and a script each arrive as another of these.
+        given = f"data.hub is '{name}'" + (f" with data.hub_config '{config}'" if config else "")
+        raise DataError(
+            complain(
+                f"{given}: {_first_line(error)}",
+                "A Hub data set is downloaded once, which needs the network, its exact name and its configuration",
+                "Set data.path to a local file or folder, or correct data.hub and data.hub_config",
+            )
+        ) from error
+    return {split: HubSplit(dataset, *notes) for split, dataset in loaded.items()}
+
+
+def _load(name: str, config: str | None) -> tuple[Any, list[str]]:
+    """The data set, and notes where it is the Hub's conversion of a script, which `datasets` no longer runs."""
+    from datasets import load_dataset
+
+    try:
+        return load_dataset(name, config), []
+    except RuntimeError as error:
+        if "scripts are no longer supported" not in str(error):
+            raise
+    return load_dataset(name, config, revision=_CONVERTED), [f"{name} is a script; read from its {_CONVERTED}"]
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,232 @@
+"""`seqfit.evaluate(run)` and `seqfit.predict(run, rows)`: a run directory or checkpoint folder comes in.
+
+`evaluate` writes one JSON file into the run directory: checkpoint, metrics, predictions.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqfit.data.encode import Encoder, check_languages, check_row_language, cut, smaller_limit
+from seqfit.data.tokenize import prepare_data
+from seqfit.errors import DataError, ModelError, complain
+from seqfit.evaluation.generator import Answerer, answer_sources
+from seqfit.evaluation.scoring import SplitScores, choose_metrics, score_split
+from seqfit.evaluation.start import set_start
+from seqfit.evaluation.threshold import DEFAULT_THRESHOLD
+from seqfit.inspection.given import Data, replace_data
+from seqfit.model.checkpoint import Checkpoint, load_checkpoint, read_teaching
+from seqfit.model.load import load_model, load_tokenizer, position_limit
+from seqfit.progress import Progress
+from seqfit.recipe.load import load_recipe
+from seqfit.recipe.schema import Recipe
+from seqfit.rundir import files
+from seqfit.rundir.reader import Run
+from seqfit.rundir.records import EvaluationRecord
+from seqfit.rundir.writer import RunWriter, write_json
+from seqfit.step.precision import choose_device, choose_precision
+from seqfit.strategy.load import load_strategy
+from seqfit.strategy.schema import Strategy
+from seqfit.system import quote
+from seqfit.tasks import Task, build_task, head_of
+
+
+def evaluate(
+    run: Run | str | Path,
+    split: str = "test",
+    overrides: Sequence[str] = (),
+    *,
+    data: Data | None = None,
+    before: bool = False,
+    limit: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Score the run's best checkpoint on a split, or with `before` the model it started from, and write the result.
+
+    `data` is scored instead of the run's own, all of its rows: a file, a list of dicts, a DataFrame and the like; of a
+    folder or a mapping of splits the split. The result is then called by the data's name and not by the split's.
+    `overrides` change the run's recipe for this evaluation: data.path=... where the data has moved.
+    """
+    run = run if isinstance(run, Run) else Run(run)
+    recipe = load_recipe(run.recipe, overrides)
+    title = split
+    if data is not None:
+        replaced, title = replace_data(recipe, data, split)
+        recipe = load_recipe(recipe, replaced)
+    checkpoint = _start_of(run, recipe) if before else load_checkpoint(run.checkpoint)
+    checkpoint = replace(checkpoint, teaching=replace(checkpoint.teaching, task=recipe.task))
+    answerer = build_answerer(checkpoint, load_strategy(recipe), recipe.allow, recipe.eval.batch_tokens)
+    task = build_task(recipe.task)
+    metrics, _ = choose_metrics(task, recipe.eval)
+    limits = position_limit(checkpoint.model.config)
+    prepared = prepare_data(
+        recipe, checkpoint.tokenizer, (split,), position_limit=limits, allow_bad_rows=True, progress=progress
+    )
+    if split not in prepared.splits:
+        raise _no_split(run, split)
+    show = None if progress is None else partial(progress, f"evaluating {split}")
+    result = score_split(answerer, task, prepared.splits[split], metrics, limit=limit, progress=show)
+    report = _to_report(recipe, run, checkpoint, title, result, before=before)
+    write_json(run.path / files.evaluation(title, before=before), report)
+    _record(run, checkpoint, title, result, prepared.events)
+    return report
+
+
+def predict(run: Run | str | Path, rows: Sequence[str | Mapping[str, Any]], *, batch_tokens: int = 8192) -> list[str]:
+    """Answers to rows: mappings with the template's columns, or texts where the template has a single one.
+
+    A checkpoint folder that was copied out of its run works as well.
+    """
+    return Predictor(run, batch_tokens).answer(rows)
+
+
+class Predictor:
+    """A model that is loaded once and then asked as often as wanted."""
+
+    def __init__(self, run: Run | str | Path, batch_tokens: int = 8192) -> None:
+        folder = run.checkpoint if isinstance(run, Run) else _find_checkpoint(Path(run))
+        checkpoint = load_checkpoint(folder)
+        self._task = build_task(checkpoint.teaching.task)
+        check_languages(self._task.recipe, checkpoint.tokenizer, has_targets=checkpoint.teaching.kind != "classifier")
+        self._tokenizer_name = type(checkpoint.tokenizer).__name__
+        self._encoder = Encoder(checkpoint.tokenizer)
+        self._limit = smaller_limit(self._task.recipe.max_source_tokens, position_limit(checkpoint.model.config))
+        self._answerer = build_answerer(checkpoint, Strategy(), ["bf16"], batch_tokens)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that a row must have."""
+        return self._task.named_columns(targets=False)
+
+    def answer(self, rows: Sequence[str | Mapping[str, Any]]) -> list[str]:
+        """One answer a row, in their order."""
+        if not rows:
+            return []
+        asked = [to_row(self._task, row) for row in rows]
+        texts = [self._task.render_source(row, str(number)) for number, row in enumerate(asked, 1)]
+        languages = [self._find_languages(row, number) for number, row in enumerate(asked, 1)]
+        codes = [source for source, _ in languages if source is not None]
+        encoded = self._encoder.encode(texts, codes or None)
+        tails = {source: self._encoder.source_tail(source) for source, _ in set(languages)}
+        sources = [
+            np.array(cut(ids, self._limit, tails[source])) for ids, (source, _) in zip(encoded, languages, strict=True)
+        ]
+        answers = answer_sources(self._answerer, sources, [target for _, target in languages])
+        choices = [self._task.choices_of(row) for row in asked]
+        return [self._task.extract(text, given) for text, given in zip(answers, choices, strict=True)]
+
+    def _find_languages(self, row: Mapping[str, Any], number: int) -> tuple[str | None, str | None]:
+        """The codes of a question's two languages, known to the tokenizer."""
+        languages = self._task.languages_of(row)
+        for field, code in zip(("source_language", "target_language"), languages, strict=True):
+            if code is not None:
+                check_row_language(code, f"{field}, row {number},", self._tokenizer_name, self._encoder.codes)
+        return languages
+
+
+def build_answerer(checkpoint: Checkpoint, strategy: Strategy, allow: list[str], batch_tokens: int) -> Answerer:
+    """The checkpoint on the strategy's device, ready to answer as it was taught."""
+    device = choose_device(strategy)
+    teaching = checkpoint.teaching
+    start_of = set_start(checkpoint.model, checkpoint.tokenizer, teaching.task)
+    return Answerer(
+        model=checkpoint.model.to(device),
+        tokenizer=checkpoint.tokenizer,
+        precision=choose_precision(strategy, device, allow),
+        beams=teaching.beams,
+        max_new_tokens=teaching.max_new_tokens,
+        batch_tokens=batch_tokens,
+        head=head_of(teaching.task),
+        threshold=DEFAULT_THRESHOLD if teaching.threshold is None else teaching.threshold,
+        start_of=start_of,
+    )
+
+
+def to_row(task: Task, given: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    """A text as a row: of one column, or of several that are separated by tabs in the template's order."""
+    if not isinstance(given, str):
+        return given
+    columns = task.source_columns()
+    values = [given] if len(columns) == 1 else given.split("\t")
+    if len(values) != len(columns):
+        raise DataError(
+            complain(
+                f"'{given[:60]}' is one text",
+                f"this model's sources are made of {len(columns)} columns: {', '.join(columns)}",
+                f'Give a JSON object with them, {{"{columns[0]}": ...}}, or the texts separated by tabs in this order',
+            )
+        )
+    return dict(zip(columns, values, strict=True))
+
+
+def _find_checkpoint(path: Path) -> Path:
+    if (path / files.MANIFEST).is_file():
+        return Run(path).checkpoint
+    if not path.is_dir():
+        raise ModelError(
+            complain(
+                f"There is no folder '{path}'",
+                "a model to ask is a run directory or a checkpoint folder",
+                "Give one that `seqfit train` has written",
+            )
+        )
+    return path
+
+
+def _start_of(run: Run, recipe: Recipe) -> Checkpoint:
+    """The model before fine-tuning, with the teaching of the run's checkpoint: both answer under the same rules."""
+    taught = read_teaching(run.checkpoint)
+    model = load_model(recipe.model, head_of(recipe.task))
+    return Checkpoint(model, load_tokenizer(recipe.model), taught.at_start())
+
+
+def _record(run: Run, checkpoint: Checkpoint, split: str, result: SplitScores, events: list[str]) -> None:
+    """The evaluation as a record of the run, and what preparing its data decided, if that is new."""
+    step, scores = checkpoint.teaching.step, result.scores.values
+    writer = RunWriter(run.path)
+    writer.evaluation(EvaluationRecord(step, split, result.loss, scores, result.rows, result.seconds, time.time()))
+    known = {event["message"] for event in run.events()}
+    for message in events:
+        if message not in known:
+            writer.event("data", message)
+    writer.close()
+
+
+def _no_split(run: Run, split: str) -> DataError:
+    return DataError(
+        complain(
+            f"{run.path}: the data has no {split} rows",
+            f"its recipe names no file for {split}, and data.cut takes none from the others",
+            f"Score another with --split, or name one: seqfit evaluate {quote(run.path)} data.splits.{split}=FILE",
+        )
+    )
+
+
+def _to_report(
+    recipe: Recipe, run: Run, checkpoint: Checkpoint, split: str, result: SplitScores, *, before: bool
+) -> dict[str, Any]:
+    metrics, absent = dict(result.scores.values), dict(result.scores.absent)
+    if result.loss is not None and math.isfinite(result.loss):
+        metrics["loss"] = result.loss
+    else:
+        absent["loss"] = "there is none" if result.loss is None else f"it is {result.loss}: the weights are no numbers"
+    return {
+        "checkpoint": recipe.model.location if before else str(run.checkpoint),
+        "step": checkpoint.teaching.step,
+        "split": split,
+        "rows": result.rows,
+        "seconds": round(result.seconds, 3),
+        "metrics": metrics,
+        "signatures": result.scores.signatures,
+        "absent": absent,
+        "by_source": {title: scores.values for title, scores in result.by_source.items()},
+        "predictions": result.predictions,
+    }

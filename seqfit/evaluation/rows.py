@@ -1,0 +1,61 @@
+"""The rows that a user asks a model about: on the command line, in a file, or on standard input.
+
+["question=Who?", "context=Ada did."]   -> [{"question": "Who?", "context": "Ada did."}]
+a line '{"question": "Who?"}'           -> [{"question": "Who?"}]
+a line 'Who?'                           -> ["Who?"]
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from seqfit.data.formats import ENDINGS, ending, read_whole_rows
+from seqfit.data.text_files import decode_lines, read_lines, require_file
+from seqfit.errors import DataError, complain
+
+Asked = str | Mapping[str, Any]
+
+
+def rows_from_fields(fields: Sequence[str]) -> list[Asked]:
+    """One row of COLUMN=TEXT words."""
+    wrong = [field for field in fields if "=" not in field]
+    if wrong:
+        raise DataError(
+            complain(f"'{wrong[0]}' is given", "a row is written as COLUMN=TEXT", "Write question='Who wrote it?'")
+        )
+    return [dict(field.split("=", 1) for field in fields)]
+
+
+def rows_from_file(path: Path, named: Collection[str] = ()) -> Iterator[Asked]:
+    """Rows of a data file in any known format, or of a text file, one a line; `named` columns decide on a header."""
+    require_file(path, field="--file")
+    return read_whole_rows(path, named) if ending(path) in ENDINGS else rows_from_lines(read_lines(path))
+
+
+def rows_from_bytes(stream: Iterable[bytes]) -> Iterator[Asked]:
+    """Rows of standard input, which must be UTF-8, as they come."""
+    return rows_from_lines(decode_lines(stream, "standard input"))
+
+
+def rows_from_lines(lines: Iterable[str]) -> Iterator[Asked]:
+    """A line that starts with { is a JSON object, any other is a text; empty lines are left out."""
+    for number, line in enumerate(lines, 1):
+        text = line.strip("\r\n")
+        if not text.strip():
+            continue
+        if not text.lstrip().startswith("{"):
+            yield text
+            continue
+        try:
+            yield json.loads(text)
+        except json.JSONDecodeError as error:
+            raise DataError(
+                complain(
+                    f"line {number}, column {error.colno}: {error.msg}",
+                    "a line that starts with { is read as a JSON object",
+                    'Write it as {"column": "text", ...}',
+                )
+            ) from error

@@ -1,0 +1,109 @@
+"""Scores of a model on a split: over all rows, and for each data source where there are several."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from seqfit.data.batching import Rows
+from seqfit.data.tokenize import TokenizedSplit
+from seqfit.errors import RecipeError
+from seqfit.evaluation.generator import Answerer, Answers, Progress, answer_split
+from seqfit.metrics import Scores, score
+from seqfit.metrics.registry import available_scores, find_metric_mistakes
+from seqfit.recipe.mistakes import report_mistakes, to_line
+from seqfit.recipe.schema import EvalRecipe
+from seqfit.tasks import Task
+
+
+@dataclass(frozen=True)
+class SplitScores:
+    """What an evaluation found."""
+
+    loss: float | None
+    scores: Scores
+    by_source: dict[str, Scores]  # empty where there is one source only
+    predictions: list[dict[str, Any]]
+    rows: int
+    seconds: float
+
+
+def score_split(
+    answerer: Answerer,
+    task: Task,
+    split: TokenizedSplit,
+    metrics: Sequence[str],
+    *,
+    limit: int | None = None,
+    progress: Progress | None = None,
+) -> SplitScores:
+    """Answers every row (or `limit` rows spread evenly over the split) and scores the answers."""
+    start = time.perf_counter()
+    rows = spread_rows(len(split), limit)
+    return score_answers(task, split, rows, answer_split(answerer, split, rows, progress), metrics, started=start)
+
+
+def score_answers(
+    task: Task, split: TokenizedSplit, rows: Rows, answers: Answers, metrics: Sequence[str], *, started: float
+) -> SplitScores:
+    """Scores answers to some rows that were asked for at `started`, by time.perf_counter."""
+    predictions = [_prediction(task, split, row, text) for row, text in zip(rows.tolist(), answers.texts, strict=True)]
+    by_source = {}
+    if len(split.titles) > 1:
+        for number, title in enumerate(split.titles):
+            of_source = [predictions[i] for i in np.flatnonzero(split.source_index[rows] == number)]
+            by_source[title] = _score(task, metrics, of_source)
+    return SplitScores(
+        loss=answers.loss,
+        scores=_score(task, metrics, predictions),
+        by_source=by_source,
+        predictions=predictions,
+        rows=len(rows),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def choose_metrics(task: Task, recipe: EvalRecipe) -> tuple[list[str], str]:
+    """The metrics to compute, and the score that decides which checkpoint is best."""
+    metrics = list(recipe.metrics or task.default_metrics)
+    mistakes = find_metric_mistakes(metrics, recipe.best)
+    if mistakes:
+        raise RecipeError(report_mistakes("The recipe", list(map(to_line, mistakes))))
+    return metrics, recipe.best or (task.main_score if task.main_score in available_scores(metrics) else "loss")
+
+
+def spread_rows(rows: int, limit: int | None) -> Rows:
+    """All, or so many spread evenly."""
+    if limit is None or limit >= rows:
+        return np.arange(rows, dtype=np.int64)
+    return np.linspace(0, rows - 1, limit).round().astype(np.int64)
+
+
+def _prediction(task: Task, split: TokenizedSplit, row: int, generated: str) -> dict[str, Any]:
+    example = split.text(row)
+    prediction = {
+        "id": example.id,
+        "source": example.source,
+        "prediction": task.extract(generated, example.choices),
+        "references": list(example.references),
+    }
+    if prediction["prediction"] != generated:
+        prediction["generated"] = generated
+    if len(split.titles) > 1:
+        prediction["data"] = split.titles[int(split.source_index[row])]
+    return prediction
+
+
+def _score(task: Task, metrics: Sequence[str], predictions: list[dict[str, Any]]) -> Scores:
+    return score(
+        metrics,
+        [prediction["references"] for prediction in predictions],
+        [prediction["prediction"] for prediction in predictions],
+        language=task.recipe.language or "en",
+        labels=list(task.recipe.label_values) or None,
+        no_label=task.recipe.no_label,
+    )

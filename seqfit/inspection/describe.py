@@ -1,0 +1,390 @@
+"""What the data look like to the model: a recipe and a tokenizer come in, a `DataReport` goes out.
+
+The one idea: rows are read one after the other and only numbers about them are kept (a length, a hash, a count), so
+memory stays flat however long the texts are. Limits of the recipe are lifted while reading, because the length of a cut
+text says nothing about how much was cut; what a limit cuts is then computed from the lengths.
+
+    report = describe_data(load_recipe("t5-gsm8k"), tokenizer)
+    report.splits[0].source.p95     104
+    report.findings                 ("the tokenizer loses '{' in 3.1% of the train rows: ...",)
+
+Without a tokenizer lengths are in words, and what only a tokenizer knows is left out.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from seqfit.data.encode import Encoder, cut
+from seqfit.data.tables import Table, find_tables
+from seqfit.data.tokenize import TokenizedSplit, prepare_data
+from seqfit.errors import complain
+from seqfit.inspection.findings import find
+from seqfit.inspection.report import (
+    DataReport,
+    ExampleView,
+    LeftOut,
+    LimitCut,
+    Overlap,
+    PaddingWaste,
+    Repeats,
+    RoundTrip,
+    SplitReport,
+    Token,
+    TokenCount,
+    TokenUse,
+    TokenView,
+    Unit,
+    describe_columns,
+    show_value,
+)
+from seqfit.inspection.statistics import (
+    COUNTED_TASKS,
+    Lengths,
+    LossCount,
+    RowHasher,
+    RowHashes,
+    count_classes,
+    count_several_targets,
+    find_same_pairs,
+    find_shared_groups,
+    find_shared_sources,
+    measure_limits,
+    measure_padding,
+    summarise_lengths,
+)
+from seqfit.inspection.word_split import WordSplit, read_words
+from seqfit.progress import Progress
+from seqfit.recipe.schema import SPLITS, Recipe, SourceRecipe, TaskRecipe
+from seqfit.tasks import Example, build_task
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_EXAMPLES = 3
+_FIRST_ROWS = 3
+_ROUND_TRIP_ROWS = 20_000  # of a split; a larger one is sampled
+_CHUNK = 256  # rows between two calls of progress, and of one call of the tokenizer
+_HEAD, _TAIL = 28, 8  # tokens of an example that are shown
+_MOST_FREQUENT = 15
+
+
+def describe_data(
+    recipe: Recipe,
+    tokenizer: PreTrainedTokenizerBase | None,
+    *,
+    position_limit: int | None = None,
+    rows: int | None = None,
+    progress: Progress | None = None,
+) -> DataReport:
+    """Read every split and say what the model will meet; `rows` looks at so many rows of each source and split only."""
+    lifted, show = _lift_limits(recipe, rows), progress or (lambda what, done, total: None)
+    if tokenizer is None:
+        report = _describe_words(recipe, lifted, show)
+    else:
+        report = _describe_tokens(recipe, lifted, tokenizer, position_limit, show)
+    tables = _find_tables(recipe.sources, build_task(recipe.task).named_columns())
+    return replace(
+        report, task=recipe.task.name, columns=describe_columns((table.read() for table in tables), recipe.task)
+    )
+
+
+def describe_columns_only(sources: Sequence[SourceRecipe], open_question: str) -> DataReport:
+    """What can be said of data that could not be read as a task's: its columns and first rows."""
+    tables = _find_tables(sources)
+    return DataReport(
+        description="",
+        data=tuple(source.title for source in sources),
+        tokenizer=None,
+        splits=(),
+        overlaps=(),
+        events=tuple(note for table in tables for note in table.notes),
+        findings=(),
+        columns=describe_columns(table.read() for table in tables),
+        first_rows=tuple(
+            {name: show_value(value) for name, value in row.items()}
+            for row in itertools.islice(tables[0].read(), _FIRST_ROWS)
+        ),
+        open_question=open_question,
+    )
+
+
+def _find_tables(sources: Sequence[SourceRecipe], named: Sequence[str] = ()) -> list[Table]:
+    return [table for source in sources for table in find_tables(source, named).values()]
+
+
+def _describe_tokens(
+    recipe: Recipe,
+    lifted: Recipe,
+    tokenizer: PreTrainedTokenizerBase,
+    position_limit: int | None,
+    progress: Progress,
+) -> DataReport:
+    prepared = prepare_data(
+        lifted, tokenizer, splits=SPLITS, position_limit=position_limit, allow_bad_rows=True, progress=progress
+    )
+    look = _Look(recipe, tokenizer, progress)
+    hashes: dict[str, RowHashes] = {}
+    reports = []
+    for name, split in prepared.splits.items():
+        if len(split):
+            hashes[name], targets = look.hash(name, split)
+            reports.append(look.describe(name, split, hashes[name], targets))
+    overlaps = _describe_overlaps(prepared.splits, hashes)
+    title = recipe.model.tokenizer or recipe.model.location
+    left_out = [
+        LeftOut(name, bad.cause, bad.rows, tuple(f"row {number}: {detail}" for number, detail in bad.examples))
+        for name, split in prepared.splits.items()
+        for facts in split.facts
+        for bad in facts.bad_rows
+    ]
+    report = _assemble(recipe, title, reports, overlaps, prepared.events, left_out)
+    return replace(report, open_question=_too_many_left_out(recipe, reports, left_out))
+
+
+def _describe_words(recipe: Recipe, lifted: Recipe, progress: Progress) -> DataReport:
+    read = read_words(lifted, progress)
+    reports = [_describe_word_split(recipe.task, name, split) for name, split in read.splits.items()]
+    overlaps = _describe_overlaps(read.splits, {name: split.hashes for name, split in read.splits.items()})
+    report = _assemble(recipe, None, reports, overlaps, read.events, read.left_out)
+    return replace(report, open_question=_too_many_left_out(recipe, reports, read.left_out))
+
+
+def _assemble(
+    recipe: Recipe,
+    tokenizer: str | None,
+    reports: Sequence[SplitReport],
+    overlaps: Sequence[Overlap],
+    events: Sequence[str],
+    left_out: Sequence[LeftOut],
+) -> DataReport:
+    return DataReport(
+        description=recipe.description,
+        data=tuple(source.title for source in recipe.sources),
+        tokenizer=tokenizer,
+        splits=tuple(reports),
+        overlaps=tuple(overlaps),
+        events=tuple(events),
+        findings=tuple(find(reports, overlaps, left_out, recipe.task.name)),
+        left_out=tuple(left_out),
+    )
+
+
+def _too_many_left_out(recipe: Recipe, reports: Sequence[SplitReport], left_out: Sequence[LeftOut]) -> str | None:
+    """Training would stop before the first step, and says the same."""
+    bad, good = sum(entry.rows for entry in left_out), sum(report.rows for report in reports)
+    allowed = min(source.max_bad_rows for source in recipe.sources)
+    if bad <= allowed * (bad + good):
+        return None
+    causes: Counter[str] = Counter()
+    for entry in left_out:
+        causes[entry.cause] += entry.rows
+    listed = ", ".join(f"{cause} ({rows:,})" for cause, rows in causes.most_common())
+    return complain(
+        f"{bad:,} of {bad + good:,} rows can't be used: {listed}",
+        f"More than data.max_bad_rows={allowed:g} stops before training",
+        f"Correct the rows or the templates, or set data.max_bad_rows={min(0.99, bad / (bad + good) + 0.01):.2f}",
+    )
+
+
+def _describe_word_split(task: TaskRecipe, name: str, split: WordSplit) -> SplitReport:
+    per_source = np.bincount(split.source_index, minlength=len(split.titles))
+    same, rows = find_same_pairs(split.hashes), _spread(len(split), _EXAMPLES)
+    *examples, repeated = split.texts([*rows, int(same[0]) if len(same) else rows[0]])
+    return SplitReport(
+        name=name,
+        rows=len(split),
+        rows_by_source=dict(zip(split.titles, per_source.tolist(), strict=True)),
+        source=summarise_lengths(split.source_lengths, None),
+        target=summarise_lengths(split.target_lengths, None),
+        tokens=None,
+        padding=(),
+        batch_examples=0,
+        round_trip=None,
+        repeats=Repeats(
+            same_pair=len(same),
+            several_targets=count_several_targets(split.hashes),
+            example=repeated.source if len(same) else None,
+        ),
+        examples=tuple(ExampleView(example.id, example.source, example.target) for example in examples),
+        limits=_measure_limits(split.source_lengths, split.target_lengths, "words"),
+        classes=count_classes(task, split.targets) if task.name in COUNTED_TASKS else (),
+    )
+
+
+def _measure_limits(source: Lengths, target: Lengths, unit: Unit) -> dict[str, tuple[LimitCut, ...]]:
+    sides = {"source": source, "target": target}
+    return {side: measure_limits(lengths, unit) for side, lengths in sides.items() if lengths.any()}
+
+
+def _describe_overlaps(
+    splits: Mapping[str, TokenizedSplit] | Mapping[str, WordSplit], hashes: Mapping[str, RowHashes]
+) -> list[Overlap]:
+    """Of each evaluation split with train."""
+    if "train" not in hashes:
+        return []
+    return [_describe_overlap(name, splits[name], hashes[name], hashes["train"]) for name in hashes if name != "train"]
+
+
+class _Look:
+    """One look at a split after the other, with what they share."""
+
+    def __init__(self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, progress: Progress) -> None:
+        self._recipe = recipe
+        self._task: TaskRecipe = recipe.task
+        self._tokenizer = tokenizer
+        self._progress = progress
+        self._has_head = recipe.model.kind == "classifier"
+        self._encoder = Encoder(tokenizer)
+        self._special = frozenset((*tokenizer.all_special_ids, *self._encoder.codes.values()))
+
+    def describe(self, name: str, split: TokenizedSplit, hashes: RowHashes, targets: Mapping[str, int]) -> SplitReport:
+        """Everything about one split."""
+        source, target = split.source_lengths, split.target_lengths
+        batch = self._batch_examples(source, target)
+        per_source = np.bincount(split.source_index, minlength=len(split.titles))
+        return SplitReport(
+            name=name,
+            rows=len(split),
+            rows_by_source=dict(zip(split.titles, per_source.tolist(), strict=True)),
+            source=summarise_lengths(source, self._task.max_source_tokens, split.truncated_sources),
+            target=None if self._has_head else summarise_lengths(target, self._task.max_target_tokens),
+            tokens=self._count_tokens(name, split),
+            padding=tuple(self._measure_padding(source, target, batch)),
+            batch_examples=batch,
+            round_trip=self._round_trip(name, split),
+            repeats=_describe_repeats(split, hashes),
+            examples=tuple(self._view(split, row) for row in _spread(len(split), _EXAMPLES)),
+            limits=_measure_limits(source, target, "tokens"),
+            classes=count_classes(self._task, targets) if self._task.name in COUNTED_TASKS else (),
+        )
+
+    def hash(self, name: str, split: TokenizedSplit) -> tuple[RowHashes, Counter[str]]:
+        """Three numbers for each row, and how often each target occurs where it is a class or a number."""
+        hasher, targets = RowHasher(), Counter[str]()
+        for row in self._rows(f"{name}: looking for repeats", np.arange(len(split))):
+            example = split.text(row)
+            hasher.add(example.source, example.target, example.group)
+            if self._task.name in COUNTED_TASKS:
+                targets[example.target] += 1
+        return hasher.finish(), targets
+
+    def _rows(self, what: str, rows: npt.NDArray[np.integer]) -> Iterator[int]:
+        for done, row in enumerate(rows.tolist()):
+            if done % _CHUNK == 0:
+                self._progress(what, done, len(rows))
+            yield row
+        self._progress(what, len(rows), len(rows))
+
+    def _batch_examples(self, source: Lengths, target: Lengths) -> int:
+        tokens = self._recipe.train.batch_tokens
+        if tokens is None:
+            return self._recipe.train.examples_per_step or 1
+        return max(1, round(tokens / float(source.mean() + target.mean())))
+
+    def _measure_padding(self, source: Lengths, target: Lengths, batch: int) -> list[PaddingWaste]:
+        limits = (self._task.max_source_tokens, self._task.max_target_tokens)
+        pad_to = (limits[0] or int(source.max()), limits[1] or int(target.max()))
+        shortened = np.minimum(source, pad_to[0]), np.minimum(target, 0 if self._has_head else pad_to[1])
+        return measure_padding(*shortened, batch, pad_to, self._recipe.seed)
+
+    def _count_tokens(self, name: str, split: TokenizedSplit) -> TokenUse:
+        counts = split.token_counts(self._encoder.vocabulary)
+        self._progress(f"{name}: counting tokens", len(split), len(split))
+        frequent = np.argsort(-counts, kind="stable")[:_MOST_FREQUENT].tolist()
+        unknown = self._tokenizer.unk_token_id
+        return TokenUse(
+            tokens=int(counts.sum()),
+            vocabulary=len(counts),
+            never_used=int((counts == 0).sum()),
+            unknown=0 if unknown is None else int(counts[unknown]),
+            most_frequent=tuple(
+                TokenCount(self._tokenizer.convert_ids_to_tokens(number), number, int(counts[number]))
+                for number in frequent
+                if counts[number]
+            ),
+        )
+
+    def _round_trip(self, name: str, split: TokenizedSplit) -> RoundTrip:
+        count = LossCount(self._tokenizer)
+        waiting: list[tuple[str, str]] = []
+        for row in self._rows(f"{name}: round trip", _sample(len(split), _ROUND_TRIP_ROWS, self._recipe.seed)):
+            example = split.text(row)
+            waiting.append((example.source, "" if self._has_head else example.target))
+            if len(waiting) == _CHUNK:
+                count.add(waiting)
+                waiting.clear()
+        if waiting:
+            count.add(waiting)
+        return count.summarise()
+
+    def _view(self, split: TokenizedSplit, row: int) -> ExampleView:
+        example = split.text(row)
+        source, target = (ids.tolist() for ids in split.token_ids(row))
+        if self._has_head:
+            label = split.label(row)
+            of_class = (Token(example.target, label, special=False),) if isinstance(label, int) else ()
+            target_tokens = TokenView(of_class, 0, ())
+        else:
+            tail = self._encoder.target_tail(split.target_language(row))
+            target_tokens = self._view_tokens(cut(target, self._task.max_target_tokens, tail))
+        return ExampleView(
+            row_id=example.id,
+            source=example.source,
+            target=example.target,
+            source_tokens=self._view_tokens(cut(source, self._task.max_source_tokens, self._encoder.source_tail())),
+            target_tokens=target_tokens,
+        )
+
+    def _view_tokens(self, ids: list[int]) -> TokenView:
+        texts = self._tokenizer.convert_ids_to_tokens(ids)
+        tokens = tuple(Token(text, number, number in self._special) for text, number in zip(texts, ids, strict=True))
+        if len(tokens) <= _HEAD + _TAIL:
+            return TokenView(tokens, 0, ())
+        return TokenView(tokens[:_HEAD], len(tokens) - _HEAD - _TAIL, tokens[-_TAIL:])
+
+
+def _lift_limits(recipe: Recipe, rows: int | None) -> Recipe:
+    task = recipe.task.model_copy(update={"max_source_tokens": None, "max_target_tokens": None})
+    sources = [source if rows is None else _limit_rows(source, rows) for source in recipe.sources]
+    return recipe.model_copy(update={"task": task, "data": sources})
+
+
+def _limit_rows(source: SourceRecipe, rows: int) -> SourceRecipe:
+    limits = {split: min(rows, source.limit.get(split, rows)) for split in SPLITS}  # type: ignore[call-overload]
+    return source.model_copy(update={"limit": limits})
+
+
+def _describe_repeats(split: TokenizedSplit, hashes: RowHashes) -> Repeats:
+    same = find_same_pairs(hashes)
+    example = split.text(int(same[0])).source if len(same) else None
+    return Repeats(same_pair=len(same), several_targets=count_several_targets(hashes), example=example)
+
+
+def _describe_overlap(name: str, split: TokenizedSplit | WordSplit, hashes: RowHashes, train: RowHashes) -> Overlap:
+    sources, groups = find_shared_sources(hashes, train), find_shared_groups(hashes, train)
+    shared = sources if len(sources) else groups
+    example = _read_text(split, int(shared[0])).source if len(shared) else None
+    return Overlap(name, same_source=len(sources), same_group=len(groups), rows=len(split), example=example)
+
+
+def _read_text(split: TokenizedSplit | WordSplit, row: int) -> Example:
+    return split.text(row) if isinstance(split, TokenizedSplit) else split.texts([row])[0]
+
+
+def _spread(count: int, wanted: int) -> list[int]:
+    """Rows from the beginning, the middle and the end rather than three neighbours."""
+    return sorted({number * count // wanted for number in range(min(wanted, count))})
+
+
+def _sample(count: int, at_most: int, seed: int) -> npt.NDArray[np.integer]:
+    if count <= at_most:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(seed).choice(count, at_most, replace=False))

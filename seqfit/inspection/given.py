@@ -1,0 +1,178 @@
+"""What a command or a public function is given to work on: a recipe, or data that a recipe is guessed from.
+
+In: a word of the command line or a Python object, and the options --data, --task and --model. Out: `Given`, which
+`load_recipe` reads whatever it came from.
+
+    read_given("demo", ["train.steps=3"])                      Given("demo", ["train.steps=3"], name="demo")
+    read_given("my.csv", model="google/mt5-small", task="qa")  Given({"model": ..., "task": ...}, name="my", notes=...)
+    read_given(None, data=frame, model=..., task="qa")         the same, with data.path in the cache
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from seqfit.data.in_memory import is_in_memory, store_data
+from seqfit.errors import RecipeError, complain
+from seqfit.inspection.guess import guess_recipe
+from seqfit.recipe.overrides import apply_overrides
+from seqfit.recipe.resolve import DATA, RECIPES, resolve
+from seqfit.recipe.schema import Recipe
+from seqfit.system import quote
+
+Data: TypeAlias = Any
+"""A path, a Hub name, a list of dicts, a pandas or polars DataFrame, a pyarrow Table, a datasets.Dataset(Dict)."""
+RecipeLike: TypeAlias = Recipe | str | Path | Mapping[str, Any]
+EXAMPLE_MODEL = "google/mt5-small"  # of messages; it knows more than a hundred languages
+# Of a source: what its rows mean, wherever they lie; and where they lie.
+_SHAPE = {"each", "turns", "group", "split_column"}
+_PLACE = {"label", "hub", "hub_config", "path", "splits", "ids", "limit", "balance", "files"}
+
+
+@dataclass(frozen=True)
+class Given:
+    """A recipe's place or content with overrides; `data` is where the data lies that it was guessed from."""
+
+    recipe: RecipeLike
+    overrides: tuple[str, ...]
+    name: str  # of a run
+    data: str | None = None
+    task: str | None = None
+    model: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> Path | None:
+        """Of the recipe, which may be a run."""
+        return Path(self.recipe) if isinstance(self.recipe, str | Path) else None
+
+    @property
+    def command(self) -> str:
+        """What trains on it, to be pasted."""
+        return self.say_command("train")
+
+    def say_command(self, name: str) -> str:
+        """The subcommand with all that is given; a model that is not yet chosen is an example."""
+        argv = ["seqfit", name]
+        if self.data is None:
+            argv += [str(self.recipe)] if self.place is not None else ["RECIPE"]
+        else:
+            argv += ["--data", self.data] if name == "train" else [self.data]
+            argv += [*(["--task", self.task] if self.task else []), "--model", self.model or EXAMPLE_MODEL]
+        return " ".join(map(quote, [*argv, *self.overrides]))
+
+
+def read_given(
+    recipe: RecipeLike | Given | Data | None,
+    overrides: Sequence[str] = (),
+    *,
+    data: Data | None = None,
+    task: str | None = None,
+    model: str | None = None,
+    command: str = "train",
+) -> Given:
+    """What is to be worked on; without a recipe it is guessed, for which a model is needed."""
+    if isinstance(recipe, Given):
+        return recipe
+    found = find_given(recipe, overrides, data=data, task=task, model=model, command=command)
+    if found.data is None:
+        return found
+    if found.model is None:
+        raise RecipeError(
+            complain(
+                f"'{found.data}' is data, and is given without --model (in Python: model=)",
+                "The data does not say which",
+                f"Add one: {found.say_command(command)}",
+            )
+        )
+    return guess_given(found)
+
+
+def find_given(
+    recipe: RecipeLike | Data | None,
+    overrides: Sequence[str] = (),
+    *,
+    data: Data | None = None,
+    task: str | None = None,
+    model: str | None = None,
+    command: str = "train",
+) -> Given:
+    """As `read_given`, but of data only its place: nothing is guessed and no model needed yet."""
+    if data is None and recipe is not None and _is_data(recipe, command, has_model=model is not None):
+        data, recipe = recipe, None
+    if data is not None:
+        _check_one(recipe)
+        return _place_data(data, overrides, task, model)
+    if recipe is None or task is not None or model is not None:
+        raise RecipeError(
+            complain(
+                "no recipe is given" if recipe is None else "a recipe and --task or --model are given",
+                f"{command} takes a recipe, or data with --model and --task",
+                "Name a recipe ('seqfit ls' lists them) and change it by model.name=... and the like, or use --data",
+            )
+        )
+    name = Path(recipe).stem if isinstance(recipe, str | Path) else "run"
+    return Given(recipe, tuple(overrides), name)
+
+
+def guess_given(found: Given) -> Given:
+    """The recipe for data that was found."""
+    assert found.data is not None
+    guess = guess_recipe(found.data, found.task, found.model, found.overrides)
+    task = found.task or guess.recipe["task"]["name"]
+    return replace(found, recipe=guess.recipe, task=task, notes=tuple(guess.notes))
+
+
+def replace_data(recipe: Recipe, data: Data, split: str) -> tuple[list[str], str]:
+    """Overrides of a run's recipe that have all rows of other data scored as `split`, and what reports call it.
+
+    Data with splits of its own, a folder or a mapping, keeps them.
+    """
+    source = recipe.sources[0]
+    if is_in_memory(data):
+        stored = store_data(data if isinstance(data, Mapping) else {split: data})
+        values = source.model_dump(include=_SHAPE, exclude_defaults=True) | {"path": str(stored.path)}
+        label = stored.label
+    else:
+        path = resolve(data, ("data", "folder"), "evaluate").path.resolve()
+        values = source.model_dump(exclude=_PLACE, exclude_defaults=True, mode="json")
+        values |= {"path": str(path)} if path.is_dir() else {"path": str(path.parent), "splits": {split: path.name}}
+        label = path.name
+    values |= {"label": label, "cut": {"validation": 0, "test": 0}}
+    return [f"data={json.dumps(values, ensure_ascii=False)}"], label
+
+
+def _is_data(given: object, command: str, *, has_model: bool) -> bool:
+    """A path of data, or data itself. A name on the Hub is data where a model is named, or for `seqfit data`."""
+    if isinstance(given, Recipe):
+        return False
+    if not isinstance(given, str | Path):
+        return is_in_memory(given) or not isinstance(given, Mapping)
+    takes = DATA if has_model or command == "data" else DATA[:2]
+    return resolve(given, (*RECIPES, *takes), command).kind in takes
+
+
+def _check_one(recipe: object) -> None:
+    if recipe is not None:
+        raise RecipeError(
+            complain(
+                f"a recipe ({recipe}) and data are given",
+                "A recipe names its own data, and without one it is guessed from the data",
+                "Leave one of them out, or change the recipe's data by data.path=FILE",
+            )
+        )
+
+
+def _place_data(data: Data, overrides: Sequence[str], task: str | None, model: str | None) -> Given:
+    given_model, _ = apply_overrides({}, [word for word in overrides if word.startswith("model.")])
+    stated = given_model.get("model", {})
+    model = model or stated.get("path") or stated.get("name")
+    if isinstance(data, str | Path):
+        return Given({}, tuple(overrides), Path(data).stem, str(data), task, model)
+    stored = store_data(data)
+    label = f"data.label={stored.label}"
+    return Given({}, (label, *overrides), stored.label, str(stored.path), task, model)

@@ -1,0 +1,804 @@
+"""A recipe from a data file, a task and a model: what `seqfit train --data my.csv` does without a recipe.
+
+In: where the data is, the task (or None) and the model (or None). Out: `Guess`, the recipe as YAML would hold it and a
+line for everything that was guessed; what the user gave is neither guessed nor noted. The one idea: what is sure is
+said in one line, and what is not sure stops with the two best readings, each on a real row with the options to paste
+(`Unsure`). Nothing that looks like a part of the input is left out without a word.
+
+    columns id, pregunta, contexto, respuesta; task qa
+    -> task: {source: "question: {pregunta}[[ context: {contexto}]]", target: "{respuesta}", language: es}
+       notes: "qa: 'question: {pregunta}[[ context: {contexto}]]' -> '{respuesta}'", "left out: id (ids)", ...
+
+A column that was left out, and decides what is right: the same text with another value has another target.
+
+In: a guessed task and the tables. Out: the column's name, or None. A tweet that stands in the data once for anger and
+once for fear has two scores, and only the column that names the emotion tells which:
+
+    text           emotion   score         rows with equal text and different scores: 1 and 2
+    I am shaking   anger     0.2           they differ in emotion, too -> 'emotion'
+    I am shaking   fear      0.9
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import re
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import ValidationError
+
+from seqfit.data.column_names import LANGUAGES, find_languages
+from seqfit.data.rows import BadRow, Row
+from seqfit.data.tables import ALL, Table, find_tables, split_of
+from seqfit.data.text_files import read_lines, require_file
+from seqfit.errors import DataError, RecipeError, SeqfitError, complain, did_you_mean
+from seqfit.inspection.columns import MISSING, NAMES_OF_SPLITS, Column, profile_columns
+from seqfit.inspection.label_readings import (
+    LabelKind,
+    find_choice_base,
+    find_label_kind,
+    find_list_kind,
+    find_written_lists,
+)
+from seqfit.inspection.record_kinds import (
+    find_unfolding,
+    find_used_records,
+    refuse_blocks,
+    refuse_pairs_in_rows,
+    refuse_token_labels,
+    refuse_turns_in_rows,
+)
+from seqfit.inspection.roles import Found, Hints, Reading, find_reading, find_task, list_columns
+from seqfit.inspection.text_language import find_language
+from seqfit.recipe.load import explain_mistakes
+from seqfit.recipe.overrides import apply_overrides
+from seqfit.recipe.schema import HEAD_TASKS, SourceRecipe, TaskRecipe
+from seqfit.system import quote
+from seqfit.tasks.rules import fold_word
+from seqfit.tasks.template import (
+    TEXT_KEYS,
+    choose_template,
+    column_text,
+    columns_of,
+    has_columns,
+    render_list,
+    render_template,
+    turn_keys,
+)
+from seqfit.units import format_share
+
+_ROWS = 20_000
+_FEWEST = 5  # texts with different targets: fewer are mistakes of annotators
+_DECIDED = 0.9  # of them: a column that differs wherever the target does
+
+
+def find_deciding_column(task: Mapping[str, Any], tables: Mapping[str, Table]) -> str | None:
+    """Of tasks with labels and scores, where texts repeat with different targets."""
+    source, target = task.get("source"), task.get("target")
+    if task["name"] not in ("classify", "regression") or not isinstance(source, str) or not isinstance(target, str):
+        return None
+    read = itertools.chain.from_iterable(table.read() for table in tables.values())
+    rows = [row for row in itertools.islice(read, _ROWS) if not isinstance(row, BadRow)]
+    by_text: dict[str, list[Row]] = {}
+    for row in rows:
+        if (text := _render_side(source, row)) is not None:
+            by_text.setdefault(text, []).append(row)
+    repeated = [group for group in by_text.values() if len(group) > 1]
+    in_conflict = [group for group in repeated if len({_render_side(target, row) for row in group}) > 1]
+    if len(in_conflict) < _FEWEST:
+        return None
+    used = {*columns_of(source), *columns_of(target)}
+    for column in profile_columns(rows[:1000]):
+        if column.path not in used and column.not_text is None and column.has_few_values:
+            decided = sum(_decides(column.path, target, group) for group in in_conflict)
+            if decided > _DECIDED * len(in_conflict):
+                return column.path
+    return None
+
+
+def _decides(column: str, target: str, group: list[Row]) -> bool:
+    """Whether rows of one text with the same value have the same target."""
+    targets: dict[str, set[str | None]] = {}
+    for row in group:
+        targets.setdefault(column_text(column, row), set()).add(_render_side(target, row))
+    return len(targets) > 1 and all(len(found) == 1 for found in targets.values())
+
+
+def _render_side(template: str, row: Row) -> str | None:
+    try:
+        return render_template(template, row)
+    except SeqfitError:
+        return None
+
+
+TASKS: tuple[str, ...] = get_args(TaskRecipe.model_fields["name"].annotation)
+ALIASES = {
+    **dict.fromkeys(("question-answering", "squad", "faq", "reading-comprehension"), "qa"),
+    **dict.fromkeys(("summarization", "summarisation", "summary"), "summarize"),
+    **dict.fromkeys(("translation", "mt"), "translate"),
+    **dict.fromkeys(("classification", "text-classification", "sentiment", "nli", "intent", "topic"), "classify"),
+    **dict.fromkeys(
+        ("chat", "dialogue", "dialog", "instruct", "instructions", "text2text", "text-to-text"), "generate"
+    ),
+    **dict.fromkeys(("grammar", "gec", "simplification", "simplify", "paraphrase", "data-to-text", "code"), "generate"),
+    **dict.fromkeys(("sts", "similarity", "score", "scores", "regress"), "regression"),
+    **dict.fromkeys(("multi-label", "tagging", "multilabel-classification"), "multilabel"),
+    **dict.fromkeys(("choice", "multiple_choice", "mcq", "multiplechoice"), "multiple-choice"),
+}
+_SAMPLE_ROWS = 1000
+_LOOKED_AT_ROWS = 20_000  # the sample is spread over so many: files are often sorted by their label
+_LOOKED_AT_CHARS = 50_000_000
+_MOST_LABELS = 1000
+_FEW_LABELS = 50
+_SHOWN_CHARS = 60
+_FILES_LOOKED_AT = 100
+_LINES_BYTES = 20_000_000
+_CLASS_FILES = ("classes.txt", "labels.txt", "mapping.txt", "label_names.txt", "emotions.txt")
+_DIGITS = re.compile(r"(\d+)")
+_ENCODERS = ("bert", "electra", "mpnet", "ernie")  # a BERT-type model has one of these in its model_type or name
+
+
+class Unsure(RecipeError):
+    """The data can be read in several ways; the message shows two of them and how to choose."""
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A recipe as plain values, and what was guessed on the way."""
+
+    recipe: dict[str, Any]
+    notes: list[str]
+
+
+def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequence[str] = ()) -> Guess:
+    """The recipe for some data. `overrides` are the user's own: what they say need not be guessed.
+
+    Without a model the recipe names none, and the task is one for text-to-text.
+    """
+    notes: list[str] = []
+    values, mistakes = apply_overrides({"data": _locate(data)}, overrides)
+    if mistakes:
+        raise RecipeError(" ".join(mistakes))
+    given = {part: _mapping(values.get(part)) for part in ("model", "task", "train")}
+    wanted = _check_task(given["task"].get("name", task))
+    source = _read_source(values["data"])
+    stated = [given["task"][side] for side in ("source", "target") if isinstance(given["task"].get(side), str)]
+    named = [path for template in stated for path in columns_of(template, required_only=True)]
+    kind, reason = _guess_kind(model)
+    kind = given["model"].get("kind", kind)
+    if model is not None and wanted is not None and "kind" not in given["model"]:
+        _check_kind(model, kind, reason, wanted)  # before anything is asked that this model can't do
+    tables = find_tables(source, named)
+    notes += dict.fromkeys(note for table in tables.values() for note in table.notes)
+    samples = {name: sample_rows(table) for name, table in tables.items()}
+    first = next(iter(samples))
+    _require_rows(samples[first], tables[first])
+    unfolding = find_unfolding(samples[first], source, wanted, given["task"])
+    if source.each or source.turns:
+        unfolding = {}
+    if unfolding:
+        source = source.model_copy(update=unfolding)
+        notes += [f"data.{name}: each record of '{path}' is a row" for name, path in unfolding.items()]
+        tables = find_tables(source, named)
+        samples = {name: sample_rows(table) for name, table in tables.items()}
+        _require_rows(samples[first], tables[first])
+    refuse_blocks([r for r in itertools.islice(tables[first].read(), 600) if r], source.title, given["task"])
+    refuse_token_labels(samples[first], source.title, given["task"])
+    refuse_turns_in_rows(samples[first], source.title, wanted, given["task"])
+    refuse_pairs_in_rows(samples[first], source.title, wanted, given["task"])
+    if list(tables) == [ALL] and (column := _find_split_column(samples[first])) is not None:
+        source = source.model_copy(update={"split_column": column})
+        tables = find_tables(source, named)
+        notes.append(f"splits: by the column '{column}': {', '.join(tables)} (data.split_column=null: by chance)")
+    hints = Hints(_hint(source), model or "", data, has_head=kind == "classifier")
+    try:
+        task_values = _Task(wanted, given["task"], samples, hints, unfolding, notes).guess()
+    except Unsure:
+        raise
+    except RecipeError as error:
+        raise RecipeError(f"{error}{_mention_files(source, tables)}") from error
+    if not unfolding and (records := find_used_records(task_values | given["task"], samples[first])) is not None:
+        words = [*overrides, f"data.each={records}"]
+        return guess_recipe(data, task, model, words)
+    final = task_values | given["task"]
+    if "source" not in given["task"] and (column := find_deciding_column(final, tables)) is not None:
+        raise _open_source(hints.title, final, column)
+    if model is not None and "kind" not in given["model"]:
+        _check_kind(model, kind, reason, final["name"])
+        notes.append(f"model: {kind} ({reason})")
+    if final["name"] in ("classify", "multilabel") and "labels" not in final:
+        task_values["labels"] = _find_labels(final, tables, source, notes)
+    notes += _find_suspicions(final, samples[first])
+    if "language" not in final and (language := _find_language(final, samples[first])) is not None:
+        task_values["language"] = language
+        notes.append(f"language: {language}")
+    recipe = {
+        "description": f"{final['name']} on {source.title}; columns guessed.",
+        "model": ({} if model is None else {"path" if Path(model).is_dir() else "name": model}) | {"kind": kind},
+        "task": task_values,
+        "data": source.model_dump(exclude_defaults=True, mode="json"),
+        "train": _default_training(kind, given["train"], notes if model is not None else []),
+    }
+    return Guess(recipe, notes)
+
+
+def _require_rows(rows: Sequence[Row], table: Table) -> None:
+    """Where no row can be read, why, instead of a guess from no columns."""
+    if rows:
+        return
+    bad = next((row for row in table.read() if isinstance(row, BadRow)), None)
+    if bad is not None:
+        raise DataError(
+            complain(
+                f"{table.name}: none of the first rows can be read ({bad.cause}; {bad.detail})",
+                "A guess needs rows",
+                "Correct data.each, data.turns, data.format or data.header, or remove them to have them guessed",
+            )
+        )
+
+
+def _find_split_column(rows: Sequence[Row]) -> str | None:
+    """The column that says which split a row is in, where most of them are for training."""
+    found = [c for c in profile_columns(rows) if c.not_text == NAMES_OF_SPLITS and c.filled_share > 0.99]
+    return found[0].path if len(found) == 1 and any(split_of(value) == "train" for value in found[0].values) else None
+
+
+def _mention_files(source: SourceRecipe, tables: Mapping[str, Table]) -> str:
+    """Where labels are missing: a file next to the data that has as many lines as there are rows."""
+    if source.path is None:
+        return ""
+    path = Path(source.path).expanduser()
+    folder = path if path.is_dir() else path.parent
+    used = {file.resolve() for table in tables.values() for file in table.files}
+    for table in tables.values():
+        rows = sum(1 for _ in itertools.islice(table.read(), _LOOKED_AT_ROWS))
+        for file in sorted(folder.iterdir())[:_FILES_LOOKED_AT] if 1 < rows < _LOOKED_AT_ROWS else []:
+            if file.resolve() in used or not file.is_file() or file.stat().st_size > _LINES_BYTES:
+                continue
+            if file.read_bytes().rstrip(b"\n").count(b"\n") + 1 == rows:
+                return (
+                    f" {file.name} has as many lines ({rows:,}) as there are rows: if it holds the labels or answers, "
+                    "write them into the data as a column."
+                )
+    return ""
+
+
+def _open_source(data: str, task: Mapping[str, Any], column: str) -> Unsure:
+    source, target = task["source"], task["target"]
+    options = [quote(f"task.source={source} {{{column}}}"), quote(f"task.source={source}")]
+    return Unsure(
+        f"{data} can be read in two ways: rows with the same {source} have different {target}, and '{column}' says "
+        "which. The options that choose:\n"
+        f"  1. with it:    {options[0]} {quote(f'task.target={target}')}\n"
+        f"  2. without it: {options[1]} {quote(f'task.target={target}')}\n"
+        "Add the options of the one that is meant."
+    )
+
+
+def sample_rows(table: Table) -> list[Row]:
+    """Rows from all over the beginning of a table, without those that can't be read."""
+    kept: list[Row] = []
+    stride, chars = 1, 0
+    for number, row in enumerate(itertools.islice(table.read(), _LOOKED_AT_ROWS)):
+        if isinstance(row, BadRow) or number % stride:
+            continue
+        kept.append(row)
+        chars += sum(len(value) for value in row.values() if isinstance(value, str))
+        if chars > _LOOKED_AT_CHARS:
+            break
+        if len(kept) > 2 * _SAMPLE_ROWS:
+            kept, stride = kept[::2], 2 * stride
+    return kept[:: max(1, len(kept) // _SAMPLE_ROWS)]
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    """A part as the user gave it; one that is no mapping is refused when the recipe is loaded."""
+    return value if isinstance(value, dict) else {}
+
+
+def _check_task(task: str | None) -> str | None:
+    if task is None or task in TASKS:
+        return task
+    if task.lower() in ALIASES:
+        return ALIASES[task.lower()]
+    raise RecipeError(
+        complain(f"--task is '{task}'", f"The tasks are {', '.join(TASKS)}", "Give one of them")
+        + did_you_mean(task, [*TASKS, *ALIASES])
+    )
+
+
+def _hint(source: SourceRecipe) -> str:
+    """The data's own name and its folder's: nl2bash/all, train.en-de.tsv."""
+    if source.path is None:
+        return f"{source.hub} {source.hub_config or ''}"
+    path = Path(source.path)
+    return f"{path.parent.name}/{path.name}"
+
+
+# ---- the data ----
+
+
+def _locate(data: str) -> dict[str, Any]:
+    """A path if there is one or if it looks like one, else a Hub name."""
+    looks_like_path = data.startswith((".", "/", "~")) or bool(Path(data).suffix) or data.count("/") != 1
+    if Path(data).expanduser().exists() or looks_like_path:
+        return {"path": str(require_file(Path(data).expanduser(), "--data"))}
+    return {"hub": data}
+
+
+def _read_source(values: Mapping[str, Any]) -> SourceRecipe:
+    try:
+        return SourceRecipe.model_validate(values)
+    except ValidationError as error:
+        raise RecipeError(explain_mistakes(error, SourceRecipe, "data", values)) from error
+
+
+# ---- the task ----
+
+
+@dataclass
+class _Task:
+    """Finds the task's fields, as far as they are not given."""
+
+    wanted: str | None
+    given: Mapping[str, Any]
+    samples: Mapping[str, list[Row]]
+    hints: Hints
+    unfolding: Mapping[str, str]
+    notes: list[str]
+
+    def guess(self) -> dict[str, Any]:
+        """The fields of the task that are guessed."""
+        rows = next(iter(self.samples.values()))
+        columns = profile_columns(rows)
+        if "source" in self.given and ("target" in self.given or "label_columns" in self.given):
+            target = self.given.get("target", "")
+            kind = LabelKind() if isinstance(target, list) else find_label_kind(self.wanted or "generate", target, rows)
+            name = kind.task or self.wanted or self._only_task(columns)
+            guessed = {"name": name} | {key: value for key, value in kind.more.items() if key not in self.given}
+            self._note_kind(name, kind)
+            return guessed
+        found = self._find(columns)
+        found = replace(
+            found,
+            best=_with_speakers(found.best, rows),
+            other=None if found.other is None else _with_speakers(found.other, rows),
+        )
+        reading, kind = self._settle(found, rows)
+        if not kind.more and reading.task in ("summarize", "translate", "generate"):
+            kind = find_written_lists(reading.target, self.samples)
+        if self.hints.has_head:
+            reading = replace(reading, prefix="")  # a head knows what to do
+        values = {"name": reading.task} | self._templates(reading, columns)
+        values |= {name: value for name, value in {**reading.more, **kind.more}.items() if name not in self.given}
+        if "source" not in self.given:
+            values["prefix"] = self.given.get("prefix", reading.prefix)
+        self._note_reading(reading, columns)
+        self._note_kind(reading.task, kind)
+        self._note_unanswered(reading, rows)
+        return values
+
+    def _find(self, columns: list[Column]) -> Found:
+        if self.wanted is not None:
+            return self._heed_given(find_reading(self.wanted, columns, self.hints))
+        for task in find_task(columns, self.hints):
+            try:
+                found = find_reading(task, columns, self.hints)
+            except RecipeError:
+                continue  # a role of this task is open: another one may be meant
+            if task == "qa" and self._ends_in_numbers(found.best):
+                found = find_reading("math", columns, self.hints)
+            return self._heed_given(found)
+        raise self._no_task(columns)
+
+    def _heed_given(self, found: Found) -> Found:
+        """Of two readings, the one whose given side names the columns that the user names."""
+        for side in {"source", "target"} & set(self.given):
+            stated = self.given[side]
+            wanted = {path for one in ([stated] if isinstance(stated, str) else stated) for path in columns_of(one)}
+            for reading in (found.best, found.other):
+                if reading is not None and set(columns_of(getattr(reading, side))) == wanted:
+                    return Found(reading)
+        return found
+
+    def _ends_in_numbers(self, reading: Reading) -> bool:
+        rows = next(iter(self.samples.values()))
+        return sum("####" in render_template(reading.target, row) for row in rows) > len(rows) / 2
+
+    def _only_task(self, columns: list[Column]) -> str:
+        tasks = find_task(columns, self.hints)
+        if tasks:
+            return tasks[0]
+        raise self._no_task(columns)
+
+    def _no_task(self, columns: list[Column]) -> RecipeError:
+        given = f"{self.hints.title} has the columns {list_columns(columns)}"
+        change = f"Add --task with one of {', '.join(TASKS)}"
+        return RecipeError(complain(given, "They do not say which task it is", change))
+
+    def _settle(self, found: Found, rows: list[Row]) -> tuple[Reading, LabelKind]:
+        """The reading that is meant, refined by what its target holds; what is in doubt is shown instead."""
+        best, kind, doubt = _refine(found.best, rows)
+        if found.doubt is not None and found.other is not None and not self._is_decided(found):
+            raise self._unsure(found.doubt, [(best, kind), _refine(found.other, rows)[:2]], rows)
+        if doubt is not None:
+            other = (replace(best, task="regression", prefix="score: "), LabelKind("regression"))
+            if best.task == "multiple-choice":
+                other = (best, LabelKind(more={"choice_base": 1}))
+            elif "references" in kind.more:
+                other = (best, LabelKind())
+            raise self._unsure(doubt, [(best, kind), other], rows)
+        return best, kind
+
+    def _is_decided(self, found: Found) -> bool:
+        """Whether the two readings differ only in the side that is given."""
+        assert found.other is not None
+        open_sides = [side for side in ("source", "target") if side not in self.given]
+        return all(getattr(found.best, side) == getattr(found.other, side) for side in open_sides)
+
+    def _unsure(self, doubt: str, readings: list[tuple[Reading, LabelKind]], rows: list[Row]) -> Unsure:
+        shown = []
+        for number, (reading, kind) in enumerate(readings, 1):
+            row = next((row for row in rows if _is_shown(reading, row)), rows[0])
+            source, target = (_shorten(_render(template, row)) for template in (reading.source, reading.target))
+            choices = f", choices: {reading.roles['choices']}" if "choices" in reading.roles else ""
+            shown.append(
+                f"  {number}. {reading.task}: {reading.source} -> {reading.target}{choices}\n"
+                f"       '{source}' -> '{target}'\n"
+                f"       {self._options(reading, kind)}"
+            )
+        names = list_columns([replace(column, not_text=None) for column in profile_columns(rows)])
+        return Unsure(
+            f"{self.hints.title} can be read in several ways: {doubt}. The best two, on a row of it, each with the "
+            "options that choose it:\n"
+            + "\n".join(shown)
+            + "\n"
+            + f"Add the options of the one that is meant, or name other "
+            f"columns in braces; it has {names}."
+        )
+
+    def _options(self, reading: Reading, kind: LabelKind) -> str:
+        words = [] if reading.task == self.wanted else ["--task", reading.task]
+        words += [quote(f"data.{name}={path}") for name, path in self.unfolding.items()]
+        fields = {"source": reading.source, "target": reading.target or None, **reading.more, **kind.more}
+        for name, value in fields.items():
+            if value is not None:
+                text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+                words.append(quote(f"task.{name}={text}"))
+        return " ".join(words)
+
+    def _templates(self, reading: Reading, columns: list[Column]) -> dict[str, Any]:
+        """One template where all files have the same columns, else one per kind of file."""
+        sides = {side: [getattr(reading, side)] for side in ("source", "target") if side not in self.given}
+        references = list(reading.more.get("references", []))
+        for rows in itertools.islice(self.samples.values(), 1, None):
+            if not rows or all(
+                has_columns(template, rows[0]) for found in sides.values() for template in found if template
+            ):
+                continue
+            own = find_reading(reading.task, profile_columns(rows), self.hints).best
+            references += own.more.get("references", [])
+            for side, found in sides.items():
+                if getattr(own, side) not in found:
+                    found.append(getattr(own, side))
+        values: dict[str, Any] = {
+            side: found[0] if len(found) == 1 else found for side, found in sides.items() if found != [""]
+        }
+        if references and len(sides.get("target", [])) > 1:
+            values["references"] = list(dict.fromkeys([reading.target, *references]))
+        return values
+
+    def _note_reading(self, reading: Reading, columns: list[Column]) -> None:
+        prefix = self.given.get("prefix", reading.prefix)
+        target = reading.target or ", ".join(reading.more.get("label_columns", []))
+        choices = f", choices: {reading.roles['choices']}" if "choices" in reading.roles else ""
+        self.notes.append(f"{reading.task}: '{prefix}{reading.source}' -> '{target}'{choices}")
+        used = {path for template in (reading.source, reading.target) for path in columns_of(template)}
+        used |= {path for value in reading.more.values() for path in _paths_in(value)}
+        left = [_say_left_out(column, used) for column in columns if column.path not in used]
+        left = [
+            text
+            for text in left
+            if not any(text.startswith(f"{path}.") or path.startswith(f"{text}.") for path in used)
+        ]
+        first = next(iter(self.samples.values()))
+        known = [*used, *(column.path for column in columns)]
+        for name in dict.fromkeys(name for row in first for name in row):
+            if not any(path == name or path.startswith(f"{name}.") for path in known):
+                left.append(f"{name} (no text)")
+        if left:
+            more = f" and {len(left) - 12} more" if len(left) > 12 else ""
+            self.notes.append(f"left out: {', '.join(left[:12])}{more}")
+
+    def _note_kind(self, task: str, kind: LabelKind) -> None:
+        if kind.why:
+            self.notes.append(f"task: {task} ({kind.why})")
+
+    def _note_unanswered(self, reading: Reading, rows: list[Row]) -> None:
+        """Questions with an empty list of answers are learnt as such."""
+        if reading.task == "qa" and len(paths := columns_of(reading.target)) == 1:
+            empty = sum(column_text(paths[0], row) == "" for row in rows)
+            if empty:
+                self.notes.append(
+                    f"answers: {empty} of {len(rows)} rows looked at have none: where that is an empty list, "
+                    "task.no_answer ('unanswerable') is learnt"
+                )
+
+
+def _say_left_out(column: Column, used: set[str]) -> str:
+    whole = [path for path in column.within if path in used]
+    reason = column.not_text or (f"part of {whole[0]}" if whole else "")
+    return f"{column.path} ({reason})" if reason else column.path
+
+
+def _with_speakers(reading: Reading, rows: Sequence[Row]) -> Reading:
+    """The turns of a dialogue with who speaks: {dialogue} for {dialogue.text}."""
+    source = reading.source
+    for path in columns_of(source):
+        outer, _, last = path.rpartition(".")
+        values = [row[outer] for row in rows if row.get(outer)]
+        if last in TEXT_KEYS and values and all(turn_keys(value) is not None for value in values):
+            source = source.replace(f"{{{path}}}", f"{{{outer}}}")
+    return replace(reading, source=source)
+
+
+def _refine(reading: Reading, rows: list[Row]) -> tuple[Reading, LabelKind, str | None]:
+    """What the target's values mean: scores, sets of labels, several annotators; and whether that is in doubt."""
+    if reading.task == "multiple-choice":
+        kind = find_choice_base(reading.target, reading.more["choices"], rows)
+        return reading, kind, kind.doubt
+    if reading.task in ("summarize", "translate", "generate"):
+        kind = find_list_kind(reading.target, rows)
+        return reading, kind, kind.doubt
+    kind = find_label_kind(reading.task, reading.target, rows)
+    if kind.task is not None and kind.task != reading.task:
+        prefix = "score: " if kind.task == "regression" else reading.prefix
+        reading = replace(reading, task=kind.task, prefix=prefix)
+    return reading, kind, kind.doubt
+
+
+def _is_shown(reading: Reading, row: Row) -> bool:
+    paths = [path for template in (reading.source, reading.target) for path in columns_of(template)]
+    return all(column_text(path, row).strip() for path in paths)
+
+
+def _render(template: str, row: Row) -> str:
+    try:
+        return render_template(template, row)
+    except RecipeError:
+        return ""
+
+
+def _shorten(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= 2 * _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]} ... {text[-_SHOWN_CHARS:]}"
+
+
+def _paths_in(value: Any) -> Iterator[str]:
+    for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, str):
+            yield item
+            if "{" in item:
+                yield from columns_of(item)
+
+
+def _find_labels(
+    task: Mapping[str, Any], tables: Mapping[str, Table], source: SourceRecipe, notes: list[str]
+) -> list[str] | dict[str, list[str]]:
+    """Every value of the label column; files may be sorted by it, so all rows are read."""
+    if task.get("label_columns"):
+        return [str(name) for name in task["label_columns"]]
+    values: set[str] = set()
+    for table in tables.values():
+        for row in table.read():
+            if not isinstance(row, BadRow):
+                values.update(_labels_of(row, task))
+            if len(values) > _MOST_LABELS:
+                raise RecipeError(
+                    complain(
+                        f"{source.title}: {task['target']} has more than {_MOST_LABELS} different values",
+                        "Classes are few",
+                        "Name the label column: task.target='{column}', or choose another --task",
+                    )
+                )
+    missing = sorted(values & MISSING)
+    if missing:
+        notes.append(f"labels: {', '.join(missing)} is no label: such rows are left out")
+    spellings = _group_spellings(values - {"", *missing})
+    labels = list(spellings)
+    words = _class_words(source, labels)
+    if words:
+        notes.append("labels: " + _listed(f"{label} ({word})" for word, label in zip(words, labels, strict=True)))
+        return {word: spellings[label] for word, label in zip(words, labels, strict=True)}
+    shown = {label: ", ".join(other for other in same if other != label) for label, same in spellings.items()}
+    notes.append(
+        f"{len(labels)} labels: "
+        + _listed(f"{label} (also {others})" if others else label for label, others in shown.items())
+    )
+    return spellings if any(shown.values()) else labels
+
+
+def _find_suspicions(task: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
+    """What no data that was read rightly looks like: whoever reads on should look first."""
+    pairs: list[tuple[str, str]] = []
+    for row in rows:
+        with contextlib.suppress(RecipeError, DataError, KeyError):
+            sides = (render_template(choose_template(task[side], row), row) for side in ("source", "target"))
+            source, target = (text.strip() for text in sides)
+            pairs.append((source, target))
+    if len(pairs) < 20:
+        return []
+    found = [_find_leak(pairs)] if task["name"] == "classify" else []
+    copied = _share(len(target.split()) >= 8 and target in source for source, target in pairs)
+    if copied > 0.5 and task["name"] not in ("classify", "multilabel", "regression"):
+        found.append(f"the whole target stands in the source in {format_share(copied)} of the rows: a model copies it")
+    for side, texts in zip(("source", "target"), zip(*pairs, strict=True), strict=True):
+        tabs, records = (_share(test(text) for text in texts) for test in (_has_tab, _is_record))
+        if tabs > 0.8:
+            found.append(f"the {side} has tabs in {format_share(tabs)} of the rows: it may be several columns")
+        if records > 0.8:
+            found.append(f"the {side} is a list or a record, written as text, in {format_share(records)} of the rows")
+    return [f"warning: {sentence}" for sentence in found if sentence is not None]
+
+
+def _share(found: Iterable[bool]) -> float:
+    return statistics.fmean(found)
+
+
+def _has_tab(text: str) -> bool:
+    return "\t" in text
+
+
+def _is_record(text: str) -> bool:
+    return text.startswith(("{'", '{"', "[{", "['", '["')) and text.endswith(("}", "]"))
+
+
+def _find_leak(pairs: Sequence[tuple[str, str]]) -> str | None:
+    """Where the label stands in the text it is to be found from: by itself on a line, or far more often than others."""
+    labels = {label for _, label in pairs if label}
+    if not 1 < len(labels) <= _FEW_LABELS:
+        return None
+    own = sum(_stands_in(label, source) for source, label in pairs) / len(pairs)
+    others = statistics.fmean(
+        sum(_stands_in(other, source) for other in labels - {label}) / (len(labels) - 1) for source, label in pairs
+    )
+    if own < 0.5 or own < 3 * others:
+        return None
+    return (
+        f"the label stands in its own text in {format_share(own)} of the rows looked at (other labels in "
+        f"{format_share(others)}): a model reads it off. Remove it from the texts"
+    )
+
+
+def _stands_in(label: str, source: str) -> bool:
+    """As a line, or as a word; a number only as a line, for numbers stand in many texts."""
+    if label in (line.strip() for line in source.splitlines()):
+        return "\n" in source
+    return len(label) > 2 and re.search(rf"(?<!\w){re.escape(label)}(?!\w)", source, re.IGNORECASE) is not None
+
+
+def _labels_of(row: Row, task: Mapping[str, Any]) -> list[str]:
+    try:
+        template = choose_template(task["target"], row)
+        if task["name"] == "multilabel" or task.get("annotations"):
+            texts = render_list(template, row)
+        else:
+            texts = [render_template(template, row)]
+    except (RecipeError, DataError):
+        return []
+    separator = task.get("label_separator")
+    parts = [part for text in texts for part in (text.split(separator) if separator else [text])]
+    return [part.strip() for part in parts]
+
+
+def _listed(items: Any, most: int = 20) -> str:
+    names = list(items)
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _group_spellings(values: set[str]) -> dict[str, list[str]]:
+    """{'Yes', 'yes', 'no'} -> {'no': ['no'], 'yes': ['Yes', 'yes']}: a task takes values that differ in case as one."""
+    groups: dict[str, list[str]] = {}
+    for value in _in_order(values):
+        is_whole = re.fullmatch(r"-?\d+\.0+", value) is not None  # 1 and 1.0 are one label
+        groups.setdefault(value.partition(".")[0] if is_whole else fold_word(value), []).append(value)
+    # Small letters come last, and are the plainest word; of numbers the shortest is.
+    return {min(same, key=len) if same[0][-1:].isdecimal() else max(same): same for same in groups.values()}
+
+
+def _in_order(values: set[str]) -> list[str]:
+    """Numbers by size, words by the alphabet, with numbers inside them by size."""
+    try:
+        return sorted(values, key=lambda value: (float(value), value))
+    except ValueError:
+        return sorted(values, key=lambda value: (_natural(value.casefold()), value))
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(text)]
+
+
+def _class_words(source: SourceRecipe, labels: list[str]) -> list[str]:
+    """Names for numbered classes, if a file next to the data lists as many: one per line, or '3<tab>joy'."""
+    path = Path(source.path or "").expanduser()
+    folder = path if path.is_dir() else path.parent
+    if not labels or not all(label.isdecimal() for label in labels):
+        return []
+    for name in _CLASS_FILES:
+        if not (folder / name).is_file():
+            continue
+        lines = [line.strip() for line in read_lines(folder / name) if line.strip()]
+        numbered = dict(line.split("\t")[:2] for line in lines if line.count("\t"))
+        if set(labels) <= set(numbered):
+            return [numbered[label] for label in labels]
+        if len(lines) == len(labels) and not numbered:
+            return lines
+    return []
+
+
+def _find_language(values: Mapping[str, Any], rows: list[Row]) -> str | None:
+    """Of the answers: what a translation's column is called, else by script and small words; None if it is not sure."""
+    sides = [values.get("target", []), values.get("source", [])]
+    per_side = [
+        [path for one in ([side] if isinstance(side, str) else side) for path in columns_of(one)] for side in sides
+    ]
+    named = {
+        path: LANGUAGES[language][0]
+        for path, language in find_languages(path for side in per_side for path in side).items()
+    }
+    targets = per_side[0]
+    if targets and targets[0] in named:
+        return named[targets[0]]
+    if values.get("name") in ("translate", "generate"):
+        return find_language([column_text(path, row) for path in targets for row in rows])
+    return find_language([column_text(path, row) for side in per_side for path in side for row in rows])
+
+
+# ---- the model ----
+
+
+def _guess_kind(model: str | None) -> tuple[str, str]:
+    """classifier or text-to-text, and by what."""
+    config = Path(model or "").expanduser() / "config.json"
+    if model is not None and config.is_file():
+        values = json.loads(config.read_text("utf-8"))
+        is_encoder = not values.get("is_encoder_decoder") and _has_encoder_name(str(values.get("model_type", "")))
+        reason = f"config.json says {values.get('model_type')}"
+    else:
+        is_encoder, reason = _has_encoder_name(model or ""), "by its name"
+    return "classifier" if is_encoder else "text-to-text", reason
+
+
+def _check_kind(model: str, kind: str, reason: str, task: str) -> None:
+    if kind == "classifier" and task not in HEAD_TASKS:
+        raise RecipeError(
+            complain(
+                f"--model {model} is a BERT-type encoder ({reason}), and the task is {task}",
+                f"An encoder can only {', '.join(HEAD_TASKS)}",
+                "Give a text-to-text model such as --model google/flan-t5-small, or another --task",
+            )
+        )
+
+
+def _has_encoder_name(name: str) -> bool:
+    return any(word in name.lower() for word in _ENCODERS)
+
+
+def _default_training(kind: str, given: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
+    """AdamW's usual 5e-5 is right for BERT and too low for T5, which wants 1e-4 to 3e-4."""
+    guessed: dict[str, Any] = {}
+    if "learning_rate" not in given:
+        guessed["learning_rate"] = 5e-5 if kind == "classifier" else 3e-4
+    if not {"epochs", "steps"} & set(given):
+        guessed["epochs"] = 3
+    if not {"batch_examples", "batch_tokens"} & set(given):
+        guessed["batch_examples"] = 32
+    if guessed:
+        notes.append("training: " + ", ".join(f"{name} {value:g}" for name, value in guessed.items()))
+    return guessed

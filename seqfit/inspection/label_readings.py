@@ -1,0 +1,486 @@
+"""Which column is the label, the score or the set of labels, and which columns are the text that has it.
+
+count, class (3 values), tweet      -> "{tweet}" -> "{class}"
+text, toxic, obscene, threat (0, 1) -> "{text}" -> the set of the three
+
+What the values of a label column mean: classes, scores, sets of labels, or several annotators' labels.
+
+"2.4", "0.0", "3.8", ...                  scores: regression
+"4,27", "27", "4", ...                    sets: multilabel, separated by ','
+["new", "pin"], ["how_long"], ...         sets: multilabel
+["none", "none", "weak"], ...             several annotators, because values repeat inside a list
+1 ... 100                                 scores or classes: in doubt
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from seqfit.data.column_names import AGREED, score_role
+from seqfit.data.rows import Row
+from seqfit.errors import RecipeError, SeqfitError, complain
+from seqfit.inspection.columns import Column
+from seqfit.inspection.reading import TITLES, Found, Hints, Missing, Reading, length_of
+from seqfit.tasks.template import columns_of, parse_list, render_list, render_template
+
+_CLEAR = 0.35  # by so much the best label column is ahead of the second
+_NAMED = 0.5  # what a column scores whose name or values say that it is a label
+_MOSTLY_EMPTY = 0.05  # of the rows: what a stray separator leaves behind
+_FEWEST_FLAGS = 3  # columns of 0 and 1 that are labels together
+
+
+def find_classes(columns: Sequence[Column], hints: Hints, task: str = "classify") -> Found:
+    _refuse_vectors(columns, hints)
+    candidates = find_label_candidates(columns)
+    if task == "classify" and (flags := find_flags(columns)):
+        return _find_flag_or_set(columns, flags, hints)
+    if task == "classify" and any(not c.has_fractions for c in candidates):
+        candidates.sort(key=lambda column: column.has_fractions or (column.is_number and not column.has_few_values))
+    if task == "regression":
+        candidates = _find_score_columns(columns, candidates)
+    texts, doubt = _find_texts([c for c in columns if c not in candidates[:1]], candidates)
+    missing = [*([] if candidates else ["label"]), *([] if texts else ["text"])]
+    if missing:
+        raise Missing(*missing)
+    label = candidates[0]
+    best = _class_reading(task, texts, label)
+    rivals = [c for c in candidates[1:] if score_label(label) - score_label(c) < _CLEAR]
+    if label.name.words & AGREED:  # gold_label next to label1, label2, ...: what annotators said is not the label
+        rivals = [c for c in rivals if not (c.name.number or c.name.words & {"annotator", "annotators", "expert"})]
+    rival = rivals[0] if rivals else None
+    if rival is not None and score_label(rival) > 0:
+        best = _class_reading(task, [*_aspects([rival], texts), *texts], label)
+        other = _class_reading(task, [c for c in texts if c is not rival], rival)
+        also = f", and {' and '.join(column.path for column in doubt)} part of the text" if doubt else ""
+        names = " and ".join(c.path for c in [label, *rivals[:5]])
+        each = "both" if len(rivals) == 1 else "each of"
+        return Found(best, other, f"{each} {names} could be the label{also}")
+    if task == "regression" and len(candidates) > 1 and _name_score(label) - _name_score(candidates[1]) < _CLEAR:
+        shown = ", ".join(column.path for column in candidates[:6])
+        other = _class_reading(task, texts, candidates[1])
+        return Found(best, other, f"{shown} hold numbers, and no name says which of them is the score")
+    if doubt:
+        names = " and ".join(column.path for column in doubt)
+        all_texts = [c for c in columns if c in texts or c in doubt]
+        return Found(best, _class_reading(task, all_texts, label), f"{names} could be part of the text, or not")
+    return Found(best)
+
+
+def _find_score_columns(columns: Sequence[Column], candidates: list[Column]) -> list[Column]:
+    """Numbers that may be scores, best first: by name, then those with decimals; counts and deviations are none."""
+    numbers = [c for c in columns if c.is_number and (c.not_text is None or c in candidates)]
+    scores = [c for c in numbers if not c.name.words & _ABOUT_SCORES] or numbers
+    scores = [c for c in scores if c in candidates or not c.has_few_values or c.has_fractions]
+    return sorted(scores, key=lambda c: (-_name_score(c), not c.has_fractions, not any("." in v for v in c.values)))
+
+
+def _name_score(column: Column) -> float:
+    """How much its name says that it is the score; a mean opinion is one."""
+    return max(score_role(column.name, "label"), 0.5 if column.name.words & {"mos", "mean", "average", "avg"} else 0.0)
+
+
+_ABOUT_SCORES = {
+    *("vote", "votes", "count", "counts", "std", "stdev", "sd", "var", "variance", "dispersion", "n", "num", "number"),
+    *("min", "max", "year", "id", "length", "words", "sentences", "paragraphs", "ci", "se", "sem"),
+}
+
+
+def _find_flag_or_set(columns: Sequence[Column], flags: Sequence[Column], hints: Hints) -> Found:
+    """Asked for a class where several columns say yes or no: one of them is the label, or all are labels together."""
+    whole = find_label_sets(columns, hints)
+    agreed = [c for c in flags if c.name.words & AGREED] or list(flags)
+    texts, _ = _find_texts([c for c in columns if c not in flags], [])
+    if not texts or whole.best.task != "multilabel":
+        return whole
+    one = _class_reading("classify", texts, agreed[0])
+    names = ", ".join(column.path for column in flags[:6])
+    doubt = f"{names} say yes or no: one of them is the label, or each is one of several labels"
+    return Found(one, whole.best, doubt) if agreed != list(flags) else Found(whole.best, one, doubt)
+
+
+def _aspects(columns: Sequence[Column], texts: Sequence[Column]) -> list[Column]:
+    """What a text is judged about belongs to the source: the target of a stance, the aspect of a review."""
+    return [
+        c
+        for c in columns
+        if c.name.words & {"target", "aspect", "term", "entity"} and c not in texts and not c.is_number
+    ]
+
+
+def find_scores(columns: Sequence[Column], hints: Hints) -> Found:
+    return find_classes(columns, hints, "regression")
+
+
+def _refuse_vectors(columns: Sequence[Column], hints: Hints) -> None:
+    vectors = [c for c in columns if c.is_vector and score_role(c.name, "label") > 0]
+    if vectors:
+        vector = next((c for c in vectors if c.name.words & AGREED), vectors[0])
+        size = len(vector.values[0].split())
+        raise RecipeError(
+            complain(
+                f"{hints.title}: '{vector.path}' holds {size} zeros and ones per row",
+                "The place of a one says which label is meant, and the file does not name the labels",
+                f"Write a list of the labels' names, or {size} columns of 0 and 1 that bear them",
+            )
+        )
+
+
+def find_label_sets(columns: Sequence[Column], hints: Hints) -> Found:
+    _refuse_vectors(columns, hints)
+    flags = find_flags(columns)
+    shares = [c for c in columns if c.has_fractions and all(_is_share(value) for value in c.values)]
+    if len(shares) >= _FEWEST_FLAGS and not flags:
+        shown = ", ".join(column.path for column in shares)
+        raise RecipeError(
+            complain(
+                f"{hints.title}: {shown} hold shares from 0 to 1",
+                "A label applies or does not: its column holds 0 or 1",
+                "Write 1 from a half on, in pandas: frame[columns] = (frame[columns] >= 0.5).astype(int); or learn one "
+                "of the shares: --task regression",
+            )
+        )
+    lists = [c for c in find_label_candidates(columns) if c.is_list]
+    if flags and not lists:
+        texts, doubt = _find_texts([c for c in columns if c not in flags], [])
+        if not texts:
+            raise Missing("text")
+        names = [column.path for column in flags]
+        source = _join(texts)
+        roles = _text_roles(texts) | {"labels": ", ".join(names)}
+        best = Reading("multilabel", "classify: ", source, "", roles, {"label_columns": names})
+        if doubt:
+            other = Reading("multilabel", "classify: ", _join([*texts, *doubt]), "", roles, {"label_columns": names})
+            return Found(best, other, f"{doubt[0].path} could be part of the text, or not")
+        return Found(best)
+    return find_classes(columns, hints, "multilabel")
+
+
+def _is_share(text: str) -> bool:
+    return 0 <= float(text.replace(",", ".")) <= 1
+
+
+def _class_reading(task: str, texts: Sequence[Column], label: Column) -> Reading:
+    role = "score" if task == "regression" else "label"
+    prefix = "score: " if task == "regression" else "classify: "
+    return Reading(task, prefix, _join(texts), f"{{{label.path}}}", {role: label.path} | _text_roles(texts))
+
+
+def _text_roles(texts: Sequence[Column]) -> dict[str, str]:
+    return {"text" if len(texts) == 1 else f"text {number}": column.path for number, column in enumerate(texts, 1)}
+
+
+def _join(texts: Sequence[Column]) -> str:
+    """Parts of a pair are told apart by their names; a title and a body run on."""
+    if len(texts) > 1 and _is_family(texts):
+        return " ".join(f"{column.path.split('.')[-1]}: {{{column.path}}}" for column in texts)
+    first, *rest = texts
+    template = f"{{{first.path}}}" if first.filled_share > 0.99 or not rest else f"[[{{{first.path}}}]]"
+    return template + "".join(
+        f" {{{column.path}}}" if column.filled_share > 0.99 else f"[[ {{{column.path}}}]]" for column in rest
+    )
+
+
+def _is_family(texts: Sequence[Column]) -> bool:
+    """sentence1, sentence2; or premise, hypothesis."""
+    names = {column.name.plain for column in texts}
+    numbered = len(names) == 1 and names != {"column"} and all(column.name.number for column in texts)
+    return numbered or any(pair <= names for pair in _TEXT_PAIRS)
+
+
+_TEXT_PAIRS = (
+    *({"premise", "hypothesis"}, {"claim", "evidence"}, {"question", "passage"}, {"query", "document"}),
+    *({"question", "answer"}, {"question", "sentence"}, {"query", "passage"}, {"context", "response"}),
+    *({"cause", "effect"}, {"headline", "body"}, {"statement", "evidence"}, {"source", "target"}, {"q", "a"}),
+    *({"text", "hypothesis"}, {"target", "tweet"}, {"aspect", "sentence"}, {"question", "context"}),
+)
+
+
+_REPLIES = {"response", "responses", "reply", "replies", "answers"}
+
+
+def _find_texts(columns: Sequence[Column], labels: Sequence[Column]) -> tuple[list[Column], list[Column]]:
+    """The columns of the text, and prose that may belong to it or not."""
+    columns = [c for c in columns if not (c.is_list and c.name.words & _REPLIES)]  # what a bot says to a class of texts
+    known = {c.path for c in columns}
+    columns = [c for c in columns if not (set(c.within) & known and not _is_mutual(c, columns))]
+    prose = [c for c in columns if c.is_prose and not c.has_few_values and c.filled_share > _MOSTLY_EMPTY]
+    if not prose:
+        prose = [c for c in columns if c.is_prose and c.filled_share > _MOSTLY_EMPTY]
+    if not prose:
+        single = [c for c in columns if c.not_text is None and not c.is_number and c not in labels and not c.is_list]
+        named = [c for c in single if score_role(c.name, "text") >= 0.6]
+        chosen = max(named or single, key=lambda column: column.distinct, default=None)
+        return ([] if chosen is None else [chosen]), []
+    if len(prose) == 1:
+        return prose, []
+    named = [c for c in prose if (_is_text_name(c) or _has_partner(c, prose)) and c.filled_share > 0.5]
+    if not named:
+        ranked = sorted(prose, key=length_of, reverse=True)
+        if len(prose) == 2 and all(c.name.plain == "column" for c in prose):
+            return prose, []  # a title and a text, or a pair: without names nothing speaks against one of them
+        return [ranked[0]], [c for c in prose if c is not ranked[0]]
+    rest = [c for c in prose if c not in named and c.filled_share > 0.5]
+    bodies = [c for c in named if c.name.last not in TITLES]
+    if len(bodies) > 1 and not _is_family(bodies):  # text, comment and review may be copies of one another
+        best = max(bodies, key=lambda column: score_role(column.name, "text"))
+        rest += [c for c in bodies if c is not best]
+        named = [c for c in named if c not in bodies or c is best]
+    return [c for c in prose if c in named], rest
+
+
+def _is_mutual(column: Column, columns: Sequence[Column]) -> bool:
+    """Whether it also contains what contains it, and comes first: one of two equal texts stays."""
+    equals = [c for c in columns if c.path in column.within and column.path in c.within]
+    return bool(equals) and columns.index(column) < min(columns.index(c) for c in equals)
+
+
+def _is_text_name(column: Column) -> bool:
+    return max(score_role(column.name, "text"), score_role(column.name, "title")) >= 0.75
+
+
+def _has_partner(column: Column, columns: Sequence[Column]) -> bool:
+    plain = column.name.plain
+    same = any(c is not column and c.name.plain == plain and plain not in ("", "column") for c in columns)
+    names = {c.name.plain for c in columns}
+    return (same and bool(column.name.number)) or any(
+        column.name.plain in pair and pair <= names for pair in _TEXT_PAIRS
+    )
+
+
+def find_label_candidates(columns: Sequence[Column]) -> list[Column]:
+    found = [column for column in columns if score_label(column) >= 0.5]
+    if not found:  # without names, numbers next to texts are scores, or sets such as 4,27
+        found = [c for c in columns if c.is_number and c.not_text is None and c.filled_share > 0.2]
+    found = sorted(found, key=score_label, reverse=True)
+    return _without_equivalents(found)
+
+
+def _without_equivalents(ranked: list[Column]) -> list[Column]:
+    """label_text before label where both have equally many values: the same classes, by name and by number."""
+    if len(ranked) < 2:
+        return ranked
+    best = ranked[0]
+    twins = [
+        c
+        for c in ranked[1:]
+        if c.distinct == best.distinct
+        and c.filled == best.filled
+        and c.is_number != best.is_number
+        and c.name.words & best.name.words
+    ]
+    if not twins:
+        return ranked
+    words = next(c for c in (best, *twins) if not c.is_number)
+    return [words, *(c for c in ranked if c is not words and c is not best and c not in twins)]
+
+
+def score_label(column: Column) -> float:
+    """How much a column looks like the label: its name, and values that are few and short."""
+    unusable = column.not_text is not None and column.not_text != "metadata"
+    if unusable or column.filled_share < 0.2:
+        return 0.0
+    name = score_role(column.name, "label")
+    if column.is_prose and not column.is_list and not column.has_few_values:
+        return 0.0
+    if column.name.plain == "column" and column.has_fractions:
+        return 0.5  # a column without a name: scores are as likely as classes
+    is_set = column.has_few_values or column.is_joined
+    content = 0.5 if is_set else 0.3 if column.is_list or (column.is_number and name) else 0.0
+    if column.name.words & _NOT_LABELS or column.not_text == "metadata":
+        content -= 0.3
+    if content <= 0 and name < 0.8:
+        return 0.0
+    return name + content - (0.4 if column.filled_share < 0.5 else 0.0)
+
+
+_NOT_LABELS = {
+    *("id", "confidence", "count", "num", "number", "length", "year", "lang", "language", "source", "annotator"),
+    *("worker", "votes", "cost", "agreement"),
+}
+
+
+def _first_word(column: Column) -> set[str]:
+    """What the columns of a family begin with: {'hs'} of HS_Gender."""
+    first, *rest = re.split(r"[_\W]+", column.path.lower(), maxsplit=1)
+    return {first} if rest else set()
+
+
+def find_flags(columns: Sequence[Column]) -> list[Column]:
+    """Columns of 0 and 1 that are labels together, such as toxic, obscene, threat."""
+    yes_or_no = [c for c in columns if c.is_flag and c.filled_share > 0.5]
+    flags = [c for c in yes_or_no if c.not_text in (None, "the same in every row")]
+    flags = [c for c in flags if not c.name.words & _NOT_LABELS]
+    # HS_Gender among HS_Race, HS_Religion: it is one of them, whatever the word says by itself.
+    siblings = [
+        c for c in yes_or_no if c not in flags and sum(bool(_first_word(c) & _first_word(f)) for f in flags) > 1
+    ]
+    flags = [c for c in columns if c in flags or c in siblings]
+    strong = [c for c in columns if score_role(c.name, "label") >= 0.8 and c.has_few_values and c not in flags]
+    inside = {c.path.rpartition(".")[0] for c in flags}  # {"cats": {"A": 0, "B": 1}} is one set of labels
+    fewest = 2 if len(inside) == 1 and "" not in inside else _FEWEST_FLAGS
+    return flags if len(flags) >= fewest and not strong else []
+
+
+_SEPARATORS = (",", ";", "|")
+_NUMBERED = re.compile(r"\d+(\.0+)?")
+_LETTERED = re.compile(r"\(?[A-Za-z][).:]?")
+_MOST_NUMBERED_CLASSES = 20  # more whole numbers than these are rather a scale
+
+
+@dataclass(frozen=True)
+class LabelKind:
+    """The task that the labels mean, where that is another one, and the fields that it needs."""
+
+    task: str | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+    why: str = ""
+    doubt: str | None = None
+
+
+def find_label_kind(task: str, target: str, rows: Sequence[Row]) -> LabelKind:
+    """What the target's values say about the task, for tasks with labels."""
+    if task not in ("classify", "multilabel", "regression") or len(columns_of(target)) != 1:
+        return LabelKind()
+    cells = [cell for row in rows if (cell := _cell(target, row))]
+    lists = [cell for cell in cells if isinstance(cell, list)]
+    if len(lists) > len(cells) / 2:
+        return _kind_of_lists(task, lists)
+    texts = [cell for cell in cells if isinstance(cell, str)]
+    numbers = [number for text in texts if (number := _number(text)) is not None]
+    if task == "regression" or not texts:
+        return LabelKind()
+    separators = (*_SEPARATORS, " ") if task == "multilabel" else _SEPARATORS
+    if (kind := _kind_of_texts(texts, separators)) is not None:
+        return kind
+    if len(numbers) > 0.98 * len(texts):
+        if any(not number.is_integer() for number in numbers) and len(set(numbers)) > 2:
+            why = f"{len(set(numbers))} different numbers from {min(numbers):g} to {max(numbers):g} are no classes"
+            return LabelKind("regression", why=why)
+        if len(set(numbers)) > _MOST_NUMBERED_CLASSES and task == "classify":
+            return LabelKind(doubt=f"{target} has {len(set(numbers))} different numbers, classes or scores")
+    return LabelKind()
+
+
+def find_list_kind(target: str, rows: Sequence[Row]) -> LabelKind:
+    """Lists as the target of a text: alternatives, of which one is enough, or parts that belong together."""
+    if len(columns_of(target)) != 1:
+        return LabelKind()
+    lists = [cell for row in rows if isinstance(cell := _cell(target, row), list)]
+    if sum(len(cell) > 1 for cell in lists) < max(1, len(rows) / 20):
+        return LabelKind()
+    doubt = f"{target} holds lists: alternatives (the first is learnt, all are references) or parts of one text"
+    return LabelKind(more={"references": [target]}, doubt=doubt)
+
+
+def find_written_lists(target: str, samples: Mapping[str, Sequence[Row]]) -> LabelKind:
+    """Lists written as text in some splits and not in train: several references of one target."""
+    if len(columns_of(target)) != 1:
+        return LabelKind()
+    shares = {split: _share_of_lists(target, rows) for split, rows in samples.items()}
+    found = [split for split, share in shares.items() if share > 0.9]
+    if not found or len(found) == len(shares):
+        return LabelKind()
+    why = f"{target} is a list of texts in {', '.join(found)}: each of them is a reference"
+    return LabelKind(more={"references": [target]}, why=why)
+
+
+def _share_of_lists(target: str, rows: Sequence[Row]) -> float:
+    texts = [cell for row in rows if isinstance(cell := _cell(target, row), str)]
+    lists = [items for text in texts if text.startswith(("['", '["')) and (items := parse_list(text))]
+    return len(lists) / len(texts) if texts else 0.0
+
+
+def find_choice_base(target: str, choices: str | list[str], rows: Sequence[Row]) -> LabelKind:
+    """How the target names the right choice: by number from 0 or from 1, by letter, or by its text."""
+    entries: list[tuple[str, list[str]]] = []
+    for row in rows:
+        try:
+            texts = (
+                render_list(choices, row) if isinstance(choices, str) else [render_template(c, row) for c in choices]
+            )
+            entries.append((render_template(target, row).strip(), [text.strip() for text in texts]))
+        except SeqfitError:
+            continue
+    entries = [(entry, texts) for entry, texts in entries if entry and texts]
+    by_text = sum(entry in texts for entry, texts in entries)
+    numbers = [(int(float(entry)), len(texts)) for entry, texts in entries if _NUMBERED.fullmatch(entry)]
+    letters = sum(_LETTERED.fullmatch(entry) is not None for entry, _ in entries)
+    if numbers and len(numbers) > 0.9 * len(entries) and by_text < 0.9 * len(entries):
+        if any(number == 0 for number, _ in numbers):
+            return LabelKind(more={"choice_base": 0}, why="the right choice is numbered from 0")
+        if any(number == count for number, count in numbers):
+            return LabelKind(more={"choice_base": 1}, why="the right choice is numbered from 1")
+        return LabelKind(more={"choice_base": 0}, doubt="the choices may be numbered from 0 or from 1")
+    if letters > 0.9 * len(entries) and by_text < 0.9 * len(entries):
+        return LabelKind(more={"choice_base": "a"})
+    return LabelKind(more={"choice_base": "text"} if by_text > 0.9 * len(entries) else {})
+
+
+def _kind_of_lists(task: str, lists: list[list[str]]) -> LabelKind:
+    several = [cell for cell in lists if len(cell) > 1]
+    if not several:
+        return LabelKind()
+    repeating = sum(len(set(cell)) < len(cell) for cell in several)
+    if repeating > 0.2 * len(several):
+        numbers = all(_number(item) is not None for cell in lists for item in cell)
+        rule = "mean" if task == "regression" and numbers else "majority"
+        return LabelKind(
+            None if task != "multilabel" else "classify",
+            {"annotations": rule},
+            f"lists of several annotators' labels: the {rule} counts"
+            + ("" if rule == "mean" else ", of a tie the first"),
+        )
+    return LabelKind("multilabel", why="each row has a list of labels")
+
+
+def _kind_of_texts(texts: list[str], separators: Sequence[str]) -> LabelKind | None:
+    """Sets in one text: parts that occur in many combinations. 0,5 and 3,25 are numbers."""
+    whole = Counter(texts)
+    for separator in separators:
+        split = [[part.strip() for part in text.split(separator)] for text in texts]
+        several = sum(len(parts) > 1 for parts in split)
+        parts = Counter(part for found in split for part in found if part)
+        short = all(len(part) <= 40 for part in parts)
+        if several >= max(2, 0.01 * len(texts)) and short and len(parts) < len(whole) and len(parts) <= 200:
+            alone = sum(len(found) == 1 for found in split)
+            decimals = not alone and max(map(len, split)) == 2 and all(part.isdecimal() for part in parts)
+            if not decimals:
+                return LabelKind(
+                    "multilabel", {"label_separator": separator}, f"labels are joined by '{separator}' in some rows"
+                )
+    return None
+
+
+def _cell(target: str, row: Row) -> list[str] | str | None:
+    """A list column's items, or the text; None where it is empty or missing."""
+    try:
+        found = render_list(target, row)
+        text = render_template(target, row).strip()
+    except SeqfitError:
+        return None
+    is_list = isinstance(_plain(target, row), list)
+    return found if is_list and found else text or None
+
+
+def _plain(target: str, row: Row) -> Any:
+    """The value that a template of one column stands for."""
+    value: Any = row
+    path = columns_of(target)[0]
+    if path in row:
+        return row[path]
+    for key in path.split("."):
+        if isinstance(value, list):
+            return value
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text.strip().replace(",", "."))
+    except ValueError:
+        return None

@@ -1,0 +1,265 @@
+"""Which columns are a question, what it is asked about, its choices and its answer.
+
+question, para_a, para_b, answer     -> "question: {question}[[ context: {para_a}]][[ {para_b}]]" -> "{answer}"
+question, choice0 ... choice4, label -> multiple-choice, with the choices in the source
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from seqfit.data.column_names import Name, score_role
+from seqfit.errors import RecipeError, complain
+from seqfit.inspection.columns import Column
+from seqfit.inspection.reading import (
+    TITLES,
+    Found,
+    Hints,
+    Missing,
+    Reading,
+    find_longest,
+    find_most_questions,
+    find_named,
+    length_of,
+    rank_named,
+)
+from seqfit.inspection.text_readings import find_known_pair
+
+_FREE_CHARS = 150
+_CONTEXT_CHARS = 80  # a shorter column next to question and answer is rather a topic or a hint
+
+
+def find_qa(columns: Sequence[Column], hints: Hints) -> Found:
+    if (choices := find_choices(columns)) and find_choice_target(columns) is not None:
+        return find_choice_reading(columns, choices)
+    usable = [column for column in columns if column.not_text is None]
+    by_plain = {column.name.plain: column for column in usable}
+    if "q" in by_plain and "a" in by_plain:
+        return Found(_qa_reading(by_plain["q"], [], by_plain["a"]))
+    question = find_named(usable, "question", prose_first=True) or find_most_questions(usable)
+    rest = [column for column in usable if column is not question]
+    answers = rank_named(rest, "answer", 0.6, lambda column: not _is_offset(column))
+    if question is not None and answers:  # the whole prompt, with the answer in it
+        is_free = answers[0].mean_chars > _FREE_CHARS  # no span of a context is that long
+        whole = set(answers[0].within) if is_free else set(question.within) & set(answers[0].within)
+        rest = [column for column in rest if column.path not in whole]
+        answers = [column for column in answers if column.path not in whole]
+    if question is None:
+        pair = find_known_pair([c for c in usable if not c.has_few_values or score_role(c.name, "target") >= 0.8])
+        if pair is not None:
+            return Found(_qa_reading(pair[0], [], pair[1]))
+        texts = [c for c in usable if not c.is_number and not c.has_few_values]
+        if len(texts) != 2:
+            raise Missing("question", *([] if answers else ["answer"]))
+        first, second = (_qa_reading(a, [], b) for a, b in (texts, texts[::-1]))
+        return Found(first, second, "nothing says which of the two columns is the question")
+    named = [column for column in rest if score_role(column.name, "context") >= 0.6 and column not in answers[:1]]
+    contexts = [column for column in named if column.is_prose or column.is_list]
+    contexts += [c for c in rest if c.name.plain == "input" and c not in answers[:1]]  # instruction, input, output
+    if not contexts and (text := find_named([c for c in rest if c not in answers[:1]], "text", 0.8)) is not None:
+        contexts = [text] if text.mean_chars > _CONTEXT_CHARS else []
+    if not answers:
+        return _guess_answer(question, contexts, [c for c in rest if c not in contexts])
+    answer = answers[0]
+    if contexts and answer.is_list and all(_PLACES.fullmatch(value) for value in answer.values):
+        raise _no_text(answer, hints)
+    reading = _qa_reading(question, contexts, answer)
+    rivals = [c for c in answers[1:] if _is_rival(c, answer)]
+    rivals += [
+        c
+        for c in rest
+        if c is not answer and {v.lower() for v in c.values} in _DECISIONS and not c.name.words & {"pred", "predicted"}
+    ]
+    if rivals:
+        other = _qa_reading(question, contexts, rivals[0])
+        return Found(reading, other, f"both {answer.path} and {rivals[0].path} could be the answer")
+    used = {question.path, answer.path, *(column.path for column in contexts)}
+    open_prose = [c for c in rest if c.path not in used and c.is_prose and c.mean_chars > _CONTEXT_CHARS]
+    open_prose = [c for c in open_prose if c not in answers and c.name.last not in TITLES]
+    if not contexts:
+        open_prose += [c for c in rest if c.name.last in TITLES and c.is_prose and c is not answer]
+    if open_prose:
+        with_it = _qa_reading(question, [*contexts, *open_prose], answer)
+        names = " and ".join(column.path for column in open_prose)
+        return Found(with_it, reading, f"{names} could be part of what the answer is found in, or not")
+    longer = [c for c in rest if c is not answer and c.is_prose and c not in contexts]
+    if answer.has_few_values and longer and score_role(answer.name, "answer") < 0.95:
+        other = _qa_reading(question, contexts, max(longer, key=length_of))
+        return Found(other, reading, f"{answer.path} has only {answer.distinct} different values")
+    return Found(reading)
+
+
+_PLACES = re.compile(r"\d+( \d+)*")
+_DECISIONS = ({"yes", "no"}, {"yes", "no", "maybe"}, {"yes", "no", "unknown"})
+
+
+def _no_text(answer: Column, hints: Hints) -> RecipeError:
+    return RecipeError(
+        complain(
+            f"{hints.title}: the answers in '{answer.path}' are lists of whole numbers, such as {answer.values[0]}",
+            "An answer is a text; numbers like these are places in the context (lines, sentences, characters)",
+            "Write the text that they stand for into a column. If the numbers themselves are to be learnt, name both "
+            f"sides: --task generate task.source='{{...}}' task.target='{{{answer.path}}}'",
+        )
+    )
+
+
+def _guess_answer(question: Column, contexts: list[Column], others: Sequence[Column]) -> Found:
+    """No column is called an answer: of two others the longer one is a context."""
+    others = [c for c in others if c.name.last not in TITLES and not _is_offset(c)]
+    longest = max(others, key=length_of, default=None)
+    if longest is None:
+        raise Missing("answer")
+    if len(others) > 1 and not contexts and longest.is_prose:
+        shortest = min((c for c in others if c is not longest), key=length_of)
+        doubt = f"no column is called an answer, and both {longest.path} and {shortest.path} could be it"
+        return Found(_qa_reading(question, [], longest), _qa_reading(question, [longest], shortest), doubt)
+    if len(others) > 1 and not contexts and longest.is_prose and longest.mean_chars > _CONTEXT_CHARS:
+        contexts = [longest]
+    answers = sorted((c for c in others if c not in contexts), key=length_of)
+    reading = _qa_reading(question, contexts, answers[0])
+    if len(answers) == 1:
+        return Found(reading)
+    other = _qa_reading(question, contexts, answers[1])
+    return Found(reading, other, f"no column is called an answer: {answers[0].path} or {answers[1].path} could be it")
+
+
+def _qa_reading(question: Column, contexts: Sequence[Column], answer: Column) -> Reading:
+    roles = {"question": question.path}
+    source = f"question: {{{question.path}}}"
+    for number, column in enumerate(contexts, 1):
+        role = "context" if len(contexts) == 1 else f"context {number}"
+        roles[role] = column.path
+        source += f"[[ context: {{{column.path}}}]]" if number == 1 else f"[[ {{{column.path}}}]]"
+    return Reading("qa", "", source, f"{{{answer.path}}}", roles | {"answer": answer.path})
+
+
+def _is_rival(column: Column, answer: Column) -> bool:
+    """Whether a second column with an answer's name may be meant: text as well, and filled."""
+    close = score_role(answer.name, "answer") - score_role(column.name, "answer") < 0.25
+    return close and column.filled_share > 0.5 and not column.has_few_values and not column.is_number
+
+
+def _is_offset(column: Column) -> bool:
+    return bool(column.name.words & {"start", "end", "offset", "id", "ids", "type", "idx", "index", "category", "url"})
+
+
+def find_choices(columns: Sequence[Column]) -> list[Column]:
+    """The columns that hold the choices of a question: one of lists, or several that are numbered or lettered."""
+    for column in columns:
+        if column.is_list and column.mean_items >= 2 and score_role(column.name, "choices") >= 0.6:
+            return [column]
+    families: dict[str, list[Column]] = {}
+    for column in columns:
+        is_choice = score_role(column.name, "choices") >= 0.6 or column.name.plain in ("ans", "answer", "sol")
+        if column.name.number and is_choice and not column.is_number:
+            families.setdefault(f"{column.path.rpartition('.')[0]}/{column.name.plain}", []).append(column)
+        elif _is_letter(column):
+            families.setdefault(f"{column.path.rpartition('.')[0]}/letters", []).append(column)
+        elif re.fullmatch(r"op(t|tion)?[_ ]?[a-e1-5]", column.path.lower()):
+            families.setdefault("op", []).append(column)
+    family = max(families.values(), key=lambda found: (len(found), "." not in found[0].path), default=[])
+    # By letter or number, whatever the order of the columns: the key counts them so.
+    return sorted(family, key=lambda column: (len(column.name.number), column.path)) if len(family) > 1 else []
+
+
+def _is_letter(column: Column) -> bool:
+    """A, or options.A."""
+    record, _, last = column.path.rpartition(".")
+    is_choices = not record or max(score_role(Name.of(record), role) for role in ("choices", "answer")) >= 0.6
+    return is_choices and last.lower() in ("a", "b", "c", "d", "e", "f")
+
+
+def find_choice_target(columns: Sequence[Column]) -> Column | None:
+    """The column that says which choice is right."""
+    choices = [column.path for column in find_choices(columns)]
+    inside = {
+        path.rpartition(".")[0] for path in choices if path.count(".")
+    }  # choices.label says nothing of the answer
+    rest = [c for c in columns if c.path not in choices and c.path.rpartition(".")[0] not in inside]
+    names = ("answer", "label", "target")
+    scored = [(max(score_role(column.name, role) for role in names), column) for column in rest]
+    correct = [column for column in rest if column.name.words & {"correct", "right", "cop", "key", "gold"}]
+    scored += [(0.97, column) for column in correct]
+    scored = [(score, column) for score, column in scored if score >= 0.6 and not _is_explanation(column)]
+    best = max(scored, key=lambda entry: (entry[0], entry[1].has_few_values), default=None)
+    return None if best is None else best[1]
+
+
+def _is_explanation(column: Column) -> bool:
+    return bool(column.name.words & _EXPLAINS)
+
+
+_EXPLAINS = {
+    *("explanation", "explanations", "rationale", "rationales", "exp", "reason", "reasons", "reasoning", "solution"),
+    *("solutions", "analysis", "justification", "feedback", "hint", "hints", "cot", "type", "start"),
+}
+
+
+def find_choice_reading(columns: Sequence[Column], choices: Sequence[Column]) -> Found:
+    target = find_choice_target(columns)
+    if target is None:
+        raise Missing("answer")
+    skip = {target.path, *(column.path for column in choices)}
+    usable = [column for column in columns if column.not_text is None and column.path not in skip]
+    question = find_named(usable, "question", prose_first=True) or find_most_questions(usable) or find_longest(usable)
+    if question is None:
+        raise Missing("question")
+    contexts = [
+        c
+        for c in usable
+        if c is not question and c.is_prose and (score_role(c.name, "context") >= 0.6 or c.name.plain == "text")
+    ]
+    base = _qa_reading(question, contexts, target)
+    templates: str | list[str] = [f"{{{column.path}}}" for column in choices]
+    if len(choices) == 1:
+        templates = templates[0]
+    roles = {role: path for role, path in base.roles.items() if role != "answer"}
+    roles |= {"choices": ", ".join(column.path for column in choices), "right choice": target.path}
+    reading = Reading("multiple-choice", "", base.source, f"{{{target.path}}}", roles, {"choices": templates})
+    used = {question.path, *(column.path for column in contexts)}
+    open_prose = [c for c in usable if c.path not in used and c.is_prose and c.mean_chars > _CONTEXT_CHARS]
+    open_prose = [c for c in open_prose if not _is_explanation(c)]
+    if open_prose:
+        more = _qa_reading(question, [*contexts, *open_prose], target)
+        other = Reading("multiple-choice", "", more.source, reading.target, roles, reading.more)
+        return Found(other, reading, f"{open_prose[0].path} could be part of what the answer is found in, or not")
+    return Found(reading)
+
+
+def find_math(columns: Sequence[Column], hints: Hints) -> Found:
+    if (choices := find_choices(columns)) and find_choice_target(columns) is not None:
+        return find_choice_reading(columns, choices)
+    usable = [column for column in columns if column.not_text is None and not column.name.words & _WORKINGS]
+    question = (
+        find_named(usable, "question", prose_first=True) or find_most_questions(usable) or find_named(usable, "text")
+    )
+    rest = [column for column in usable if column is not question]
+    answers = rank_named(rest, "answer", 0.6, lambda column: not _is_offset(column))
+    if not answers and len(rest) == 1:
+        answers = rest
+    if question is None or not answers:
+        raise Missing(*(["question"] if question is None else []), *([] if answers else ["answer"]))
+    contexts = [c for c in rest if c.is_prose and c not in answers]
+    readings = [_math_reading(question, contexts, answer) for answer in answers]
+    if len(readings) > 1:
+        return Found(readings[0], readings[1], f"both {answers[0].path} and {answers[1].path} could be the answer")
+    named = all(max(score_role(c.name, "context"), score_role(c.name, "text")) >= 0.8 for c in contexts)
+    if contexts and not named:
+        names = " and ".join(column.path for column in contexts)
+        return Found(
+            readings[0], _math_reading(question, [], answers[0]), f"{names} could be part of the problem, or not"
+        )
+    return Found(readings[0])
+
+
+_WORKINGS = {
+    *("equation", "equations", "formula", "expression", "rationale", "explanation", "steps", "chain", "type"),
+    *("lequations", "reasoning", "program", "code", "derivation", "proof", "cot", "thought", "hint", "hints"),
+}
+
+
+def _math_reading(question: Column, contexts: Sequence[Column], answer: Column) -> Reading:
+    source = " ".join(f"{{{column.path}}}" for column in [*contexts, question])
+    return Reading("math", "", source, f"{{{answer.path}}}", {"question": question.path, "answer": answer.path})

@@ -1,0 +1,86 @@
+"""What a reading of a table is, and how columns are found by their names.
+
+Reading("qa", "", "question: {q}", "{a}")      how a row becomes text
+Found(best, other, "both a and b could be the answer")     in doubt between two
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from seqfit.data.column_names import score_role
+from seqfit.inspection.columns import Column
+
+TITLES = {"title", "titles", "headline", "subject", "titulo", "titre", "titel"}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a row becomes text, and which column got which role."""
+
+    task: str
+    prefix: str
+    source: str
+    target: str
+    roles: Mapping[str, str] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)  # further fields of the task: choices, label_columns, ...
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best reading; in doubt, the second best and why."""
+
+    best: Reading
+    other: Reading | None = None
+    doubt: str | None = None
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What else is known: names of the data and the model may say the direction of a translation."""
+
+    data: str = ""
+    model: str = ""
+    shown: str = ""  # the data as the user wrote it
+    has_head: bool = False  # the model is an encoder with a head, which needs no prefix
+
+    @property
+    def title(self) -> str:
+        """What messages call the data."""
+        return self.shown or self.data
+
+
+class Missing(Exception):
+    """Roles that no column can play."""
+
+    def __init__(self, *roles: str) -> None:
+        super().__init__(*roles)
+        self.roles = roles
+
+
+def rank_named(columns: Sequence[Column], role: str, least: float, fits: Callable[[Column], bool]) -> list[Column]:
+    found = [c for c in columns if score_role(c.name, role) >= least and fits(c)]
+    return sorted(found, key=lambda column: -score_role(column.name, role))
+
+
+def find_named(columns: Sequence[Column], role: str, least: float = 0.6, *, prose_first: bool = False) -> Column | None:
+    """The column whose name says most clearly that it is the role; of equals the first."""
+    found = [c for c in columns if score_role(c.name, role) >= least and c.not_text is None]
+    if prose_first and any(c.is_prose for c in found):
+        found = [c for c in found if c.is_prose]
+    return max(found, key=lambda column: score_role(column.name, role), default=None)
+
+
+def find_most_questions(columns: Sequence[Column]) -> Column | None:
+    asked = [c for c in columns if c.is_prose and c.question_share > 0.5]
+    return max(asked, key=lambda column: column.question_share, default=None)
+
+
+def find_longest(columns: Sequence[Column]) -> Column | None:
+    return max((c for c in columns if c.is_prose), key=length_of, default=None)
+
+
+def length_of(column: Column) -> float:
+    return column.mean_chars

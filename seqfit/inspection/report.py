@@ -1,0 +1,379 @@
+"""What `describe_data` finds, as frozen values that turn into JSON.
+
+Nothing is computed here. Lengths are in tokens, or in words where no model is named; shares are parts of one, a missing
+limit is None.
+
+The columns of a table as a person would describe them: type, how many are filled, different values, examples.
+
+In: rows and, where it is known, the task. Out: a `ColumnView` for each column. Nothing is guessed from it.
+
+    rows {"id": "7", "tags": ["a"], "text": "Who?"}, {"id": "8", "tags": [], "text": None}; task.source "{text}"
+    ->   id    whole number   2 of 2   2 different              7, 8
+         tags  list of text   1 of 2   1 different              a
+         text  text           1 of 2   1 different   source     Who?
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from seqfit.data.rows import BadRow, Row
+from seqfit.recipe.schema import TaskRecipe
+from seqfit.tasks.template import columns_of
+
+Unit = Literal["tokens", "words"]
+
+
+@dataclass(frozen=True, slots=True)
+class LengthSummary:
+    """Lengths of one side of a split, before any cut.
+
+    Bin i holds the lengths from `edges[i]` up to, but not including, `edges[i + 1]`, and is called `bins[i]`.
+    """
+
+    minimum: int
+    mean: float
+    median: float
+    p95: int
+    p99: int
+    maximum: int
+    limit: int | None
+    cut_rows: int
+    cut_share: float
+    edges: tuple[int, ...]
+    counts: tuple[int, ...]
+    bins: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitCut:
+    """What a limit would cut: so many rows of one side are longer."""
+
+    limit: int
+    rows: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCount:
+    """How many rows have a label; of a regression, a target within a range."""
+
+    label: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnView:
+    """One column of the data, over the rows that were looked at."""
+
+    name: str
+    kind: str
+    filled: int
+    rows: int
+    different: int  # of the filled values
+    used_as: str  # source, target, ...; '' where no template names it
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Rows of a split that can't be used, by cause, and what is said of the first few."""
+
+    split: str
+    cause: str
+    rows: int
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PaddingWaste:
+    """Tokens computed per real token under one way of batching; 1.0 is no waste."""
+
+    method: str
+    source: float
+    target: float | None  # None for a classifier, whose target is no text
+    both: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCount:
+    """How often one entry of the vocabulary occurs."""
+
+    token: str
+    token_id: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUse:
+    """Which entries of the vocabulary a split uses, sources and targets together."""
+
+    tokens: int
+    vocabulary: int
+    never_used: int
+    unknown: int
+    most_frequent: tuple[TokenCount, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LostCharacter:
+    """A character that does not come back when text is encoded and decoded."""
+
+    character: str
+    name: str
+    count: int
+    row_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTrip:
+    """What encoding and decoding changes, over `rows` rows. Lower-casing is told apart from losing."""
+
+    rows: int
+    affected_share: float
+    lower_cased: bool
+    lost: tuple[LostCharacter, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token as the model gets it."""
+
+    text: str
+    token_id: int
+    special: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TokenView:
+    """The tokens of one text; `left_out` of them between head and tail are not shown."""
+
+    head: tuple[Token, ...]
+    left_out: int
+    tail: tuple[Token, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleView:
+    """One row as the model sees it, its tokens (None without a model) cut at the recipe's limits."""
+
+    row_id: str
+    source: str
+    target: str
+    source_tokens: TokenView | None = None
+    target_tokens: TokenView | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """Rows of one split that occur more than once."""
+
+    same_pair: int  # rows beyond the first with the same source and target
+    several_targets: int  # sources that occur with different targets
+    example: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Rows of an evaluation split whose source, or whose group (context), occurs in train."""
+
+    split: str
+    same_source: int
+    same_group: int
+    rows: int
+    example: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SplitReport:
+    """One split. What needs a tokenizer is None or empty where no model is named."""
+
+    name: str
+    rows: int
+    rows_by_source: dict[str, int]
+    source: LengthSummary
+    target: LengthSummary | None  # None for a classifier
+    tokens: TokenUse | None
+    padding: tuple[PaddingWaste, ...]
+    batch_examples: int
+    round_trip: RoundTrip | None
+    repeats: Repeats
+    examples: tuple[ExampleView, ...]
+    limits: dict[str, tuple[LimitCut, ...]] = field(default_factory=dict)  # side -> what limits would cut
+    classes: tuple[ClassCount, ...] = ()
+
+    @property
+    def sides(self) -> list[tuple[str, LengthSummary]]:
+        """Source and, where there is one, target."""
+        sides = (("source", self.source), ("target", self.target))
+        return [(side, lengths) for side, lengths in sides if lengths is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class HumanBaseline:
+    """What a person scored on some rows of a split, by the task's metrics."""
+
+    split: str
+    rows: int
+    scores: dict[str, float]
+    absent: dict[str, str]
+    answers: tuple[dict[str, Any], ...]  # id, source, answer, references
+
+
+@dataclass(frozen=True, slots=True)
+class DataReport:
+    """All splits, what they share, and what to do about it."""
+
+    description: str
+    data: tuple[str, ...]
+    tokenizer: str | None  # None: lengths are in words
+    splits: tuple[SplitReport, ...]
+    overlaps: tuple[Overlap, ...]
+    events: tuple[str, ...]
+    findings: tuple[str, ...]
+    task: str | None = None
+    guessed: tuple[str, ...] = ()  # notes of what was guessed; empty for a recipe
+    columns: tuple[ColumnView, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    first_rows: tuple[dict[str, str], ...] = ()  # only where nothing could be decided: there are no examples then
+    open_question: str | None = None  # why there is no more than columns and rows: a guess that is unsure, bad rows
+    command: str = ""  # what trains on it
+    human_baseline: HumanBaseline | None = None
+
+    @property
+    def unit(self) -> Unit:
+        """Of the lengths."""
+        return "words" if self.tokenizer is None else "tokens"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts, lists, numbers and text."""
+        return asdict(self) | {"unit": self.unit}
+
+    def __str__(self) -> str:
+        lines = [", ".join(self.data) + (f": {self.task}" if self.task else "")]
+        lines += [f"guessed: {note}" for note in self.guessed]
+        lines += [f"{split.name}: {split.rows:,} rows" for split in self.splits]
+        lines += [f"problem: {finding}" for finding in self.findings]
+        lines += [self.open_question] if self.open_question else [f"train: {self.command}"]
+        return "\n".join(lines)
+
+
+LOOKED_AT_ROWS = 10_000  # of a table: types and fill settle long before
+_EXAMPLES = 3
+_EXAMPLE_CHARS = 60
+_FORMS = {
+    "whole number": re.compile(r"[-+]?\d+"),
+    "number": re.compile(r"[-+]?(\d+[.,]\d*|[.,]?\d+)([eE][-+]?\d+)?"),
+    "date": re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d.*)?|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}"),
+    "link": re.compile(r"(https?://|www\.)\S+"),
+    "true or false": re.compile(r"true|false", re.IGNORECASE),
+}
+
+
+def describe_columns(tables: Iterable[Iterable[Row]], task: TaskRecipe | None = None) -> tuple[ColumnView, ...]:
+    """Every column that occurs in the first rows of the tables."""
+    rows = [row for table in tables for row in itertools.islice(table, LOOKED_AT_ROWS) if not isinstance(row, BadRow)]
+    used = {} if task is None else _list_uses(task)
+    names = dict.fromkeys(name for row in rows for name in row)
+    return tuple(_describe(name, [row.get(name) for row in rows], used) for name in names)
+
+
+def show_value(value: Any, most: int = _EXAMPLE_CHARS) -> str:
+    """On one line, the beginning of a long one."""
+    if isinstance(value, list | tuple):
+        text = ", ".join(show_value(item) for item in value)
+    elif isinstance(value, Mapping):
+        text = ", ".join(f"{key}: {show_value(item)}" for key, item in value.items())
+    else:
+        text = "" if is_missing(value) else " ".join(str(value).split())
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+
+
+def is_missing(value: Any) -> bool:
+    """None, NaN, no text but white space, an empty list or record."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return True
+    return isinstance(value, str | list | tuple | Mapping) and not (value.strip() if isinstance(value, str) else value)
+
+
+def _describe(name: str, values: list[Any], used: Mapping[str, str]) -> ColumnView:
+    filled = [value for value in values if not is_missing(value)]
+    different = dict.fromkeys(repr(value) for value in filled)
+    examples: dict[str, None] = {}
+    for value in filled:
+        if len(examples) == _EXAMPLES:
+            break
+        examples[show_value(value)] = None
+    return ColumnView(
+        name=name,
+        kind=_name_kind(filled),
+        filled=len(filled),
+        rows=len(values),
+        different=len(different),
+        used_as=used.get(name, ""),
+        examples=tuple(examples),
+    )
+
+
+def _name_kind(filled: list[Any]) -> str:
+    kinds = dict.fromkeys(_kind_of(value) for value in filled)
+    if not kinds:
+        return "empty"
+    if list(kinds) == ["text"]:
+        return _form_of([value for value in filled if isinstance(value, str)])
+    if set(kinds) == {"number", "whole number"}:
+        return "number"
+    return " or ".join(kinds)
+
+
+def _kind_of(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, int):
+        return "whole number"
+    if isinstance(value, float):
+        return "number"
+    if isinstance(value, Mapping):
+        return "record"
+    if isinstance(value, list | tuple):
+        inner = dict.fromkeys(_kind_of(item) for item in value if not is_missing(item))
+        return f"list of {' or '.join(f'{kind}s' if kind != 'text' else kind for kind in inner) or 'nothing'}"
+    return "text" if isinstance(value, str) else type(value).__name__
+
+
+def _form_of(texts: list[str]) -> str:
+    """What all texts are written like; a file of separated values has no other types than text."""
+    for form, pattern in _FORMS.items():
+        if all(pattern.fullmatch(text.strip()) for text in texts):
+            return form
+    return "text"
+
+
+def _list_uses(task: TaskRecipe) -> dict[str, str]:
+    """Column -> where a template names it: {'question': 'source', 'answers': 'target'}."""
+    sides: dict[str, Any] = {
+        "source": task.source,
+        "choices": task.choices,
+        "target": [task.target, *(task.label_columns or [])],
+        "references": task.references,
+        "language": [task.source_language, task.target_language],
+    }
+    uses: dict[str, list[str]] = {}
+    for side, given in sides.items():
+        for template in _flatten(given):
+            is_column = side == "target" and template in (task.label_columns or [])
+            for path in [template] if is_column else columns_of(template):
+                for name in (path, path.split(".")[0]):
+                    uses.setdefault(name, []).append(side)
+    return {name: ", ".join(dict.fromkeys(found)) for name, found in uses.items()}
+
+
+def _flatten(given: Any) -> list[str]:
+    if isinstance(given, list):
+        return [text for item in given for text in _flatten(item)]
+    return [given] if isinstance(given, str) else []

@@ -1,0 +1,114 @@
+"""`seqfit prefetch`: model, tokenizer and data are fetched where there is a network, for nodes that have none.
+
+In: a recipe, on a login node. Out: files in the caches of the Hub's clients and of seqfit, where a node that shares the
+home directory finds them with HF_HUB_OFFLINE=1. Weights are put on the disk and never loaded: a login node has little
+memory.
+
+    google/mt5-small                  ->  ~/.cache/huggingface/hub/models--google--mt5-small/
+    data.hub: knkarthick/dialogsum    ->  ~/.cache/huggingface/datasets/knkarthick___dialogsum/
+    both                              ->  ~/.cache/seqfit/tokenized/3f9a.../        (unless tokenize=False)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from seqfit.errors import ModelError, complain
+from seqfit.hub import is_remote_code_trusted, use_hub
+from seqfit.recipe.schema import SPLITS, ModelRecipe, Recipe
+from seqfit.tasks import head_of
+from seqfit.units import format_bytes, format_count
+from seqfit.validation import load_checked_recipe
+
+Progress = Callable[[str, int, int | None], None]
+
+_SMALL = ["*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken"]  # config and tokenizer
+_WEIGHTS = ("*.safetensors", "*.bin")  # the second where a model has nothing better
+
+
+def prefetch(
+    recipe: Recipe | str | Path | Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    *,
+    tokenize: bool = True,
+    progress: Progress | None = None,
+) -> Iterator[str]:
+    """Fetch all that training by this recipe reads, and say of each part what and where it is."""
+    loaded = load_checked_recipe(recipe, overrides)
+    from seqfit.model.load import load_outline, load_position_limit, load_tokenizer  # imports torch
+
+    load_outline(loaded.model, head_of(loaded.task))  # a model of the recipe's kind, before its weights come
+    yield _fetch_model(loaded.model)
+    if loaded.model.tokenizer is not None:
+        where = loaded.model.tokenizer
+        yield _describe("tokenizer", where, _find_folder("tokenizer", where, _SMALL))
+    tokenizer = load_tokenizer(loaded.model)
+    yield from _fetch_tables(loaded)
+    if tokenize:
+        from seqfit.data.tokenize import prepare_data
+
+        limit = load_position_limit(loaded.model)
+        prepared = prepare_data(loaded, tokenizer, SPLITS, position_limit=limit, progress=progress)
+        rows = ", ".join(f"{name} {format_count(len(split))}" for name, split in prepared.splits.items())
+        yield f"tokenized: {rows} rows"
+
+
+def _fetch_model(model: ModelRecipe) -> str:
+    """Config and weights, in the first of their formats that the model has."""
+    kinds = [()] if model.weights == "random" else [(kind,) for kind in _WEIGHTS]
+    for kind in kinds:
+        folder = _find_folder("model", model.location, [*_SMALL, *kind])
+        if not kind or any(folder.glob(kind[0])):
+            return _describe("model", model.location, folder)
+    raise ModelError(
+        complain(
+            f"'{model.location}' has no weights",
+            f"they are files such as {' or '.join(_WEIGHTS)}",
+            "Choose another model, or set model.weights=random to start from the config alone",
+        )
+    )
+
+
+def _find_folder(what: str, location: str, patterns: Sequence[str]) -> Path:
+    """A local folder as it is; of a model on the Hub the files that match, downloaded."""
+    if Path(location).is_dir():
+        return Path(location)
+    use_hub()
+    return _download(what, location, [*patterns, *(["*.py"] if is_remote_code_trusted() else [])])
+
+
+def _describe(what: str, location: str, folder: Path) -> str:
+    size = format_bytes(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()))
+    return f"{what}: {location}, {size}" + ("" if folder == Path(location) else f" in {folder}")
+
+
+def _download(what: str, name: str, patterns: list[str]) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=patterns))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise ModelError(
+            complain(
+                f"the {what} '{name}' can't be fetched ({_first_line(error)})",
+                "prefetch needs the network, and the exact name on the Hub",
+                "Run it on a login node, correct the name, or log in with 'hf auth login' where it is a private one",
+            )
+        ) from error
+
+
+def _fetch_tables(recipe: Recipe) -> Iterator[str]:
+    from seqfit.data.tables import find_tables
+
+    for source in recipe.sources:
+        tables = find_tables(source)  # downloads where the source is on the Hub
+        found = ", ".join(tables)
+        where = source.path or f"{source.hub}, from the Hub"
+        yield f"data: {where} ({found})"
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0].rstrip('.')}"

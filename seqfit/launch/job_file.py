@@ -1,0 +1,298 @@
+"""The text of a job file: resources and site settings come in, one readable sbatch script goes out.
+
+The one idea: everything that happens on the cluster stands in this one file, in the order in which it happens, and may
+be changed by hand. sbatch runs it on the first node; srun starts `on_node` on every node; that starts torchrun, which
+starts the processes:
+
+    sbatch job.sbatch -> srun bash -c on_node  -> node 1: torchrun -> seqfit train RUN --out RUN --resume   (rank 0, 1)
+                                               -> node 2: torchrun -> seqfit train RUN --out RUN --resume   (rank 2, 3)
+
+The command is the same for every try: it begins the run or goes on with it. What a job does, work.py says; this file
+has what is around it.
+
+What a job does, in the words of the shell: train a run, the runs of an array, or the rounds of a comparison.
+
+In: a `Job`. Out: its `Work`, the lines of a job file in which the two differ; sbatch.py has the frame around them.
+
+    a run          srun bash -c on_node  -> each node: torchrun -> seqfit train RUN --out RUN --resume
+    a comparison   srun bash -c on_node  -> one node: seqfit compare FOLDER --round 3, which starts a process a trial
+
+The one idea: an array's task is what must not be torn apart. For training that is a run. For a comparison it is a
+round, every entrant once: these are compared with each other, so one node runs them, one after another, while other
+rounds run elsewhere.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from seqfit import __version__
+from seqfit.errors import SeqfitError, Stopped, TrainingFailed
+from seqfit.launch.local import OWN_FAULT, SIGNALS
+from seqfit.launch.resources import Resources
+from seqfit.launch.site import Scratch, Site
+from seqfit.launch.slurm import RUNS
+from seqfit.rundir import files
+
+_ALONE = ["# Two rounds on one node would slow each other.", "#SBATCH --exclusive"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a job file is made from; paths are absolute."""
+
+    folder: Path  # where the file and its logs lie: the run directory, or that of an array or comparison
+    runs: Sequence[Path]  # one, or those of an array; of a comparison its rounds
+    resources: Resources
+    site: Site
+    environment: dict[str, str]  # of the one who submits, as far as the processes look at it
+    trusts_remote_code: bool = False
+    train_options: Sequence[str] = ()  # further words of `seqfit train`, the same for all runs
+    is_comparison: bool = False
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it has several tasks, or one that is not the folder itself."""
+        return list(self.runs) != [self.folder]
+
+
+@dataclass(frozen=True)
+class Work:
+    """The parts of a job file that say what is done."""
+
+    opening: str
+    options: list[str]  # of sbatch
+    which: list[str]  # lines that set $run
+    exports: list[str]
+    command: list[str]  # what a node ends in
+    progress: str  # a command that prints another text whenever something more is safely done
+    what_is_done: str
+    how_it_stops: str
+    added_to_code: int  # to seqfit's own exit codes
+
+
+def describe_work(job: Job) -> Work:
+    """Of a comparison or of training."""
+    return _compare(job) if job.is_comparison else _train(job)
+
+
+def own_codes(work: Work) -> tuple[int, int]:
+    """Those after which trying again would not help."""
+    return work.added_to_code + SeqfitError.exit_code, work.added_to_code + TrainingFailed.exit_code
+
+
+def uses_this_python(site: Site) -> bool:
+    """Whether the nodes run the Python of the one who submits, with its packages."""
+    return not (site.python or site.setup or site.modules or site.container)
+
+
+def _python(site: Site) -> str:
+    python = site.python or (shlex.quote(sys.executable) if uses_this_python(site) else "python")
+    return f"{site.container} {python}" if site.container else python
+
+
+def _train(job: Job) -> Work:
+    site = job.site
+    grace = max(site.grace_seconds - 20, 10)  # srun and the script need the rest
+    words = [*job.train_options, *_trust(job)]
+    more = "".join(f" {shlex.quote(word)}" for word in words)
+    meeting = '--rdzv-backend c10d --rdzv-endpoint "$head:$port" --rdzv-id "$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"'
+    many, one = f"Trains the {len(job.runs)} runs that {RUNS} lists", "Trains the run in this folder"
+    return Work(
+        opening=many if job.is_array else one,
+        options=[],
+        which=_which_run(job),
+        exports=[
+            "# Training checks that so many meet.",
+            f"export SEQFIT_PROCESSES=$((SLURM_NNODES * {job.resources.processes_per_node}))",
+            "# Processes that begin again find each other anew, in a store of their own.",
+            "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1",
+            "# They meet here: this script runs on the first node of the job.",
+            "export run head=$(hostname) port=$((20000 + SLURM_JOB_ID % 20000))",
+        ],
+        command=[
+            f"exec {_python(site)} -m seqfit.launch.local \\",
+            f'  --nnodes "$SLURM_NNODES" --nproc-per-node {job.resources.processes_per_node} \\',
+            f"  {meeting} \\",
+            f"  --max-restarts {site.max_restarts} --signals-to-handle {SIGNALS} --shutdown-timeout {grace} \\",
+            f'  -m seqfit train "$run" --out "$run" --resume{more}',
+        ],
+        progress='ls "$run/snapshots" 2>/dev/null | tail -n 1',
+        what_is_done="snapshot",
+        how_it_stops="The processes finish their step and take a snapshot.",
+        added_to_code=OWN_FAULT,
+    )
+
+
+def _compare(job: Job) -> Work:
+    folder = shlex.quote(str(job.folder))
+    more = "".join(f" {word}" for word in _trust(job))
+    return Work(
+        opening=f"Compares ways to train: the {len(job.runs)} rounds that {RUNS} lists, every entrant once in each",
+        options=[] if job.resources.gpus_per_node else _ALONE,
+        which=_which_run(job),
+        exports=["export run"],
+        command=[f'exec {_python(job.site)} -m seqfit compare {folder} --round "$SLURM_ARRAY_TASK_ID"{more}'],
+        progress='cat "$run/outcomes.jsonl" 2>/dev/null | wc -l',
+        what_is_done="trial",
+        how_it_stops="The trial that runs then begins anew.",
+        added_to_code=0,
+    )
+
+
+def _trust(job: Job) -> list[str]:
+    return ["--trust-remote-code"] if job.trusts_remote_code else []
+
+
+def _which_run(job: Job) -> list[str]:
+    if not job.is_array:
+        return [f"run={shlex.quote(str(job.folder))}"]
+    listed = shlex.quote(str(job.folder / RUNS))
+    does = "runs" if job.is_comparison else "trains"
+    return [
+        f"# Task i of the array {does} line i of {RUNS}, counted from 0.",
+        f'run=$(sed -n "$((SLURM_ARRAY_TASK_ID + 1))p" {listed})',
+    ]
+
+
+MOST_RESTARTS = 3  # of a job that makes no headway
+_USUAL_PLACES = {
+    "SEQFIT_CACHE": "$HOME/.cache/seqfit",
+    "HF_HOME": "$HOME/.cache/huggingface",
+    "HF_HUB_CACHE": "$HOME/.cache/huggingface/hub",
+    "HF_DATASETS_CACHE": "$HOME/.cache/huggingface/datasets",
+}
+
+
+def build_job_file(job: Job) -> str:
+    """The whole script."""
+    work = describe_work(job)
+    parts = [
+        _opening(job, work),
+        _options(job, work),
+        work.which,
+        _environment(job, work),
+        _on_node(job, work),
+        _start(work),
+        _ending(job, work),
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def _opening(job: Job, work: Work) -> list[str]:
+    what = "the comparison" if job.is_comparison else "the run"
+    return [
+        "#!/bin/bash",
+        f"# {work.opening}. Written by seqfit {__version__}; change what you like.",
+        f"# This submits this very file again, and {what} goes on: seqfit submit {shlex.quote(str(job.folder))}",
+    ]
+
+
+def _options(job: Job, work: Work) -> list[str]:
+    asked, site = job.resources, job.site
+    gpus = f"{site.gpu_type}:{asked.gpus_per_node}" if site.gpu_type else str(asked.gpus_per_node)
+    log = files.slurm_log("%A_%a" if job.is_array else "%j")
+    lines = [
+        _option("job-name", "".join(job.folder.name.split()) or "seqfit"),
+        *_given("account", site.account),
+        *_given("partition", asked.partition),
+        *_given("qos", site.qos),
+        *_given("constraint", site.constraint),
+        *_given("time", asked.time),
+        *_given("array", f"0-{len(job.runs) - 1}" if job.is_array else None),
+        _option("nodes", asked.nodes),
+        "# One task a node: it starts the processes of its node.",
+        _option("ntasks-per-node", 1),
+        _option("cpus-per-task", asked.cpus_per_node),
+        *_given("gpus-per-node", gpus if asked.gpus_per_node else None),
+        *_given("mem", asked.memory),
+        *work.options,
+        "# A job that is started again goes on with its log.",
+        _option("output", f"{str(job.folder).replace('%', '%%')}/{log}"),
+        _option("open-mode", "append"),
+        "# After a preemption, 'scontrol requeue' or the failure of a node Slurm starts it again by itself.",
+        "#SBATCH --requeue",
+        f"# {site.grace_seconds} s before its time is over it is asked to stop. {work.how_it_stops}",
+        _option("signal", f"USR1@{site.grace_seconds}"),
+    ]
+    return [*lines, *(f"#SBATCH {option}" for option in site.sbatch)]
+
+
+def _option(name: str, value: object) -> str:
+    text = str(value)
+    return f"#SBATCH --{name}={text}" if text.split() == [text] else f'#SBATCH --{name}="{text}"'
+
+
+def _given(name: str, value: object | None) -> list[str]:
+    return [] if value is None else [_option(name, value)]
+
+
+def _environment(job: Job, work: Work) -> list[str]:
+    site = job.site
+    values = job.environment | site.environment | ({"HF_HUB_OFFLINE": "1"} if site.offline else {})
+    return [
+        *(f"export {name}={shlex.quote(value)}" for name, value in values.items()),
+        *([f"module load {shlex.join(site.modules)}"] if site.modules else []),
+        f"export OMP_NUM_THREADS={job.resources.cpus_per_process}",
+        *work.exports,
+    ]
+
+
+def _on_node(job: Job, work: Work) -> list[str]:
+    copies = _copy_lines(job.site.scratch) if job.site.scratch else []
+    return [
+        "# What every node does.",
+        "on_node() {",
+        *(f"  {line}" for line in [*job.site.setup, *copies, *work.command]),
+        "}",
+        "export -f on_node",
+    ]
+
+
+def _copy_lines(scratch: Scratch) -> Iterable[str]:
+    for name in scratch.folders:
+        place = f'"{scratch.directory}/seqfit-$SLURM_JOB_ID/{name}"'  # a job on the same node may read its own
+        source = f"${{{name}:-{_USUAL_PLACES[name]}}}"
+        yield f'mkdir -p {place} && cp -a "{source}/." {place} || exit 1'
+        yield f"export {name}={place}"
+
+
+def _start(work: Work) -> list[str]:
+    return [
+        f"what_is_done() {{ {work.progress}; }}",
+        "before=$(what_is_done)",
+        'srun --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" bash -c on_node',
+        "code=$?",
+        'echo "seqfit: try $((${SLURM_RESTART_COUNT:-0} + 1)) of job $SLURM_JOB_ID ended with code $code"',
+    ]
+
+
+def _ending(job: Job, work: Work) -> list[str]:
+    (wrong, failed), added, done = own_codes(work), work.added_to_code, work.what_is_done
+    codes = f"{wrong}, {failed}"
+    # The last task of an array has the array's own number, and requeueing that would start all tasks again.
+    own = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if job.is_array else "$SLURM_JOB_ID"
+    return [
+        "# What the code means, and whether to try again. srun hands on the highest code of all nodes:",
+        f"#   {0:<8}  it is finished.",
+        f"#   {codes:<8}  it failed by its own fault (seqfit's codes 2 and 3): trying again would not help.",
+        f"#   {Stopped.exit_code:<8}  it was asked to stop, and can go on.",
+        "#   others    a process was killed or crashed, or a node was lost.",
+        f"# The last two are tried again if there is a new {done}, so it ends some day. Without one the job ends after",
+        f"# {MOST_RESTARTS} restarts: something is wrong that no restart cures.",
+        "case $code in",
+        "  0) exit 0 ;;",
+        f"  {wrong} | {failed}) exit {f'$((code - {added}))' if added else '$code'} ;;",
+        "esac",
+        f'if [ "$(what_is_done)" != "$before" ] || [ "${{SLURM_RESTART_COUNT:-0}}" -lt {MOST_RESTARTS} ]; then',
+        f'  echo "seqfit: it goes back into the queue and goes on from its last {done}"',
+        f'  scontrol requeue "{own}"',
+        "else",
+        f"  echo \"seqfit: {MOST_RESTARTS} restarts, and no new {done}: given up; 'seqfit submit' tries again\"",
+        "fi",
+        "exit $code",
+    ]

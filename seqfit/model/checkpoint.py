@@ -1,0 +1,145 @@
+"""A checkpoint folder: Hugging Face layout, which plain transformers loads, plus one file of ours.
+
+`seqfit.json` beside the weights keeps what the model was taught with: the task's templates, prefix and labels, how long
+its answers get, and from which probability on one of several labels is given. So a folder that was copied elsewhere
+still answers questions put the right way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from seqfit.errors import ModelError, complain
+from seqfit.model.decode import build_generation_config
+from seqfit.model.load import load_model, load_tokenizer, quiet
+from seqfit.model.trainable import has_adapters, merged_state_dict, save_adapter
+from seqfit.recipe.schema import LABEL_JOINT, ModelRecipe, TaskRecipe
+from seqfit.rundir import files
+from seqfit.system import sync_path
+from seqfit.tasks import head_of
+from seqfit.tasks.multiple_choice import LETTERS, show_choices
+from seqfit.tasks.template import columns_of, render_template
+
+_FILE = "seqfit.json"
+
+
+@dataclass(frozen=True)
+class Teaching:
+    """What the weights alone don't say."""
+
+    kind: str
+    task: TaskRecipe
+    beams: int
+    max_new_tokens: int
+    step: int
+    threshold: float | None = None  # multilabel: the probability from which on a label is given; None: one half
+
+    def at_start(self) -> Teaching:
+        """The same of the model before fine-tuning."""
+        return replace(self, step=0)
+
+    def own_texts(self) -> Iterator[str]:
+        """What the task adds to the texts of any row: its templates with '.' for each column, and its fixed answers."""
+        for prefix, given in ((self.task.prefix, self.task.source), ("", self.task.target)):
+            for template in [given] if isinstance(given, str) else given:
+                yield prefix + render_template(template, dict.fromkeys(columns_of(template), "."))
+        yield from (*self.task.label_values, self.task.no_answer, *filter(None, (self.task.missing_target,)))
+        match self.task.name:
+            case "multilabel":
+                yield f"{LABEL_JOINT.join(self.task.label_values)}{LABEL_JOINT}{self.task.no_label}"
+            case "multiple-choice":
+                yield show_choices(["."] * len(LETTERS))
+            case "regression":
+                yield "-0.123456789"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A loaded folder."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    teaching: Teaching
+
+
+def save_checkpoint(
+    folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, teaching: Teaching
+) -> None:
+    """Write beside the folder, then swap by two renames: a kill always leaves a complete checkpoint in one place."""
+    fresh, old = files.beside(folder, "new"), files.beside(folder, "old")
+    if old.exists() and not folder.exists():  # an earlier run was killed between the renames
+        os.replace(old, folder)
+    for leftover in (fresh, old):
+        shutil.rmtree(leftover, ignore_errors=True)
+    with quiet():
+        if has_adapters(model):  # merged, so that plain transformers loads it; the adapters alone lie beside
+            model.save_pretrained(fresh, state_dict=merged_state_dict(model))
+            save_adapter(model, fresh / "adapter")
+        else:
+            model.save_pretrained(fresh)
+        _set_languages(tokenizer, teaching.task)
+        tokenizer.save_pretrained(fresh)
+        if teaching.kind == "text-to-text":  # plain `generate` stops at 20 tokens otherwise
+            build_generation_config(model, teaching.beams, teaching.max_new_tokens).save_pretrained(fresh)
+    write_teaching(fresh, teaching)
+    for path in [*fresh.rglob("*"), fresh]:
+        sync_path(path)
+    if folder.exists():
+        os.replace(folder, old)
+    os.replace(fresh, folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _set_languages(tokenizer: PreTrainedTokenizerBase, task: TaskRecipe) -> None:
+    """Into what is saved, so that plain transformers marks texts as in training. Rows' own codes are not the task's."""
+    for side, code in (("src_lang", task.source_language), ("tgt_lang", task.target_language)):
+        if code is not None and not columns_of(code):
+            setattr(tokenizer, side, code)
+
+
+def load_checkpoint(folder: Path) -> Checkpoint:
+    """Weights, tokenizer and teaching of a folder that `save_checkpoint` wrote."""
+    teaching = read_teaching(folder)
+    recipe = ModelRecipe.model_validate({"path": str(folder), "kind": teaching.kind, "untested": True})
+    return Checkpoint(load_model(recipe, head_of(teaching.task)), load_tokenizer(recipe), teaching)
+
+
+def find_teaching(model: PreTrainedModel) -> Teaching | None:
+    """That of the folder which a model was loaded from; None where seqfit has not written it."""
+    folder = Path(model.name_or_path)
+    return read_teaching(folder) if (folder / _FILE).is_file() else None
+
+
+def read_teaching(folder: Path) -> Teaching:
+    """The part of a checkpoint that is ours."""
+    try:
+        values: dict[str, Any] = json.loads((folder / _FILE).read_text("utf-8"))
+        return Teaching(**{**values, "task": TaskRecipe.model_validate(values["task"])})
+    except (OSError, ValueError, KeyError, TypeError) as error:  # ValueError: not JSON, not UTF-8, not a task
+        raise ModelError(
+            complain(
+                f"'{folder}' has no readable {_FILE} ({type(error).__name__}: {error})",
+                "a checkpoint of seqfit's says there how its model was taught",
+                "Give a run directory, or the checkpoint folder inside one",
+            )
+        ) from error
+
+
+def write_teaching(folder: Path, teaching: Teaching) -> None:
+    """Beside the weights. It holds texts and lengths, no ids of words: a trimmed vocabulary changes nothing in it."""
+    values = {
+        "kind": teaching.kind,
+        "task": teaching.task.model_dump(exclude_none=True),
+        "beams": teaching.beams,
+        "max_new_tokens": teaching.max_new_tokens,
+        "step": teaching.step,
+    } | ({} if teaching.threshold is None else {"threshold": teaching.threshold})
+    (folder / _FILE).write_text(json.dumps(values, ensure_ascii=False, indent=2) + "\n", "utf-8")

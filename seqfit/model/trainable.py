@@ -1,0 +1,239 @@
+"""LoRA by PEFT: two small matrices beside each frozen weight of the blocks, put into the model in place.
+
+Shapes: R rank, D a layer's input, F its output.
+
+    y = W x + (alpha / R) B A x        W [F, D] stays as it is; A [R, D] and B [F, R] learn; B starts at zero
+    D = F = 512, R = 16:               262,144 weights stay, 16,384 learn
+
+In: a model and a `LoraRecipe`. Out: the same object, still of transformers' class, so that `generate`, recompute and
+the loss know nothing of it. For a checkpoint `merged_state_dict` gives plain weights under plain names, as new tensors:
+the training model is never merged, so there is nothing to undo and no rounding left in its weights. `save_adapter`
+writes the small matrices alone, in PEFT's layout.
+
+Frozen parts: weights that stay as they are, and so need no gradient and no optimizer state.
+
+In: a model and the names of parts. Out: the same model, and a report with a sentence for the run's events.
+
+    embeddings   token and position tables. A head that is tied to them (T5, BART) is the same matrix and stays too.
+    encoder      its blocks with their relative-position tables, norms and own position tables. Not the token table,
+                 which the decoder shares. Of a classifier: the base model but for its tables and the pooler, which
+                 feeds the head and learns with it.
+
+The blocks of a model: what transformers repeats, and so what is recomputed, compiled or given adapters.
+
+    T5     encoder.block.0, ..., decoder.block.0, ...
+    BART   model.encoder.layers.0, ..., model.decoder.layers.0, ...
+    BERT   bert.encoder.layer.0, ...
+
+transformers marks them with one class, so no list of names is needed here.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from seqfit.errors import ModelError, RecipeError, complain, did_you_mean
+from seqfit.recipe.schema import LoraRecipe
+from seqfit.units import format_count
+
+
+def find_blocks(model: nn.Module, purpose: str) -> dict[str, nn.Module]:
+    """Name -> block, in the order of the model; `purpose` is what the user asked for, for the message."""
+    blocks = {name: part for name, part in model.named_modules() if isinstance(part, GradientCheckpointingLayer)}
+    if not blocks:
+        raise ModelError(
+            complain(
+                f"{purpose} is asked for with a {type(model).__name__}",
+                "it works on the blocks that transformers marks, and this model has none",
+                "Leave it out, or choose a T5, BART or BERT-type model",
+            )
+        )
+    return blocks
+
+
+_ADAPTER = "default"  # PEFT's name of the only one; it is part of the weights' names
+
+
+def choose_lora(recipe: LoraRecipe | None, rank: int | None) -> LoraRecipe | None:
+    """The recipe's adapters, with a strategy's rank in the place of theirs; None where neither asks for any."""
+    if rank is None:
+        return recipe
+    return (recipe or LoraRecipe()).model_copy(update={"rank": rank})
+
+
+def add_adapters(model: PreTrainedModel, lora: LoraRecipe) -> str:
+    """Adapt the model in place; everything else is frozen but a classifier's head. Returns what was done."""
+    from peft import LoraConfig, TaskType, inject_adapter_in_model  # a second to import, and few runs use it
+    from peft.tuners.lora import LoraLayer
+
+    task = TaskType.SEQ_2_SEQ_LM if model.config.is_encoder_decoder else TaskType.SEQ_CLS
+    config = LoraConfig(
+        task_type=task,
+        r=lora.rank,
+        lora_alpha=lora.alpha or 2 * lora.rank,
+        lora_dropout=lora.dropout,
+        target_modules=_choose_targets(model, lora.targets),
+    )
+    inject_adapter_in_model(config, model, _ADAPTER)
+    for head in _find_heads(model).values():
+        head.requires_grad_(True)
+    layers = sum(isinstance(part, LoraLayer) for part in model.modules())
+    total = sum(parameter.numel() for parameter in model.parameters())
+    learning = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    return (
+        f"LoRA of rank {lora.rank} in {layers} layers: {format_count(learning)} weights learn, "
+        f"{format_count(total - learning)} stay as they are"
+    )
+
+
+def has_adapters(model: nn.Module) -> bool:
+    """Whether `add_adapters` was here."""
+    return hasattr(model, "peft_config")
+
+
+@torch.no_grad()
+def merged_state_dict(model: nn.Module) -> dict[str, torch.Tensor]:
+    """The weights of the model as if it had been fine-tuned whole: W + (alpha / R) B A, under the names of the base.
+
+    Adapted layers are new tensors (as much memory again as these layers take), all others the model's own.
+    """
+    state: dict[str, torch.Tensor] = {}
+    for name, tensor in model.state_dict().items():
+        layer, is_base, field = name.rpartition(".base_layer.")
+        if is_base:
+            adapted: Any = model.get_submodule(layer)
+            state[f"{layer}.{field}"] = tensor + adapted.get_delta_weight(_ADAPTER) if field == "weight" else tensor
+        elif not _is_adapters(name):
+            state[name] = tensor
+    return state
+
+
+def save_adapter(model: PreTrainedModel, folder: Path) -> None:
+    """Write what `peft.PeftModel.from_pretrained(base, folder)` loads: the adapters, and a classifier's head."""
+    heads = _find_heads(model)
+    config: Any = copy.copy(model.peft_config[_ADAPTER])
+    config.target_modules = sorted(config.target_modules)  # PEFT keeps a set; the file should not change by itself
+    config.modules_to_save = list(heads) or None
+    config.inference_mode = True
+    config.base_model_name_or_path = model.config.name_or_path or None
+    folder.mkdir(parents=True, exist_ok=True)
+    config.save_pretrained(folder)
+    tensors = {
+        f"base_model.model.{name.replace(f'.{_ADAPTER}.', '.')}": tensor.contiguous()
+        for name, tensor in model.state_dict().items()
+        if _is_adapters(name) or name.split(".")[0] in heads
+    }
+    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+
+
+def _is_adapters(name: str) -> bool:
+    return f".lora_A.{_ADAPTER}." in name or f".lora_B.{_ADAPTER}." in name
+
+
+def _find_heads(model: PreTrainedModel) -> dict[str, nn.Module]:
+    """What a classifier puts on its base model: fresh weights, which must learn. A text-to-text head is not fresh."""
+    if model.config.is_encoder_decoder:
+        return {}
+    children = {name: part for name, part in model.named_children() if part is not model.base_model}
+    return {name: part for name, part in children.items() if any(True for _ in part.parameters())}
+
+
+def _choose_targets(model: nn.Module, wanted: list[str] | None) -> list[str]:
+    """Linear layers by their paths inside a block, which BERT's pooler (also called dense) does not match."""
+    blocks = find_blocks(model, "LoRA").values()
+    paths = list(
+        dict.fromkeys(path for block in blocks for path, part in block.named_modules() if isinstance(part, nn.Linear))
+    )
+    if wanted is None:
+        return paths
+    found = {name: [path for path in paths if f".{path}".endswith(f".{name}")] for name in wanted}
+    unknown = [name for name, matches in found.items() if not matches]
+    if unknown:
+        known = sorted({path.split(".")[-1] for path in paths})
+        raise RecipeError(
+            complain(
+                f"model.lora.targets names {', '.join(map(repr, unknown))}",
+                f"the linear layers in the blocks of a {type(model).__name__} are {', '.join(known)}",
+                f"Name some of these, or leave targets out for all.{did_you_mean(unknown[0], known)}",
+            )
+        )
+    return [path for path in paths if any(path in matches for matches in found.values())]
+
+
+_SUMMED_AT_ONCE = 1 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class FreezeReport:
+    """Numbers of weights, each tensor counted once, and what was done in a sentence."""
+
+    trainable: int
+    frozen: int
+    text: str
+
+
+def freeze_parts(model: PreTrainedModel, parts: Sequence[str]) -> FreezeReport:
+    """Freeze in place; parts are 'embeddings' and 'encoder'. What was frozen before stays so."""
+    tables = _find_tables(model)
+    chosen = {"embeddings": tables, "encoder": _find_encoder(model, tables)}
+    for part in parts:
+        for parameter in chosen[part]:
+            parameter.requires_grad_(False)
+    trainable = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    frozen = sum(parameter.numel() for parameter in model.parameters()) - trainable
+    numbers = f"{format_count(frozen)} weights stay as they are, {format_count(trainable)} learn"
+    text = f"{' and '.join(parts)} frozen: {numbers}"
+    if "embeddings" in parts and _has_tied_head(model):
+        text += "; the head is the same matrix as the embeddings and stays, too"
+    return FreezeReport(trainable, frozen, text)
+
+
+def _find_tables(model: nn.Module) -> list[nn.Parameter]:
+    """Embedding matrices outside the blocks: inside there are T5's relative-position tables."""
+    inside = {id(part) for block in find_blocks(model, "freeze").values() for part in block.modules()}
+    tables = [part for part in model.modules() if isinstance(part, nn.Embedding) and id(part) not in inside]
+    return _each_once(parameter for table in tables for parameter in table.parameters())
+
+
+def _find_encoder(model: PreTrainedModel, tables: list[nn.Parameter]) -> list[nn.Parameter]:
+    if model.config.is_encoder_decoder:
+        kept = list(model.get_decoder().parameters())  # the token table
+        return _without(model.get_encoder().parameters(), kept)
+    pooler = getattr(model.base_model, "pooler", None)
+    kept = [*tables, *(pooler.parameters() if pooler is not None else ())]
+    return _without(model.base_model.parameters(), kept)
+
+
+def _has_tied_head(model: PreTrainedModel) -> bool:
+    head = model.get_output_embeddings()
+    return head is not None and head.weight is model.get_input_embeddings().weight
+
+
+def _each_once(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+    return list({id(parameter): parameter for parameter in parameters}.values())
+
+
+def _without(parameters: Iterable[nn.Parameter], kept: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+    spared = {id(parameter) for parameter in kept}
+    return [parameter for parameter in parameters if id(parameter) not in spared]
+
+
+def sum_frozen_bits(model: nn.Module) -> int:
+    """A number that changes with any byte of a weight that does not learn, and with its place; 0 where all learn."""
+    whole = 0
+    for weight in model.parameters():
+        if not weight.requires_grad:
+            for bits in weight.detach().contiguous().flatten().view(torch.uint8).split(_SUMMED_AT_ONCE):
+                places = torch.arange(1, 2 * len(bits), 2, device=bits.device)  # int64, which wraps around
+                whole = (whole * 31 + int((bits * (places * places * 2654435761 + places)).sum())) % 2**61
+    return whole

@@ -1,0 +1,293 @@
+"""Measures what this machine does in a second, so that step times are predicted and not guessed.
+
+In: nothing but the machine. Out: `Rates`, stored under the cache folder by device. A few real steps of small models of
+different make (long and short rows, wide and narrow layers, large and small vocabulary) are timed beside their traces;
+the rates are those non-negative numbers that explain the seconds best:
+
+    seconds = products / rate + attention's products / rate + other bytes / bandwidth + the optimizer's bytes / its
+              bandwidth + calls * overhead
+
+What earlier runs on this machine say about predicted times: the median of measured over predicted.
+
+In: a device and, after each run of some steps, its predicted and measured step time. Out: a factor for the next
+predictions. A calibration measures kernels one by one; a run has what lies between them, other processes, heat. The
+factor is of the prediction without any factor, so it does not build upon itself.
+
+    predicted 1.00 s, factor 1.0, measured 1.30 s   ->  1.30
+    predicted 1.30 s, factor 1.3, measured 1.24 s   ->  1.24        next factor: median(1.30, 1.24) = 1.27
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers import AutoModelForSeq2SeqLM, T5Config
+
+from seqfit.cache import cache_root
+from seqfit.hardware.cards import match_card
+from seqfit.model.load import Outline, build_model
+from seqfit.planning.device_rules import rules_for
+from seqfit.planning.fake_step import FakeStep, Subject
+from seqfit.planning.shape import Shape, build_batch, uniform
+from seqfit.planning.timing import Rates, sum_features
+from seqfit.progress import Progress
+from seqfit.recipe.schema import ModelRecipe, TrainRecipe
+from seqfit.step.build import build_step
+from seqfit.step.precision import Precision
+from seqfit.strategy.schema import Strategy
+
+_REPEATS = 5
+_FEATURES = ("product", "batched product", "other", "update", "calls")
+_MODEL = ModelRecipe(path="calibration", weights="random")
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class _Trial:
+    width: int
+    layers: int
+    vocabulary: int
+    shape: Shape
+    optimizer: Literal["adamw", "adafactor"] = "adamw"
+
+
+_TRIALS = (
+    _Trial(512, 2, 2000, uniform(8, 128, 16, packed=True)),
+    _Trial(512, 2, 2000, uniform(2, 512, 64, packed=True)),
+    _Trial(256, 4, 2000, uniform(16, 64, 32, packed=True)),
+    _Trial(512, 2, 32000, uniform(8, 64, 64, packed=True)),
+    _Trial(768, 2, 2000, uniform(4, 256, 8, packed=True)),
+    _Trial(512, 2, 2000, uniform(1, 1024, 16, packed=True)),
+    _Trial(128, 4, 2000, uniform(32, 32, 8, packed=True)),
+    _Trial(512, 2, 2000, uniform(8, 128, 16, packed=False)),
+    _Trial(512, 2, 32000, uniform(2, 128, 16, packed=True), "adafactor"),
+)
+
+
+def load_rates(device: str) -> Rates | None:
+    """What was measured before; a damaged file counts as nothing."""
+    path = cache_root() / "rates" / f"{device}.json"
+    try:
+        return Rates.from_json(json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def store_rates(device: str, rates: Rates) -> None:
+    """For later plans."""
+    path = cache_root() / "rates" / f"{device}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(rates.to_json(), indent=1) + "\n", "utf-8")
+
+
+def calibrate(progress: Progress = lambda *_: None) -> tuple[str, Rates]:
+    """Time the trials on this machine's device, a minute; returns its name and its rates."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    features, seconds = [], []
+    for number, trial in enumerate(_TRIALS):
+        progress("calibrating", number, len(_TRIALS))
+        features.append(_trace_trial(trial, device))
+        seconds.append(_time_trial(trial, device))
+    progress("calibrating", len(_TRIALS), len(_TRIALS))
+    rates = fit_rates(np.array(features), np.array(seconds), device)
+    name, threads = "cpu", torch.get_num_threads()
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        card = match_card(properties.name, properties.total_memory)
+        name = "gpu" if card is None else card.key
+    return name, replace(
+        rates, source=f"measured on this machine ({device.type}, {threads} thread{'' if threads == 1 else 's'})"
+    )
+
+
+def fit_rates(
+    features: npt.NDArray[np.float64], seconds: npt.NDArray[np.float64], device: torch.device = _CPU
+) -> Rates:
+    """From [trial, feature] and [trial], timed on the device; errors count in proportion to the seconds."""
+    fastest = 1 / _product_rate(device)  # nothing is faster than a large product
+    least = np.array([fastest, fastest, 1e-14, 1e-14, 0.0])
+    solution = _solve_from(least, features / seconds[:, None], np.ones_like(seconds))
+    product, batched, other, update, call = solution.tolist()
+    half = _half_speed(device)
+    return Rates(
+        source="fitted",
+        flops_per_second={
+            "product": 1 / product,
+            "half product": half / product,
+            "batched product": 1 / batched,
+            "half batched product": half / batched,
+        },
+        bytes_per_second=1 / other,
+        update_bytes_per_second=1 / update,
+        call_seconds=call,
+        products_wait_for_memory=False,  # what they wait is in their rate
+    )
+
+
+@cache
+def probe_rates() -> Rates:
+    """A glance at this CPU instead of a calibration: one matrix product and one copy, a third of a second."""
+    product = _product_rate(_CPU)
+    block = torch.zeros(2**22)
+    traffic = _best_rate(lambda: block.clone(), 2 * block.numel() * 4, _CPU)
+    half = _half_speed(_CPU)
+    return Rates(
+        source="a glance at this CPU; `seqfit plan --calibrate` measures it",
+        flops_per_second={
+            "product": 0.85 * product,
+            "half product": 0.85 * product * half,
+            "batched product": 0.5 * product,
+            "half batched product": 0.5 * product * half,
+        },
+        bytes_per_second=traffic,
+        update_bytes_per_second=traffic,
+        call_seconds=8e-6,
+    )
+
+
+def _best_rate(run: Callable[[], torch.Tensor], work: float, device: torch.device) -> float:
+    run()
+    return work / min(_time_once(run, device) for _ in range(8))
+
+
+def _time_once(run: Callable[[], torch.Tensor], device: torch.device) -> float:
+    """Seconds; on a GPU between two events of its stream, since the host only launches the kernel."""
+    if device.type != "cuda":
+        started = time.perf_counter()
+        run()
+        return time.perf_counter() - started
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    run()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) / 1000
+
+
+@cache
+def _product_rate(device: torch.device) -> float:
+    rows, inner, columns = _product_sizes(device)
+    left, right = torch.randn(rows, inner, device=device), torch.randn(inner, columns, device=device)
+    return _best_rate(lambda: torch.mm(left, right), 2 * rows * inner * columns, device)
+
+
+@cache
+def _half_speed(device: torch.device) -> float:
+    """How much faster products in 16 bits are than fp32's; below 1 on a CPU without such units."""
+    rows, inner, columns = _product_sizes(device)
+    left, right = torch.randn(rows, inner, device=device), torch.randn(inner, columns, device=device)
+    full = _best_rate(lambda: torch.mm(left, right), 1.0, device)
+    left16, right16 = left.to(_half_type(device)), right.to(_half_type(device))
+    return _best_rate(lambda: torch.mm(left16, right16), 1.0, device) / full
+
+
+def _product_sizes(device: torch.device) -> tuple[int, int, int]:
+    """Small ones gain less from 16 bits, and would leave most of a GPU idle."""
+    return (1024, 512, 2048) if device.type == "cpu" else (4096, 4096, 4096)
+
+
+def _half_type(device: torch.device) -> torch.dtype:
+    """What a run computes in: a GPU without bf16 in hardware has fp16."""
+    lacks_bf16 = device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.float16 if lacks_bf16 else torch.bfloat16
+
+
+def _subject(trial: _Trial, device: torch.device) -> Subject:
+    config = T5Config(
+        vocab_size=trial.vocabulary,
+        d_model=trial.width,
+        d_kv=64,
+        d_ff=4 * trial.width,
+        num_layers=trial.layers,
+        num_heads=max(2, trial.width // 64),
+        decoder_start_token_id=0,
+    )
+    strategy = Strategy(batching="ragged" if trial.shape.packed else "grouped", micro_batch_tokens=10**9)
+    rules = rules_for("cpu" if device.type == "cpu" else "gpu")
+    train = TrainRecipe.model_validate({"optimizer": {"name": trial.optimizer}})
+    return Subject(Outline(config, {}, AutoModelForSeq2SeqLM), _MODEL, train, strategy, "fp32", rules)
+
+
+def _trace_trial(trial: _Trial, device: torch.device) -> list[float]:
+    totals = sum_features(FakeStep(_subject(trial, device)).trace([trial.shape]))
+    return [totals[name] for name in _FEATURES]
+
+
+def _time_trial(trial: _Trial, device: torch.device) -> float:
+    """The median of some steps after a first one."""
+    subject = _subject(trial, device)
+    model = build_model(subject.model, subject.outline).to(device).train()
+    step = build_step(model, subject.train, subject.strategy, Precision("fp32", device, "calibration")).step
+    batch = build_batch([trial.shape])
+    return statistics.median(list(_time_steps(lambda: float(step(batch).loss)))[1:])
+
+
+def _time_steps(run: Callable[[], float]) -> Iterator[float]:
+    for _ in range(1 + _REPEATS):
+        started = time.perf_counter()
+        run()
+        yield time.perf_counter() - started
+
+
+def _solve_from(
+    least: npt.NDArray[np.float64], matrix: npt.NDArray[np.float64], wanted: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Least squares with no number below its least, by coordinate descent on scaled columns."""
+    scale = np.linalg.norm(matrix, axis=0)
+    scale[scale == 0] = 1.0
+    columns, floor = matrix / scale, least * scale
+    solution = floor.copy()
+    rest = wanted - columns @ solution
+    for _ in range(20_000):
+        before = solution.copy()
+        for place in range(len(solution)):
+            change = max(columns[:, place] @ rest, floor[place] - solution[place])
+            solution[place] += change
+            rest -= change * columns[:, place]
+        if np.abs(solution - before).max() < 1e-12:
+            break
+    return np.asarray(solution / scale)
+
+
+REMEMBERED = 9  # runs
+LEAST_STEPS = 20  # of a run that counts
+_BOUNDS = 0.5, 3.0  # beyond, a run says more about its circumstances than about the machine
+
+
+def read_factor(device: str) -> tuple[float, int]:
+    """The factor, and of how many runs it is; 1 where there were none. A damaged file counts as none."""
+    ratios = _read(device)
+    return (statistics.median(ratios), len(ratios)) if ratios else (1.0, 0)
+
+
+def add_run(device: str, *, predicted_seconds: float, factor: float, measured_seconds: float) -> None:
+    """Remember one; `factor` is the one that its prediction was made with."""
+    low, high = _BOUNDS
+    ratio = min(max(measured_seconds / (predicted_seconds / factor), low), high)
+    path = _place(device)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps([*_read(device), ratio][-REMEMBERED:]), "utf-8")
+    draft.replace(path)
+
+
+def _read(device: str) -> list[float]:
+    try:
+        return [float(ratio) for ratio in json.loads(_place(device).read_text("utf-8"))]
+    except (OSError, ValueError, TypeError):
+        return []
+
+
+def _place(device: str) -> Path:
+    return cache_root() / "experience" / f"{re.sub(r'[^A-Za-z0-9]+', '-', device).strip('-')}.json"

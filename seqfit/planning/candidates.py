@@ -1,0 +1,265 @@
+"""The ways of training that a plan compares, and those that it may not use, with the reason.
+
+In: what the recipe states, allows and fixes, and the target. Out: `Variant`s to trace and `Refusal`s to print. Lossless
+choices are free and tried in every combination; a lossy one is tried only where the recipe's `allow:` names it, and one
+at a time, for each adds as many traces as all lossless ones together:
+
+    allow [bf16, lora]     bf16 x recompute x attention,  bf16 + LoRA x recompute x attention,  fp32 x ...
+
+What training would refuse of it is left out, by its own rules (`strategy/conflicts.py`): updates in the backward where
+gradients are clipped, say. How several processes share a variant is not part of it (`spreads`): a trace is of one.
+
+Micro-batch sizes are not here: they are cheap to try once a variant is traced. Nor are AdamW's kernels: `auto`
+takes the fused one, which is a single pass over each tensor.
+
+Which ways of using several GPUs a plan may propose: those that training would accept, by training's own rules.
+
+In: variants, ways of spreading them, what the recipe trains by, the model without its weights. Out: the ways that each
+variant is open to, and a `Refusal` for every reason that closes one:
+
+    variant                     one device    ddp, 2    fsdp, 2    pipeline, 2
+    bf16                        open          open      open       open
+    bf16, optimizer adafactor   open          open      -          open
+    bf16, update in backward    open          -         -          -
+
+The rules are those of `strategy/conflicts.py` and of `parallel/pipeline.py`; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from seqfit.errors import ModelError
+from seqfit.parallel.pipeline import check_can_split
+from seqfit.planning.cluster import ALONE, DATAPARALLEL, PARALLEL_STRATEGIES, Spread
+from seqfit.recipe.mistakes import Mistake, to_line
+from seqfit.recipe.schema import ModelRecipe, TrainRecipe
+from seqfit.step.build import SHORT_ON_GPU
+from seqfit.strategy.conflicts import find_conflicts
+from seqfit.strategy.schema import Strategy
+
+_SHARING = {"parallel", "sharding", "offload", "pipeline_schedule", "pipeline_balance"}  # fields of several processes
+_LORA_RANK = 16
+_EIGHT_BIT = ("optimizer", "8bit")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way of training; `fields` are those of its strategy that differ from the default."""
+
+    fields: tuple[tuple[str, Any], ...]
+    precision: str
+    vocabulary: int | None = None  # words that trimming leaves
+
+    @property
+    def traced(self) -> Variant:
+        """What is traced for it: 8-bit state is a rule on top of plain AdamW (`eight_bit`)."""
+        return replace(self, fields=tuple(field for field in self.fields if field != _EIGHT_BIT))
+
+    @property
+    def strategy(self) -> Strategy:
+        """With default micro-batches."""
+        return Strategy.model_validate({"name": "planned", **dict(self.fields), "precision": self.precision})
+
+    @property
+    def label(self) -> str:
+        """As tables name it."""
+        named = [self.precision, *(_say(name, value) for name, value in self.fields if _say(name, value))]
+        return ", ".join([*named, *(["trimmed vocabulary"] if self.vocabulary else [])])
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A way that is not used, and why."""
+
+    what: str
+    why: str
+
+
+def list_variants(
+    model: ModelRecipe,
+    train: TrainRecipe,
+    allow: Iterable[str],
+    fixed: Mapping[str, Any],
+    *,
+    on_gpu: bool,
+    has_bf16: bool,
+    kept_words: int | None,
+    longest: int,
+) -> tuple[list[Variant], list[Refusal]]:
+    """Every combination worth a trace, the plainest first."""
+    allowed = set(allow)
+    refusals = [*_refuse(allowed, train, model, has_bf16=has_bf16, on_gpu=on_gpu)]
+    precisions = _precisions(allowed, fixed, on_gpu=on_gpu, has_bf16=has_bf16)
+    choices = _lossless(fixed, short=on_gpu and longest <= SHORT_ON_GPU)
+    base = {name: value for name, value in fixed.items() if name not in ("name", "precision", *_SHARING, *choices)}
+    lossy = [change for change in _lossy(allowed, model, train) if not change.keys() & fixed.keys()]
+    variants = [
+        _build({**base, **_changed(zip(choices, values, strict=True)), **change}, precision)
+        for precision, change, values in product(precisions, [{}, *lossy], product(*choices.values()))
+    ]
+    variants, conflicts = _leave_out(variants, train)
+    refusals += conflicts
+    if kept_words is not None and "trim" in allowed and model.trim_vocabulary is None:
+        of_first = [variant for variant in variants if variant.precision == precisions[0]]
+        plainest_and_leanest = dict.fromkeys((of_first[0], of_first[-1]))
+        variants += [replace(variant, vocabulary=kept_words) for variant in plainest_and_leanest]
+    return variants, refusals
+
+
+def build_variant(strategy: Strategy, precision: str) -> Variant:
+    """Of one given strategy, as one process carries it out."""
+    return _build(strategy.model_dump(exclude_defaults=True, exclude={"name", "precision", *_SHARING}), precision)
+
+
+def _leave_out(variants: Iterable[Variant], train: TrainRecipe) -> tuple[list[Variant], list[Refusal]]:
+    """What one process would refuse, each reason once."""
+    kept: list[Variant] = []
+    reasons: dict[str, str] = {}
+    for variant in variants:
+        strategy = variant.strategy
+        found = find_conflicts(strategy, train, processes=1)
+        reasons |= {to_line(mistake): _name_field(mistake, strategy) for mistake in found}
+        if not found:
+            kept.append(variant)
+    return kept, [Refusal(what, why) for why, what in reasons.items()]
+
+
+def _name_field(mistake: Mistake, strategy: Strategy) -> str:
+    """As labels name it: 'update in backward' of a mistake in strategy.optimizer_in_backward."""
+    field = str(mistake[0][-1])
+    return _say(field, getattr(strategy, field)) or field
+
+
+def _build(fields: Mapping[str, Any], precision: str) -> Variant:
+    """Lists become tuples, so that variants can be looked up."""
+    kept = ((name, tuple(value) if isinstance(value, list) else value) for name, value in fields.items())
+    return Variant(tuple(kept), precision)
+
+
+def _precisions(allowed: set[str], fixed: Mapping[str, Any], *, on_gpu: bool, has_bf16: bool) -> list[str]:
+    asked = fixed.get("precision", "auto")
+    if asked != "auto":
+        return [asked]
+    if not on_gpu:
+        return ["fp32"]
+    if has_bf16 and "bf16" in allowed:
+        return ["bf16", "fp32"]
+    return ["fp16", "fp32"] if "fp16" in allowed else ["fp32"]
+
+
+def _lossless(fixed: Mapping[str, Any], *, short: bool) -> dict[str, list[Any]]:
+    """Field -> the values to try, the default first."""
+    choices: dict[str, list[Any]] = {"recompute": ["none", "alternate", "blocks"]}
+    if short:  # else auto is blockwise by itself
+        choices["attention"] = ["auto", "blockwise"]
+    choices["optimizer_in_backward"] = [False, True]
+    return {name: [fixed[name]] if name in fixed else values for name, values in choices.items()}
+
+
+def _lossy(allowed: set[str], model: ModelRecipe, train: TrainRecipe) -> Iterator[dict[str, Any]]:
+    """What the recipe allows to differ, one at a time."""
+    for optimizer in ("adafactor", "8bit"):
+        if optimizer in allowed and train.optimizer.name == "adamw":
+            yield {"optimizer": optimizer}
+    if "freeze" in allowed and not model.freeze:
+        yield {"freeze": ["embeddings"]}
+    if "lora" in allowed and model.lora is None:
+        yield {"lora_rank": _LORA_RANK}
+
+
+def _changed(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    plain = Strategy.model_validate({})
+    return {name: value for name, value in pairs if value != getattr(plain, name)}
+
+
+def _refuse(
+    allowed: set[str], train: TrainRecipe, model: ModelRecipe, *, has_bf16: bool, on_gpu: bool
+) -> Iterator[Refusal]:
+    def lossy(kind: str) -> str:
+        return f"lossy, and the recipe does not allow it: 'allow=[{', '.join(sorted({*allowed, kind}))}]'"
+
+    if on_gpu and not has_bf16:
+        yield Refusal("bf16", "the card has no bf16 in hardware")
+    elif on_gpu and "bf16" not in allowed:
+        yield Refusal("bf16", lossy("bf16"))
+    if "adafactor" not in allowed and train.optimizer.name == "adamw":
+        yield Refusal("Adafactor", lossy("adafactor"))
+    if "8bit" not in allowed and train.optimizer.name == "adamw":
+        yield Refusal("8-bit AdamW", lossy("8bit"))
+    if "lora" not in allowed and model.lora is None:
+        yield Refusal("LoRA", lossy("lora"))
+    if "trim" not in allowed and model.trim_vocabulary is None:
+        yield Refusal("trimmed vocabulary", lossy("trim"))
+
+
+def _say(name: str, value: Any) -> str:
+    if name == "recompute":
+        return {"none": "", "blocks": "recompute every block", "alternate": "recompute every other block"}[value]
+    if name == "attention":
+        return "" if value == "auto" else f"{value} attention"
+    if name == "optimizer_in_backward":
+        return "update in backward" if value else ""
+    if name == "lora_rank":
+        return f"LoRA of rank {value}" if value else ""
+    if name == "freeze":
+        return f"frozen {' and '.join(value)}" if value else ""
+    if name in ("optimizer", "batching", "loss"):
+        return f"{name} {value}"
+    return ""
+
+
+def list_spreads(count: int) -> tuple[Spread, ...]:
+    """One GPU, every way of using two, four, ... and all of them, and what nn.DataParallel took with all."""
+    if count == 1:
+        return (ALONE,)
+    counts = [number for number in (2**power for power in range(1, count.bit_length())) if number < count]
+    ways = [Spread(way, number) for number in (*counts, count) for way in PARALLEL_STRATEGIES]
+    return (ALONE, *ways, Spread(DATAPARALLEL, count))
+
+
+def spread_strategy(strategy: Strategy, spread: Spread) -> Strategy:
+    """The strategy that is trained by, spread so."""
+    return strategy.model_copy(update=spread.fields)
+
+
+def find_refusals(strategy: Strategy, spread: Spread, train: TrainRecipe) -> list[str]:
+    """Why training would not spread a strategy so, whatever the model."""
+    found = find_conflicts(spread_strategy(strategy, spread), train, spread.count)
+    return [to_line(mistake) for mistake in found]
+
+
+def open_spreads(
+    variants: Iterable[Variant], spreads: Sequence[Spread], train: TrainRecipe, model: PreTrainedModel | None
+) -> tuple[dict[Variant, list[Spread]], list[Refusal]]:
+    """The ways of each variant, and why there are no more. `model`: needed where a pipeline is among them."""
+    closed = {spread: reason for spread in spreads if (reason := _explain_unsplit(model, spread))}
+    reasons: dict[str, dict[str, None]] = {}  # why -> the ways that it closes, each once
+    for spread, reason in closed.items():
+        reasons.setdefault(reason, {})[str(spread)] = None
+    opened: dict[Variant, list[Spread]] = {}
+    for variant in variants:
+        opened[variant], strategy = [], variant.strategy
+        for spread in (spread for spread in spreads if spread not in closed):
+            refused = [] if spread.way == DATAPARALLEL else find_refusals(strategy, spread, train)
+            for reason in refused:
+                reasons.setdefault(reason, {})[str(spread)] = None
+            if not refused:
+                opened[variant].append(spread)
+    return opened, [Refusal("; ".join(ways), why) for why, ways in reasons.items()]
+
+
+def _explain_unsplit(model: PreTrainedModel | None, spread: Spread) -> str:
+    if spread.way != "pipeline":
+        return ""
+    assert model is not None
+    try:
+        check_can_split(model, spread.count)
+    except ModelError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,197 @@
+"""Runs the step that `seqfit train` would run, on fake tensors, and records it.
+
+In: a `Subject` (a model's outline, a recipe's parts, a strategy, a device's rules) and the micro-batches of a step.
+Out: a `Tape`. Fake tensors have shapes, types and storages of the right size, but no memory behind them: a model of 3
+billion weights is traced in seconds on a laptop.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import PreTrainedModel
+
+from seqfit.data.batching import Batching
+from seqfit.model.load import Outline, build_model
+from seqfit.model.loss import blank_label
+from seqfit.planning.device_rules import CPU_RULES, DeviceRules
+from seqfit.planning.recorder import Recorder
+from seqfit.planning.shape import Shape, build_batch
+from seqfit.planning.tape import GRADIENTS, INPUTS, STATE, WEIGHTS, Tape
+from seqfit.recipe.schema import ModelRecipe, TrainRecipe
+from seqfit.step.build import BuiltStep, build_step, choose_weights
+from seqfit.step.precision import Precision
+from seqfit.strategy.schema import Strategy
+
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is planned: everything that decides what a step does, but for its batch."""
+
+    outline: Outline
+    model: ModelRecipe
+    train: TrainRecipe
+    strategy: Strategy
+    precision: str  # fp32, bf16, fp16
+    rules: DeviceRules = CPU_RULES
+
+    @property
+    def device(self) -> torch.device:
+        """The device to choose kernels for."""
+        return torch.device("cpu" if self.rules.kind == "cpu" else "cuda")
+
+
+def build_hollow(subject: Subject) -> PreTrainedModel:
+    """The model that would learn, with its adapters and frozen parts; its tensors have shapes and nothing else."""
+    with torch.device("meta"):  # where PEFT can still move its adapters about, which fake tensors refuse
+        outline = replace(subject.outline, config=copy.deepcopy(subject.outline.config))  # building writes to it
+        model = build_model(subject.model.model_copy(update={"weights": "random"}), outline)
+        choose_weights(model, subject.model, subject.strategy)
+    return model
+
+
+def import_for_traces(outline: Outline) -> None:
+    """What a first trace imports, half of its time: the model's own code and what fake tensors need."""
+    with suppress(AttributeError, KeyError):  # a class of the model's own folder: it is imported when it is built
+        outline.auto._model_mapping[type(outline.config)]
+    with FakeTensorMode():
+        torch.ones(2).add_(1)
+
+
+class FakeStep:
+    """A step on fake tensors that can be traced at many shapes; its weights are built once."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self._fake = FakeTensorMode(allow_non_fake_inputs=True)
+
+    @cached_property
+    def built(self) -> BuiltStep:
+        """The step with optimizer state, as after its first update."""
+        subject = self.subject
+        model = build_hollow(subject)
+        with self._fake, _AnyValue():
+            _materialise(model)
+            built = build_step(
+                model.train(),
+                subject.train,
+                subject.strategy.model_copy(update={"compile": False}),
+                _FakePrecision(subject.precision, _CPU, "planned"),
+                device=subject.device,
+            )
+            self._follow_recompute(model)
+            optimizer = built.step.optimizer
+            for parameter in built.step.model.parameters():
+                parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        return built
+
+    def _follow_recompute(self, model: nn.Module) -> None:
+        """The device's rules hold in recomputed forwards, too."""
+        for module in model.modules():
+            stock = module.__dict__.get("_gradient_checkpointing_func")
+            if stock is not None:
+                contexts = lambda: (nullcontext(), self.subject.rules.in_force())  # noqa: E731
+                module.__dict__["_gradient_checkpointing_func"] = partial(stock, context_fn=contexts)
+
+    @property
+    def batching(self) -> Batching:
+        """How this model's batches are cut."""
+        return self.built.batching
+
+    def trace(self, shapes: Sequence[Shape]) -> Tape:
+        """One step over these micro-batches, from the weights and optimizer state on."""
+        step = self.built.step
+        recorder = Recorder(step.model, self.subject.rules)
+        recorder.own([*step.model.parameters(), *step.model.buffers()], WEIGHTS)
+        recorder.own([value for state in step.optimizer.state.values() for value in _tensors(state)], STATE)
+        with ExitStack() as stack:
+            stack.enter_context(_no_collection())  # which would free things in the middle of somewhere
+            stack.enter_context(self._fake)
+            stack.enter_context(_AnyValue())
+            stack.enter_context(self.subject.rules.in_force())
+            if self.subject.rules.gradients_stay:
+                for parameter in step.model.parameters():
+                    parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
+                recorder.own([p.grad for p in step.model.parameters() if p.grad is not None], GRADIENTS)
+            batch = build_batch(shapes, blank_label(step.model.model.config))
+            for micro_batch in batch.micro_batches:
+                recorder.own([value for value in vars(micro_batch).values() if isinstance(value, torch.Tensor)], INPUTS)
+            stack.enter_context(recorder)
+            step(batch)
+        return recorder.tape
+
+
+class _AnyValue(TorchDispatchMode):
+    """Answers where a model asks for a value (is one infinite? how large is a weight?): false, or one half."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here, and the guard against it would be entered at every operation."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """All but the question for a value is passed on."""
+        if func is not torch.ops.aten._local_scalar_dense.default:
+            return func(*args, **(kwargs or {}))
+        dtype = args[0].dtype
+        return False if dtype == torch.bool else 0.5 if dtype.is_floating_point else 1
+
+
+def _materialise(model: nn.Module) -> None:
+    """Put tensors on a (fake) CPU in the place of those without a device; ties stay ties."""
+    made: dict[torch.Tensor, torch.Tensor] = {}
+
+    def make(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor not in made:
+            empty = torch.empty_like(tensor, device=_CPU)
+            is_parameter = isinstance(tensor, nn.Parameter)
+            made[tensor] = nn.Parameter(empty, requires_grad=tensor.requires_grad) if is_parameter else empty
+        return made[tensor]
+
+    for module in model.modules():
+        for tensors in (module._parameters, module._buffers):
+            for name, tensor in tensors.items():
+                if tensor is not None:
+                    tensors[name] = make(tensor)  # type: ignore[assignment]
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Only what came meanwhile is looked through afterwards: all of torch and transformers would take half a second."""
+    gc.disable()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.unfreeze()
+        gc.enable()
+
+
+class _FakePrecision(Precision):
+    """fp16's loss scaler looks at values, which fake tensors lack; it takes no memory worth planning."""
+
+    @property
+    def needs_scaler(self) -> bool:
+        """Never here."""
+        return False
+
+
+def _tensors(state: dict[str, object]) -> list[torch.Tensor]:
+    return [value for value in state.values() if isinstance(value, torch.Tensor)]

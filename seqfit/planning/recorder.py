@@ -1,0 +1,254 @@
+"""Watches a step on fake (or real) tensors and writes down which storages come and go, and which kernels run.
+
+In: a model, and whatever runs inside `with recorder:`. Out: a `Tape`. Every operation passes a dispatch mode; a storage
+that was not seen before is a new block, and a weak reference tells when it goes. Module hooks say where in the model a
+forward is, hooks on the nodes of the backward which part of it runs.
+
+Two things that torch does differently as long as somebody watches are put right, so that the tape shows an unwatched
+step: the engine adds a second gradient into the first one's memory, and the first gradient of a weight becomes its
+`.grad` without a copy.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from seqfit.planning.device_rules import CPU_RULES, DeviceRules
+from seqfit.planning.tape import ACTIVATIONS, GIVEN, GRADIENTS, LOSS, TEMPORARIES, Block, Kernel, Tape
+from seqfit.planning.timing import check_time
+
+_WITHOUT_KERNEL = ("detach", "alias", "lift_fresh", "_unsafe_view", "_record_function")
+
+
+class Recorder(TorchDispatchMode):
+    """A dispatch mode with hooks."""
+
+    def __init__(self, model: nn.Module, rules: DeviceRules = CPU_RULES) -> None:
+        super().__init__()
+        self.tape = Tape()
+        self.tape.mark(GIVEN, "")
+        self.rules = rules
+        self.phase = "forward"
+        self._names = {module: name for name, module in model.named_modules()}
+        self._root = model
+        self._places: list[str] = []
+        self._node: str | None = None
+        self._numbers: dict[int, int] = {}  # storage -> block
+        self._watched: dict[int, weakref.ref[Any]] = {}
+        self._held: dict[int, list[int]] = {}  # block -> blocks that a device keeps as long as it
+        self._late: set[int] = set()  # blocks that are gone for torch, but kept by the device's rule
+        self._sum: tuple[int, int] | None = None  # a gradient's block, and the event that took its sum with another
+        self._waits_for_end = False  # a backward is due whose end isn't asked for yet
+        self._hooks = ExitStack()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here, and the guard against it would be entered at every operation."""
+        return False
+
+    def __enter__(self) -> Recorder:
+        for hook in (register_module_forward_pre_hook(self._enter_module), _after_each_module(self._leave_module)):
+            self._hooks.callback(hook.remove)
+        for parameter in self._root.parameters():
+            if parameter.requires_grad:
+                hook = parameter.register_post_accumulate_grad_hook(self._name_gradient)
+                self._hooks.callback(hook.remove)
+        super().__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+        self._hooks.close()
+        self._settle_sum()
+        self._watched.clear()  # what goes from now on is no longer part of the step
+        self.tape.order_gives()
+
+    def own(self, tensors: Iterable[torch.Tensor], category: str) -> None:
+        """Blocks that are there already, or known by now to be of a category."""
+        for tensor in tensors:
+            number = self._add(tensor, GIVEN)
+            self.tape.blocks[number].category = category
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Runs the operation, then looks at what it returned."""
+        kwargs = kwargs or {}
+        if func is torch.ops.prim.device.default:  # asked twice an operation: the modes below would say the same
+            return _device_of(args[0])
+        check_time()
+        self._settle_sum()
+        output = func(*args, **kwargs)
+        name = func._overloadpacket.__name__
+        taken = [self._add(tensor, name) for tensor in _tensors_of(output)]
+        if not func.is_view and not name.startswith(_WITHOUT_KERNEL):
+            self._note_kernel(func, name, args, kwargs, output)
+        self._apply_rules(name, args, taken)
+        if self.phase == "backward" and self._node is None and name == "add" and taken and not args[0]._is_view():
+            self._sum = self._numbers[_storage_key(args[0])], len(self.tape.events) - 1
+        return output
+
+    def _add(self, tensor: torch.Tensor, kernel: str) -> int:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        known = self._numbers.get(key)
+        if known is not None:
+            return known
+        block = Block(
+            storage.nbytes(),
+            self._category(),
+            self._places[-1] if self._places else self._node or "",
+            kernel,
+            tuple(tensor.shape),
+            str(tensor.dtype).removeprefix("torch."),
+        )
+        number = self._numbers[key] = self.tape.take(block)
+        self._watched[key] = weakref.ref(storage, partial(self._gone, key))
+        return number
+
+    def _category(self) -> str:
+        if self.phase != "forward":
+            return TEMPORARIES
+        return LOSS if len(self._places) <= 1 else ACTIVATIONS
+
+    def _gone(self, key: int, _reference: Any) -> None:
+        number = self._numbers.pop(key)
+        del self._watched[key]
+        if any(number in held for held in self._held.values()):
+            self._late.add(number)
+            return
+        self._give(number)
+
+    def _give(self, number: int) -> None:
+        self.tape.give(number)
+        for held in self._held.pop(number, ()):
+            if held in self._late:
+                self._late.discard(held)
+                self._give(held)
+
+    def _settle_sum(self) -> None:
+        """The engine adds in place unless it is watched: a sum that outlives its first part has that part's memory.
+
+        Not if that part is a view, such as the gradient of a tied head that was turned round: its base holds on to the
+        memory, so the engine takes new memory for the sum (`can_accumulate_inplace` in autograd's input_buffer.cpp).
+        """
+        if self._sum is None:
+            return
+        first, taken_at = self._sum
+        self._sum = None
+        events = self.tape.events
+        if ~first in events[taken_at + 1 :]:
+            del events[events.index(~first, taken_at + 1)]
+            events.insert(taken_at, ~first)
+
+    def _note_kernel(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        count = flop_registry.get(func._overloadpacket)
+        flops = int(count(*args, **kwargs, out_val=output)) if count is not None else 0
+        tensors = [*_tensors_of(args), *_tensors_of(output)]
+        moved = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else ""
+        self.tape.kernels.append(Kernel(name, len(self.tape.stretches) - 1, dtype, flops, moved))
+
+    def _apply_rules(self, name: str, args: tuple[Any, ...], taken: list[int]) -> None:
+        if taken:
+            block = self.tape.blocks[taken[0]]
+            block.bytes = self.rules.mask_bytes(name, block.shape) or block.bytes
+        hidden_bytes = self.rules.hidden_bytes(name, args)
+        if hidden_bytes is not None:
+            self.tape.give(self.tape.take(Block(hidden_bytes, TEMPORARIES, self._node or "", name)))
+        if taken and self.phase == "forward" and self.rules.keeps_input(name):
+            source = self._numbers.get(_storage_key(args[0]))
+            if source is not None and source != taken[0]:
+                self._held.setdefault(taken[0], []).append(source)
+
+    def _enter_module(self, module: nn.Module, _inputs: Any) -> None:
+        place = self._names.get(module)
+        if place is not None:
+            if module is self._root:
+                self.phase = "forward"
+                self.tape.parts.append(len(self.tape.events))
+            self._places.append(place)
+            self.tape.mark(self.phase, place)
+
+    def _leave_module(self, module: nn.Module, _inputs: Any, output: Any) -> None:
+        if module not in self._names:
+            return
+        self._places.pop()
+        self.tape.mark(self.phase, self._places[-1] if self._places else "")
+        if module is self._root and isinstance(output, torch.Tensor) and output.grad_fn is not None:
+            self._watch_nodes(output.grad_fn)
+            self.phase = "backward"
+            self._waits_for_end = True
+
+    def _watch_nodes(self, root: Any) -> None:
+        """Hooks before and after each node of the backward. They go with the graph."""
+        seen, waiting = set(), [root]
+        while waiting:
+            node = waiting.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            node.register_prehook(self._node_begins(node.name()))
+            node.register_hook(self._node_ends)
+            waiting.extend(following for following, _ in node.next_functions if following is not None)
+
+    def _node_begins(self, name: str) -> Callable[[Any], None]:
+        def begin(_gradients: Any) -> None:
+            if self._waits_for_end:
+                self._waits_for_end = False
+                torch.autograd.Variable._execution_engine.queue_callback(self._backward_ends)
+            self._settle_sum()
+            self._node = name
+            self.tape.mark("backward", name)
+
+        return begin
+
+    def _node_ends(self, _outputs: Any, _gradients: Any) -> None:
+        self._node = None
+        self.tape.mark("backward", "")
+
+    def _backward_ends(self) -> None:
+        self._settle_sum()
+        self.phase, self._node = "update", None
+        self.tape.update_from = len(self.tape.events)
+        self.tape.mark("update", "")
+
+    def _name_gradient(self, parameter: torch.Tensor) -> None:
+        if parameter.grad is not None:
+            self.own([parameter.grad], GRADIENTS)
+
+
+def _device_of(tensor: FakeTensor) -> torch.device:
+    """As FakeTensorMode answers; real tensors are never asked this way."""
+    return torch.device("meta") if tensor.fake_mode.in_kernel_invocation else tensor.fake_device
+
+
+def _after_each_module(hook: Callable[..., None]) -> Any:
+    return register_module_forward_hook(hook, always_call=True)
+
+
+def _storage_key(tensor: torch.Tensor) -> int:
+    key: int = tensor.untyped_storage()._cdata
+    return key
+
+
+def _tensors_of(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [tensor for part in value for tensor in _tensors_of(part)]
+    return []

@@ -1,0 +1,238 @@
+"""From a recipe to a plan: reads the model's config and the data's lengths, asks the search, puts it into words.
+
+In: a recipe, a target, what-ifs. Out: an `Answer`. No weights are read and nothing runs on a device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from seqfit.data.tokenize import PreparedData, prepare_data
+from seqfit.errors import PlanError, complain
+from seqfit.model.load import load_outline, load_position_limit, load_tokenizer
+from seqfit.planning.candidates import list_spreads
+from seqfit.planning.cluster import ALONE
+from seqfit.planning.memory import Anatomy, Memory, explain_tape
+from seqfit.planning.report import Answer, Explained, Way
+from seqfit.planning.search import Candidate, Plan, Question, predict, search
+from seqfit.planning.shape import Workload, assume_workload, build_workload
+from seqfit.planning.target import Target
+from seqfit.progress import Progress
+from seqfit.recipe.schema import Recipe
+from seqfit.step.build import padding_limits
+from seqfit.step.precision import choose_auto
+from seqfit.strategy.conflicts import check_processes
+from seqfit.strategy.load import load_strategy
+from seqfit.strategy.schema import Strategy
+from seqfit.tasks import head_of
+from seqfit.trimming.remap import count_words
+from seqfit.trimming.vocabulary import check_trimmable, is_trimmable
+from seqfit.trimming.weights import choose_vocabulary
+from seqfit.units import format_bytes, format_share
+
+_ASKED_OFFLOAD = (
+    "The recipe's strategy keeps weights on the host, as only several processes do: see the lines of fsdp with offload"
+)
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """Lengths to plan for instead of the data's; None leaves one as it is."""
+
+    source_tokens: int | None = None
+    target_tokens: int | None = None
+    without_data: bool = False
+
+
+def ask_plan(recipe: Recipe, target: Target, assumed: Assumed, progress: Progress = lambda *_: None) -> Answer:
+    """The best way on this target; where the recipe has a strategy, also what that takes."""
+    stated = None if recipe.strategy is None else load_strategy(recipe)
+    if stated is not None and target.count == 1:
+        check_processes(stated, 1)
+    question = build_question(recipe, target, assumed, progress=progress)
+    asked = None if stated is None or stated.offload else _predict_asked(question, stated)
+    plan = search(replace(question, fixed={}), progress)
+    if stated is not None and stated.offload:
+        plan = replace(plan, events=[*plan.events, _ASKED_OFFLOAD])
+    return summarise(question, plan, asked)
+
+
+def build_question(
+    recipe: Recipe,
+    target: Target,
+    assumed: Assumed = Assumed(),  # noqa: B008, frozen
+    *,
+    data: PreparedData | None = None,
+    words: int | None = None,
+    progress: Progress = lambda *_: None,
+) -> Question:
+    """What the search needs, from files. `data` and the `words` that trimming leaves are given if they are known."""
+    outline = load_outline(recipe.model, head_of(recipe.task))
+    trims = recipe.model.trim_vocabulary is not None or "trim" in recipe.allow
+    if data is None and not assumed.without_data:
+        tokenizer = load_tokenizer(recipe.model)
+        limit = load_position_limit(recipe.model)
+        data = prepare_data(recipe, tokenizer, ("train",), position_limit=limit, progress=progress)
+        mode = recipe.model.trim_vocabulary
+        if trims and (mode is not None or is_trimmable(tokenizer)):
+            check_trimmable(tokenizer)
+            counts = count_words(data, len(tokenizer))
+            words = len(choose_vocabulary(recipe.model, tokenizer, counts, "data" if mode is None else mode)[0])
+    if recipe.model.trim_vocabulary is not None and words is not None:
+        outline.config.vocab_size = words
+    return Question(
+        outline=outline,
+        model=recipe.model,
+        train=recipe.train,
+        allow=tuple(recipe.allow),
+        fixed={},
+        workload=_find_workload(recipe, assumed, data),
+        target=target,
+        limits=padding_limits(recipe),
+        kept_words=words if recipe.model.trim_vocabulary is None else None,
+        spreads=list_spreads(target.count) if target.kind == "gpu" else (ALONE,),
+    )
+
+
+def choose_precision_name(strategy: Strategy, target: Target, allow: tuple[str, ...]) -> str:
+    """As training chooses it, for a device that need not be there."""
+    if strategy.precision != "auto":
+        return strategy.precision
+    return choose_auto(has_bf16=target.has_bf16, allow=allow)
+
+
+def summarise(question: Question, plan: Plan, asked: tuple[Way, Explained] | None) -> Answer:
+    """A plan in plain values."""
+    target = question.target
+    chosen = None if plan.chosen is None else _way(plan.chosen, "")
+    explained = None
+    if plan.chosen is not None and plan.memory is not None and plan.anatomy is not None:
+        explained = explain(plan.chosen.variant.label, plan.memory, plan.anatomy, fits=True)
+    if asked is not None:
+        explained = asked[1]
+    return Answer(
+        target=target.name if target.count == 1 else f"{target.count} x {target.name}",
+        target_kind=target.kind,
+        capacity_bytes=target.capacity_bytes,
+        real_tokens_per_step=plan.real_tokens,
+        total_steps=plan.total_steps,
+        rates_source=plan.rates_source,
+        chosen=chosen,
+        asked=None if asked is None else asked[0],
+        explained=explained,
+        ways=[_way(candidate, _why_not(candidate, plan.chosen)) for candidate in _verified(plan)],
+        front=[_way(candidate, "") for candidate in plan.front if candidate.spread == ALONE],
+        refused=[(refusal.what, refusal.why) for refusal in plan.refusals],
+        events=plan.events,
+    )
+
+
+def _verified(plan: Plan) -> list[Candidate]:
+    """The chosen one as it was verified, the others as the polynomials have them."""
+    chosen = plan.chosen
+    return [
+        chosen if chosen is not None and (item.variant, item.spread) == (chosen.variant, chosen.spread) else item
+        for item in plan.best_of_each
+    ]
+
+
+def explain(label: str, memory: Memory, anatomy: Anatomy, *, fits: bool) -> Explained:
+    """A peak taken apart, as plain values."""
+    return Explained(
+        label=label,
+        allocated_bytes=memory.allocated_bytes,
+        reserved_bytes=memory.reserved_bytes,
+        context_bytes=memory.context_bytes,
+        fits=fits,
+        cause=anatomy.cause,
+        parts=anatomy.parts,
+        phases=anatomy.timeline.phases,
+        timeline=anatomy.timeline.categories,
+    )
+
+
+def _find_workload(recipe: Recipe, assumed: Assumed, data: PreparedData | None) -> Workload:
+    is_classifier = recipe.model.kind == "classifier"
+    if assumed.without_data:
+        if assumed.source_tokens is None or (assumed.target_tokens is None and not is_classifier):
+            raise PlanError(
+                complain(
+                    "--no-data is given without lengths",
+                    "a plan needs the lengths of the texts, from the data or from you",
+                    "Add --source-tokens 512 --target-tokens 64",
+                )
+            )
+        return assume_workload(
+            recipe.train.examples_per_step or 1,
+            assumed.source_tokens,
+            assumed.target_tokens or 1,
+            is_classifier=is_classifier,
+            total_steps=recipe.train.steps or 1,
+        )
+    assert data is not None
+    workload = build_workload(
+        data.splits["train"],
+        batch_examples=recipe.train.examples_per_step,
+        batch_tokens=recipe.train.batch_tokens,
+        seed=recipe.seed,
+        total_steps=0,
+        is_classifier=is_classifier,
+    )
+    steps = recipe.train.steps or max(1, round(recipe.train.passes * len(workload.steps)))
+    return replace(workload, total_steps=steps).with_longest(assumed.source_tokens, assumed.target_tokens)
+
+
+def _predict_asked(question: Question, strategy: Strategy) -> tuple[Way, Explained]:
+    """On one device."""
+    precision = choose_precision_name(strategy, question.target, question.allow)
+    memory, tape, seconds = predict(question, strategy, precision)
+    total = memory.total_bytes
+    fits = memory.out_of_memory is None and total <= question.target.capacity_bytes
+    short = total - question.target.capacity_bytes
+    way = Way(
+        label=strategy.name if strategy.name != "default" else "the recipe's strategy",
+        spread=str(ALONE),
+        micro_batch_tokens=strategy.micro_batch_tokens,
+        micro_batches=float(len(tape.parts)),
+        predicted_bytes=total,
+        predicted_step_seconds=seconds,
+        fits=fits,
+        overrides=[],
+        why_not="" if fits else f"misses by {format_bytes(short)}" if short > 0 else str(memory.out_of_memory),
+    )
+    return way, explain(way.label, memory, explain_tape(tape), fits=fits)
+
+
+def _way(candidate: Candidate, why_not: str) -> Way:
+    fields = candidate.strategy.model_dump(exclude_defaults=True, exclude={"name"})
+    overrides = [f"strategy.{name}={_shown(value)}" for name, value in fields.items()]
+    if candidate.variant.vocabulary is not None:
+        overrides.append("model.trim_vocabulary=data")
+    return Way(
+        label=candidate.variant.label,
+        spread=str(candidate.spread),
+        micro_batch_tokens=candidate.strategy.micro_batch_tokens,
+        micro_batches=candidate.micro_batches,
+        predicted_bytes=candidate.total_bytes,
+        predicted_step_seconds=candidate.step_seconds,
+        fits=candidate.fits,
+        overrides=overrides,
+        why_not=why_not,
+    )
+
+
+def _why_not(candidate: Candidate, chosen: Candidate | None) -> str:
+    if not candidate.fits:
+        return f"misses by {format_bytes(candidate.total_bytes - candidate.capacity_bytes)}"
+    if chosen is None or (candidate.variant, candidate.spread) == (chosen.variant, chosen.spread):
+        return ""
+    if candidate.spread != ALONE:
+        return "predicted by formula; not chosen by `seqfit train`"
+    slower = candidate.step_seconds / chosen.step_seconds - 1
+    return f"{format_share(slower)} slower" if slower > 0.005 else "no faster"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{','.join(map(str, value))}]"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,249 @@
+"""A step's memory and kernels as polynomials of the micro-batch's shape, so that any shape costs a millisecond.
+
+In: a few shapes of one regime, traced. Out: a `Template` that gives the tape of any other shape of that regime.
+
+    block 7 at 2 x 100, 2 x 200, 4 x 100 tokens     800, 1600, 1600 bytes     ->   4 * (tokens of all examples)
+
+A step does the same things for all shapes of a regime, but for loops: attention goes through segments and blocks of
+queries, a chunked loss through chunks. What comes and goes inside one stretch (between two marks of the recorder) is
+therefore one block of the stretch's own peak, and the sequence of the rest is the same. The chunks' buffer grows with
+the rows of a chunk, and these not with all rows: it is a term of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from seqfit.kernels.layout import count_block_rows
+from seqfit.planning.shape import Paths, Shape, count_loss_rows
+from seqfit.planning.tape import KINDS, LOSS, TEMPORARIES, Block, Kernel, Tape
+
+Matrix = npt.NDArray[np.float64]
+_OF_A_LOSS = (LOSS, TEMPORARIES)
+_EXACT = 1e-6
+PASSING = "passing"  # the kernel of a block that stands for many
+_NONE = Block(0, TEMPORARIES, "", "")
+
+
+def terms(shape: Shape) -> list[float]:
+    """What sizes are sums of, the likeliest first: nothing that varies, tokens, examples, the products that scores are
+    made of, the longest text, and what is padded to it."""
+    sources = np.array(shape.sources, dtype=np.float64)
+    targets = np.array(shape.targets or [0] * len(sources), dtype=np.float64)
+    if not shape.packed:
+        sources, targets = np.full_like(sources, sources.max()), np.full_like(targets, targets.max())
+    n, s, t = len(sources), sources.max(), targets.max()
+    sums = [sources.sum(), targets.sum(), n, (sources**2).sum(), (sources * targets).sum(), (targets**2).sum()]
+    padded = [n * s, n * t, n * s * s, n * s * t, n * t * t]
+    return [1.0, sums[0] + sums[1], *sums, s, t, s * s, s * t, t * t, _band(int(s)), _band(int(t)), *padded]
+
+
+_SUMS, _LONGEST = range(1, 8), range(8, 15)  # where they are among the terms
+
+
+_LOOP_PAIRS = [pair for among in (_LONGEST, range(20)) for pair in combinations(among, 2)]
+_PAIRS = [pair for among in (_SUMS, range(20)) for pair in combinations(among, 2)]
+
+
+def _band(longest: int) -> float:
+    """Of a bias or a mask by distance, as blockwise attention keeps it: queries of a block x distances they meet."""
+    rows = count_block_rows(max(longest, 1))
+    return float(rows * (2 * -(-longest // rows) * rows - rows))
+
+
+class DifferentPaths(Exception):
+    """Shapes that were taken to be of one regime do different things: no template fits them all."""
+
+
+@dataclass(frozen=True)
+class Template:
+    """A tape whose sizes are polynomials."""
+
+    tape: Tape  # of one of the shapes; collapsed where they differ in more than sizes
+    paths: Paths
+    block_bytes: Matrix  # [block, term], and behind the terms the rows of a chunk of the loss
+    kernel_flops: Matrix  # [kernel, term]
+    kernel_bytes: Matrix
+    kernel_calls: Matrix
+
+    def at(self, shape: Shape) -> Tape:
+        """The tape of another shape."""
+        sizes = np.rint(self.sizes(shape)).astype(np.int64)
+        blocks = [replace(block, bytes=int(size)) for block, size in zip(self.tape.blocks, sizes, strict=True)]
+        return replace(self.tape, blocks=blocks)
+
+    def peak_bytes(self, shape: Shape) -> int:
+        """Of allocated bytes."""
+        sizes = self.sizes(shape)
+        events = np.array(self.tape.events)
+        changes = np.where(events >= 0, sizes[events], -sizes[~events])
+        return int(np.cumsum(changes).max())
+
+    def values(self, shape: Shape) -> Matrix:
+        """What the coefficients are of."""
+        return np.array([*terms(shape), count_loss_rows(shape, self.paths)])
+
+    def sizes(self, shape: Shape) -> Matrix:
+        """Bytes of each block."""
+        sizes: Matrix = np.maximum(self.block_bytes @ self.values(shape), 0)
+        return sizes
+
+
+def fit_template(shapes: Sequence[Shape], tapes: Sequence[Tape], paths: Paths = Paths(0)) -> Template:  # noqa: B008
+    """From tapes of the same step at several shapes of one regime."""
+    if len({_signature(tape) for tape in tapes}) > 1:
+        tapes = [collapse(tape) for tape in tapes]
+    if len({_signature(tape) for tape in tapes}) > 1:
+        raise DifferentPaths(f"{len(shapes)} shapes such as {shapes[0]} differ in more than sizes")
+    solve = _Solver(shapes)
+    block_bytes = solve(
+        np.array([[block.bytes for block in tape.blocks] for tape in tapes], dtype=np.float64),
+        in_loop=[block.kernel == PASSING for block in tapes[0].blocks],
+    )
+    _fit_chunks(block_bytes, shapes, tapes, paths)
+    kernels = [np.array([[k.flops, k.bytes, k.calls] for k in tape.kernels], dtype=np.float64) for tape in tapes]
+    return Template(
+        tape=tapes[0],
+        paths=paths,
+        block_bytes=block_bytes,
+        kernel_flops=solve(np.array([values[:, 0] for values in kernels])),
+        kernel_bytes=solve(np.array([values[:, 1] for values in kernels])),
+        kernel_calls=solve(np.array([values[:, 2] for values in kernels])),
+    )
+
+
+def _fit_chunks(block_bytes: Matrix, shapes: Sequence[Shape], tapes: Sequence[Tape], paths: Paths) -> None:
+    """The buffer of the loss, and what is as long: so many bytes for each row of a chunk."""
+    rows = [count_loss_rows(shape, paths) for shape in shapes]
+    for number, blocks in enumerate(zip(*(tape.blocks for tape in tapes), strict=True)):
+        expected = [(count, paths.chunked_words) for count in rows]
+        if all(rows) and [block.shape for block in blocks] == expected and blocks[0].category in _OF_A_LOSS:
+            block_bytes[number] = 0
+            block_bytes[number, -1] = np.mean([block.bytes / count for block, count in zip(blocks, rows, strict=True)])
+
+
+def collapse(tape: Tape) -> Tape:
+    """With one block for all that comes and goes within a stretch, and one kernel of each kind and type in it."""
+    collapsed = Tape()
+    kept: dict[int, int] = {}
+    kernels = _kernels_by_stretch(tape)
+    for number, (stretch, events) in enumerate(tape.stretch_events()):
+        collapsed.mark(stretch.phase, stretch.name)
+        if stretch.first_event in tape.parts:
+            collapsed.parts.append(len(collapsed.events))
+        if stretch.first_event == tape.update_from:
+            collapsed.update_from = len(collapsed.events)
+        taken = {event for event in events if event >= 0}
+        passing = {event for event in taken if ~event in events}
+        passing_bytes = _peak_of(tape, events, passing)
+        # The passing blocks' peak is taken once all lasting ones are there: at most a little too much.
+        for event in events:
+            if event >= 0 and event not in passing:
+                kept[event] = collapsed.take(replace(tape.blocks[event]))
+        shape = max((tape.blocks[event] for event in passing), key=lambda block: block.bytes, default=_NONE).shape
+        collapsed.give(collapsed.take(Block(passing_bytes, TEMPORARIES, stretch.name, PASSING, shape)))
+        for event in events:
+            if event < 0 and ~event not in passing:
+                collapsed.give(kept[~event])
+        collapsed.kernels.extend(_sum_kernels(kernels.get(number, []), len(collapsed.stretches) - 1))
+    return collapsed
+
+
+def _peak_of(tape: Tape, events: list[int], passing: set[int]) -> int:
+    live = peak = 0
+    for event in events:
+        if event in passing:
+            live += tape.blocks[event].bytes
+            peak = max(peak, live)
+        elif ~event in passing:
+            live -= tape.blocks[~event].bytes
+    return peak
+
+
+def _kernels_by_stretch(tape: Tape) -> dict[int, list[Kernel]]:
+    found: dict[int, list[Kernel]] = {}
+    for kernel in tape.kernels:
+        found.setdefault(kernel.stretch, []).append(kernel)
+    return found
+
+
+def _sum_kernels(kernels: list[Kernel], stretch: int) -> list[Kernel]:
+    """One entry for each kind of kernel, also where there is none, so that shapes can be compared."""
+    groups: dict[str, list[Kernel]] = {kind: [] for kind in KINDS}
+    for kernel in kernels:
+        groups[kernel.kind].append(kernel)
+    return [
+        Kernel(
+            kind,
+            stretch,
+            "bfloat16" if kind.startswith("half") else "float32",
+            sum(kernel.flops for kernel in group),
+            sum(kernel.bytes for kernel in group),
+            sum(kernel.calls for kernel in group),
+        )
+        for kind, group in groups.items()
+    ]
+
+
+def _signature(tape: Tape) -> tuple[object, ...]:
+    return tuple(tape.events), tuple(kernel.name for kernel in tape.kernels)
+
+
+class _Solver:
+    """Coefficients of the terms: of one term where that explains an item at all shapes, else of two, else of many.
+
+    A block has the size of one product of dimensions, so at shapes that differ in all of them only one term fits. What
+    comes and goes in a loop is a sum of a few: of the longest segment first. Least squares, with the smallest
+    coefficients, are left for the rest.
+    """
+
+    def __init__(self, shapes: Sequence[Shape]) -> None:
+        self._rows = np.array([terms(shape) for shape in shapes])
+        self._scale = np.abs(self._rows).max(0)
+        self._scale[self._scale == 0] = 1.0
+        self._inverse = np.linalg.pinv(self._rows / self._scale, rcond=1e-9)
+
+    def __call__(self, values: Matrix, *, in_loop: Sequence[bool] = ()) -> Matrix:
+        """[item, term] from [shape, item]; no item depends on the rows of a chunk. `in_loop`: which come and go."""
+        coefficients: Matrix = (self._inverse @ values).T / self._scale
+        known: dict[tuple[float, ...], Matrix | None] = {}
+        for number, item in enumerate(values.T):
+            loops = bool(in_loop[number]) if len(in_loop) else False
+            key = (*item.tolist(), loops)
+            if key not in known:
+                known[key] = self._find_one(item)
+                if known[key] is None:
+                    known[key] = self._find_two(item, _LOOP_PAIRS if loops else _PAIRS)
+            found = known[key]
+            if found is not None:
+                coefficients[number] = found
+        return np.hstack([coefficients, np.zeros((len(coefficients), 1))])
+
+    def _find_one(self, item: Matrix) -> Matrix | None:
+        coefficients = np.zeros(self._rows.shape[1])
+        if not item.any():
+            return coefficients
+        for term, column in enumerate(self._rows.T):
+            if column[0] and np.allclose(column * (item[0] / column[0]), item, rtol=_EXACT, atol=0.5):
+                coefficients[term] = item[0] / column[0]
+                return coefficients
+        return None
+
+    def _find_two(self, item: Matrix, pairs: Sequence[tuple[int, int]]) -> Matrix | None:
+        if len(item) < 2:
+            return None
+        for pair in pairs:
+            columns = self._rows[:, pair] / self._scale[[*pair]]
+            if abs(np.linalg.det(columns[:2])) < _EXACT:
+                continue
+            found = np.linalg.solve(columns[:2], item[:2])
+            if (found >= 0).all() and np.allclose(columns @ found, item, rtol=_EXACT, atol=0.5):
+                coefficients = np.zeros(self._rows.shape[1])
+                coefficients[[*pair]] = found / self._scale[[*pair]]
+                return coefficients
+        return None

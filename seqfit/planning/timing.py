@@ -1,0 +1,161 @@
+"""How long a step takes: each kernel as long as its arithmetic or its memory traffic takes, whichever is more.
+
+In: kernels with their FLOPs and bytes (of a tape or a template), and a device's `Rates`. Out: seconds.
+
+    kernel          FLOPs      bytes     at 10 TFLOP/s, 1 TB/s, 5 us a launch
+    mm              2e9        1e7       max(200 us, 10 us) + 5 us = 205 us
+    add             -          3e7       30 us + 5 us              =  35 us
+
+Rates come from the hardware table, reduced by what kernels usually reach of it, or from a calibration on the machine
+itself (`calibrate`), which is far better.
+
+How long a prediction may take: a limit that the code which takes the time asks for itself.
+
+In: seconds. Out: `TimeIsUp`, raised by whatever is predicting when they are over.
+
+    with time_limit(3.0):
+        trace ...            check_time() at each of some thousand operations, and at each size of micro-batch
+
+Tracing is Python's work in this process, so asking often is exact to a few milliseconds, and what stops has stopped: a
+thread could not be ended and would go on taking the interpreter from training; a process would first import torch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from seqfit.hardware.cards import Card
+from seqfit.planning.tape import KINDS, Tape
+
+# What well-shaped kernels reach of a data sheet's figures: published T5 and BERT training runs lie between 0.4 and 0.6
+# of the dense rate, copies between 0.75 and 0.85 of the bandwidth. Batched products of attention reach less.
+_PRODUCT_SHARE, _BATCHED_SHARE, _BANDWIDTH_SHARE = 0.55, 0.30, 0.80
+# FLOPs a byte from which a product's operands count as cached. T5's smallest, 512 x 512, has about 100; an adapter's of
+# rank 8 has 4, and takes as long as reading its operands does.
+_DENSE = 16
+_LAUNCH_SECONDS = 7e-6  # of an operation issued from Python without a graph
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a device does in a second, by kind of kernel."""
+
+    source: str
+    flops_per_second: dict[str, float]  # of products
+    bytes_per_second: float
+    update_bytes_per_second: float  # of the optimizer, which streams through all weights
+    call_seconds: float
+    step_seconds: float = 0.0  # of each step, whatever its size
+    products_wait_for_memory: bool = True
+
+    def slowed(self, factor: float, why: str) -> Rates:
+        """All of it so much slower."""
+        return replace(
+            self,
+            source=f"{self.source}, {why}",
+            flops_per_second={kind: rate / factor for kind, rate in self.flops_per_second.items()},
+            bytes_per_second=self.bytes_per_second / factor,
+            update_bytes_per_second=self.update_bytes_per_second / factor,
+            call_seconds=self.call_seconds * factor,
+            step_seconds=self.step_seconds * factor,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As stored."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, stored: dict[str, Any]) -> Rates:
+        """As stored before."""
+        return cls(**stored)
+
+
+def rates_of_card(card: Card, precision: str) -> Rates:
+    """From the hardware table. fp32 means TF32 nowhere: torch leaves it off for products."""
+    full = card.rate("fp32")[0]
+    half = card.rate("bf16" if precision == "bf16" else "fp16")[0]
+    return Rates(
+        source=f"data sheet of {card.name}, reduced by what kernels usually reach",
+        flops_per_second={
+            "product": full * _PRODUCT_SHARE,
+            "half product": half * _PRODUCT_SHARE,
+            "batched product": full * _BATCHED_SHARE,
+            "half batched product": half * _BATCHED_SHARE,
+        },
+        bytes_per_second=card.bandwidth_bytes_per_second * _BANDWIDTH_SHARE,
+        update_bytes_per_second=card.bandwidth_bytes_per_second * _BANDWIDTH_SHARE,
+        call_seconds=_LAUNCH_SECONDS,
+    )
+
+
+def sum_features(tape: Tape) -> dict[str, float]:
+    """Totals of a step that a calibration fits rates to: FLOPs by kind, other bytes, calls."""
+    features = dict.fromkeys((*KINDS, "calls"), 0.0)
+    for kernel in tape.kernels:
+        kind = tape.kind_of(kernel)
+        features[kind] += kernel.bytes if kind in ("other", "update") else kernel.flops
+        features["calls"] += kernel.calls
+    return features
+
+
+def kinds_of(tape: Tape) -> npt.NDArray[np.int64]:
+    """[kernel]: its kind's place in KINDS."""
+    return np.array([KINDS.index(tape.kind_of(kernel)) for kernel in tape.kernels], dtype=np.int64)
+
+
+def kernel_seconds(
+    flops: npt.NDArray[np.float64],
+    moved_bytes: npt.NDArray[np.float64],
+    calls: npt.NDArray[np.float64],
+    kinds: npt.NDArray[np.int64],
+    rates: Rates,
+) -> npt.NDArray[np.float64]:
+    """Of each kernel; arrays are [kernel] or [kernel, shape]."""
+    per_second = np.array([rates.flops_per_second.get(kind, np.inf) for kind in KINDS])[kinds]
+    arithmetic = flops / (per_second if flops.ndim == 1 else per_second[:, None])
+    is_update = _is(kinds, "update", like=flops)
+    traffic = moved_bytes / np.where(is_update, rates.update_bytes_per_second, rates.bytes_per_second)
+    if not rates.products_wait_for_memory:
+        is_thin = _is(kinds, "product", "half product", like=flops) & (flops < _DENSE * moved_bytes)
+        traffic = np.where(_is(kinds, "other", "update", like=flops) | is_thin, traffic, 0.0)
+    seconds: npt.NDArray[np.float64] = np.maximum(arithmetic, traffic) + calls * rates.call_seconds
+    return seconds
+
+
+def _is(kinds: npt.NDArray[np.int64], *names: str, like: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Whether kernels are of some kinds, in the shape of `like`."""
+    found = np.isin(kinds, [KINDS.index(name) for name in names])
+    return found if like.ndim == 1 else found[:, None]
+
+
+_end: float | None = None
+_seconds = 0.0
+
+
+class TimeIsUp(Exception):
+    """A prediction took longer than it may."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """What runs inside and asks is ended after so many seconds. Limits do not nest: the inner one holds."""
+    global _end, _seconds
+    before = _end, _seconds
+    _end, _seconds = time.monotonic() + seconds, seconds
+    try:
+        yield
+    finally:
+        _end, _seconds = before
+
+
+def check_time() -> None:
+    """Raises where a limit is over; without a limit it does nothing."""
+    if _end is not None and time.monotonic() > _end:
+        raise TimeIsUp(f"it took longer than {_seconds:g} s")

@@ -1,0 +1,429 @@
+"""Findings: what slows a step down or fills its memory, how we know, what to change, and what that should gain.
+
+In: an `Evidence`. Out: findings, the largest expected gain first. Every rule is a small function of the table at the
+end, which says nothing where its evidence is missing or below its threshold.
+
+    Evidence(phases={"data_wait": .3, ...}, strategy.prefetch 0)
+    ->  waiting-for-data: "30.0% of a step waits for data ..."   strategy.prefetch=4   expected gain 30.0% of the time
+
+The gain is the share of today's time (or bytes) that would be saved: 0.3 makes 10 s into 7 s. Where a figure comes from
+a rule of thumb, its constant says so.
+
+What findings are drawn from: one small value, whether it comes from a trace, a measurement or a run's records.
+
+In: a `Summary` of a trace, the figures of measured steps, the records of a run; any of them. Out: an `Evidence`. What
+is not known is None, and a rule that needs it then says nothing.
+
+    a run's steps.jsonl     phase_seconds {forward: 6, backward: 12, data_wait: 2} over 10 steps of 2 s each
+    Evidence                step_seconds 2.0, phases {forward: .3, backward: .6, data_wait: .1}
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, Literal
+
+from seqfit.profiling.summary import Summary
+from seqfit.recipe.schema import Recipe
+from seqfit.rundir.reader import Run
+from seqfit.rundir.records import BETWEEN_STEPS
+from seqfit.strategy.load import load_strategy
+from seqfit.strategy.schema import Strategy
+from seqfit.telemetry.summary import summarise_gpus
+from seqfit.units import format_bytes, format_count, format_seconds, format_share
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of how a recipe runs. Shares are of the step's time unless the name says otherwise."""
+
+    strategy: Strategy = field(default_factory=Strategy)
+    log_every: int = 10
+    batch_examples: int | None = None
+    on_gpu: bool = False
+    precision: str | None = None
+    has_bf16: bool = False  # in the device's hardware, and allowed by the recipe
+    threads: int | None = None
+    cores: int | None = None
+
+    step_seconds: float | None = None
+    phases: Mapping[str, float] = field(default_factory=dict)  # data_wait, forward, ...: share of the step
+    padding_share: float | None = None  # of all tokens
+    micro_batches: float | None = None  # of one step
+    tokens_per_micro_batch: float | None = None  # padding included
+    evaluation_seconds: float | None = None  # of one evaluation
+    evaluate_every: int | None = None  # steps
+    saving_share: float | None = None  # of a run's time, for snapshots
+
+    operators_per_step: float | None = None
+
+    peak_bytes: int | None = None  # of a step, without weights and states
+    logits_bytes: int | None = None  # of the largest micro-batch, in fp32
+    chunked_loss_bytes: int = 0  # what takes the logits' place where the loss is chunked
+    recompute_saves_bytes: int | None = None  # what activations would take without recompute
+    free_bytes: int | None = None
+    throttled_shares: Mapping[str, float] = field(default_factory=dict)  # reason -> share of the samples
+    training_losses: Sequence[tuple[int, float]] = ()  # step, loss
+    validation_losses: Sequence[tuple[int, float]] = ()
+
+    @property
+    def computing(self) -> float | None:
+        """Forward and backward together."""
+        if "forward" not in self.phases:
+            return None
+        return self.phases["forward"] + self.phases.get("backward", 0.0)
+
+
+def add_recipe(evidence: Evidence, recipe: Recipe, strategy: Strategy | None = None) -> Evidence:
+    """What the recipe says by itself, and the strategy that a plan has chosen for it, if one has."""
+    return replace(
+        evidence,
+        strategy=strategy or load_strategy(recipe),
+        log_every=recipe.train.log_every,
+        batch_examples=recipe.train.examples_per_step,
+    )
+
+
+def add_summary(evidence: Evidence, summary: Summary) -> Evidence:
+    """What a trace says of a recipe's steps; what slows them down is found in the trace itself (trace_findings.py)."""
+    return replace(
+        evidence,
+        on_gpu=summary.on_gpu,
+        operators_per_step=summary.operators_per_step or None,
+        peak_bytes=summary.memory.peak_bytes if summary.memory else evidence.peak_bytes,
+    )
+
+
+def add_run(evidence: Evidence, run: Run) -> Evidence:
+    """What a run's records say: the step's phases, losses, evaluations, telemetry."""
+    steps, evaluations = run.steps(), run.evaluations()
+    seconds, phases = _read_phases(steps)
+    throttled: dict[str, float] = {}
+    for gpu in summarise_gpus(run.telemetry()):
+        throttled |= gpu.throttled_shares or {}
+    padded = [step["padding_share"] for step in steps if step.get("padding_share") is not None]
+    timed = [entry for entry in evaluations if entry["step"] > 0]
+    return replace(
+        evidence,
+        step_seconds=seconds or evidence.step_seconds,
+        phases=phases or evidence.phases,
+        padding_share=sum(padded) / len(padded) if padded else evidence.padding_share,
+        evaluation_seconds=timed[0]["seconds"] if timed else evidence.evaluation_seconds,
+        evaluate_every=timed[0]["step"] if timed else evidence.evaluate_every,
+        saving_share=_read_saving(steps) if len(steps) > 1 else evidence.saving_share,
+        throttled_shares=throttled,
+        training_losses=tuple((step["step"], step["loss"]) for step in steps if step["loss"] is not None),
+        validation_losses=tuple((entry["step"], entry["loss"]) for entry in evaluations if entry["loss"] is not None),
+    )
+
+
+def _read_saving(steps: Sequence[Mapping[str, Any]]) -> float:
+    """The share of a run's time in which snapshots were written and no step ran."""
+    made = [(after["step"] - before["step"], after) for before, after in pairwise(steps)]
+    between = {name: sum(r.get("phase_seconds", {}).get(name, 0.0) for _, r in made) for name in BETWEEN_STEPS}
+    total = sum(count * record["step_seconds"] for count, record in made) + sum(between.values())
+    return between["snapshot"] / total if total else 0.0
+
+
+def _read_phases(steps: Sequence[Mapping[str, Any]]) -> tuple[float | None, dict[str, float]]:
+    """Seconds of a step and each phase's share of it, over all records but the first, which has the warm-up."""
+    total, count, sums = 0.0, 0, dict[str, float]()
+    for before, record in pairwise(steps):
+        made = record["step"] - before["step"]
+        total, count = total + record["step_seconds"] * made, count + made
+        for phase, seconds in record.get("phase_seconds", {}).items():
+            if phase not in BETWEEN_STEPS:
+                sums[phase] = sums.get(phase, 0.0) + seconds
+    if not total:
+        return None, {}
+    return total / count, {phase: seconds / total for phase, seconds in sums.items()}
+
+
+OPERATOR_SECONDS = 3e-6  # of a traced operator besides its arithmetic, Python included (benchmarks/diagnosis)
+WORTH = 0.05  # a gain below this is within what runs differ by
+_EVALUATION_SHARE = 0.1  # of a run's time: what evaluation may take
+SAVING_SHARE = 0.1  # of a run's time: what snapshots may take
+_FULL_LOSS_TENSORS = 3  # logits, their log-softmax and their gradient are there at once
+_BF16_SAVES = 0.4  # of forward and backward: half the bytes and tensor cores; published figures lie around it
+_CROWDING = 0.8  # while one thread of an operator waits for a core the others wait for it: 0.72 seen at 16 on 2 cores
+HEALTHY = 0.85  # of the time in which kernels (on a CPU: operators) run: what is left is within what runs differ by
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One cause, with its remedy."""
+
+    cause: str
+    sentence: str
+    advice: str
+    change: tuple[str, ...]  # overrides that can be pasted; empty where the remedy is no setting
+    gain: float  # share saved
+    gain_of: Literal["time", "memory"] = "time"
+    evidence: dict[str, float | str] = field(default_factory=dict)
+    changes_answer: bool = False  # the weights that come out would differ by more than rounding
+    gain_range: tuple[float, float] | None = None  # what the fix saves at worst and at best
+    trainer: str = ""  # the same change for transformers' Trainer
+    is_guess: bool = False  # what was seen does not say how much would be gained
+
+
+Rule = Callable[[Evidence], Finding | None]
+
+
+def find(evidence: Evidence) -> list[Finding]:
+    """All that holds, the largest expected gain first."""
+    found = [finding for rule in RULES if (finding := rule(evidence)) is not None]
+    return sorted(found, key=lambda finding: -finding.gain)  # of equal gains the table's order
+
+
+def _waiting_for_data(e: Evidence) -> Finding | None:
+    share = e.phases.get("data_wait", 0.0)
+    if share < WORTH:
+        return None
+    ahead = e.strategy.prefetch
+    sentence = f"{format_share(share)} of a step is spent waiting for the next batch"
+    figures: dict[str, float | str] = {"data_wait_share": share, "prefetch": ahead}
+    if ahead == 0:  # preparing beside the step hides the shorter of the two
+        advice = "Prepare batches in the background while the step runs"
+        return Finding(
+            "waiting-for-data", sentence, advice, ("strategy.prefetch=4",), min(share, 1 - share), evidence=figures
+        )
+    sentence += f", although {ahead} are prepared ahead: the source is slower than the step"
+    advice = "Put the data on a faster disk, or prepare it once (SEQFIT_CACHE on a local disk)"
+    return Finding("waiting-for-data", sentence, advice, (), share, evidence=figures)
+
+
+def _padding(e: Evidence) -> Finding | None:
+    if e.padding_share is None or e.computing is None or e.strategy.batching == "ragged":
+        return None
+    gain = e.padding_share * e.computing
+    if gain < WORTH:
+        return None
+    return Finding(
+        "padding",
+        f"{format_share(e.padding_share)} of all tokens are padding ({e.strategy.batching} batches)",
+        "Run real tokens only",
+        ("strategy.batching=ragged",),
+        gain,
+        evidence={"padding_share": e.padding_share, "computing_share": e.computing},
+    )
+
+
+def _logits(e: Evidence) -> Finding | None:
+    if e.logits_bytes is None or not e.peak_bytes or e.strategy.loss != "full":
+        return None
+    held = _FULL_LOSS_TENSORS * e.logits_bytes
+    gain = (min(held, e.peak_bytes) - e.chunked_loss_bytes) / e.peak_bytes
+    if gain < 0.1:
+        return None
+    return Finding(
+        "logits",
+        f"the logits of a micro-batch take {format_bytes(e.logits_bytes)}, and the full loss holds "
+        f"{_FULL_LOSS_TENSORS} tensors of that size, of a peak of {format_bytes(e.peak_bytes)}",
+        "Compute head and loss in chunks, which never holds them all",
+        ("strategy.loss=chunked",),
+        gain,
+        "memory",
+        {"logits_bytes": e.logits_bytes, "peak_bytes": e.peak_bytes},
+    )
+
+
+def _needless_recompute(e: Evidence) -> Finding | None:
+    if e.strategy.recompute == "none" or e.recompute_saves_bytes is None or e.free_bytes is None:
+        return None
+    forward = e.phases.get("forward", 0.0) * (1.0 if e.strategy.recompute == "blocks" else 0.5)
+    if e.recompute_saves_bytes > 0.8 * e.free_bytes or forward < WORTH:
+        return None
+    return Finding(
+        "needless-recompute",
+        f"activations are computed twice to save about {format_bytes(e.recompute_saves_bytes)}, and "
+        f"{format_bytes(e.free_bytes)} are free",
+        "Keep the activations",
+        ("strategy.recompute=none",),
+        forward,
+        evidence={"saves_bytes": e.recompute_saves_bytes, "free_bytes": e.free_bytes},
+    )
+
+
+def _tiny_batch(e: Evidence) -> Finding | None:
+    if e.operators_per_step is None or not e.step_seconds or not e.micro_batches or not e.tokens_per_micro_batch:
+        return None
+    overhead = min(e.operators_per_step * OPERATOR_SECONDS / e.step_seconds, 0.9)
+    fitting = max(e.strategy.micro_batch_tokens / e.tokens_per_micro_batch, 1)
+    change, fewer, changes = _larger_batch(e, fitting)
+    # Of a packed batch about half of the calls are made for each example, and a larger batch has more of these.
+    gain = overhead * (1 - 1 / fewer) * (0.5 if changes else 1)
+    if gain < (0.3 if changes else 0.1) or not change:  # another update has to be worth more
+        return None
+    return Finding(
+        "tiny-batch",
+        f"micro-batches of {format_count(e.tokens_per_micro_batch)} tokens are too small: "
+        f"{format_share(overhead)} of a step goes into calling {format_count(e.operators_per_step)} operators",
+        "Cut the global batch into fewer pieces" if not changes else "Raise the global batch (the update differs)",
+        change,
+        gain,
+        evidence={"overhead_share": overhead, "tokens_per_micro_batch": e.tokens_per_micro_batch},
+        changes_answer=changes,
+    )
+
+
+def _larger_batch(e: Evidence, fitting: float) -> tuple[tuple[str, ...], float, bool]:
+    """The change, by what factor there are fewer micro-batches for the same tokens, and whether the update differs."""
+    pieces = e.micro_batches or 1
+    if pieces > 1 and e.strategy.micro_batch_examples is not None:
+        return ("~strategy.micro_batch_examples",), min(pieces, fitting), False
+    if pieces > 1:
+        tokens = math.ceil((e.tokens_per_micro_batch or 1) * pieces)
+        return (f"strategy.micro_batch_tokens={tokens}",), pieces, False
+    if e.batch_examples is None or fitting < 2:
+        return (), 1.0, False
+    factor = min(math.floor(fitting), 16)
+    return (f"train.batch_examples={e.batch_examples * factor}",), factor, True
+
+
+def _fp32(e: Evidence) -> Finding | None:
+    if not e.on_gpu or not e.has_bf16 or e.precision != "fp32" or e.computing is None:
+        return None
+    return Finding(
+        "fp32",
+        "the step computes in fp32, and the card has bf16",
+        "Compute in bf16 (weights and updates stay fp32)",
+        ("strategy.precision=bf16",),
+        _BF16_SAVES * e.computing,
+        evidence={"computing_share": e.computing},
+        changes_answer=True,
+    )
+
+
+def _throttling(e: Evidence) -> Finding | None:
+    slowed = {reason: share for reason, share in e.throttled_shares.items() if share >= 0.1}
+    if not slowed:
+        return None
+    worst = max(slowed, key=lambda reason: slowed[reason])
+    return Finding(
+        "throttling",
+        f"the card runs slower than it could for {format_share(slowed[worst])} of the time ({worst})",
+        "Cool it better or raise its power limit (nvidia-smi -pl); figures of such a run can't be compared",
+        (),
+        0.1 * slowed[worst],  # clocks fall by about a tenth when a limit is met; the samples say when, not how far
+        evidence=dict(slowed),
+    )
+
+
+def _evaluation(e: Evidence) -> Finding | None:
+    if not e.evaluation_seconds or not e.evaluate_every or not e.step_seconds:
+        return None
+    trained = e.evaluate_every * e.step_seconds
+    share = e.evaluation_seconds / (e.evaluation_seconds + trained)
+    if share < 2 * _EVALUATION_SHARE:
+        return None
+    every = math.ceil(e.evaluation_seconds * (1 / _EVALUATION_SHARE - 1) / e.step_seconds)
+    return Finding(
+        "evaluation",
+        f"an evaluation of {format_seconds(e.evaluation_seconds)} every {e.evaluate_every} steps takes "
+        f"{format_share(share)} of the run",
+        "Evaluate less often, or fewer rows (eval.limit)",
+        (f"eval.every_steps={every}",),
+        1 - (1 - share) / (1 - _EVALUATION_SHARE),
+        evidence={"evaluation_seconds": e.evaluation_seconds, "evaluate_every": e.evaluate_every},
+    )
+
+
+def _saving(e: Evidence) -> Finding | None:
+    if e.saving_share is None or e.saving_share < SAVING_SHARE:
+        return None
+    rarely = 1 - (1 - e.saving_share) / (1 - SAVING_SHARE / 10)
+    return Finding(
+        "checkpoint",
+        f"writing snapshots takes {format_share(e.saving_share)} of the run, while no step runs",
+        "Write them less often: every ten minutes is enough to lose little",
+        ("~train.snapshot.every_steps", "train.snapshot.every_minutes=10"),
+        rarely,
+        evidence={"saving_share": e.saving_share},
+        gain_range=(rarely / 2, e.saving_share),
+    )
+
+
+def _oversubscribed(e: Evidence) -> Finding | None:
+    if e.on_gpu or e.threads is None or e.cores is None or e.threads <= e.cores:
+        return None
+    return Finding(
+        "oversubscribed-threads",
+        f"{e.threads} threads share {e.cores} cores and wait for each other at the end of every operator",
+        "Use as many threads as there are cores",
+        (f"strategy.threads={e.cores}",),
+        _CROWDING * (1 - e.cores / e.threads),
+        evidence={"threads": e.threads, "cores": e.cores},
+    )
+
+
+def _optimizer_bound(e: Evidence) -> Finding | None:
+    share = e.phases.get("optimizer", 0.0)
+    if share < (2 * WORTH if e.strategy.optimizer_kernel == "loop" else 0.3):
+        return None
+    sentence = f"the optimizer takes {format_share(share)} of a step"
+    figures: dict[str, float | str] = {"optimizer_share": share}
+    if e.strategy.optimizer_kernel == "loop":
+        advice, change = "Update all weights in one kernel", ("strategy.optimizer_kernel=auto",)
+        return Finding("optimizer-bound", sentence, advice, change, share / 2, evidence=figures)
+    if e.batch_examples is None:
+        return None
+    advice = "Update less often, with a larger global batch (the update differs)"
+    change = (f"train.batch_examples={2 * e.batch_examples}",)
+    return Finding("optimizer-bound", sentence, advice, change, share / 2, evidence=figures, changes_answer=True)
+
+
+def _unaccounted(e: Evidence) -> Finding | None:
+    """A step that is longer than its phases is never called healthy."""
+    rest = 1 - sum(e.phases.values())
+    if not e.phases or rest < 1 - HEALTHY:
+        return None
+    return Finding(
+        "unaccounted",
+        f"{format_share(rest)} of a step is in none of its phases: hooks, callbacks, logging or other code of the loop",
+        "Look at the Python functions in the trace (it opens in ui.perfetto.dev)",
+        (),
+        0.0,
+        evidence={"rest_share": rest},
+        gain_range=(0.0, rest),
+        is_guess=True,
+    )
+
+
+def _overfitting(e: Evidence) -> Finding | None:
+    if len(e.validation_losses) < 3 or len(e.training_losses) < 2:
+        return None
+    best_step, best = min(e.validation_losses, key=lambda point: point[1])
+    later = [loss for step, loss in e.validation_losses if step > best_step]
+    before = [loss for step, loss in e.training_losses if step <= best_step]
+    last_step, last = e.training_losses[-1]
+    if len(later) < 2 or later[-1] < 1.02 * best or not before or last >= before[-1]:
+        return None
+    return Finding(
+        "overfitting",
+        f"since step {best_step} the validation loss rises ({best:.3f} to {later[-1]:.3f}) while the training loss "
+        f"falls ({before[-1]:.3f} to {last:.3f})",
+        "Stop when the score no longer improves; more data, dropout or a lower learning rate help the model itself",
+        ("eval.early_stopping.patience=2",),
+        1 - best_step / last_step,
+        evidence={"best_step": best_step, "best_loss": best, "last_loss": later[-1]},
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    _waiting_for_data,
+    _padding,
+    _logits,
+    _needless_recompute,
+    _tiny_batch,
+    _fp32,
+    _throttling,
+    _evaluation,
+    _saving,
+    _oversubscribed,
+    _optimizer_bound,
+    _unaccounted,
+    _overfitting,
+)

@@ -1,0 +1,262 @@
+"""What the host was doing at any moment: the reason why a device was idle then.
+
+In: a `Trace`. Out: a `HostTimeline`, which divides any interval among activities; the first that holds wins:
+
+    evaluating, saving   a range or a Python function that is named so
+    loading data         enumerate(DataLoader), data_wait, a range or frame of a loader; without any such name the long
+                         pause before the batch is copied to the device (marked as inferred)
+    communicating        an operator of c10d, NCCL or gloo
+    waiting in a sync    a call such as cudaStreamSynchronize
+    copying              a call that copies
+    allocating           a call that takes memory from the driver or gives it back
+    computing            operators that run on the CPU: without a GPU all, else those of over 0.2 ms that launch nothing
+    launching            CUDA's other calls, operators of torch, its optimizers' Python, and short pauses between them
+    Python               everything else
+
+Only threads that drive the device count (on a CPU those that run operators): what a loader's own thread does meanwhile
+is no reason.
+
+    host   |launch|launch|sync......|   loading   |copy|launch|        GPU idle here ^ is charged to loading, although a
+    GPU      |kernel|kernel         |                    |kernel|      sync ended right before
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from seqfit.profiling.trace import (
+    DATA_WAIT,
+    MODULE_PREFIX,
+    PROFILER_STEP,
+    Call,
+    HostSpan,
+    Interval,
+    Trace,
+    between,
+    gaps,
+    in_order,
+    intervals_of,
+    length,
+    merge,
+    overlap,
+)
+
+EVALUATING, SAVING, LOADING = "evaluating", "saving", "loading data"
+COMMUNICATING, SYNC, COPYING = "communicating", "waiting in a sync", "copying"
+ALLOCATING, LAUNCHING, COMPUTING, PYTHON = "allocating", "launching", "computing", "Python"
+ACTIVITIES = (EVALUATING, SAVING, LOADING, COMMUNICATING, SYNC, COPYING, ALLOCATING, COMPUTING, LAUNCHING, PYTHON)
+
+_SYNC_CALLS = frozenset(
+    f"{prefix}{name}"
+    for prefix, names in {
+        "cuda": ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize", "Memcpy"),
+        "cu": ("StreamSynchronize", "CtxSynchronize", "EventSynchronize", "MemcpyDtoH", "MemcpyDtoH_v2"),
+        "hip": ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize", "Memcpy", "MemcpyWithStream"),
+    }.items()
+    for name in names
+)
+_LOADING = re.compile(
+    rf"^{DATA_WAIT}|^enumerate\(DataLoader\)|data.?(load|wait|fetch|prep|iter|next|read)"
+    r"|(load|next|get|fetch|prep|read)\w*.?(data|batch|sample)|collate|input.?pipeline|^data$|^loader",
+    re.IGNORECASE,
+)
+_LOADING_FRAME = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): __next__$")
+_EVALUATING = re.compile(
+    r"(^|[\s_.:/#-])(eval|evaluate|evaluation|evaluation_loop|validate|validation)([\s_.:/#-]|$)", re.IGNORECASE
+)
+_EVALUATING_FRAME = re.compile(
+    r"\): (evaluate|evaluation_loop|prediction_loop|validate|run_evaluation|run_validation)$"
+)
+_SAVING = re.compile(  # checkpointing of activations is no writing
+    r"^(?!.*(?:activation|grad|gradient)\w*[\s_.:/#-]?checkpoint).*(^|[\s_.:/#-])(save|saving|save_checkpoint|save_model|save_pretrained|checkpoint(ing)?)(\d|[\s_.:/#-]|$)",
+    re.IGNORECASE,
+)
+_SAVING_FRAME = re.compile(r"\): (save|_save|save_state|_?save_checkpoint|save_model|save_pretrained)$")
+_ALLOCATING = re.compile(
+    r"^(cuda|hip)(Malloc|Free|HostAlloc|FreeHost|MallocHost)|^cuMem(Create|Map|Unmap|Release|Alloc|Free)"
+)
+_COLLECTIVE = ("nccl:", "c10d::", "gloo:", "record_param_comms", "mpi:")
+_OPTIMIZER = "Optimizer."  # torch's ranges around step() and zero_grad()
+_OTHER_RANGES = (MODULE_PREFIX, _OPTIMIZER)
+_LONG_OP_NS = 200_000
+_SHORT_PAUSE_NS = 100_000  # Python between two operators; a longer one is worth a name of its own
+_LONG_PAUSE = 0.03  # of a step: a pause that may be a loader that nobody named
+_FOREIGN = (
+    "<built-in",
+    "<frozen",
+    "nn.Module: ",
+    "torch/",
+    "threading.py",
+    "contextlib.py",
+    "selectors.py",
+    "queue.py",
+)
+
+
+def is_sync(call: Call) -> bool:
+    """Whether the host waits for the device in it."""
+    return call.name in _SYNC_CALLS
+
+
+class HostTimeline:
+    """Divides intervals among what the host was doing."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self.threads = _driving_threads(trace)
+        calls = [call for call in trace.calls if call.thread in self.threads]
+        ranges = [s for s in trace.ranges if s.thread in self.threads and not s.name.startswith(_OTHER_RANGES)]
+        frames = [s for s in trace.frames if s.thread in self.threads]
+        work = intervals_of(s for s in (*calls, *trace.ops) if s.thread in self.threads)
+        window = trace.window_ns
+        driven = (s.end_ns for s in (*calls, *trace.ops, *trace.ranges, *trace.frames) if s.thread in self.threads)
+        last = max(driven, default=window[1]) if trace.on_gpu else window[1]
+        self.end_ns = min(last, window[1])  # the device may go on after the host
+        copies = {copy.correlation for copy in trace.copies} - {None}
+        spans: dict[str, list[Interval]] = {
+            EVALUATING: _named(ranges, _EVALUATING) + _named(frames, _EVALUATING_FRAME),
+            SAVING: _named(ranges, _SAVING) + _named(frames, _SAVING_FRAME),
+            LOADING: _named(ranges, _LOADING) + _named(frames, _LOADING_FRAME),
+            COMMUNICATING: intervals_of(
+                o for o in trace.ops if o.name.startswith(_COLLECTIVE) and o.thread in self.threads
+            ),
+            SYNC: intervals_of(call for call in calls if is_sync(call)),
+            COPYING: intervals_of(call for call in calls if call.correlation in copies and not is_sync(call)),
+        }
+        self.loading_is_inferred = False
+        if trace.on_gpu and not spans[LOADING]:
+            spans[LOADING] = self._infer_loading(calls, merge(work))
+            self.loading_is_inferred = bool(spans[LOADING])
+        if trace.on_gpu:
+            spans[ALLOCATING] = intervals_of(call for call in calls if _ALLOCATING.search(call.name))
+            spans[COMPUTING] = _computing(trace, calls, self.threads)
+            optimizers = (s for s in trace.ranges if s.thread in self.threads and s.name.startswith(_OPTIMIZER))
+            spans[LAUNCHING] = merge([*work, *intervals_of(optimizers)], _SHORT_PAUSE_NS)
+        else:
+            spans[COMPUTING] = merge(work, _SHORT_PAUSE_NS)
+        self._layers = [(name, merge(spans[name])) for name in ACTIVITIES if name in spans]
+
+    def charge(self, interval: Interval) -> dict[str, int]:
+        """Nanoseconds of the interval by activity; they add up to its length."""
+        charged: dict[str, int] = {}
+        rest = [interval] if interval[1] > interval[0] else []
+        for activity, merged in self._layers:
+            if not rest:
+                break
+            left: list[Interval] = []
+            for piece in rest:
+                inside = between(merged, piece)
+                if inside:
+                    charged[activity] = charged.get(activity, 0) + length(inside)
+                    left += gaps(inside, piece)
+                else:
+                    left.append(piece)
+            rest = left
+        if rest:
+            charged[PYTHON] = length(rest)
+        return charged
+
+    def total(self, window: Interval) -> dict[str, float]:
+        """Shares of the window."""
+        span = max(window[1] - window[0], 1)
+        return {activity: time_ns / span for activity, time_ns in self.charge(window).items()}
+
+    def when(self, activity: str, window: Interval) -> list[Interval]:
+        """The intervals of one activity, without those of activities that come before it."""
+        rest = [window]
+        for name, merged in self._layers:
+            if name == activity:
+                return [piece for part in rest for piece in between(merged, part)]
+            rest = [free for part in rest for free in gaps(between(merged, part), part)]
+        return rest if activity == PYTHON else []
+
+    def find_place(self, activity: str, window: Interval) -> str | None:
+        """The Python function that took most of the activity's time; a person's own rather than a library's."""
+        times = self.when(activity, window)
+        # What is built in (sleep, read) is its caller's time.
+        frames = [f for f in self._trace.frames if f.thread in self.threads and not f.name.startswith("<built-in")]
+        if not frames or not times:
+            return None
+        own: Counter[str] = Counter()
+        foreign: Counter[str] = Counter()
+        for frame, pieces in _own_pieces(frames):
+            covered = sum(overlap(times, piece) for piece in pieces)
+            if covered:
+                (own if is_own(frame.name) else foreign)[frame.name] += covered
+        best = own.most_common(1) or foreign.most_common(1)
+        return shorten(best[0][0]) if best else None
+
+    def _infer_loading(self, calls: list[Call], work: list[Interval]) -> list[Interval]:
+        """Pauses without any call or operator whose next work is a copy to the device: the batch.
+
+        prof.step() stands at the end of a loop's body, so that what lies before it is not loading.
+        """
+        to_device = {copy.correlation for copy in self._trace.copies if copy.name == "HtoD"} - {None}
+        device_work = {k.correlation for k in (*self._trace.kernels, *self._trace.copies)} - {None}
+        starters = sorted((c for c in calls if c.correlation in device_work), key=lambda call: call.start_ns)
+        starts = [call.start_ns for call in starters]
+        shortest = _LONG_PAUSE * self._trace.step_seconds * 1e9
+        found = []
+        bodies = [s.start_ns for s in self._trace.steps if s.name.startswith(PROFILER_STEP)]
+        for start, end in gaps(work, self._trace.window_ns):
+            body = bisect.bisect_right(bodies, end) - 1
+            pause = (max(start, bodies[body]) if body >= 0 else start, end)
+            place = bisect.bisect_left(starts, pause[1])
+            if pause[1] - pause[0] >= shortest and place < len(starters) and starters[place].correlation in to_device:
+                found.append(pause)
+        return found
+
+
+def _driving_threads(trace: Trace) -> frozenset[str]:
+    """Threads that launch kernels; on a CPU those that run operators in a step."""
+    if not trace.on_gpu:
+        return frozenset(op.thread for op in trace.ops) | frozenset(step.thread for step in trace.steps)
+    device_work = {work.correlation for work in (*trace.kernels, *trace.copies)} - {None}
+    launching = frozenset(call.thread for call in trace.calls if call.correlation in device_work)
+    return launching or frozenset(call.thread for call in trace.calls)
+
+
+def _named(spans: Iterable[HostSpan], pattern: re.Pattern[str]) -> list[Interval]:
+    return intervals_of(span for span in spans if pattern.search(span.name))
+
+
+def _computing(trace: Trace, calls: list[Call], threads: frozenset[str]) -> list[Interval]:
+    """Of a GPU's trace: long operators in which the host calls nothing, so that they run on the CPU."""
+    called = merge(intervals_of(calls))
+    long_ops = (op for op in trace.ops if op.duration_ns > _LONG_OP_NS and op.thread in threads)
+    return intervals_of(op for op in long_ops if not overlap(called, (op.start_ns, op.end_ns)))
+
+
+def is_own(name: str) -> bool:
+    """Whether a frame is a person's own code, and not torch's, a library's or built in."""
+    return not name.startswith(_FOREIGN) and "/site-packages/" not in name and "/torch/" not in name
+
+
+def shorten(place: str) -> str:
+    """The last three parts of a path: '/home/me/seqfit/training/log.py(9): f' -> 'seqfit/training/log.py(9): f'."""
+    return "/".join(place.split("/")[-3:])
+
+
+def _own_pieces(frames: Iterable[HostSpan]) -> Iterator[tuple[HostSpan, list[Interval]]]:
+    """Each frame with the intervals in which none of its callees ran."""
+    by_thread: dict[str, list[HostSpan]] = {}
+    for frame in in_order(frames):
+        by_thread.setdefault(frame.thread, []).append(frame)
+    for ordered in by_thread.values():
+        open_frames: list[tuple[HostSpan, list[Interval]]] = []
+        for frame in ordered:
+            while open_frames and open_frames[-1][0].end_ns <= frame.start_ns:
+                yield _close(open_frames.pop())
+            if open_frames:
+                open_frames[-1][1].append((frame.start_ns, frame.end_ns))
+            open_frames.append((frame, []))
+        while open_frames:
+            yield _close(open_frames.pop())
+
+
+def _close(opened: tuple[HostSpan, list[Interval]]) -> tuple[HostSpan, list[Interval]]:
+    frame, callees = opened
+    return frame, gaps(merge(callees), (frame.start_ns, frame.end_ns))

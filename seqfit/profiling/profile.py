@@ -1,0 +1,173 @@
+"""`seqfit.profile(recipe)`: measure a few steps, profile a few more, say what was found, prove it if asked.
+
+In: a recipe. Out: a `Profile`; and in the output folder trace.json.gz, for Perfetto, and summary.json, with all tables,
+the evidence and the findings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from seqfit.kernels.cross_entropy import CHUNK_BYTES
+from seqfit.model.trainable import find_blocks
+from seqfit.profiling.capture import capture
+from seqfit.profiling.findings import Evidence, Finding, add_recipe, add_run, add_summary, find
+from seqfit.profiling.isolated import tell_stage
+from seqfit.profiling.measure import Measurement, measure
+from seqfit.profiling.prove import Build, Proof, prove
+from seqfit.profiling.summary import Diagnosis, Summary, diagnose, summarise
+from seqfit.profiling.sync_lines import find_sync_lines, name_lines
+from seqfit.profiling.trace_findings import find_in_trace
+from seqfit.recipe.schema import Recipe
+from seqfit.rundir import files
+from seqfit.rundir.reader import Run
+from seqfit.rundir.writer import write_json
+from seqfit.system import usable_cores
+from seqfit.training.setup import Job, build_job
+from seqfit.training.view import Silent, View
+from seqfit.validation import load_checked_recipe
+
+TRACE = "trace.json.gz"
+_LIGHT_TRACE = "trace-without-stacks.json.gz"
+_KEPT_VALUES = 17  # of a block for each token and channel: 34 bytes in 16 bits (Korthikanti et al. 2022, section 4)
+_FP32_BYTES = 4
+_TRACED_STEPS = 3  # a step with Python stacks takes some ten times as long, and its events megabytes
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What was measured and what follows from it."""
+
+    summary: Summary
+    measurement: Measurement
+    evidence: Evidence
+    findings: list[Finding]
+    trace: Path
+    proof: Proof | None = None
+
+    @property
+    def tracing_factor(self) -> float:
+        """How many times as long a step takes while it is traced."""
+        return self.summary.step_seconds / self.measurement.step_seconds
+
+
+def profile(
+    recipe: Recipe | str | Path | Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    *,
+    steps: int = 5,
+    out: str | Path = "profile",
+    prove_first: bool = False,
+    view: View | None = None,
+    build: Build | None = None,
+) -> Profile:
+    """Profile a recipe; of a run directory, the records of its run are evidence, too."""
+    run = Run(recipe) if isinstance(recipe, str | Path) and (Path(recipe) / files.MANIFEST).is_file() else None
+    loaded, shown = load_checked_recipe(recipe, overrides), view or Silent()
+    build = build or (lambda wanted: build_job(wanted, shown)[0])
+    tell_stage("building the model and its data")
+    job = build(loaded)
+    _begin(shown, "measuring", "timing steps")
+    measurement = measure(job, steps)
+    trace = Path(out) / TRACE
+    _begin(shown, "profiling", f"running torch's profiler over {min(steps, _TRACED_STEPS)} steps")
+    captured = capture(job, trace, min(steps, _TRACED_STEPS))
+    tell_stage("reading the trace")
+    diagnosis = diagnose(captured)
+    tell_stage("looking for lines that read values on the host")
+    diagnosis = replace(diagnosis, syncs=name_lines(diagnosis.syncs, find_sync_lines(job)))
+    summary = summarise(diagnosis)
+    evidence = gather(job, measurement, summary)
+    if run is not None:
+        evidence = add_run(evidence, run)
+    findings = combine(find(evidence), _find_in_steps(job, diagnosis, Path(out), min(steps, _TRACED_STEPS)))
+    del job  # a proof builds its own, and two may not fit
+    _begin(shown, "proving", "measuring the change of the first finding")
+    provable = next((finding for finding in findings if finding.change), None)
+    proof = prove(loaded, provable, build, steps=steps) if prove_first and provable else None
+    result = Profile(summary, measurement, evidence, findings, trace, proof)
+    write_json(Path(out) / files.PROFILE_SUMMARY, to_json(result))
+    return result
+
+
+def _find_in_steps(job: Job, diagnosis: Diagnosis, out: Path, steps: int) -> list[Finding]:
+    """What slows the steps down by the trace; on a GPU by one without stacks, which would slow the host down tenfold.
+
+    On a CPU only the code that reads values: everything else is known from the steps that were not traced.
+    """
+    if not diagnosis.trace.on_gpu:
+        return [finding for finding in find_in_trace(diagnosis) if finding.cause == "host-syncs"]
+    tell_stage("running torch's profiler again, without stacks")
+    light = diagnose(capture(job, out / _LIGHT_TRACE, steps, stacks=False, memory=False))
+    return find_in_trace(replace(light, syncs=light.syncs and diagnosis.syncs))
+
+
+def combine(measured: Sequence[Finding], traced: Sequence[Finding]) -> list[Finding]:
+    """Both, the largest gain first; a cause that was measured without the profiler is not repeated by the trace."""
+    known = {finding.cause for finding in measured}
+    return sorted([*measured, *(f for f in traced if f.cause not in known)], key=lambda finding: -finding.gain)
+
+
+def _begin(view: View, name: str, what: str) -> None:
+    view.progress(name, 0, None)
+    tell_stage(what)
+
+
+def to_json(result: Profile) -> dict[str, Any]:
+    """What summary.json holds."""
+    proof = result.proof
+    return {
+        "summary": result.summary.to_json(),
+        "measurement": asdict(result.measurement),
+        "tracing_factor": result.tracing_factor,
+        "evidence": asdict(result.evidence) | {"strategy": result.evidence.strategy.model_dump()},
+        "findings": [asdict(finding) for finding in result.findings],
+        "proof": None if proof is None else asdict(proof) | {"seen": proof.seen, "confirmed": proof.confirmed},
+    }
+
+
+def gather(job: Job, measurement: Measurement, summary: Summary) -> Evidence:
+    """All that is known of a job's steps."""
+    device, precision = job.step.precision.device, job.step.precision.name
+    on_gpu = device.type == "cuda"
+    vocabulary = getattr(job.answerer.model.config, "vocab_size", None) or 0
+    logits_bytes = measurement.largest_targets * vocabulary * _FP32_BYTES
+    evidence = Evidence(
+        precision=precision,
+        has_bf16=on_gpu and "bf16" in job.recipe.allow and torch.cuda.is_bf16_supported(including_emulation=False),
+        threads=torch.get_num_threads(),
+        cores=usable_cores(),
+        step_seconds=measurement.step_seconds,
+        phases=measurement.phases,
+        padding_share=measurement.padding_share,
+        micro_batches=measurement.micro_batches,
+        tokens_per_micro_batch=measurement.tokens_per_micro_batch,
+        evaluation_seconds=measurement.evaluation_seconds,
+        evaluate_every=measurement.evaluate_every,
+        logits_bytes=logits_bytes or None,
+        chunked_loss_bytes=2 * min(logits_bytes, CHUNK_BYTES) + _count_head_bytes(job),
+        recompute_saves_bytes=_estimate_kept_bytes(job, measurement),
+        free_bytes=torch.cuda.mem_get_info(device)[0] if on_gpu else psutil.virtual_memory().available,
+    )
+    return add_summary(add_recipe(evidence, job.recipe, job.strategy), summary)
+
+
+def _count_head_bytes(job: Job) -> int:
+    """The gradient of the head, which the chunked loss holds from the forward on."""
+    head = job.answerer.model.get_output_embeddings()
+    return 0 if head is None else head.weight.numel() * _FP32_BYTES
+
+
+def _estimate_kept_bytes(job: Job, measurement: Measurement) -> int | None:
+    """What the blocks' activations of a micro-batch take without recompute."""
+    width = getattr(job.answerer.model.config, "hidden_size", None)
+    if job.strategy.recompute == "none" or width is None:
+        return None
+    blocks = len(find_blocks(job.answerer.model, "strategy.recompute"))
+    return int(measurement.tokens_per_micro_batch * width * blocks * _KEPT_VALUES * _FP32_BYTES)

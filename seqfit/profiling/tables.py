@@ -1,0 +1,421 @@
+"""How long each GPU computed, only communicated, only copied, or was idle, and what the host did meanwhile.
+
+In: a `Trace` and its `HostTimeline`. Out: for each device the shares of the window, which add up to 1. An idle interval
+is charged to what the host was doing during it (see host.py), not to what came before:
+
+    kernel |----|                         |----|        20 of it loading data, 5 launching; that a sync ended when the
+    host   [sync...]   loading 20   launch 5            interval began is no reason for it
+
+Work that had been launched before the interval began, and did not start, is the device's own matter ("device"): a
+dependency between streams, or latency.
+
+What memory was taken for, over the time of a step: a timeline by category, from allocations alone.
+
+In: a `Trace` taken with profile_memory. Out: a few points in time, each with the bytes held by category. What a block
+of memory was for shows by when it was taken and when it was given back:
+
+    taken in      given back in           category
+    forward       backward or later       activations
+    backward      later than backward     gradients
+    optimizer     never, or later         optimizer
+    anywhere      the same phase          temporary
+    outside       -                       batches and rest
+
+What was there before the first event (weights, states of the optimizer) is not in the trace of a CPU and one constant
+in that of a GPU (`kept_bytes`).
+
+Time by module, such as encoder.block.3.SelfAttention, forward and backward.
+
+In: a `Trace` with ranges around modules. Out: rows, the largest first. A kernel belongs to the module in whose range it
+was launched; on a CPU an operator's own time takes the kernel's place. In the backward nothing is inside a range, but a
+node has the sequence number of the operator that made it, and that operator is:
+
+    forward   |module: encoder.block.0 ... aten::mm (sequence 7) ...|
+    backward  MmBackward0 (sequence 7) launches two kernels   ->   encoder.block.0, backward
+
+Traces of others have no such ranges: then torch's own names of modules (nn.Module: T5Attention_3, with_stack) or NVTX's
+ranges are taken.
+
+Names with their share of the time: calls of CUDA, operators of torch, kernels.
+
+In: a `Trace`. Out: rows, the largest first. Shares are of the table's own total, as in nsys' `cuda_api_sum`:
+
+    cudaStreamSynchronize  499 us in 1 call          share  calls  average  total
+    cudaLaunchKernel       274 us in 3 calls    ->   49.9%      1   499 us  499 us  cudaStreamSynchronize
+    cudaMemcpyAsync        227 us in 2 calls         27.4%      3    91 us  274 us  cudaLaunchKernel  ...
+
+An operator's time is its own, without the operators that it calls; a kernel's is the time on the device.
+
+Which phase of a step a moment lies in, and how the time divides among phases, in anybody's trace.
+
+In: a `Trace`. Out: `forward`, `backward`, `optimizer` or `outside` for a moment of the host, and shares of the time. By
+the ranges of modules and phases where we recorded the trace; else by torch's own marks:
+
+    optimizer   inside Optimizer.step#AdamW.step, or a range named optimizer
+    backward    inside autograd::engine::evaluate_function: MmBackward0, or a range named backward
+    forward     inside any other operator or module, unless a batch is being loaded, or a range named forward
+
+On a GPU a kernel counts for the phase in which it was launched, and shares are of the device's time.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from seqfit.profiling.host import ACTIVITIES, LOADING, HostTimeline
+from seqfit.profiling.trace import (
+    BACKWARD_PREFIX,
+    MODULE_PREFIX,
+    OPTIMIZER_RANGE,
+    Allocation,
+    Call,
+    HostSpan,
+    Interval,
+    Kernel,
+    Nesting,
+    Op,
+    Trace,
+    between,
+    clip,
+    gaps,
+    group_by,
+    intervals_of,
+    length,
+    merge,
+    self_times,
+)
+
+_SLACK_NS = 1000  # host and device have clocks of their own, which a profiler aligns to about a microsecond
+DEVICE, NO_WORK = "device", "no work"
+CAUSES = (*ACTIVITIES, DEVICE, NO_WORK)
+_COLLECTIVES = ("nccl", "rccl")
+
+
+@dataclass(frozen=True)
+class GpuTime:
+    """Shares of the window of one device."""
+
+    device: int
+    computing: float
+    communicating: float  # NCCL's kernels without others
+    copying: float  # without a kernel
+    idle: float
+    causes: dict[str, float] = field(default_factory=dict)  # of `idle`, as shares of the window
+
+
+def is_collective(kernel: Kernel) -> bool:
+    """Whether it exchanges data with another GPU; such a kernel also waits in it for the others."""
+    return kernel.name.lower().startswith(_COLLECTIVES)
+
+
+def measure_gpu_time(trace: Trace, host: HostTimeline) -> list[GpuTime]:
+    """One entry for each device; none for a trace without a GPU."""
+    by_device = group_by([*trace.kernels, *trace.copies], lambda item: item.device)
+    return [_measure_device(device, by_device[device], trace, host) for device in sorted(by_device)]
+
+
+def _measure_device(device: int, work: list[Kernel], trace: Trace, host: HostTimeline) -> GpuTime:
+    window, span = trace.window_ns, trace.span_ns or 1
+    kernels = [kernel for kernel in trace.kernels if kernel.device == device]
+    computed = merge(clip(intervals_of(kernel for kernel in kernels if not is_collective(kernel)), window))
+    ran = merge(clip(intervals_of(kernels), window))
+    busy = merge(clip(intervals_of(work), window))
+    causes = dict.fromkeys(CAUSES, 0.0)
+    for cause, time_ns in _explain_gaps(gaps(busy, window), work, trace, host):
+        causes[cause] += time_ns / span
+    computing, running, covered = (length(part) / span for part in (computed, ran, busy))
+    return GpuTime(device, computing, running - computing, covered - running, 1 - covered, causes)
+
+
+def _explain_gaps(
+    idle: Sequence[Interval], work: list[Kernel], trace: Trace, host: HostTimeline
+) -> list[tuple[str, int]]:
+    launches = {call.correlation: call.start_ns for call in trace.calls if call.correlation is not None}
+    work = sorted(work, key=lambda item: item.start_ns)
+    starts = [item.start_ns for item in work]
+    explained: list[tuple[str, int]] = []
+    for gap in idle:
+        place = bisect.bisect_left(starts, gap[1])
+        following = work[place] if place < len(work) else None
+        launched = None if following is None or following.correlation is None else launches.get(following.correlation)
+        if launched is not None and launched < gap[0] - _SLACK_NS:
+            explained.append((DEVICE, gap[1] - gap[0]))
+        elif not trace.calls and not trace.ops:
+            explained.append((NO_WORK, gap[1] - gap[0]))
+        else:
+            explained += host.charge(gap).items()
+    return explained
+
+
+ELSEWHERE = "(outside of modules)"
+_TORCH_MODULE = "nn.Module: "
+_LIST_STEPS = re.compile(r"\.layer\.\d+(?=\.)")  # T5's encoder.block.3.layer.0.SelfAttention: the list says nothing
+_WRAPPER = re.compile(r"^(model|base_model\.model)\.(?=.)")
+
+
+@dataclass(frozen=True)
+class ModuleRow:
+    """One module's own time, without the modules inside it."""
+
+    name: str
+    forward_ns: int
+    backward_ns: int
+    share: float
+
+    @property
+    def total_ns(self) -> int:
+        return self.forward_ns + self.backward_ns
+
+
+def rank_modules(trace: Trace) -> list[ModuleRow]:
+    """Modules by time on the device, or on a CPU by the operators' own time."""
+    finder = _Finder(trace)
+    totals: dict[str, list[int]] = {}
+    for span, time_ns in _work(trace):
+        name, is_backward = finder.find(span)
+        totals.setdefault(name, [0, 0])[is_backward] += time_ns
+    everything = sum(map(sum, totals.values())) or 1
+    rows = [ModuleRow(name, fwd, bwd, (fwd + bwd) / everything) for name, (fwd, bwd) in totals.items()]
+    return sorted(rows, key=lambda row: (-row.total_ns, row.name))
+
+
+def _work(trace: Trace) -> Iterator[tuple[HostSpan, int]]:
+    """What the host did, with the time that it cost: a launch its kernel's, an operator its own."""
+    if not trace.kernels:
+        yield from self_times(trace.ops)
+        return
+    calls: dict[int | None, Call] = {call.correlation: call for call in trace.calls}
+    for kernel in trace.kernels:
+        call = calls.get(kernel.correlation) if kernel.correlation is not None else None
+        yield call or HostSpan(kernel.name, kernel.start_ns, 0, ""), kernel.duration_ns
+
+
+class _Finder:
+    """Which module the host was in."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._ranges = Nesting(choose_ranges(trace))
+        self._nodes = Nesting(op for op in trace.ops if op.name.startswith(BACKWARD_PREFIX))
+        self._made_by: dict[int, Op] = {}
+        for op in sorted(trace.ops, key=lambda op: op.start_ns):
+            if op.sequence is not None and not op.is_backward:
+                self._made_by[op.sequence] = op  # the last one: those before it did not make the node
+
+    def find(self, span: HostSpan) -> tuple[str, bool]:
+        """The module's name, and whether it is its backward."""
+        module = self._ranges.at(span.thread, span.start_ns)
+        if module is not None:  # also a forward that recompute runs again
+            return tidy_name(module.name), False
+        node = self._nodes.at(span.thread, span.start_ns)
+        if not isinstance(node, Op) or node.sequence is None:
+            return ELSEWHERE, node is not None
+        maker = self._made_by.get(node.sequence)
+        module = None if maker is None else self._ranges.at(maker.thread, maker.start_ns)
+        return (ELSEWHERE if module is None else tidy_name(module.name)), True
+
+
+def choose_ranges(trace: Trace) -> list[HostSpan]:
+    """The spans that stand for modules: ours, else torch's, else NVTX's."""
+    ours = [span for span in trace.ranges if span.name.startswith(MODULE_PREFIX)]
+    torchs = [span for span in trace.frames if span.name.startswith(_TORCH_MODULE)]
+    return ours or torchs or (list(trace.ranges) if trace.kind == "nsight" else [])
+
+
+def tidy_name(name: str) -> str:
+    """'module: model.encoder.block.3.layer.0.SelfAttention' -> 'encoder.block.3.SelfAttention'."""
+    name = name.removeprefix(MODULE_PREFIX).removeprefix(_TORCH_MODULE)
+    return _LIST_STEPS.sub("", _WRAPPER.sub("", name))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One name."""
+
+    name: str
+    calls: int
+    total_ns: int
+    share: float
+
+    @property
+    def average_ns(self) -> float:
+        return self.total_ns / self.calls
+
+
+def rank(times: Iterable[tuple[str, int]]) -> list[Row]:
+    """One row for each name, the largest total first."""
+    totals: dict[str, tuple[int, int]] = {}
+    for name, time_ns in times:
+        calls, total = totals.get(name, (0, 0))
+        totals[name] = (calls + 1, total + time_ns)
+    everything = sum(total for _, total in totals.values()) or 1
+    rows = [Row(name, calls, total, total / everything) for name, (calls, total) in totals.items()]
+    return sorted(rows, key=lambda row: (-row.total_ns, row.name))
+
+
+def rank_calls(trace: Trace) -> list[Row]:
+    """The CUDA API table."""
+    return rank((call.name, call.duration_ns) for call in trace.calls)
+
+
+def rank_operators(trace: Trace) -> list[Row]:
+    """The operator table, by self time; nodes of the backward by their own names."""
+    return rank((op.name.removeprefix(BACKWARD_PREFIX), own) for op, own in self_times(trace.ops))
+
+
+def rank_kernels(trace: Trace) -> list[Row]:
+    """Kernels by time on the device."""
+    return rank((kernel.name, kernel.duration_ns) for kernel in trace.kernels)
+
+
+def rank_copies(trace: Trace) -> list[Row]:
+    """Copies by kind."""
+    return rank((copy.name, copy.duration_ns) for copy in trace.copies)
+
+
+FORWARD, BACKWARD, OPTIMIZER, OUTSIDE = "forward", "backward", "optimizer", "outside"
+NAMES = {
+    OPTIMIZER: re.compile(rf"^{re.escape(OPTIMIZER_RANGE)}|(^|[\s_.:/#-])(optimizer|optim|update)([\s_.:/#-]|$)", re.I),
+    BACKWARD: re.compile(r"(^|[\s_.:/#-])(backward|bwd)([\s_.:/#-]|$)", re.I),
+    FORWARD: re.compile(r"(^|[\s_.:/#-])(forward|fwd)([\s_.:/#-]|$)", re.I),
+}
+
+
+class Phases:
+    """The phase of any moment."""
+
+    def __init__(self, trace: Trace, host: HostTimeline) -> None:
+        ranges = [span for span in trace.ranges if not span.name.startswith(MODULE_PREFIX)]
+        named = {name: intervals_of(s for s in ranges if pattern.search(s.name)) for name, pattern in NAMES.items()}
+        nodes = intervals_of(op for op in trace.ops if op.name.startswith(BACKWARD_PREFIX))
+        modules = intervals_of(span for span in trace.ranges if span.name.startswith(MODULE_PREFIX))
+        operators = [] if modules or named[FORWARD] else intervals_of(trace.ops)
+        self._loading = merge(host.when(LOADING, trace.window_ns))
+        # In this order: recompute runs a forward inside the backward.
+        self._phases: list[tuple[str, list[Interval]]] = [
+            (OPTIMIZER, merge(named[OPTIMIZER])),
+            (BACKWARD, merge([*nodes, *named[BACKWARD]])),
+            (FORWARD, merge([*modules, *named[FORWARD], *operators])),
+        ]
+
+    @property
+    def are_known(self) -> bool:
+        """Whether the trace says where a forward ends and a backward begins."""
+        return all(intervals for _, intervals in self._phases[1:])
+
+    def at(self, moment_ns: int) -> str:
+        if _holds(self._loading, moment_ns):
+            return OUTSIDE
+        return next((phase for phase, intervals in self._phases if _holds(intervals, moment_ns)), OUTSIDE)
+
+    def time_in(self, phase: str, window: Interval) -> list[Interval]:
+        """The phase's intervals on the host, as they are marked."""
+        return between(dict(self._phases)[phase], window)
+
+
+def measure_phases(trace: Trace, phases: Phases, host: HostTimeline) -> dict[str, float]:
+    """Shares of the time; empty where the trace does not mark them."""
+    span = trace.span_ns
+    if not span or not phases.are_known:
+        return {}
+    if trace.kernels:
+        return _measure_kernels(trace, phases)
+    shares: dict[str, float] = {}
+    covered: list[Interval] = list(host.when(LOADING, trace.window_ns))
+    for phase in (OPTIMIZER, BACKWARD, FORWARD):
+        before = length(merge(covered))
+        covered = merge([*covered, *phases.time_in(phase, trace.window_ns)])
+        shares[phase] = (length(covered) - before) / span
+    loading = host.total(trace.window_ns).get(LOADING, 0.0)
+    return {LOADING: loading, FORWARD: shares[FORWARD], BACKWARD: shares[BACKWARD], OPTIMIZER: shares[OPTIMIZER]}
+
+
+def _measure_kernels(trace: Trace, phases: Phases) -> dict[str, float]:
+    launched = {call.correlation: call.start_ns for call in trace.calls if call.correlation is not None}
+    by_phase: dict[str, list[Interval]] = {FORWARD: [], BACKWARD: [], OPTIMIZER: []}
+    for kernel in trace.kernels:
+        moment = launched.get(kernel.correlation) if kernel.correlation is not None else None
+        phase = OUTSIDE if moment is None else phases.at(moment)
+        if phase != OUTSIDE:
+            by_phase[phase].append((kernel.start_ns, kernel.end_ns))
+    devices = len({kernel.device for kernel in trace.kernels}) or 1
+    return {
+        phase: length(between(merge(intervals), trace.window_ns)) / trace.span_ns / devices
+        for phase, intervals in by_phase.items()
+    }
+
+
+def _holds(merged: list[Interval], moment_ns: int) -> bool:
+    place = bisect.bisect_right(merged, (moment_ns, float("inf"))) - 1
+    return place >= 0 and moment_ns < merged[place][1]
+
+
+CATEGORIES = ("activations", "gradients", "optimizer", "temporary", "batches and rest")
+_POINTS = 60
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What is held at one time."""
+
+    seconds: float  # since the first allocation
+    held_bytes: dict[str, int]  # by category
+
+
+@dataclass(frozen=True)
+class MemoryTimeline:
+    """A profile's memory."""
+
+    on_device: bool
+    kept_bytes: int  # held before the trace began, and through it
+    peak_bytes: int  # the most held above that
+    peak_by_category: dict[str, int]
+    moments: list[Moment]
+
+
+def build_timeline(trace: Trace, phases: Phases) -> MemoryTimeline | None:
+    """None where the trace has no allocations. A GPU's memory is shown where there is one, else the host's."""
+    on_device = any(event.on_device for event in trace.allocations)
+    events = sorted((e for e in trace.allocations if e.on_device == on_device), key=lambda event: event.time_ns)
+    if not events:
+        return None
+    categories = _categorise(events, phases)
+    held = dict.fromkeys(CATEGORIES, 0)
+    peak, at_peak = 0, dict(held)
+    moments: list[Moment] = []
+    every = max(len(events) // _POINTS, 1)
+    for number, (event, category) in enumerate(zip(events, categories, strict=True)):
+        if category is not None:
+            held[category] += event.size_bytes
+        total = sum(held.values())
+        if total > peak:
+            peak, at_peak = total, dict(held)
+        if number % every == 0 or number == len(events) - 1:
+            moments.append(Moment((event.time_ns - events[0].time_ns) / 1e9, dict(held)))
+    kept = max(events[0].total_bytes - events[0].size_bytes, 0) if on_device else 0
+    return MemoryTimeline(on_device, kept, peak, at_peak, moments)
+
+
+def _categorise(events: list[Allocation], phases: Phases) -> list[str | None]:
+    """The category of each event; None for the return of a block that was taken before the trace began."""
+    categories: list[str | None] = [None] * len(events)
+    taken: dict[int, int] = {}  # address -> number of the event that took it
+    for number, event in enumerate(events):
+        if event.size_bytes > 0:
+            taken[event.address] = number
+            categories[number] = _category(phases.at(event.time_ns), None)
+        elif event.address in taken:
+            taker = taken.pop(event.address)
+            category = _category(phases.at(events[taker].time_ns), phases.at(event.time_ns))
+            categories[taker] = categories[number] = category
+    return categories
+
+
+def _category(taken_in: str, returned_in: str | None) -> str:
+    if taken_in == OUTSIDE:
+        return "batches and rest"
+    if taken_in == returned_in:
+        return "temporary"
+    return {FORWARD: "activations", BACKWARD: "gradients", OPTIMIZER: "optimizer"}[taken_in]

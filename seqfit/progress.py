@@ -1,0 +1,134 @@
+"""How far reading is: rows so far, and of how many.
+
+In: rows as they go by. Out: calls of a `Progress`, at most four per second, so that a caller may count every row. Where
+the number of rows is not known, it is estimated from the bytes read of the files:
+
+    rows 120,000, 123 MB of 300 MB read      progress("news.jsonl: tokenizing train", 120_000, 292_683)
+
+Progress where there is no terminal: a line every five seconds, and none for work that ends within them.
+
+In: calls of a `Progress`, however many. Out: now and then a line:
+
+    news.jsonl: tokenizing train and validation: 120,000 rows, 41% (12,000 rows/s, about 14 s left)
+    news.jsonl: hashing: 1.2 GiB, 40% (410.0 MiB/s, about 4 s left)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+
+from seqfit.units import format_bytes, format_seconds
+
+Progress = Callable[[str, int, int | None], None]  # what, done, of how many
+_INTERVAL_SECONDS = 0.25
+
+
+class Rows(int):
+    """A number of rows, so that whoever shows progress can say what is counted."""
+
+
+class Bytes(int):
+    """A number of bytes."""
+
+
+class ReadingProgress:
+    """Reports rows of some files, which are read one after the other or side by side."""
+
+    def __init__(
+        self, progress: Progress | None, what: str, files: Sequence[Path] = (), total: int | None = None
+    ) -> None:
+        self._progress = progress
+        self._what = what
+        self._files = files
+        self._total = total
+        self._next = time.monotonic() + _INTERVAL_SECONDS
+
+    def report(self, rows: int) -> None:
+        """So many rows are done."""
+        if self._progress is None or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _INTERVAL_SECONDS
+        self._progress(self._what, Rows(rows), self._total if self._total is not None else self._estimate(rows))
+
+    def end(self, rows: int) -> None:
+        """These were all."""
+        if self._progress is not None:
+            self._progress(self._what, Rows(rows), rows)
+
+    def _estimate(self, rows: int) -> int | None:
+        share = measure_read_share(self._files)
+        return None if share is None else max(rows, round(rows / share))
+
+
+def measure_read_share(files: Sequence[Path]) -> float | None:
+    """The share of the files' bytes that this process has read, by its open files; None where that is not known.
+
+    A compressed file counts by its compressed bytes. Only Linux says how far an open file is read.
+    """
+    if not psutil.LINUX:
+        return None
+    paths = [str(file.resolve()) for file in files]
+    try:
+        positions = {file.path: getattr(file, "position", 0) for file in psutil.Process().open_files()}
+        sizes = [file.stat().st_size for file in files]
+    except (OSError, psutil.Error):
+        return None
+    opened = [number for number, path in enumerate(paths) if path in positions]
+    if not opened or not any(positions[paths[number]] for number in opened):
+        return None
+    read = sum(sizes[: opened[0]]) + sum(positions[paths[number]] for number in opened)
+    return min(1.0, read / sum(sizes))
+
+
+_LINE_SECONDS = 5.0
+
+
+class ProgressLines:
+    """A `Progress` that writes lines."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._what = ""
+        self._began = (0.0, 0)  # when the present work was first heard of, and how much was done by then
+        self._heard = self._quiet_since = float("-inf")
+
+    def __call__(self, what: str, done: int, total: int | None) -> None:
+        """Something is done; a line is written where there was none for five seconds of work."""
+        now = time.monotonic()
+        if what != self._what:
+            self._what, self._began = what, (now, done)
+            if now - self._heard > _LINE_SECONDS:  # else one work follows on the other, and silence goes on
+                self._quiet_since = now
+        self._heard = now
+        if now - self._quiet_since >= _LINE_SECONDS:
+            self._quiet_since = now
+            since, before = self._began
+            self._write(describe_progress(what, done, total, done - before, now - since))
+
+
+def describe_progress(what: str, done: int, total: int | None, recent: int, seconds: float) -> str:
+    """One line; `recent` is what was done in the seconds, of which the speed is reckoned."""
+    counted = f"{done:,} rows" if isinstance(done, Rows) else format_bytes(done) if isinstance(done, Bytes) else ""
+    if not counted:
+        counted = f"{done:,}" if total is None else f"{done:,} of {total:,}"
+    share = f", {100 * done / total:.0f}%" if total else ""
+    speed = recent / seconds if seconds > 0 else 0.0
+    figures = [_describe_speed(done, speed)] if speed else []
+    if speed and total is not None and done < total:
+        figures.append(f"about {_round_seconds((total - done) / speed)} left")
+    shown = ", ".join(filter(None, figures))
+    return f"{what}: {counted}{share}" + (f" ({shown})" if shown else "")
+
+
+def _describe_speed(done: int, speed: float) -> str:
+    if isinstance(done, Rows):
+        return f"{speed:,.0f} rows/s"
+    return f"{format_bytes(speed)}/s" if isinstance(done, Bytes) else ""
+
+
+def _round_seconds(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 59.5 else format_seconds(seconds)

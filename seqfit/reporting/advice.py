@@ -1,0 +1,206 @@
+"""What to change: the findings of a run's profile, or where it has none those that its own records allow.
+
+In: a subject. Out: a section with one row for each finding, the largest expected gain first: what was seen, the change,
+the overrides to paste, the gain to expect; of several runs each way's first. None where nothing is found: `seqfit
+profile RUN` looks closer, with a trace.
+
+The profile of a run, where one was made into its directory: `seqfit profile RUN --output RUN/profile`.
+
+In: a run directory. Out: the profile's findings, and a section with its tables: where the time of a step goes by
+operator or kernel, by module, and where the host waited. None where there is no profile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from seqfit.profiling.findings import Evidence, Finding, add_recipe, add_run, find
+from seqfit.reporting.html import Html, disclosure, element, facts, join, section, table
+from seqfit.reporting.reading import Record, inner, number, read_object
+from seqfit.reporting.runs import ShownRun
+from seqfit.reporting.subject import Subject
+from seqfit.rundir import files
+from seqfit.strategy.load import read_strategy
+from seqfit.system import quote
+from seqfit.units import format_bytes, format_seconds, format_share
+
+_SHOWN = 10  # rows of a table
+_TABLES = (
+    ("kernels", "Kernels", "time on the device"),
+    ("operators", "Operators", "own time, without the operators that they call"),
+    ("calls", "CUDA calls", "time on the host"),
+    ("copies", "Copies", "between host and device"),
+)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What summary.json holds of use here."""
+
+    findings: list[Finding]
+    measurement: Record
+    summary: Record
+    proof: Record
+
+
+def read_profile(run: ShownRun) -> Profile | None:
+    """None where there is none, or it can't be read."""
+    stored = read_object(run.path / files.PROFILE / files.PROFILE_SUMMARY)[0]
+    if not stored:
+        return None
+    given = stored.get("findings")
+    findings = [finding for entry in given or [] if (finding := _read_finding(entry)) is not None]
+    return Profile(findings, inner(stored, "measurement"), inner(stored, "summary"), inner(stored, "proof"))
+
+
+def show_profile(subject: Subject) -> Html | None:
+    """Of one run."""
+    profile = None if subject.single is None else read_profile(subject.single)
+    if profile is None:
+        return None
+    tables = list(_list_tables(profile.summary))
+    opened = [part for title, content in tables[:1] for part in (element("h3", title), content)]
+    folded = [disclosure(title, content) for title, content in tables[1:]]
+    return section(
+        "Profile",
+        facts(_facts(profile)),
+        *opened,
+        *folded,
+        note=f"{files.PROFILE}/{files.PROFILE_SUMMARY} of this run.",
+    )
+
+
+def _read_finding(given: Any) -> Finding | None:
+    known = {field.name for field in fields(Finding)}
+    try:
+        kept = {name: value for name, value in given.items() if name in known}
+        return Finding(**{**kept, "change": tuple(kept["change"]), "gain": float(kept["gain"])})
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _facts(profile: Profile) -> dict[str, object]:
+    summary, proof = profile.summary, profile.proof
+    measured, traced = number(profile.measurement, "step_seconds"), number(summary, "step_seconds")
+    operators = number(summary, "operators_per_step")
+    peak, seen = number(inner(summary, "memory"), "peak_bytes"), number(proof, "seen")
+    expected = number(inner(proof, "finding"), "gain")
+    return {
+        "Steps traced": summary.get("steps"),
+        "A step": "" if measured is None else f"{format_seconds(measured)}, not traced",
+        "While it is traced": "" if not measured or traced is None else f"{traced / measured:.1f} times as long",
+        **{f"GPU {gpu.get('device')}": _gpu(gpu) for gpu in _rows(summary, "gpus")},
+        "Operators per step": "" if operators is None else f"{operators:,.0f}",
+        "Peak above weights": "" if peak is None else format_bytes(peak),
+        "Proof of the first finding": ""
+        if seen is None or expected is None
+        else f"{format_share(seen)} gained, {format_share(expected)} expected",
+    }
+
+
+def _gpu(gpu: Record) -> str:
+    """'computing 20.0%, idle 80.0% (the host meanwhile: loading data 78.3%)'."""
+    parts = {name: number(gpu, name) or 0.0 for name in ("computing", "communicating", "copying", "idle")}
+    causes = inner(gpu, "causes")
+    why = [f"{name} {format_share(share)}" for name in causes if (share := number(causes, name) or 0.0) > 0.005]
+    shown = ", ".join(
+        f"{name} {format_share(share)}" for name, share in parts.items() if share or name != "communicating"
+    )
+    return f"{shown} (the host meanwhile: {', '.join(why)})" if why else shown
+
+
+def _list_tables(summary: Record) -> Iterator[tuple[str, Html]]:
+    for name, title, about in _TABLES:
+        rows = [_row_cells(row) for row in _rows(summary, name)]
+        if rows:
+            yield f"{title}: {about}", table(["name", "share", "calls", "average", "total"], rows)
+    modules = [
+        [str(row.get("name")), *_times(row, "forward_ns", "backward_ns"), _share(row)]
+        for row in _rows(summary, "modules")
+    ]
+    if modules:
+        yield "Modules: own time", table(["module", "forward", "backward", "share"], modules)
+    waits = [
+        [str(row.get("place")), str(row.get("what")), f"{number(row, 'calls_per_step') or 0:.1f}"]
+        for row in _rows(summary, "syncs")
+    ]
+    if waits:
+        yield "Waits: where the host reads from the device", table(["place", "call", "times per step"], waits)
+
+
+def _rows(summary: Record, name: str) -> list[Mapping[str, Any]]:
+    given = summary.get(name)
+    return [row for row in given[:_SHOWN] if isinstance(row, Mapping)] if isinstance(given, list) else []
+
+
+def _row_cells(row: Record) -> list[str]:
+    calls, total = number(row, "calls") or 0.0, number(row, "total_ns") or 0.0
+    average = format_seconds(total / calls / 1e9) if calls else "–"
+    if calls and total / calls < 1e6:
+        average = f"{total / calls / 1e3:.0f} us"
+    return [str(row.get("name")), _share(row), f"{calls:,.0f}", average, format_seconds(total / 1e9)]
+
+
+def _times(row: Record, *names: str) -> list[str]:
+    return [format_seconds((number(row, name) or 0.0) / 1e9) for name in names]
+
+
+def _share(row: Record) -> str:
+    share = number(row, "share")
+    return "–" if share is None else format_share(share)
+
+
+_HEADS = ["cause", "what was seen", "change", "expected gain"]
+
+
+def show_advice(subject: Subject) -> Html | None:
+    """The table of findings."""
+    if subject.single is not None:
+        return _advise_one(subject.single)
+    rows = [[way, *_cells(findings[0])] for way, runs in subject.ways.items() if (findings := find_for(runs[0])[0])]
+    note = "The finding of each way with the largest expected gain; the page of a run has all of them."
+    return section("What to change", table(["way", *_HEADS], rows), note=note) if rows else None
+
+
+def _advise_one(run: ShownRun) -> Html | None:
+    findings, is_profiled = find_for(run)
+    if not findings:
+        return None
+    source = "From the profile of this run." if is_profiled else "From the records of this run."
+    note = f"{source} seqfit profile {quote(run.path)} --prove measures whether the first one helps."
+    return section("What to change", table(_HEADS, map(_cells, findings)), note=note)
+
+
+def find_for(run: ShownRun) -> tuple[Sequence[Finding], bool]:
+    """Those of the profile where there is one, and whether there is."""
+    profile = read_profile(run)
+    if profile is not None:
+        return profile.findings, True
+    return ([], False) if run.known_recipe is None else (find(gather_evidence(run)), False)
+
+
+def gather_evidence(run: ShownRun) -> Evidence:
+    """What recipe, manifest and records say."""
+    hardware = inner(run.manifest, "hardware")
+    known = Evidence(
+        on_gpu=hardware.get("device") == "cuda",
+        precision=run.manifest.get("precision"),
+        threads=hardware.get("threads"),
+        cores=hardware.get("cores"),
+    )
+    used = read_strategy(run.path / files.STRATEGY) if run.strategy_fields else None
+    return add_run(add_recipe(known, run.recipe, used), run)
+
+
+def _cells(finding: Finding) -> list[object]:
+    gain = "not known" if finding.is_guess else f"{format_share(finding.gain)} of the {finding.gain_of}"
+    return [finding.cause.replace("-", " "), finding.sentence, _change(finding), gain]
+
+
+def _change(finding: Finding) -> Html:
+    """In words, and what to paste."""
+    lossy = " This makes another update, not only a faster one." if finding.changes_answer else ""
+    paste = [element("code", " ".join(finding.change))] if finding.change else []
+    return join([element("div", f"{finding.advice}.{lossy}"), *paste])

@@ -1,0 +1,384 @@
+"""The page of a data set: a `DataReport` comes in, one self-contained HTML file goes out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seqfit.reporting.charts import bars_height, draw_bars, draw_histogram
+from seqfit.reporting.html import (
+    Html,
+    command,
+    element,
+    facts,
+    figure,
+    figures,
+    folded,
+    render_page,
+    section,
+    table,
+    tile,
+    tiles,
+)
+from seqfit.rundir.writer import write_whole
+from seqfit.units import format_count, format_share
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from seqfit.inspection.report import DataReport, ExampleView, LengthSummary, SplitReport, Token, TokenView, Unit
+
+_LENGTHS = ["split", "side", "shortest", "mean", "median", "95%", "99%", "longest"]
+_MOST_LOST = 25
+_MOST_BARS = 15  # labels in a chart; the table has them all
+
+
+def write_data_page(report: DataReport, out: Path) -> Path:
+    """Write the page and return its path."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    parts = [
+        _header(report),
+        _headline(report) if report.splits else None,
+        _open_question(report),
+        _findings(report) if report.splits else None,
+        _guessed(report),
+        _columns(report),
+        _first_rows(report),
+        _classes(report),
+        _lengths(report.splits, report.unit) if report.splits else None,
+        _examples(report.splits[0]) if report.splits else None,
+        _padding([split for split in report.splits if split.padding]),
+        _vocabulary(report.splits),
+        _round_trip(report.splits),
+        _repeats(report) if report.splits else None,
+        _left_out(report),
+        _baseline(report),
+        _events(report.events),
+    ]
+    write_whole(out, render_page(f"{', '.join(report.data)} · seqfit data", [part for part in parts if part]))
+    return out
+
+
+def _header(report: DataReport) -> Html:
+    return element(
+        "header",
+        element("div", "seqfit data", class_="eyebrow"),
+        element("h1", ", ".join(report.data)),
+        element("p", report.description, class_="lead") if report.description else "",
+        facts(
+            {
+                "Task": report.task,
+                "Tokenizer": report.tokenizer,
+                "Lengths": f"in {report.unit}" if report.splits else "",
+            }
+        ),
+        command(report.command) if report.command and report.open_question is None else "",
+    )
+
+
+def _headline(report: DataReport) -> Html:
+    shown = []
+    for split in report.splits:
+        per_source = [f"{title} {rows:,}" for title, rows in split.rows_by_source.items()]
+        shown.append(
+            tile(f"{split.name} rows", f"{split.rows:,}", ", ".join(per_source) if len(per_source) > 1 else "")
+        )
+    for split in report.splits[:1]:
+        for side, lengths in split.sides:
+            note = f"mean of {split.name}; 95% have at most {lengths.p95:,}"
+            shown.append(tile(f"{side.capitalize()} {report.unit}", f"{lengths.mean:,.0f}", note))
+    return section("At a glance", tiles(shown))
+
+
+def _open_question(report: DataReport) -> Html | None:
+    if report.open_question is None:
+        return None
+    lines = report.open_question.splitlines()
+    return section("What has to be decided", element("ul", element("li", *_break_lines(lines)), class_="findings"))
+
+
+def _break_lines(lines: Sequence[str]) -> list[object]:
+    return [part for number, line in enumerate(lines) for part in ([Html("<br>")] if number else []) + [line]]
+
+
+def _guessed(report: DataReport) -> Html | None:
+    if not report.guessed:
+        return None
+    note = "Without a recipe. A guess that is not sure stops and asks."
+    return section("Guessed", element("ul", *(element("li", text) for text in report.guessed)), note=note)
+
+
+def _columns(report: DataReport) -> Html | None:
+    if not report.columns:
+        return None
+    rows = [
+        [
+            column.name,
+            column.kind,
+            format_share(column.filled / column.rows) if column.rows else "–",
+            f"{column.different:,}",
+            column.used_as,
+            " · ".join(column.examples),
+        ]
+        for column in report.columns
+    ]
+    looked_at = max(column.rows for column in report.columns)
+    names = ["column", "type", "filled", "different", "used as", "examples"]
+    return section("Columns", table(names, rows, class_="columns"), note=f"Of {looked_at:,} rows.")
+
+
+def _first_rows(report: DataReport) -> Html | None:
+    if not report.first_rows:
+        return None
+    names = list(dict.fromkeys(name for row in report.first_rows for name in row))
+    rows = [[row.get(name, "") for name in names] for row in report.first_rows]
+    return section("First rows", table(names, rows, class_="columns"))
+
+
+def _classes(report: DataReport) -> Html | None:
+    splits = [split for split in report.splits if split.classes]
+    if not splits:
+        return None
+    counts = [{entry.label: entry.count for entry in split.classes} for split in splits]
+    labels = list(dict.fromkeys(label for of_split in counts for label in of_split))
+    most = (
+        sorted(labels, key=lambda label: -counts[0].get(label, 0))[:_MOST_BARS] if len(labels) > _MOST_BARS else labels
+    )
+    drawn = draw_bars(
+        {label: counts[0].get(label, 0) for label in most},
+        highlight=max(most, key=lambda label: counts[0].get(label, 0)),
+        say=lambda value: f"{value:,.0f}",
+    )
+    drawn.update_layout(height=bars_height(len(most)))
+    rows = [[label, *(f"{of_split.get(label, 0):,}" for of_split in counts)] for label in labels]
+    title = f"{splits[0].name}, rows of each label"
+    cells = table(["label", *(split.name for split in splits)], rows)
+    return section("Labels", element("div", figure(drawn, title, name="labels"), cells, class_="figures"))
+
+
+def _left_out(report: DataReport) -> Html | None:
+    if not report.left_out:
+        return None
+    rows = [[entry.split, f"{entry.rows:,}", entry.cause, ", ".join(entry.examples)] for entry in report.left_out]
+    note = "Rows that can't be used, by cause, with the first few of each; the others are trained on."
+    return section("Left out", table(["split", "rows", "cause", "first"], rows), note=note)
+
+
+def _baseline(report: DataReport) -> Html | None:
+    baseline = report.human_baseline
+    if baseline is None:
+        return None
+    shown = [tile(name, f"{value:.1f}") for name, value in baseline.scores.items()]
+    answers = [
+        [folded(answer["source"]), answer["answer"], " | ".join(answer["references"])] for answer in baseline.answers
+    ]
+    note = f"What a person scored on {baseline.rows} {baseline.split} rows, by the task's metrics."
+    cells = table(["source", "answer", "reference"], answers, class_="columns")
+    return section("Human baseline", tiles(shown), cells, note=note)
+
+
+def _findings(report: DataReport) -> Html:
+    if not report.findings:
+        return section("What to do", note="Nothing stands out.")
+    return section("What to do", element("ul", *(element("li", text) for text in report.findings), class_="findings"))
+
+
+def _lengths(splits: Sequence[SplitReport], unit: Unit) -> Html:
+    has_limits = unit == "tokens"
+    rows = [
+        [split.name, side, *_length_cells(lengths, has_limits)] for split in splits for side, lengths in split.sides
+    ]
+    drawn = [
+        figure(
+            draw_length_histogram(lengths, unit),
+            f"{split.name}, {side}",
+            _limit_note(lengths) if has_limits else f"longest {lengths.maximum:,}",
+        )
+        for split in splits
+        for side, lengths in split.sides
+    ]
+    beyond = "; grey bars lie beyond the recipe's limit." if has_limits else "; with --model they are in tokens."
+    note = f"In {unit}, before any cut. The last bar takes everything longer{beyond}"
+    numbers = table([*_LENGTHS, *(["limit", "cut"] if has_limits else [])], rows)
+    return section(
+        "Lengths",
+        figures(drawn),
+        element("h3", "In numbers"),
+        numbers,
+        *_limits(splits[0], unit),
+        note=note,
+    )
+
+
+def _limits(split: SplitReport, unit: Unit) -> list[Html]:
+    """What limits would cut of the first split, by which they are chosen."""
+    if not split.limits:
+        return []
+    rows = [
+        [side, f"{cut.limit:,}", f"{cut.rows:,}", format_share(cut.share)]
+        for side, cuts in split.limits.items()
+        for cut in cuts
+    ]
+    names = ["side", f"limit ({unit})", "rows cut", "share"]
+    return [element("h3", f"What a limit would cut of {split.name}"), table(names, rows)]
+
+
+def draw_length_histogram(lengths: LengthSummary, unit: Unit = "tokens") -> go.Figure:
+    """The bins of a length summary as a figure."""
+    total = sum(lengths.counts)
+    beyond = None
+    if lengths.limit is not None:
+        beyond = sum(edge <= lengths.limit for edge in lengths.edges[:-1]) - 1
+    return draw_histogram(lengths.bins, [count / total for count in lengths.counts], limit_bin=beyond, unit=unit)
+
+
+def _limit_note(lengths: LengthSummary) -> str:
+    if lengths.limit is None:
+        return f"longest {lengths.maximum:,}, no limit"
+    return f"limit {lengths.limit:,} cuts {format_share(lengths.cut_share)}"
+
+
+def _length_cells(lengths: LengthSummary, has_limits: bool) -> list[str]:
+    limit = "–" if lengths.limit is None else f"{lengths.limit:,}"
+    return [
+        f"{lengths.minimum:,}",
+        f"{lengths.mean:,.1f}",
+        f"{lengths.median:,.0f}",
+        f"{lengths.p95:,}",
+        f"{lengths.p99:,}",
+        f"{lengths.maximum:,}",
+        *([limit, format_share(lengths.cut_share)] if has_limits else []),
+    ]
+
+
+def _examples(split: SplitReport) -> Html:
+    shown = [_example(example) for example in split.examples]
+    tokens = "every box is one token, special ones in colour; long texts are cut in the middle."
+    has_tokens = any(example.source_tokens is not None for example in split.examples)
+    note = f"As the model sees them: {tokens}" if has_tokens else "As the model sees them; with --model in tokens, too."
+    return section(f"Examples from {split.name}", *shown, note=note)
+
+
+def _example(example: ExampleView) -> Html:
+    return element(
+        "div",
+        element("div", f"{example.row_id}: source", class_="label"),
+        folded(example.source),
+        "" if example.source_tokens is None else _tokens(example.source_tokens),
+        element("div", "target", class_="label"),
+        folded(example.target),
+        "" if example.target_tokens is None else _tokens(example.target_tokens),
+        class_="example",
+    )
+
+
+def _tokens(view: TokenView) -> Html:
+    left_out = [element("span", f"… {view.left_out:,} more …", class_="note")] if view.left_out else []
+    return element("div", *map(_token, view.head), *left_out, *map(_token, view.tail), class_="tokens")
+
+
+def _token(token: Token) -> Html:
+    return element("span", token.text, class_="token special" if token.special else "token", title=token.token_id)
+
+
+def _padding(splits: Sequence[SplitReport]) -> Html | None:
+    if not splits:
+        return None
+    drawn = [
+        figure(
+            draw_bars({waste.method: waste.both for waste in split.padding}, highlight="ragged"),
+            split.name,
+            f"batches of {split.batch_examples}",
+        )
+        for split in splits[:1]
+    ]
+    rows = [
+        [split.name, waste.method, *map(_ratio, (waste.source, waste.target, waste.both))]
+        for split in splits
+        for waste in split.padding
+    ]
+    note = (
+        "Tokens computed for each real token: max_length pads to the recipe's limit or the longest text, dynamic to "
+        "the longest of a random batch, grouped to the longest of a batch of similar lengths; ragged pads nothing."
+    )
+    columns = ["split", "batching", "source", "target", "both"]
+    return section("Padding", element("div", *drawn, table(columns, rows), class_="figures"), note=note)
+
+
+def _ratio(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _vocabulary(splits: Sequence[SplitReport]) -> Html | None:
+    used = [(split.name, split.tokens) for split in splits if split.tokens is not None]
+    if not used:
+        return None
+    rows = [
+        [
+            name,
+            format_count(use.tokens),
+            f"{use.vocabulary:,}",
+            f"{use.never_used:,}",
+            format_share(use.never_used / use.vocabulary),
+            f"{use.unknown:,}",
+        ]
+        for name, use in used
+    ]
+    frequent = [
+        [element("span", entry.token, class_="token"), f"{entry.token_id}", f"{entry.count:,}"]
+        for entry in used[0][1].most_frequent
+    ]
+    return section(
+        "Vocabulary",
+        table(["split", "tokens", "vocabulary", "never used", "share", "unknown"], rows),
+        element("h3", f"Most frequent in {used[0][0]}"),
+        table(["token", "id", "count"], frequent),
+    )
+
+
+def _round_trip(splits: Sequence[SplitReport]) -> Html | None:
+    """One row for each character, with the share of rows it is lost in, split by split."""
+    trips = {split.name: split.round_trip for split in splits if split.round_trip is not None}
+    if not trips:
+        return None
+    names = {lost.character: lost.name.lower() for trip in trips.values() for lost in trip.lost}
+    shares = [{lost.character: lost.row_share for lost in trip.lost} for trip in trips.values()]
+    rows = [
+        [
+            element("span", character if character.isprintable() else "·", class_="token"),
+            name,
+            *(format_share(share.get(character, 0)) for share in shares),
+        ]
+        for character, name in list(names.items())[:_MOST_LOST]
+    ]
+    checked = ", ".join(f"{name} {trip.rows:,}" for name, trip in trips.items())
+    note = f"Rows in which a character does not come back after encoding and decoding. Rows tried: {checked}."
+    if not rows:
+        return section("Round trip", element("p", "Every character comes back."), note=note)
+    return section("Round trip", table(["character", "name", *trips], rows), note=note)
+
+
+def _repeats(report: DataReport) -> Html:
+    within = [
+        [split.name, f"{split.rows:,}", f"{split.repeats.same_pair:,}", f"{split.repeats.several_targets:,}"]
+        for split in report.splits
+    ]
+    across = [
+        [overlap.split, f"{overlap.rows:,}", f"{overlap.same_source:,}", f"{overlap.same_group:,}"]
+        for overlap in report.overlaps
+    ]
+    examples = [(overlap.split, overlap.example) for overlap in report.overlaps if overlap.example is not None]
+    return section(
+        "Repeats and overlap",
+        table(["split", "rows", "repeated rows", "sources with several targets"], within),
+        element("h3", "Shared with train"),
+        table(["split", "rows", "same source", "same context"], across),
+        *(element("p", f"An example from {split}: ", folded(text), class_="note") for split, text in examples),
+    )
+
+
+def _events(events: Sequence[str]) -> Html | None:
+    if not events:
+        return None
+    return section("Events", element("ul", *(element("li", text) for text in events)))

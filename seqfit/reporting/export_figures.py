@@ -1,0 +1,171 @@
+"""Charts as files for papers: the parts of a page come in, SVG, PNG and one PDF go out.
+
+A browser that nobody sees opens the page and draws each chart as the page itself would, in light colours on white, so a
+figure in a paper is the figure of the report. It needs Chromium or Chrome and no package.
+
+    figures/loss.svg  loss.png  loss-minutes.svg  loss-minutes.png  ...   a chart, over each of its x axes
+    figures/figures.pdf                                                   all of them, one to a page, as vectors
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seqfit.errors import RunError, SeqfitError, complain
+from seqfit.reporting.html import Html, render_page
+from seqfit.system import is_root
+
+BROWSER = "SEQFIT_BROWSER"
+PDF = "figures.pdf"
+_PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
+_ON_MACS = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
+_OPTIONS = (
+    "--headless",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",  # containers have little of it
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+_MOST_SECONDS = 180
+_DRAWING_MILLISECONDS = 120_000  # of the page's own clock, which stands still while it works
+_HANDED_OVER = re.compile(r'<script id="(pictures|failure)"[^>]*>(.*?)</script>', re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One chart."""
+
+    name: str
+    svg: str
+    png: bytes
+    width: int
+    height: int
+
+
+def export_figures(title: str, parts: Sequence[Html], folder: Path) -> list[Path]:
+    """Write every chart of a page into the folder; the files."""
+    browser = find_browser()
+    with tempfile.TemporaryDirectory(prefix="seqfit-figures-") as scratch:
+        pictures = draw_pictures(render_page(title, parts, use="export"), browser, Path(scratch))
+        if not pictures:
+            raise RunError(
+                complain(
+                    f"'{title}' has no charts",
+                    "charts are made of records of steps, evaluations and readings",
+                    "Wait until the run has written some, or leave --figures out",
+                )
+            )
+        pdf = _print_pictures(pictures, browser, Path(scratch))
+        try:
+            return _write_files(pictures, pdf, folder)
+        except OSError as error:
+            raise RunError(
+                complain(
+                    f"'{folder}' can't be written to ({error.strerror})",
+                    "charts are written into a folder, which is made where there is none",
+                    "Choose another with --figures",
+                )
+            ) from error
+
+
+def find_browser() -> str:
+    """The program: what SEQFIT_BROWSER names, else the first of the usual ones."""
+    named = os.environ.get(BROWSER)
+    candidates = [named] if named else [*_PROGRAMS, _ON_MACS]
+    found = next((path for name in candidates if (path := shutil.which(name))), None)
+    if found is None:
+        raise SeqfitError(
+            complain(
+                f"{BROWSER} names '{named}', which is no program here" if named else "no Chromium or Chrome is here",
+                "charts are drawn for files by the same script as in the page, which takes a browser",
+                f"Install one (apt install chromium), or name yours in {BROWSER}; the page's own PNG and SVG buttons "
+                "need nothing more",
+            )
+        )
+    return found
+
+
+def draw_pictures(page: str, browser: str, scratch: Path) -> list[Picture]:
+    """What a page that is made for export hands over, each under a name of its own."""
+    (scratch / "charts.html").write_text(page, "utf-8", errors="backslashreplace")
+    options = [f"--virtual-time-budget={_DRAWING_MILLISECONDS}", "--dump-dom"]
+    document = _run_browser(browser, options, scratch / "charts.html")
+    found = _HANDED_OVER.search(document)
+    if found is None or found[1] == "failure":
+        raise _browser_failure(browser, json.loads(found[2]) if found else "it handed no charts over")
+    return _read_pictures(json.loads(found[2]))
+
+
+def _read_pictures(handed: Sequence[dict[str, Any]]) -> list[Picture]:
+    """Two charts of one name become loss and loss-2."""
+    pictures: list[Picture] = []
+    taken: dict[str, int] = {}
+    for one in handed:
+        number = taken[one["name"]] = taken.get(one["name"], 0) + 1
+        name = one["name"] if number == 1 else f"{one['name']}-{number}"
+        png = base64.b64decode(one["png"].partition(",")[2])
+        pictures.append(Picture(name, one["svg"], png, one["width"], one["height"]))
+    return pictures
+
+
+def _print_pictures(pictures: Sequence[Picture], browser: str, scratch: Path) -> bytes:
+    """One PDF; each page has the size of its chart."""
+    styles, shown = [], []
+    for number, picture in enumerate(pictures):
+        encoded = base64.b64encode(picture.svg.encode()).decode()
+        styles.append(f"@page p{number} {{ size: {picture.width}px {picture.height}px; margin: 0 }}")
+        style = f"page: p{number}; height: {picture.height}px; overflow: hidden"
+        shown.append(f'<div style="{style}"><img src="data:image/svg+xml;base64,{encoded}"></div>')
+    document = f"<!doctype html><style>body {{ margin: 0 }} {' '.join(styles)}</style>{''.join(shown)}"
+    (scratch / "print.html").write_text(document, "utf-8")
+    _run_browser(browser, ["--no-pdf-header-footer", f"--print-to-pdf={scratch / PDF}"], scratch / "print.html")
+    if not (scratch / PDF).is_file():
+        raise _browser_failure(browser, "it printed nothing")
+    return (scratch / PDF).read_bytes()
+
+
+def _write_files(pictures: Sequence[Picture], pdf: bytes, folder: Path) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for picture in pictures:
+        for suffix, content in (("svg", picture.svg.encode()), ("png", picture.png)):
+            written.append(folder / f"{picture.name}.{suffix}")
+            written[-1].write_bytes(content)
+    (folder / PDF).write_bytes(pdf)
+    return [*written, folder / PDF]
+
+
+def _run_browser(browser: str, options: Sequence[str], page: Path) -> str:
+    """What it prints; it has a profile of its own and leaves nothing behind."""
+    as_root = ["--no-sandbox"] if is_root() else []  # Chromium refuses to run as root with one
+    command = [browser, *_OPTIONS, *as_root, f"--user-data-dir={page.parent / 'profile'}", *options, page.as_uri()]
+    try:
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", check=True, timeout=_MOST_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise _browser_failure(browser, f"it was not done after {_MOST_SECONDS} s") from error
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = str(getattr(error, "stderr", None) or error).strip().splitlines()
+        raise _browser_failure(browser, said[-1]) from error
+    return done.stdout
+
+
+def _browser_failure(browser: str, why: str) -> SeqfitError:
+    return SeqfitError(
+        complain(
+            f"'{browser}' could not draw the charts ({why})",
+            "charts are drawn for files by a browser",
+            f"Name another Chromium or Chrome in {BROWSER}, or save charts with the buttons of the page",
+        )
+    )

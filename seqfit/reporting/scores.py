@@ -1,0 +1,327 @@
+"""Every score of a run as a table: before, at the best evaluation, at the last one, and as evaluated afterwards.
+
+In: a subject. Out: a section; of several runs a line for each, with what it reached at its best. Left out where nothing
+was evaluated.
+
+The model's answers: what `seqfit evaluate` wrote comes in, a section of the page goes out.
+
+Where an answer is right or wrong (qa, classify, multilabel, multiple-choice, math), each row is judged by the metric
+that scored the whole split; a summary, a translation or a score has no such verdict. Of one run ten answers are open,
+wrong ones first, and the others folded; buttons show one kind only. Of several runs ten rows that all have answered,
+those first on which they differ:
+
+    who wrote the first program?      reference  Ada Lovelace
+                                      vanilla    Ada Lovelace   right
+                                      bf16       Charles        wrong
+
+Time to quality: how long each way takes to a score that all of them reach.
+
+In: a subject with several ways. Out: a section with the scores over minutes and a table. The common best is the best
+score that every way has reached; a way that once lay above it has reached it.
+
+    best of vanilla 80, of bf16 78    common best 78      95% of it: 74.1     vanilla 6.0 min   bf16 4.2 min
+                                                          99% of it: 77.2     vanilla 9.0 min   bf16 8.1 min
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from seqfit.metrics import score
+from seqfit.metrics.registry import IN_OWN_UNIT
+from seqfit.recipe.schema import TaskRecipe
+from seqfit.reporting.charts import NEUTRAL, Line, draw_lines
+from seqfit.reporting.html import Html, badge, disclosure, element, figure, figures, folded, join, section, table
+from seqfit.reporting.reading import Record, inner, number
+from seqfit.reporting.runs import ShownRun, Track, best_of, find_best, is_higher_better, title_of, value_of, write_score
+from seqfit.reporting.subject import Subject
+from seqfit.units import format_seconds
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+
+Column = Mapping[str, float | None]
+_MOST_RUNS = 60
+
+
+def show_scores(subject: Subject) -> Html | None:
+    """Of one run everything, of several the best of each."""
+    return _of_one(subject.single) if subject.single is not None else _of_several(subject)
+
+
+def _of_one(run: ShownRun) -> Html | None:
+    columns = _list_columns(run)
+    if not columns:
+        return None
+    names = dict.fromkeys([run.score, *(name for column in columns.values() for name in column)])
+    rows = [[title_of(name), *(write_score(column.get(name), name) for column in columns.values())] for name in names]
+    said = {
+        str(name): text
+        for kind in ("signatures", "absent")
+        for evaluation in run.evaluated.values()
+        for name, text in inner(evaluation, kind).items()
+    }
+    notes = [element("p", f"{name}: {text}", class_="note") for name, text in said.items()]
+    own_unit = " and ".join(title_of(name) for name in names if name in IN_OWN_UNIT)
+    note = f"From 0 to 100, except {own_unit}. " if own_unit else "From 0 to 100. "
+    note += "Step 0 is the model before fine-tuning; the best and the last step follow."
+    return section("Scores", table(["score", *columns], rows), *notes, note=note)
+
+
+def _list_columns(run: ShownRun) -> dict[str, Column]:
+    columns: dict[str, Column] = {}
+    for split, records in run.by_split.items():
+        chosen = (record for record in (records[0], best_of(records, run.score), records[-1]) if record is not None)
+        for record in chosen:  # the same step twice is one column
+            scores = _numbers(record["scores"])
+            columns[f"{split}, step {record['step']:,}"] = {**scores, "loss": number(record, "loss")}
+    for split, evaluation in run.evaluated.items():
+        before = run.scored_before(split)
+        if before:
+            columns[f"{split}, before"] = _numbers(inner(before, "metrics"))
+        columns[f"{split}, after"] = _numbers(inner(evaluation, "metrics"))
+        by_source = inner(evaluation, "by_source")
+        columns |= {f"{split}, {source}": _numbers(inner(by_source, source)) for source in by_source}
+    return columns
+
+
+def _numbers(scores: Record) -> dict[str, float | None]:
+    return {str(name): number(scores, name) for name in scores}
+
+
+def _of_several(subject: Subject) -> Html | None:
+    """A line for each run: the step of its best evaluation, and all scores of it."""
+    found = [(run, best) for run in subject.runs if (best := find_best(run)) is not None]
+    if not found:
+        return None
+    names = list(dict.fromkeys(["loss", *(name for _, best in found for name in best["scores"])]))
+    rows = [
+        [run.name, best["split"], f"{best['step']:,}", *(write_score(value_of(best, name), name) for name in names)]
+        for run, best in found[:_MOST_RUNS]
+    ]
+    note = "Of each run the evaluation that its checkpoint was chosen by."
+    if len(found) > _MOST_RUNS:
+        note += f" The first {_MOST_RUNS} of {len(found)} runs."
+    return section("Scores", table(["run", "split", "step", *map(title_of, names)], rows), note=note)
+
+
+SHOWN = 50
+OPENED = 10  # of them without a click
+SIDE_BY_SIDE = 10  # rows of several runs
+_NO_ANSWER = "(no answer)"
+_NOT_EVALUATED = "No split was evaluated: seqfit evaluate RUN shows ten answers with their references."
+_VERDICTS = {
+    "qa": ("squad", "em"),
+    "classify": ("accuracy", "accuracy"),
+    "multiple-choice": ("accuracy", "accuracy"),
+    "multilabel": ("subset_accuracy", "subset_accuracy"),
+    "math": ("numeric", "numeric_em"),
+}
+
+
+def show_answers(subject: Subject) -> Html | None:
+    """Of every split that was evaluated afterwards; where none was, how to get them."""
+    if subject.runs and not any(run.evaluated for run in subject.runs):
+        return section("Answers", note=_NOT_EVALUATED)
+    if subject.single is not None:
+        run, recipe = subject.single, subject.single.known_recipe
+        if recipe is None:
+            return None
+        parts = [show_predictions({**found, "split": split}, recipe.task) for split, found in run.evaluated.items()]
+        return join(parts) if parts else None
+    splits = dict.fromkeys(split for run in subject.runs for split in run.evaluated)
+    shown = [part for split in splits if (part := _show_together(subject, split)) is not None]
+    return join(shown) if shown else None
+
+
+def _show_together(subject: Subject, split: str) -> Html | None:
+    """The same rows as answered by each way, its first run that was evaluated."""
+    answered: dict[str, dict[tuple[str, str], Mapping[str, Any]]] = {}
+    for way, runs in subject.ways.items():
+        run = next((run for run in runs if run.evaluated.get(split, {}).get("predictions")), None)
+        if run is not None:
+            answered[way] = {(str(row["id"]), row["source"]): row for row in run.evaluated[split]["predictions"]}
+    if len(answered) < 2:
+        return None
+    first = next(iter(answered.values()))
+    common = [key for key in first if all(key in rows for rows in answered.values())]
+    title = f"Answers on {split}, side by side"
+    if not common:
+        return section(title, note="The runs have no evaluated row in common.")
+    differing = [key for key in common if len({rows[key]["prediction"] for rows in answered.values()}) > 1]
+    chosen = [*differing, *(key for key in common if key not in set(differing))][:SIDE_BY_SIDE]
+    recipe = subject.runs[0].known_recipe
+    task = None if recipe is None else recipe.task
+    shown = [_show_row({way: rows[key] for way, rows in answered.items()}, task) for key in chosen]
+    note = f"{len(chosen)} of {len(common):,} rows that all have answered; on {len(differing):,} their answers differ."
+    return section(title, *shown, note=note)
+
+
+def _show_row(rows: Mapping[str, Mapping[str, Any]], task: TaskRecipe | None) -> Html:
+    first = next(iter(rows.values()))
+    reference = [element("b", "reference"), folded(_join_references(first)), ""]
+    lines = [[way, folded(row["prediction"] or _NO_ANSWER), _mark(row, task)] for way, row in rows.items()]
+    return element("div", folded(first["source"]), table(["way", "answer", ""], [reference, *lines]), class_="example")
+
+
+def _mark(row: Mapping[str, Any], task: TaskRecipe | None) -> Html | str:
+    if task is None or task.name not in _VERDICTS:
+        return ""
+    return badge("right", "good") if is_right(row, task) else badge("wrong", "bad")
+
+
+def _join_references(row: Mapping[str, Any]) -> str:
+    return " / ".join(dict.fromkeys(row["references"])) or _NO_ANSWER
+
+
+def show_predictions(evaluation: Mapping[str, Any], task: TaskRecipe) -> Html:
+    """The first answers of a split."""
+    everything = evaluation.get("predictions", [])
+    rows = everything[:SHOWN]
+    title = f"Answers on {evaluation['split']}"
+    if not rows:
+        return section(title, note="The evaluation kept no answers.")
+    note = f"The first {len(rows):,} of {len(everything):,}" if len(rows) < len(everything) else f"All {len(rows):,}"
+    if task.name not in _VERDICTS:
+        return section(title, *_open_some([(row, None) for row in rows]), note=f"{note}.")
+    judged = [(row, is_right(row, task)) for row in rows]
+    wrong, right = [pair for pair in judged if not pair[1]], [pair for pair in judged if pair[1]]
+    samples = right[: max(OPENED // 2, OPENED - len(wrong))]
+    failures = wrong[: OPENED - len(samples)]
+    order = [*failures, *samples, *wrong[len(failures) :], *right[len(samples) :]]
+    filters = _filter_buttons({"all": len(rows), "bad": len(wrong), "good": len(right)})
+    return section(title, filters, *_open_some(order), note=f"{note}, wrong ones first.")
+
+
+def _open_some(judged: Sequence[tuple[Mapping[str, Any], bool | None]]) -> list[Html]:
+    """The first ten answers, and the others folded."""
+    first, others = judged[:OPENED], judged[OPENED:]
+    return [_table(first), *([disclosure(f"{len(others)} more", _table(others))] if others else [])]
+
+
+def is_right(prediction: Mapping[str, Any], task: TaskRecipe) -> bool:
+    """Whether the answer equals a reference after the metric's own normalisation."""
+    metric, name = _VERDICTS[task.name]
+    found = score(
+        [metric],
+        [prediction["references"]],
+        [prediction["prediction"]],
+        language=task.language or "en",
+        labels=list(task.label_values) or None,
+        no_label=task.no_label,
+    )
+    return found.values.get(name) == 100
+
+
+def _table(judged: Sequence[tuple[Mapping[str, Any], bool | None]]) -> Html:
+    cells: list[list[object]] = [
+        [
+            folded(row["source"]),
+            folded(_join_references(row)),
+            folded(row["prediction"] or _NO_ANSWER),
+        ]
+        for row, _ in judged
+    ]
+    names = ["source", "reference", "prediction"]
+    if any(verdict is None for _, verdict in judged):
+        return table(names, cells, class_="predictions")
+    marks = [badge("right", "good") if right else badge("wrong", "bad") for _, right in judged]
+    return table(
+        ["", *names], [[mark, *row] for mark, row in zip(marks, cells, strict=True)], class_="predictions judged"
+    )
+
+
+def _filter_buttons(counts: Mapping[str, int]) -> Html:
+    words = {"all": "All", "bad": "Wrong", "good": "Right"}
+    buttons = [
+        element("button", f"{words[kind]} {count}", type="button", data_show=kind, aria_pressed=pressed)
+        for (kind, count), pressed in zip(counts.items(), ("true", "false", "false"), strict=True)
+    ]
+    return element("div", *buttons, class_="filter")
+
+
+_SHARES = (0.95, 0.99)
+Points = list[tuple[float, float]]
+
+
+def show_quality(subject: Subject) -> Html | None:
+    """Left out where fewer than two ways were scored while training, or all only at their end."""
+    if subject.single is not None or not subject.runs:
+        return None
+    score = subject.runs[0].score
+    curves = {way: [_scored(run, score) for run in runs] for way, runs in subject.ways.items()}
+    curves = {way: [points for points in found if points] for way, found in curves.items()}
+    curves = {way: found for way, found in curves.items() if found}
+    if len(curves) < 2 or all(len(points) < 2 for found in curves.values() for points in found):
+        return None
+    common = find_common(curves, score)
+    targets = [share * common if is_higher_better(score) else common / share for share in _SHARES]
+    rows = [
+        [way, write_score(_best_mean(found, score), score), *(_say_minutes(found, target, score) for target in targets)]
+        for way, found in curves.items()
+    ]
+    heads = [f"to {write_score(target, score)} ({share:.0%})" for share, target in zip(_SHARES, targets, strict=True)]
+    note = (
+        f"The best {title_of(score)} that all ways reach is {write_score(common, score)}. Minutes are those of the "
+        f"whole run, evaluations included, to the first evaluation that reaches the target; the mean over seeds."
+    )
+    chart = figure(
+        _draw(subject, curves, targets), f"{title_of(score)} over time", "dotted: 95% and 99%", name="time-to-quality"
+    )
+    return section(
+        "Time to quality", figures([chart]), table(["way", "best", *heads], rows, numbers=range(1, 4)), note=note
+    )
+
+
+def find_common(curves: dict[str, list[Points]], score: str) -> float:
+    """The best value that every way has reached, on average over its seeds."""
+    bests = [_best_mean(found, score) for found in curves.values()]
+    return min(bests) if is_higher_better(score) else max(bests)
+
+
+def minutes_to(points: Points, target: float, score: str) -> float | None:
+    """Of the first evaluation that is at least as good; None where there is none."""
+    if is_higher_better(score):
+        return next((minute for minute, value in points if value >= target), None)
+    return next((minute for minute, value in points if value <= target), None)
+
+
+def _scored(run: ShownRun, score: str) -> Points:
+    records = run.by_split.get("validation", [])
+    return Track(run).points([record for record in records if record["step"] > 0], score, "minutes")
+
+
+def _best_mean(found: Sequence[Points], score: str) -> float:
+    best = max if is_higher_better(score) else min
+    return statistics.fmean(best(value for _, value in points) for points in found)
+
+
+def _say_minutes(found: Sequence[Points], target: float, score: str) -> str:
+    reached = [minutes for points in found if (minutes := minutes_to(points, target, score)) is not None]
+    if not reached:
+        return "not reached"
+    mean = format_seconds(60 * statistics.fmean(reached))
+    return mean if len(reached) == len(found) else f"{mean} ({len(reached)} of {len(found)} seeds)"
+
+
+def _draw(subject: Subject, curves: dict[str, list[Points]], targets: Sequence[float]) -> go.Figure:
+    lines = [
+        Line(
+            way,
+            points,
+            subject.colour(way),
+            subject.dash(way),
+            subject.width(way),
+            group=way,
+            markers=True,
+        )
+        for way, found in curves.items()
+        for points in found
+    ]
+    drawn = draw_lines(lines, x="minutes")
+    for target in targets:
+        drawn.add_hline(y=target, line={"color": NEUTRAL, "width": 1, "dash": "dot"})
+    return drawn

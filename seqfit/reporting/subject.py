@@ -1,0 +1,215 @@
+"""What a page is about: places come in, runs in their groups and what was compared go out.
+
+    runs/demo                      one run
+    runs/demo runs/other           several runs; those that differ in nothing but the seed are one *way*
+    runs/two runs/four             one strategy, 2 and 4 processes: 'two (2 processes)' and 'four (4 processes)'
+    runs                           every run in that folder
+    comparisons/agnews-20260102    a comparison (has comparison.yaml) and all its runs, a way for each entrant
+    scaling                        what `seqfit scale --out` wrote
+
+Nothing here fails on a place that is not what it will be: a page that is served live begins before the first run does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from seqfit.comparison.records import MATRIX, RESULTS, RUNS, Comparison, Trial, load_matrix, read_results
+from seqfit.errors import SeqfitError
+from seqfit.recipe.overrides import flatten
+from seqfit.reporting.charts import ACCENT, series_colour, series_dash
+from seqfit.reporting.reading import Record, inner, number, read_object
+from seqfit.reporting.runs import ShownRun
+from seqfit.rundir import files
+from seqfit.system import quote
+
+SCALING = "scaling.json"
+Fields = dict[str, Any]
+_THINNEST, _THICKEST = 1.6, 5.0  # pixels
+
+
+@dataclass(frozen=True)
+class Subject:
+    """All that a page shows, read."""
+
+    title: str
+    ways: dict[str, list[ShownRun]] = field(default_factory=dict)
+    comparison: Comparison | None = None
+    scalings: list[Record] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)  # of the places; runs have their own
+
+    @property
+    def runs(self) -> list[ShownRun]:
+        """All of them."""
+        return [run for runs in self.ways.values() for run in runs]
+
+    @property
+    def single(self) -> ShownRun | None:
+        """The run, where there is one and nothing else."""
+        return self.runs[0] if len(self.runs) == 1 and self.comparison is None else None
+
+    def colour(self, way: str) -> str:
+        """The same in every chart."""
+        names = self._names()
+        return ACCENT if self.single is not None else series_colour(names.index(way) if way in names else 0)
+
+    def dash(self, way: str) -> str:
+        """Solid, unless there are more ways than colours."""
+        names = self._names()
+        return series_dash(names.index(way) if way in names else 0)
+
+    def width(self, way: str) -> float:
+        """Of its lines: those drawn later are thinner, so that curves that coincide can all be seen."""
+        names = self._names()
+        later = len(names) - 1 - names.index(way) if way in names else 0
+        return min(_THINNEST + 0.8 * later, _THICKEST)
+
+    def _names(self) -> list[str]:
+        """Those of the comparison first: an entrant without a run keeps its colour, too."""
+        entrants = [] if self.comparison is None else [entry.entrant.name for entry in self.comparison.standings]
+        return list(dict.fromkeys([*entrants, *self.ways]))
+
+
+def read_subject(paths: Sequence[Path]) -> Subject:
+    """Everything that is there, once."""
+    paths = _drop_repeated(paths)
+    compared = [path for path in paths if (path / MATRIX).is_file()]
+    if len(paths) == 1 and compared:
+        return _read_comparison(paths[0])
+    places: list[Path] = []
+    scalings: list[Record] = []
+    gaps: list[str] = []
+    for path in paths:
+        found = list(find_runs(path))
+        places += found
+        scaling, damage = read_object(path / SCALING)
+        scalings += [scaling] if scaling else []
+        if path in compared:
+            gaps.append(f"the tables of '{path}' are on its own page: of several places the runs alone are shown")
+        if damage or not (found or scaling):
+            gaps.append(damage or f"'{path}' holds no run yet")
+    runs = _name_apart([run for place in _drop_repeated(places) if (run := open_run(place)) is not None])
+    title = f"{len(runs)} runs" if len(runs) > 1 else runs[0].name if runs else paths[0].resolve().name
+    return Subject(title, group_runs(runs), None, scalings, gaps)
+
+
+def find_runs(path: Path) -> Iterator[Path]:
+    """The path itself, or the runs in it, of a comparison too."""
+    if (path / files.MANIFEST).is_file():
+        yield path
+    elif path.is_dir():
+        folder = path / RUNS if (path / MATRIX).is_file() else path
+        yield from sorted(found.parent for found in folder.glob(f"*/{files.MANIFEST}"))
+
+
+def open_run(path: Path, name: str = "", resume: str = "") -> ShownRun | None:
+    """None where it has just vanished."""
+    try:
+        return ShownRun(path, name, resume)
+    except SeqfitError:
+        return None
+
+
+def group_runs(runs: Sequence[ShownRun]) -> dict[str, list[ShownRun]]:
+    """Runs that differ in nothing but the seed are one way, named by the first of them."""
+    groups: dict[str, list[ShownRun]] = {}
+    for run in runs:
+        groups.setdefault(repr(sorted(read_fields(run).items())), []).append(run)
+    counts = {count_processes(run) for run in runs} - {None}
+    return {_name_group(group, tell_processes=len(counts) > 1): group for group in groups.values()}
+
+
+def _name_group(group: Sequence[ShownRun], *, tell_processes: bool) -> str:
+    """'a', 'a (2 processes)', 'a (2 processes, 3 seeds)'."""
+    count, told = count_processes(group[0]), []
+    if tell_processes and count is not None:
+        told.append(f"{count} process{'' if count == 1 else 'es'}")
+    if len(group) > 1:
+        told.append(f"{len(group)} {'seeds' if differ_in_seed(group) else 'runs'}")
+    return f"{group[0].name} ({', '.join(told)})" if told else group[0].name
+
+
+def differ_in_seed(runs: Sequence[ShownRun]) -> bool:
+    """Whether no two have the same; one whose recipe can't be read has none."""
+    seeds = {run.known_recipe.seed for run in runs if run.known_recipe is not None}
+    return len(seeds) == len(runs)
+
+
+def count_processes(run: ShownRun) -> int | None:
+    """That trained it together, when it was last started. Manifests of earlier versions lack it: then the event that
+    several processes begin with has it, and where that is lost, too, it is None."""
+    count = number(run.manifest, "processes")
+    if count is not None:
+        return int(count)
+    if not run.manifest.get("launch"):
+        return 1
+    told = [event["message"] for event in run.events() if event["kind"] == "parallel"]
+    found = re.search(r"over (\d+) processes", told[-1]) if told else None
+    return int(found[1]) if found else None
+
+
+def read_fields(run: ShownRun) -> Fields:
+    """Recipe and strategy with dotted names, without what says nothing of the work: the seed and names. And where it
+    ran, and how: another machine, precision or number of processes is no other seed."""
+    recipe = run.known_recipe
+    if recipe is None:
+        return {"run": run.name}
+    stated = recipe.model_dump(mode="json", exclude={"seed", "description", "strategy", "allow"})
+    fields = {**flatten(stated), **flatten({"strategy": run.strategy_fields})}
+    fields.pop("strategy.name", None)
+    return fields | {
+        "machine": inner(run.manifest, "hardware").get("name"),
+        "precision": run.manifest.get("precision"),
+        "processes": count_processes(run) or "not known",
+    }
+
+
+def _name_apart(runs: Sequence[ShownRun]) -> list[ShownRun]:
+    """Folders of one name are named by as many of their parents as tell them apart: a/runs/1 and b/runs/1."""
+    parts = {run: run.path.resolve().parts for run in runs}
+    for length in range(2, max(map(len, parts.values()), default=0) + 1):
+        names = Counter(run.name for run in runs)
+        for run in runs:
+            if names[run.name] > 1:
+                run.name = "/".join(parts[run][-length:])
+    return list(runs)
+
+
+def _drop_repeated(paths: Sequence[Path]) -> list[Path]:
+    """Each place once, as it was first given."""
+    first: dict[Path, Path] = {}
+    for path in paths:
+        first.setdefault(path.resolve(), path)
+    return list(first.values())
+
+
+def _read_comparison(folder: Path) -> Subject:
+    """From its results; before there are any, its runs alone."""
+    comparison, gaps = None, []
+    try:
+        comparison = read_results(folder / RESULTS)
+        matrix = comparison.matrix
+    except (SeqfitError, OSError) as error:
+        is_there = (folder / RESULTS).is_file()
+        gaps.append(str(error) if is_there else f"{RESULTS} is not there yet: no round has ended")
+        try:
+            matrix = load_matrix(folder)
+        except (SeqfitError, OSError) as second:
+            return Subject(folder.name, group_runs(list(_open_all(folder))), None, [], [*gaps, str(second)])
+    ways: dict[str, list[ShownRun]] = {}
+    resume = f"seqfit submit {quote(folder)}" if matrix.is_apart else f"seqfit compare {quote(folder)} --resume"
+    for entrant in matrix.entrants:
+        trials = [Trial(entrant.name, seed, repeat) for repeat in range(matrix.repeats) for seed in matrix.seeds]
+        places = [folder / RUNS / trial.folder for trial in trials]
+        runs = [run for place in places if (run := open_run(place, place.name, resume)) is not None]
+        ways |= {entrant.name: runs} if runs else {}
+    return Subject(matrix.name, ways, comparison, [], gaps)
+
+
+def _open_all(folder: Path) -> Iterator[ShownRun]:
+    yield from (run for place in find_runs(folder) if (run := open_run(place)) is not None)

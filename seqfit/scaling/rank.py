@@ -1,0 +1,181 @@
+"""One process of a group that is measured: `python -m seqfit.scaling.rank RECIPE OUT FIRST STEPS`.
+
+In: a recipe, the step to begin at, how many to make; the others by the environment. Out: a JSON file of `RankFigures`,
+or a text file beside it with what the user can put right.
+
+Two warm-up steps, then the measured ones without a break, as training makes them: batches prepared ahead, one exchange
+of words a step, no record and no evaluation.
+
+    wall clock of a rank's thread   = busy             + queued            + waiting
+                                      it computes        wants a core        for the others, or for what they send
+
+The kernel of Linux counts the first two for each thread, so what is left is what the others cost. That holds for
+processors, where exchanges run in threads of their own; on a GPU they run in queues beside the backward, and the share
+is not measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Self
+
+import torch
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from seqfit.data.loader import GlobalBatch, prefetch
+from seqfit.errors import SeqfitError
+from seqfit.parallel.world import World, join_world
+from seqfit.scaling.measure import MISTAKE, WARM_UP
+from seqfit.scaling.rows import BUFFER_BYTES, RankFigures
+from seqfit.step.clock import StepClock, read_queued_seconds
+from seqfit.step.precision import choose_device
+from seqfit.strategy.load import load_strategy
+from seqfit.telemetry.host import read_peak_bytes
+from seqfit.training.coordination import Agreement
+from seqfit.training.setup import Job, build_job
+from seqfit.training.stopping import Stopping
+from seqfit.training.view import Silent
+from seqfit.validation import load_checked_recipe
+
+_TRIES = 7
+_PRODUCT_WIDTH, _PRODUCTS, _STREAM_BYTES = 512, 6, 32 * 2**20
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """Clocks of this thread, in seconds."""
+
+    wall: float
+    busy: float
+    queued: float
+    data: float
+    update: float
+
+    @classmethod
+    def now(cls, clock: StepClock) -> Self:
+        totals = clock.totals
+        return cls(
+            time.perf_counter(),
+            time.thread_time(),
+            read_queued_seconds() or 0.0,
+            totals.get("data_wait", 0.0),
+            totals.get("optimizer", 0.0),
+        )
+
+
+def main() -> int:
+    """As the launcher calls it."""
+    recipe, out, first, steps = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    try:
+        loaded = load_checked_recipe(recipe)
+        with join_world(choose_device(load_strategy(loaded)).type) as world:
+            job, _ = build_job(loaded, Silent(), world=world)
+            figures = measure_rank(job, world, first, steps)
+        out.write_text(json.dumps(asdict(figures)), "utf-8")
+    except SeqfitError as error:
+        out.with_suffix(MISTAKE).write_text(str(error), "utf-8")
+        return error.exit_code
+    return 0
+
+
+def measure_rank(job: Job, world: World, first: int, steps: int) -> RankFigures:
+    """The steps of this rank, then the machine as it is with so many ranks at once."""
+    device = job.step.precision.device
+    forget_peak(device)
+    before, after, batches = _make_steps(job, world, first, steps)
+    on_cpu = device.type == "cpu"
+    peak_bytes = read_peak_bytes(os.getpid()) if on_cpu else torch.cuda.max_memory_reserved(device)
+    weights = list(job.step.model.parameters())
+    blocks = [part for part in job.step.model.modules() if isinstance(part, GradientCheckpointingLayer)]
+    return RankFigures(
+        step_seconds=(after.wall - before.wall) / steps,
+        busy_seconds=(after.busy - before.busy) / steps if on_cpu else None,
+        queued_seconds=(after.queued - before.queued) / steps,
+        data_seconds=(after.data - before.data) / steps,
+        update_seconds=(after.update - before.update) / steps,
+        tokens=statistics.fmean(batch.source_tokens + batch.target_tokens for batch in batches),
+        examples=statistics.fmean(batch.examples for batch in batches),
+        planned_imbalance=statistics.fmean(batch.imbalance for batch in batches),
+        micro_batches=statistics.fmean(len(batch.micro_batches) for batch in batches),
+        peak_bytes=peak_bytes,
+        weight_bytes=sum(weight.numel() * weight.element_size() for weight in weights),
+        gradient_bytes=sum(weight.numel() * weight.element_size() for weight in weights if weight.requires_grad),
+        blocks=len(blocks) + 1,
+        probe_seconds=_measure_all_at_once(world, _compute) if on_cpu else 0.0,
+        reduce_seconds=_measure_all_at_once(world, partial(_reduce, world, device, BUFFER_BYTES)),
+        exchange_seconds=_measure_all_at_once(world, partial(_reduce, world, device, 4)),
+    )
+
+
+def _make_steps(job: Job, world: World, first: int, steps: int) -> tuple[_Moment, _Moment, list[GlobalBatch]]:
+    """The moments around the measured steps, and their batches."""
+    step, on_gpu = job.step, job.step.precision.device.type == "cuda"
+    agreement = Agreement(world, Stopping(alone=world.size == 1))
+    step.before_exchange = partial(_agree, agreement)
+    step.model.train()
+    loaded = prefetch(islice(job.loader.iterate(first), WARM_UP + steps), job.strategy.prefetch, pin=on_gpu)
+    batches = []
+    before = _Moment.now(step.clock)
+    for number, batch in enumerate(step.clock.each("data_wait", loaded)):
+        if number == WARM_UP:
+            world.wait()
+            before = _Moment.now(step.clock)
+        outcome = step(batch)
+        batches.append(batch)
+        if number in (WARM_UP - 1, WARM_UP + steps - 1):
+            float(outcome.loss)  # waits for the device
+    return before, _Moment.now(step.clock), batches[WARM_UP:]
+
+
+def _agree(agreement: Agreement) -> None:
+    """As training does before gradients are exchanged. A rank that fails here ends the group."""
+    agreement.exchange()
+
+
+def forget_peak(device: torch.device) -> None:
+    """From now on the peak is that of the steps: a model may have been loaded whole before it was cut."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    try:
+        Path("/proc/self/clear_refs").write_text("5", "utf-8")  # sets VmHWM to what is resident now
+    except OSError:  # not Linux, or not allowed: then the peak is that of the whole process
+        return
+
+
+def _measure_all_at_once(world: World, action: Callable[[], None]) -> float:
+    """Median seconds of something that all ranks do at the same time."""
+    seconds = []
+    for _ in range(_TRIES):
+        world.wait()
+        started = time.perf_counter()
+        action()
+        seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds[1:])
+
+
+def _compute() -> None:
+    """Products and a pass over memory, as a step has both: what ranks that share caches and memory slow down."""
+    square = torch.full((_PRODUCT_WIDTH, _PRODUCT_WIDTH), 1e-3)
+    for _ in range(_PRODUCTS):
+        square = square @ square
+    torch.ones(_STREAM_BYTES // 4).mul_(2.0)
+
+
+def _reduce(world: World, device: torch.device, size_bytes: int) -> None:
+    """One exchange between all ranks. The last line waits for the device."""
+    buffer = torch.zeros(max(1, size_bytes // 4), device=device)
+    float(world.sum(buffer)[0])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

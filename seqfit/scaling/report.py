@@ -1,0 +1,184 @@
+"""The scaling report: what was measured and what is predicted, as tables for a terminal, Markdown and JSON.
+
+In: groups to measure, a cluster to predict for, or both. Out: a `Scaling`. Every line of a table says whether it is
+measured or predicted:
+
+    way   processes   scaling                step     tokens/s   efficiency   on others   imbalance   memory
+    ddp   2           strong     measured    130 ms   25.1K      90.4%        6.1%        1.2%        0.6 GiB
+    ddp   2           strong     predicted   124 ms   26.3K      94.8%        4.0%        0.2%        -
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqfit.errors import RunError, complain
+from seqfit.planning.cluster import Cluster, Figures, Row, say_where_it_stops
+from seqfit.recipe.schema import Recipe
+from seqfit.scaling.measure import Asked, Group, Progress, measure_scaling, runs_on_cpu
+from seqfit.scaling.rows import Place
+from seqfit.strategy.load import load_strategy
+from seqfit.units import format_bytes, format_count, format_seconds, format_share
+from seqfit.validation import load_checked_recipe
+
+if TYPE_CHECKING:
+    from seqfit.planning.cluster_cards import CardScaling
+
+JSON_FILE, MARKDOWN_FILE = "scaling.json", "scaling.md"
+HEADINGS = ["way", "processes", "scaling", "", "step", "tokens/s", "efficiency", "on others", "imbalance", "memory", ""]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells of text."""
+
+    title: str
+    headings: list[str]
+    lines: list[list[str]]
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """A report: what was measured here, and what is predicted for cards; either may be missing."""
+
+    rows: list[Row]  # of this machine
+    places: list[Place]
+    conditions: str  # of the measurement
+    cards: CardScaling | None
+    sentences: list[str]
+
+    def tables(self) -> list[Table]:
+        """For reading."""
+        tables = [_build_table(f"This machine: {self.conditions}", self.rows)] if self.rows else []
+        if self.cards is not None:
+            tables.append(_build_table(f"Predicted: {self.cards.card}, {self.cards.strategy}", self.cards.rows))
+        return tables
+
+    def to_markdown(self) -> str:
+        """All tables, and what they say."""
+        parts = [f"## {table.title}\n\n{_to_markdown(table)}" for table in self.tables()]
+        said = "\n".join(f"- {sentence}" for sentence in self.sentences)
+        return "\n\n".join(["# How it scales", *parts, said]).rstrip() + "\n"
+
+    def to_json(self) -> dict[str, Any]:
+        """Numbers in base units; what is measured and what is predicted of a row lie apart."""
+        return asdict(self)
+
+
+def scale(
+    recipe: Recipe | str | Path | Mapping[str, Any],
+    overrides: Sequence[str],
+    *,
+    ways: Sequence[str],
+    groups: Sequence[Group] = (),
+    asked: Asked | None = None,
+    cluster: Cluster | None = None,
+    progress: Progress = lambda *_: None,
+) -> Scaling:
+    """Measure the groups here, and predict for the cluster; what is not given is left out."""
+    rows: list[Row] = []
+    places: list[Place] = []
+    sentences: list[str] = []
+    conditions, cards = "", None
+    if cluster is not None:
+        from seqfit.planning.cluster_cards import predict_cards  # imports torch
+
+        cards = predict_cards(load_checked_recipe(recipe, overrides), cluster, ways, progress)
+        sentences += [*_say_cluster(cluster, cards), *say_where_it_stops(cards.rows)]
+    if asked is not None:
+        rows, places = measure_scaling(groups, asked, progress)
+        conditions = describe_conditions(groups[0].recipe, asked)
+        sentences = [*map(_say_place, places), *sentences]
+    return Scaling(rows, places, conditions, cards, sentences)
+
+
+def describe_conditions(recipe: Recipe, asked: Asked) -> str:
+    """What was run, in a line."""
+    threads = load_strategy(recipe).threads or 1
+    where = f"on a CPU, {threads} thread{'s' if threads > 1 else ''} a process" if runs_on_cpu(recipe) else "on GPUs"
+    batch = "the global batch grows with the processes" if asked.kind == "weak" else "the same global batch"
+    model = "/".join(Path(recipe.model.location).parts[-2:])
+    counted = f"medians of {asked.repeats} x {asked.steps} steps"
+    return f"{model} {where}; {asked.kind} scaling: {batch}; {counted}"
+
+
+def check_place(folder: Path) -> None:
+    """Before minutes are spent: nothing is overwritten, and the place can be made."""
+    if folder.exists() and not folder.is_dir():
+        raise RunError(
+            complain(f"--out is '{folder}', which is a file", "reports are written into a folder", "Give another name")
+        )
+    if (folder / JSON_FILE).exists():
+        raise RunError(
+            complain(f"'{folder / JSON_FILE}' is there already", "no report is overwritten", "Give another --out")
+        )
+
+
+def write_scaling(scaling: Scaling, folder: Path) -> list[Path]:
+    """Both files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {
+        JSON_FILE: json.dumps(scaling.to_json(), indent=2) + "\n",
+        MARKDOWN_FILE: scaling.to_markdown(),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, "utf-8")
+    return [folder / name for name in texts]
+
+
+def _build_table(title: str, rows: Sequence[Row]) -> Table:
+    """A line for what was measured, and one below it for what is predicted of the same row."""
+    lines = []
+    for row in rows:
+        known = {"measured": row.measured, "predicted": row.predicted}
+        for origin, figures in known.items():
+            if figures is not None:
+                note = "" if origin == "predicted" and row.measured is not None else row.note
+                lines.append([row.way, str(row.processes), row.kind, origin, *_build_cells(figures), note])
+    return Table(title, HEADINGS, lines)
+
+
+def _build_cells(figures: Figures) -> list[str]:
+    return [
+        format_seconds(figures.step_seconds),
+        format_count(figures.tokens_per_second),
+        format_share(figures.efficiency),
+        *("-" if share is None else format_share(share) for share in (figures.communication_share, figures.imbalance)),
+        _format_memory(figures),
+    ]
+
+
+def _say_place(place: Place) -> str:
+    return (
+        f"measured between {place.processes} processes: {format_bytes(place.link.bytes_per_second)}/s on a link, "
+        f"{place.link.exchange_seconds * 1e3:.2f} ms for the smallest exchange; arithmetic takes {place.slower:.2f} "
+        "times as long beside the others."
+    )
+
+
+def _say_cluster(cluster: Cluster, cards: CardScaling) -> list[str]:
+    link, network = cluster.card.link_bytes_per_second / 1e9, cluster.network_bytes_per_second / 1e9
+    return [
+        f"predicted from: {cards.rates_source}; {link:.0f} GB/s between the {cluster.per_machine} GPUs of a machine "
+        f"(data sheet), {network:g} GB/s from machine to machine ({cluster.network_source}).",
+        f"predicted: a global batch has {cards.examples:.0f} examples on average, so by strong scaling more than "
+        f"{cards.examples:.0f} GPUs can't help.",
+    ]
+
+
+def _format_memory(figures: Figures) -> str:
+    """'-' where it is not known; otherwise of the rank that takes least and most, where they differ."""
+    if figures.highest_bytes is None:
+        return "-"
+    highest = format_bytes(figures.highest_bytes)
+    lowest = highest if figures.lowest_bytes is None else format_bytes(figures.lowest_bytes)
+    return highest if lowest == highest else f"{lowest} to {highest}"
+
+
+def _to_markdown(table: Table) -> str:
+    rule = ["---"] * len(table.headings)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (table.headings, rule, *table.lines))

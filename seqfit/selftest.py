@@ -1,0 +1,225 @@
+"""Checks on the user's own device that every way of running gives the reference's update: two minutes at most.
+
+In: a device. Out: one `Check` for each way. The reference is a padded batch in fp32 with transformers' own attention
+and all logits, on that device; models are tiny and random, so nothing is downloaded.
+
+    ragged, blockwise    ok      loss 4.6032, gradients within 3e-07
+
+Whether predictions hold on this machine: a few steps of small models, traced on fake tensors and then run for real.
+
+In: a device. Out: one `Check` for each, predicted beside measured. On a GPU the device's rules and the allocator's
+model are what is checked: no GPU was at hand when they were written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    BertConfig,
+    BertForSequenceClassification,
+    MT5Config,
+    MT5ForConditionalGeneration,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from seqfit.data.loader import GlobalBatch, pin_batch
+from seqfit.data.micro_batch import MicroBatch, Padding, collate_labels, collate_sequences, pack_labels, pack_sequences
+from seqfit.kernels.dropout_norm import MaskSource
+from seqfit.model.load import Outline, quiet
+from seqfit.planning.device_rules import rules_for
+from seqfit.planning.fake_step import FakeStep, Subject
+from seqfit.planning.measured import build_real_step, draw_batch, measure_peak_bytes
+from seqfit.planning.memory import measure_tape
+from seqfit.planning.shape import Shape
+from seqfit.recipe.schema import ModelRecipe, TrainRecipe
+from seqfit.step.build import build_execution
+from seqfit.step.precision import Precision
+from seqfit.step.step import TrainStep
+from seqfit.strategy.schema import Strategy
+from seqfit.units import format_bytes
+
+TOLERANCE = {"fp32": 1e-4, "bf16": 0.05, "fp16": 0.05}  # of the loss, and of the largest gradient
+_SHAPE = {"vocab_size": 200, "d_model": 64, "d_kv": 16, "num_heads": 4, "d_ff": 128, "num_layers": 2}
+_SOURCES, _TARGETS = (5, 70, 33, 130), (3, 40, 1, 9)  # lengths on both sides of where attention changes its way
+_VANILLA = Strategy(precision="fp32", batching="padded", attention="stock", loss="full")
+_STRATEGIES = {
+    "ragged, blockwise": Strategy(attention="blockwise"),
+    "ragged, torch's attention": Strategy(attention="stock"),
+    "ragged, all logits": Strategy(loss="full"),
+    "padded, chunked loss": Strategy(batching="padded"),
+    "recompute": Strategy(recompute="blocks"),
+    "optimizer in the backward": Strategy(optimizer_in_backward=True),
+    "bf16": Strategy(precision="bf16"),
+    "fp16": Strategy(precision="fp16"),
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One way of running."""
+
+    name: str
+    state: str  # ok, wrong or skipped
+    detail: str
+
+
+def run_selftest(device: torch.device) -> Iterator[Check]:
+    """One check after the other, as they are done."""
+    for model_name, build in _MODELS.items():
+        reference = _update(build(), _VANILLA, device)
+        for name, strategy in _STRATEGIES.items():
+            reason = _why_not(strategy, device)
+            title = f"{model_name}: {name}"
+            yield Check(title, "skipped", reason) if reason else _compare(title, build, strategy, reference, device)
+    yield _check_masks(device)
+
+
+def _why_not(strategy: Strategy, device: torch.device) -> str:
+    if strategy.precision == "fp16" and device.type == "cpu":
+        return "a CPU gains nothing from fp16"
+    if strategy.precision == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(False):
+        return "this GPU has no bf16"
+    return ""
+
+
+def _compare(
+    title: str,
+    build: Callable[[], Any],
+    strategy: Strategy,
+    reference: tuple[float, torch.Tensor],
+    device: torch.device,
+) -> Check:
+    try:
+        loss, change = _update(build(), strategy, device)
+    except RuntimeError as error:  # what a device refuses, kernels that it lacks included
+        return Check(title, "wrong", f"{type(error).__name__}: {error}")
+    apart = float((change - reference[1]).abs().max() / reference[1].abs().max())
+    limit = TOLERANCE.get(strategy.precision, TOLERANCE["fp32"])
+    good = apart <= limit and abs(loss - reference[0]) <= limit * abs(reference[0])
+    return Check(title, "ok" if good else "wrong", f"loss {loss:.4f}, update within {apart:.0e} of the reference")
+
+
+def _update(model: Any, strategy: Strategy, device: torch.device) -> tuple[float, torch.Tensor]:
+    """Loss and change of all weights of one plain gradient step, on the host."""
+    precision = Precision("fp32" if strategy.precision == "auto" else strategy.precision, device, "")
+    model = model.to(device).train()
+    before = torch.cat([parameter.detach().flatten().clone() for parameter in model.parameters()])
+    execution = build_execution(model, strategy, TrainRecipe(clip_norm=None), device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    step = TrainStep(execution.model, optimizer, precision, None, in_backward=strategy.optimizer_in_backward)
+    outcome = step(_build_batch(model, packed=execution.batching == "ragged", device=device))
+    after = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    return float(outcome.loss), (after - before).cpu()
+
+
+def _build_batch(model: Any, *, packed: bool, device: torch.device) -> GlobalBatch:
+    """Two micro-batches of two examples each."""
+    draw = np.random.default_rng(0)
+    sources, targets = ([draw.integers(3, 200, length) for length in lengths] for lengths in (_SOURCES, _TARGETS))
+    parts = [_collate(model, sources[at : at + 2], targets[at : at + 2], packed=packed) for at in (0, 2)]
+    targets_total = sum(part.target_tokens for part in parts)
+    batch = GlobalBatch(np.arange(4), parts, 1.0, 4, sum(_SOURCES), targets_total, 0)
+    return pin_batch(batch, torch.cuda.current_device()) if device.type == "cuda" else batch
+
+
+def _collate(model: Any, sources: list[Any], targets: list[Any], *, packed: bool) -> MicroBatch:
+    labels = [len(target) % 3 for target in targets]
+    widest = max(map(len, sources)), max(map(len, targets))
+    if model.config.is_encoder_decoder:
+        padding = Padding(0, 0)
+        return (
+            pack_sequences(sources, targets, padding)
+            if packed
+            else collate_sequences(sources, targets, padding, widest)
+        )
+    return pack_labels(sources, labels) if packed else collate_labels(sources, labels, Padding(0), widest[0])
+
+
+def _check_masks(device: torch.device) -> Check:
+    """Dropout comes back from its seed, and drops as many as it should."""
+    first, again = (MaskSource(7, 0.1, device).next((1000, 1000)) for _ in range(2))
+    share = 1 - float(first.float().mean())
+    good = bool(torch.equal(first, again)) and abs(share - 0.1) < 0.002
+    return Check("dropout from a seed", "ok" if good else "wrong", f"rate 0.1, dropped {share:.4f}")
+
+
+def _build_t5() -> Any:
+    return _build(T5ForConditionalGeneration, T5Config(**_SHAPE, dropout_rate=0.0, decoder_start_token_id=0))
+
+
+def _build_mt5() -> Any:
+    return _build(MT5ForConditionalGeneration, MT5Config(**_SHAPE, dropout_rate=0.0, decoder_start_token_id=0))
+
+
+def _build_bert() -> Any:
+    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    shape = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+    return _build(BertForSequenceClassification, BertConfig(vocab_size=200, num_labels=3, **shape, **dropout))
+
+
+def _build(kind: Any, config: Any) -> Any:
+    """Random, and the same each time."""
+    with torch.random.fork_rng(devices=[]), quiet():
+        torch.manual_seed(0)
+        return kind(config)
+
+
+_MODELS: dict[str, Callable[[], Any]] = {"T5": _build_t5, "mT5": _build_mt5, "BERT": _build_bert}
+
+
+_PLANNED_STRATEGIES = {
+    "ragged": Strategy(),
+    "padded, full loss": Strategy(batching="padded", loss="full", attention="stock"),
+    "recompute": Strategy(recompute="blocks"),
+    "Adafactor": Strategy(optimizer="adafactor"),
+}
+_PLANNED_SOURCES, _PLANNED_TARGETS = (180, 163, 90, 121, 44, 178), (20, 3, 17, 9, 11, 5)
+_TOLERANCE = {"cpu": 0.01, "cuda": 0.10}
+
+
+def check_predictions(device: torch.device) -> Iterator[Check]:
+    """Memory of one step each."""
+    for name, strategy in _PLANNED_STRATEGIES.items():
+        precisions = ("fp32",) if device.type == "cpu" else ("fp32", "bf16")
+        for precision in precisions:
+            subject = _subject(strategy, precision, device)
+            shape = Shape(_PLANNED_SOURCES, _PLANNED_TARGETS, packed=strategy.batching == "ragged")
+            predicted = _predict(subject, shape)
+            measured = _measure(subject, shape, device)
+            off = predicted / measured - 1
+            state = "ok" if abs(off) <= _TOLERANCE[device.type] else "wrong"
+            detail = f"{format_bytes(predicted)} predicted, {format_bytes(measured)} measured ({off:+.1%})"
+            yield Check(f"memory: {name}, {precision}", state, detail)
+
+
+def _subject(strategy: Strategy, precision: str, device: torch.device) -> Subject:
+    config = T5Config(
+        vocab_size=8192, d_model=256, d_kv=64, d_ff=1024, num_layers=3, num_heads=4, decoder_start_token_id=0
+    )
+    rules = rules_for("cpu" if device.type == "cpu" else "gpu")
+    outline = Outline(config, {}, AutoModelForSeq2SeqLM)
+    return Subject(outline, ModelRecipe(path="selftest"), TrainRecipe(), strategy, precision, rules)
+
+
+def _predict(subject: Subject, shape: Shape) -> int:
+    tape = FakeStep(subject).trace([shape])
+    return tape.peak_bytes if subject.rules.kind == "cpu" else measure_tape(tape, subject.rules).allocated_bytes
+
+
+def _measure(subject: Subject, shape: Shape, device: torch.device) -> int:
+    step = build_real_step(subject, device).step
+    batch = draw_batch([shape])
+    step(batch)
+    if device.type == "cpu":
+        return measure_peak_bytes(step, batch)
+    torch.cuda.reset_peak_memory_stats(device)
+    step(batch)
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device)

@@ -1,0 +1,116 @@
+"""What an exporter has to do, and which there are.
+
+In: the name of a tool. Out: a `Tracker` for one run. Each exporter is one file that imports its library when it is
+opened, so a missing package is a mistake that is told before anything is sent.
+
+    tracker = open_tracker("tensorboard", Identity("demo", "3f2a9c1b77d0", "seqfit", 1770000000.0))
+    tracker.config({"recipe.train.steps": 250})
+    tracker.scalars({"train/loss": 0.31}, step=10, time=1770000021.5)
+    tracker.finish("finished", 1770000060.0, {"final/test/f1": 87.1})
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from seqfit.errors import RecipeError, complain, did_you_mean
+from seqfit.rundir.reader import Run
+
+Value = str | int | float | bool
+ToolName = Literal["tensorboard", "trackio", "wandb", "mlflow"]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which run it is, the same however often and wherever from it is exported."""
+
+    name: str  # of the run directory
+    id: str  # 12 hexadecimal digits
+    project: str
+    started: float  # Unix time
+
+    @property
+    def label(self) -> str:
+        """Readable, and different for two runs of the same name."""
+        return f"{self.name}-{self.id[:8]}"
+
+
+def identify(run: Run, project: str) -> Identity:
+    """From when the run began and what its data was: renaming its directory does not make it another run."""
+    manifest = run.manifest
+    started = float(manifest.get("started") or 0.0)
+    source = f"{started!r} {manifest.get('data', {}).get('fingerprint')} {manifest.get('command')}"
+    name = run.path.resolve().name
+    return Identity(name, hashlib.sha256(source.encode()).hexdigest()[:12], project, started)
+
+
+class Tracker(Protocol):
+    """One run in one tool. Values may be kept back until `flush`."""
+
+    place: str  # where to look, for the user
+    sent_until: float | None  # a time up to which the tool has the run already and can't replace it
+
+    def config(self, values: Mapping[str, Value]) -> None:
+        """Recipe, strategy and environment, by dotted names."""
+        ...
+
+    def scalars(self, values: Mapping[str, float], step: int, time: float) -> None:
+        """Readings of one moment."""
+        ...
+
+    def note(self, kind: str, message: str, step: int, time: float) -> None:
+        """An event of the run."""
+        ...
+
+    def flush(self) -> None:
+        """Let the tool have all that was given."""
+        ...
+
+    def finish(self, status: str, ended: float | None, scores: Mapping[str, float]) -> None:
+        """How the run ended ('running' if it goes on, 'died' if nobody said), and its final scores."""
+        ...
+
+
+Opener = Callable[[Identity], Tracker]
+# Tool -> package to import, module here, class there. The name of the tool is that of seqfit's extra, too.
+TOOLS: dict[str, tuple[str, str, str]] = {
+    "tensorboard": ("tensorboard", "seqfit.tracking.tensorboard", "TensorBoardTracker"),
+    "trackio": ("trackio", "seqfit.tracking.trackio", "TrackioTracker"),
+    "wandb": ("wandb", "seqfit.tracking.wandb", "WandbTracker"),
+    "mlflow": ("mlflow", "seqfit.tracking.mlflow", "MlflowTracker"),
+}
+
+
+def check_tool(tool: str) -> None:
+    """A tool that is not known or not installed is a mistake, found without importing it."""
+    if tool not in TOOLS:
+        raise RecipeError(
+            complain(
+                f"'{tool}' is no tool that runs can be sent to",
+                f"the tools are {', '.join(TOOLS)}",
+                did_you_mean(tool, TOOLS).strip() or "Name one of them",
+            )
+        )
+    package = TOOLS[tool][0]
+    found = importlib.util.find_spec(package)
+    if found is None or found.origin is None:  # a mere folder of that name, such as wandb/, has no origin
+        raise RecipeError(
+            complain(
+                f"runs are to be sent to {tool}",
+                f"the package {package} does that, and it is not installed",
+                f"Run pip install 'seqfit[{tool}]'",
+            )
+        )
+
+
+def open_tracker(tool: str, identity: Identity) -> Tracker:
+    """The tool's tracker of a run."""
+    check_tool(tool)
+    _, module, name = TOOLS[tool]
+    opener: Opener = getattr(importlib.import_module(module), name)
+    return opener(identity)

@@ -1,0 +1,318 @@
+"""The records of steps: what happened since the last one, read from the device one step late.
+
+    step 10 launched     the losses since record 5 are queued for a copy to the host, behind step 10
+    step 11 launched     the host waits for that copy, if it must, and writes record 10; the device is at step 11
+
+So the device never waits for the host. On a CPU a step is done when it returns, and the order is the same. A loss
+that is no number is found one step late, too, but before an evaluation or the end, for both write first: `judge` sees
+every step before its record is written.
+The seconds of phases (seqfit.step.clock) arrive the same way.
+
+How much of the model's mathematics a run does in a second, and how much its device could do.
+
+In: a job. Out: operations of a global batch, counted on its real tokens (see
+seqfit.model.flops), and the device's peak rate. Either may be unknown; the reason then goes into the manifest.
+
+    a step of 2.0e12 operations in 0.5 s   ->   4.0e12 a second; on a card that makes 71e12 at most, a share of 5.6%
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+
+from seqfit.data.loader import GlobalBatch, Loader
+from seqfit.hardware.cards import match_card
+from seqfit.model.flops import ModelShape, count_training_flops, read_model_shape
+from seqfit.rundir.records import StepRecord
+from seqfit.rundir.writer import RunWriter
+from seqfit.step.clock import Moment, StepClock, read_queued_seconds
+from seqfit.step.precision import Precision
+from seqfit.step.step import StepOutcome
+from seqfit.telemetry.host import read_resident_bytes
+from seqfit.training.peak import Yardstick
+from seqfit.training.setup import Job
+from seqfit.training.view import View
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a step has to compute, and the most that its device can."""
+
+    loader: Loader | None = None
+    shape: ModelShape | None = None
+    peak_flops_per_second: float | None = None
+    absent: dict[str, str] = field(default_factory=dict)  # field of a step's record -> why it has no value
+
+    def count(self, batch: GlobalBatch) -> int | None:
+        """Operations of a global batch, or None where they are not known."""
+        if self.shape is None or self.loader is None:
+            return None
+        return count_training_flops(self.shape, *self.loader.lengths(batch))
+
+
+def describe_work(job: Job) -> Work:
+    """Of a job's steps; what is absent says why."""
+    shape, reason = read_model_shape(job.answerer.model.config.to_dict())
+    if not all(parameter.requires_grad for parameter in job.step.model.parameters()):
+        shape, reason = None, "the backward of adapters and frozen parts is not twice the forward"
+    peak, unknown = find_peak_rate(job.step.precision)
+    absent = {"model_flops_per_second": reason} if shape is None else {}
+    absent |= {"model_flops_share": unknown} if peak is None else {}
+    processes = job.step.way.world.size
+    return Work(job.loader, shape, None if peak is None else peak * processes, absent)
+
+
+def find_peak_rate(precision: Precision) -> tuple[float | None, str]:
+    """Operations a second that the device makes at most in this precision, or None and the reason."""
+    if precision.device.type != "cuda":
+        return None, "no peak rate is known of a CPU"
+    properties = torch.cuda.get_device_properties(precision.device)
+    card = match_card(properties.name, properties.total_memory)
+    if card is None:
+        return None, f"{properties.name} is not in the table of cards"
+    uses_tf32 = precision.name == "fp32" and torch.get_float32_matmul_precision() != "highest"
+    units = "tf32" if uses_tf32 and card.has_tf32 else precision.name
+    rate = {str(name): rate for name, rate in card.flops_per_second.items()}.get(units)
+    return rate, "" if rate is not None else f"the table of cards has no {units} rate of {card.name}"
+
+
+@dataclass
+class _Window:
+    """What is summed up between two records."""
+
+    started: Moment
+    queued_before: float | None = None  # what the thread had waited for a core until then
+    before: int = 0  # steps that were made before its first
+    judged: int = 0  # of its steps, so many were judged ahead of their record
+    left_out_seconds: float = 0.0  # evaluations
+    tokens: int = 0
+    padded_tokens: int = 0
+    flops: list[int | None] = field(default_factory=list)
+    losses: list[torch.Tensor] = field(default_factory=list)  # on the device
+    marks: list[torch.Tensor] = field(default_factory=list)  # of numbers that are none; on the device, too
+    terms: list[int] = field(default_factory=list)
+    rows: list[list[int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class SeenStep:
+    """A step whose loss has arrived on the host."""
+
+    step: int
+    loss: float
+    is_marked: bool  # its loss or gradient is no number
+    rows: list[int]
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """A record on its way: what the host knows already, and tensors that may still be copied."""
+
+    step: int
+    batch: GlobalBatch
+    learning_rate: float | None
+    memory_bytes: int
+    time: float
+    window: _Window
+    phase_seconds: dict[str, float]
+    losses: torch.Tensor
+    marks: torch.Tensor
+    gradient_norm: torch.Tensor | None
+    arrived: Moment
+    queued_seconds: float | None
+    yardstick_seconds: float | None
+
+
+class StepLog:
+    """Sums up steps, and writes a record of them when it is told that the next one was launched."""
+
+    def __init__(
+        self,
+        writer: RunWriter,
+        view: View,
+        clock: StepClock,
+        work: Work,
+        judge: Callable[[Sequence[SeenStep]], None],
+        yardstick: Yardstick | None = None,
+    ) -> None:
+        self._yardstick = yardstick
+        self._writer = writer
+        self._view = view
+        self._clock = clock
+        self._work = work
+        self._judge = judge
+        self._device = clock.device
+        self._reading: _Reading | None = None
+        self._is_open = False
+        self._window = _Window(Moment.mark(self._device))
+
+    def __enter__(self) -> Self:
+        """The next step is about to begin."""
+        self._window.started = Moment.mark(self._device)
+        self._window.queued_before = self._read_queued()
+        self._is_open = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """However the steps ended, the record of those that were made is written."""
+        self._is_open = False
+        self.write()
+
+    def observe(self, outcome: StepOutcome, batch: GlobalBatch) -> None:
+        """A step was launched."""
+        self._window.tokens += batch.source_tokens + batch.target_tokens
+        self._window.padded_tokens += batch.padded_tokens
+        self._window.flops.append(self._work.count(batch))
+        self._window.losses.append(outcome.loss)
+        self._window.marks.append(outcome.not_finite)
+        self._window.terms.append(batch.loss_terms)
+        self._window.rows.append(batch.rows.tolist())
+
+    def read_state(self) -> dict[str, Any]:
+        """What is summed up since the last record, for a snapshot: waits for the device."""
+        window, now = self._window, Moment.mark(self._device)
+        now.wait()
+        return {
+            "before": window.before,
+            "seconds": now.seconds_since(window.started) - window.left_out_seconds,
+            "losses": [_to_json(float(loss)) for loss in window.losses],
+            "marks": [float(mark) for mark in window.marks],
+            "rows": list(window.rows),
+            "terms": list(window.terms),
+            "tokens": window.tokens,
+            "padded_tokens": window.padded_tokens,
+            "flops": list(window.flops),
+        }
+
+    def restore_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from a snapshot."""
+        self._window.losses = [self._to_tensor(math.nan if loss is None else loss) for loss in state["losses"]]
+        self._window.marks = [self._to_tensor(mark) for mark in state["marks"]]
+        self._window.rows = list(state["rows"])
+        self._window.before, self._window.judged = int(state["before"]), len(state["rows"])
+        self._window.terms, self._window.flops = list(state["terms"]), list(state["flops"])
+        self._window.tokens, self._window.padded_tokens = state["tokens"], state["padded_tokens"]
+        self._window.left_out_seconds = -float(state["seconds"])  # they were spent before this window's clock began
+
+    def _to_tensor(self, value: float) -> torch.Tensor:
+        return torch.tensor(value, device=self._device)
+
+    def leave_out(self, seconds: float) -> None:
+        """An evaluation is not step time; before the first step there is nothing to leave it out of."""
+        if self._is_open:
+            self._window.left_out_seconds += seconds
+
+    def read(self, step: int, batch: GlobalBatch, outcome: StepOutcome, learning_rate: float | None) -> None:
+        """Begin the record of the steps observed so far, without waiting for them."""
+        window = self._window
+        losses, marks = _send(torch.stack(window.losses)), _send(torch.stack(window.marks))
+        norm = None if outcome.gradient_norm is None else _send(outcome.gradient_norm)
+        arrived = Moment.mark(self._device)
+        memory = measure_memory_bytes(self._device)
+        phases = self._clock.take()
+        now = time.time()
+        queued, yardstick, begins = self._measure_queued(), None, arrived
+        if self._yardstick is not None:
+            yardstick = self._yardstick.measure(arrived.seconds_since(window.started) / len(window.losses))
+            begins = Moment.mark(self._device)  # that was no part of a step
+        self._reading = _Reading(
+            step, batch, learning_rate, memory, now, window, phases, losses, marks, norm, arrived, queued, yardstick
+        )
+        self._window = _Window(begins, self._read_queued(), before=step)
+
+    def _measure_queued(self) -> float | None:
+        """Of the open window, a step; None with an evaluation in it, whose waiting is not known apart."""
+        window, now = self._window, self._read_queued()
+        if now is None or window.queued_before is None or window.left_out_seconds:
+            return None
+        return (now - window.queued_before) / len(window.losses)
+
+    def _read_queued(self) -> float | None:
+        """On a GPU the thread's core is not what a step waits for."""
+        return read_queued_seconds() if self._device.type == "cpu" else None
+
+    def judge_open(self) -> None:
+        """Judge the steps that have no record yet, before anything is kept of them; waits for the device."""
+        window = self._window
+        if window.judged < len(window.losses):
+            self._judge(_see(window, torch.stack(window.losses), torch.stack(window.marks)))
+            window.judged = len(window.losses)
+
+    def write(self) -> None:
+        """Write the record that was begun, if any: waits until the device has finished its step."""
+        if self._reading is None:
+            return
+        reading, self._reading = self._reading, None
+        reading.arrived.wait()
+        self._clock.settle()
+        self._judge(_see(reading.window, reading.losses, reading.marks))
+        record = _finish(reading, self._work.peak_flops_per_second)
+        self._writer.step(record)
+        self._view.step(record)
+
+    def wait(self) -> None:
+        """Until the device has done all that was launched, so that what follows can be timed on its own."""
+        Moment.mark(self._device).wait()
+
+
+def _see(window: _Window, losses: torch.Tensor, marks: torch.Tensor) -> list[SeenStep]:
+    """The steps of a window that nobody has judged yet."""
+    seen = zip(losses.tolist(), marks.tolist(), window.rows, strict=True)
+    steps = [SeenStep(window.before + n, loss, bool(mark), rows) for n, (loss, mark, rows) in enumerate(seen, 1)]
+    return steps[window.judged :]
+
+
+def _send(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy on the host, which a GPU fills (in pinned memory) when it gets there; the tensor itself on a CPU."""
+    return tensor.detach().to("cpu", non_blocking=True)
+
+
+def _finish(reading: _Reading, peak_flops_per_second: float | None) -> StepRecord:
+    window, batch = reading.window, reading.batch
+    losses = reading.losses.double()
+    weights = torch.tensor(window.terms, dtype=torch.float64) * losses.isfinite()  # what was skipped does not count
+    seconds = reading.arrived.seconds_since(window.started) - window.left_out_seconds
+    flops = [count for count in window.flops if count is not None]
+    rate = sum(flops) / seconds if flops else None
+    return StepRecord(
+        step=reading.step,
+        epoch=round(batch.epoch, 4),
+        loss=float((losses.nan_to_num() * weights).sum() / weights.sum()),
+        learning_rate=reading.learning_rate,
+        gradient_norm=None if reading.gradient_norm is None else float(reading.gradient_norm),
+        examples=batch.examples,
+        source_tokens=batch.source_tokens,
+        target_tokens=batch.target_tokens,
+        padded_tokens=batch.padded_tokens,
+        micro_batches=len(batch.micro_batches),
+        step_seconds=seconds / len(window.losses),
+        tokens_per_second=window.tokens / seconds,
+        memory_bytes=reading.memory_bytes,
+        time=reading.time,
+        phase_seconds={name: round(spent, 6) for name, spent in reading.phase_seconds.items()},
+        padding_share=window.padded_tokens / (window.tokens + window.padded_tokens),
+        model_flops_per_second=rate,
+        model_flops_share=rate / peak_flops_per_second if rate and peak_flops_per_second else None,
+        queued_seconds=reading.queued_seconds,
+        yardstick_seconds=reading.yardstick_seconds,
+    )
+
+
+def measure_memory_bytes(device: torch.device) -> int:
+    """Peak of what torch has allocated on a GPU; on a CPU what the process holds now."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return read_resident_bytes()
+
+
+def _to_json(value: float) -> float | None:
+    return value if math.isfinite(value) else None

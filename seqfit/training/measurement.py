@@ -1,0 +1,430 @@
+"""What a run is going to take, before it starts: the plan that `seqfit train` follows and is measured against.
+
+In: a recipe, its tokenized data and the device. Out: a `Forecast`: the strategy (the recipe's own, or where it has none
+the fastest that fits this machine), its predicted peak and step time. A run that is predicted not to fit is not
+refused, because predictions err; but it is an event. So is a prediction that fails or takes too long: the run then
+starts with the recipe's strategy, or the default one. SEQFIT_FORECAST=off leaves all this out.
+
+Rows so long that a step takes minutes, or more memory than there is: what a length limit would change.
+
+In: a recipe, the lengths of its training rows and what a step is predicted to take. Out: `LongRows`, where a step is
+predicted to take more than a minute or does not fit: the limit that keeps 95% of the rows whole, and a sentence.
+
+    sources of 900 to 30,000 tokens, 95% have at most 4,100; 3 min 20 s per step
+    ->  limit 4100, and "task.max_source_tokens=2048 takes about 50 s per step and truncates 22.0% of the rows"
+
+The one idea: what a limit saves is the cost of the example lengths before and after it, so nothing is tokenized or
+predicted again. A recipe that was guessed gets the limit; one that was stated gets the sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from seqfit.cache import cache_root
+from seqfit.data.batching import TOKENS, CostModel
+from seqfit.data.tokenize import PreparedData
+from seqfit.data.tokenized import TokenizedSplit
+from seqfit.errors import describe_error
+from seqfit.hardware.cards import match_card
+from seqfit.hardware.probe import probe_machine
+from seqfit.hardware.process_memory import should_return
+from seqfit.model.flops import build_cost_model, count_training_flops, read_model_shape
+from seqfit.model.load import load_outline
+from seqfit.planning.calibration import LEAST_STEPS, add_run, read_factor
+from seqfit.planning.fake_step import import_for_traces
+from seqfit.planning.memory import CONTEXT_BYTES, Memory
+from seqfit.planning.report import plan_key
+from seqfit.planning.request import build_question, choose_precision_name
+from seqfit.planning.search import Question, quick_predict, quick_search
+from seqfit.planning.target import Target, card_target, cpu_target
+from seqfit.planning.timing import TimeIsUp, time_limit
+from seqfit.recipe.schema import Recipe, TrainRecipe
+from seqfit.rundir.notes import optional_work
+from seqfit.strategy.load import load_strategy
+from seqfit.strategy.schema import Strategy
+from seqfit.tasks import head_of
+from seqfit.telemetry.host import read_peak_bytes, read_resident_bytes
+from seqfit.training.peak import PeakWatch
+from seqfit.units import format_bytes, format_seconds, format_share
+
+SLOW_SECONDS = 60.0  # of a step
+_WHOLE_PERCENT = 95
+_ROUND_LIMITS = (8192, 4096, 2048, 1024, 512, 256, 128)
+
+Lengths = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class LongRows:
+    """Why something should be changed, and what."""
+
+    problem: str
+    limit: int | None  # keeps 95% of the rows whole; None where it would change nothing
+    whole: float  # share of the rows that the limit leaves as they are
+    advice: str
+
+    def explain_limit(self) -> str:
+        """The event of a recipe that was given the limit."""
+        return (
+            f"task.max_source_tokens={self.limit} is set because {self.problem}; {format_share(self.whole)} of the "
+            "training rows stay whole. A value of your own is kept"
+        )
+
+    def warn(self) -> str:
+        """The event of a recipe that is kept as it is."""
+        return f"{self.problem}. {self.advice}"
+
+
+def find_long_rows(
+    recipe: Recipe,
+    split: TokenizedSplit,
+    config: Mapping[str, Any],
+    *,
+    step_seconds: float | None,
+    missing_bytes: int = 0,
+    is_estimate: bool = False,
+) -> LongRows | None:
+    """None where a step takes less than a minute and fits.
+
+    `is_estimate`: the seconds are those of the operations alone, and a step takes longer.
+    """
+    is_slow = step_seconds is not None and step_seconds > SLOW_SECONDS
+    if not is_slow and missing_bytes <= 0:
+        return None
+    lengths = split.source_lengths
+    longest, most = int(lengths.max()), int(np.percentile(lengths, _WHOLE_PERCENT, method="higher"))
+    least = "at least " if is_estimate else ""
+    takes = [f"a step is predicted to take {least}{format_seconds(step_seconds or 0)}"] if is_slow else []
+    if missing_bytes > 0:
+        takes.append(f"{format_bytes(missing_bytes)} more memory is predicted than there is")
+    problem = f"{' and '.join(takes)}, with sources of up to {longest:,} tokens (95% of the rows have at most {most:,})"
+    advice = _advise(recipe, split, config, step_seconds if is_slow else None, most if most < longest else None)
+    limit = most if most < longest and recipe.task.max_source_tokens is None else None
+    return LongRows(problem, limit, float((lengths <= most).mean()), advice)
+
+
+def estimate_step_seconds(
+    train: TrainRecipe, split: TokenizedSplit, config: Mapping[str, Any], flops_per_second: float
+) -> float | None:
+    """Of the operations that a mean step needs at least; None where they are not counted for this kind of model."""
+    shape, _ = read_model_shape(config)
+    if shape is None:
+        return None
+    flops = count_training_flops(shape, split.source_lengths, split.target_lengths)
+    return flops / flops_per_second / _count_steps(train, split.source_lengths + split.target_lengths)
+
+
+def _advise(
+    recipe: Recipe, split: TokenizedSplit, config: Mapping[str, Any], step_seconds: float | None, most: int | None
+) -> str:
+    others = "fewer rows per step (train.batch_examples, train.batch_tokens) or a GPU help without truncating"
+    if step_seconds is None:
+        smaller = "A smaller" if most is None else f"task.max_source_tokens={most} or a smaller"
+        return f"{smaller} task.max_source_tokens needs less memory; `seqfit plan` shows what fits"
+    shape, _ = read_model_shape(config)
+    cost = TOKENS if shape is None else build_cost_model(shape)
+    for limit in _ROUND_LIMITS:
+        seconds = step_seconds * _measure_saving(recipe.train, split, cost, limit)
+        if seconds <= SLOW_SECONDS:
+            cut = format_share(float((split.source_lengths > limit).mean()))
+            takes = f"takes about {format_seconds(seconds)} per step and truncates {cut} of the rows"
+            return f"task.max_source_tokens={limit} {takes}; {others}"
+    return f"No length limit brings it below a minute; {others.replace(' without truncating', '')}"
+
+
+def _measure_saving(train: TrainRecipe, split: TokenizedSplit, cost: CostModel, limit: int) -> float:
+    """What share of its cost a mean step keeps where sources have at most `limit` tokens."""
+
+    def mean_cost(sources: Lengths) -> float:
+        steps = _count_steps(train, sources + split.target_lengths)
+        return float(cost.costs(sources, split.target_lengths).sum()) / steps
+
+    return mean_cost(np.minimum(split.source_lengths, limit)) / mean_cost(split.source_lengths)
+
+
+def _count_steps(train: TrainRecipe, lengths: Lengths) -> float:
+    """Steps of one epoch."""
+    if train.batch_tokens is not None:
+        return max(1.0, float(lengths.sum()) / train.batch_tokens)
+    return max(1.0, len(lengths) / (train.examples_per_step or 1))
+
+
+SECONDS = "SEQFIT_PREDICTION_SECONDS"  # that a prediction may take which is not stored
+_SECONDS, _STORED_SECONDS = 3.0, 0.2
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A strategy with what it is predicted to take; None where nothing can be predicted, with the reason."""
+
+    strategy: Strategy
+    predicted_peak_bytes: int | None  # tensors; on a GPU with what the allocator adds
+    predicted_step_seconds: float | None
+    events: list[tuple[str, str]] = field(default_factory=list)
+    device: str = ""  # that it is for, as plans name it
+    time_factor: float = 1.0  # what earlier runs on it have multiplied the time by
+    predicted_parts: dict[str, int] = field(default_factory=dict)  # of the tensors at the peak: category -> bytes
+    missing_bytes: int = 0  # that the device has not
+    long_rows: LongRows | None = None  # where a step is slow or does not fit
+
+    def learn(self, steps: int, measured_step_seconds: float) -> None:
+        """Remember how long the steps of a run took, for the next predictions."""
+        if self.predicted_step_seconds and steps >= LEAST_STEPS:
+            add_run(
+                self.device,
+                predicted_seconds=self.predicted_step_seconds,
+                factor=self.time_factor,
+                measured_seconds=measured_step_seconds,
+            )
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Predicted and measured, as they stand in the manifest."""
+
+    predicted_peak_bytes: int | None
+    measured_peak_bytes: int | None
+    measured_peak_is: str  # of what, and of which steps
+    resident_growth_bytes: int | None  # with evaluation and what glibc keeps, less what planning left free
+    predicted_step_seconds: float | None
+    measured_step_seconds: float | None
+    predicted_parts: dict[str, int] = field(default_factory=dict)
+    peak_is_of_all_steps: bool = False  # measured; on a CPU a few steps are watched, and others may have needed more
+
+    def __str__(self) -> str:
+        predicted, measured = self.predicted_peak_bytes or 0, self.measured_peak_bytes
+        memory = self.measured_peak_is if measured is None else f"{format_bytes(measured)} {self.measured_peak_is}"
+        return (
+            f"memory {format_bytes(predicted)} predicted, {memory}; a step "
+            f"{format_seconds(self.predicted_step_seconds or 0)} predicted, "
+            f"{format_seconds(self.measured_step_seconds or 0)} measured"
+        )
+
+
+def make_forecast(
+    recipe: Recipe,
+    data: PreparedData,
+    device: torch.device,
+    *,
+    words: int | None = None,
+    memory_limit_bytes: int | None = None,
+    sharers: int = 1,
+) -> Forecast:
+    """The recipe's strategy, or the planned one, with its prediction; remembered between runs.
+
+    `words` is the size of a trimmed vocabulary; a limit of the process's memory may leave less than the machine has.
+    `sharers` processes of the run are on this machine, and have its memory together.
+    """
+    if os.environ.get("SEQFIT_FORECAST") == "off":
+        return Forecast(load_strategy(recipe), None, None)
+    events: list[tuple[str, str]] = []
+    try:
+        made = _make_forecast(recipe, data, device, words, memory_limit_bytes, sharers, events)
+    except TimeIsUp as late:
+        longer = f"{SECONDS}=60 lets it take longer, and `seqfit plan` as long as it takes"
+        made = _go_without(recipe, f"the prediction was given up because {late}", longer)
+    except Exception as error:  # of whatever kind: no run ends because its prediction fails
+        made = _go_without(recipe, f"nothing is predicted: {describe_error(error)}", "`seqfit plan` shows the failure")
+    events += made.events
+    with optional_work("prediction", "nothing is said of long rows", _into(events)):
+        made = replace(made, long_rows=_find_long_rows(recipe, data, device, made))
+    return replace(made, events=events)
+
+
+def _find_long_rows(recipe: Recipe, data: PreparedData, device: torch.device, made: Forecast) -> LongRows | None:
+    """By the prediction, or where there is none by the operations of a step."""
+    config = load_outline(recipe.model, head_of(recipe.task)).config.to_dict()
+    split, seconds = data.splits["train"], made.predicted_step_seconds
+    target = None if seconds is not None else _find_target(device, 1)
+    if target is not None:
+        precision = choose_precision_name(made.strategy, target, tuple(recipe.allow))
+        fastest = max(target.rates(precision).flops_per_second.values())
+        seconds = estimate_step_seconds(recipe.train, split, config, fastest)
+    return find_long_rows(
+        recipe,
+        split,
+        config,
+        step_seconds=seconds,
+        missing_bytes=made.missing_bytes,
+        is_estimate=made.predicted_step_seconds is None,
+    )
+
+
+def _go_without(recipe: Recipe, why: str, instead: str) -> Forecast:
+    """The recipe's strategy, or the default one, whose micro-batches are split further where memory runs out."""
+    strategy = load_strategy(recipe)
+    chosen = "the recipe's strategy" if recipe.strategy is not None else "the default strategy"
+    taken = f"the run starts with {chosen} (micro-batches of {strategy.micro_batch_tokens} tokens)"
+    return Forecast(strategy, None, None, [("prediction", f"{why}; {taken}; {instead}")])
+
+
+def _make_forecast(
+    recipe: Recipe,
+    data: PreparedData,
+    device: torch.device,
+    words: int | None,
+    memory_limit_bytes: int | None,
+    sharers: int,
+    events: list[tuple[str, str]],
+) -> Forecast:
+    target = _find_target(device, sharers)
+    if target is None:
+        reason = f"{torch.cuda.get_device_name(device)} is not in the hardware table"
+        return Forecast(load_strategy(recipe), None, None, [("plan", f"nothing is predicted: {reason}")])
+    if memory_limit_bytes is not None:
+        left_bytes = memory_limit_bytes - read_resident_bytes()
+        target = replace(target, capacity_bytes=min(target.capacity_bytes, left_bytes))
+    place_of_run = [target.name, target.kind, torch.get_num_threads(), memory_limit_bytes, sharers]
+    if target.kind == "gpu":
+        place_of_run.append(target.capacity_bytes // 2**30)  # others may hold some of it, and not tomorrow
+    key = plan_key(recipe, {"forecast": [*place_of_run, data.fingerprint, words]})
+    place = cache_root() / "forecasts" / f"{key}.json"
+    stored = _read_stored(place, events)
+    if stored is not None:
+        with optional_work("prediction", "the stored prediction is damaged and made again", _into(events)):
+            return _say(recipe, target, stored)
+    question = build_question(recipe, target, data=data, words=words)
+    if not question.workload.steps:
+        return Forecast(load_strategy(recipe), None, None)
+    import_for_traces(question.outline)  # which training needs, too, and no limit should count
+    with time_limit(float(os.environ.get(SECONDS, _SECONDS))):
+        found = _predict(recipe, question) | {"factor": read_factor(target.name)[0]}
+    with optional_work("prediction", "it is not stored for the next run", _into(events)):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        draft = place.with_suffix(".draft")
+        draft.write_text(json.dumps(found), "utf-8")
+        draft.replace(place)
+    return _say(recipe, target, found)
+
+
+def _into(events: list[tuple[str, str]]) -> Callable[[str, str], None]:
+    return lambda kind, message: events.append((kind, message))
+
+
+def _read_stored(place: Path, events: list[tuple[str, str]]) -> dict[str, Any] | None:
+    """None where there is none yet, or where it can't be read in time: a file system that hangs holds up no run."""
+    found: queue.SimpleQueue[dict[str, Any] | Exception] = queue.SimpleQueue()
+
+    def read() -> None:
+        try:
+            found.put(json.loads(place.read_text("utf-8")))
+        except Exception as error:
+            found.put(error)
+
+    threading.Thread(target=read, daemon=True).start()
+    try:
+        result = found.get(timeout=_STORED_SECONDS)
+    except queue.Empty:
+        events.append(("prediction", f"'{place}' could not be read within {_STORED_SECONDS:g} s: predicted again"))
+        return None
+    if isinstance(result, FileNotFoundError):
+        return None
+    if isinstance(result, Exception):
+        events.append(("prediction", f"the stored prediction is made again: {describe_error(result)}"))
+        return None
+    return result
+
+
+def compare_with_measured(
+    forecast: Forecast, device: torch.device, peak: PeakWatch, *, before_bytes: int, step_seconds: float | None
+) -> Compared:
+    """Predicted and measured side by side. `before_bytes` is what the process took before its model came."""
+    if device.type == "cuda":
+        measured_bytes: int | None = torch.cuda.max_memory_reserved(device)
+        measured_is = "reserved by torch's allocator, whole run"
+    else:
+        measured_bytes, measured_is = peak.peak_bytes, peak.describe()
+    return Compared(
+        predicted_peak_bytes=forecast.predicted_peak_bytes,
+        measured_peak_bytes=measured_bytes,
+        measured_peak_is=measured_is,
+        resident_growth_bytes=read_peak_bytes(os.getpid()) - before_bytes,
+        predicted_step_seconds=forecast.predicted_step_seconds,
+        measured_step_seconds=step_seconds,
+        predicted_parts=forecast.predicted_parts,
+        peak_is_of_all_steps=device.type == "cuda" or peak.is_of_all_steps,
+    )
+
+
+def replace_peak(compared: Compared, peak: PeakWatch) -> Compared:
+    """With a peak on a CPU that was measured later; all else is as it was."""
+    return replace(
+        compared,
+        measured_peak_bytes=peak.peak_bytes,
+        measured_peak_is=peak.describe(),
+        peak_is_of_all_steps=peak.is_of_all_steps,
+    )
+
+
+def before_the_first_step(forecast: Forecast) -> Compared:
+    """What a run that is killed leaves of it."""
+    return Compared(
+        predicted_peak_bytes=forecast.predicted_peak_bytes,
+        measured_peak_bytes=None,
+        measured_peak_is="not measured: the run has not ended",
+        resident_growth_bytes=None,
+        predicted_step_seconds=forecast.predicted_step_seconds,
+        measured_step_seconds=None,
+        predicted_parts=forecast.predicted_parts,
+    )
+
+
+def _predict(recipe: Recipe, question: Question) -> dict[str, Any]:
+    if recipe.strategy is None:
+        chosen = quick_search(question)
+        if chosen is not None:
+            strategy, memory, seconds = chosen
+            fields = strategy.model_dump(mode="json", exclude_defaults=True)
+            return {"strategy": fields, "seconds": seconds, **_count_bytes(memory)}
+    strategy = load_strategy(recipe)
+    precision = choose_precision_name(strategy, question.target, question.allow)
+    memory, seconds = quick_predict(question, strategy, precision)
+    return {"strategy": None, "seconds": seconds, **_count_bytes(memory)}
+
+
+def _count_bytes(memory: Memory) -> dict[str, Any]:
+    return {"bytes": memory.reserved_bytes, "total": memory.total_bytes, "parts": memory.parts}
+
+
+def _say(recipe: Recipe, target: Target, found: dict[str, Any]) -> Forecast:
+    stated = found["strategy"] is None
+    strategy = load_strategy(recipe) if stated else Strategy.model_validate(found["strategy"])
+    factor = read_factor(target.name)[0]
+    seconds = found["seconds"] / found["factor"] * factor
+    takes = f"{format_bytes(found['bytes'])} and {format_seconds(seconds)} a step are predicted"
+    fields = strategy.model_dump(exclude_defaults=True, exclude={"name"})
+    chosen = ", ".join(f"{name}={value}" for name, value in fields.items()) or "defaults"
+    message = f"the recipe's strategy: {takes}" if stated else f"planned for {target.name} ({chosen}): {takes}"
+    events = [("plan", message)]
+    missing_bytes = max(0, found["total"] - target.capacity_bytes)
+    if missing_bytes:
+        short = format_bytes(missing_bytes)
+        events.append(("plan", f"that is {short} more than there is; `seqfit plan` shows what fits"))
+    if target.kind == "cpu" and strategy.host_memory is None and should_return(found["bytes"], target.capacity_bytes):
+        strategy = strategy.model_copy(update={"host_memory": "return"})
+        usable = format_bytes(target.capacity_bytes)
+        events.append(("memory", f"strategy.host_memory=return: kept memory might need more than {usable}"))
+    return Forecast(strategy, found["bytes"], seconds, events, target.name, factor, found["parts"], missing_bytes)
+
+
+def _find_target(device: torch.device, sharers: int) -> Target | None:
+    if device.type == "cpu":
+        target = cpu_target(probe_machine())
+        return replace(target, capacity_bytes=target.capacity_bytes // sharers)
+    properties = torch.cuda.get_device_properties(device)
+    card = match_card(properties.name, properties.total_memory)
+    # Free is what other processes leave; what this one has already, its context too, is counted in the prediction.
+    free_bytes = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) + CONTEXT_BYTES
+    return None if card is None else card_target(card, 1, free_bytes=free_bytes)

@@ -1,0 +1,294 @@
+"""What happens when memory runs out: the same global batch again, in smaller micro-batches, from the same weights.
+
+In: a step that failed. Out: the step, made. Nothing of the failed try is left: its gradients are dropped, the
+generators go back to where they were, and the weights have not moved, for the optimizer's state is there before the
+first step and an update is all that follows the last backward.
+
+    micro-batches of 6,144 tokens     [a b c d]         out of memory in the backward
+    of half the failed one's          [a b] [c d]       the same update, and this cut from now on, also after a resume
+
+Where some weights may have moved (in the middle of an update, or with updates inside the backward), only a snapshot has
+the weights that the step began with: `HalfUpdated`.
+
+Of several processes all make the step again. Before anything is exchanged each says whether it has come so far:
+
+    rank 0   forward, backward ... fine ----+                       +---- drops its gradients, cuts smaller, again
+    rank 1   forward, out of memory --------+-- lowest: 3,072 ------+---- drops its gradients, cuts smaller, again
+
+One that fails later leaves the others waiting in an exchange: it leaves a note, and all begin anew from the snapshot.
+
+A limit on the process's own memory, so that on a CPU, too, running out of it is an error that can be recovered from.
+
+Without one, Linux hands out more memory than there is and later kills a process that uses it. The limit is the
+system's own (RLIMIT_DATA): it tracks what the process maps for itself to write, heap and large blocks, without cost,
+and refuses what goes beyond; torch's allocator then raises. In a container whose group may use so much and no more,
+that is the limit where none is asked for. Processes of one run that share the group share what is left of it alike.
+
+    --memory-limit 4GiB      group's limit 3 GiB, 1 GiB used; 0.5 GiB mapped by this process      ->      2.5 GiB
+    the same, two processes                                                                       ->      1.5 GiB each
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import torch
+
+from seqfit.data.loader import GlobalBatch, Loader
+from seqfit.data.micro_batch import MicroBatch
+from seqfit.errors import PeerLost, RecipeError, TrainingFailed, complain
+from seqfit.hardware.process_memory import read_limits
+from seqfit.rundir.notes import write_note
+from seqfit.rundir.writer import RunWriter
+from seqfit.step.rng import read_torch_states, restore_torch_states
+from seqfit.step.step import StepOutcome, TrainStep
+from seqfit.system import data_limit, has_memory_limits
+from seqfit.training.coordination import FINE, Agreement
+from seqfit.training.nonfinite import Numbers
+from seqfit.units import format_bytes
+
+T = TypeVar("T")
+_MESSAGES = (
+    "can't allocate memory",
+    "not enough memory",
+    "bad_alloc",
+    "Cannot allocate memory",
+    "out of memory",  # CUDA error: ..., CUDA driver error: ..., HIP ..., NCCL's Cuda failure 2 '...'
+    "BLAS_STATUS_ALLOC_FAILED",  # cuBLAS and hipBLAS
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "Failed to CUDA calloc",  # NCCL's last error where a buffer of its own could not be had
+    "Failed to CUDA malloc",
+    "Failed to CUDA host alloc",
+)
+
+
+class _OthersFailed(Exception):
+    """Another process has run out of memory in this step."""
+
+
+class HalfUpdated(Exception):
+    """Memory ran out while weights were being changed."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """torch's own error of a GPU, Python's, and what other allocators say in a RuntimeError (NCCL's is one, too)."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(message in str(error) for message in _MESSAGES)
+
+
+class Recovery:
+    """Makes steps, and makes them again where memory runs out."""
+
+    def __init__(
+        self,
+        make: Callable[[int, GlobalBatch], StepOutcome],
+        step: TrainStep,
+        loader: Loader,
+        numbers: Numbers,
+        writer: RunWriter,
+        agreement: Agreement,
+    ) -> None:
+        self._make = make  # calls the step
+        self._world = step.way.world
+        self._agreement = agreement
+        self._has_agreed = False  # in this try: the others count on this process
+        step.before_exchange = self._agree
+        self._step = step
+        self._numbers = numbers
+        self._loader = loader
+        self._writer = writer
+        self._known_cuts: dict[int, int] = {}
+        self._others_failed = False
+        self._lowest_tokens = FINE
+
+    def expect(self, cuts: Mapping[int, int]) -> None:
+        """Cuts that an earlier process made after the snapshot that this one goes on from (`find_cuts`)."""
+        self._known_cuts = dict(cuts)
+
+    def make_step(self, number: int, batch: GlobalBatch) -> tuple[StepOutcome, GlobalBatch]:
+        """The step, and its batch as it was cut in the end."""
+        if number in self._known_cuts:
+            self._cut_smaller(self._known_cuts.pop(number))
+        batch = self._loader.cut_anew(batch)  # one that was prepared before the cut became smaller
+        states = read_torch_states(self._step.precision.device)
+        outcome, batch = self._try(number, batch, states)
+        if self._numbers.wants_more_precision(number, outcome):
+            restore_torch_states(states, self._step.precision.device)
+            with self._step.full_precision():
+                outcome, batch = self._try(number, batch, states)
+        return outcome, batch
+
+    def _try(self, number: int, batch: GlobalBatch, states: dict[str, torch.Tensor]) -> tuple[StepOutcome, GlobalBatch]:
+        updates = self._step.updates
+        while (outcome := self._attempt(number, batch)) is None:
+            half_updated = self._step.is_half_updated or self._step.updates != updates  # or whole, and then it failed
+            self._step.drop()
+            self._make_smaller(number, batch)
+            if half_updated:
+                raise HalfUpdated
+            restore_torch_states(states, self._step.precision.device)
+            batch = self._loader.cut_anew(batch)
+        return outcome, batch
+
+    def _attempt(self, number: int, batch: GlobalBatch) -> StepOutcome | None:
+        """None where memory ran out, here or elsewhere."""
+        self._has_agreed = self._others_failed = False
+        try:
+            return attempt(partial(self._make, number, batch))
+        except _OthersFailed:
+            self._others_failed = True
+            return None
+
+    def _agree(self) -> None:
+        """Whether all have come so far."""
+        self._has_agreed = True
+        self._lowest_tokens = self._agreement.exchange()
+        if self._lowest_tokens != FINE:
+            raise _OthersFailed
+
+    def _cut_smaller(self, tokens: int) -> None:
+        self._loader.rule = replace(self._loader.rule, tokens=min(tokens, self._loader.rule.tokens))
+
+    def _make_smaller(self, number: int, batch: GlobalBatch) -> None:
+        """Halve what failed; of several processes the lowest half counts for all."""
+        failed, tokens, where = self._find_failed(batch), self._lowest_tokens, None
+        if not self._others_failed:
+            tokens, where = self._halve(number, failed)
+            if self._world.size > 1 and self._has_agreed:
+                self._leave(number, tokens, where)
+            tokens = self._agreement.exchange(tokens)
+        told = [text for text in self._world.gather(where) if text is not None]
+        self._cut_smaller(tokens)
+        self._writer.event(
+            "out-of-memory",
+            f"{told[0]}: the same global batch is cut into micro-batches of at most {tokens} tokens from now on",
+            step=number,
+            phase=self._step.phase,
+            micro_batch_tokens=tokens,
+        )
+        self._writer.sync()
+
+    def _find_failed(self, batch: GlobalBatch) -> MicroBatch:
+        """The micro-batch that it failed with; where all run in step, who knows: the largest."""
+        if not self._step.way.in_step:
+            return batch.micro_batches[self._step.micro_batch]
+        return max(batch.micro_batches, key=lambda micro: (micro.examples > 1, micro.tokens))
+
+    def _halve(self, number: int, failed: MicroBatch) -> tuple[int, str]:
+        tokens = failed.tokens
+        who = "" if self._world.size == 1 else f"rank {self._world.rank}, "
+        where = f"{who}step {number}, a micro-batch of {failed.examples} examples and {tokens} tokens"
+        if failed.examples == 1:
+            raise TrainingFailed(
+                complain(
+                    f"memory ran out at {where}",
+                    "one example is the least that a micro-batch can hold",
+                    "Set strategy.recompute=blocks or a smaller task.max_source_tokens; `seqfit plan` shows what fits",
+                )
+            )
+        return tokens // 2, where
+
+    def _leave(self, number: int, tokens: int, where: str) -> NoReturn:
+        """The others wait in an exchange that this process can't finish."""
+        message = f"memory ran out at {where}, in the middle of an exchange"
+        write_note(
+            self._writer.path, self._world.rank, "out-of-memory", message, step=number, micro_batch_tokens=tokens
+        )
+        raise PeerLost(
+            complain(
+                message,
+                "the other processes wait there for this one, so all have to begin anew",
+                "A launcher does that by itself (--max-restarts); else go on with seqfit train --resume",
+            )
+        )
+
+
+def find_cuts(events: Iterable[Mapping[str, Any]], after: int) -> dict[int, int]:
+    """From which steps after a snapshot the micro-batches became smaller, and how large they are from then on.
+
+    A process that is killed after such a step has left no snapshot of it, only the event; the steps before it are made
+    again as they were.
+    """
+    cuts: dict[int, int] = {}
+    for event in events:
+        data = event.get("data") or {}
+        step, tokens = data.get("step"), data.get("micro_batch_tokens")
+        if event.get("kind") == "out-of-memory" and tokens is not None and step is not None and step > after:
+            cuts[step] = min(tokens, cuts.get(step, tokens))
+    return cuts
+
+
+def attempt(action: Callable[[], T]) -> T | None:
+    """What it returns; None where memory ran out, and then nothing that it had made is alive any more."""
+    try:
+        return action()
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    # The error is gone here, and with it the frames that held activations.
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+    elif platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)  # a heap in pieces may have no room for what would fit
+    return None
+
+
+_STATUS = Path("/proc/self/status")
+
+
+@contextlib.contextmanager
+def limited_memory(asked_bytes: int | None, device: torch.device, sharers: int = 1) -> Iterator[int | None]:
+    """Holds inside the block; yields the limit in bytes, None where there is none.
+
+    `sharers`: processes of the run on this machine. What is asked for holds for each of them.
+    """
+    limit_bytes = _choose_limit(asked_bytes, device, sharers)
+    if limit_bytes is None:
+        yield None
+        return
+    with data_limit(limit_bytes):
+        yield limit_bytes
+
+
+def _choose_limit(asked_bytes: int | None, device: torch.device, sharers: int) -> int | None:
+    if device.type != "cpu" or not has_memory_limits():
+        if asked_bytes is not None:
+            raise RecipeError(
+                complain(
+                    f"--memory-limit is given for training on {device.type}",
+                    "it limits the memory of a process that trains on a CPU under Linux",
+                    "Leave it out: a GPU's own memory is its limit",
+                )
+            )
+        return None
+    taken_bytes = _read_taken_bytes()
+    left_bytes = read_limits().left_bytes(sharers)
+    limits = [asked_bytes]
+    if left_bytes is not None:  # a group counts what is resident; the limit counts what is mapped
+        limits.append(taken_bytes + left_bytes)
+    limit_bytes = min((limit for limit in limits if limit is not None), default=None)
+    if asked_bytes is not None and limit_bytes is not None and limit_bytes <= taken_bytes:
+        raise RecipeError(
+            complain(
+                f"--memory-limit leaves {format_bytes(limit_bytes)}",
+                f"Python and its libraries alone take {format_bytes(taken_bytes)}",
+                "Give more",
+            )
+        )
+    return limit_bytes
+
+
+def _read_taken_bytes() -> int:
+    """What counts against the limit so far."""
+    lines = _STATUS.read_text("utf-8").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:"))

@@ -1,0 +1,376 @@
+"""Builds all that a run trains with, from a recipe: strategy, data, model, optimizer, batches, evaluation.
+
+Everything that can be wrong with what was given is found here, before the run directory is made, so a mistake leaves
+nothing behind. What was decided on the way becomes events of the run.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from seqfit.data.batching import TOKENS
+from seqfit.data.encode import smaller_limit
+from seqfit.data.loader import WHOLE, Loader, Share
+from seqfit.data.tokenize import PreparedData, TokenizedSplit, prepare_data
+from seqfit.errors import RecipeError, complain
+from seqfit.evaluation.generator import Answerer, build_padding, explain_fallback
+from seqfit.evaluation.scoring import choose_metrics
+from seqfit.evaluation.start import set_start
+from seqfit.model.flops import build_cost_model, read_model_shape
+from seqfit.model.load import (
+    check_vocabulary,
+    explain_untested,
+    load_model,
+    load_position_limit,
+    load_tokenizer,
+    set_head_bias,
+)
+from seqfit.model.trainable import sum_frozen_bits
+from seqfit.parallel.way import Skeleton, Way
+from seqfit.parallel.world import ALONE, World
+from seqfit.recipe.schema import Recipe
+from seqfit.step.build import BuiltStep, Events, build_rule, build_step, choose_weights, padding_limits
+from seqfit.step.optimizer_state import allocate_state
+from seqfit.step.precision import Precision, choose_device, choose_precision, explain_unused_gpu
+from seqfit.step.step import TrainStep
+from seqfit.strategy.conflicts import check_processes
+from seqfit.strategy.load import load_strategy
+from seqfit.strategy.schema import Strategy
+from seqfit.tasks import Task, build_task, head_of
+from seqfit.telemetry.host import read_resident_bytes
+from seqfit.training.measurement import Forecast, make_forecast
+from seqfit.training.view import View
+from seqfit.trimming.choose import KeptWords
+from seqfit.trimming.remap import count_words, remap_data
+from seqfit.trimming.vocabulary import check_trimmable
+from seqfit.trimming.weights import choose_vocabulary, load_trimmed_model
+from seqfit.units import format_bytes
+
+_HEAD_REACHES = (0.02, 20.0)  # standard deviations of scores that a head learns at the usual rates
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a run trains with, built and checked before the first step."""
+
+    recipe: Recipe
+    strategy: Strategy
+    task: Task
+    step: TrainStep
+    loader: Loader
+    validation: TokenizedSplit | None
+    answerer: Answerer
+    metrics: list[str]
+    best: str  # the score that decides which checkpoint is kept
+    total_steps: int
+    data_fingerprint: str
+    forecast: Forecast
+    before_bytes: int  # of the process, before its model came
+    frozen_bits: int = 0  # of the weights that do not learn: whether they are the same after a resume
+    skeleton: Skeleton | None = None  # what is evaluated and saved where no process has the whole model
+    events: Events = field(default_factory=list)  # what was decided while building it
+
+    @contextmanager
+    def whole_model(self) -> Iterator[PreTrainedModel]:
+        """The answerer's model with all its weights as they are now. All processes have to come along."""
+        if self.skeleton is None:
+            yield self.answerer.model
+        else:
+            with self.skeleton.filled(self.step.way) as model:
+                yield model
+
+
+@dataclass(frozen=True)
+class _Corpus:
+    """Tokenized data, and the tokenizer that made them."""
+
+    tokenizer: PreTrainedTokenizerBase
+    data: PreparedData
+    kept: KeptWords | None = None  # where the vocabulary is trimmed
+
+
+@dataclass(frozen=True)
+class _Learner:
+    """A model with the tokenizer and the data that fit it."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    data: PreparedData
+    events: Events
+    frozen_bits: int
+    skeleton: Skeleton | None  # where no process has room for the whole model
+
+    @property
+    def evaluated(self) -> PreTrainedModel:
+        """The model that answers."""
+        return self.model if self.skeleton is None else self.skeleton.model
+
+
+def build_job(
+    recipe: Recipe,
+    view: View,
+    memory_limit_bytes: int | None = None,
+    world: World = ALONE,
+    *,
+    is_guessed: bool = False,
+) -> tuple[Job, PreparedData]:
+    """Everything that the loop needs, checked. A plan keeps within the limit of the process, if there is one.
+
+    A guessed recipe gets a limit on the length of its sources where a step would take minutes or would not fit.
+    """
+    device, task = _check_stated(recipe, world.size)
+    metrics, best = choose_metrics(task, recipe.eval)
+    recipe, corpus, forecast = _plan(recipe, view, device, memory_limit_bytes, world, is_guessed=is_guessed)
+    strategy = forecast.strategy
+    precision = choose_precision(strategy, device, recipe.allow)
+    seed_everything(recipe.seed)
+    before_bytes = read_resident_bytes()
+    learner = _build_learner(recipe, strategy, device, corpus, world)
+    built = _build_step(recipe, strategy, precision, learner, world)
+    _part_dropout(recipe.seed, world)
+    loader = _build_loader(recipe, strategy, learner, built)
+    answerer = _build_answerer(recipe, learner, precision)
+    decided: Events = [
+        *_say_device(strategy, device),
+        *_say_limit(memory_limit_bytes),
+        *forecast.events,
+        *learner.events,
+        *built.events,
+    ]
+    job = Job(
+        recipe=recipe,
+        strategy=strategy,
+        task=task,
+        step=built.step,
+        loader=loader,
+        validation=learner.data.splits.get("validation"),
+        answerer=answerer,
+        metrics=metrics,
+        best=best,
+        total_steps=_count_steps(recipe, loader),
+        data_fingerprint=learner.data.fingerprint,
+        forecast=forecast,
+        before_bytes=before_bytes,
+        frozen_bits=learner.frozen_bits,
+        skeleton=learner.skeleton,
+        events=[*decided, ("precision", str(precision)), *explain_fallback(answerer)],
+    )
+    return job, learner.data
+
+
+def _check_stated(recipe: Recipe, processes: int) -> tuple[torch.device, Task]:
+    """What the recipe itself says; what can't be had of it is told before the data are read."""
+    stated = load_strategy(recipe)
+    check_processes(stated, processes)
+    device = choose_device(stated)
+    choose_precision(stated, device, recipe.allow)
+    task = build_task(recipe.task)
+    if stated.threads is not None:
+        torch.set_num_threads(stated.threads)
+    return device, task
+
+
+def _plan(
+    recipe: Recipe, view: View, device: torch.device, memory_limit_bytes: int | None, world: World, *, is_guessed: bool
+) -> tuple[Recipe, _Corpus, Forecast]:
+    """The data and the strategy, of a guessed recipe with a length limit where its rows need one."""
+    with world.one_after_the_first(on_each_host=True):
+        corpus = _read_corpus(recipe, view)
+    forecast = _forecast(recipe, corpus, device, memory_limit_bytes, world)
+    long = forecast.long_rows
+    limit = world.follow(None if long is None or not is_guessed else long.limit)
+    if limit is None:
+        return recipe, corpus, _warn(forecast)
+    task = recipe.task.model_copy(update={"max_source_tokens": limit})
+    limited = _plan(recipe.model_copy(update={"task": task}), view, device, memory_limit_bytes, world, is_guessed=False)
+    if long is None:
+        return limited
+    told: Events = [("lengths", long.explain_limit()), *limited[2].events]
+    return limited[0], limited[1], replace(limited[2], events=told)
+
+
+def _warn(forecast: Forecast) -> Forecast:
+    if forecast.long_rows is None:
+        return forecast
+    return replace(forecast, events=[*forecast.events, ("lengths", forecast.long_rows.warn())])
+
+
+def _forecast(
+    recipe: Recipe, corpus: _Corpus, device: torch.device, memory_limit_bytes: int | None, world: World
+) -> Forecast:
+    """Of several processes the first one's strategy, for all must do the same; its figures are those of one alone."""
+    chosen, events, long_rows = None, [], None
+    if world.is_first:
+        alone = make_forecast(
+            recipe,
+            corpus.data,
+            device,
+            words=None if corpus.kept is None else len(corpus.kept),
+            memory_limit_bytes=memory_limit_bytes,
+            sharers=world.local_size,
+        )
+        if world.size == 1:
+            return alone
+        not_here = {} if recipe.strategy else {"optimizer_in_backward": False}  # which a plan for one may choose
+        chosen, events = alone.strategy.model_copy(update=not_here).model_dump(mode="json"), alone.events
+        long_rows = alone.long_rows
+    events = [(kind, f"one process: {message}") for kind, message in events]
+    return Forecast(Strategy.model_validate(world.follow(chosen)), None, None, events, long_rows=long_rows)
+
+
+def _build_step(recipe: Recipe, strategy: Strategy, precision: Precision, learner: _Learner, world: World) -> BuiltStep:
+    """The step, with its optimizer's state: what memory it takes is taken now."""
+    split = learner.data.splits["train"]
+    lengths = float(split.source_lengths.mean()), float(split.target_lengths.mean())
+    built = build_step(learner.model, recipe.train, strategy, precision, world=world, lengths=lengths)
+    allocate_state(built.step.optimizer)
+    return built
+
+
+def _part_dropout(seed: int, world: World) -> None:
+    """Every process draws masks of its own, though all have built the same model."""
+    if world.rank:
+        torch.manual_seed(np.random.SeedSequence((seed, world.rank)).generate_state(1)[0])
+
+
+def _build_loader(recipe: Recipe, strategy: Strategy, learner: _Learner, built: BuiltStep) -> Loader:
+    return Loader(
+        learner.data.splits["train"],
+        build_padding(learner.model, learner.tokenizer),
+        build_rule(strategy, built.batching, padding_limits(recipe)),
+        batch_examples=recipe.train.examples_per_step,
+        batch_tokens=recipe.train.batch_tokens,
+        seed=recipe.seed,
+        share=_choose_share(learner.model, built.step.way),
+    )
+
+
+def _choose_share(model: PreTrainedModel, way: Way) -> Share:
+    """What each process loads of a global batch, by what its examples cost this model."""
+    if way.world.size == 1 or not way.splits_batches:
+        return WHOLE
+    shape, _ = read_model_shape(model.config.to_dict())
+    cost = TOKENS if shape is None else build_cost_model(shape)
+    return Share(way.world.rank, way.world.size, way.in_step, cost)
+
+
+def _say_device(strategy: Strategy, device: torch.device) -> Events:
+    unused = explain_unused_gpu(strategy, device)
+    return [] if unused is None else [("device", unused)]
+
+
+def _say_limit(limit_bytes: int | None) -> Events:
+    return [] if limit_bytes is None else [("memory-limit", f"the process may take {format_bytes(limit_bytes)}")]
+
+
+def _read_corpus(recipe: Recipe, view: View) -> _Corpus:
+    """The tokenized data. Trimming makes a smaller tokenizer; mT5's full one, 220 MiB, goes before the model comes."""
+    tokenizer = load_tokenizer(recipe.model)
+    mode = recipe.model.trim_vocabulary
+    if mode is not None:
+        check_trimmable(tokenizer)
+    limit = load_position_limit(recipe.model)
+    data = prepare_data(recipe, tokenizer, ("train", "validation"), position_limit=limit, progress=view.progress)
+    if mode is None:
+        return _Corpus(tokenizer, data)
+    kept, trimmed = choose_vocabulary(recipe.model, tokenizer, count_words(data, len(tokenizer)), mode)
+    return _Corpus(trimmed, remap_data(data, kept.remap), kept)
+
+
+def _build_learner(recipe: Recipe, strategy: Strategy, device: torch.device, corpus: _Corpus, world: World) -> _Learner:
+    """The whole model on the device; on the host where it is going to be cut, for no device need have room for it."""
+    model, events = _load_model(recipe, strategy, corpus)
+    is_spread = world.size > 1 and strategy.parallel in ("fsdp", "pipeline")
+    return _Learner(
+        model=model if is_spread else model.to(device),
+        tokenizer=corpus.tokenizer,
+        data=corpus.data,
+        events=events,
+        frozen_bits=sum_frozen_bits(model),  # before it is cut: each process would have another sum
+        skeleton=Skeleton(model, device) if is_spread else None,
+    )
+
+
+def _load_model(recipe: Recipe, strategy: Strategy, corpus: _Corpus) -> tuple[PreTrainedModel, Events]:
+    """In this order: trimming replaces the embeddings, adapters freeze what is there."""
+    head = head_of(recipe.task)
+    events: Events = []
+    if corpus.kept is None:
+        model = load_model(recipe.model, head)
+        check_vocabulary(model, corpus.tokenizer, recipe.model)
+    else:
+        trimmed = load_trimmed_model(recipe.model, head, corpus.kept)
+        model = trimmed.model
+        events.append(("trim", str(trimmed.report)))
+        if trimmed.fallback is not None:
+            events.append(("fallback", f"the whole model was loaded and then trimmed: {trimmed.fallback}"))
+    if head is not None and head.problem_type == "regression" and recipe.model.kind == "classifier":
+        events.extend(_begin_at_mean(model, corpus.data.splits["train"].scores()))
+    untested = explain_untested(recipe.model, model.config.model_type)
+    events.extend([] if untested is None else [("untested", untested)])
+    events.extend(choose_weights(model, recipe.model, strategy))
+    return model, events
+
+
+def _begin_at_mean(model: PreTrainedModel, scores: NDArray[np.float64]) -> Events:
+    """The head's bias, and a word where the scores are of another size than what a fresh head puts out."""
+    mean, deviation = float(scores.mean()), float(scores.std())
+    events = [("head", f"begins at the mean of the training scores, {mean:.4g}")] if set_head_bias(model, mean) else []
+    if deviation and not _HEAD_REACHES[0] <= deviation <= _HEAD_REACHES[1]:
+        events.append(
+            (
+                "head",
+                f"the scores' standard deviation is {deviation:.3g}; a head learns fastest between "
+                f"{_HEAD_REACHES[0]:g} and {_HEAD_REACHES[1]:g}: scale the column if the error does not fall",
+            )
+        )
+    return events
+
+
+def _build_answerer(recipe: Recipe, learner: _Learner, precision: Precision) -> Answerer:
+    limit = load_position_limit(recipe.model)
+    start_of = set_start(learner.evaluated, learner.tokenizer, recipe.task)
+    return Answerer(
+        model=learner.evaluated,
+        tokenizer=learner.tokenizer,
+        precision=precision,
+        beams=recipe.eval.beams,
+        max_new_tokens=recipe.eval.max_new_tokens or choose_answer_length(learner.data, limit),
+        batch_tokens=recipe.eval.batch_tokens,
+        head=head_of(recipe.task),
+        start_of=start_of,
+    )
+
+
+def choose_answer_length(data: PreparedData, position_limit: int | None) -> int:
+    """A quarter more than any target, for later questions may have longer answers; within the model's positions."""
+    longest = max(int(split.target_lengths.max(initial=0)) for split in data.splits.values())
+    return smaller_limit(longest + longest // 4 + 1, None if position_limit is None else position_limit - 1) or 1
+
+
+def seed_everything(seed: int) -> None:
+    """Python's, numpy's and torch's generators, on every device."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def _count_steps(recipe: Recipe, loader: Loader) -> int:
+    steps = recipe.train.steps or loader.count_steps(recipe.train.passes)
+    if steps == 0:
+        raise RecipeError(
+            complain(
+                f"train.epochs is {recipe.train.epochs} and data.weight {[source.weight for source in recipe.sources]}",
+                "that makes less than one step",
+                "Raise one of them, or set train.steps",
+            )
+        )
+    return steps

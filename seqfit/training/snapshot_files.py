@@ -1,0 +1,389 @@
+"""Snapshots on disk: written beside, synced, hashed, renamed; the newest whole one is found again.
+
+In: tensors by name and facts as JSON. Out: a folder of a run directory.
+
+    snapshots/step-00000120/state.safetensors     all tensors
+                            snapshot.json         the facts, the hash of that file, and their own
+    snapshots/.step-00000140.new/                 a run was killed here: never looked at, removed by the next one
+
+A folder has its final name only after both files and their folder are on the disk, so whatever has that name is whole
+unless the disk damaged it, which the hash finds. No pickle is written or read.
+
+Snapshots of a model that no process has as a whole: each writes its own part, and any number of them reads it.
+
+In: tensors, some of them shards of larger ones. Out: a folder of the same kind as any snapshot, with a file of each
+process instead of one. torch's distributed checkpoint writes and reads the parts, here as safetensors: no pickle is in
+it. Where the processes are others than before, it hands each what it needs; but for DeepSpeed's ZeRO, whose parts are
+those of so many processes.
+
+    snapshots/step-00000120/shards/shard-00001-model-00001-of-00001.safetensors     rank 0's
+                                   shard-00002-...                                  rank 1's
+                            snapshot.json                                           facts, and the hash of every file
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+import warnings
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from seqfit.errors import RunError, TrainingFailed, complain
+from seqfit.parallel.world import World
+from seqfit.rundir import files
+from seqfit.rundir.records import SnapshotRecord
+from seqfit.rundir.writer import say_resume
+from seqfit.step.optimizer_state import PARTS
+from seqfit.system import sync_path
+
+_STATE, _FACTS = "state.safetensors", "snapshot.json"
+SHARDS = "shards"
+_FACTS_HASH = "facts_sha256"  # of all the other facts
+
+
+class Damaged(Exception):
+    """A snapshot that is not whole; the message says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a resume needs."""
+
+    step: int
+    tensors: Mapping[str, torch.Tensor]  # of one that was loaded: each is read from the disk when it is asked for
+    facts: Mapping[str, Any]
+
+
+class SnapshotWriter:
+    """Writes the snapshots of one run, and keeps the last few and the best.
+
+    Tensors of a GPU are copied to the host, and a thread writes them while training goes on. Those of a CPU are
+    written before the next step changes them: a copy would take as much memory again as weights and state.
+    """
+
+    def __init__(self, run: Path, *, keep: int, in_background: bool) -> None:
+        self._run = run
+        self._keep = keep
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="seqfit-snapshot") if in_background else None
+        self._writing: Future[None] | None = None
+        self._written: deque[SnapshotRecord] = deque()  # the thread adds to one end, `take_written` takes the other
+
+    def write(self, snapshot: Snapshot, *, began: float) -> None:
+        """Begin to write; what an earlier one failed at is raised here. `began`: when training stopped, Unix time."""
+        self.wait()
+        if self._thread is None:
+            self._write(snapshot, began)
+            return
+        copied = {name: tensor.to("cpu", copy=True) for name, tensor in snapshot.tensors.items()}
+        taken = Snapshot(snapshot.step, copied, snapshot.facts)
+        self._writing = self._thread.submit(self._write, taken, began, waited_seconds=time.time() - began)
+
+    def take_written(self) -> list[SnapshotRecord]:
+        """What has come onto the disk since this was asked last: the thread can't write a run's records itself."""
+        return [self._written.popleft() for _ in range(len(self._written))]
+
+    def wait(self) -> None:
+        """Until what was begun is on the disk."""
+        if self._writing is not None:
+            writing, self._writing = self._writing, None
+            writing.result()
+
+    def close(self) -> None:
+        """Wait, and end the thread."""
+        try:
+            self.wait()
+        finally:
+            if self._thread is not None:
+                self._thread.shutdown()
+
+    def _write(self, snapshot: Snapshot, began: float, waited_seconds: float | None = None) -> None:
+        draft = SnapshotDraft(self._run, snapshot.step)
+        with told_failures(snapshot.step, draft.folder.parent):
+            draft.begin()
+            try:
+                save_file(_without_sharing(snapshot.tensors), draft.folder / _STATE)
+                draft.finish(snapshot.facts, keep=self._keep, written=[_STATE])
+            except BaseException:
+                draft.drop()
+                raise
+        ended = time.time()
+        waited = ended - began if waited_seconds is None else waited_seconds
+        self._written.append(SnapshotRecord(snapshot.step, began, ended, waited))
+
+
+@contextlib.contextmanager
+def told_failures(step: int, folder: Path) -> Iterator[None]:
+    """A disk that is full or gone is the user's to put right."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise TrainingFailed(
+            complain(
+                f"the snapshot of step {step} can't be written to '{folder}' ({reason})",
+                "training does not go on without the snapshots that it was asked for",
+                f"Make room (train.snapshot.keep=1 takes less), then {say_resume(folder.parent)}",
+            )
+        ) from error
+
+
+class SnapshotDraft:
+    """A snapshot that is written beside its place: whole in the end, or not there at all."""
+
+    def __init__(self, run: Path, step: int) -> None:
+        self._step = step
+        self._place = snapshot_folder(run, step)
+        self.folder = files.beside(self._place, "new")
+
+    def begin(self) -> None:
+        """An empty folder; what runs left that were killed here goes."""
+        snapshots = self._place.parent
+        snapshots.mkdir(exist_ok=True)
+        for leftover in (*snapshots.glob(".*.new"), *snapshots.glob(".*.old")):
+            shutil.rmtree(leftover)
+        self.folder.mkdir()
+
+    def drop(self) -> None:
+        """It can't be finished."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def finish(self, facts: Mapping[str, Any], *, keep: int, written: Sequence[str]) -> None:
+        """Hash what was written, add the facts, give the folder its name, and remove what is no longer needed."""
+        hashes = {name: _hash(self.folder / name) for name in written}
+        whole = {**facts, "step": self._step, "sha256": hashes}
+        text = json.dumps(whole | {_FACTS_HASH: _hash_facts(whole)}, indent=1, allow_nan=False)
+        (self.folder / _FACTS).write_text(text, "utf-8")
+        paths = [self.folder / name for name in (*written, _FACTS)]
+        for path in (*paths, *{path.parent for path in paths}):
+            sync_path(path)
+        self._take_place()
+        for folder in self._place.parent.glob("step-*"):
+            if (
+                folder.name > self._place.name
+            ):  # damaged, or of a part that was lost: this run went on from an earlier one
+                shutil.rmtree(folder)
+        for folder in _superfluous(self._place.parent, keep):
+            shutil.rmtree(folder)
+
+    def _take_place(self) -> None:
+        old = files.beside(self._place, "old")
+        if self._place.exists():  # taken twice, or of a part of the run that was lost and made again
+            os.replace(self._place, old)
+        os.replace(self.folder, self._place)
+        sync_path(self._place.parent)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def snapshot_folder(run: Path, step: int) -> Path:
+    """Where the snapshot of a step lies."""
+    return run / files.SNAPSHOTS / _name(step)
+
+
+def _name(step: int) -> str:
+    return f"step-{step:08d}"
+
+
+def find_snapshots(run: Path) -> list[Path]:
+    """The newest first."""
+    return sorted((run / files.SNAPSHOTS).glob("step-*"), reverse=True)
+
+
+def load_snapshot(folder: Path, *, is_checked: bool = False) -> Snapshot:
+    """Raises `Damaged` where a file is missing, torn or not what was written; `is_checked`: by another process."""
+    facts = _read_facts(folder)
+    try:
+        for name, written in {} if is_checked else facts["sha256"].items():
+            if _hash(folder / name) != written:
+                raise Damaged(f"{name} is not what was written")
+        is_whole = (folder / _STATE).exists()
+        tensors = _TensorsOnDisk(folder / _STATE) if is_whole else Shards(folder / SHARDS)
+        return Snapshot(int(facts["step"]), tensors, facts)
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise Damaged(f"{type(error).__name__}: {error}") from error
+
+
+def _read_facts(folder: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads((folder / _FACTS).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise Damaged(f"{_FACTS} can't be read ({type(error).__name__})") from error
+    if not isinstance(facts, dict):
+        raise Damaged(f"{_FACTS} holds no object")
+    if facts.pop(_FACTS_HASH, None) != _hash_facts(facts):
+        raise Damaged(f"{_FACTS} is not what was written")
+    return facts
+
+
+class Shards(Mapping[str, torch.Tensor]):
+    """Tensors of which every process has written a part: seqfit.training.snapshot_files reads them.
+
+    As a mapping it is empty, for no process can have one whole.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+class _TensorsOnDisk(Mapping[str, torch.Tensor]):
+    """Reads one tensor at a time: a process that goes back has its weights and its state in memory already."""
+
+    def __init__(self, path: Path) -> None:
+        self._stored = safe_open(path, "pt")
+        self._names = dict.fromkeys(self._stored.keys())
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        if name not in self._names:
+            raise KeyError(name)
+        tensor: torch.Tensor = self._stored.get_tensor(name)
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _superfluous(folder: Path, keep: int) -> Iterator[Path]:
+    """All but the last few, and the newest that was the best model of its run."""
+    best_is_kept = False
+    for number, snapshot in enumerate(sorted(folder.glob("step-*"), reverse=True)):
+        is_best = False
+        with contextlib.suppress(Damaged):
+            is_best = bool(_read_facts(snapshot).get("is_best"))
+        if number >= keep and (best_is_kept or not is_best):
+            yield snapshot
+        best_is_kept = best_is_kept or is_best
+
+
+def _without_sharing(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """safetensors refuses tensors that share memory: the second of two is written as a copy."""
+    seen: set[int] = set()
+    apart: dict[str, torch.Tensor] = {}
+    for name, tensor in tensors.items():
+        storage = tensor.untyped_storage().data_ptr()
+        whole = tensor.is_contiguous() and storage not in seen
+        apart[name] = tensor.detach() if whole else tensor.detach().clone(memory_format=torch.contiguous_format)
+        seen.add(storage)
+    return apart
+
+
+def _hash_facts(facts: Mapping[str, Any]) -> str:
+    as_read = json.loads(json.dumps(facts, allow_nan=False))  # with names as JSON has them
+    return hashlib.sha256(json.dumps(as_read, sort_keys=True).encode()).hexdigest()
+
+
+def _hash(path: Path) -> str:
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def write_shards(run: Path, snapshot: Snapshot, world: World, *, keep: int) -> None:
+    """All processes write, the first one gives the folder its name."""
+    draft = SnapshotDraft(run, snapshot.step)
+    with told_failures(snapshot.step, draft.folder.parent):
+        if world.is_first:
+            draft.begin()
+        world.wait()
+        try:
+            with _quiet_torch():
+                storage = HuggingFaceStorageWriter(str(draft.folder / SHARDS), save_distributed=True)
+                plain = {name: tensor.detach() for name, tensor in _held(snapshot.tensors).items()}
+                save(plain, storage_writer=storage, process_group=world.hosts)
+        except CheckpointException as error:  # on all of them, whoever has failed; it is no Exception
+            if world.is_first:
+                draft.drop()
+            raise OSError(_first_reason(error)) from error
+        own = [path.name for path in (draft.folder / SHARDS).glob(f"shard-{world.rank + 1:05d}-*")]
+        names = [f"{SHARDS}/{name}" for part in world.gather(own) for name in part]
+        if world.is_first:
+            draft.finish(snapshot.facts, keep=keep, written=names)
+        world.wait()
+
+
+def copy_tensors(snapshot: Snapshot, live: Mapping[str, torch.Tensor]) -> None:
+    """Into the tensors of a run that goes on; each is read when its turn comes."""
+    _check_parts(snapshot, live)
+    if isinstance(snapshot.tensors, Shards):
+        try:
+            with _quiet_torch():
+                load(_held(live), storage_reader=HuggingFaceStorageReader(str(snapshot.tensors.folder)))
+        except CheckpointException as error:
+            raise RunError(
+                complain(
+                    f"the snapshot '{snapshot.tensors.folder.parent}' can't be read ({_first_reason(error)})",
+                    "every process needs its part of it",
+                    "Remove that folder: the run then goes on from the one before",
+                )
+            ) from error
+        return
+    with torch.no_grad():
+        for name, tensor in live.items():
+            value = snapshot.tensors[name]
+            if isinstance(tensor, DTensor):  # of a run that was one process's: each takes its part
+                value = distribute_tensor(value.to(tensor.device), tensor.device_mesh, tensor.placements)
+            tensor.copy_(value)
+
+
+def _held(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """ZeRO-3 leaves a module's weights empty between two steps: they are among the parts of the optimizer's state."""
+    return {name: tensor for name, tensor in tensors.items() if tensor.numel()}
+
+
+def _check_parts(snapshot: Snapshot, live: Mapping[str, torch.Tensor]) -> None:
+    found = (re.match(r"optimizer/part-\d+-of-(\d+)/", name) for name in live)
+    now = next((int(match[1]) for match in found if match is not None), None)
+    then = snapshot.facts.get("optimizer", {}).get(PARTS)
+    if now != then:
+        raise RunError(
+            complain(
+                f"the snapshot of step {snapshot.step} was written by {then or 1} of ZeRO's processes, and {now or 1} "
+                "would read it",
+                "DeepSpeed cuts weights and state by the number of processes, and its parts are not cut anew",
+                f"Go on with {then or 1}, or start a new run from the checkpoint with strategy.sharding=fsdp2",
+            )
+        )
+
+
+def _first_reason(error: CheckpointException) -> str:
+    """torch gathers what went wrong by rank; the first that failed."""
+    rank, failure = min(error.failures.items())
+    reason = failure[0] if isinstance(failure, tuple) else failure
+    return f"rank {rank}: {getattr(reason, 'strerror', None) or reason}"
+
+
+@contextmanager
+def _quiet_torch() -> Iterator[None]:
+    """torch warns of its own interfaces that it uses here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

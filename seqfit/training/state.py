@@ -1,0 +1,198 @@
+"""What a run has done so far: taken out for a snapshot, put back by a resume.
+
+In: the live parts of a run between two steps. Out: tensors and facts, and back. Together with the recipe, the strategy
+and the data, which a snapshot only names (`Identity`), this is all that the rest of the run depends on:
+
+    weights that learn, buffers       tensors    model/NAME
+    optimizer's state                 tensors    optimizer/NAME/exp_avg     facts  optimizer
+    generators of every process       tensors    random/0/torch             facts  random
+    step number = position in the data, best score, schedule, loss scaler, micro-batches' cut, evaluations' batches,
+    open record, losses that a spike is told by                                                              facts
+
+Weights that do not learn are not written; a sum over their bits says whether they are still the same.
+
+Which evaluation of a run was the best, and for how long nothing has beaten it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from seqfit.evaluation.generator import Answerer
+from seqfit.metrics import higher_is_better
+from seqfit.rundir.writer import collect_versions
+from seqfit.step.optimizer_state import allocate_state, read_state, restore_values
+from seqfit.step.optimizers import Schedule
+from seqfit.step.rng import read_host_states, read_torch_states, restore_host_states, restore_torch_states
+from seqfit.training.log import StepLog
+from seqfit.training.nonfinite import Numbers
+from seqfit.training.setup import Job
+from seqfit.training.snapshot_files import Snapshot, copy_tensors
+
+
+@dataclass
+class Best:
+    """The best score so far, and for how many evaluations nothing has beaten it."""
+
+    name: str
+    min_delta: float
+    value: float | None = None
+    mark: float | None = None  # what an improvement has to beat by min_delta
+    loss: float = math.inf
+    stale: int = 0
+
+    def start_over(self, name: str) -> None:
+        """From now on another score decides."""
+        self.name, self.value, self.mark, self.loss, self.stale = name, None, None, math.inf, 0
+
+    def judge(self, value: float | None, loss: float | None) -> tuple[bool, bool]:
+        """Whether to keep this model, and whether it is an improvement. Of equal scores the lower loss is kept."""
+        loss = math.inf if loss is None else loss
+        if value is None or self.value is None or self.mark is None:
+            improved = kept = self.value is None
+        else:
+            sign = 1 if higher_is_better(self.name) else -1
+            improved = sign * (value - self.mark) > self.min_delta
+            kept = sign * (value - self.value) > 0 or (value == self.value and loss < self.loss)
+        if kept:
+            self.value, self.loss = value, loss
+        if improved:
+            self.mark, self.stale = value, 0
+        else:
+            self.stale += 1
+        return kept, improved
+
+
+_EVALUATION_SIZES = ("batch_tokens", "decoded_rows")
+
+
+@dataclass
+class Progress:
+    """The parts of a run that change while it trains."""
+
+    job: Job
+    best: Best
+    schedule: Schedule
+    log: StepLog
+    numbers: Numbers
+    answerer: Answerer  # that evaluates; its batches become smaller where memory runs out
+    step: int = 0
+    evaluation_is_due: bool = False  # of `step`: the run was stopped before it or in the middle of it
+    is_best: bool = False  # whether the evaluation of `step` was the best so far
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
+        return identify(self.job)
+
+    def take(self) -> Snapshot:
+        """As it is now. Tensors are not copied."""
+        step, world = self.job.step, self.job.step.way.world
+        tensors, values = self._read_live()
+        for name, state in read_torch_states(step.precision.device).items():
+            states = enumerate(world.gather_bytes(state))
+            tensors |= {f"random/{rank}/{name}": of_rank for rank, of_rank in states}
+        facts = {
+            "identity": self._identity,
+            "optimizer": {name: value for part in world.gather(values) for name, value in part.items()},
+            "random": read_host_states(),
+            "scaler": None if step.scaler is None else step.scaler.state_dict(),
+            "schedule": self.schedule.read_state(),
+            "best": {name: _to_json(value) for name, value in asdict(self.best).items()},
+            "micro_batch_tokens": self.job.loader.rule.tokens,
+            "evaluation": {name: getattr(self.answerer, name) for name in _EVALUATION_SIZES},
+            "numbers": self.numbers.read_state(),
+            "window": self.log.read_state(),
+            "evaluation_is_due": self.evaluation_is_due,
+            "is_best": self.is_best,
+        }
+        return Snapshot(self.step, tensors, facts)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on from a snapshot of the same run (`find_differences` is empty)."""
+        step, facts, world = self.job.step, snapshot.facts, self.job.step.way.world
+        allocate_state(step.optimizer)
+        live, _ = self._read_live()
+        states: dict[str, torch.Tensor] = {}
+        if facts["identity"].get("processes") == world.size:  # else each goes on with the seed that it began with
+            drawn = read_torch_states(step.precision.device)
+            states = {name: torch.empty_like(state) for name, state in drawn.items()}
+        copy_tensors(snapshot, live | {f"random/{world.rank}/{name}": state for name, state in states.items()})
+        restore_values(step.optimizer, step.model, facts["optimizer"])
+        if states:
+            restore_torch_states(states, step.precision.device)
+        restore_host_states(facts["random"])
+        if step.scaler is not None:
+            step.scaler.load_state_dict(facts["scaler"])
+        self.schedule.restore_state(facts["schedule"])
+        for name, value in facts["best"].items():
+            setattr(self.best, name, math.inf if name == "loss" and value is None else value)
+        rule = self.job.loader.rule
+        self.job.loader.rule = replace(rule, tokens=min(rule.tokens, facts["micro_batch_tokens"]))
+        sizes = {name: min(getattr(self.answerer, name), facts["evaluation"][name]) for name in _EVALUATION_SIZES}
+        self.answerer = replace(self.answerer, **sizes)
+        self.numbers.restore_state(facts["numbers"])
+        self.log.restore_state(facts["window"])
+        self.step, self.evaluation_is_due = snapshot.step, facts["evaluation_is_due"]
+        self.is_best = facts["is_best"]
+
+    def _read_live(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """What learns and the optimizer's state, not copied, by the names in a snapshot; and the state's numbers."""
+        step = self.job.step
+        state, values = read_state(step.optimizer, step.model)
+        tensors = {f"model/{name}": tensor for name, tensor in _learning_tensors(step.model).items()}
+        return tensors | {f"optimizer/{name}": tensor for name, tensor in state.items()}, values
+
+
+def _find_packages(job: Job) -> list[str]:
+    """Whose versions decide what a step of this run computes."""
+    eight_bit = ["bitsandbytes", "torchao"] if job.strategy.optimizer == "8bit" else []
+    deepspeed = ["deepspeed"] if job.strategy.sharding != "fsdp2" else []
+    return ["torch", "transformers", "seqfit", "peft", *eight_bit, *deepspeed]
+
+
+def identify(job: Job) -> dict[str, Any]:
+    """What must be the same for a resume to be exact, and is not in the snapshot itself.
+
+    A process uses one GPU: how many more it sees does not count.
+    """
+    device = job.step.precision.device
+    on_gpu, versions = device.type == "cuda", collect_versions()
+    return {
+        "data": job.data_fingerprint,
+        "recipe": _hash(job.recipe.model_dump_json(exclude={"strategy"})),
+        "strategy": _hash(job.strategy.model_dump_json(exclude={"host_memory"})),  # which changes no number
+        "device": torch.cuda.get_device_name(device) if on_gpu else torch.backends.cpu.get_cpu_capability(),
+        "processes": job.step.way.world.size,
+        "threads": None if on_gpu else torch.get_num_threads(),
+        "precision": job.step.precision.name,
+        **{name: versions.get(name) for name in _find_packages(job)},
+        "frozen weights": job.frozen_bits,
+    }
+
+
+def find_differences(snapshot: Snapshot, job: Job) -> dict[str, str]:
+    """Why a resume would not be exact, by what differs; empty where it is."""
+    then, now = snapshot.facts["identity"], identify(job)
+    pairs = {name: (then.get(name), value) for name, value in now.items() if then.get(name) != value}
+    return {name: f"{name}: {before} then, {value} now" for name, (before, value) in pairs.items()}
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _learning_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Weights that learn, and buffers that are part of the model's state; each once."""
+    learning = {name: weight.detach() for name, weight in model.named_parameters() if weight.requires_grad}
+    saved = model.state_dict()
+    return learning | {name: buffer for name, buffer in model.named_buffers() if name in saved}
+
+
+def _to_json(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,255 @@
+"""The words (token ids) of a fast tokenizer, and how they are spelt.
+
+In: a Hugging Face tokenizer. Out: `Vocabulary`: what each word looks like as text, how frequent it was when the
+tokenizer was trained, which ones no tokenizer can do without. The one idea: everything is in the tokenizer's JSON,
+whose four kinds differ in how a word is marked and in how a text is cut into words:
+
+    kind        "casa blanca"             a word's text                  cut by
+    Unigram     ▁casa ▁blan ca            without ▁                      the best sum of scores
+    WordPiece   casa blan ##ca            without ##                     the longest word that fits
+    BPE         casa Ġblan ca             bytes in disguise (Ġ: space)   merges of two words, in order
+    WordLevel   casa blanca               as it stands                   white space
+
+Writing systems: Latin, Cyrillic, Han, ... by character.
+
+Python has no table of Unicode scripts, but the name of a letter begins with its writing system:
+
+    á  LATIN SMALL LETTER A WITH ACUTE  -> LATIN        的     CJK UNIFIED IDEOGRAPH-7684  -> HAN
+    й  CYRILLIC SMALL LETTER SHORT I    -> CYRILLIC     7 ? €  no letters                  -> None, common to all
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+from tokenizers.decoders import ByteLevel
+from transformers import PreTrainedTokenizerBase
+
+from seqfit.errors import ModelError, complain
+
+KINDS = ("Unigram", "WordPiece", "BPE", "WordLevel")
+SPACE = "▁"
+_SENTINEL = re.compile(rf"{SPACE}?<extra_id_\d+>")  # mT5 spells them with ▁ and does not call them special
+_PLACEHOLDER = re.compile(r"\[unused\d+\]|madeupword\d+")  # BERT's and fairseq's, which stand for no text
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+Merge = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """All words of a tokenizer by id."""
+
+    kind: str
+    pieces: list[str]  # as the tokenizer spells them
+    scores: list[float] | None  # Unigram: log probabilities
+    merges: list[Merge]  # BPE, in order
+    special: frozenset[int]  # pad, end, unknown, sentinels, whatever was added
+    unknown_id: int | None
+    is_byte_level: bool
+    continuing_prefix: str  # WordPiece's ##
+    end_suffix: str  # </w> of some BPE tokenizers
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """Piece -> id."""
+        return {piece: number for number, piece in enumerate(self.pieces)}
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """What each word adds to a text, without marks; a part of a character is the replacement character."""
+        if self.is_byte_level:
+            decoder = ByteLevel()
+            return [decoder.decode([piece]).strip() for piece in self.pieces]
+        return [self._bare(piece).strip(SPACE) for piece in self.pieces]
+
+    def is_fallback(self, number: int) -> bool:
+        """Whether it is a single character or byte: what a text falls back to where no longer word fits."""
+        piece = self.pieces[number]
+        return len(self._bare(piece)) == 1 or _BYTE.fullmatch(piece) is not None
+
+    def ancestors(self, numbers: Iterable[int]) -> set[int]:
+        """The words that BPE merges on the way to these; empty for other kinds."""
+        parts: dict[str, list[str]] = {}
+        for first, second in self.merges:
+            parts.setdefault(merged(first, second, self.continuing_prefix), []).extend((first, second))
+        found: set[int] = set()
+        waiting = list(numbers)
+        while waiting:
+            for part in parts.get(self.pieces[waiting.pop()], ()):
+                if (number := self.ids[part]) not in found:
+                    found.add(number)
+                    waiting.append(number)
+        return found
+
+    def by_frequency(self) -> list[int]:
+        """All ids but placeholders', the most frequent first: by score, else by id, as tokenizers are written."""
+        real = [number for number, piece in enumerate(self.pieces) if not _PLACEHOLDER.fullmatch(piece)]
+        return real if self.scores is None else sorted(real, key=self.scores.__getitem__, reverse=True)
+
+    def _bare(self, piece: str) -> str:
+        bare = piece.removeprefix(self.continuing_prefix) or piece
+        return bare.removesuffix(self.end_suffix) or bare
+
+
+def merged(first: str, second: str, continuing_prefix: str) -> str:
+    """What BPE makes of two words."""
+    return first + second.removeprefix(continuing_prefix)
+
+
+def read_vocabulary(tokenizer: PreTrainedTokenizerBase) -> Vocabulary:
+    """The words of a tokenizer; one that cannot be trimmed is an error that says why."""
+    check_trimmable(tokenizer)
+    content = read_json(tokenizer)
+    model = content["model"]
+    pieces = _list_pieces(tokenizer)
+    scores = dict(model["vocab"]) if model["type"] == "Unigram" else None
+    return Vocabulary(
+        kind=model["type"],
+        pieces=pieces,
+        scores=None if scores is None else [scores.get(piece, 0.0) for piece in pieces],
+        merges=[to_merge(merge) for merge in model.get("merges", ())],
+        special=frozenset(_find_special(tokenizer, pieces)),
+        unknown_id=tokenizer.unk_token_id,
+        is_byte_level='"ByteLevel"' in json.dumps(content["decoder"]),
+        continuing_prefix=model.get("continuing_subword_prefix") or "",
+        end_suffix=model.get("end_of_word_suffix") or "",
+    )
+
+
+def read_json(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """What tokenizer.json holds."""
+    content: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
+    return content
+
+
+def to_merge(merge: str | list[str]) -> Merge:
+    """Older files write 'a b', newer ones ['a', 'b']."""
+    first, second = merge.split(" ") if isinstance(merge, str) else merge
+    return first, second
+
+
+def _list_pieces(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    by_id = {number: piece for piece, number in tokenizer.get_vocab().items()}
+    if by_id and max(by_id) == len(by_id) - 1:
+        return [by_id[number] for number in range(len(by_id))]
+    raise ModelError(
+        complain(
+            f"the {type(tokenizer).__name__} has {len(by_id)} words, and its ids do not run from 0 to {len(by_id) - 1}",
+            "a vocabulary can be trimmed where every id has one word",
+            "Remove model.trim_vocabulary",
+        )
+    )
+
+
+def _find_special(tokenizer: PreTrainedTokenizerBase, pieces: list[str]) -> set[int]:
+    sentinels = {number for number, piece in enumerate(pieces) if _SENTINEL.fullmatch(piece)}
+    return sentinels | set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
+
+
+def is_trimmable(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether its words can be reduced to any use."""
+    try:
+        check_trimmable(tokenizer)
+    except ModelError:
+        return False
+    return True
+
+
+def check_trimmable(tokenizer: PreTrainedTokenizerBase) -> None:
+    """An error that says why, where the tokenizer's words cannot be reduced, or not to any use."""
+    name = type(tokenizer).__name__
+    if name == "ByT5Tokenizer":
+        raise ModelError(
+            complain(
+                f"the model reads bytes: its vocabulary has {len(tokenizer)} words",
+                "trimming so small a vocabulary saves nothing",
+                "Remove model.trim_vocabulary",
+            )
+        )
+    if hasattr(tokenizer, "set_tgt_lang_special_tokens") or hasattr(tokenizer, "spm_target"):
+        marks = "a vocabulary for each side" if hasattr(tokenizer, "spm_target") else "language codes"
+        raise ModelError(
+            complain(
+                f"the tokenizer is a {name}, with {marks}",
+                "trimming knows tokenizers that treat sources and targets alike, such as those of T5, mT5 and BART",
+                "Remove model.trim_vocabulary",
+            )
+        )
+    kind = type(tokenizer.backend_tokenizer.model).__name__ if tokenizer.is_fast else None
+    if kind not in KINDS:
+        raise ModelError(
+            complain(
+                f"the tokenizer is a {name}" + (f" of the kind {kind}" if kind else " written in Python"),
+                f"a vocabulary can be trimmed where tokenizer.json holds it as {', '.join(KINDS)}",
+                "Remove model.trim_vocabulary",
+            )
+        )
+
+
+# First words of letters and marks that are used with several writing systems, or are none.
+_COMMON_NAMES = (
+    "COMBINING",
+    "MODIFIER",
+    "MATHEMATICAL",
+    "DOUBLE-STRUCK",
+    "SCRIPT",
+    "BLACK-LETTER",
+    "VARIATION",
+    "MICRO",
+)
+_NO_TEXT = ("Cc", "Cn", "Co", "Cs")  # control, unassigned, private, surrogate
+_OTHER_NAMES = {
+    "CJK": "HAN",
+    "IDEOGRAPHIC": "HAN",
+    "FEMININE": "LATIN",  # ª, feminine ordinal indicator
+    "MASCULINE": "LATIN",
+    "OHM": "GREEK",
+    "KELVIN": "LATIN",
+    "ANGSTROM": "LATIN",
+    "HALFWIDTH": "KATAKANA",
+}
+
+
+@cache
+def writing_system_of(character: str) -> str | None:
+    """The writing system of a letter or its mark; None for digits, punctuation, symbols and marks used by many."""
+    if unicodedata.category(character)[0] not in "LM":
+        return None
+    words = unicodedata.name(character, "").split()
+    if words and words[0] == "FULLWIDTH":
+        words = words[1:]
+    if not words or words[0] in _COMMON_NAMES:
+        return None
+    return _OTHER_NAMES.get(words[0], words[0])
+
+
+def is_common(character: str) -> bool:
+    """Digits, punctuation, symbols: whatever any writing system uses. Not what a text rarely has on purpose."""
+    return writing_system_of(character) is None and unicodedata.category(character) not in _NO_TEXT
+
+
+def find_writing_systems(counts: Mapping[str, int], least_share: float) -> list[str]:
+    """Those that have at least `least_share` of all letters, the most frequent first. In: letter -> how often."""
+    letters: dict[str, int] = {}
+    for character, count in counts.items():
+        system = writing_system_of(character)
+        if system is not None:
+            letters[system] = letters.get(system, 0) + count
+    total = sum(letters.values())
+    found = [system for system, count in letters.items() if count >= least_share * total]
+    return sorted(found, key=lambda system: (-letters[system], system))
+
+
+def is_written_in(text: Iterable[str], systems: frozenset[str]) -> bool:
+    """Whether it has letters and all of them are of these writing systems."""
+    found = {writing_system_of(character) for character in text} - {None}
+    return bool(found) and found <= systems

@@ -1,0 +1,421 @@
+"""A model with fewer words: rows of its embedding matrices are dropped, in place, and every id it keeps is renumbered.
+
+In: a model, its tokenizer, how often the data uses each word. Out: the trimmed tokenizer, the words kept and a report
+of what it saves. Shapes: V vocabulary, D model.
+
+    kept.old_ids [0 1 4]      embedding_VD [5, D] -> [3, D], rows 0, 1 and 4      config.vocab_size 5 -> 3
+                              eos_token_id 4 -> 2
+
+transformers' `resize_token_embeddings` keeps only the first rows and ties the untied heads of T5 v1.1, mT5 and UMT5. So
+the matrices are sliced here: each one once, whatever the number of modules that share it, and ties stay as they were.
+Rows beyond the tokenizer's words (mT5 has 12 of them) go, too.
+
+Loads a model with the kept words only: the rows of the other words are never in memory.
+
+In: a model's folder (or Hub name), its tokenizer and how often the data uses each word. Out: first the kept words and
+the trimmed tokenizer, then the model, bit for bit what `load_model` and `trim_model` give. Shapes: V vocabulary,
+D model.
+
+The one idea: which words are kept follows from the tokenizer, the data and the config, so it is decided before a weight
+is read. Then a safetensors file gives each matrix [V, D] piece by piece, of which the kept rows are copied:
+
+    old_ids [0 1 4], pieces of 2 rows      file rows 0-1 -> rows 0, 1      2-3 -> skipped      4 -> row 4      [3, D]
+
+All else is handed over as it lies in the file. A model of another kind (weights that aren't safetensors, a vocabulary
+that belongs to a part of it, ...) is loaded whole and then trimmed, and the reason is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from torch import nn
+from transformers import AutoModel, GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file, find_adapter_config_file
+from transformers.utils.hub import get_checkpoint_shard_files
+
+from seqfit.errors import ModelError
+from seqfit.model.checkpoint import find_teaching
+from seqfit.model.load import Outline, build_model, check_embeddings, count_parameters, load_model, load_outline, quiet
+from seqfit.recipe.schema import ModelRecipe
+from seqfit.tasks import ClassifierHead
+from seqfit.trimming.choose import KeptWords, Mode, choose_kept_words
+from seqfit.trimming.tokenizer import trim_tokenizer
+from seqfit.units import format_bytes, format_count, format_share
+
+_BYTES_PER_FLOAT = 4
+_BYTES_PER_TRAINED = 16  # weight, gradient and AdamW's two moments, all in fp32
+_ONE_ID = (
+    "pad_token_id",
+    "eos_token_id",
+    "bos_token_id",
+    "sep_token_id",
+    "decoder_start_token_id",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+)  # an id, or a list of them
+_SIZES = ("vocab_size", "decoder_vocab_size")  # Marian has both
+_FORBIDDEN = ("suppress_tokens", "begin_suppress_tokens", "bad_words_ids")  # a dropped word needs no ban
+
+
+@dataclass(frozen=True)
+class TrimReport:
+    """What trimming kept and what it saves."""
+
+    words_before: int  # rows of the embedding matrix
+    words_after: int
+    reasons: dict[str, int]
+    writing_systems: tuple[str, ...]
+    parameters_before: int
+    parameters_after: int
+    dropped_examples: tuple[str, ...]
+    generates: bool  # a classifier has no logits over words
+
+    @property
+    def weight_bytes(self) -> tuple[int, int]:
+        """Of all weights in fp32, before and after."""
+        return _BYTES_PER_FLOAT * self.parameters_before, _BYTES_PER_FLOAT * self.parameters_after
+
+    @property
+    def training_bytes(self) -> tuple[int, int]:
+        """Of weights, gradients and AdamW's moments in fp32, before and after, where all weights are trained."""
+        return _BYTES_PER_TRAINED * self.parameters_before, _BYTES_PER_TRAINED * self.parameters_after
+
+    @property
+    def logit_bytes(self) -> tuple[int, int] | None:
+        """Of one target token's logits in fp32, before and after."""
+        if not self.generates:
+            return None
+        return _BYTES_PER_FLOAT * self.words_before, _BYTES_PER_FLOAT * self.words_after
+
+    def __str__(self) -> str:
+        """One paragraph for the events of a run."""
+        why = ", ".join(f"{count:,} {reason}" for reason, count in self.reasons.items() if count)
+        systems = ", ".join(system.capitalize() for system in self.writing_systems) or "none"
+        saved = [format_bytes(before - after) for before, after in (self.weight_bytes, self.training_bytes)]
+        logits = ""
+        if self.logit_bytes is not None:
+            before, after = map(format_bytes, self.logit_bytes)
+            logits = f"; the logits of a target token take {after} instead of {before}"
+        return (
+            f"{self.words_after:,} of {self.words_before:,} words kept "
+            f"({format_share(self.words_after / self.words_before)}: {why}; writing systems: {systems}). "
+            f"{format_count(self.parameters_after)} of {format_count(self.parameters_before)} parameters stay, which "
+            f"saves {saved[0]} of weights, {saved[1]} with gradients and AdamW's moments{logits}"
+        )
+
+
+@dataclass(frozen=True)
+class Trimmed:
+    """What comes out beside the model, which is changed in place."""
+
+    tokenizer: PreTrainedTokenizerBase
+    kept: KeptWords
+    report: TrimReport
+
+
+def trim_vocabulary(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, counts: NDArray[np.integer], mode: Mode
+) -> Trimmed:
+    """Trim the model in place; `counts` says how often the data uses each of the tokenizer's words.
+
+    The words of a checkpoint's own task are kept like the data's: `question:` of a template is in no data file.
+    """
+    taught = _count_taught_words(model, tokenizer, len(counts))
+    kept = choose_kept_words(tokenizer, counts + taught, mode, needed=read_token_ids(model))
+    trimmed = trim_tokenizer(tokenizer, kept)  # first: what cannot be trimmed leaves the model as it was
+    return Trimmed(trimmed, kept, trim_model(model, kept))
+
+
+def trim_model(model: PreTrainedModel, kept: KeptWords) -> TrimReport:
+    """Drop the other words' rows from every matrix, in place. Before an optimizer or an adapter is built on them."""
+    words_before = model.get_input_embeddings().num_embeddings
+    assert list_ids_before_pad(model) <= set(kept.old_ids.tolist())
+    _slice_rows(model, kept, words_before)
+    for config in _find_configs(model):
+        trim_config(config, kept, words_before)
+    return report_trimming(model, kept, words_before)
+
+
+def trim_config(config: Any, kept: KeptWords, words_before: int) -> None:
+    """New ids and the new number of words, in place; of a model or of generation."""
+    _renumber(config, kept)
+    for name in _SIZES:
+        if getattr(config, name, None) == words_before:
+            setattr(config, name, len(kept))
+
+
+def report_trimming(model: PreTrainedModel, kept: KeptWords, words_before: int) -> TrimReport:
+    """Of a model that has the kept words only: what was dropped is known from the rows of its matrices."""
+    assert model.get_input_embeddings().weight.shape[0] == len(kept)
+    matrices = {parameter for parameter in find_matrices(model) if parameter.shape[0] == len(kept)}
+    parameters_per_word = sum(matrix.numel() for matrix in matrices) // len(kept)
+    parameters_after = count_parameters(model)
+    return TrimReport(
+        words_before=words_before,
+        words_after=len(kept),
+        reasons=kept.reasons,
+        writing_systems=kept.writing_systems,
+        parameters_before=parameters_after + parameters_per_word * (words_before - len(kept)),
+        parameters_after=parameters_after,
+        dropped_examples=kept.dropped_examples,
+        generates=model.get_output_embeddings() is not None,
+    )
+
+
+def read_token_ids(model: PreTrainedModel) -> set[int]:
+    """The ids that must stay: those that the model's configs name, and those before pad where that has to stay."""
+    return list_token_ids(_find_configs(model)) | list_ids_before_pad(model)
+
+
+def list_ids_before_pad(model: PreTrainedModel) -> set[int]:
+    """Of RoBERTa's kind, which counts positions from pad's id on: with all ids before it, pad keeps its own.
+
+    pad 1: a text's positions are 2 3 4 ...      renumbered to 0, pad would make them 1 2 3 ..., other rows of the table
+    """
+    places = ("position_embeddings", "embed_positions")
+    first = [getattr(part, "padding_idx", None) for name, part in model.named_modules() if name.endswith(places)]
+    return {number for pad in first if pad is not None for number in range(pad)}
+
+
+def list_token_ids(configs: Iterable[Any]) -> set[int]:
+    """The ids that some configs name."""
+    values = [getattr(config, name, None) for config in configs for name in _ONE_ID]
+    flat = [number for value in values for number in (value if isinstance(value, list) else [value])]
+    return {number for number in flat if number is not None}
+
+
+def _count_taught_words(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, words: int) -> NDArray[np.integer]:
+    teaching = find_teaching(model)
+    texts = [] if teaching is None else list(teaching.own_texts())
+    ids = [number for text in texts for number in tokenizer(text, add_special_tokens=False).input_ids]
+    return np.bincount(np.array(ids, dtype=np.int64), minlength=words)
+
+
+def _slice_rows(model: PreTrainedModel, kept: KeptWords, words_before: int) -> None:
+    old_ids = torch.from_numpy(kept.old_ids)
+    sliced: dict[nn.Parameter, nn.Parameter] = {}
+    for parameter in find_matrices(model):
+        if parameter.shape[0] == words_before and parameter not in sliced:
+            rows = parameter.detach()[old_ids.to(parameter.device)]
+            sliced[parameter] = nn.Parameter(rows, requires_grad=parameter.requires_grad)
+    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
+            if parameter in sliced:
+                setattr(module, name, sliced[parameter])
+                _set_sizes(module, kept)
+        if not isinstance(module, nn.Embedding) and isinstance(getattr(module, "padding_idx", None), int):
+            module.padding_idx = int(kept.remap[module.padding_idx])  # BART's stacks have a copy of the config's
+        bias_1V = getattr(module, "final_logits_bias", None)  # BART's, a buffer
+        if isinstance(bias_1V, torch.Tensor) and bias_1V.shape[-1] == words_before:
+            module.final_logits_bias = bias_1V[:, old_ids.to(bias_1V.device)]
+
+
+def find_matrices(model: PreTrainedModel) -> Iterator[nn.Parameter]:
+    """Embeddings and heads with their biases; one that is shared comes several times."""
+    parts = [model, model.get_encoder(), model.get_decoder()] if model.config.is_encoder_decoder else [model]
+    for part in parts:
+        for layer in (part.get_input_embeddings(), part.get_output_embeddings()):
+            if layer is not None:
+                yield from layer.parameters(recurse=False)
+
+
+def _set_sizes(module: nn.Module, kept: KeptWords) -> None:
+    if isinstance(module, nn.Embedding):
+        module.num_embeddings = len(kept)
+        if module.padding_idx is not None:
+            module.padding_idx = int(kept.remap[module.padding_idx])
+    elif isinstance(module, nn.Linear):
+        module.out_features = len(kept)
+
+
+def _find_configs(model: PreTrainedModel) -> list[Any]:
+    """The model's config, those of its parts, which may be copies, and that of generation."""
+    named = [getattr(module, "config", None) for module in model.modules()]
+    found = [config for config in named if isinstance(config, PreTrainedConfig)]
+    inner = [
+        part
+        for config in found
+        for name in config.sub_configs
+        if isinstance(part := getattr(config, name, None), PreTrainedConfig)
+    ]
+    own = getattr(model, "generation_config", None)
+    return list({id(config): config for config in [*found, *inner, own] if config is not None}.values())
+
+
+def _renumber(config: Any, kept: KeptWords) -> None:
+    for name in (*_ONE_ID, *_FORBIDDEN):
+        value = getattr(config, name, None)
+        if value is not None:
+            setattr(config, name, _new_ids(value, kept))
+
+
+def _new_ids(value: Any, kept: KeptWords) -> Any:
+    """An id, or a list of ids (or of lists of them), from which those of dropped words are left out.
+
+    An id that no word has, such as -1 for "none", stays as it is.
+    """
+    if not isinstance(value, list):
+        return int(kept.remap[value]) if 0 <= value < len(kept.remap) else value
+    if value and isinstance(value[0], list):
+        return [_new_ids(word, kept) for word in value if all(number in kept.old_ids for number in word)]
+    return [_new_ids(number, kept) for number in value if number in kept.old_ids]
+
+
+PIECE_BYTES = 2**24
+_LOGITS_BIAS = "final_logits_bias"  # BART's and Marian's, a buffer [1, V]
+
+
+@dataclass(frozen=True)
+class TrimmedModel:
+    """A model with the kept words only."""
+
+    model: PreTrainedModel
+    report: TrimReport
+    fallback: str | None  # why the whole model was in memory, or None
+
+
+def choose_vocabulary(
+    model: ModelRecipe, tokenizer: PreTrainedTokenizerBase, counts: NDArray[np.integer], mode: Mode
+) -> tuple[KeptWords, PreTrainedTokenizerBase]:
+    """The kept words and the tokenizer that knows them only, without a look at the model's weights."""
+    config = load_outline(model).config
+    words = getattr(config, "vocab_size", None)
+    if words is not None:
+        check_embeddings(words, tokenizer, model)
+    needed = list_token_ids([config, *_load_generation_config(model)])
+    if getattr(config, "pad_token_id", None):
+        needed |= list_ids_before_pad(_build_shapes(AutoModel, config))
+    kept = choose_kept_words(tokenizer, counts, mode, needed)
+    return kept, trim_tokenizer(tokenizer, kept)
+
+
+def load_trimmed_model(model: ModelRecipe, head: ClassifierHead | None, kept: KeptWords) -> TrimmedModel:
+    """The model in fp32 with the kept words only."""
+    picked = _pick_rows(model, load_outline(model, head), kept)
+    if isinstance(picked, TrimmedModel):
+        return picked
+    whole = load_model(model, head)
+    return TrimmedModel(whole, trim_model(whole, kept), fallback=picked)
+
+
+def read_kept_rows(file: str, name: str, old_ids: NDArray[np.integer], piece_bytes: int = PIECE_BYTES) -> torch.Tensor:
+    """Rows `old_ids` (ascending) of one matrix or vector of a safetensors file, in the file's own precision."""
+    with safe_open(file, framework="pt") as opened:
+        first_row: torch.Tensor = opened.get_slice(name)[0:1]
+    rows_per_piece = max(1, piece_bytes // first_row.nbytes)
+    kept_rows = first_row.new_empty((len(old_ids), *first_row.shape[1:]))
+    pieces = old_ids // rows_per_piece
+    for piece in np.unique(pieces).tolist():
+        start, end = np.searchsorted(pieces, [piece, piece + 1])
+        _copy_rows(file, name, old_ids[start:end], kept_rows[start:end])
+    return kept_rows
+
+
+def _copy_rows(file: str, name: str, old_ids: NDArray[np.integer], to: torch.Tensor) -> None:
+    """The file is opened anew each time: what was read of a mapped file stays in memory until it is closed."""
+    low, high = int(old_ids[0]), int(old_ids[-1])
+    with safe_open(file, framework="pt") as opened:
+        rows = opened.get_slice(name)[low : high + 1]
+    torch.index_select(rows, 0, torch.from_numpy(old_ids - low), out=to)
+
+
+def _pick_rows(model: ModelRecipe, outline: Outline, kept: KeptWords) -> TrimmedModel | str:
+    """The model, or why rows cannot be picked while it loads."""
+    if outline.config.sub_configs or getattr(outline.config, "vocab_size", None) is None:
+        return "its vocabulary belongs to a part of it"
+    if model.weights == "random":
+        return _build_random(model, outline, kept)
+    if any(getattr(outline.config, name, None) is not None for name in ("quantization_config", "transformers_weights")):
+        return "its config says that its weights are kept in a way of their own"
+    try:
+        if find_adapter_config_file(model.location) is not None:
+            return "there are adapters beside its weights"
+        files = _list_safetensors(model.location)
+        return _load_kept(model, outline, kept, files) if files else "its weights are not safetensors"
+    except (OSError, ValueError, KeyError, SafetensorError, ModelError) as error:
+        return f"{type(error).__name__}: {error}"  # what is really wrong is said by loading it whole
+
+
+def _build_random(model: ModelRecipe, outline: Outline, kept: KeptWords) -> TrimmedModel:
+    words_before = outline.config.vocab_size
+    trim_config(outline.config, kept, words_before)
+    built = build_model(model, outline)
+    return TrimmedModel(built, report_trimming(built, kept, words_before), None)
+
+
+def _load_kept(model: ModelRecipe, outline: Outline, kept: KeptWords, files: list[str]) -> TrimmedModel:
+    words_before = outline.config.vocab_size
+    shapes = _build_shapes(outline.auto, outline.config)
+    weights = _read_weights(files, _find_vocabulary_names(shapes), kept, words_before)
+    trim_config(outline.config, kept, words_before)
+    # The Auto class looks at the folder for code, and here is none; the model's own class doesn't.
+    built = build_model(model, replace(outline, auto=type(shapes)), weights)
+    for generation in _load_generation_config(model):
+        trim_config(generation, kept, words_before)
+        built.generation_config = generation
+    return TrimmedModel(built, report_trimming(built, kept, words_before), None)
+
+
+def _build_shapes(auto: Any, config: PreTrainedConfig) -> PreTrainedModel:
+    """The model without weights, which takes no memory."""
+    with quiet(), torch.device("meta"):
+        shapes: PreTrainedModel = auto.from_config(config)
+    return shapes
+
+
+def _read_weights(
+    files: list[str], vocabulary_names: set[str], kept: KeptWords, words_before: int
+) -> dict[str, torch.Tensor]:
+    weights = {}
+    for file in files:
+        with safe_open(file, framework="pt") as opened:
+            for name in opened.keys():  # noqa: SIM118 - not a dict
+                shape = opened.get_slice(name).get_shape()
+                if words_before not in shape or not _is_one_of(name, vocabulary_names):
+                    weights[name] = opened.get_tensor(name)
+                elif name.endswith(_LOGITS_BIAS):
+                    weights[name] = opened.get_tensor(name)[:, kept.old_ids]
+                else:
+                    weights[name] = read_kept_rows(file, name, kept.old_ids)
+    return weights
+
+
+def _find_vocabulary_names(model: PreTrainedModel) -> set[str]:
+    """The model's names of all that has a row for each word."""
+    matrices = set(find_matrices(model))
+    found = {name for name, parameter in model.named_parameters(remove_duplicate=False) if parameter in matrices}
+    return found | {name for name, _ in model.named_buffers() if name.endswith(_LOGITS_BIAS)}
+
+
+def _is_one_of(name: str, model_names: set[str]) -> bool:
+    """A file may lack the prefix that a model has before its encoder's names, or have one that it lacks."""
+    return any(name == known or name.endswith(f".{known}") or known.endswith(f".{name}") for known in model_names)
+
+
+def _list_safetensors(location: str) -> list[str]:
+    """Of a folder, or fetched from the Hub unless they were before; in the order in which transformers looks."""
+    optional: dict[str, Any] = {"_raise_exceptions_for_missing_entries": False}
+    with quiet():
+        whole = cached_file(location, SAFE_WEIGHTS_NAME, **optional)
+        if whole is not None:
+            return [whole]
+        index = cached_file(location, SAFE_WEIGHTS_INDEX_NAME, **optional)
+        return [] if index is None else list(get_checkpoint_shard_files(location, index)[0])
+
+
+def _load_generation_config(model: ModelRecipe) -> list[GenerationConfig]:
+    """At most one. From its own file or, as transformers does where there is none, from the model's config."""
+    if model.kind == "classifier":
+        return []
+    with quiet():
+        try:
+            return [GenerationConfig.from_pretrained(model.location)]
+        except OSError:
+            return [GenerationConfig.from_pretrained(model.location, "config.json", _from_model_config=True)]

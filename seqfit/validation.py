@@ -1,0 +1,142 @@
+"""Everything that can be wrong with a recipe and shows without model or data, reported together.
+
+In: where a recipe is, and overrides. Out: the recipe, or one `RecipeError` with a line for each mistake:
+
+    sede: 1                          mine.yaml has 3 mistakes:
+    task: {source: "{question"}  ->    sede: unknown field. Did you mean 'seed'?
+    allow: [int8]                      task.source: The template '{question' has a single '{'. ...
+                                       allow: 'int8' is given. The lossy strategies are bf16, fp16. ...
+
+The schema is checked by `recipe`; templates, metrics and strategies by their rooms, each with the values as they were
+read, for a mistake in one part must not hide those of another. A value that the schema refuses is left to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from seqfit import hub
+from seqfit.errors import ModelError, complain
+from seqfit.metrics.registry import find_metric_mistakes
+from seqfit.recipe.load import read_recipe
+from seqfit.recipe.mistakes import Mistake
+from seqfit.recipe.schema import DEFAULT_ALLOW, Recipe, TaskRecipe, TrainRecipe
+from seqfit.strategy.load import find_strategy_mistakes
+from seqfit.strategy.schema import LOSSY
+from seqfit.tasks.registry import default_metrics_of
+from seqfit.tasks.rules import find_task_mistakes, find_template_mistakes
+
+
+def load_checked_recipe(where: Recipe | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
+    """As `load_recipe`; besides the schema, templates, metrics and strategy must be right as well."""
+    return load_noted_recipe(where, overrides)[0]
+
+
+def load_noted_recipe(
+    where: Recipe | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()
+) -> tuple[Recipe, list[str]]:
+    """The same, and sentences about what was changed of it while it was read."""
+    reading = read_recipe(where, overrides)
+    return reading.require(find_mistakes(reading.values)), reading.notes
+
+
+def check_model_is_to_be_had(recipe: Recipe) -> None:
+    """A name that is neither in the Hub's cache nor to be fetched is reported at once: before torch is imported."""
+    name = recipe.model.location
+    if recipe.model.path is not None or hub.is_path(name) or _is_cached(name):
+        return
+    hub.use_hub()
+    if hub.went_offline() or hub.is_offline_by_setting():
+        why = "the Hub does not answer" if hub.went_offline() else "HF_HUB_OFFLINE is set"
+        given = f"model.name is '{name}', which was not fetched before, and {why}"
+        raise ModelError(complain(given, hub.RULE, hub.ADVICE))
+
+
+def _is_cached(name: str) -> bool:
+    from huggingface_hub import try_to_load_from_cache
+
+    try:
+        return isinstance(try_to_load_from_cache(name, "config.json"), str)
+    except ValueError:  # no name that the Hub can have: whoever loads it says so
+        return True
+
+
+def find_mistakes(values: Mapping[str, Any]) -> list[Mistake]:
+    """What is wrong with a recipe's values beyond the schema, which may refuse some of them."""
+    task, evaluation = (_mapping(values.get(part)) for part in ("task", "eval"))
+    return [
+        *_find_task_mistakes(task),
+        *_find_metric_mistakes(evaluation, task.get("name")),
+        *_find_strategy_mistakes(values.get("strategy"), values.get("allow", DEFAULT_ALLOW), values.get("train", {})),
+        *_find_head_mistakes(_mapping(values.get("model")), task.get("name"), _mapping(values.get("train"))),
+        *_find_trim_mistakes(_mapping(values.get("model")), values.get("allow", DEFAULT_ALLOW)),
+    ]
+
+
+def _find_task_mistakes(task: Mapping[str, Any]) -> list[Mistake]:
+    try:
+        return find_task_mistakes(TaskRecipe.model_validate(task))
+    except ValidationError:  # the schema's mistakes are reported by the schema
+        return find_template_mistakes(task)
+
+
+def _find_metric_mistakes(evaluation: Mapping[str, Any], task_name: object) -> list[Mistake]:
+    metrics, best = evaluation.get("metrics"), evaluation.get("best")
+    if _is_words(metrics) and metrics:
+        return find_metric_mistakes(metrics, best if isinstance(best, str) else None)
+    defaults = default_metrics_of(task_name) if isinstance(task_name, str) else None
+    if metrics or defaults is None or not isinstance(best, str):
+        return []
+    return find_metric_mistakes(defaults, best)
+
+
+def _find_strategy_mistakes(strategy: Any, allow: Any, train: Any) -> list[Mistake]:
+    readable = strategy if isinstance(strategy, str | Mapping) else None
+    try:
+        trained_by = TrainRecipe.model_validate(train)
+    except ValidationError:  # reported by the schema; what disagrees with it can't be told yet
+        trained_by = None
+    return find_strategy_mistakes(readable, allow if _is_words(allow) else LOSSY, trained_by)
+
+
+def _find_head_mistakes(model: Mapping[str, Any], task_name: object, train: Mapping[str, Any]) -> list[Mistake]:
+    """Parts of the loss that a head's has not: a softmax over classes can be smoothed, nothing else."""
+    if model.get("kind") != "classifier":
+        return []
+    lacking = ["z_loss"] if task_name == "classify" else ["label_smoothing", "z_loss"]
+    return [
+        (
+            ("train", name),
+            complain(
+                f"{train[name]} is given, and model.kind is classifier for task.name={task_name}",
+                "the loss of this head has no such part",
+                f"Remove train.{name}",
+            ),
+        )
+        for name in lacking
+        if train.get(name)
+    ]
+
+
+def _find_trim_mistakes(model: Mapping[str, Any], allow: Any) -> list[Mistake]:
+    """A trimmed softmax is another loss: the words that go would have had their share of the probability."""
+    if model.get("trim_vocabulary") is None or not _is_words(allow) or "trim" in allow:
+        return []
+    sentence = complain(
+        f"'{model['trim_vocabulary']}' is given, but the recipe allows {allow}",
+        "a trimmed vocabulary changes the loss and is used only where the recipe allows it",
+        f"Add it with 'allow=[{', '.join([*allow, 'trim'])}]', or remove model.trim_vocabulary",
+    )
+    return [(("model", "trim_vocabulary"), sentence)]
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _is_words(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(word, str) for word in value)

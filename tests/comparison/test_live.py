@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from seqfit.comparison.live import Lines, Now, Standings, build_table, choose_view, list_cells, say_standings, say_where
+from seqfit.comparison.records import Figure, Outcome, Standing, Trial
+from tests.comparison.tournaments import matrix_of
+
+MATRIX = matrix_of(strategies="vanilla,fp16,recompute", repeats=2, steps=40)
+DONE = [
+    Outcome("vanilla", 0, 0, "finished", "", 60.0, 0.0),
+    Outcome("recompute", 0, 0, "out_of_memory", "memory ran out", 20.0, 0.0),
+]
+STEPS = {"vanilla": Figure((1.0,), 1.0, None), "recompute": Figure((1.25,), 1.25, None, 0.25)}
+STANDINGS = [
+    Standing(entrant, "finished", "", 1, {"step_seconds": STEPS[entrant.name]})
+    for entrant in MATRIX.entrants
+    if entrant.name in STEPS
+]
+NOW = Now(MATRIX, DONE, 4, standings=STANDINGS)
+
+
+def test_what_is_left_takes_as_long_as_trials_of_the_same_entrant_did() -> None:
+    assert NOW.left_seconds() == 60 + 20
+    assert replace(NOW, running_seconds=50.0).left_seconds() == 30
+    assert replace(NOW, running_seconds=500.0).left_seconds() == 0
+
+
+def test_an_entrant_that_has_not_run_yet_is_taken_to_be_like_the_others() -> None:
+    assert replace(NOW, outcomes=DONE[:1]).left_seconds() == 60 + 2 * 60
+    assert replace(NOW, outcomes=[]).left_seconds() is None
+
+
+def test_what_runs_is_said_with_its_step() -> None:
+    running = replace(NOW, trial=Trial("recompute", 0, 1), step=17)
+    assert say_where(running) == (
+        "comparison: trial 3 of 4; recompute, seed 0, repeat 1: step 17 of 40; about 1 min 20 s left"
+    )
+    assert say_where(replace(NOW, outcomes=[])) == "comparison: 0 of 4 trials are done"
+    assert say_where(replace(NOW, outcomes=DONE * 2)) == "comparison: 4 of 4 trials are done"
+
+
+def test_a_line_of_the_table_has_trials_time_and_share() -> None:
+    vanilla, fp16, recompute = MATRIX.entrants
+    assert list_cells(NOW, vanilla) == ["vanilla", "baseline", "1 of 2", "1 s", ""]
+    assert list_cells(NOW, fp16) == ["fp16", "lossy", "only predicted", "", ""]
+    assert list_cells(NOW, recompute) == ["recompute", "lossless", "1 of 2, out of memory", "1.25 s", "125%"]
+
+
+def test_standings_in_a_line_leave_out_who_has_no_time() -> None:
+    assert say_standings(NOW) == "a step takes vanilla 1 s; recompute 1.25 s (125%)"
+    assert say_standings(replace(NOW, standings=[])) == "no trial has finished yet"
+
+
+def test_lines_are_printed_with_their_time_and_nothing_is_drawn() -> None:
+    stream = io.StringIO()
+    with Lines(Console(file=stream, highlight=False, markup=False)) as view:
+        view.say("[a] begins")
+        view.show(NOW)
+    assert stream.getvalue()[8:] == "  [a] begins\n"
+
+
+def test_a_terminal_has_the_table_below_the_lines() -> None:
+    stream = io.StringIO()
+    with Standings(Console(file=stream, force_terminal=True, width=100)) as view:
+        view.say("a line")
+        view.show(NOW)
+    said = stream.getvalue()
+    assert "a line" in said
+    assert "of vanilla" in said
+    assert "out of memory" in said
+
+
+def test_the_table_fits_eighty_columns() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    assert console.measure(build_table(NOW)).maximum <= 80
+
+
+def test_a_pipe_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seqfit.comparison.live.Console.is_terminal", False)
+    assert type(choose_view()) is Lines

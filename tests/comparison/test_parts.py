@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seqfit.comparison.candidates import Meaning, WrongPart, find_meaning, list_names
+from seqfit.recipe.load import load_recipe
+from seqfit.recipe.schema import Recipe
+from tests.comparison.tournaments import recipe_values
+
+BASE: Recipe = load_recipe(recipe_values())
+
+MEANINGS = {
+    "vanilla": Meaning(()),
+    "recompute": Meaning(("strategy.recompute=blocks",)),
+    "in_backward": Meaning(("strategy.optimizer_in_backward=true",)),
+    "accumulate": Meaning(("strategy.micro_batch_examples=8",)),
+    "trimmed": Meaning(("model.trim_vocabulary=data",)),
+    "ragged": Meaning(("strategy.batching=ragged",)),
+    "workers4": Meaning(("strategy.prefetch=4",)),
+    "ddp2": Meaning(("strategy.parallel=ddp",), 2),
+    "pipeline4": Meaning(("strategy.parallel=pipeline", "strategy.micro_batch_examples=4"), 4),
+    "fp16 + recompute": Meaning(("strategy.precision=fp16", "strategy.recompute=blocks")),
+    "task.prefix=a+b": Meaning(("task.prefix=a+b",)),
+    "~train.clip_norm": Meaning(("~train.clip_norm",)),
+    "larger": Meaning(("model.name=google-t5/t5-base",)),
+}
+
+
+@pytest.mark.parametrize("part", MEANINGS)
+def test_a_part_stands_for_overrides(part: str) -> None:
+    assert find_meaning([part], BASE, None) == MEANINGS[part]
+
+
+def test_all_is_everything_that_classic_has() -> None:
+    one_by_one = find_meaning(["fp16", "accumulate", "recompute", "adafactor"], BASE, None)
+    assert find_meaning(["all"], BASE, None) == one_by_one
+    assert len(one_by_one.overrides) == 4
+
+
+def test_a_quarter_of_a_batch_is_rounded_up_and_a_batch_of_tokens_is_cut_by_tokens() -> None:
+    odd = load_recipe(recipe_values(train={"batch_examples": 10}))
+    assert find_meaning(["accumulate"], odd, None).overrides == ("strategy.micro_batch_examples=3",)
+    tokens = load_recipe(recipe_values(train={"batch_tokens": 4096}))
+    assert find_meaning(["accumulate"], tokens, None).overrides == ("strategy.micro_batch_tokens=1024",)
+
+
+def test_larger_is_what_the_user_says_a_folder_or_a_name(tmp_path: Path) -> None:
+    assert find_meaning(["larger"], BASE, "org/model").overrides == ("model.name=org/model",)
+    assert find_meaning(["larger"], BASE, str(tmp_path)).overrides == (f"model.path={tmp_path}",)
+
+
+def test_a_larger_one_of_the_hub_takes_the_place_of_a_folder(tmp_path: Path) -> None:
+    in_folder = load_recipe(recipe_values(model={"path": str(tmp_path)}))
+    assert find_meaning(["larger"], in_folder, "org/model").overrides == ("model.name=org/model", "~model.path")
+
+
+WRONG = {
+    "recompue": "Did you mean 'recompute'?",
+    "ddp": "Write how many, such as ddp2",
+    "fsdp1": "two at least",
+    "fp16+classic": "'classic' is a set, and stands within an entrant",
+}
+
+
+@pytest.mark.parametrize("part", WRONG)
+def test_a_part_that_nobody_knows_is_told_what_to_write(part: str) -> None:
+    with pytest.raises(WrongPart) as told:
+        find_meaning([part], BASE, None)
+    assert WRONG[part] in str(told.value)
+
+
+def test_no_larger_model_of_an_unknown_one() -> None:
+    unknown = load_recipe(recipe_values(model={"name": "org/own"}))
+    with pytest.raises(WrongPart, match="Add --larger"):
+        find_meaning(["larger"], unknown, None)
+
+
+@pytest.mark.parametrize("name", list_names())
+def test_every_name_that_is_offered_has_a_meaning(name: str) -> None:
+    assert find_meaning([name], BASE, None).overrides or name == "vanilla"

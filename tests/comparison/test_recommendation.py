@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from seqfit.comparison.recommendation import find_picks, rank_standings, say_verdict
+from seqfit.comparison.records import Comparison, Entrant, Figure, Kind, Prediction, Standing, State, name_device
+from tests.comparison.made_runs import MATRIX
+
+BASELINE = {"step_seconds": 1.0, "resident_bytes": 2.0**30, "accuracy": 90.0}
+V100 = "Tesla V100"
+
+
+def figure(name: str, change: float | None, is_known: bool = True) -> Figure:
+    """A change of None is not significant."""
+    found = 0.01 if change is None else change
+    mean = BASELINE[name] * (1 + found)
+    if not is_known:
+        return Figure((mean,), mean, None, found)
+    needed = 12 if change is None else None
+    limits = (found - 0.02, found + 0.02)
+    return Figure((mean,), mean, None, found, *limits, change is None, needed, "repeats" if needed else "")
+
+
+def candidate(
+    name: str,
+    time: float | None = None,
+    memory: float | None = None,
+    accuracy: float | None = None,
+    *,
+    kind: Kind = "lossless",
+    state: State = "finished",
+    is_known: bool = True,
+) -> Standing:
+    given = {"step_seconds": time, "resident_bytes": memory, "accuracy": accuracy}
+    figures = {quantity: figure(quantity, change, is_known) for quantity, change in given.items()}
+    return Standing(Entrant(name, (), kind), state, "", 3, figures if state == "finished" else {})
+
+
+def on_v100(standing: Standing, seconds: float, gib: float) -> Standing:
+    prediction = Prediction(standing.entrant.name, V100, int(gib * 2**30), seconds, 1 / seconds, True)
+    return replace(standing, predictions=(prediction,))
+
+
+VANILLA = Standing(
+    Entrant("vanilla", (), "reference"),
+    "finished",
+    "",
+    3,
+    {name: Figure((value,), value, None) for name, value in BASELINE.items()},
+)
+
+
+def compare(*standings: Standing, reference: Standing = VANILLA) -> Comparison:
+    matrix = replace(MATRIX, entrants=tuple(one.entrant for one in (reference, *standings)))
+    comparison = Comparison("demo", ".", "", {}, matrix, (), (reference, *standings), "")
+    comparison = replace(comparison, picks=find_picks(comparison))
+    return replace(comparison, verdict=say_verdict(comparison))
+
+
+def test_fastest_smallest_and_best_score_are_a_sentence_each_with_what_they_cost() -> None:
+    said = compare(candidate("ragged", -0.2, 0.1), candidate("recompute", 0.3, -0.4, 0.05)).verdict
+    assert said.splitlines() == [
+        "Fastest is ragged (lossless): 800 ms per step against 1 s (80%, 95% confidence interval 78% to 82%), "
+        "1.1 GiB against 1 GiB (110%, 108% to 112%), "
+        "accuracy 90.90 against 90.00 (+0.90, -0.90 to +2.70, not significant, about 12 repeats would tell).",
+        "Smallest is recompute (lossless): 614 MiB against 1 GiB (60%, 95% confidence interval 58% to 62%), "
+        "1.3 s per step against 1 s (130%, 128% to 132%), accuracy 94.50 against 90.00 (+4.50, +2.70 to +6.30).",
+        "Best by score is recompute (lossless): accuracy 94.50 against 90.00 (+4.50, 95% confidence interval +2.70 to "
+        "+6.30), 1.3 s per step against 1 s (130%, 128% to 132%), 614 MiB against 1 GiB (60%, 58% to 62%).",
+    ]
+
+
+def test_the_fastest_predicted_one_for_the_gpu_that_was_asked_about_is_named() -> None:
+    """Only one lossless strategy that was measured here was."""
+    fp16 = Standing(Entrant("fp16", (), "lossy", impossible="needs a GPU"), "impossible", "needs a GPU", 0)
+    comparison = compare(
+        on_v100(candidate("recompute", 0.3, -0.4), 0.26, 1.0),
+        on_v100(fp16, 0.1, 1.5),
+        reference=on_v100(VANILLA, 0.2, 3.0),
+    )
+    time, memory, score = comparison.verdict.splitlines()
+    predicted = "on Tesla V100 it is predicted to be"
+    assert f"; {predicted} fp16 (lossy): 100 ms per step against 200 ms (50%), 1.5 GiB against 3 GiB (50%)." in time
+    assert f"; {predicted} recompute (lossless): 1 GiB against 3 GiB (33%), 260 ms per step against 200 ms" in memory
+    assert predicted not in score
+    assert [one.entrant.name for one in rank_standings(comparison)] == ["fp16", "vanilla", "recompute"]
+
+
+def test_what_adafactor_costs_in_time_for_less_memory_is_said() -> None:
+    said = compare(candidate("adafactor", 0.03, -0.3, kind="lossy")).verdict
+    assert "Smallest is adafactor (lossy): 717 MiB against 1 GiB (70%" in said
+    assert "1.03 s per step against 1 s (103%, 101% to 105%)" in said
+
+
+def test_nothing_significant_leaves_the_baseline_with_the_closest_and_what_it_would_take() -> None:
+    slower = candidate("recompute", 0.3)
+    faster = candidate("ragged")
+    gained = replace(faster.figures["step_seconds"], change=-0.04, mean=0.96, change_low=-0.1, change_high=0.02)
+    faster = replace(faster, figures=faster.figures | {"step_seconds": gained})
+    first = compare(slower, faster).verdict.splitlines()[0]
+    assert first.startswith(
+        "Fastest is vanilla, the baseline: nothing measured is significantly better; closest is ragged (lossless): "
+        "960 ms per step against 1 s (96%, 95% confidence interval 90% to 102%, not significant, about 12 repeats "
+        "would tell)"
+    )
+    assert compare(slower).verdict.startswith(
+        "Fastest is vanilla, the baseline (1 s per step): nothing measured is significantly better."
+    )
+
+
+def test_one_repeat_is_too_few_to_tell() -> None:
+    said = compare(candidate("ragged", -0.2, -0.1, 0.0, is_known=False)).verdict
+    assert "Fastest may be ragged (lossless): 800 ms per step against 1 s (80%, too few repeats to tell)" in said
+
+
+def test_another_recipe_is_ranked_by_its_score_only() -> None:
+    said = compare(candidate("rate=1", -0.5, -0.5, 0.05, kind="different")).verdict.splitlines()
+    assert said[0].startswith("Fastest is vanilla")
+    assert said[2].startswith("Best by score is rate=1 (different)")
+
+
+def test_what_is_missing_is_named() -> None:
+    broken, not_run = candidate("fp16", state="out_of_memory"), candidate("all", state="missing")
+    comparison = compare(candidate("ragged", -0.2), broken, not_run)
+    assert comparison.verdict.splitlines()[-1] == "Missing: fp16 (out of memory); all (not run)."
+    asked = replace(comparison, matrix=replace(comparison.matrix, targets=("v100-16-sxm",)))
+    assert "; predictions for Tesla V100-SXM2-16GB (vanilla, ragged, fp16 and all)." in say_verdict(asked)
+    nothing = replace(VANILLA, state="out_of_memory", figures={})
+    assert compare(candidate("ragged", -0.2), reference=nothing).verdict.splitlines() == [
+        "Nothing measured can be compared: only ragged has figures.",
+        "Missing: vanilla (out of memory).",
+    ]
+
+
+def test_all_are_compared_by_the_same_kind_of_memory() -> None:
+    both = {"allocated_bytes": Figure((0.6 * 2**30,), 0.6 * 2**30, None, -0.4, -0.4, -0.4, False)}
+    reference = replace(VANILLA, figures=VANILLA.figures | {"allocated_bytes": Figure((2**30,), 2.0**30, None)})
+    recompute = candidate("recompute", 0.21, -0.1)
+    recompute = replace(recompute, figures=recompute.figures | both)
+    assert "614 MiB against 1 GiB (60%)" in compare(recompute, reference=reference).verdict
+    several = candidate("ddp2", -0.3, 0.9)  # nobody has watched its tensors
+    assert "922 MiB against 1 GiB (90%" in compare(recompute, several, reference=reference).verdict
+
+
+def test_two_gpus_are_of_the_kind_of_one() -> None:
+    assert name_device("2 x Tesla V100") == "Tesla V100"
+    assert name_device("this machine") == "this machine"

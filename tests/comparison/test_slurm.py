@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import platform
+import shutil
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqfit.comparison import repeats as running
+from seqfit.comparison import slurm as module
+from seqfit.comparison.compare import compare
+from seqfit.comparison.options import read_asked
+from seqfit.comparison.records import (
+    RESULTS,
+    RUNS,
+    Matrix,
+    Outcome,
+    Prediction,
+    State,
+    Trial,
+    load_command,
+    load_matrix,
+    read_outcomes,
+)
+from seqfit.comparison.slurm import (
+    describe_node,
+    is_complete,
+    is_submitted,
+    prepare_rounds,
+    read_rounds,
+    run_round,
+    submit_rounds,
+    submit_rounds_again,
+)
+from seqfit.comparison.trial import Tick
+from seqfit.errors import RecipeError, RunError, Stopped
+from seqfit.launch.resources import choose_resources
+from seqfit.launch.site import Site
+from seqfit.launch.submit import Submitted
+from seqfit.recipe.load import load_recipe
+from tests.comparison.tournaments import pretend, recipe_values
+from tests.launch.fixtures import FakeSlurm, fake_slurm, workplace
+
+__all__ = ["fake_slurm", "workplace"]
+
+OUT = Path("c")
+pytestmark = pytest.mark.usefixtures("workplace")
+
+
+@pytest.fixture(autouse=True)
+def predicted(monkeypatch: pytest.MonkeyPatch, workplace: Path) -> list[int]:
+    """Nothing is started, tokenised or planned; how often it was planned."""
+    calls: list[int] = []
+    (workplace / "rows.jsonl").touch()  # the recipe's data
+
+    def predict(matrix: object, done: object, say: object) -> list[Prediction]:
+        calls.append(1)
+        return []
+
+    monkeypatch.setattr(running, "run_trial", pretend)
+    monkeypatch.setattr(module, "tokenize_ahead", lambda matrix, say: None)
+    monkeypatch.setattr(module, "predict_entrants", predict)
+    return calls
+
+
+def give(site: Site | None = None, options: dict[str, Any] | None = None, **asked: Any) -> Submitted:
+    settings = site or Site()
+    resources = choose_resources(settings, **({"gpus_per_node": 0, "processes_per_node": 2} | (options or {})))
+    wanted = read_asked(None, {"strategies": "vanilla,recompute,ddp2", "repeats": 2, "steps": 5} | asked)
+    return submit_rounds(prepare_rounds(recipe_values(), (), wanted, OUT, resources, settings))
+
+
+def test_the_folder_has_the_matrix_the_job_and_a_place_for_each_round(fake_slurm: FakeSlurm) -> None:
+    submitted = give()
+    assert sorted(path.name for path in OUT.iterdir()) == [
+        "comparison.yaml", "job.sbatch", "recipe.yaml", "rounds", "runs.txt",
+    ]  # fmt: skip
+    assert [run.relative_to(OUT.absolute()) for run in submitted.runs] == [Path("rounds/0"), Path("rounds/1")]
+    assert fake_slurm.asked("sbatch") == [f"--parsable --array=0,1 {OUT.absolute()}/job.sbatch"]
+    assert load_matrix(OUT).is_apart
+    assert load_command(OUT) == ""  # called from Python
+    assert load_recipe(OUT / "recipe.yaml").train.log_every == 1
+    assert is_submitted(OUT)
+
+
+@pytest.mark.usefixtures("fake_slurm")
+def test_what_can_run_is_judged_by_the_nodes_that_are_asked_for() -> None:
+    give()
+    impossible = {entrant.name: entrant.impossible for entrant in load_matrix(OUT).entrants}
+    assert impossible == {"vanilla": "", "recompute": "", "ddp2": ""}
+    assert "strategy.device=cpu" not in str(load_matrix(OUT).entrants)
+    for name in ("v100-16-sxm", "v100"):
+        node = describe_node(choose_resources(Site(), gpus_per_node=2), Site(gpu_type=name))
+        assert [(gpu.index, gpu.card is None or gpu.card.has_bf16) for gpu in node.gpus] == [(0, False), (1, False)]
+    assert describe_node(choose_resources(Site(), gpus_per_node=1), Site(gpu_type="weird")).gpus[0].card is None
+
+
+@pytest.mark.usefixtures("fake_slurm")
+def test_packages_are_looked_for_only_where_the_nodes_use_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(RecipeError, match="no entrant can run"):
+        give(strategies="8bit")
+    give(Site(python="/opt/node/python"), strategies="8bit")
+    assert load_matrix(OUT).entrants[0].impossible == ""
+
+
+@pytest.mark.usefixtures("fake_slurm")
+def test_trials_on_gpus_are_told_so_and_do_not_take_a_cpu_instead() -> None:
+    give(options={"gpus_per_node": 1, "processes_per_node": None})
+    matrix = load_matrix(OUT)
+    assert load_recipe(OUT / "recipe.yaml").strategy["device"] == "cuda"  # type: ignore[index]
+    assert [entrant.name for entrant in matrix.entrants if entrant.impossible] == ["ddp2"]
+
+
+@pytest.mark.usefixtures("fake_slurm")
+def test_rounds_run_apart_and_the_last_one_finds_all(predicted: list[int]) -> None:
+    give()
+    comparison = run_round(OUT, 1)
+    assert [(one.state, one.trials) for one in comparison.standings] == [("waiting", 1)] * 3
+    assert not is_complete(OUT)
+    assert predicted == []
+    comparison = run_round(OUT, 0)
+    assert [(one.state, one.trials) for one in comparison.standings] == [("finished", 2)] * 3
+    assert is_complete(OUT)
+    assert len(predicted) == 1
+    assert (OUT / RESULTS).is_file()
+    assert compare(OUT, resume=True).standings[0].trials == 2  # nothing is left to run: what is there is told
+
+
+def test_a_comparison_that_runs_elsewhere_is_not_run_here(fake_slurm: FakeSlurm) -> None:
+    give()
+    with pytest.raises(RunError, match=r"was given to Slurm, .*\(seqfit status c\).* seqfit submit c"):
+        compare(OUT, resume=True)
+    assert read_outcomes(OUT) == []
+
+
+def test_only_rounds_that_are_not_finished_are_submitted_again(fake_slurm: FakeSlurm) -> None:
+    give()
+    run_round(OUT, 0)
+    submitted = submit_rounds_again(OUT)
+    assert fake_slurm.asked("sbatch")[-1].startswith("--parsable --array=1 ")
+    assert [run.name for run in submitted.runs] == ["1"]
+    run_round(OUT, 1)
+    with pytest.raises(RunError, match="'c' is finished"):
+        submit_rounds_again(OUT)
+
+
+@pytest.mark.usefixtures("fake_slurm")
+def test_a_round_that_goes_on_elsewhere_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    give()
+    made: list[str] = []
+
+    def on(node: str, fails: str = "") -> Any:
+        def run(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome:
+            made.append(trial.entrant)
+            if trial.entrant == fails:
+                raise Stopped("asked to stop")
+            shutil.rmtree(folder / RUNS / trial.folder, ignore_errors=True)
+            return replace(pretend(matrix, trial, folder, tick), node=node)
+
+        return run
+
+    for node, fails in (("n1", "recompute"), ("n2", "")):
+        monkeypatch.setenv("SLURMD_NODENAME", node)
+        monkeypatch.setattr(running, "run_trial", on(node, fails))
+        with pytest.raises(Stopped) if fails else nullcontext():
+            run_round(OUT, 0)
+    assert made == ["vanilla", "recompute", "vanilla", "recompute", "ddp2"]
+    assert {outcome.node for outcome in read_outcomes(OUT)} == {"n2"}
+
+
+@pytest.mark.usefixtures("fake_slurm")
+def test_trials_that_failed_are_tried_again_by_a_new_submission(monkeypatch: pytest.MonkeyPatch) -> None:
+    give()
+
+    def fail(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome:
+        states: dict[str, State] = {"recompute": "failed", "ddp2": "out_of_memory"}
+        state = states.get(trial.entrant, "finished")
+        return replace(pretend(matrix, trial, folder, tick), state=state, node=platform.node())
+
+    run_round(OUT, 1)
+    monkeypatch.setattr(running, "run_trial", fail)
+    run_round(OUT, 0)
+    assert is_complete(OUT)
+    assert [run.name for run in submit_rounds_again(OUT).runs] == ["0"]
+    left = sorted((outcome.entrant, outcome.repeat) for outcome in read_outcomes(OUT) if outcome.repeat == 0)
+    assert left == [("ddp2", 0), ("vanilla", 0)]
+
+
+def test_the_standing_of_rounds_has_slurms_word_and_the_trials(fake_slurm: FakeSlurm) -> None:
+    give()
+    run_round(OUT, 0)
+    fake_slurm.says("RUNNING", NodeList="n1", Restarts=1)
+    told = [(one.job, one.queue.split()[0], one.is_over, one.ended, one.trials) for one in read_rounds(OUT)]
+    assert told == [("17_0", "finished", True, 3, 3), ("17_1", "RUNNING", False, 0, 3)]
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "a budget": ({"budget": "20m"}, "a budget is given for a comparison on a cluster"),
+    "several nodes": ({"options": {"nodes": 2}}, "--nodes is 2 for a comparison"),
+    "nobody can run": ({"strategies": "fp16"}, "no entrant can run on the nodes"),
+    "a misspelt name": ({"strategies": "recompue"}, "Did you mean 'recompute'"),
+}
+
+
+@pytest.mark.parametrize(("given", "said"), WRONG.values(), ids=WRONG)
+def test_mistakes_are_found_before_anything_is_written(given: dict[str, Any], said: str, fake_slurm: FakeSlurm) -> None:
+    with pytest.raises(RecipeError, match=said):
+        give(**given)
+    assert not OUT.exists()
+    assert fake_slurm.asked("sbatch") == []
+
+
+def test_where_slurm_refuses_nothing_is_left_behind(fake_slurm: FakeSlurm) -> None:
+    fake_slurm.refuses("invalid account")
+    with pytest.raises(RecipeError, match="invalid account"):
+        give()
+    assert not OUT.exists()
+
+
+@pytest.mark.usefixtures("fake_slurm")
+def test_a_recipe_that_names_its_device_keeps_it_or_is_refused() -> None:
+    wanted = read_asked(None, {"strategies": "vanilla", "repeats": 1, "steps": 5})
+    recipe, on_gpu = recipe_values(strategy={"device": "cpu"}), choose_resources(Site(), gpus_per_node=1)
+    with pytest.raises(RecipeError, match=r"on a CPU, and --gpus-per-node is 1"):
+        prepare_rounds(recipe, (), wanted, OUT, on_gpu, Site())
+
+
+@pytest.mark.usefixtures("fake_slurm")
+def test_a_round_that_is_not_there_is_an_error() -> None:
+    give()
+    with pytest.raises(RunError, match=r"--round is 2 for 'c'\. It is one of 0 to 1"):
+        run_round(OUT, 2)
+    (OUT / "comparison.yaml").write_text(
+        (OUT / "comparison.yaml").read_text().replace("is_apart: true", "is_apart: false")
+    )
+    with pytest.raises(RunError, match="--round is 0"):
+        run_round(OUT, 0)
+
+
+def test_a_matrix_of_before_is_not_apart() -> None:
+    from tests.comparison.made_runs import MATRIX, make_folder
+
+    make_folder(OUT, MATRIX)
+    text = (OUT / "comparison.yaml").read_text()
+    (OUT / "comparison.yaml").write_text("".join(line for line in text.splitlines(True) if "is_apart" not in line))
+    assert load_matrix(OUT) == replace(MATRIX, is_apart=False)

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM, BartConfig, BartForSequenceClassification
+
+from seqfit.kernels.layout import Layout
+from seqfit.model.head import find_head
+from seqfit.model.load import load_model, quiet
+from seqfit.model.packing import Ragged, explain_why_not
+from seqfit.recipe.schema import ModelRecipe
+
+SOURCES = [[5, 6, 7, 8, 1], [9, 1], [10, 11, 12, 1]]
+TARGETS = [[20, 1], [21, 22, 23, 1], [24, 1]]
+LAYOUT = Layout([len(ids) for ids in SOURCES], [len(ids) for ids in TARGETS])
+
+
+@pytest.fixture(params=["t5", "mt5", "umt5", "bart", "marian"])
+def model(request: Any, tiny_model: Callable[[str], Path]) -> Any:
+    return load_model(ModelRecipe(path=str(tiny_model(request.param)))).eval()
+
+
+def pack(sequences: list[list[int]]) -> torch.Tensor:
+    return torch.tensor([[token for sequence in sequences for token in sequence]])
+
+
+def states_of(ragged: Ragged, sources: list[list[int]], targets: list[list[int]]) -> torch.Tensor:
+    with ragged.running(LAYOUT), torch.no_grad():
+        return ragged.decoder_states(pack(sources), pack(targets))
+
+
+def test_ragged_rows_never_attend_across_examples(model: Any) -> None:
+    ragged = Ragged(model)
+    before = states_of(ragged, SOURCES, TARGETS)
+    others = states_of(ragged, [[50] * 5, SOURCES[1], [51] * 4], [[52] * 2, TARGETS[1], [53] * 2])
+    assert torch.equal(before[2:6], others[2:6])
+    assert not torch.isclose(before[:2], others[:2]).any(dim=1).all()
+
+
+def test_a_token_sees_none_of_the_target_after_it(model: Any) -> None:
+    ragged = Ragged(model)
+    changed = states_of(ragged, SOURCES, [TARGETS[0], [21, 22, 60, 61], TARGETS[2]])
+    same = torch.isclose(states_of(ragged, SOURCES, TARGETS), changed, atol=1e-6).all(dim=1)
+    assert same.tolist() == [True, True, True, True, False, False, True, True]
+
+
+def test_generation_is_as_before_also_after_a_ragged_forward_that_failed(model: Any) -> None:
+    ids, mask = torch.tensor([[5, 6, 7, 1], [9, 1, 0, 0]]), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    with quiet():
+        before = model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=6)
+        ragged = Ragged(model)
+        with pytest.raises((RuntimeError, AssertionError)), ragged.running(LAYOUT):
+            ragged.decoder_states(pack(SOURCES)[:, :-1], pack(TARGETS))  # one token fewer than the layout says
+        after = model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=6)
+    assert torch.equal(before, after)
+
+
+def test_what_is_saved_is_a_plain_model(model: Any, tmp_path: Path) -> None:
+    Ragged(model)
+    ids = torch.tensor([[5, 6, 7, 1]])
+    with quiet():
+        model.save_pretrained(tmp_path)
+        plain = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
+    assert "attn" not in (tmp_path / "config.json").read_text()
+    if model.config.model_type == "umt5":  # plain transformers scales its output
+        return
+    with torch.no_grad():
+        ours = model(input_ids=ids, decoder_input_ids=ids).logits
+        assert torch.allclose(plain(input_ids=ids, decoder_input_ids=ids).logits, ours, atol=1e-6)
+
+
+def test_the_heads_logits_are_the_models(model: Any) -> None:
+    ids = torch.tensor([[5, 6, 7, 1]])
+    head = find_head(model)
+    assert head is not None
+    with torch.no_grad():
+        encoding = model.get_encoder()(input_ids=ids).last_hidden_state
+        states = model.get_decoder()(input_ids=ids, encoder_hidden_states=encoding, use_cache=False).last_hidden_state
+        stock = model(input_ids=ids, decoder_input_ids=ids, use_cache=False).logits
+    assert torch.allclose(head.logits(states), stock, atol=1e-6)
+
+
+def test_a_model_without_a_ragged_path_says_why(model: Any) -> None:
+    assert explain_why_not(model) is None
+    model.config.model_type = "led"
+    reason = explain_why_not(model)
+    assert reason is not None
+    assert reason.startswith("led has no ragged path; those that have: t5, mt5")
+
+
+def test_an_encoder_decoder_that_classifies_says_why_not() -> None:
+    config = BartConfig(
+        vocab_size=50,
+        d_model=8,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=8,
+        decoder_ffn_dim=8,
+        num_labels=2,
+    )
+    reason = explain_why_not(BartForSequenceClassification(config))
+    assert reason == "an encoder-decoder that classifies has no ragged path"

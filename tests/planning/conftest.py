@@ -1,0 +1,47 @@
+"""Small models without weights, and questions about them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from transformers import AutoModelForSeq2SeqLM, T5Config
+
+from seqfit.hardware.cards import find_card
+from seqfit.model.load import Outline
+from seqfit.planning.cluster import ALONE
+from seqfit.planning.search import Question
+from seqfit.planning.shape import assume_workload
+from seqfit.planning.target import Target, card_target
+from seqfit.recipe.schema import ModelRecipe, TrainRecipe
+
+
+@pytest.fixture
+def outline() -> Outline:
+    config = T5Config(
+        vocab_size=512, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, decoder_start_token_id=0
+    )
+    return Outline(config, {}, AutoModelForSeq2SeqLM)
+
+
+@pytest.fixture
+def card() -> Target:
+    return card_target(find_card("rtx3090"), 1)
+
+
+@pytest.fixture
+def make_question(outline: Outline, card: Target) -> Any:
+    def make(**fields: Any) -> Question:
+        chosen = {
+            "outline": outline,
+            "model": ModelRecipe(path="model"),
+            "train": TrainRecipe(),
+            "allow": ("bf16",),
+            "fixed": {},
+            "workload": assume_workload(8, 64, 8),
+            "target": card,
+            "spreads": (ALONE,),
+        }
+        return Question(**{**chosen, **fields})
+
+    return make

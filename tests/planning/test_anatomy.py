@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from typing import Any
+
+from seqfit.planning.fake_step import FakeStep, Subject
+from seqfit.planning.memory import explain_tape, is_scores, trace_timeline
+from seqfit.planning.shape import uniform
+from seqfit.planning.tape import ACTIVATIONS, Tape
+from seqfit.recipe.schema import ModelRecipe, TrainRecipe
+from seqfit.strategy.schema import Strategy
+
+
+def trace(outline: Any, length: int, **strategy: Any) -> Tape:
+    fields = {"batching": "padded", "attention": "eager", "loss": "full", **strategy}
+    subject = Subject(outline, ModelRecipe(path="model"), TrainRecipe(), Strategy(**fields), "fp32")
+    return FakeStep(subject).trace([uniform(1, length, 4, packed=fields["batching"] == "ragged")])
+
+
+def test_long_texts_with_eager_attention_name_the_scores_as_the_cause(outline: Any) -> None:
+    anatomy = explain_tape(trace(outline, 1024))
+    assert anatomy.cause.startswith("attention scores")
+    encoder = next(part for part in anatomy.parts[0].parts if part.name == "encoder blocks")
+    assert encoder.parts[0].name == "attention scores and bias"
+
+
+def test_blockwise_attention_keeps_no_scores(outline: Any) -> None:
+    tape = trace(outline, 1024, batching="ragged", attention="blockwise")
+    kept = [block for block in tape.live_at_peak() if block.category == ACTIVATIONS and is_scores(block)]
+    one_layer = 4 * 1024 * 1024 * 4  # heads, queries, keys, bytes
+    assert sum(block.bytes for block in kept) < one_layer / 2  # a band of biases for each stack
+
+
+def test_parts_add_up_to_the_peak(outline: Any) -> None:
+    anatomy = explain_tape(trace(outline, 64))
+    assert sum(part.bytes for part in anatomy.parts) == anatomy.peak_bytes
+    for part in anatomy.parts:
+        assert not part.parts or sum(child.bytes for child in part.parts) == part.bytes
+
+
+def test_the_timeline_holds_the_peak_and_all_phases(outline: Any) -> None:
+    tape = trace(outline, 64)
+    timeline = trace_timeline(tape)
+    totals = [sum(values) for values in zip(*timeline.categories.values(), strict=True)]
+    assert max(totals) == tape.peak_bytes
+    assert {"forward", "backward", "update"} <= set(timeline.phases)

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from seqfit.errors import PlanError
+from seqfit.planning.measured import draw_batch
+from seqfit.planning.shape import Shape, build_batch, uniform
+
+
+@pytest.mark.parametrize(("sources", "targets"), [((), ()), ((0,), (1,)), ((3,), (0,)), ((), None)])
+def test_a_shape_without_tokens_is_refused(sources: tuple[int, ...], targets: tuple[int, ...] | None) -> None:
+    with pytest.raises(PlanError, match="at least one example, and each at least one token"):
+        Shape(sources, targets, packed=True)
+
+
+def test_packed_examples_are_one_row() -> None:
+    (batch,) = build_batch([Shape((3, 5), (2, 1), packed=True)]).micro_batches
+    assert (batch.source_ids.shape, batch.labels.shape) == ((1, 8), (1, 3))
+    assert (batch.source_mask, batch.source_lengths, batch.target_lengths) == (None, (3, 5), (2, 1))
+
+
+def test_padded_examples_are_as_long_as_the_longest() -> None:
+    (batch,) = build_batch([Shape((3, 5), (2, 1), packed=False)]).micro_batches
+    assert (batch.source_ids.shape, batch.labels.shape) == ((2, 5), (2, 2))
+    assert batch.padded_tokens == 2 + 1
+
+
+def test_counts_of_micro_batches_add_up() -> None:
+    batch = build_batch([uniform(2, 10, 4, packed=True), uniform(3, 5, 1, packed=True)])
+    assert (batch.examples, batch.source_tokens, batch.target_tokens) == (5, 35, 11)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("targets", [(2, 1), None])
+def test_a_planned_batch_has_the_tensors_of_a_real_one(packed: bool, targets: tuple[int, ...] | None) -> None:
+    shape = Shape((3, 5), targets, packed)
+    (planned,), (real,) = build_batch([shape]).micro_batches, draw_batch([shape]).micro_batches
+    for name, value in vars(real).items():
+        found = getattr(planned, name)
+        if isinstance(value, torch.Tensor):
+            assert (found.shape, found.dtype) == (value.shape, value.dtype), name
+        else:
+            assert found == value, name

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from seqfit.errors import RunError
+from seqfit.planning.cluster import Figures, Link, Row
+from seqfit.planning.cluster_cards import CardScaling
+from seqfit.scaling.report import Scaling, check_place, write_scaling
+from seqfit.scaling.rows import Place
+
+ALONE = Row("one", 1, "strong", 32, Figures(1.0, 1000.0, 1.0, 0.0, 0.0, 2**30, 2**30), None)
+TWO = Row(
+    "ddp",
+    2,
+    "strong",
+    32,
+    Figures(0.6, 1666.0, 0.833, 0.05, 0.02, 2**30, 2**29),
+    Figures(0.55, 1818.0, 0.909, 0.03, 0.01),
+    "a note",
+)
+FAR = Row("fsdp", 512, "weak", 16384, None, Figures(0.1, 5e6, 0.4, 0.6, 0.0, 3 * 2**30), "does not fit")
+PLACE = Place(2, Link(2**30, 2e-4), 1.1)
+SCALING = Scaling(
+    [ALONE, TWO],
+    [PLACE],
+    "a model",
+    CardScaling("NVIDIA X", 2**30, "bf16", "data sheet", 32.0, [FAR]),
+    ["predicted: it ends."],
+)
+
+
+def test_every_line_says_whether_it_is_measured_or_predicted() -> None:
+    here, elsewhere = SCALING.tables()
+    origin = here.headings.index("")
+    assert [line[origin] for line in here.lines] == ["measured", "measured", "predicted"]
+    assert [line[origin] for line in elsewhere.lines] == ["predicted"]
+    assert elsewhere.title.startswith("Predicted: ")
+
+
+def test_what_was_measured_stands_above_what_is_predicted_of_it() -> None:
+    _, measured, predicted = SCALING.tables()[0].lines
+    assert measured[:5] == ["ddp", "2", "strong", "measured", "600 ms"]
+    assert predicted[:5] == ["ddp", "2", "strong", "predicted", "550 ms"]
+    assert measured[-2:] == ["512.0 MiB to 1.0 GiB", "a note"]
+    assert predicted[-2:] == ["-", ""]  # memory is not predicted here, and the note is about what was measured
+
+
+def test_what_is_not_known_is_not_shown_as_zero() -> None:
+    unknown = replace(TWO, measured=Figures(0.6, 1666.0, 0.833, None, None), predicted=None)
+    (line,) = replace(SCALING, rows=[unknown], cards=None).tables()[0].lines
+    assert line[7:10] == ["-", "-", "-"]
+
+
+def test_both_files_are_written_and_say_the_same(tmp_path: Path) -> None:
+    paths = write_scaling(SCALING, tmp_path / "new" / "folder")
+    assert [path.name for path in paths] == ["scaling.json", "scaling.md"]
+    stored = json.loads(paths[0].read_text())
+    assert stored["rows"][1]["measured"]["step_seconds"] == 0.6
+    assert stored["rows"][1]["predicted"]["step_seconds"] == 0.55
+    assert stored["cards"]["rows"][0]["measured"] is None
+    text = paths[1].read_text()
+    assert "| ddp | 2 | strong | measured | 600 ms | 1666 | 83.3% | 5.0% | 2.0% |" in text
+    assert "- predicted: it ends." in text
+    widths = {line.count("|") for line in text.splitlines() if line.startswith("| ")}
+    assert widths == {len(table.headings) + 1 for table in SCALING.tables()}
+
+
+def test_a_report_is_not_overwritten(tmp_path: Path) -> None:
+    check_place(tmp_path)
+    write_scaling(SCALING, tmp_path)
+    with pytest.raises(RunError, match=r"is there already\. No report is overwritten\. Give another --out\."):
+        check_place(tmp_path)
+
+
+def test_a_file_is_no_folder_for_reports(tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    with pytest.raises(RunError, match="which is a file"):
+        check_place(tmp_path / "taken")

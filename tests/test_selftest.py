@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from seqfit.kernels.blockwise import attend_segments
+from seqfit.selftest import run_selftest
+
+CPU = torch.device("cpu")
+
+
+def test_every_way_agrees_on_a_cpu() -> None:
+    checks = list(run_selftest(CPU))
+    assert {check.state for check in checks} == {"ok", "skipped"}
+    assert [check.name for check in checks if check.state == "skipped"] == ["T5: fp16", "mT5: fp16", "BERT: fp16"]
+    assert len(checks) == 3 * 8 + 1
+
+
+def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forget_the_bias(*states: Any, **settings: Any) -> torch.Tensor:
+        return attend_segments(*states, **settings | {"bias_HR": None})
+
+    monkeypatch.setattr("seqfit.model.packing.attend_segments", forget_the_bias)
+    wrong = {check.name for check in run_selftest(CPU) if check.state == "wrong"}
+    assert {"T5: ragged, blockwise", "mT5: ragged, blockwise"} <= wrong
+    assert not wrong & {"T5: ragged, torch's attention", "BERT: ragged, blockwise"}
+
+
+def test_what_a_device_refuses_is_told_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("no kernel image is available")
+
+    monkeypatch.setattr("seqfit.model.packing.attend_segments", refuse)
+    (check,) = [check for check in run_selftest(CPU) if check.name == "T5: ragged, blockwise"]
+    assert (check.state, check.detail) == ("wrong", "RuntimeError: no kernel image is available")

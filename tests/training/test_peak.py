@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import seqfit
+from seqfit.data.batching import order_epoch
+from seqfit.data.loader import GlobalBatch
+from seqfit.model.loss import LossModel
+from seqfit.planning.measured import draw_batch, run_measured
+from seqfit.planning.shape import Shape
+from seqfit.rundir.reader import Run
+from seqfit.step.precision import Precision
+from seqfit.step.step import StepOutcome, TrainStep
+from seqfit.training.peak import LAST, PeakWatch
+from seqfit.training.trial_variables import WATCHED
+
+TOKEN_BYTES = 2**16
+Recipe = dict[str, Any]
+
+# A run that was predicted is watched at other steps than those that are tested here.
+pytestmark = pytest.mark.usefixtures("no_prediction", "no_telemetry")
+
+
+class Linear(LossModel):
+    """Takes 64 KiB for each token."""
+
+    def __init__(self) -> None:
+        nn.Module.__init__(self)
+        self.weight = nn.Parameter(torch.ones(4))
+
+    def forward(self, source_ids: torch.Tensor, *given: object, **named: object) -> torch.Tensor:
+        torch.ones(source_ids.numel() * TOKEN_BYTES // 4)
+        return self.weight[0] * 2
+
+
+def build_step() -> TrainStep:
+    model = Linear()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return TrainStep(model, optimizer, Precision("fp32", torch.device("cpu"), ""), None)
+
+
+def watch(lengths: list[int], *, is_predicted: bool = True) -> PeakWatch:
+    return watch_steps([[(length,)] for length in lengths], build_step(), is_predicted=is_predicted)
+
+
+def watch_steps(
+    steps: Sequence[Sequence[tuple[int, ...]]], step: TrainStep, *, is_predicted: bool = False
+) -> PeakWatch:
+    """Each step is some micro-batches, each of these the lengths of its examples."""
+    peak = PeakWatch(step, lambda *_: None, is_predicted=is_predicted)
+    for number, micro_batches in enumerate(steps, 1):
+        batch = draw_batch([Shape(lengths, None, packed=False) for lengths in micro_batches])
+        assert peak(number, batch).loss.isfinite()
+    return peak
+
+
+def test_the_peak_is_that_of_the_largest_batch_behind_the_first() -> None:
+    peak = watch([9, 4, 3, 6, 5])
+    assert peak.at_step == 4
+    assert peak.peak_bytes == pytest.approx(6 * TOKEN_BYTES, rel=0.01)
+    assert "step 4" in peak.describe()
+    assert peak.watched_steps == 2
+    assert peak.watched_seconds > 0
+
+
+def test_smaller_batches_and_late_ones_are_not_watched() -> None:
+    peak = watch([1, 5, *[2] * (LAST - 2), 9])
+    assert peak.at_step == 2
+
+
+@pytest.mark.parametrize(("lengths", "is_predicted"), [([3], True), ([3, 3, 3], False)])
+def test_what_was_not_watched_is_not_given_as_a_figure(lengths: list[int], is_predicted: bool) -> None:
+    peak = watch(lengths, is_predicted=is_predicted)
+    assert peak.peak_bytes is None
+    assert "not measured" in peak.describe()
+
+
+@pytest.mark.parametrize("stages", [{}, {"schedule": torch.profiler.schedule(wait=0, warmup=2, active=1)}])
+def test_within_a_profile_nothing_is_watched(stages: dict[str, Any]) -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], **stages):
+        assert watch([3, 3, 3]).peak_bytes is None
+
+
+def break_before(step: TrainStep, batch: GlobalBatch, make: Callable[..., StepOutcome]) -> None:
+    raise RuntimeError("no profiler here")
+
+
+def break_after(step: TrainStep, batch: GlobalBatch, make: Callable[..., StepOutcome]) -> None:
+    make(batch)
+    raise MemoryError
+
+
+@pytest.mark.parametrize(
+    ("broken", "cause"), [(break_before, "RuntimeError: no profiler here"), (break_after, "MemoryError")]
+)
+def test_a_step_whose_peak_cannot_be_measured_is_made_once_and_the_cause_is_told(
+    broken: Callable[..., None], cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seqfit.training.peak.run_measured", broken)
+    told: list[tuple[str, str]] = []
+    step = build_step()
+    peak = PeakWatch(step, lambda kind, message: told.append((kind, message)), is_predicted=True)
+    made = []
+    monkeypatch.setattr(TrainStep, "__call__", lambda self, batch: made.append(batch))
+    for number in range(1, 5):
+        peak(number, draw_batch([Shape((2 + number,), None, packed=False)]))
+    assert len(made) == 4
+    assert [kind for kind, _ in told] == ["memory"]
+    assert cause in told[0][1]
+    assert peak.peak_bytes is None
+
+
+def test_an_error_of_the_step_itself_is_not_hidden_by_its_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: TrainStep, batch: GlobalBatch) -> StepOutcome:
+        raise MemoryError("of the step")
+
+    monkeypatch.setattr(TrainStep, "__call__", fail)
+    peak = PeakWatch(build_step(), lambda *_: pytest.fail("told"), is_predicted=True)
+    with pytest.raises(MemoryError, match="of the step"):
+        peak(2, draw_batch([Shape((3,), None, packed=False)]))
+
+
+@pytest.mark.parametrize(("last", "watched"), [("2", 1), ("3", 2), ("0", 0)])
+def test_steps_are_watched_up_to_the_one_that_is_asked_for(
+    last: str, watched: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(WATCHED, last)
+    assert watch([3, 3, 4, 5], is_predicted=False).watched_steps == watched
+
+
+def test_the_largest_step_is_watched_when_the_run_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(WATCHED, "3")
+    peak = watch([2, 4, 3, 8, 5])
+    assert (peak.at_step, peak.is_of_all_steps) == (2, False)
+    assert peak.describe() == "allocated in step 2, the most of those watched"
+    assert peak.watch_largest() == 1
+    assert peak.peak_bytes == pytest.approx(8 * TOKEN_BYTES, rel=0.01)
+    assert peak.is_of_all_steps
+    assert peak.describe() == "allocated in step 4, the most of all steps"
+    assert peak.watch_largest() == 0
+
+
+def test_what_no_other_step_exceeds_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(WATCHED, "3")
+    peak = watch([6, 6, 3, 5])
+    assert peak.is_of_all_steps
+    assert peak.watch_largest() == 0
+
+
+def test_an_ordinary_run_keeps_no_batch_and_makes_no_step_again() -> None:
+    peak = watch([2, 4, 3, *[2] * LAST, 8])
+    assert peak.watch_largest() == 0
+    assert not peak.is_of_all_steps
+
+
+@pytest.mark.parametrize(
+    ("large", "other"),
+    [
+        ([(6, 6)], [(9,)]),  # more tokens, and more pairs of them
+        ([(6,)], [(5,), (5,)]),  # alone, and with gradients that are there already
+    ],
+)
+def test_steps_that_are_large_in_different_ways_are_all_watched(
+    large: list[tuple[int, ...]], other: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(WATCHED, "0")
+    assert watch_steps([[(2,)], large, [(3,)], other], build_step()).watch_largest() == 2
+
+
+def test_what_is_made_again_is_in_no_time_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(WATCHED, "2")
+    step = build_step()
+    peak = watch_steps([[(2,)], [(2,)], [(5,)]], step)
+    before = step.clock.totals
+    assert peak.watch_largest() == 1
+    assert step.clock.totals == before
+
+
+class WatchesAll(PeakWatch):
+    """Watches every step; `peaks` are those of all since the class was made."""
+
+    peaks: list[int]
+
+    def __init__(self, step: TrainStep, tell: Callable[[str, str], None], *, is_predicted: bool, watches: bool) -> None:
+        super().__init__(step, tell, is_predicted=is_predicted, watches=watches)
+        self.step = step
+
+    def __call__(self, number: int, batch: GlobalBatch) -> StepOutcome:
+        outcome, peak_bytes = run_measured(self.step, batch)
+        self.peaks.append(peak_bytes)
+        return outcome
+
+
+@pytest.fixture
+def late_recipe(tiny_model: Callable[[str], Path], tmp_path: Path) -> Recipe:
+    """Six steps of eight rows; those of the fifth are twenty times as long as all others."""
+    lines = [""] * 48
+    for place, row in enumerate(order_epoch(np.zeros(48, dtype=np.int64), [1.0], seed=0, epoch=0)):
+        words = [f"w{3 + (place * number) % 9}" for number in range(100 if 32 <= place < 40 else 5)]
+        lines[row] = json.dumps({"text": " ".join(words), "answer": words[1]})
+    rows = tmp_path / "rows"
+    rows.mkdir()
+    (rows / "train.jsonl").write_text("\n".join(lines) + "\n")
+    for split in ("validation", "test"):  # else they would be cut off the others
+        (rows / f"{split}.jsonl").write_text(json.dumps({"text": f"w3 w4 {split}", "answer": "w4"}) + "\n")
+    return {
+        "model": {"path": str(tiny_model("t5"))},
+        "task": {"name": "qa", "source": "{text}", "target": "{answer}"},
+        "data": {"path": str(rows)},
+        "train": {"steps": 6, "batch_examples": 8, "log_every": 1},
+        "seed": 0,
+    }
+
+
+def read_forecast(run: Run) -> tuple[int | None, bool]:
+    forecast = run.manifest["forecast"]
+    return forecast["measured_peak_bytes"], forecast["peak_is_of_all_steps"]
+
+
+def test_a_trials_peak_is_that_of_all_its_steps_and_what_is_saved_is_not_touched(
+    late_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Peaks to 0.1%; weights and records to the last bit."""
+    plain = seqfit.train(late_recipe, out=tmp_path / "plain")
+    monkeypatch.setenv(WATCHED, "2")
+    trial = seqfit.train(late_recipe, out=tmp_path / "trial")
+    WatchesAll.peaks = []
+    monkeypatch.setattr("seqfit.training.loop.PeakWatch", WatchesAll)
+    seqfit.train(late_recipe, out=tmp_path / "all")
+    peak_bytes, is_of_all = read_forecast(trial)
+    assert is_of_all
+    assert trial.manifest["forecast"]["measured_peak_is"] == "allocated in step 5, the most of all steps"
+    assert peak_bytes == pytest.approx(max(WatchesAll.peaks), rel=0.001)
+    assert peak_bytes > 4 * WatchesAll.peaks[1]  # which is all that warm-up shows
+    assert read_forecast(plain) == (None, False)
+    assert [_without_times(record) for record in trial.steps()] == [_without_times(record) for record in plain.steps()]
+    assert trial.status == plain.status == "finished"
+    for name in ("model.safetensors", "seqfit.json"):
+        assert (trial.checkpoint / name).read_bytes() == (plain.checkpoint / name).read_bytes()
+
+
+def _without_times(record: dict[str, Any]) -> dict[str, Any]:
+    of_the_machine = ("seconds", "second", "time", "memory_bytes", "share")
+    return {name: value for name, value in record.items() if not name.endswith(of_the_machine)}
+
+
+def test_a_run_whose_largest_step_can_not_be_watched_is_finished_and_says_so(
+    late_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(step: TrainStep, batch: GlobalBatch) -> tuple[StepOutcome, int]:
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setenv(WATCHED, "1")
+    monkeypatch.setattr("seqfit.training.peak.run_measured", fail)
+    run = seqfit.train(late_recipe, out=tmp_path / "run")
+    assert run.status == "finished"
+    assert read_forecast(run) == (None, False)
+    told = [event["message"] for event in run.events() if event["kind"] == "memory"]
+    assert told == ["ran out while the largest step was made once more to be watched: its peak is not known"]
