@@ -75,5 +75,4 @@ def __getattr__(name: str) -> Any:
     """Import a public name's home when it is first asked for, so that `import seqfit` costs nothing."""
     if name not in _HOMES:
         raise AttributeError(f"module 'seqfit' has no attribute '{name}'")
-    found = getattr(importlib.import_module(_HOMES[name]), name)
-    return globals().get(name, found)  # a package of the same name is bound by now, and is called as the function
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -21,11 +21,12 @@ from pydantic import ValidationError
 
 from seqfit import hub
 from seqfit.errors import ModelError, complain
+from seqfit.hardware.probe import probe_machine
 from seqfit.metrics.registry import find_metric_mistakes
 from seqfit.recipe.load import read_recipe
 from seqfit.recipe.mistakes import Mistake
 from seqfit.recipe.schema import DEFAULT_ALLOW, Recipe, TaskRecipe, TrainRecipe
-from seqfit.strategy.load import find_strategy_mistakes
+from seqfit.strategy.load import find_strategy_mistakes, load_strategy
 from seqfit.strategy.schema import LOSSY
 from seqfit.tasks.registry import default_metrics_of
 from seqfit.tasks.rules import find_task_mistakes, find_template_mistakes
@@ -140,3 +141,9 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _is_words(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(word, str) for word in value)
+
+
+def runs_on_cpu(recipe: Recipe) -> bool:
+    """As training chooses the device, without torch."""
+    device = load_strategy(recipe).device
+    return device == "cpu" or (device == "auto" and not probe_machine().gpus)

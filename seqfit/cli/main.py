@@ -4,7 +4,7 @@ The one idea: a command's module is imported when that command is called, and no
 names and helps, so `seqfit --help` imports neither typer nor torch and answers in a few hundredths of a second.
 
 A command is a module `seqfit/cli/NAME.py` with a function `command` whose parameters are annotated for typer, and
-where typer can't say it, a function `rewrite_arguments`:
+where typer can't say it, a function `rewrite_arguments`. Small ones share a module, each as a function of its own name:
 
     def command(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None: ...
 
@@ -58,6 +58,10 @@ GROUPS: dict[str, dict[str, str]] = {
     },
 }
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
+_SHARED = {  # command -> the module that it shares
+    **dict.fromkeys(("ls", "cp", "show", "validate", "schema"), "recipes"),
+    **dict.fromkeys(("status", "logs", "cancel"), "jobs"),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -112,11 +116,12 @@ def _run(name: str, arguments: list[str]) -> int:
     import typer
     import typer.main
 
-    module = importlib.import_module(f"seqfit.cli.{name}")
+    module = importlib.import_module(f"seqfit.cli.{_SHARED.get(name, name)}")
+    command = getattr(module, name if name in _SHARED else "command")
     arguments = getattr(module, "rewrite_arguments", list)(arguments)
     # Plain help: with rich markup, '[[ ... ]]' of a template would vanish from the texts.
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.command(help=getattr(module.command, "__doc__", None) or COMMANDS[name])(module.command)
+    app.command(help=getattr(command, "__doc__", None) or COMMANDS[name])(command)
     try:
         # Arguments are handed over, for typer would expand '~key' as a home directory on Windows.
         typer.main.get_command(app).main(args=arguments, prog_name=f"seqfit {name}")

@@ -30,10 +30,10 @@ from seqfit.hardware.cards import GPUS_PER_MACHINE, NETWORK_BYTES_PER_SECOND, NE
 from seqfit.hardware.probe import probe_machine
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir.writer import write_json
-from seqfit.scaling.measure import runs_on_cpu
 from seqfit.strategy.conflicts import check_processes
 from seqfit.strategy.load import load_strategy
 from seqfit.units import format_bytes
+from seqfit.validation import runs_on_cpu
 
 Say = Callable[[str], None]
 _LAYOUT = 2  # of what is kept; 1 had no parts

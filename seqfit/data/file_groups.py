@@ -39,8 +39,8 @@ from pathlib import Path
 
 from seqfit.data.archives import ARCHIVE_ENDINGS, COMPRESSED_ENDINGS, is_archive, plain_name, read_head
 from seqfit.data.content import recognise_format, split_of
-from seqfit.data.formats import ENDINGS, FileOptions, ending, find_layout, mark_broken, read_rows
-from seqfit.data.layout import ENDINGS, ending
+from seqfit.data.formats import mark_broken, read_rows
+from seqfit.data.layout import ENDINGS, FileOptions, ending, find_layout
 from seqfit.data.rows import BadRow, Row
 from seqfit.data.text_files import count_lines, find_encoding, list_folder, read_chunks, recognise, require_file
 from seqfit.errors import DataError, complain

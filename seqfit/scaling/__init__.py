@@ -1,1 +1,1 @@
-"""scaling."""
+"""How a recipe's steps scale over processes here, measured, and over GPUs elsewhere, predicted."""

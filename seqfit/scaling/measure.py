@@ -53,7 +53,7 @@ from seqfit.recipe.load import anchor_paths, dump_recipe
 from seqfit.recipe.schema import Recipe
 from seqfit.scaling.rows import ALONE, Place, RankFigures, build_rows, find_places
 from seqfit.strategy.load import load_strategy
-from seqfit.validation import load_checked_recipe
+from seqfit.validation import load_checked_recipe, runs_on_cpu
 
 _UPTO = 512
 _MOST_PROCESSES = 1024
@@ -240,12 +240,6 @@ def measure_scaling(
     machine, places = probe_machine(), find_places(found)
     on_gpus = not runs_on_cpu(groups[0].recipe)
     return build_rows(found, places, asked.kind, cores=machine.cores, on_gpus=on_gpus), places
-
-
-def runs_on_cpu(recipe: Recipe) -> bool:
-    """As training chooses, without torch."""
-    device = load_strategy(recipe).device
-    return device == "cpu" or (device == "auto" and not probe_machine().gpus)
 
 
 def run_group(group: Group, first: int, steps: int) -> list[RankFigures]:

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 from seqfit.errors import RunError, complain
 from seqfit.planning.cluster import Cluster, Figures, Row, say_where_it_stops
 from seqfit.recipe.schema import Recipe
-from seqfit.scaling.measure import Asked, Group, Progress, measure_scaling, runs_on_cpu
+from seqfit.scaling.measure import Asked, Group, Progress, measure_scaling
 from seqfit.scaling.rows import Place
 from seqfit.strategy.load import load_strategy
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
-from seqfit.validation import load_checked_recipe
+from seqfit.validation import load_checked_recipe, runs_on_cpu
 
 if TYPE_CHECKING:
     from seqfit.planning.cluster_cards import CardScaling

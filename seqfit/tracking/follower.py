@@ -1,4 +1,4 @@
-"""The following process: `python -m seqfit.tracking.follower RUN --to TOOL`, started by `seqfit train --track`, beside it.
+"""The tracker process: `python -m seqfit.tracking.follower RUN --to TOOL`, started by `seqfit train --track`.
 
 In: a run directory that need not be there yet. Out: its records in the tool. It ends when the run has ended, or when
 its standard input ends, which happens when the process that trains is done or gone. It is its own process, with a

@@ -1,1 +1,1 @@
-"""trimming."""
+"""A smaller vocabulary: which tokens are kept, sliced weights, a shrunk tokenizer, remapped data."""

@@ -111,7 +111,10 @@ def test_ten_runs_make_a_page_under_six_megabytes(
 
 
 def test_building_a_page_imports_no_torch(run_path: Path) -> None:
-    program = f"import sys; from seqfit.reporting.page import report; report({str(run_path)!r}); print('torch' in sys.modules)"
+    program = (
+        f"import sys; from seqfit.reporting.page import report; report({str(run_path)!r}); "
+        "print('torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "False"
 

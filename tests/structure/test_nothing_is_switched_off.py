@@ -12,7 +12,7 @@ TESTS = Path(__file__).resolve().parents[1]
 OPT_OUTS = {"no_prediction", "no_telemetry", "prediction_off", "telemetry_off", "NO_PREDICTION", "switched_off"}
 AS_USERS_RUN_IT = [TESTS / "cli", TESTS / "journeys", TESTS / "laptops"]
 VARIABLE = "SEQFIT_" + "FORECAST"  # in two parts: this file may not be found by it
-MAY_NAME_IT = {"switched_off.py", "compare/test_trial.py"}  # the latter: what a comparison sets for its trials
+MAY_NAME_IT = {"switched_off.py", "comparison/test_trial.py"}  # the latter: what a comparison sets for its trials
 
 
 def autouse_fixtures(text: str) -> Iterator[ast.FunctionDef]:

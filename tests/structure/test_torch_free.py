@@ -14,7 +14,7 @@ from seqfit.tracking.tracker import TOOLS
 PACKAGE = Path(seqfit.__file__).parent
 TORCH_FREE = (
     *("recipe", "strategy", "hardware", "rundir", "tasks", "metrics", "telemetry"),
-    *("compare", "report", "track", "cli"),
+    *("comparison", "reporting", "tracking", "cli"),
 )
 NEED_AN_EXTRA = {module for _, module, _ in TOOLS.values()}  # exporters: each imports the library it writes with
 HEAVY = ("torch", "transformers", "datasets", "pyarrow", "plotly", "sacrebleu", "rouge_score", "pandas")
