@@ -6,20 +6,23 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from seqfit.api import describe_data, plan, scale, trim
     from seqfit.comparison.compare import compare
     from seqfit.doctor import examine
     from seqfit.errors import SeqfitError
     from seqfit.evaluation.evaluate import evaluate, predict
+    from seqfit.inspection.data import describe_data
     from seqfit.inspection.guess import guess_recipe
+    from seqfit.planning.plan import plan
     from seqfit.profiling.profile import profile
     from seqfit.recipe.library import copy_recipe, list_library
     from seqfit.recipe.load import load_recipe, to_json_schema
     from seqfit.recipe.schema import Recipe
     from seqfit.reporting.page import report
     from seqfit.rundir.reader import Run
+    from seqfit.scaling.report import scale
     from seqfit.tracking.track import track
     from seqfit.training.train import train
+    from seqfit.trimming.trim import trim
 
 __version__ = "0.1.0"
 
@@ -29,21 +32,21 @@ _HOMES = {
     "SeqfitError": "seqfit.errors",
     "compare": "seqfit.comparison.compare",
     "copy_recipe": "seqfit.recipe.library",
-    "describe_data": "seqfit.api",
+    "describe_data": "seqfit.inspection.data",
     "evaluate": "seqfit.evaluation.evaluate",
     "examine": "seqfit.doctor",
     "guess_recipe": "seqfit.inspection.guess",
     "list_library": "seqfit.recipe.library",
     "load_recipe": "seqfit.recipe.load",
-    "plan": "seqfit.api",
+    "plan": "seqfit.planning.plan",
     "predict": "seqfit.evaluation.evaluate",
     "profile": "seqfit.profiling.profile",
     "report": "seqfit.reporting.page",
-    "scale": "seqfit.api",
+    "scale": "seqfit.scaling.report",
     "to_json_schema": "seqfit.recipe.load",
     "track": "seqfit.tracking.track",
     "train": "seqfit.training.train",
-    "trim": "seqfit.api",
+    "trim": "seqfit.trimming.trim",
 }
 
 __all__ = [

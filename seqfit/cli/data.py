@@ -400,7 +400,7 @@ def command(
     Examples: seqfit data my.csv; seqfit data my.csv --task qa --model google/mt5-small --html; seqfit data my.csv
     --try 10; seqfit data demo
     """
-    from seqfit.api import describe_data, try_task
+    from seqfit.inspection.data import describe_data, try_task
 
     page = _choose_page(given, html)
     if try_rows is not None and page is None and not as_json:

@@ -238,8 +238,8 @@ def command(
     Examples: seqfit plan demo; seqfit plan mine.yaml --gpu rtx3090 --gpus 2 --explain; seqfit plan mine.yaml --gpu t4
     --what-if max_source_tokens=4096; seqfit plan my.csv --task qa --model google/mt5-small --gpu t4
     """
-    from seqfit.api import calibrate_machine, plan
     from seqfit.inspection.given import read_given
+    from seqfit.planning.plan import calibrate_machine, plan
 
     if calibrate:
         with progress_bar() as progress:

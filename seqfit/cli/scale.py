@@ -57,7 +57,7 @@ def command(
     """
     from seqfit.scaling import measure as options
     from seqfit.scaling.measure import list_groups, say_groups
-    from seqfit.scaling.report import check_place, scale, write_scaling
+    from seqfit.scaling.report import build_scaling, check_place, write_scaling
 
     check_recipe(recipe, "scale")
     ways = options.read_ways(way)
@@ -72,7 +72,7 @@ def command(
         print(say_groups(groups, asked, cluster))
         return
     with progress_bar() as progress:
-        scaling = scale(
+        scaling = build_scaling(
             recipe,
             overrides or (),
             ways=ways,

@@ -54,8 +54,8 @@ def command(
     Examples: seqfit trim google/mt5-small mt5-es --data train.json; seqfit trim ./mt5 ./mt5-es --recipe mine.yaml
     --mode 5000
     """
-    from seqfit.api import trim
     from seqfit.cli.arguments import progress_bar
+    from seqfit.trimming.trim import trim
 
     chosen = None if mode is None else _read_mode(mode)
     with progress_bar() as progress:

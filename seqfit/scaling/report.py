@@ -19,7 +19,16 @@ from typing import TYPE_CHECKING, Any
 from seqfit.errors import RunError, complain
 from seqfit.planning.cluster import Cluster, Figures, Row, say_where_it_stops
 from seqfit.recipe.schema import Recipe
-from seqfit.scaling.measure import Asked, Group, Progress, measure_scaling
+from seqfit.scaling.measure import (
+    Asked,
+    Group,
+    Progress,
+    choose_asked,
+    choose_cluster,
+    list_groups,
+    measure_scaling,
+    read_ways,
+)
 from seqfit.scaling.rows import Place
 from seqfit.strategy.load import load_strategy
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
@@ -70,6 +79,46 @@ class Scaling:
 
 
 def scale(
+    recipe: Recipe | str | Path | Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    *,
+    nproc: Sequence[int] | None = None,
+    ways: Sequence[str] = ("ddp",),
+    weak: bool = False,
+    steps: int = 5,
+    repeats: int = 3,
+    gpu: str | None = None,
+    upto: int | None = None,
+    per_node: int | None = None,
+    network: str | None = None,
+    progress: Progress = lambda *_: None,
+) -> Scaling:
+    """How this recipe's steps scale over `nproc` processes here, measured, and over cards of a kind, predicted.
+
+    The parameters are the options of `seqfit scale`. With a `gpu` nothing is measured unless `nproc` is given.
+    """
+    shared = read_ways(",".join(ways))
+    cluster = choose_cluster(gpu, shared, upto=upto, per_node=per_node, network=network)
+    asked = choose_asked(
+        None if nproc is None else ",".join(map(str, nproc)),
+        shared,
+        steps=steps,
+        repeats=repeats,
+        weak=weak,
+        only_predicts=cluster is not None,
+    )
+    return build_scaling(
+        recipe,
+        overrides,
+        ways=shared,
+        groups=list_groups(recipe, overrides, asked),
+        asked=asked,
+        cluster=cluster,
+        progress=progress,
+    )
+
+
+def build_scaling(
     recipe: Recipe | str | Path | Mapping[str, Any],
     overrides: Sequence[str],
     *,

@@ -115,7 +115,7 @@ def test_a_plan_that_chooses_nothing_ends_with_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = make_answer(make_way("fp32", "one device", 15, fits=False))
-    monkeypatch.setattr("seqfit.api.plan", lambda *_, **__: answer)
+    monkeypatch.setattr("seqfit.planning.plan.plan", lambda *_, **__: answer)
     assert main(["plan", "demo"]) == 1
     assert "misses by 5.0 GiB" in " ".join(capsys.readouterr().out.split())
 

@@ -30,7 +30,7 @@ LAYERS = (
     ("launch", "profiling", "export"),
     ("scaling", "comparison"),
     ("reporting", "serving", "tracking"),
-    ("studies", "doctor", "selftest", "api"),
+    ("studies", "doctor", "selftest"),
     ("cli",),
     ("__main__",),
 )

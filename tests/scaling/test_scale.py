@@ -21,7 +21,7 @@ RECIPE: dict[str, Any] = {
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What would be measured and predicted; nothing is."""
     options: dict[str, Any] = {}
-    monkeypatch.setattr("seqfit.scaling.report.scale", lambda *_, **given: options.update(given))
+    monkeypatch.setattr("seqfit.scaling.report.build_scaling", lambda *_, **given: options.update(given))
     return options
 
 

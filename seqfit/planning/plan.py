@@ -1,0 +1,75 @@
+"""`seqfit.plan`: a recipe, a model or data comes in, memory, time and the fastest strategy that fits go out.
+
+A plan that was made before is found without torch; a recipe's mistakes and an unknown GPU are reported before torch is
+imported, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from seqfit.inspection.given import Data, RecipeLike, read_given
+from seqfit.recipe.load import load_recipe
+
+if TYPE_CHECKING:
+    from seqfit.planning.report import Answer
+    from seqfit.planning.timing import Rates
+    from seqfit.progress import Progress
+
+
+def plan(
+    recipe: RecipeLike | Data | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    data: Data | None = None,
+    task: str | None = None,
+    model: str | None = None,
+    gpu: str | None = None,
+    gpus: int = 1,
+    source_tokens: int | None = None,
+    target_tokens: int | None = None,
+    no_data: bool = False,
+    progress: Progress | None = None,
+) -> Answer:
+    """Memory and time of training by this recipe on a card or on this machine, and the fastest strategy that fits.
+
+    Without a recipe one is guessed from `data` (a path, a DataFrame and the like), `task` and `model`.
+    """
+    given = read_given(recipe, overrides, data=data, task=task, model=model, command="plan")
+    loaded = load_recipe(given.recipe, given.overrides)
+    if gpu is not None and gpu.lower() != "cpu":
+        from seqfit.hardware.cards import find_card
+
+        find_card(gpu)  # an unknown one is told before torch is imported
+    from seqfit.planning.report import find_plan, plan_key, stamp_experience, store_plan
+
+    options: dict[str, Any] = {"gpu": gpu, "gpus": gpus, "lengths": (source_tokens, target_tokens, no_data)}
+    if gpu is None:
+        from seqfit.hardware.probe import probe_machine
+
+        machine = probe_machine()
+        gpus_here = [(found.name, found.free_bytes // 2**30) for found in machine.gpus]
+        options["machine"] = (machine.processor, machine.cores, machine.memory_bytes, gpus_here)
+        options["experience"] = stamp_experience()
+    key = plan_key(loaded, options)
+    answer = find_plan(key)
+    if answer is None:
+        # These import torch: a recipe's mistakes are reported, and stored plans found, before.
+        from seqfit.planning.request import Assumed, ask_plan
+        from seqfit.planning.target import find_target
+
+        target = find_target(gpu, gpus)
+        assumed = Assumed(source_tokens, target_tokens, no_data)
+        answer = ask_plan(loaded, target, assumed, progress or (lambda *_: None))
+        store_plan(key, answer)
+    return answer
+
+
+def calibrate_machine(progress: Progress | None = None) -> Rates:
+    """Measure this machine's device; later plans for it use the rates."""
+    from seqfit.planning.calibration import calibrate, store_rates
+
+    device, rates = calibrate(progress or (lambda *_: None))
+    store_rates(device, rates)
+    return rates

@@ -1,0 +1,99 @@
+"""`seqfit.trim`: a model comes in, a folder with the same model goes out that knows only the tokens of some data.
+
+A recipe's mistakes are reported before torch is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqfit.errors import RecipeError, complain
+from seqfit.recipe.load import load_recipe
+from seqfit.recipe.schema import SPLITS, ModelRecipe, Recipe
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from transformers import PreTrainedTokenizerBase
+
+    from seqfit.progress import Progress
+    from seqfit.trimming.choose import Mode
+    from seqfit.trimming.weights import TrimReport
+
+
+def trim(
+    model: str | Path,
+    out: str | Path,
+    *,
+    data: Sequence[str | Path] = (),
+    recipe: Recipe | str | Path | Mapping[str, Any] | None = None,
+    overrides: Sequence[str] = (),
+    mode: Mode | None = None,
+    tokenizer: str | Path | None = None,
+    progress: Progress | None = None,
+) -> TrimReport:
+    """Write to the folder `out` a model that knows only the words of some data files, or of a recipe's data.
+
+    `mode`: data, language or a number of further words; default: what the recipe says, or else data.
+    """
+    _check_word_source(data, recipe is not None, overrides)
+    loaded = None if recipe is None else load_recipe(recipe, overrides)
+    # These import torch: a recipe's mistakes are reported before.
+    from seqfit.model.load import check_vocabulary, load_tokenizer, position_limit
+    from seqfit.trimming.folder import check_free, load_whole, save_trimmed
+    from seqfit.trimming.remap import count_file_words
+    from seqfit.trimming.vocabulary import check_trimmable
+    from seqfit.trimming.weights import trim_vocabulary
+
+    check_free(Path(out))
+    place = {"path" if Path(model).is_dir() else "name": str(model)}
+    wanted = ModelRecipe.model_validate(place | {"tokenizer": None if tokenizer is None else str(tokenizer)})
+    full = load_tokenizer(wanted)
+    check_trimmable(full)
+    whole = load_whole(wanted)
+    check_vocabulary(whole, full, wanted)
+    counts = (
+        count_file_words(list(map(Path, data)), full, progress)
+        if loaded is None
+        else _count_recipe_words(loaded, full, position_limit(whole.config), progress)
+    )
+    trimmed = trim_vocabulary(whole, full, counts, mode if mode is not None else _mode_of(loaded))
+    save_trimmed(Path(out), whole, trimmed.tokenizer)
+    return trimmed.report
+
+
+def _check_word_source(data: Sequence[str | Path], has_recipe: bool, overrides: Sequence[str]) -> None:
+    if bool(data) == has_recipe:
+        raise RecipeError(
+            complain(
+                "data files and a recipe are both given" if data else "neither data files nor a recipe is given",
+                "one of them says which words are used",
+                "Give --data FILE, or --recipe RECIPE",
+            )
+        )
+    if overrides and not has_recipe:
+        raise RecipeError(
+            complain(
+                f"'{overrides[0]}' is given with --data",
+                "it would change a recipe, and there is none",
+                "Write --data before each file, or remove it",
+            )
+        )
+
+
+def _count_recipe_words(
+    recipe: Recipe, tokenizer: PreTrainedTokenizerBase, limit: int | None, progress: Progress | None
+) -> NDArray[np.int64]:
+    """How often all splits of the recipe's data, as the model reads them, use each word."""
+    from seqfit.data.tokenize import prepare_data
+    from seqfit.trimming.remap import count_words
+
+    prepared = prepare_data(recipe, tokenizer, SPLITS, position_limit=limit, progress=progress)
+    return count_words(prepared, len(tokenizer))
+
+
+def _mode_of(recipe: Recipe | None) -> Mode:
+    mode = None if recipe is None else recipe.model.trim_vocabulary
+    return "data" if mode is None else mode
