@@ -102,7 +102,7 @@ def _ended(part: str) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """'KeyError: 'rates' (planning/target.py:44)': kind, text, and the innermost line of seqfit that it came through."""
+    """'KeyError: 'rates' (planning/target.py:44)': kind, text, and our innermost line that it came through."""
     text = " ".join(str(error).split()) or "no message"
     inside = str(Path(__file__).parent)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(inside)]

@@ -151,7 +151,7 @@ Word = str | dict[str, list[str]]  # 'fp16', or {name: [parts]}
 
 def list_sets() -> list[str]:
     """The names that ship."""
-    folder = resources.files("seqfit.compare") / "library"
+    folder = resources.files("seqfit.comparison") / "library"
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
@@ -166,5 +166,5 @@ def expand_sets(words: Sequence[Word]) -> list[Word]:
 
 
 def _read_set(name: str) -> list[Word]:
-    text = (resources.files("seqfit.compare") / "library" / f"{name}.yaml").read_text("utf-8")
+    text = (resources.files("seqfit.comparison") / "library" / f"{name}.yaml").read_text("utf-8")
     return list(read_yaml(text)[0])

@@ -282,4 +282,4 @@ def _plotly_script() -> str:
 
 
 def _asset(name: str) -> str:
-    return (resources.files("seqfit.report") / "assets" / name).read_text("utf-8")
+    return (resources.files("seqfit.reporting") / "assets" / name).read_text("utf-8")

@@ -45,7 +45,6 @@ from typing import Any, Protocol
 
 from seqfit.hardware.probe import list_slices
 from seqfit.rundir import files
-from seqfit.rundir.reader import read_records
 from seqfit.rundir.records import GpuReading
 
 
@@ -291,6 +290,8 @@ class RecordedReader:
     """Plays a recording in a loop."""
 
     def __init__(self, folder: Path) -> None:
+        from seqfit.rundir.reader import read_records  # and the recipe's schema, which a sampler does without
+
         samples = read_records(folder / files.TELEMETRY)
         if not any(sample["gpus"] for sample in samples):
             raise NoReadings(f"{folder / files.TELEMETRY} has no GPU readings")

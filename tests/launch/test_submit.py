@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -45,7 +46,9 @@ def test_a_job_that_is_just_ending_is_waited_for(
         pauses.append(seconds)
         fake_slurm.says("COMPLETING" if len(pauses) < 3 else "CANCELLED")
 
-    monkeypatch.setattr(slurm, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=pause))  # of this module alone
+    monkeypatch.setattr(
+        slurm, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=pause, time=time.time)
+    )  # of this module alone
     submit_again(OUT)
     assert len(pauses) == 3
     assert len(fake_slurm.asked("sbatch")) == 2

@@ -20,7 +20,7 @@ def test_the_line_that_reads_a_value_is_found(build_word_job: Callable[..., Any]
 
 def test_a_loop_that_logs_seldom_reads_nothing(build_word_job: Callable[..., Any]) -> None:
     lines = find_sync_lines(build_word_job("train.log_every=10"))
-    assert [place for place in lines if "step_log" in place[0]] == []
+    assert [place for place in lines if "training/log" in place[0]] == []
 
 
 def test_a_row_gets_the_line_of_its_function() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from seqfit.reporting.html import Html, code, element, figure, render_page, render_parts
 
-CSS = (resources.files("seqfit.report") / "assets" / "page.css").read_text("utf-8")
+CSS = (resources.files("seqfit.reporting") / "assets" / "page.css").read_text("utf-8")
 
 
 def draw(axis: str = "step", **trace: object) -> go.Figure:
