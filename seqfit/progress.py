@@ -1,4 +1,6 @@
-"""How far reading is: rows so far, and of how many.
+"""How far some work is: rows so far and of how many, as a bar or as a line every five seconds.
+
+How far reading is: rows so far, and of how many.
 
 In: rows as they go by. Out: calls of a `Progress`, at most four per second, so that a caller may count every row. Where
 the number of rows is not known, it is estimated from the bytes read of the files:

@@ -1,4 +1,6 @@
-"""Checks on the user's own device that every way of running gives the reference's update: two minutes at most.
+"""`seqfit doctor --selftest`: on this device every strategy gives the reference's update, and predictions hold.
+
+Checks on the user's own device that every way of running gives the reference's update: two minutes at most.
 
 In: a device. Out: one `Check` for each way. The reference is a padded batch in fp32 with transformers' own attention
 and all logits, on that device; models are tiny and random, so nothing is downloaded.

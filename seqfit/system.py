@@ -1,4 +1,6 @@
-"""What operating systems do differently, in one place: locks, signals, cores, limits of memory, syncs, child processes.
+"""What operating systems and torch's libraries do differently or say unasked, in one place.
+
+What operating systems do differently, in one place: locks, signals, cores, limits of memory, syncs, child processes.
 
 seqfit is developed on Linux. macOS has no `sched_getaffinity` and no /proc; Windows has no `fcntl`, no `resource`, few
 signals, and neither syncs a folder nor replaces a file that somebody has open. Nothing else in the package asks which

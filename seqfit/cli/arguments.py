@@ -1,4 +1,6 @@
-"""The arguments that several commands share, so that they are spelt and explained the same everywhere.
+"""The arguments that several commands share, and the progress they show.
+
+The arguments that several commands share, so that they are spelt and explained the same everywhere.
 
 Progress of whatever takes longer: a bar in a terminal, and where there is none a line every five seconds.
 """

@@ -1,4 +1,6 @@
-"""`seqfit status [RUN]`: how submitted runs are doing.
+"""`seqfit status`, `seqfit logs`, `seqfit cancel`: what becomes of submitted runs.
+
+`seqfit status [RUN]`: how submitted runs are doing.
 
 `seqfit logs RUN`: what a submitted run has printed.
 

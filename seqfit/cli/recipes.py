@@ -1,4 +1,6 @@
-"""`seqfit ls`: the recipes that come with seqfit.
+"""`seqfit ls`, `cp`, `show`, `schema`, `validate`: recipes, without running anything.
+
+`seqfit ls`: the recipes that come with seqfit.
 
 `seqfit cp NAME FILE`: a library recipe to change.
 

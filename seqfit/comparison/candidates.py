@@ -1,4 +1,6 @@
-"""From words to entrants: what was asked for and the common recipe come in, checked `Entrant`s go out.
+"""From names, fields and overrides to checked candidates that share one recipe.
+
+From words to entrants: what was asked for and the common recipe come in, checked `Entrant`s go out.
 
     vanilla, fp16, recompute     ->   vanilla     reference
                                       fp16        lossy (fp16)    strategy.precision=fp16  allow=[bf16, fp16]

@@ -1,4 +1,6 @@
-"""Whether a difference between an entrant and the reference is more than noise.
+"""Means, spreads and confidence intervals of a comparison: whether a candidate differs from the baseline.
+
+Whether a difference between an entrant and the reference is more than noise.
 
 In: the trials of both, as pairs. Out: a `Change`: how much more or less it is, its 95% interval, and whether that is
 within noise.

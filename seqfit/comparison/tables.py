@@ -1,4 +1,6 @@
-"""The tables of a comparison, and all of it as text for a terminal.
+"""The tables of a comparison: for a terminal, as Markdown, LaTeX and CSV.
+
+The tables of a comparison, and all of it as text for a terminal.
 
 In: a `Comparison`. Out: a table with one row per candidate, ranked by time, and one for each device of what is
 predicted. Each quantity has two columns: its value, and its ratio to the baseline's with the 95% confidence interval,

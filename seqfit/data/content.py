@@ -1,4 +1,6 @@
-"""What a file is, by its content: a format that is read, or an error that says what it is instead.
+"""What a file is, by its content: its format, whether its first row is a header, which split its name speaks of.
+
+What a file is, by its content: a format that is read, or an error that says what it is instead.
 
 In: a path. Out: one of the formats of `seqfit.data.formats`, or a DataError that names what was found and what would
 work. The one idea: the ending is a hint, and the first bytes decide; so a CSV file called .xlsx is read, and a web

@@ -1,4 +1,6 @@
-"""Texts -> token ids, whatever the tokenizer: sources as sources, targets as targets.
+"""Texts -> token ids, whatever the tokenizer: sources as sources, targets as targets, with their language codes.
+
+Texts -> token ids, whatever the tokenizer: sources as sources, targets as targets.
 
 In: a Hugging Face tokenizer and texts. Out: lists of ids, not truncated. The one idea: `cut` truncates whole sequences
 afterwards, so that the true lengths are known and what ends a sequence stays.

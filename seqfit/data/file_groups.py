@@ -1,4 +1,6 @@
-"""Parallel files: text files in which line n of each belongs to line n of the others.
+"""Files that belong together: parallel text, a file or folder per class, the parts of one set.
+
+Parallel files: text files in which line n of each belongs to line n of the others.
 
 In: the files of a folder. Out: per split a set of columns, each a file. The one idea: what belongs together is called
 alike except for one part, and has equally many lines; the parts that differ name the columns.

@@ -1,4 +1,6 @@
-"""Readers: a file in any known format -> rows, lazily.
+"""Readers: a file in any known format, or a data set of the Hub -> rows, lazily.
+
+Readers: a file in any known format -> rows, lazily.
 
 In: a path and what the recipe states about it. Out: rows, dictionaries from column to value, one at a time; a file of a
 million rows takes no more memory than one of ten. The one idea: `read_rows` is the only entrance, it reads by the

@@ -1,4 +1,6 @@
-"""Turns a tokenized split into global batches of micro-batches, epoch after epoch, from any position.
+"""A tokenized split as global batches of micro-batches, epoch after epoch, prepared in the background.
+
+Turns a tokenized split into global batches of micro-batches, epoch after epoch, from any position.
 
 for batch in loader.iterate(first_step=0):     # one GlobalBatch an optimizer step
     batch.micro_batches                        # tensors on the host

@@ -1,4 +1,6 @@
-"""What a reader yields: a row, or word of one that can't be read.
+"""What a reader yields, a row or a bad row, and how bad rows are counted.
+
+What a reader yields: a row, or word of one that can't be read.
 
 A row that can't be read (too few fields, broken JSON, bytes of another encoding) is a `BadRow`: it keeps its number in
 the table, so that splits and row numbers do not depend on it, and is left out and counted where rows are rendered.

@@ -1,4 +1,6 @@
-"""Text files as lines or chunks, in any encoding, compressed or not.
+"""Text files as lines or chunks, compressed or not, in the encoding that their bytes speak for.
+
+Text files as lines or chunks, in any encoding, compressed or not.
 
 In: a path. Out: decoded lines or chunks, one at a time, so that a file of any size takes the memory of one piece.
 The one idea: bytes are decoded here and nowhere else. What does not decode is an error that names the line, or, for

@@ -1,4 +1,6 @@
-"""A card's figures: a name comes in, tolerant of spelling, a frozen `Card` goes out; the figures are in cards.yaml.
+"""The table of GPUs: a name comes in, tolerant of spelling, a frozen `Card` goes out; and links between machines.
+
+A card's figures: a name comes in, tolerant of spelling, a frozen `Card` goes out; the figures are in cards.yaml.
 
 Names are compared without vendor, series, punctuation and 'GB', so that these are all the same card:
 

@@ -1,4 +1,6 @@
-"""What this machine has: nothing comes in, a frozen `Machine` goes out. Free of torch, and done in milliseconds.
+"""What this machine has: cores, memory, the GPUs that CUDA shows this process. Free of torch.
+
+What this machine has: nothing comes in, a frozen `Machine` goes out. Free of torch, and done in milliseconds.
 
     Machine(processor="AMD EPYC 7763", cores=8, memory_bytes=34359738368, ..., gpus=(Gpu(0, "NVIDIA A10G", ...),))
 

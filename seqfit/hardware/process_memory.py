@@ -1,4 +1,6 @@
-"""What a container may use: the files of Linux' control groups come in, `Limits` go out.
+"""How much memory a process may use, and what becomes of what it frees.
+
+What a container may use: the files of Linux' control groups come in, `Limits` go out.
 
 A container sees all of its host's memory and cores in /proc, and is killed when it takes more memory than its group
 may. Version 2 has one tree, version 1 one for each kind; a limit holds for all groups below it, so the lowest on the

@@ -1,4 +1,6 @@
-"""Lengths in numbers: summary, histogram, what limits would cut, what batching pads. Arrays in, values out.
+"""Figures of a data set: lengths, repeated rows, lost characters, classes. Arrays in, values out.
+
+Lengths in numbers: summary, histogram, what limits would cut, what batching pads. Arrays in, values out.
 
 lengths 3 5 4 20, batches of 2            tokens computed    per real token (32)
 max_length  (all to 20)                   80                 2.50

@@ -1,4 +1,6 @@
-"""Splits without a tokenizer: rows as text with their lengths in words, for a look at data that has no model yet.
+"""Data without a tokenizer: rows as text with their lengths in words, and a person's score on some of them.
+
+Splits without a tokenizer: rows as text with their lengths in words, for a look at data that has no model yet.
 
 In: a recipe, of which the model is not used. Out: `WordSplit`s, which keep a few numbers for each row (lengths, hashes,
 how often a target occurs) and read a text again where one is shown; and the rows that can't be used, by cause.

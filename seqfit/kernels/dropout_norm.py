@@ -1,4 +1,6 @@
-"""Random masks that a seed brings back, ten times as fast on a CPU as torch's own.
+"""Dropout from a seed and T5's norm: the same numbers as torch's, faster or with fewer tensors kept.
+
+Random masks that a seed brings back, ten times as fast on a CPU as torch's own.
 
 torch draws one random number for each element and keeps a float mask. Here one 64-bit number decides for four elements,
 16 bits each, so a rate is exact to 1/65536; the mask is kept as bytes, or not at all where the seed is kept instead.

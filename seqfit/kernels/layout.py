@@ -1,4 +1,6 @@
-"""Where the examples of a packed row begin and end: lengths known on the host, so that nothing waits for the device.
+"""Where the examples of a packed row begin and end, and T5's position bias by distance.
+
+Where the examples of a packed row begin and end: lengths known on the host, so that nothing waits for the device.
 
 two examples, sources of 3 and 2 tokens, targets of 1 and 4:
 source row  a a a b b         Segments((3, 2)): starts 0 3

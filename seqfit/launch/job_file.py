@@ -1,4 +1,6 @@
-"""The text of a job file: resources and site settings come in, one readable sbatch script goes out.
+"""The text of a job file: resources, site settings and what the job does.
+
+The text of a job file: resources and site settings come in, one readable sbatch script goes out.
 
 The one idea: everything that happens on the cluster stands in this one file, in the order in which it happens, and may
 be changed by hand. sbatch runs it on the first node; srun starts `on_node` on every node; that starts torchrun, which

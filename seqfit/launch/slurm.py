@@ -1,4 +1,6 @@
-"""Slurm's own commands: submit a file, ask after a job, cancel it.
+"""Slurm: its commands, the jobs a run was given to, and how they are doing.
+
+Slurm's own commands: submit a file, ask after a job, cancel it.
 
 In: paths and job numbers. Out: a number, a `JobState`, or a message of three parts. The one idea: sbatch, scontrol and
 scancel are there wherever Slurm is; sacct needs an accounting storage that many clusters do not have, so nothing asks

@@ -1,4 +1,6 @@
-"""Accuracy, micro-F1 and macro-F1 of label words, in per cent.
+"""Accuracy, micro-F1 and macro-F1 of labels, and exact match of numbers.
+
+Accuracy, micro-F1 and macro-F1 of label words, in per cent.
 
 Words are the same where they agree but for case and white space. A row with several references is right where the
 prediction is one of them; F1 then takes that one for the row's label, and else the first.

@@ -1,4 +1,6 @@
-"""ROUGE-1, -2, -L and -Lsum by Google's rouge_score: precision, recall and F1 of each, meaned over the rows.
+"""ROUGE by rouge_score, BLEU and chrF by sacreBLEU.
+
+ROUGE-1, -2, -L and -Lsum by Google's rouge_score: precision, recall and F1 of each, meaned over the rows.
 
 Of several references the one with the best F1 counts, for each kind of ROUGE by itself (rouge_score's own rule).
 Lsum compares sentence by sentence and expects one a line; a rule splits them here, so that no download of nltk's is

@@ -1,4 +1,6 @@
-"""LoRA by PEFT: two small matrices beside each frozen weight of the blocks, put into the model in place.
+"""Which weights are trainable: the blocks of a model, frozen parts, LoRA adapters.
+
+LoRA by PEFT: two small matrices beside each frozen weight of the blocks, put into the model in place.
 
 Shapes: R rank, D a layer's input, F its output.
 

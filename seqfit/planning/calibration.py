@@ -1,4 +1,6 @@
-"""Measures what this machine does in a second, so that step times are predicted and not guessed.
+"""What this machine does in a second, measured, and how far earlier predictions were off.
+
+Measures what this machine does in a second, so that step times are predicted and not guessed.
 
 In: nothing but the machine. Out: `Rates`, stored under the cache folder by device. A few real steps of small models of
 different make (long and short rows, wide and narrow layers, large and small vocabulary) are timed beside their traces;

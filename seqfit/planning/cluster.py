@@ -1,4 +1,6 @@
-"""How a step's time changes with the number of processes: a small model, and the rows that a scaling report is made of.
+"""Several GPUs: what is communicated, and how a step's time changes with their number.
+
+How a step's time changes with the number of processes: a small model, and the rows that a scaling report is made of.
 
 In: what one rank has to do, and the link between ranks. Out: predicted seconds of a step, and how many of them a rank
 spends on the others. The one idea: a step is the rank's share of the work, an update, and the sending that work does

@@ -1,4 +1,6 @@
-"""A plan as plain values: what is printed, shown on a page, stored in the cache and recorded in a run. No torch here.
+"""A plan as plain values, printed, shown on a page and stored. No torch here.
+
+A plan as plain values: what is printed, shown on a page, stored in the cache and recorded in a run. No torch here.
 
 In: a `Plan` of `search` (through `summarise`), or JSON. Out: an `Answer`, or JSON.
 

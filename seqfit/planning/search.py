@@ -1,4 +1,6 @@
-"""Finds the fastest way of training that fits, and says why the others are not it.
+"""Finds the fastest strategy that fits, traced in two processes, and says why the others are not it.
+
+Finds the fastest way of training that fits, and says why the others are not it.
 
 In: a `Question` (model, recipe, what a run feeds it, the target). Out: a `Plan`. Each variant is traced at two or three
 small shapes and becomes a function of the micro-batch; micro-batch sizes are then tried in milliseconds. What is

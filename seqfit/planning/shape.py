@@ -1,4 +1,6 @@
-"""The shape of a micro-batch: how long its sources and targets are, and whether they are packed or padded.
+"""Shapes of micro-batches: what a run feeds its model, and which path each shape takes through it.
+
+The shape of a micro-batch: how long its sources and targets are, and whether they are packed or padded.
 
 In: lengths. Out: a `Shape`, and a global batch of zeros that has the tensors a step would get:
 

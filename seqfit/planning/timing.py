@@ -1,4 +1,6 @@
-"""How long a step takes: each kernel as long as its arithmetic or its memory traffic takes, whichever is more.
+"""How long a step takes, by arithmetic or memory traffic; and how long a prediction may take.
+
+How long a step takes: each kernel as long as its arithmetic or its memory traffic takes, whichever is more.
 
 In: kernels with their FLOPs and bytes (of a tape or a template), and a device's `Rates`. Out: seconds.
 

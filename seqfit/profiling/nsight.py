@@ -1,4 +1,6 @@
-"""Reads a report of Nsight Systems that was exported to SQLite (`nsys export --type sqlite report.nsys-rep`).
+"""Reads a trace from a file of any known kind; here those of Nsight Systems, exported to SQLite.
+
+Reads a report of Nsight Systems that was exported to SQLite (`nsys export --type sqlite report.nsys-rep`).
 
 In: the .sqlite file. Out: a `Trace`. Tables are made by nsys only where there is something to put into them, so each
 but the names is optional; times are nanoseconds. Names are numbers into StringIds, kinds of copies numbers of CUPTI:

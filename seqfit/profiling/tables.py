@@ -1,4 +1,6 @@
-"""How long each GPU computed, only communicated, only copied, or was idle, and what the host did meanwhile.
+"""The tables of a trace: GPU time, phases, modules, kernels and calls, memory.
+
+How long each GPU computed, only communicated, only copied, or was idle, and what the host did meanwhile.
 
 In: a `Trace` and its `HostTimeline`. Out: for each device the shares of the window, which add up to 1. An idle interval
 is charged to what the host was doing during it (see host.py), not to what came before:

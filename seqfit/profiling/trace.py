@@ -1,4 +1,6 @@
-"""What a profiler saw, in one form, whoever wrote the file.
+"""What a profiler saw, in one form, whoever wrote the file; and times as intervals.
+
+What a profiler saw, in one form, whoever wrote the file.
 
 In: nothing; the readers (`kineto.py`, `nsight.py`) fill it. Out: `Trace`, on which all tables are computed.
 

@@ -1,4 +1,6 @@
-"""Line charts in one house style: numbers come in, plotly figures go out.
+"""Charts in one style: lines, bars, points. Numbers come in, plotly figures go out.
+
+Line charts in one house style: numbers come in, plotly figures go out.
 
 Colours are names of CSS variables, such as `var(--accent)`: the page's script puts the reader's light or dark colours
 in their place. Of one run the accent carries what matters and the rest is neutral; of several each way of training has

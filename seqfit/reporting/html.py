@@ -1,4 +1,6 @@
-"""A whole page: sections and figures come in, one HTML file that needs nothing else goes out.
+"""HTML: pieces of markup, and a whole page that needs nothing else.
+
+A whole page: sections and figures come in, one HTML file that needs nothing else goes out.
 
 Style, scripts and plotly's own JavaScript (from its wheel, once, and only where there is a figure) are written into
 the page, so it opens from a mail or a memory stick without a network. A policy in the page's head lets the browser

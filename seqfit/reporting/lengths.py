@@ -1,4 +1,6 @@
-"""Token lengths of the data that a run was trained on, as its manifest counts them.
+"""Token lengths of the data, and rows that were left out, as the manifest counts them.
+
+Token lengths of the data that a run was trained on, as its manifest counts them.
 
 In: a subject. Out: a section with a histogram for each split and side; of several runs one set for each kind of data.
 A run made before lengths were recorded has none, and the section says which command shows them.

@@ -1,4 +1,6 @@
-"""A page that follows its runs: folders come in, parts and a version that changes with the records go out.
+"""A page that follows its runs, served while they go on.
+
+A page that follows its runs: folders come in, parts and a version that changes with the records go out.
 
 The one idea: looking is cheap, building is not. Looking reads names, sizes and times of the record files, no content;
 the version is their hash. Parts are built when somebody asks for them, once for each version, for all who ask.

@@ -1,4 +1,6 @@
-"""The figures that a reader looks for first: tiles of one run, a table of several.
+"""The top of a page: what it is about, the verdict, and the figures that a reader looks for first.
+
+The figures that a reader looks for first: tiles of one run, a table of several.
 
 In: a subject. Out: a section. Of several runs the table has what differs between them, the best score and the cost of
 each; of a comparison `standings` shows more, and this is left out.

@@ -1,4 +1,6 @@
-"""Every score of a run as a table: before, at the best evaluation, at the last one, and as evaluated afterwards.
+"""Scores and predictions of a run, and the time to a score that all candidates reach.
+
+Every score of a run as a table: before, at the best evaluation, at the last one, and as evaluated afterwards.
 
 In: a subject. Out: a section; of several runs a line for each, with what it reached at its best. Left out where nothing
 was evaluated.

@@ -1,4 +1,6 @@
-"""Notes that any process of a run may leave in its directory, beside the one that writes it.
+"""Notes that any process of a run may leave in its directory; failures that never end a run.
+
+Notes that any process of a run may leave in its directory, beside the one that writes it.
 
 In: what went wrong in a process that is about to end. Out: one small file a process, which the next start of the run
 turns into events and removes. Only the first process writes records, and it may not live to hear of the others.

@@ -1,4 +1,6 @@
-"""Writes a run directory: records are appended and flushed line by line, files are replaced as a whole.
+"""Writes a run directory: records line by line, files as a whole, and what a resume truncates.
+
+Writes a run directory: records are appended and flushed line by line, files are replaced as a whole.
 
 A run that is killed leaves complete lines and at most one torn one, which the reader ignores and a resume cuts off.
 One process writes a run directory at a time: it holds a lock, which the system takes back however the process ends.

@@ -1,4 +1,6 @@
-"""Recompute: blocks forget their activations after the forward and compute them again in the backward.
+"""How blocks run: gradient checkpointing (activation recomputation) and torch.compile.
+
+Recompute: blocks forget their activations after the forward and compute them again in the backward.
 
 In: a model and which blocks. Out: the same model, whose blocks keep their inputs only, and how many do.
 

@@ -1,4 +1,6 @@
-"""Builds the update rule that a recipe names, or the one that a strategy puts in its place.
+"""The update rule of a recipe or a strategy, the update inside the backward, and the learning-rate schedule.
+
+Builds the update rule that a recipe names, or the one that a strategy puts in its place.
 
 In: a model, the recipe's rule and rate, the strategy's kernel and override. Out: the optimizer over all trainable
 parameters, and a sentence that says what was chosen, for the run's events.

@@ -1,4 +1,6 @@
-"""Tasks whose answers are labels: one of them (classify) or any of them (multilabel).
+"""Tasks whose answers are labels, what a head puts out for them, and what their counts say.
+
+Tasks whose answers are labels: one of them (classify) or any of them (multilabel).
 
     labels {world: ["1"], sports: ["2"]}     row label 2       target "sports"       a head learns 1
     labels [joy, anger, fear]                row ["fear", "joy"]  target "joy, fear"  a head learns [True, False, True]

@@ -1,4 +1,6 @@
-r"""Templates: a row of columns comes in, a text goes out.
+r"""Templates: a row of columns comes in, a text goes out; and lists that a table holds as text.
+
+Templates: a row of columns comes in, a text goes out.
 
 The grammar, which is data and never code (no `str.format`, no attribute access):
 

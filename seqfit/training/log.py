@@ -1,4 +1,6 @@
-"""The records of steps: what happened since the last one, read from the device one step late.
+"""The records of steps, read from the device one step late, with tokens/s and MFU.
+
+The records of steps: what happened since the last one, read from the device one step late.
 
     step 10 launched     the losses since record 5 are queued for a copy to the host, behind step 10
     step 11 launched     the host waits for that copy, if it must, and writes record 10; the device is at step 11

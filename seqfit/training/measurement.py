@@ -1,4 +1,6 @@
-"""What a run is going to take, before it starts: the plan that `seqfit train` follows and is measured against.
+"""What a run is going to take, predicted before it starts and compared with what was measured.
+
+What a run is going to take, before it starts: the plan that `seqfit train` follows and is measured against.
 
 In: a recipe, its tokenized data and the device. Out: a `Forecast`: the strategy (the recipe's own, or where it has none
 the fastest that fits this machine), its predicted peak and step time. A run that is predicted not to fit is not

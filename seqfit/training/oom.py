@@ -1,4 +1,6 @@
-"""What happens when memory runs out: the same global batch again, in smaller micro-batches, from the same weights.
+"""Out of memory: the same global batch in smaller micro-batches; and a limit that makes it an error on a CPU.
+
+What happens when memory runs out: the same global batch again, in smaller micro-batches, from the same weights.
 
 In: a step that failed. Out: the step, made. Nothing of the failed try is left: its gradients are dropped, the
 generators go back to where they were, and the weights have not moved, for the optimizer's state is there before the

@@ -1,4 +1,6 @@
-"""The peak of allocated bytes of a run's steps on a CPU, to be set beside the predicted one.
+"""Observers of steps: the peak of allocated bytes on a CPU, and a fixed workload that says how fast the machine is.
+
+The peak of allocated bytes of a run's steps on a CPU, to be set beside the predicted one.
 
 In: the step, and each global batch. Out: the step's outcome, and the highest peak so far. torch counts no CPU memory
 by itself, and counting takes time, so of the first steps only those are watched whose largest micro-batch has more

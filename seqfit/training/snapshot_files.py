@@ -1,4 +1,6 @@
-"""Snapshots on disk: written beside, synced, hashed, renamed; the newest whole one is found again.
+"""Snapshots on disk, whole or one part per process: written aside, synced, hashed, renamed.
+
+Snapshots on disk: written beside, synced, hashed, renamed; the newest whole one is found again.
 
 In: tensors by name and facts as JSON. Out: a folder of a run directory.
 

@@ -1,4 +1,6 @@
-"""What a run has done so far: taken out for a snapshot, put back by a resume.
+"""What a run has done so far: taken out for a snapshot, put back by a resume; its best evaluation.
+
+What a run has done so far: taken out for a snapshot, put back by a resume.
 
 In: the live parts of a run between two steps. Out: tensors and facts, and back. Together with the recipe, the strategy
 and the data, which a snapshot only names (`Identity`), this is all that the rest of the run depends on:

@@ -1,4 +1,6 @@
-"""Tokenized rows for a model whose vocabulary was trimmed: ids are exchanged as they are read.
+"""Which tokens some files use, and tokenized rows in the ids of a trimmed vocabulary.
+
+Tokenized rows for a model whose vocabulary was trimmed: ids are exchanged as they are read.
 
 In: what `prepare_data` gave, and an array old id -> new id. Out: the same data in new ids. The one idea: the files on
 disk keep the full tokenizer's ids, so every trimming of one data set shares one entry of the cache.

@@ -1,4 +1,6 @@
-"""The words (token ids) of a fast tokenizer, and how they are spelt.
+"""The tokens of a fast tokenizer, how they are spelt, and their writing systems.
+
+The words (token ids) of a fast tokenizer, and how they are spelt.
 
 In: a Hugging Face tokenizer. Out: `Vocabulary`: what each word looks like as text, how frequent it was when the
 tokenizer was trained, which ones no tokenizer can do without. The one idea: everything is in the tokenizer's JSON,

@@ -1,4 +1,6 @@
-"""A model with fewer words: rows of its embedding matrices are dropped, in place, and every id it keeps is renumbered.
+"""A model with fewer tokens: rows of its embedding matrices are dropped, after loading or while it is loaded.
+
+A model with fewer words: rows of its embedding matrices are dropped, in place, and every id it keeps is renumbered.
 
 In: a model, its tokenizer, how often the data uses each word. Out: the trimmed tokenizer, the words kept and a report
 of what it saves. Shapes: V vocabulary, D model.
