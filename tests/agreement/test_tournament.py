@@ -48,7 +48,7 @@ def standing_of(comparison: Comparison, name: str) -> Standing:
 
 @pytest.mark.slow
 def test_a_lossless_entrant_has_the_losses_of_vanilla(comparison: Comparison) -> None:
-    """The others have them in one process: tests/train/test_strategies.py."""
+    """The others have them in one process: tests/training/test_strategies.py."""
     ours, theirs = (
         {record["step"]: record["loss"] for record in run_of(comparison, each).steps()}
         for each in ("accumulate", "vanilla")
