@@ -249,6 +249,10 @@ METADATA = {
         "license",
         "image",
         "images",
+        "img",
+        "photo",
+        "avatar",
+        "thumbnail",
         "file",
         "filename",
         "path",
@@ -448,8 +452,10 @@ def find_direction(text: str, languages: Iterable[str]) -> tuple[str, str] | Non
     """Source and target language that a file's or model's name states: opus-mt-en-fr, nl2bash, eng_to_yor."""
     codes = {name: language for language in languages for name in LANGUAGES.get(language, (language.lower(),))}
     alternatives = "|".join(sorted(map(re.escape, codes), key=len, reverse=True))
-    if not alternatives:
-        return None
+    if not alternatives or re.search(
+        rf"(?<![a-z])(?:{alternatives})(?:[-_]+(?:{alternatives})(?![a-z])){{2,}}", text.lower()
+    ):
+        return None  # three languages in a row are a list of them
     found = {
         (codes[first], codes[second])
         for first, second in re.findall(

@@ -60,6 +60,7 @@ ENDINGS = {
     ".ods": "excel",
 }
 _SAMPLE_CHARACTERS = 1 << 23
+_MOST_RAGGED = 20  # columns
 _RAGGED_SHARE = 0.2  # where more lines than that have another number of fields, they are meant to
 PANDAS_INDEX = "__index_level_0__"
 
@@ -213,6 +214,14 @@ def _name_fields(
     has_header = verdict.kind == "header"
     width = len(first) if has_header else usual
     is_ragged = not has_header and options.columns is None and _is_ragged(records, layout)
+    if is_ragged and max(map(len, records)) > _MOST_RAGGED:
+        raise DataError(
+            complain(
+                f"{path}: lines have {min(map(len, records))} to {max(map(len, records))} fields",
+                "That is no table: the words of a text are separated as if they were columns",
+                f"Write them with spaces, all but the first separator: sed 's/\\t/ /2g' {path.name} > rows.tsv",
+            )
+        )
     if is_ragged:
         width = max(map(len, records))
         notes.append(

@@ -29,6 +29,7 @@ MISSING = {"null", "NULL", "nan", "NaN", "#N/A", "<NA>"}  # how programs write t
 _RECORDS = -2
 _FEW_VALUES = 50
 _FEW_WORDS = 200  # of one word each, such as the names of intents
+_LARGE_PART = 0.25
 _PART_CHARS = 8  # letters: fewer may be anywhere
 _CONTEXT_WORDS = 20  # all questions may be about one text
 _SAMPLED_CHARS = 2000  # of a long text; its length is counted whole
@@ -82,7 +83,7 @@ class Column:
     values: tuple[str, ...]  # that occur most, the most frequent first
     top_share: float  # of the most frequent one
     not_text: str | None = None
-    within: tuple[str, ...] = ()  # columns whose text contains this one's, in nearly every row
+    within: tuple[str, ...] = ()  # columns of which this one's text is a large part, in nearly every row
 
     @property
     def is_prose(self) -> bool:
@@ -103,7 +104,10 @@ class Column:
 
     @property
     def has_fractions(self) -> bool:
-        """Whether numbers other than whole ones occur: 2.0 is whole."""
+        """Whether numbers other than whole ones occur: 2.0 is whole, and 1,2 among whole ones is a set."""
+        commas = [value for value in self.values if "," in value]
+        if commas and (len(commas) < len(self.values) / 2 or any(value.count(",") > 1 for value in commas)):
+            return False
         return self.is_number and any(not _to_number(value).is_integer() for value in self.values)
 
     @property
@@ -286,7 +290,8 @@ def _find_containers(columns: list[Column], rows: Sequence[Row]) -> list[Column]
             pairs = [
                 (a, b) for a, b in zip(texts[part.path], texts[whole.path], strict=True) if len(a) >= _PART_CHARS and b
             ]
-            if part is not whole and len(pairs) >= 3 and _share(a in b for a, b in pairs) > 0.8:
+            is_large = part.mean_chars > _LARGE_PART * whole.mean_chars  # a span of a text may be what is asked about
+            if part is not whole and is_large and len(pairs) >= 3 and _share(a in b for a, b in pairs) > 0.8:
                 found[part.path] = (*found.get(part.path, ()), whole.path)
     return [replace(column, within=found.get(column.path, ())) for column in columns]
 

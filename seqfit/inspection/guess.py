@@ -33,7 +33,7 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from seqfit.data.column_names import LANGUAGES, find_languages
+from seqfit.data.column_names import LANGUAGES, find_languages, score_role
 from seqfit.data.rows import BadRow, Row
 from seqfit.data.tables import ALL, Table, find_tables, split_of
 from seqfit.data.text_files import read_lines, require_file
@@ -46,6 +46,7 @@ from seqfit.inspection.label_readings import (
     find_list_kind,
     find_written_lists,
 )
+from seqfit.inspection.reading import TITLES
 from seqfit.inspection.record_kinds import (
     find_unfolding,
     find_used_records,
@@ -394,8 +395,26 @@ class _Task:
                 continue  # a role of this task is open: another one may be meant
             if task == "qa" and self._ends_in_numbers(found.best):
                 found = find_reading("math", columns, self.hints)
+            if task == "summarize" and (rival := self._find_class_of(columns, found.best)) is not None:
+                found = Found(found.best, rival, "a headline could be written, or the texts classified")
+            if task == "regression" and (rival := self._find_class(columns)) is not None:
+                found = Found(found.best, rival, "there is a score, and a class")
             return self._heed_given(found)
         raise self._no_task(columns)
+
+    def _find_class_of(self, columns: list[Column], summary: Reading) -> Reading | None:
+        """The class of a text whose only summary is its title."""
+        titled = {c.path for c in columns if c.name.last in TITLES or c.name.last == "headlines"}
+        return self._find_class(columns) if set(columns_of(summary.target)) <= titled else None
+
+    def _find_class(self, columns: list[Column]) -> Reading | None:
+        """The reading by a class, where a column of few values that are no scores is called a label."""
+        named = [c for c in columns if c.has_few_values and not c.has_fractions and score_role(c.name, "label") >= 0.3]
+        try:
+            found = find_reading("classify", columns, self.hints).best if named else None
+        except SeqfitError:
+            return None
+        return found if found is not None and set(columns_of(found.target)) & {c.path for c in named} else None
 
     def _heed_given(self, found: Found) -> Found:
         """Of two readings, the one whose given side names the columns that the user names."""

@@ -22,7 +22,7 @@ from typing import Any
 
 from seqfit.data.column_names import AGREED, score_role
 from seqfit.data.rows import Row
-from seqfit.errors import RecipeError, SeqfitError, complain
+from seqfit.errors import DataError, SeqfitError, complain
 from seqfit.inspection.columns import Column
 from seqfit.inspection.reading import TITLES, Found, Hints, Missing, Reading, length_of
 from seqfit.tasks.template import columns_of, parse_list, render_list, render_template
@@ -120,7 +120,7 @@ def _refuse_vectors(columns: Sequence[Column], hints: Hints) -> None:
     if vectors:
         vector = next((c for c in vectors if c.name.words & AGREED), vectors[0])
         size = len(vector.values[0].split())
-        raise RecipeError(
+        raise DataError(
             complain(
                 f"{hints.title}: '{vector.path}' holds {size} zeros and ones per row",
                 "The place of a one says which label is meant, and the file does not name the labels",
@@ -135,7 +135,7 @@ def find_label_sets(columns: Sequence[Column], hints: Hints) -> Found:
     shares = [c for c in columns if c.has_fractions and all(_is_share(value) for value in c.values)]
     if len(shares) >= _FEWEST_FLAGS and not flags:
         shown = ", ".join(column.path for column in shares)
-        raise RecipeError(
+        raise DataError(
             complain(
                 f"{hints.title}: {shown} hold shares from 0 to 1",
                 "A label applies or does not: its column holds 0 or 1",
@@ -152,6 +152,9 @@ def find_label_sets(columns: Sequence[Column], hints: Hints) -> Found:
         source = _join(texts)
         roles = _text_roles(texts) | {"labels": ", ".join(names)}
         best = Reading("multilabel", "classify: ", source, "", roles, {"label_columns": names})
+        if agreed := [c for c in flags if c.name.words & AGREED]:
+            doubt_of_flags = f"{', '.join(names)} say yes or no: what annotators said, or several labels"
+            return Found(_class_reading("classify", texts, agreed[0]), best, doubt_of_flags)
         if doubt:
             other = Reading("multilabel", "classify: ", _join([*texts, *doubt]), "", roles, {"label_columns": names})
             return Found(best, other, f"{doubt[0].path} could be part of the text, or not")
@@ -206,7 +209,13 @@ def _find_texts(columns: Sequence[Column], labels: Sequence[Column]) -> tuple[li
     """The columns of the text, and prose that may belong to it or not."""
     columns = [c for c in columns if not (c.is_list and c.name.words & _REPLIES)]  # what a bot says to a class of texts
     known = {c.path for c in columns}
-    columns = [c for c in columns if not (set(c.within) & known and not _is_mutual(c, columns))]
+    contained = [c for c in columns if set(c.within) & known and not _is_mutual(c, columns)]
+    texts, rest = _find_own_texts([c for c in columns if c not in contained], labels)
+    return texts, [*rest, *(c for c in contained if c.name.last not in TITLES)]
+
+
+def _find_own_texts(columns: Sequence[Column], labels: Sequence[Column]) -> tuple[list[Column], list[Column]]:
+    """The same, of columns that are no parts of others."""
     prose = [c for c in columns if c.is_prose and not c.has_few_values and c.filled_share > _MOSTLY_EMPTY]
     if not prose:
         prose = [c for c in columns if c.is_prose and c.filled_share > _MOSTLY_EMPTY]
@@ -353,14 +362,15 @@ def find_label_kind(task: str, target: str, rows: Sequence[Row]) -> LabelKind:
     numbers = [number for text in texts if (number := _number(text)) is not None]
     if task == "regression" or not texts:
         return LabelKind()
-    separators = (*_SEPARATORS, " ") if task == "multilabel" else _SEPARATORS
-    if (kind := _kind_of_texts(texts, separators)) is not None:
+    is_spaced = task == "multilabel" or _is_spaced(texts)
+    if (kind := _kind_of_texts(texts, (*_SEPARATORS, " ") if is_spaced else _SEPARATORS)) is not None:
         return kind
     if len(numbers) > 0.98 * len(texts):
         if any(not number.is_integer() for number in numbers) and len(set(numbers)) > 2:
             why = f"{len(set(numbers))} different numbers from {min(numbers):g} to {max(numbers):g} are no classes"
             return LabelKind("regression", why=why)
-        if len(set(numbers)) > _MOST_NUMBERED_CLASSES and task == "classify":
+        are_floats = all("." in text for text in texts) and len(set(numbers)) >= 5  # 0.0 ... 5.0
+        if (len(set(numbers)) > _MOST_NUMBERED_CLASSES or are_floats) and task == "classify":
             return LabelKind(doubt=f"{target} has {len(set(numbers))} different numbers, classes or scores")
     return LabelKind()
 
@@ -435,6 +445,13 @@ def _kind_of_lists(task: str, lists: list[list[str]]) -> LabelKind:
             + ("" if rule == "mean" else ", of a tie the first"),
         )
     return LabelKind("multilabel", why="each row has a list of labels")
+
+
+def _is_spaced(texts: list[str]) -> bool:
+    """Whether words of labels are labels themselves, in many combinations: 'rushed', 'pharma', 'pharma rushed'."""
+    whole = set(texts)
+    parts = {part for text in whole for part in text.split()}
+    return parts <= whole and len(whole) >= 3 * len(parts)
 
 
 def _kind_of_texts(texts: list[str], separators: Sequence[str]) -> LabelKind | None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from seqfit.data.column_names import Name, score_role
-from seqfit.errors import RecipeError, complain
+from seqfit.errors import DataError, complain
 from seqfit.inspection.columns import Column
 from seqfit.inspection.reading import (
     TITLES,
@@ -94,8 +94,8 @@ _PLACES = re.compile(r"\d+( \d+)*")
 _DECISIONS = ({"yes", "no"}, {"yes", "no", "maybe"}, {"yes", "no", "unknown"})
 
 
-def _no_text(answer: Column, hints: Hints) -> RecipeError:
-    return RecipeError(
+def _no_text(answer: Column, hints: Hints) -> DataError:
+    return DataError(
         complain(
             f"{hints.title}: the answers in '{answer.path}' are lists of whole numbers, such as {answer.values[0]}",
             "An answer is a text; numbers like these are places in the context (lines, sentences, characters)",

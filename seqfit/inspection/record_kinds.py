@@ -38,6 +38,7 @@ _TURN_IDS = {"turn", "utterance", "utt"}
 _OFFSET_WORDS = {"span", "spans", "offset", "offsets", "position", "positions"}
 _OFFSETS = re.compile(r"\[(\d+(, *\d+)*)?\]")
 _TOKENS = {"tokens", "words", "token"}
+_TAG_WORDS = {"iob", "bio", "bioes", "ner", "pos", "slots"}
 _BLOCK_SAMPLE = 600
 _FEW_LABELS = 12
 
@@ -134,7 +135,8 @@ def refuse_token_labels(rows: Sequence[Row], title: str, given: Mapping[str, Any
         for name in words:
             tags = [other for other in lists if other != name and len(lists[other]) == len(lists[name])]
             tags = [other for other in tags if all(isinstance(item, int | str) for item in lists[other])]
-            if tags and not any(isinstance(value, str) and " " in value for value in row.values()):
+            is_tagged = any(Name.of(other).words & _TAG_WORDS for other in tags)
+            if tags and (is_tagged or not any(isinstance(value, str) and " " in value for value in row.values())):
                 raise DataError(
                     complain(
                         f"{title} has a label for each token ({name} with {', '.join(tags)})",

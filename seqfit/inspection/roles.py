@@ -75,7 +75,8 @@ def find_task(columns: Sequence[Column], hints: Hints) -> list[str]:
         tasks += [] if is_label and len(prose) > 1 else ["qa"]
     if question is None and len(prose) == 2 and any(column.name.plain == "answer" for column in prose):
         tasks.append("generate")
-    if len(find_languages(column.path for column in prose)) > 1 or find_stated_direction(prose, hints) is not None:
+    texts = [c for c in columns if c.not_text is None and not c.is_number and not c.has_few_values]
+    if len(find_languages(column.path for column in texts)) > 1 or find_stated_direction(prose, hints) is not None:
         tasks.append("translate")
     summary = find_named(prose, "summary", 0.9)
     if summary is not None and any(column.mean_chars > 2 * summary.mean_chars for column in prose):

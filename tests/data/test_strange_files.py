@@ -169,9 +169,7 @@ def test_votes_and_deviations_are_never_the_score(tmp_path: Path) -> None:
 
 def test_a_task_that_was_asked_for_is_not_changed_without_a_question(tmp_path: Path) -> None:
     rows = [{"text": text(n), "hate_comb": n % 2, "hate_G1": n % 3 % 2, "hate_G2": n % 5 % 2} for n in range(60)]
-    with pytest.raises(
-        Unsure, match="say yes or no: one of them is the label, or each is one of several labels"
-    ) as asked:
+    with pytest.raises(Unsure, match="hate_comb, hate_G1, hate_G2 say yes or no") as asked:
         guess(write(tmp_path, "hate.csv", rows), "classify")
     assert "1. classify: {text} -> {hate_comb}" in str(asked.value)
 
@@ -332,7 +330,7 @@ def test_lists_of_lists_of_records_are_rows_with_records_inside(tmp_path: Path) 
 
 def test_answers_that_are_places_in_the_context_are_refused(tmp_path: Path) -> None:
     rows = [{"question": f"{text(n)}?", "context": text(n) * 4, "answers": [n % 9, n % 9 + 1]} for n in range(40)]
-    with pytest.raises(RecipeError, match=r"are lists of whole numbers.*places in the context"):
+    with pytest.raises(DataError, match=r"are lists of whole numbers.*places in the context"):
         guess_t5(write(tmp_path, "qa.jsonl", rows), "qa")
 
 
@@ -443,8 +441,10 @@ def test_copies_of_a_text_are_not_joined(tmp_path: Path) -> None:
         }
         for n in range(60)
     ]
-    found = guess(write(tmp_path, "a.jsonl", rows), "classify")
-    assert found.recipe["task"]["source"] == "{input_text}"
+    path = write(tmp_path, "a.jsonl", rows)
+    with pytest.raises(Unsure, match=r"1\. classify: {input_text} -> {label}"):
+        guess(path, "classify")
+    found = guess(path, "classify", "task.source={input_text}", "task.target={label}")
     assert found.recipe["task"]["labels"] == {"0": ["0", "0.0"], "1": ["1", "1.0"], "2": ["2", "2.0"]}
 
 
@@ -483,7 +483,7 @@ def test_a_label_of_pairs_is_a_class_and_no_answer(tmp_path: Path) -> None:
 
 def test_vectors_of_labels_are_refused_by_name(tmp_path: Path) -> None:
     rows = [{"text": text(n), "agreed_labels": [int(n % 3 == k) for k in range(3)]} for n in range(40)]
-    with pytest.raises(RecipeError, match="'agreed_labels' holds 3 zeros and ones per row"):
+    with pytest.raises(DataError, match="'agreed_labels' holds 3 zeros and ones per row"):
         guess(write(tmp_path, "a.jsonl", rows), "multilabel")
 
 
@@ -543,5 +543,92 @@ def test_choices_under_the_name_answers_are_choices(tmp_path: Path) -> None:
 
 def test_shares_instead_of_labels_are_refused_with_how_to_round_them(tmp_path: Path) -> None:
     rows = [{"comment": text(n), "violence": n % 9 / 9, "race": n % 7 / 7, "gender": n % 5 / 5} for n in range(60)]
-    with pytest.raises(RecipeError, match=r"violence, race, gender hold shares from 0 to 1.*>= 0\.5"):
+    with pytest.raises(DataError, match=r"violence, race, gender hold shares from 0 to 1.*>= 0\.5"):
         guess(write(tmp_path, "ethos.csv", rows), "multilabel")
+
+
+# ---- files of the same repositories, by their columns alone ----
+
+
+def test_sets_of_numbers_joined_by_commas_are_no_decimals(tmp_path: Path) -> None:
+    sets = ("8", "0", "1", "2,3", "0,1,2", "8", "1,2", "0,3", "3")
+    lines = ["document\tlabel\n", *(f"{text(n)}\t{sets[n % 9]}\n" for n in range(90))]
+    (tmp_path / "kmhas.txt").write_text("".join(lines))
+    task = guess(str(tmp_path / "kmhas.txt"), None).recipe["task"]
+    assert (task["name"], task["label_separator"], len(task["labels"])) == ("multilabel", ",", 5)
+
+
+def test_annotators_and_what_they_agreed_on_are_not_several_labels(tmp_path: Path) -> None:
+    rows = [{"text": text(n), "hate_comb": n % 2, "hate_G1": n % 3 % 2, "hate_G2": n % 5 % 2} for n in range(60)]
+    with pytest.raises(Unsure, match="what annotators said, or several labels"):
+        guess(write(tmp_path, "hate.csv", rows), None)
+
+
+def test_labels_joined_by_spaces_are_recognised_where_each_occurs_alone(tmp_path: Path) -> None:
+    names = ("rushed", "pharma", "country", "none")
+    sets = [*names, *(f"{a} {b}" for a in names for b in names if a != b)]
+    rows = [{"tweet": text(n), "labels": sets[n % len(sets)]} for n in range(96)]
+    assert guess(write(tmp_path, "tweets.csv", rows), "classify").recipe["task"]["name"] == "multilabel"
+
+
+def test_tags_of_tokens_are_refused_although_the_text_is_there(tmp_path: Path) -> None:
+    rows = [
+        {"text": text(n), "tokens": text(n).split(), "iob_aspect_tags": [n % 2] * len(text(n).split())}
+        for n in range(30)
+    ]
+    with pytest.raises(DataError, match="a label for each token"):
+        guess(write(tmp_path, "ate.jsonl", rows), None)
+
+
+def test_words_separated_by_tabs_are_no_columns(tmp_path: Path) -> None:
+    lines = [
+        "\t".join([("pos", "neg")[n % 2], *(text(n) + " " + text(n + 1)).split()[: 12 + n % 9], *["x"] * (n % 9)])
+        for n in range(60)
+    ]
+    (tmp_path / "hotel.txt").write_text("\n".join(lines) + "\n")
+    with pytest.raises(DataError, match=r"words of a text are separated.*sed 's"):
+        guess(str(tmp_path / "hotel.txt"), "classify")
+
+
+def test_three_languages_in_a_name_are_no_direction() -> None:
+    from seqfit.data.column_names import find_direction
+
+    assert find_direction("sylheti-bengali-english-russian/rows.tsv", ("Bengali", "English", "Russian")) is None
+    assert find_direction("bengali-english/rows.tsv", ("Bengali", "English")) == ("Bengali", "English")
+
+
+def test_a_headline_or_a_category_is_an_open_question_where_no_task_is_named(tmp_path: Path) -> None:
+    rows = [{"category": ("sports", "health")[n % 2], "headline": text(n)[:30], "text": text(n) * 6} for n in range(60)]
+    with pytest.raises(Unsure, match="a headline could be written, or the texts classified"):
+        guess_t5(write(tmp_path, "news.csv", rows), None)
+
+
+def test_a_span_of_the_text_is_not_left_out_as_a_part_of_it(tmp_path: Path) -> None:
+    rows = [
+        {"Context": " ".join(text(n + k) for k in range(9)), "Fallacy": text(n + 3), "Label": ("a", "b")[n % 2]}
+        for n in range(60)
+    ]
+    with pytest.raises(Unsure, match="Fallacy could be part of the text, or not"):
+        guess(write(tmp_path, "fallacies.jsonl", rows), "classify")
+
+
+def test_places_as_answers_are_refused_where_no_task_is_named_too(tmp_path: Path) -> None:
+    rows = [
+        {"question": f"{text(n)}?", "context": text(n) * 4, "answers": [n % 9, 1], "jaccard": n / 60} for n in range(40)
+    ]
+    with pytest.raises(DataError, match="are lists of whole numbers"):
+        guess_t5(write(tmp_path, "qa.jsonl", rows), None)
+
+
+def test_a_score_and_a_class_are_an_open_question_where_no_task_is_named(tmp_path: Path) -> None:
+    rows = [
+        {
+            "sentence_A": text(n),
+            "sentence_B": text(n + 9),
+            "relatedness_score": n % 41 / 10,
+            "entailment_judgment": "ABC"[n % 3],
+        }
+        for n in range(90)
+    ]
+    with pytest.raises(Unsure, match=r"--task classify(.|\n)*--task regression"):
+        guess(write(tmp_path, "sick.csv", rows), None)
