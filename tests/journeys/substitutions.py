@@ -75,7 +75,7 @@ SUBSTITUTIONS = (
     Substitution("docs/comparing.md", r"(compare .*(--strategies|--vary) \S+)", rf"\1 {_FEW_TRIALS}"),
     Substitution("docs/comparing.md", r"--strategies classic", "--strategies vanilla,accumulate"),  # README's are six
     Substitution("docs/comparing.md", r"--matrix matrix.yaml --repeats 8", f"--matrix matrix.yaml {_FEW_TRIALS}"),
-    Substitution("docs/comparing.md", r"repeats=5, steps=40", "repeats=2, steps=3, warm_up=1"),
+    Substitution("docs/comparing.md", r"repeats=5, steps=40", "repeats=1, steps=3, warm_up=1"),
     # A cluster of two small machines without GPUs.
     Substitution("docs/*", r"--gpus-per-node [1-9]", "--gpus-per-node 0"),
     Substitution("docs/cluster.md", r"--array sweep.txt", "--array sweep.txt --gpus-per-node 0"),

@@ -86,6 +86,7 @@ def _write_matrix(person: Person, *, seeds: str, repeats: int, steps: int) -> No
         r"warm_up: .*": "warm_up: 1",
         r"gpus: .*": "gpus: [v100-16-sxm]",
         r"  - classic": "  - recompute",
+        r"vary: .*": "vary: {train.learning_rate: [1e-4]}",
     }.items():
         text, times = re.subn(rf"(?m)^{pattern}$", few, text)
         assert times == 1, f"docs/comparing.md: its matrix has no line {pattern}"
