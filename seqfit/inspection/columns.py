@@ -332,12 +332,11 @@ def _cell(path: str, row: Row) -> tuple[str, int] | None:
     """Text and number of items (-1 for a plain value); None where it is missing, _RECORDS where it holds records."""
     head, rest = split_path(path, row)
     value: Any = row.get(head)
-    if rest:
-        for key in rest:
-            if isinstance(value, list):
-                value = [item.get(key) for item in value if isinstance(item, Mapping)]
-            else:
-                value = value.get(key) if isinstance(value, Mapping) else None
+    for key in rest:
+        if isinstance(value, list):
+            value = [item.get(key) for item in value if isinstance(item, Mapping)]
+        else:
+            value = value.get(key) if isinstance(value, Mapping) else None
     items = value if isinstance(value, list) else [value]
     if value is None:
         return None

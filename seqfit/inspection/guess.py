@@ -8,25 +8,13 @@ said in one line, and what is not sure stops with the two best readings, each on
     columns id, pregunta, contexto, respuesta; task qa
     -> task: {source: "question: {pregunta}[[ context: {contexto}]]", target: "{respuesta}", language: es}
        notes: "qa: 'question: {pregunta}[[ context: {contexto}]]' -> '{respuesta}'", "left out: id (ids)", ...
-
-A column that was left out, and decides what is right: the same text with another value has another target.
-
-In: a guessed task and the tables. Out: the column's name, or None. A tweet that stands in the data once for anger and
-once for fear has two scores, and only the column that names the emotion tells which:
-
-    text           emotion   score         rows with equal text and different scores: 1 and 2
-    I am shaking   anger     0.2           they differ in emotion, too -> 'emotion'
-    I am shaking   fear      0.9
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
-import re
-import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -36,9 +24,10 @@ from pydantic import ValidationError
 from seqfit.data.column_names import LANGUAGES, find_languages, score_role
 from seqfit.data.rows import BadRow, Row
 from seqfit.data.tables import ALL, Table, find_tables, split_of
-from seqfit.data.text_files import read_lines, require_file
+from seqfit.data.text_files import require_file
 from seqfit.errors import DataError, RecipeError, SeqfitError, complain, did_you_mean
-from seqfit.inspection.columns import MISSING, NAMES_OF_SPLITS, Column, profile_columns
+from seqfit.inspection.columns import NAMES_OF_SPLITS, Column, profile_columns
+from seqfit.inspection.label_names import find_labels
 from seqfit.inspection.label_readings import (
     LabelKind,
     find_choice_base,
@@ -48,6 +37,7 @@ from seqfit.inspection.label_readings import (
 )
 from seqfit.inspection.reading import TITLES
 from seqfit.inspection.record_kinds import (
+    BLOCK_SAMPLE,
     find_unfolding,
     find_used_records,
     refuse_blocks,
@@ -56,67 +46,20 @@ from seqfit.inspection.record_kinds import (
     refuse_turns_in_rows,
 )
 from seqfit.inspection.roles import Found, Hints, Reading, find_reading, find_task, list_columns
+from seqfit.inspection.second_look import find_deciding_column, find_suspicions
 from seqfit.inspection.text_language import find_language
 from seqfit.recipe.load import explain_mistakes
 from seqfit.recipe.overrides import apply_overrides
 from seqfit.recipe.schema import HEAD_TASKS, SourceRecipe, TaskRecipe
 from seqfit.system import quote
-from seqfit.tasks.rules import fold_word
 from seqfit.tasks.template import (
     TEXT_KEYS,
-    choose_template,
     column_text,
     columns_of,
     has_columns,
-    render_list,
     render_template,
     turn_keys,
 )
-from seqfit.units import format_share
-
-_ROWS = 20_000
-_FEWEST = 5  # texts with different targets: fewer are mistakes of annotators
-_DECIDED = 0.9  # of them: a column that differs wherever the target does
-
-
-def find_deciding_column(task: Mapping[str, Any], tables: Mapping[str, Table]) -> str | None:
-    """Of tasks with labels and scores, where texts repeat with different targets."""
-    source, target = task.get("source"), task.get("target")
-    if task["name"] not in ("classify", "regression") or not isinstance(source, str) or not isinstance(target, str):
-        return None
-    read = itertools.chain.from_iterable(table.read() for table in tables.values())
-    rows = [row for row in itertools.islice(read, _ROWS) if not isinstance(row, BadRow)]
-    by_text: dict[str, list[Row]] = {}
-    for row in rows:
-        if (text := _render_side(source, row)) is not None:
-            by_text.setdefault(text, []).append(row)
-    repeated = [group for group in by_text.values() if len(group) > 1]
-    in_conflict = [group for group in repeated if len({_render_side(target, row) for row in group}) > 1]
-    if len(in_conflict) < _FEWEST:
-        return None
-    used = {*columns_of(source), *columns_of(target)}
-    for column in profile_columns(rows[:1000]):
-        if column.path not in used and column.not_text is None and column.has_few_values:
-            decided = sum(_decides(column.path, target, group) for group in in_conflict)
-            if decided > _DECIDED * len(in_conflict):
-                return column.path
-    return None
-
-
-def _decides(column: str, target: str, group: list[Row]) -> bool:
-    """Whether rows of one text with the same value have the same target."""
-    targets: dict[str, set[str | None]] = {}
-    for row in group:
-        targets.setdefault(column_text(column, row), set()).add(_render_side(target, row))
-    return len(targets) > 1 and all(len(found) == 1 for found in targets.values())
-
-
-def _render_side(template: str, row: Row) -> str | None:
-    try:
-        return render_template(template, row)
-    except SeqfitError:
-        return None
-
 
 TASKS: tuple[str, ...] = get_args(TaskRecipe.model_fields["name"].annotation)
 ALIASES = {
@@ -135,13 +78,9 @@ ALIASES = {
 _SAMPLE_ROWS = 1000
 _LOOKED_AT_ROWS = 20_000  # the sample is spread over so many: files are often sorted by their label
 _LOOKED_AT_CHARS = 50_000_000
-_MOST_LABELS = 1000
-_FEW_LABELS = 50
 _SHOWN_CHARS = 60
 _FILES_LOOKED_AT = 100
 _LINES_BYTES = 20_000_000
-_CLASS_FILES = ("classes.txt", "labels.txt", "mapping.txt", "label_names.txt", "emotions.txt")
-_DIGITS = re.compile(r"(\d+)")
 _ENCODERS = ("bert", "electra", "mpnet", "ernie")  # a BERT-type model has one of these in its model_type or name
 
 
@@ -189,7 +128,7 @@ def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequ
         tables = find_tables(source, named)
         samples = {name: sample_rows(table) for name, table in tables.items()}
         _require_rows(samples[first], tables[first])
-    refuse_blocks([r for r in itertools.islice(tables[first].read(), 600) if r], source.title, given["task"])
+    refuse_blocks([r for r in itertools.islice(tables[first].read(), BLOCK_SAMPLE) if r], source.title, given["task"])
     refuse_token_labels(samples[first], source.title, given["task"])
     refuse_turns_in_rows(samples[first], source.title, wanted, given["task"])
     refuse_pairs_in_rows(samples[first], source.title, wanted, given["task"])
@@ -214,8 +153,8 @@ def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequ
         _check_kind(model, kind, reason, final["name"])
         notes.append(f"model: {kind} ({reason})")
     if final["name"] in ("classify", "multilabel") and "labels" not in final:
-        task_values["labels"] = _find_labels(final, tables, source, notes)
-    notes += _find_suspicions(final, samples[first])
+        task_values["labels"] = find_labels(final, tables, source, notes)
+    notes += find_suspicions(final, samples[first])
     if "language" not in final and (language := _find_language(final, samples[first])) is not None:
         task_values["language"] = language
         notes.append(f"language: {language}")
@@ -605,160 +544,6 @@ def _paths_in(value: Any) -> Iterator[str]:
             yield item
             if "{" in item:
                 yield from columns_of(item)
-
-
-def _find_labels(
-    task: Mapping[str, Any], tables: Mapping[str, Table], source: SourceRecipe, notes: list[str]
-) -> list[str] | dict[str, list[str]]:
-    """Every value of the label column; files may be sorted by it, so all rows are read."""
-    if task.get("label_columns"):
-        return [str(name) for name in task["label_columns"]]
-    values: set[str] = set()
-    for table in tables.values():
-        for row in table.read():
-            if not isinstance(row, BadRow):
-                values.update(_labels_of(row, task))
-            if len(values) > _MOST_LABELS:
-                raise RecipeError(
-                    complain(
-                        f"{source.title}: {task['target']} has more than {_MOST_LABELS} different values",
-                        "Classes are few",
-                        "Name the label column: task.target='{column}', or choose another --task",
-                    )
-                )
-    missing = sorted(values & MISSING)
-    if missing:
-        notes.append(f"labels: {', '.join(missing)} is no label: such rows are left out")
-    spellings = _group_spellings(values - {"", *missing})
-    labels = list(spellings)
-    words = _class_words(source, labels)
-    if words:
-        notes.append("labels: " + _listed(f"{label} ({word})" for word, label in zip(words, labels, strict=True)))
-        return {word: spellings[label] for word, label in zip(words, labels, strict=True)}
-    shown = {label: ", ".join(other for other in same if other != label) for label, same in spellings.items()}
-    notes.append(
-        f"{len(labels)} labels: "
-        + _listed(f"{label} (also {others})" if others else label for label, others in shown.items())
-    )
-    return spellings if any(shown.values()) else labels
-
-
-def _find_suspicions(task: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
-    """What no data that was read rightly looks like: whoever reads on should look first."""
-    pairs: list[tuple[str, str]] = []
-    for row in rows:
-        with contextlib.suppress(RecipeError, DataError, KeyError):
-            sides = (render_template(choose_template(task[side], row), row) for side in ("source", "target"))
-            source, target = (text.strip() for text in sides)
-            pairs.append((source, target))
-    if len(pairs) < 20:
-        return []
-    found = [_find_leak(pairs)] if task["name"] == "classify" else []
-    copied = _share(len(target.split()) >= 8 and target in source for source, target in pairs)
-    if copied > 0.5 and task["name"] not in ("classify", "multilabel", "regression"):
-        found.append(f"the whole target stands in the source in {format_share(copied)} of the rows: a model copies it")
-    for side, texts in zip(("source", "target"), zip(*pairs, strict=True), strict=True):
-        tabs, records = (_share(test(text) for text in texts) for test in (_has_tab, _is_record))
-        if tabs > 0.8:
-            found.append(f"the {side} has tabs in {format_share(tabs)} of the rows: it may be several columns")
-        if records > 0.8:
-            found.append(f"the {side} is a list or a record, written as text, in {format_share(records)} of the rows")
-    return [f"warning: {sentence}" for sentence in found if sentence is not None]
-
-
-def _share(found: Iterable[bool]) -> float:
-    return statistics.fmean(found)
-
-
-def _has_tab(text: str) -> bool:
-    return "\t" in text
-
-
-def _is_record(text: str) -> bool:
-    return text.startswith(("{'", '{"', "[{", "['", '["')) and text.endswith(("}", "]"))
-
-
-def _find_leak(pairs: Sequence[tuple[str, str]]) -> str | None:
-    """Where the label stands in the text it is to be found from: by itself on a line, or far more often than others."""
-    labels = {label for _, label in pairs if label}
-    if not 1 < len(labels) <= _FEW_LABELS:
-        return None
-    own = sum(_stands_in(label, source) for source, label in pairs) / len(pairs)
-    others = statistics.fmean(
-        sum(_stands_in(other, source) for other in labels - {label}) / (len(labels) - 1) for source, label in pairs
-    )
-    if own < 0.5 or own < 3 * others:
-        return None
-    return (
-        f"the label stands in its own text in {format_share(own)} of the rows looked at (other labels in "
-        f"{format_share(others)}): a model reads it off. Remove it from the texts"
-    )
-
-
-def _stands_in(label: str, source: str) -> bool:
-    """As a line, or as a word; a number only as a line, for numbers stand in many texts."""
-    if label in (line.strip() for line in source.splitlines()):
-        return "\n" in source
-    return len(label) > 2 and re.search(rf"(?<!\w){re.escape(label)}(?!\w)", source, re.IGNORECASE) is not None
-
-
-def _labels_of(row: Row, task: Mapping[str, Any]) -> list[str]:
-    try:
-        template = choose_template(task["target"], row)
-        if task["name"] == "multilabel" or task.get("annotations"):
-            texts = render_list(template, row)
-        else:
-            texts = [render_template(template, row)]
-    except (RecipeError, DataError):
-        return []
-    separator = task.get("label_separator")
-    parts = [part for text in texts for part in (text.split(separator) if separator else [text])]
-    return [part.strip() for part in parts]
-
-
-def _listed(items: Any, most: int = 20) -> str:
-    names = list(items)
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def _group_spellings(values: set[str]) -> dict[str, list[str]]:
-    """{'Yes', 'yes', 'no'} -> {'no': ['no'], 'yes': ['Yes', 'yes']}: a task takes values that differ in case as one."""
-    groups: dict[str, list[str]] = {}
-    for value in _in_order(values):
-        is_whole = re.fullmatch(r"-?\d+\.0+", value) is not None  # 1 and 1.0 are one label
-        groups.setdefault(value.partition(".")[0] if is_whole else fold_word(value), []).append(value)
-    # Small letters come last, and are the plainest word; of numbers the shortest is.
-    return {min(same, key=len) if same[0][-1:].isdecimal() else max(same): same for same in groups.values()}
-
-
-def _in_order(values: set[str]) -> list[str]:
-    """Numbers by size, words by the alphabet, with numbers inside them by size."""
-    try:
-        return sorted(values, key=lambda value: (float(value), value))
-    except ValueError:
-        return sorted(values, key=lambda value: (_natural(value.casefold()), value))
-
-
-def _natural(text: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(text)]
-
-
-def _class_words(source: SourceRecipe, labels: list[str]) -> list[str]:
-    """Names for numbered classes, if a file next to the data lists as many: one per line, or '3<tab>joy'."""
-    path = Path(source.path or "").expanduser()
-    folder = path if path.is_dir() else path.parent
-    if not labels or not all(label.isdecimal() for label in labels):
-        return []
-    for name in _CLASS_FILES:
-        if not (folder / name).is_file():
-            continue
-        lines = [line.strip() for line in read_lines(folder / name) if line.strip()]
-        numbered = dict(line.split("\t")[:2] for line in lines if line.count("\t"))
-        if set(labels) <= set(numbered):
-            return [numbered[label] for label in labels]
-        if len(lines) == len(labels) and not numbered:
-            return lines
-    return []
 
 
 def _find_language(values: Mapping[str, Any], rows: list[Row]) -> str | None:

@@ -28,7 +28,6 @@ from seqfit.inspection.reading import TITLES, Found, Hints, Missing, Reading, le
 from seqfit.tasks.template import columns_of, parse_list, render_list, render_template
 
 _CLEAR = 0.35  # by so much the best label column is ahead of the second
-_NAMED = 0.5  # what a column scores whose name or values say that it is a label
 _MOSTLY_EMPTY = 0.05  # of the rows: what a stray separator leaves behind
 _FEWEST_FLAGS = 3  # columns of 0 and 1 that are labels together
 
@@ -92,14 +91,13 @@ _ABOUT_SCORES = {
 def _find_flag_or_set(columns: Sequence[Column], flags: Sequence[Column], hints: Hints) -> Found:
     """Asked for a class where several columns say yes or no: one of them is the label, or all are labels together."""
     whole = find_label_sets(columns, hints)
-    agreed = [c for c in flags if c.name.words & AGREED] or list(flags)
     texts, _ = _find_texts([c for c in columns if c not in flags], [])
     if not texts or whole.best.task != "multilabel":
         return whole
-    one = _class_reading("classify", texts, agreed[0])
+    one = _class_reading("classify", texts, flags[0])
     names = ", ".join(column.path for column in flags[:6])
     doubt = f"{names} say yes or no: one of them is the label, or each is one of several labels"
-    return Found(one, whole.best, doubt) if agreed != list(flags) else Found(whole.best, one, doubt)
+    return Found(whole.best, one, doubt)
 
 
 def _aspects(columns: Sequence[Column], texts: Sequence[Column]) -> list[Column]:

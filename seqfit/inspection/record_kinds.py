@@ -39,7 +39,7 @@ _OFFSET_WORDS = {"span", "spans", "offset", "offsets", "position", "positions"}
 _OFFSETS = re.compile(r"\[(\d+(, *\d+)*)?\]")
 _TOKENS = {"tokens", "words", "token"}
 _TAG_WORDS = {"iob", "bio", "bioes", "ner", "pos", "slots"}
-_BLOCK_SAMPLE = 600
+BLOCK_SAMPLE = 600
 _FEW_LABELS = 12
 
 
@@ -223,9 +223,9 @@ def refuse_pairs_in_rows(rows: Sequence[Row], title: str, task: str | None, give
 
 def refuse_blocks(rows: Sequence[Row], title: str, given: Mapping[str, Any]) -> None:
     """A text file whose examples are blocks of lines: sentence, term, label; sentence, term, label; ..."""
-    if "source" in given or not rows or any(list(row) != ["text"] for row in rows[:_BLOCK_SAMPLE]):
+    if "source" in given or not rows or any(list(row) != ["text"] for row in rows[:BLOCK_SAMPLE]):
         return
-    lines = [str(row["text"]).strip() for row in rows[:_BLOCK_SAMPLE]]
+    lines = [str(row["text"]).strip() for row in rows[:BLOCK_SAMPLE]]
     for size in range(2, 6):
         places = [set(lines[at::size]) for at in range(size)]
         few = [values for values in places if len(values) <= _FEW_LABELS < len(lines) / size / 3]

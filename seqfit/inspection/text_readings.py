@@ -173,7 +173,7 @@ def find_generation(columns: Sequence[Column], hints: Hints) -> Found:
         used = {source.path, target.path}
         rest = [c for c in usable if c.path not in used and c.is_prose]
         same = [c for c in rest if c.name.plain == target.name.plain]  # ref, ref1, ref2: several references
-        open_prose = [c for c in rest if c not in same and c.path not in target.within and source.path not in c.within]
+        open_prose = [c for c in rest if c not in same and c.path not in target.within]
         open_prose = [c for c in open_prose if c.path not in source.within and source.path not in c.within]
         more = {"references": [f"{{{c.path}}}" for c in [target, *same]]} if same else {}
         reading = _generation(target.path, [source], more)

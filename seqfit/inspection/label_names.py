@@ -1,0 +1,120 @@
+"""The labels of a data set: every value of the label column, spellings of one label together, names for numbers.
+
+{"Yes", "yes", "no"} -> {"no": ["no"], "yes": ["Yes", "yes"]}      {"1", "1.0"} -> {"1": ["1", "1.0"]}
+0, 1, 2 next to a classes.txt of three lines -> its lines
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from seqfit.data.rows import BadRow, Row
+from seqfit.data.tables import Table
+from seqfit.data.text_files import read_lines
+from seqfit.errors import DataError, RecipeError, complain
+from seqfit.inspection.columns import MISSING
+from seqfit.recipe.schema import SourceRecipe
+from seqfit.tasks.rules import fold_word
+from seqfit.tasks.template import choose_template, render_list, render_template
+
+_MOST_LABELS = 1000
+_CLASS_FILES = ("classes.txt", "labels.txt", "mapping.txt", "label_names.txt", "emotions.txt")
+_DIGITS = re.compile(r"(\d+)")
+
+
+def find_labels(
+    task: Mapping[str, Any], tables: Mapping[str, Table], source: SourceRecipe, notes: list[str]
+) -> list[str] | dict[str, list[str]]:
+    """Every value of the label column; files may be sorted by it, so all rows are read."""
+    if task.get("label_columns"):
+        return [str(name) for name in task["label_columns"]]
+    values: set[str] = set()
+    for table in tables.values():
+        for row in table.read():
+            if not isinstance(row, BadRow):
+                values.update(_labels_of(row, task))
+            if len(values) > _MOST_LABELS:
+                raise RecipeError(
+                    complain(
+                        f"{source.title}: {task['target']} has more than {_MOST_LABELS} different values",
+                        "Classes are few",
+                        "Name the label column: task.target='{column}', or choose another --task",
+                    )
+                )
+    missing = sorted(values & MISSING)
+    if missing:
+        notes.append(f"labels: {', '.join(missing)} is no label: such rows are left out")
+    spellings = _group_spellings(values - {"", *missing})
+    labels = list(spellings)
+    words = _class_words(source, labels)
+    if words:
+        notes.append("labels: " + _listed(f"{label} ({word})" for word, label in zip(words, labels, strict=True)))
+        return {word: spellings[label] for word, label in zip(words, labels, strict=True)}
+    shown = {label: ", ".join(other for other in same if other != label) for label, same in spellings.items()}
+    notes.append(
+        f"{len(labels)} labels: "
+        + _listed(f"{label} (also {others})" if others else label for label, others in shown.items())
+    )
+    return spellings if any(shown.values()) else labels
+
+
+def _labels_of(row: Row, task: Mapping[str, Any]) -> list[str]:
+    try:
+        template = choose_template(task["target"], row)
+        if task["name"] == "multilabel" or task.get("annotations"):
+            texts = render_list(template, row)
+        else:
+            texts = [render_template(template, row)]
+    except (RecipeError, DataError):
+        return []
+    separator = task.get("label_separator")
+    parts = [part for text in texts for part in (text.split(separator) if separator else [text])]
+    return [part.strip() for part in parts]
+
+
+def _listed(items: Any, most: int = 20) -> str:
+    names = list(items)
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _group_spellings(values: set[str]) -> dict[str, list[str]]:
+    """{'Yes', 'yes', 'no'} -> {'no': ['no'], 'yes': ['Yes', 'yes']}: a task takes values that differ in case as one."""
+    groups: dict[str, list[str]] = {}
+    for value in _in_order(values):
+        is_whole = re.fullmatch(r"-?\d+\.0+", value) is not None  # 1 and 1.0 are one label
+        groups.setdefault(value.partition(".")[0] if is_whole else fold_word(value), []).append(value)
+    # Small letters come last, and are the plainest word; of numbers the shortest is.
+    return {min(same, key=len) if same[0][-1:].isdecimal() else max(same): same for same in groups.values()}
+
+
+def _in_order(values: set[str]) -> list[str]:
+    """Numbers by size, words by the alphabet, with numbers inside them by size."""
+    try:
+        return sorted(values, key=lambda value: (float(value), value))
+    except ValueError:
+        return sorted(values, key=lambda value: (_natural(value.casefold()), value))
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(text)]
+
+
+def _class_words(source: SourceRecipe, labels: list[str]) -> list[str]:
+    """Names for numbered classes, if a file next to the data lists as many: one per line, or '3<tab>joy'."""
+    path = Path(source.path or "").expanduser()
+    folder = path if path.is_dir() else path.parent
+    if not labels or not all(label.isdecimal() for label in labels):
+        return []
+    for name in _CLASS_FILES:
+        if not (folder / name).is_file():
+            continue
+        lines = [line.strip() for line in read_lines(folder / name) if line.strip()]
+        numbered = dict(line.split("\t")[:2] for line in lines if line.count("\t"))
+        if set(labels) <= set(numbered):
+            return [numbered[label] for label in labels]
+        if len(lines) == len(labels) and not numbered:
+            return lines
+    return []
