@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from seqfit.errors import DataError, complain
+from seqfit.errors import DataError
 from seqfit.progress import Bytes, Progress
 from seqfit.system import sync_path
 
@@ -128,11 +128,9 @@ def _named_cache() -> Iterator[None]:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
             raise
         raise DataError(
-            complain(
-                f"{cache_root()}: {os.strerror(error.errno)}",
-                "Tokenized data is kept there",
-                "Make room, or set SEQFIT_CACHE to a folder on another disk",
-            )
+            f"{cache_root()}: {os.strerror(error.errno)}",
+            "Tokenized data is kept there",
+            "Make room, or set SEQFIT_CACHE to a folder on another disk",
         ) from error
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from seqfit import hub
-from seqfit.errors import ModelError, complain
+from seqfit.errors import ModelError, format_error
 from seqfit.hardware.probe import probe_machine
 from seqfit.metrics.registry import find_metric_mistakes
 from seqfit.recipe.load import read_recipe
@@ -54,7 +54,7 @@ def check_model_is_to_be_had(recipe: Recipe) -> None:
     if hub.went_offline() or hub.is_offline_by_setting():
         why = "the Hub does not answer" if hub.went_offline() else "HF_HUB_OFFLINE is set"
         given = f"model.name is '{name}', which was not fetched before, and {why}"
-        raise ModelError(complain(given, hub.RULE, hub.ADVICE))
+        raise ModelError(given, hub.RULE, hub.ADVICE)
 
 
 def _is_cached(name: str) -> bool:
@@ -112,7 +112,7 @@ def _find_head_mistakes(model: Mapping[str, Any], task_name: object, train: Mapp
     return [
         (
             ("train", name),
-            complain(
+            format_error(
                 f"{train[name]} is given, and model.kind is classifier for task.name={task_name}",
                 "the loss of this head has no such part",
                 f"Remove train.{name}",
@@ -127,7 +127,7 @@ def _find_trim_mistakes(model: Mapping[str, Any], allow: Any) -> list[Mistake]:
     """A trimmed softmax is another loss: the words that go would have had their share of the probability."""
     if model.get("trim_vocabulary") is None or not _is_words(allow) or "trim" in allow:
         return []
-    sentence = complain(
+    sentence = format_error(
         f"'{model['trim_vocabulary']}' is given, but the recipe allows {allow}",
         "a trimmed vocabulary changes the loss and is used only where the recipe allows it",
         f"Add it with 'allow=[{', '.join([*allow, 'trim'])}]', or remove model.trim_vocabulary",

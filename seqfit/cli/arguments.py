@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from seqfit.errors import RecipeError, complain
+from seqfit.errors import RecipeError
 from seqfit.recipe.resolve import RECIPES, Kind, check_kind, resolve
 from seqfit.units import parse_bytes
 
@@ -67,7 +67,7 @@ def parse_limit(text: str | None) -> int | None:
         return None if text is None else parse_bytes(text)
     except ValueError as error:
         raise RecipeError(
-            complain(f"--memory-limit is '{text}'", "it is a size in bytes", "Write it as 4GiB or 4096MiB")
+            f"--memory-limit is '{text}'", "it is a size in bytes", "Write it as 4GiB or 4096MiB"
         ) from error
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqfit.cli.arguments import OverridesArgument, check_recipe
-from seqfit.errors import RecipeError, Stopped, complain
+from seqfit.errors import RecipeError, Stopped
 
 if TYPE_CHECKING:
     from seqfit.comparison.records import Comparison
@@ -139,11 +139,9 @@ def _run_round(folder: Path, number: int) -> None:
 def _check_round_alone(given: list[str]) -> None:
     if given:
         raise RecipeError(
-            complain(
-                f"--round is given with {given[0]}",
-                "a round is run as the folder of its comparison says, in its job",
-                "Give the folder and --round only",
-            )
+            f"--round is given with {given[0]}",
+            "a round is run as the folder of its comparison says, in its job",
+            "Give the folder and --round only",
         )
 
 
@@ -162,10 +160,8 @@ def _read_vary(text: str) -> tuple[str, list[str]]:
     field, _, values = text.partition("=")
     if not split_words(values):
         raise RecipeError(
-            complain(
-                f"--vary is '{text}'",
-                "it names a field of the recipe and the values to try",
-                "Write it as --vary train.learning_rate=1e-4,3e-4",
-            )
+            f"--vary is '{text}'",
+            "it names a field of the recipe and the values to try",
+            "Write it as --vary train.learning_rate=1e-4,3e-4",
         )
     return field, split_words(values)

@@ -27,7 +27,7 @@ from rich.table import Table
 from rich.text import Text
 
 from seqfit.cli.arguments import ModelOption, OverridesArgument, TaskOption, progress_bar
-from seqfit.errors import RecipeError, complain
+from seqfit.errors import RecipeError
 from seqfit.units import format_count, format_share
 
 if TYPE_CHECKING:
@@ -438,9 +438,7 @@ def _choose_page(given: str, html: str | None) -> Path | None:
     if html is None:
         return None
     if html and not html.endswith(_PAGE_ENDINGS):
-        raise RecipeError(
-            complain(f"--html is '{html}'", "A page ends in .html", f"Write --html {html}.html, or --html alone")
-        )
+        raise RecipeError(f"--html is '{html}'", "A page ends in .html", f"Write --html {html}.html, or --html alone")
     return Path(html or f"{Path(given).stem or 'this'}-data.html")
 
 
@@ -455,16 +453,12 @@ def _write_recipe(given: str, overrides: list[str], task: str | None, model: str
         with out.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:
-        raise RecipeError(
-            complain(f"{out} is already there", "A recipe is never overwritten", "Choose another name")
-        ) from error
+        raise RecipeError(f"{out} is already there", "A recipe is never overwritten", "Choose another name") from error
 
 
 def _check_not_written(write_recipe: Path | None) -> None:
     if write_recipe is not None:
-        raise RecipeError(
-            complain("--write-recipe is given with --try", "--try only asks and scores", "Leave one of them out")
-        )
+        raise RecipeError("--write-recipe is given with --try", "--try only asks and scores", "Leave one of them out")
 
 
 # ---- a human baseline ----

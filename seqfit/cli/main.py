@@ -8,19 +8,20 @@ where typer can't say it, a function `rewrite_arguments`. Small ones share a mod
 
     def command(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None: ...
 
-Exit codes: 0 done, 1 a check failed, 2 what was given is wrong, 3 training failed, 75 stopped by a signal after a
-snapshot, 130 interrupted. Any other exception is a bug of seqfit's and keeps its traceback.
+Exit codes: 0 done, 1 a check failed, 2 what was given is wrong, 3 training failed, 4 out of memory, 75 stopped by a
+signal after a snapshot, 130 interrupted. Any other exception is a bug of seqfit's and keeps its traceback.
 """
 
 from __future__ import annotations
 
 import importlib
 import io
+import os
 import sys
 from collections.abc import Sequence
 
 from seqfit import __version__
-from seqfit.errors import SeqfitError, complain, did_you_mean
+from seqfit.errors import ERROR_FILE, OutOfMemory, SeqfitError, did_you_mean, is_out_of_memory, write_error
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 TRUST = "--trust-remote-code"
@@ -70,12 +71,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(list(sys.argv[1:] if arguments is None else arguments))
     except SeqfitError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+        return _report(error)
+    except (MemoryError, RuntimeError) as error:  # torch's error of a GPU is a RuntimeError
+        if not is_out_of_memory(error):
+            raise
+        return _report(
+            OutOfMemory(
+                f"out of memory (OOM): {' '.join(str(error).split()) or type(error).__name__}",
+                "the command needs more memory than is free",
+                "End other programs, or choose a smaller model or strategy; `seqfit plan` shows what fits",
+            )
+        )
     except KeyboardInterrupt as stop:
         if str(stop):  # what was stopped says how to go on
             print(f"interrupted: {stop}", file=sys.stderr)
         return INTERRUPTED
+
+
+def _report(error: SeqfitError) -> int:
+    """Print an error, and write its fields for whoever started this process."""
+    print(f"error: {error}", file=sys.stderr)
+    if ERROR_FILE in os.environ:
+        write_error(error)
+    return error.exit_code
 
 
 def _print_whatever_the_encoding() -> None:
@@ -103,11 +121,9 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     if name not in COMMANDS:
         raise SeqfitError(
-            complain(
-                f"'{name}' is not a command of seqfit",
-                f"The commands are {', '.join(COMMANDS)}",
-                did_you_mean(name, COMMANDS).strip() or "Try 'seqfit --help'",
-            )
+            f"'{name}' is not a command of seqfit",
+            f"The commands are {', '.join(COMMANDS)}",
+            did_you_mean(name, COMMANDS).strip() or "Try 'seqfit --help'",
         )
     return _run(name, rest)
 

@@ -248,9 +248,9 @@ def command(
         if recipe is None:
             return
     if recipe is None:
-        from seqfit.errors import RecipeError, complain
+        from seqfit.errors import RecipeError
 
-        raise RecipeError(complain("no recipe is given", "a plan is for one", "Try seqfit plan demo"))
+        raise RecipeError("no recipe is given", "a plan is for one", "Try seqfit plan demo")
     options: dict[str, Any] = {
         "gpu": gpu,
         "gpus": gpus,
@@ -291,11 +291,11 @@ def _check_lengths(options: dict[str, Any]) -> None:
     """Before anything is read, which may take minutes."""
     for name in ("source_tokens", "target_tokens"):
         if options[name] is not None and options[name] < 1:
-            from seqfit.errors import PlanError, complain
+            from seqfit.errors import PlanError
 
             flag = f"--{name.replace('_', '-')}"
             rule = "a text has at least one token"
-            raise PlanError(complain(f"{flag} is {options[name]}", rule, f"Give a length from 1 on: {flag} 64"))
+            raise PlanError(f"{flag} is {options[name]}", rule, f"Give a length from 1 on: {flag} 64")
 
 
 def _read_changes(changes: list[str], options: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:

@@ -34,14 +34,12 @@ def command(
     """
     check_runs([run], "predict", "model")
     from seqfit.data.text_files import require_file
-    from seqfit.errors import DataError, complain
+    from seqfit.errors import DataError
     from seqfit.evaluation.evaluate import Predictor
     from seqfit.evaluation.rows import rows_from_bytes, rows_from_fields, rows_from_file
 
     if fields and file is not None:
-        raise DataError(
-            complain("--file and COLUMN=TEXT are both given", "rows come from one place", "Leave one of them out")
-        )
+        raise DataError("--file and COLUMN=TEXT are both given", "rows come from one place", "Leave one of them out")
     if file is not None:
         require_file(file, "--file")  # before torch loads the model
     given = rows_from_fields(fields) if fields else None

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from seqfit.cli.arguments import OverridesArgument, check_recipe
-from seqfit.errors import RecipeError, complain
+from seqfit.errors import RecipeError
 from seqfit.rundir import files
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 
@@ -253,11 +253,9 @@ def command(
     """
     if (recipe is None) == (trace is None):
         raise RecipeError(
-            complain(
-                "a recipe and --trace are both given" if recipe else "neither a recipe nor --trace is given",
-                "profile runs a recipe, or reads a trace that is there already",
-                "Give one of them: seqfit profile RECIPE, or seqfit profile --trace FILE",
-            )
+            "a recipe and --trace are both given" if recipe else "neither a recipe nor --trace is given",
+            "profile runs a recipe, or reads a trace that is there already",
+            "Give one of them: seqfit profile RECIPE, or seqfit profile --trace FILE",
         )
     if trace is not None:
         _show_trace(trace, as_json)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import typer
 
 from seqfit.cli.arguments import check_runs
-from seqfit.errors import RecipeError, complain
+from seqfit.errors import RecipeError
 
 
 def command(
@@ -59,15 +59,13 @@ def command(
 def _check_options(watch: bool, *, writes: bool, serves: bool) -> None:
     if watch and writes:
         raise RecipeError(
-            complain(
-                "--watch is given with --out or --figures",
-                "a page that is watched is served and not written",
-                "Leave --watch out, or the other",
-            )
+            "--watch is given with --out or --figures",
+            "a page that is watched is served and not written",
+            "Leave --watch out, or the other",
         )
     if serves and not watch:
         raise RecipeError(
-            complain("--port or --no-open is given without --watch", "a page is served by --watch alone", "Add --watch")
+            "--port or --no-open is given without --watch", "a page is served by --watch alone", "Add --watch"
         )
 
 

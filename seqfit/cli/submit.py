@@ -9,7 +9,7 @@ import typer
 
 from seqfit.cli.arguments import OverridesArgument, check_recipe, parse_limit
 from seqfit.cli.track import Tool
-from seqfit.errors import RecipeError, complain
+from seqfit.errors import RecipeError
 from seqfit.system import quote
 
 if TYPE_CHECKING:
@@ -163,11 +163,9 @@ def _check_comparison(others: dict[str, object]) -> None:
     given = [name for name, value in others.items() if value is not None]
     if given:
         raise RecipeError(
-            complain(
-                f"{given[0]} is given with --compare",
-                "the trials of a comparison are alike but for what its entrants change",
-                "Leave it out",
-            )
+            f"{given[0]} is given with --compare",
+            "the trials of a comparison are alike but for what its entrants change",
+            "Leave it out",
         )
 
 
@@ -185,11 +183,9 @@ def _check_limit(memory_limit: str | None, *, on_gpus: bool) -> None:
     """As training would refuse it, hours later."""
     if parse_limit(memory_limit) is not None and on_gpus:
         raise RecipeError(
-            complain(
-                "--memory-limit is given for a job on GPUs",
-                "it limits the memory of a process that trains on a CPU",
-                "Leave it out, or give --gpus-per-node 0; --memory is what Slurm gives a machine",
-            )
+            "--memory-limit is given for a job on GPUs",
+            "it limits the memory of a process that trains on a CPU",
+            "Leave it out, or give --gpus-per-node 0; --memory is what Slurm gives a machine",
         )
 
 
@@ -198,9 +194,7 @@ def _check_tool(track: Tool | None, project: str | None, *, is_here: bool) -> No
     from seqfit.tracking.tracker import check_tool
 
     if track is None and project is not None:
-        raise RecipeError(
-            complain("--project is given without --track", "it is a project of a tool", "Add --track TOOL")
-        )
+        raise RecipeError("--project is given without --track", "it is a project of a tool", "Add --track TOOL")
     if track is not None and is_here:
         check_tool(track)
 
@@ -211,11 +205,9 @@ def _check_alone(given: list[str]) -> None:
 
     if given:
         raise RecipeError(
-            complain(
-                f"'{given[0]}' is given with a run that was submitted before",
-                f"its {files.JOB} is submitted again as it is, and the run keeps its recipe",
-                f"Change the {files.JOB} itself, or submit a new run",
-            )
+            f"'{given[0]}' is given with a run that was submitted before",
+            f"its {files.JOB} is submitted again as it is, and the run keeps its recipe",
+            f"Change the {files.JOB} itself, or submit a new run",
         )
 
 
@@ -227,10 +219,8 @@ def _read_lines(array: Path) -> dict[int, list[str]]:
         lines = [shlex.split(line, comments=True) for line in array.read_text("utf-8").splitlines()]
     except (OSError, ValueError) as error:  # not there, not UTF-8, a quote that is not closed
         raise RecipeError(
-            complain(
-                f"--array is '{array}': {error}",
-                "it is a text file with the overrides of one run a line",
-                "Write lines such as: seed=1 train.learning_rate=3e-4",
-            )
+            f"--array is '{array}': {error}",
+            "it is a text file with the overrides of one run a line",
+            "Write lines such as: seed=1 train.learning_rate=3e-4",
         ) from error
     return {number: line for number, line in enumerate(lines, 1) if line}

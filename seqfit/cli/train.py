@@ -11,7 +11,7 @@ import typer
 
 from seqfit.cli.arguments import ModelOption, OverridesArgument, TaskOption, parse_limit
 from seqfit.cli.track import ProjectOption, Tool
-from seqfit.errors import RecipeError, SeqfitError, complain
+from seqfit.errors import RecipeError, SeqfitError
 from seqfit.system import quiet_torch, quote
 
 if TYPE_CHECKING:
@@ -149,9 +149,7 @@ def _choose_place(nproc: int | None, accelerate_config: Path | None) -> tuple[Pl
         return (None if nproc is None else Place(nproc)), []
     if nproc is not None:
         raise RecipeError(
-            complain(
-                "--nproc and --accelerate-config are given", "both say how many processes", "Leave one of them out"
-            )
+            "--nproc and --accelerate-config are given", "both say how many processes", "Leave one of them out"
         )
     file = read_accelerate_file(accelerate_config)
     for text in file.ignored:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seqfit.cli.arguments import OverridesArgument
-from seqfit.errors import RecipeError, complain
+from seqfit.errors import RecipeError
 from seqfit.system import quote
 from seqfit.units import format_bytes, format_count, format_share
 
@@ -80,9 +80,7 @@ def _read_mode(text: str) -> Mode:
         return "language"
     if text.isdecimal():
         return int(text)
-    raise RecipeError(
-        complain(f"--mode is '{text}'", "it is data, language or a number of further words", "Try --mode data")
-    )
+    raise RecipeError(f"--mode is '{text}'", "it is data, language or a number of further words", "Try --mode data")
 
 
 def _print_report(report: TrimReport) -> None:

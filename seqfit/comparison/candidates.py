@@ -47,7 +47,7 @@ from typing import Any
 from seqfit.comparison.options import Asked, expand_sets, list_sets, spell
 from seqfit.comparison.possible import explain_impossible
 from seqfit.comparison.records import Entrant, Kind, Trial
-from seqfit.errors import RecipeError, complain, did_you_mean
+from seqfit.errors import RecipeError, did_you_mean, format_error
 from seqfit.hardware.probe import Machine
 from seqfit.recipe.load import anchor_paths, load_recipe, read_recipe
 from seqfit.recipe.mistakes import report_mistakes, to_line
@@ -170,7 +170,7 @@ def _choose_larger(base: Recipe, larger: str | None) -> list[str]:
     known = _LARGER.get(base.model.location)
     if known is None:
         raise WrongPart(
-            complain(
+            format_error(
                 f"'larger' is given, and the model is '{base.model.location}'",
                 "nothing says which model is a larger one of its kind",
                 "Add --larger (in a matrix file larger:) with a Hub name or a folder, or leave 'larger' out",
@@ -182,7 +182,7 @@ def _choose_larger(base: Recipe, larger: str | None) -> list[str]:
 def _check_count(part: str, digits: str) -> None:
     if not digits or int(digits) < 2:
         raise WrongPart(
-            complain(
+            format_error(
                 f"'{part}' is given",
                 "it shares the work between processes, two at least",
                 f"Write how many, such as {part.rstrip('0123456789')}2",
@@ -193,10 +193,10 @@ def _check_count(part: str, digits: str) -> None:
 def _unknown(part: str) -> WrongPart:
     if part in list_sets():
         given, rule = f"'{part}' is a set, and stands within an entrant", "an entrant is made of names and fields"
-        return WrongPart(complain(given, rule, "Give the set a place of its own in --strategies"))
+        return WrongPart(format_error(given, rule, "Give the set a place of its own in --strategies"))
     names = list_names()
     return WrongPart(
-        complain(
+        format_error(
             f"'{part}' is given",
             f"the names are {', '.join(names)}, the sets {', '.join(list_sets())}",
             did_you_mean(part, [*names, *list_sets()]).strip() or "Choose one, or give a field: strategy.prefetch=4",
@@ -385,7 +385,7 @@ def _find_fixed(paths: Sequence[str]) -> Iterator[str]:
     for path in paths:
         if any(f"{path}.".startswith(f"{fixed}.") or f"{fixed}.".startswith(f"{path}.") for fixed in FIXED):
             option = {"train.steps": "--steps", "seed": "--seeds"}.get(path)
-            yield complain(
+            yield format_error(
                 f"{path} is set for this entrant alone",
                 "all trials of a comparison are alike in it",
                 f"Use {option}, which holds for all" if option else "Leave it out",
@@ -394,14 +394,16 @@ def _find_fixed(paths: Sequence[str]) -> Iterator[str]:
 
 def _find_repeated(paths: Sequence[str]) -> Iterator[str]:
     for path in dict.fromkeys(path for path in paths if paths.count(path) > 1):
-        yield complain(f"{path} is set twice", "an entrant has one value of each field", "Leave out one of its parts")
+        yield format_error(
+            f"{path} is set twice", "an entrant has one value of each field", "Leave out one of its parts"
+        )
 
 
 def _find_borrowed(draft: Draft, meaning: Meaning, base: Recipe, larger: str | None) -> Iterator[str]:
     """A name of the library brings its fields along, so it can't stand for others."""
     if draft.name in list_names() and find_meaning([draft.name], base, larger) != meaning:
         rule = f"'{draft.name}' means {' '.join(find_meaning([draft.name], base, larger).overrides) or 'the reference'}"
-        yield complain(f"it is made of {', '.join(draft.parts) or 'nothing'}", rule, "Give it a name of its own")
+        yield format_error(f"it is made of {', '.join(draft.parts) or 'nothing'}", rule, "Give it a name of its own")
 
 
 def _find_namesakes(names: Sequence[str]) -> Iterator[str]:
@@ -409,7 +411,7 @@ def _find_namesakes(names: Sequence[str]) -> Iterator[str]:
     folders = [Trial(name, 0, 0).folder for name in names]
     for name, folder in zip(names, folders, strict=True):
         if folders.count(folder) > 1:
-            yield complain(
+            yield format_error(
                 f"{name}: two entrants have this name, or one that makes the same folder",
                 "a name stands for one entrant",
                 "Name them in a matrix file: {one: [...]}, {other: [...]}",

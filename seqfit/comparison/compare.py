@@ -57,7 +57,7 @@ from seqfit.comparison.repeats import (
     run_one_round,
     write_so_far,
 )
-from seqfit.errors import RecipeError, RunError, Stopped, complain
+from seqfit.errors import RecipeError, RunError, Stopped
 from seqfit.hardware.probe import probe_machine
 from seqfit.launch.local import is_launched
 from seqfit.recipe.resolve import RUN_RECIPE
@@ -83,11 +83,9 @@ def locked(folder: Path, *, waits: bool = False) -> Iterator[None]:
         taken = isinstance(error, BlockingIOError)
         given = f"another process runs the tournament in '{folder}'"
         raise RunError(
-            complain(
-                given if taken else f"'{folder}' can't be locked ({error.strerror})",
-                "one at a time does, which a lock sees to",
-                "Wait until it ends, or give another --out",
-            )
+            given if taken else f"'{folder}' can't be locked ({error.strerror})",
+            "one at a time does, which a lock sees to",
+            "Wait until it ends, or give another --out",
         ) from error
     try:
         yield
@@ -104,11 +102,9 @@ def stopped_orderly(how_to_go_on: str) -> Iterator[None]:
 
     def stop(number: int, _frame: FrameType | None) -> None:
         raise Stopped(
-            complain(
-                f"{signal.Signals(number).name} came",
-                "a tournament that is asked to stop ends the trial that runs, and keeps those that are done",
-                f"Go on with: {how_to_go_on}",
-            )
+            f"{signal.Signals(number).name} came",
+            "a tournament that is asked to stop ends the trial that runs, and keeps those that are done",
+            f"Go on with: {how_to_go_on}",
         )
 
     before = {number: signal.signal(number, stop) for number in select_heeded(_SIGNALS)}
@@ -191,7 +187,7 @@ def _extend(folder: Path, budget: str | float | None) -> Matrix:
     extended = replace(matrix, budget_seconds=sum(one.seconds for one in outcomes) + more, ended="")
     if outcomes and not is_decided(extended):  # it had no budget so far
         note = f"--budget {format_seconds(more)}: what is missing has {matrix.steps} steps, as what is done"
-        extended = replace(extended, notes=(*matrix.notes, note))
+        extended = replace(extended, notes=(*matrix.notes, note), is_decided=True)
     dump_matrix(extended, folder, command=load_command(folder))
     return extended
 
@@ -291,11 +287,9 @@ def _open_folder(tournament: Tournament) -> Matrix:
 def _check_not_launched() -> None:
     if is_launched():
         raise RecipeError(
-            complain(
-                "seqfit compare is called inside torchrun, srun or accelerate",
-                "it starts the processes of every trial itself",
-                "Call it as one process",
-            )
+            "seqfit compare is called inside torchrun, srun or accelerate",
+            "it starts the processes of every trial itself",
+            "Call it as one process",
         )
 
 
@@ -304,11 +298,9 @@ def _check_here(folder: Path) -> None:
     matrix, outcomes, place = load_matrix(folder), read_outcomes(folder), quote(folder)
     if matrix.is_apart and find_all_missing(matrix, outcomes):
         raise RunError(
-            complain(
-                f"'{folder}' was given to Slurm, and some of its trials have not ended",
-                "its rounds run on the cluster",
-                f"See how they are (seqfit status {place}), or submit what is left: seqfit submit {place}",
-            )
+            f"'{folder}' was given to Slurm, and some of its trials have not ended",
+            "its rounds run on the cluster",
+            f"See how they are (seqfit status {place}), or submit what is left: seqfit submit {place}",
         )
 
 
@@ -316,11 +308,9 @@ def _check_nothing_else(overrides: Sequence[str], matrix: object, asked: Mapping
     given = [*overrides, *(["a matrix"] if matrix is not None else []), *(name for name in asked if asked[name])]
     if given:
         raise RecipeError(
-            complain(
-                f"a comparison's folder is given to go on with, and {', '.join(map(str, given))}",
-                "all trials of a comparison are of one matrix, which is in the folder",
-                "Leave the folder alone and start a new comparison, or give the folder and --resume only",
-            )
+            f"a comparison's folder is given to go on with, and {', '.join(map(str, given))}",
+            "all trials of a comparison are of one matrix, which is in the folder",
+            "Leave the folder alone and start a new comparison, or give the folder and --resume only",
         )
 
 
@@ -329,18 +319,16 @@ def _find_earlier(name: str) -> Path:
     found = sorted(PLACE.glob(f"{name}-*/{MATRIX}"), key=lambda file: file.stat().st_mtime)
     if not found:
         raise RunError(
-            complain(
-                f"--resume is given, and '{PLACE}' has no comparison of '{name}'",
-                "one that was stopped has a folder to go on in",
-                "Name its folder in the place of the recipe, or leave --resume out",
-            )
+            f"--resume is given, and '{PLACE}' has no comparison of '{name}'",
+            "one that was stopped has a folder to go on in",
+            "Name its folder in the place of the recipe, or leave --resume out",
         )
     return found[-1].parent
 
 
 def _check_unchanged(folder: Path, built: Matrix) -> None:
     """What was asked for now is what the folder has; steps and rounds that a budget has cut don't count."""
-    same = replace(load_matrix(folder), notes=built.notes)
+    same = replace(load_matrix(folder), notes=built.notes, is_decided=built.is_decided)
     if same.budget_seconds is not None:
         same = replace(same, steps=built.steps, scored_rows=None, ended="", budget_seconds=built.budget_seconds)
     if same == built:
@@ -348,9 +336,7 @@ def _check_unchanged(folder: Path, built: Matrix) -> None:
     then, today = asdict(same), asdict(built)
     changed = [name for name in then if then[name] != today[name]]
     raise RunError(
-        complain(
-            f"'{folder}' holds a comparison of another matrix: {', '.join(changed)}",
-            "all trials of a comparison are of one matrix",
-            f"Go on with it as it is: seqfit compare {quote(folder)} --resume; or give another --out",
-        )
+        f"'{folder}' holds a comparison of another matrix: {', '.join(changed)}",
+        "all trials of a comparison are of one matrix",
+        f"Go on with it as it is: seqfit compare {quote(folder)} --resume; or give another --out",
     )

@@ -230,16 +230,15 @@ def _check_warm_up(evidence: _Evidence) -> Check:
 
 def _check_work(evidence: _Evidence) -> Check:
     """A fallback that all runs share leaves them equal."""
-    told: dict[str, list[TrialRun]] = {}
+    runs_of: dict[tuple[str, str], list[TrialRun]] = {}
     for run in evidence.runs:
-        for message in dict.fromkeys(
-            f"{event['kind']}: {event['message']}" for event in run.events if event["kind"] in _CHANGES_WORK
-        ):
-            told.setdefault(message, []).append(run)
+        events = ((event["kind"], event["message"]) for event in run.events if event["kind"] in _CHANGES_WORK)
+        for event in dict.fromkeys(events):
+            runs_of.setdefault(event, []).append(run)
     found = [
-        f"{_name(runs[0])}: {message}"
-        for message, runs in told.items()
-        if not (message.startswith("fallback") and len(runs) == len(evidence.runs))
+        f"{_name(runs[0])}: {kind}: {message}"
+        for (kind, message), runs in runs_of.items()
+        if kind != "fallback" or len(runs) < len(evidence.runs)
     ]
     return _conclude(
         "nothing recovered", found, f"{_count(evidence)}: no retry, skipped step or fallback of one run only"

@@ -21,7 +21,7 @@ from typing import Any
 from seqfit.comparison.candidates import build_base, build_entrants
 from seqfit.comparison.options import STEPS, Asked
 from seqfit.comparison.records import Entrant, Matrix, Trial, say_kind
-from seqfit.errors import RecipeError, complain
+from seqfit.errors import RecipeError
 from seqfit.hardware.cards import find_card
 from seqfit.hardware.probe import Machine
 from seqfit.recipe.load import dump_recipe, load_recipe
@@ -65,11 +65,9 @@ def build_matrix(
 def _check_steps(steps: int, warm_up: int) -> None:
     if steps < warm_up + LEAST_STEPS:
         raise RecipeError(
-            complain(
-                f"a trial has {steps} steps, of which {warm_up} are warm-up",
-                f"at least {LEAST_STEPS} must be left to take times of",
-                f"Give --steps {warm_up + LEAST_STEPS} or more, or a smaller --warm-up",
-            )
+            f"a trial has {steps} steps, of which {warm_up} are warm-up",
+            f"at least {LEAST_STEPS} must be left to take times of",
+            f"Give --steps {warm_up + LEAST_STEPS} or more, or a smaller --warm-up",
         )
 
 

@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, ValidationError, field_validator
 
-from seqfit.errors import PlanError, RecipeError, complain
+from seqfit.errors import PlanError, RecipeError
 from seqfit.hardware.cards import find_card
 from seqfit.recipe.mistakes import explain, report_mistakes, to_line
 from seqfit.recipe.schema import Part
@@ -132,16 +132,14 @@ def _read_file(path: Path) -> dict[str, Any]:
         values, repeated = read_yaml(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise RecipeError(
-            complain(
-                f"'{path}' can't be read ({' '.join(str(error).split())})",
-                "a matrix is a YAML file",
-                "Give its path, or name the entrants with --strategies",
-            )
+            f"'{path}' can't be read ({' '.join(str(error).split())})",
+            "a matrix is a YAML file",
+            "Give its path, or name the entrants with --strategies",
         ) from error
     if not isinstance(values, dict) or repeated:
         wrong = repeated[0] if repeated else "it holds no fields"
         raise RecipeError(
-            complain(f"'{path}': {wrong}", "a matrix has each field once", "Write strategies: [vanilla, fp16] first")
+            f"'{path}': {wrong}", "a matrix has each field once", "Write strategies: [vanilla, fp16] first"
         )
     return values
 

@@ -55,7 +55,7 @@ def _explain_alone(strategy: Strategy, processes: int) -> str:
     try:
         check_processes(strategy, processes)
     except RecipeError as error:
-        return str(error).split(". ")[0]
+        return error.given
     return ""
 
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from seqfit.comparison.matrix import build_recipe
 from seqfit.comparison.records import HERE, Entrant, Matrix, Prediction
-from seqfit.errors import PlanError, SeqfitError, Stopped, complain
+from seqfit.errors import PlanError, SeqfitError, Stopped
 from seqfit.hardware.cards import GPUS_PER_MACHINE, NETWORK_BYTES_PER_SECOND, NETWORK_SOURCE, Card, find_card
 from seqfit.hardware.probe import probe_machine
 from seqfit.recipe.schema import Recipe
@@ -88,7 +88,7 @@ def _predict(matrix: Matrix, entrant: Entrant, card: Card | None, name: str) -> 
     except Stopped:
         raise
     except SeqfitError as error:
-        return _without(entrant, name, str(error).split(". ")[0])
+        return _without(entrant, name, error.given)
 
 
 def _without(entrant: Entrant, target: str, reason: str) -> Prediction:
@@ -102,7 +102,7 @@ def _find_own_card(recipe: Recipe, card: Card | None) -> Card | None:
     gpu = probe_machine().gpus[0]
     if gpu.card is None:
         given = f"{gpu.name} is not in the hardware table"
-        raise PlanError(complain(given, "a plan needs its figures", "Plan for another card with --gpu"))
+        raise PlanError(given, "a plan needs its figures", "Plan for another card with --gpu")
     return gpu.card
 
 

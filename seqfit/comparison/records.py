@@ -40,7 +40,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from seqfit.errors import RunError, complain
+from seqfit.errors import RunError
 from seqfit.recipe.yaml_text import read_yaml, write_yaml
 from seqfit.rundir.reader import read_records
 from seqfit.rundir.writer import append_record, cut_records, told_failures, write_json, write_whole
@@ -151,6 +151,7 @@ class Matrix:
     targets: tuple[str, ...] = ()  # cards that every entrant is predicted for, besides this machine
     budget_seconds: float | None = None
     notes: tuple[str, ...] = ()  # what was changed to make trials equal, such as steps cut to the budget
+    is_decided: bool = False  # what the budget affords
     is_apart: bool = False  # every round is a job of its own
     scored_rows: int | None = None  # at most so many validation rows, where a budget affords no more
     ended: str = ""  # why no further trial will be run, although some are missing
@@ -364,9 +365,7 @@ def _read_json(path: Path) -> Any:
 
 def _damaged(path: Path, what: str) -> RunError:
     return RunError(
-        complain(
-            f"'{path}' can't be read ({what})",
-            "a comparison's folder holds what `seqfit compare` has written",
-            "Give the folder of a comparison; if the file was edited or damaged, restore it or compare anew",
-        )
+        f"'{path}' can't be read ({what})",
+        "a comparison's folder holds what `seqfit compare` has written",
+        "Give the folder of a comparison; if the file was edited or damaged, restore it or compare anew",
     )

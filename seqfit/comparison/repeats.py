@@ -72,7 +72,6 @@ _ROW_SHARE = {True: 0.3, False: 3.0}  # of what a row takes in training: a class
 _WATCHED_STEPS = 6  # that the end of a first repeat takes: up to three of the largest are made again, and watched
 _PREDICTION_SECONDS = 3.0  # each; measured: 2 s for an encoder of 22M weights
 _PREDICTION_SHARE = 0.15  # of the budget, at most
-_NOTE = "--budget"
 
 
 class OutOfTime(Exception):
@@ -139,7 +138,7 @@ class Pace:
 
 def is_decided(matrix: Matrix) -> bool:
     """Whether there is no budget, or it is known what it affords."""
-    return matrix.budget_seconds is None or any(note.startswith(_NOTE) for note in matrix.notes)
+    return matrix.budget_seconds is None or matrix.is_decided
 
 
 def read_pace(run: Path, warm_up: int, started: float) -> Pace | None:
@@ -202,8 +201,8 @@ def has_time(trials: Sequence[Trial], outcomes: Sequence[Outcome], clock: Clock)
 def _note(matrix: Matrix, given: str, asked_steps: int) -> Matrix:
     of = "" if asked_steps == matrix.steps else f" of {asked_steps}"
     rows = "" if matrix.scored_rows is None else f", scored on at most {matrix.scored_rows} rows"
-    note = f"{_NOTE} {format_seconds(matrix.budget_seconds or 0)}: {given} {matrix.steps}{of} steps each{rows}"
-    return replace(matrix, notes=(*matrix.notes, note))
+    note = f"--budget {format_seconds(matrix.budget_seconds or 0)}: {given} {matrix.steps}{of} steps each{rows}"
+    return replace(matrix, notes=(*matrix.notes, note), is_decided=True)
 
 
 def _list_steps(matrix: Matrix) -> list[int]:

@@ -39,7 +39,7 @@ from seqfit.comparison.records import (
 )
 from seqfit.comparison.repeats import find_all_missing, find_missing, run_one_round, write_so_far
 from seqfit.comparison.trial import name_node
-from seqfit.errors import RecipeError, RunError, complain
+from seqfit.errors import RecipeError, RunError
 from seqfit.hardware.cards import Card, load_cards
 from seqfit.hardware.probe import Driver, Gpu, Machine
 from seqfit.hub import is_remote_code_trusted
@@ -97,11 +97,9 @@ def prepare_rounds(
     rounds = list_rounds(built)
     if not any(rounds):
         raise RecipeError(
-            complain(
-                "no entrant can run on the nodes that are asked for",
-                "a job has something to run",
-                "Ask for other nodes (--gpus-per-node), or predict here: seqfit compare RECIPE --gpu CARD",
-            )
+            "no entrant can run on the nodes that are asked for",
+            "a job has something to run",
+            "Ask for other nodes (--gpus-per-node), or predict here: seqfit compare RECIPE --gpu CARD",
         )
     running = [entrant for entrant in built.entrants if not entrant.impossible]
     check_places([] if is_dry else (build_recipe(built, entrant, built.seeds[0]) for entrant in running), site)
@@ -224,11 +222,9 @@ def _choose_device(asked: Asked, stated: str, resources: Resources) -> Asked:
     """Told, so that a node that lacks its GPU is not passed over; as the recipe says, where it says."""
     if resources.gpus_per_node and (stated == "cpu" or asked.devices == ["cpu"]):
         raise RecipeError(
-            complain(
-                f"training is to be on a CPU, and --gpus-per-node is {resources.gpus_per_node}",
-                "a job asks for what it uses",
-                "Give --gpus-per-node 0, or leave the device out",
-            )
+            f"training is to be on a CPU, and --gpus-per-node is {resources.gpus_per_node}",
+            "a job asks for what it uses",
+            "Give --gpus-per-node 0, or leave the device out",
         )
     if asked.devices or stated != "auto":
         return asked
@@ -238,19 +234,15 @@ def _choose_device(asked: Asked, stated: str, resources: Resources) -> Asked:
 def _check_asked(asked: Asked, resources: Resources) -> None:
     if asked.budget_seconds is not None:
         raise RecipeError(
-            complain(
-                "a budget is given for a comparison on a cluster",
-                "it cuts steps by what one machine needs for all trials, and here rounds run side by side",
-                "Give steps in a matrix file instead, and --time for each round",
-            )
+            "a budget is given for a comparison on a cluster",
+            "it cuts steps by what one machine needs for all trials, and here rounds run side by side",
+            "Give steps in a matrix file instead, and --time for each round",
         )
     if resources.nodes > 1:
         raise RecipeError(
-            complain(
-                f"--nodes is {resources.nodes} for a comparison",
-                "the trials of a round run on one node, one after another; rounds are spread over nodes by themselves",
-                "Leave --nodes out",
-            )
+            f"--nodes is {resources.nodes} for a comparison",
+            "the trials of a round run on one node, one after another; rounds are spread over nodes by themselves",
+            "Leave --nodes out",
         )
 
 
@@ -258,9 +250,7 @@ def _check_round(matrix: Matrix, folder: Path, number: int) -> None:
     rounds = len(list_rounds(matrix))
     if not matrix.is_apart or not round_folder(folder, number).is_dir():
         raise RunError(
-            complain(
-                f"--round is {number} for '{folder}'",
-                f"it is one of 0 to {rounds - 1}, in the folder of a comparison that was given to Slurm",
-                "Submit one (seqfit submit RECIPE --compare classic), or go on here: seqfit compare FOLDER --resume",
-            )
+            f"--round is {number} for '{folder}'",
+            f"it is one of 0 to {rounds - 1}, in the folder of a comparison that was given to Slurm",
+            "Submit one (seqfit submit RECIPE --compare classic), or go on here: seqfit compare FOLDER --resume",
         )

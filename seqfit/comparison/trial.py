@@ -6,8 +6,9 @@
 Anybody can run that line again. Entrants of several processes add --nproc, and the launcher starts them. Nothing is
 planned inside a trial, and threads are told, so that all entrants have the same cores. What it prints goes to logs/.
 
-Out of memory is a result: a step that was made again in smaller pieces is told with a finished trial, one that could
-not be made ends it. Any other end is a failure, with the first sentence of what was said.
+Out of memory (OOM) is a result: a step that was repeated with smaller micro-batches is noted with a finished trial, one
+that could not be made ends it, with its own exit code. Any other end is a failure; its reason is what the error says
+was given, as a field of a file beside the log.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import psutil
 
 from seqfit.comparison.matrix import build_overrides, build_recipe, find_entrant
 from seqfit.comparison.records import RUNS, Matrix, Outcome, State, Trial
-from seqfit.errors import RunError, complain, describe_exit
+from seqfit.errors import ERROR_FILE, OutOfMemory, RunError, describe_exit, read_error
 from seqfit.hub import is_remote_code_trusted
 from seqfit.recipe.resolve import RUN_RECIPE
 from seqfit.rundir import files
@@ -44,16 +45,6 @@ _POLL_SECONDS = 0.05
 _PATIENCE_SECONDS = 10.0  # for processes that were killed
 _LAST_BYTES = 8192  # of the records of steps, which hold the last whole line
 _KERNEL_COUNTS = Path("/proc/vmstat")
-_OUT_OF_MEMORY = (  # our own words, and those of allocators before a run has begun
-    "memory ran out",
-    "OutOfMemoryError",
-    "MemoryError",
-    "allocate memory",
-    "not enough memory",
-    "bad_alloc",
-)
-_ONE_OF_SEVERAL_KILLED = describe_exit(KILLED)  # as the launcher reports it
-_LAST_LINES = 30  # of what it said: its error, with that of the process of several that failed first
 
 
 def run_trial(matrix: Matrix, trial: Trial, folder: Path, tick: Tick = lambda _: None) -> Outcome:
@@ -63,6 +54,7 @@ def run_trial(matrix: Matrix, trial: Trial, folder: Path, tick: Tick = lambda _:
     if run.exists():
         shutil.rmtree(run)
     log.parent.mkdir(parents=True, exist_ok=True)
+    _error_file(log).unlink(missing_ok=True)
     kills, started = count_kernel_kills(), time.monotonic()
     with log.open("wb") as said, _started(matrix, trial, folder, said.fileno()) as process:
         _wait(process, run, tick)
@@ -86,11 +78,9 @@ def _end_left(run: Path) -> None:
     _kill([process for process in psutil.process_iter() if _is_trial(process, run)])
     if is_being_written(run):
         raise RunError(
-            complain(
-                f"'{run}' is still being trained",
-                "two at once are no fair comparison, and it is no trial of this tournament on this machine",
-                "End that process or wait for it, then resume",
-            )
+            f"'{run}' is still being trained",
+            "two at once are no fair comparison, and it is no trial of this tournament on this machine",
+            "End that process or wait for it, then resume",
         )
 
 
@@ -105,18 +95,21 @@ def build_command(matrix: Matrix, trial: Trial, folder: Path) -> list[str]:
 
 
 def judge_end(code: int, log: Path, run: Path, *, was_killed: bool) -> tuple[State, str]:
-    """How a process ended, by its code and by what it has said."""
+    """How a process ended, by its exit code and the fields of the error that it has left beside its log."""
     if code == 0:
-        return "finished", _say_recovery(run)
-    said = log.read_text("utf-8", errors="replace")
-    if was_killed and (code == KILLED or _ONE_OF_SEVERAL_KILLED in said):  # the latter: one of several
-        return "out_of_memory", "the kernel has ended it, for the machine ran out of memory"
+        return "finished", _describe_recovery(run)
+    error = read_error(_error_file(log))
+    if was_killed and KILLED in (code, error.get("child_code")):  # the latter: one of several processes
+        return "out_of_memory", "killed by the kernel: the machine ran out of memory"
     if code < 0:
         done = read_last_step(run)
         return "failed", f"it {describe_exit(code)} {f'after step {done}' if done else 'before its first step'}"
-    last = "\n".join(said.splitlines()[-_LAST_LINES:])
-    about_memory = any(words in last for words in _OUT_OF_MEMORY)
-    return ("out_of_memory" if about_memory else "failed"), _first_sentence(said) or f"it ended with code {code}"
+    is_memory = code == OutOfMemory.exit_code
+    return ("out_of_memory" if is_memory else "failed"), error.get("given") or _last_line(log) or describe_exit(code)
+
+
+def _error_file(log: Path) -> Path:
+    return log.with_suffix(".error.json")
 
 
 def count_kernel_kills() -> int:
@@ -141,6 +134,7 @@ def _started(matrix: Matrix, trial: Trial, folder: Path, output: int) -> Iterato
         own |= {WATCHED: str(matrix.warm_up)}  # the peak of tensors, where no time is taken
     own |= {YARDSTICK: "1"}  # how fast the machine is, between steps
     own |= {TRIAL: str((folder / RUNS / trial.folder).absolute())}
+    own |= {ERROR_FILE: str(_error_file(folder / LOGS / f"{trial.folder}.txt"))}
     process = subprocess.Popen(
         [sys.executable, "-m", "seqfit", *build_command(matrix, trial, folder)],
         env=os.environ | own,
@@ -206,18 +200,16 @@ def read_last_step(run: Path) -> int:
     return int(json.loads(whole[-1])["step"]) if whole else 0
 
 
-def _say_recovery(run: Path) -> str:
-    """'' or that steps were made again in smaller pieces."""
+def _describe_recovery(run: Path) -> str:
+    """'' or that steps were repeated with smaller micro-batches."""
     found = [event["message"] for event in read_records(run / files.EVENTS) if event["kind"] == "out-of-memory"]
-    return f"memory ran out and the run went on: {found[-1]}" if found else ""
+    return f"recovered from OOM: {found[-1]}" if found else ""
 
 
-def _first_sentence(said: str) -> str:
-    """Of our own message, else the last line that was printed: that of a traceback."""
-    lines = [line for line in said.splitlines() if line.strip()]
-    ours = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    text = ours[-1] if ours else lines[-1].strip() if lines else ""
-    return re.split(r"(?<=[.!?])\s", text, maxsplit=1)[0]
+def _last_line(log: Path) -> str:
+    """That of a traceback."""
+    lines = [line for line in log.read_text("utf-8", errors="replace").splitlines() if line.strip()]
+    return lines[-1].strip() if lines else ""
 
 
 def _remove_weights(run: Path, trial: Trial) -> None:

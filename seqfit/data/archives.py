@@ -27,7 +27,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from seqfit.cache import cache_root, file_digest
-from seqfit.errors import DataError, complain
+from seqfit.errors import DataError
 from seqfit.units import format_bytes
 
 COMPRESSED_ENDINGS = (".gz", ".bz2", ".xz", ".zst")
@@ -134,7 +134,7 @@ def _unpack_to(path: Path, folder: Path) -> None:
         raise _damaged(path, error) from error
     except RuntimeError as error:  # zipfile's word for a password
         raise DataError(
-            complain(f"{path}: {error}", "An archive must open without a password", "Unpack it, and set data.path")
+            f"{path}: {error}", "An archive must open without a password", "Unpack it, and set data.path"
         ) from error
 
 
@@ -142,11 +142,9 @@ def _check_room(path: Path, size: int, folder: Path) -> None:
     free = shutil.disk_usage(folder).free
     if size > free:
         raise DataError(
-            complain(
-                f"{path} unpacks to {format_bytes(size)}, and {cache_root()} has {format_bytes(free)} left",
-                "An archive is unpacked into the cache",
-                "Make room, or set SEQFIT_CACHE to a folder on another disk",
-            )
+            f"{path} unpacks to {format_bytes(size)}, and {cache_root()} has {format_bytes(free)} left",
+            "An archive is unpacked into the cache",
+            "Make room, or set SEQFIT_CACHE to a folder on another disk",
         )
 
 
@@ -163,9 +161,7 @@ def _copy(folder: Path, name: str, opened: Any) -> None:
 
 def _damaged(path: Path, error: Exception) -> DataError:
     return DataError(
-        complain(
-            f"{path} does not unpack: {error or type(error).__name__}",
-            "A compressed file must be whole",
-            "Fetch it again, and check with: gzip -t, unzip -t or xz -t",
-        )
+        f"{path} does not unpack: {error or type(error).__name__}",
+        "A compressed file must be whole",
+        "Fetch it again, and check with: gzip -t, unzip -t or xz -t",
     )

@@ -42,7 +42,7 @@ from seqfit.data.archives import is_archive, read_head, zip_names
 from seqfit.data.column_names import known_words
 from seqfit.data.separated import find_dialect_by_content
 from seqfit.data.text_files import read_beginning
-from seqfit.errors import DataError, complain
+from seqfit.errors import DataError
 
 SAMPLE_LINES = 1000
 _SAMPLE_CHARACTERS = 1 << 20
@@ -215,7 +215,7 @@ def has_labels(lines: Sequence[str]) -> bool:
 
 def refuse(path: Path, what: str, change: str) -> DataError:
     """The error for a file that is no table."""
-    return DataError(complain(f"{path} is {what}", f"Rows are read from {_TABLES}, and from text", change))
+    return DataError(f"{path} is {what}", f"Rows are read from {_TABLES}, and from text", change)
 
 
 Kind = Literal["header", "row", "unsure"]

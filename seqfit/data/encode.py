@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqfit.errors import DataError, RecipeError, SeqfitError, complain, did_you_mean
+from seqfit.errors import DataError, RecipeError, SeqfitError, did_you_mean, format_error
 from seqfit.recipe.schema import Recipe, TaskRecipe
 from seqfit.tasks.template import columns_of
 
@@ -99,11 +99,9 @@ def check_languages(
         return
     if not codes:
         raise RecipeError(
-            complain(
-                f"The {name} of this model has none of its language codes in its vocabulary",
-                "it marks every text with one, and would mark all of them as unknown",
-                "Set model.tokenizer to a folder with the tokenizer.json of the published model",
-            )
+            f"The {name} of this model has none of its language codes in its vocabulary",
+            "it marks every text with one, and would mark all of them as unknown",
+            "Set model.tokenizer to a folder with the tokenizer.json of the published model",
         )
     missing = [field for field, code in given.items() if code is None and (has_targets or field == "source_language")]
     if missing:
@@ -113,11 +111,9 @@ def check_languages(
             raise RecipeError(_unknown(f"task.{field} is '{code}'", code, name, codes))
     if task.name == "translate" and not is_column(task.source_language) and len(set(given.values())) == 1:
         raise RecipeError(
-            complain(
-                f"task.source_language and task.target_language are both '{task.source_language}'",
-                "task.name is translate, which needs two languages",
-                "Correct one of them, or take another task, such as task.name=summarize",
-            )
+            f"task.source_language and task.target_language are both '{task.source_language}'",
+            "task.name is translate, which needs two languages",
+            "Correct one of them, or take another task, such as task.name=summarize",
         )
 
 
@@ -142,12 +138,10 @@ def _refuse_codes(given: dict[str, str | None], name: str) -> None:
     for field, code in given.items():
         if code is not None:
             raise RecipeError(
-                complain(
-                    f"task.{field} is '{code}', but the {name} of this model has no language codes",
-                    "Only tokenizers that mark texts with their language (NLLB, M2M100, mBART, PLBart) take one",
-                    f"Remove task.{field}; what a T5 or a multilingual Marian model is told, such as 'translate "
-                    "English to French: ' or '>>fra<< ', is task.prefix",
-                )
+                f"task.{field} is '{code}', but the {name} of this model has no language codes",
+                "Only tokenizers that mark texts with their language (NLLB, M2M100, mBART, PLBart) take one",
+                f"Remove task.{field}; what a T5 or a multilingual Marian model is told, such as 'translate "
+                "English to French: ' or '>>fra<< ', is task.prefix",
             )
 
 
@@ -161,12 +155,10 @@ def _missing(missing: list[str], name: str, codes: Collection[str], endings: Ite
     )
     is_one = len(missing) == 1
     return RecipeError(
-        complain(
-            f"{fields} {'is' if is_one else 'are'} not given",
-            f"the {name} of this model marks every text with the code of its language",
-            f"Set {'it' if is_one else 'them'}, for example {example}, or to a column, such as '{{lang}}', where rows "
-            f"differ. It has {len(codes)} codes: {_list(codes)}",
-        )
+        f"{fields} {'is' if is_one else 'are'} not given",
+        f"the {name} of this model marks every text with the code of its language",
+        f"Set {'it' if is_one else 'them'}, for example {example}, or to a column, such as '{{lang}}', where rows "
+        f"differ. It has {len(codes)} codes: {_list(codes)}",
     )
 
 
@@ -185,7 +177,7 @@ def _unknown(given: str, code: str, name: str, codes: Collection[str]) -> str:
     if not close:  # 'fra' is too short to be like 'fra_Latn'
         beginning = [known for known in codes if known.lower().startswith(code.lower())] if code else []
         close = f" Did you mean '{beginning[0]}'?" if beginning else ""
-    return complain(
+    return format_error(
         given, f"the {name} of this model knows {len(codes)} codes: {_list(codes)}", f"Take one of them.{close}"
     )
 

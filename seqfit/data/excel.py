@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from seqfit.errors import DataError, complain, did_you_mean
+from seqfit.errors import DataError, did_you_mean
 
 _ABOUT = ("readme", "about", "info", "notes", "license", "legend")
 
@@ -34,22 +34,18 @@ def _open_sheet(path: Path, sheet: str | None) -> list[list[Any]]:
         import python_calamine
     except ImportError:
         raise DataError(
-            complain(
-                f"{path} is a spreadsheet, and python-calamine is not installed",
-                "It reads Excel and OpenDocument files",
-                "Install it with: pip install 'seqfit[excel]', or save the sheet as CSV",
-            )
+            f"{path} is a spreadsheet, and python-calamine is not installed",
+            "It reads Excel and OpenDocument files",
+            "Install it with: pip install 'seqfit[excel]', or save the sheet as CSV",
         ) from None
     try:
         with python_calamine.CalamineWorkbook.from_path(path) as book:
             return book.get_sheet_by_name(_choose(path, book, sheet)).to_python(skip_empty_area=True)
     except python_calamine.CalamineError as error:
         raise DataError(
-            complain(
-                f"{path} does not open: {error}",
-                "It must be a spreadsheet without a password",
-                "Open it in a spreadsheet program, and save it as .xlsx or .csv",
-            )
+            f"{path} does not open: {error}",
+            "It must be a spreadsheet without a password",
+            "Open it in a spreadsheet program, and save it as .xlsx or .csv",
         ) from error
 
 
@@ -59,24 +55,20 @@ def _choose(path: Path, book: Any, sheet: str | None) -> str:
         if sheet in names:
             return sheet
         raise DataError(
-            complain(
-                f"data.sheet is '{sheet}'", f"{path} has the sheets {', '.join(names)}", "Set data.sheet to one of them"
-            )
-            + did_you_mean(sheet, names)
+            f"data.sheet is '{sheet}'",
+            f"{path} has the sheets {', '.join(names)}",
+            "Set data.sheet to one of them",
+            hint=did_you_mean(sheet, names),
         )
     filled = [name for name in names if book.get_sheet_by_name(name).height > 0]
     sheets = [name for name in filled if name.strip().lower() not in _ABOUT] or filled
     if len(sheets) == 1:
         return sheets[0]
     if not sheets:
-        raise DataError(complain(f"{path} has no rows", "A data set needs at least one", "Set data.path to another"))
+        raise DataError(f"{path} has no rows", "A data set needs at least one", "Set data.path to another")
     sizes = ", ".join(f"'{name}' ({book.get_sheet_by_name(name).height} rows)" for name in sheets)
     raise DataError(
-        complain(
-            f"{path} has several sheets with rows: {sizes}",
-            "One sheet is read",
-            f"Name it: data.sheet='{sheets[0]}'",
-        )
+        f"{path} has several sheets with rows: {sizes}", "One sheet is read", f"Name it: data.sheet='{sheets[0]}'"
     )
 
 

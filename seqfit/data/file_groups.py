@@ -45,7 +45,7 @@ from seqfit.data.formats import mark_broken, read_rows
 from seqfit.data.layout import ENDINGS, FileOptions, ending, find_layout
 from seqfit.data.rows import BadRow, Row
 from seqfit.data.text_files import count_lines, find_encoding, list_folder, read_chunks, recognise, require_file
-from seqfit.errors import DataError, complain
+from seqfit.errors import DataError
 
 ALL = "all"
 _CLASS_WORDS = """
@@ -144,11 +144,9 @@ def by_split(sets: Iterable[ParallelSet], folder: Path) -> dict[str, ParallelSet
             names = "; ".join(" and ".join(file.name for file in one.files.values()) for one in several)
             example = {column: file.name for column, file in several[0].files.items()}
             raise DataError(
-                complain(
-                    f"{folder} has several parallel texts" + (f" for {split}" if split != ALL else "") + f": {names}",
-                    "One of them is read",
-                    f"Name its files: data.files='{_written(example)}'",
-                )
+                f"{folder} has several parallel texts" + (f" for {split}" if split != ALL else "") + f": {names}",
+                "One of them is read",
+                f"Name its files: data.files='{_written(example)}'",
             )
     return {split: several[0] for split, several in found.items()}
 
@@ -166,11 +164,9 @@ def stated_files(folder: Path, files: Mapping[str, str], splits: Mapping[str, st
     for split, chosen in words.items():
         if len(chosen) > 1:
             raise DataError(
-                complain(
-                    f"data.files with * matches several words for {split}: {', '.join(sorted(chosen))}",
-                    "One of them is read",
-                    f"Name it: data.splits.{split}={min(chosen)} (data.splits then names every split)",
-                )
+                f"data.files with * matches several words for {split}: {', '.join(sorted(chosen))}",
+                "One of them is read",
+                f"Name it: data.splits.{split}={min(chosen)} (data.splits then names every split)",
             )
         word = next(iter(chosen))
         found[split] = {
@@ -190,11 +186,9 @@ def _words_for_star(folder: Path, files: Mapping[str, str]) -> dict[str, set[str
     words = set.intersection(*matching)
     if not words:
         raise DataError(
-            complain(
-                f"data.files has the patterns {', '.join(files.values())}",
-                f"No word for * fits all of them; the folder has: {', '.join(list_folder(folder))}",
-                "Correct the patterns",
-            )
+            f"data.files has the patterns {', '.join(files.values())}",
+            f"No word for * fits all of them; the folder has: {', '.join(list_folder(folder))}",
+            "Correct the patterns",
         )
     found: dict[str, set[str]] = {}
     for word in words:
@@ -317,12 +311,10 @@ def find_class_folders(folder: Path, *, is_stated: bool) -> ClassFiles | None:
 
 def _are_sides(folder: Path, names: list[str]) -> DataError:
     return DataError(
-        complain(
-            f"{folder} has the folders {', '.join(names)}, which sound like the sides of one text and not like classes",
-            "Lines that belong together are read from two files, each with all lines of its side",
-            f"Join the files of each folder in the same order: cat {names[0]}/* > all.{names[0]} (data.format=classes "
-            "takes the folders for classes)",
-        )
+        f"{folder} has the folders {', '.join(names)}, which sound like the sides of one text and not like classes",
+        "Lines that belong together are read from two files, each with all lines of its side",
+        f"Join the files of each folder in the same order: cat {names[0]}/* > all.{names[0]} (data.format=classes "
+        "takes the folders for classes)",
     )
 
 

@@ -35,7 +35,7 @@ from seqfit.data.layout import ENDINGS, PANDAS_INDEX, FileOptions, Layout, detec
 from seqfit.data.rows import BadRow, Row
 from seqfit.data.separated import Dialect, Fault, read_records
 from seqfit.data.text_files import BROKEN, find_encoding, read_lines, require_file
-from seqfit.errors import DataError, HeaderUnsure, complain
+from seqfit.errors import DataError, HeaderUnsure
 from seqfit.hub import use_hub
 
 __all__ = ["ENDINGS", "FileOptions", "detect_format", "ending", "find_layout", "read_parallel", "read_rows"]
@@ -79,9 +79,7 @@ def read_whole_rows(path: Path, named: Collection[str] = ()) -> Iterator[Row]:
         options = FileOptions(header=knows_header(error, named))
     for row in read_rows(path, options):
         if isinstance(row, BadRow):
-            raise DataError(
-                complain(f"{path}, {row.detail}: {row.cause}", "Every row must be readable", "Correct or remove it")
-            )
+            raise DataError(f"{path}, {row.detail}: {row.cause}", "Every row must be readable", "Correct or remove it")
         yield row
 
 
@@ -99,7 +97,7 @@ def not_empty(rows: Iterator[Row], name: str) -> Iterator[Row]:
     """The rows, of which there must be one."""
     first = next(rows, None)
     if first is None:
-        raise DataError(complain(f"{name} has no rows", "A data set needs at least one", "Set data.path to another"))
+        raise DataError(f"{name} has no rows", "A data set needs at least one", "Set data.path to another")
     yield first
     yield from rows
 
@@ -227,7 +225,7 @@ def _read_arrow(path: Path, name: str) -> Iterator[Row]:
             raise
         kind = "a Parquet" if name == "parquet" else "an Arrow"
         raise DataError(
-            complain(f"{path} does not open: {error}", f"It must be {kind} file", "Fetch it again or set data.format")
+            f"{path} does not open: {error}", f"It must be {kind} file", "Fetch it again or set data.format"
         ) from error
 
 
@@ -266,11 +264,9 @@ def _parallel_lines(files: Mapping[str, Path], encoding: str) -> Iterator[Row]:
             names = " and ".join(str(path) for path in files.values())
             short = [path.name for path, text in zip(files.values(), texts, strict=True) if text is None]
             raise DataError(
-                complain(
-                    f"{names}: {', '.join(short)} ends before line {number}",
-                    "Parallel files have equally many lines, line n belonging to line n",
-                    "Fetch the files again, or check that data.files or data.languages names the right ones",
-                )
+                f"{names}: {', '.join(short)} ends before line {number}",
+                "Parallel files have equally many lines, line n belonging to line n",
+                "Fetch the files again, or check that data.files or data.languages names the right ones",
             )
         yield {column: str(text).rstrip("\r\n") for column, text in zip(files, texts, strict=True)}
 
@@ -314,11 +310,9 @@ def load_hub_splits(name: str, config: str | None) -> dict[str, HubSplit]:
         # Offline, an unknown name, an unknown configuration and a script each arrive as another of these.
         given = f"data.hub is '{name}'" + (f" with data.hub_config '{config}'" if config else "")
         raise DataError(
-            complain(
-                f"{given}: {_first_line(error)}",
-                "A Hub data set is downloaded once, which needs the network, its exact name and its configuration",
-                "Set data.path to a local file or folder, or correct data.hub and data.hub_config",
-            )
+            f"{given}: {_first_line(error)}",
+            "A Hub data set is downloaded once, which needs the network, its exact name and its configuration",
+            "Set data.path to a local file or folder, or correct data.hub and data.hub_config",
         ) from error
     return {split: HubSplit(dataset, *notes) for split, dataset in loaded.items()}
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqfit.cache import cache_root
 from seqfit.data.tables import split_of
-from seqfit.errors import DataError, complain
+from seqfit.errors import DataError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,11 +95,9 @@ def _write(tables: Mapping[str, pa.Table]) -> Path:
             shutil.rmtree(draft, ignore_errors=True)
     except OSError as error:
         raise DataError(
-            complain(
-                f"{place}: {error.strerror}",
-                "Data in memory is written there once, so that a run can be resumed and evaluated",
-                "Make room, or set SEQFIT_CACHE to a folder on another disk",
-            )
+            f"{place}: {error.strerror}",
+            "Data in memory is written there once, so that a run can be resumed and evaluated",
+            "Make room, or set SEQFIT_CACHE to a folder on another disk",
         ) from error
     return folder
 
@@ -115,11 +113,9 @@ def _build_table(given: object) -> pa.Table:
     table = pa.table(arrays)
     if not table.num_rows or not table.num_columns:
         raise DataError(
-            complain(
-                f"data ({_name_kind(given)}) has {table.num_rows} rows and {table.num_columns} columns",
-                "A data set needs at least one of each",
-                "Check how it was made",
-            )
+            f"data ({_name_kind(given)}) has {table.num_rows} rows and {table.num_columns} columns",
+            "A data set needs at least one of each",
+            "Check how it was made",
         )
     return table
 
@@ -144,11 +140,9 @@ def _list_columns(given: Any) -> list[tuple[str, Any]]:
         given = given.read_all()
     if not isinstance(given, pa.Table):
         raise DataError(
-            complain(
-                f"data is a {type(given).__module__}.{kind}",
-                f"It can be {_TAKEN}, or the path of a file or folder",
-                "Turn it into one of them; an iterator is turned into a list of dicts by list(...)",
-            )
+            f"data is a {type(given).__module__}.{kind}",
+            f"It can be {_TAKEN}, or the path of a file or folder",
+            "Turn it into one of them; an iterator is turned into a list of dicts by list(...)",
         )
     return _name_apart(list(zip(given.column_names, given.columns, strict=True)))
 
@@ -249,11 +243,9 @@ def _write_out(name: str, values: list[Any]) -> list[str | None]:
     if nested or any(type(value).__module__ == "numpy" and getattr(value, "ndim", 0) for value in filled):
         types = sorted({type(value).__name__ for value in filled})
         raise DataError(
-            complain(
-                f"The column '{name}' holds values that do not fit together ({', '.join(types)})",
-                "In one column, lists and records are alike in all rows, and never mixed with text and numbers",
-                "Make them alike, or write the rows to a .jsonl file, which may mix them, and give its path",
-            )
+            f"The column '{name}' holds values that do not fit together ({', '.join(types)})",
+            "In one column, lists and records are alike in all rows, and never mixed with text and numbers",
+            "Make them alike, or write the rows to a .jsonl file, which may mix them, and give its path",
         )
     return [None if _is_missing(value) else _to_text(value) for value in values]
 

@@ -29,7 +29,7 @@ from typing import Any, Literal, NoReturn
 from seqfit.data.content import SAMPLE_ROWS, is_known, judge_first_row, name_columns, split_of
 from seqfit.data.rows import BadRow, Row
 from seqfit.data.text_files import read_chunks
-from seqfit.errors import DataError, complain
+from seqfit.errors import DataError
 
 _WHITESPACE = " \t\r\n"
 _LONGEST_LITERAL = 16  # "-Infinity" or "\ud83d\ude00": an error this near the end may come from the cut
@@ -134,11 +134,9 @@ class JsonStream:
         line = 1 + self._lines_before + before.count("\n")
         column = at - before.rfind("\n") if "\n" in before else self._columns_before + at + 1
         raise DataError(
-            complain(
-                f"{self.path}, line {line}, column {column}: {what}",
-                "The file must be valid JSON",
-                "Correct it there (data.format=jsonl if every line is a document of its own)",
-            )
+            f"{self.path}, line {line}, column {column}: {what}",
+            "The file must be valid JSON",
+            "Correct it there (data.format=jsonl if every line is a document of its own)",
         )
 
     def _grow(self) -> bool:
@@ -202,7 +200,7 @@ def _find_layout(path: Path, size: int, mtime_ns: int, encoding: str) -> JsonLay
                 return JsonLayout("documents")
             return _choose_layout(path, members)
         case "":
-            raise DataError(complain(f"{path} is empty", "A data file needs rows", "Set data.path to another file"))
+            raise DataError(f"{path} is empty", "A data file needs rows", "Set data.path to another file")
         case _:
             stream.fail("expected [ or { at the beginning", 0)
 
@@ -413,22 +411,18 @@ def as_row(item: Any, first: Any, names: list[str] | None, where: str) -> Row:
 def _no_rows(path: Path, members: Sequence[_Member]) -> DataError:
     keys = ", ".join(member.key for member in members[:8])
     return DataError(
-        complain(
-            f"{path} is an object without rows (its keys: {keys})",
-            "Rows are the objects of a list, of one key's list, or the values of an object keyed by id",
-            "Write the rows as a list, or set data.path to another file",
-        )
+        f"{path} is an object without rows (its keys: {keys})",
+        "Rows are the objects of a list, of one key's list, or the values of an object keyed by id",
+        "Write the rows as a list, or set data.path to another file",
     )
 
 
 def _several_lists(path: Path, keys: list[str]) -> DataError:
     shown = ", ".join(keys[:8])
     return DataError(
-        complain(
-            f"{path} has rows in several places: {shown}",
-            "A table is one list of rows",
-            f"Name the list to read: data.splits.train='{keys[0]}'",
-        )
+        f"{path} has rows in several places: {shown}",
+        "A table is one list of rows",
+        f"Name the list to read: data.splits.train='{keys[0]}'",
     )
 
 
@@ -470,11 +464,9 @@ def _questions(article: Row) -> Iterator[Row]:
 
 def _no_squad(path: Path, what: str) -> DataError:
     return DataError(
-        complain(
-            f"{path}: {what}",
-            "SQuAD JSON is {data: [{title, paragraphs: [{context, qas: [{id, question, answers}]}]}]}",
-            "Set data.format=json and data.each=paragraphs.qas for other names",
-        )
+        f"{path}: {what}",
+        "SQuAD JSON is {data: [{title, paragraphs: [{context, qas: [{id, question, answers}]}]}]}",
+        "Set data.format=json and data.each=paragraphs.qas for other names",
     )
 
 

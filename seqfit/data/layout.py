@@ -41,7 +41,7 @@ from seqfit.data.separated import (
     strip_separator_line,
 )
 from seqfit.data.text_files import find_encoding, read_beginning, read_lines, require_file
-from seqfit.errors import DataError, HeaderUnsure, complain, did_you_mean
+from seqfit.errors import DataError, HeaderUnsure, did_you_mean
 
 FORMATS = ("json", "jsonl", "csv", "tsv", "psv", "parquet", "excel", "squad", "labelled", "classes", "parallel")
 ENDINGS = {
@@ -130,11 +130,9 @@ def _find_layout(path: Path, size: int, mtime_ns: int, options: FileOptions) -> 
     name = detect_format(path, options.encoding) if options.format == "auto" else options.format
     if options.columns is not None and name not in ("csv", "tsv", "psv", "separated", "excel"):
         raise DataError(
-            complain(
-                f"data.columns is given, and {path} is {name}",
-                "It names the columns of separated text and spreadsheets; others have names of their own",
-                "Remove data.columns",
-            )
+            f"data.columns is given, and {path} is {name}",
+            "It names the columns of separated text and spreadsheets; others have names of their own",
+            "Remove data.columns",
         )
     if name in ("parquet", "arrow"):
         return Layout(name, _index_note(path, name))
@@ -151,12 +149,10 @@ def _find_layout(path: Path, size: int, mtime_ns: int, options: FileOptions) -> 
         notes.append(f"{path.name}: each line is a text; the column is called text")
     elif name not in ("jsonl", "squad", "labelled", "text"):
         raise DataError(
-            complain(
-                f"data.format is '{name}'",
-                f"One file can be {', '.join(FORMATS[:-2])}; parallel text and classes are several files",
-                "Set data.format to one of them, or data.path to the folder",
-            )
-            + did_you_mean(name, FORMATS)
+            f"data.format is '{name}'",
+            f"One file can be {', '.join(FORMATS[:-2])}; parallel text and classes are several files",
+            "Set data.format to one of them, or data.path to the folder",
+            hint=did_you_mean(name, FORMATS),
         )
     return Layout(name, tuple(notes))
 
@@ -216,11 +212,9 @@ def _name_fields(
     is_ragged = not has_header and options.columns is None and _is_ragged(records, layout)
     if is_ragged and max(map(len, records)) > _MOST_RAGGED:
         raise DataError(
-            complain(
-                f"{path}: lines have {min(map(len, records))} to {max(map(len, records))} fields",
-                "That is no table: the words of a text are separated as if they were columns",
-                f"Write them with spaces, all but the first separator: sed 's/\\t/ /2g' {path.name} > rows.tsv",
-            )
+            f"{path}: lines have {min(map(len, records))} to {max(map(len, records))} fields",
+            "That is no table: the words of a text are separated as if they were columns",
+            f"Write them with spaces, all but the first separator: sed 's/\\t/ /2g' {path.name} > rows.tsv",
         )
     if is_ragged:
         width = max(map(len, records))
@@ -229,12 +223,10 @@ def _name_fields(
         )
     if options.columns is not None and len(options.columns) != width:
         raise DataError(
-            complain(
-                f"data.columns has {len(options.columns)} names ({', '.join(options.columns)}), and {path} has "
-                f"{width} columns: {_shown(first)}",
-                "Every column has a name",
-                "Give as many names as there are columns",
-            )
+            f"data.columns has {len(options.columns)} names ({', '.join(options.columns)}), and {path} has "
+            f"{width} columns: {_shown(first)}",
+            "Every column has a name",
+            "Give as many names as there are columns",
         )
     filled = {at for record in records[1:] for at, field in enumerate(record) if field.strip()}
     given = options.columns or (first if has_header else options.known if len(options.known) == width else [""] * width)
@@ -308,12 +300,10 @@ def _two_readings(
     row = below[0] if below else []
     looks = "looks like the names of the columns" if verdict.kind == "header" else "may name the columns or be a row"
     return HeaderUnsure(
-        complain(
-            f"{path}: the first line {looks}: {_shown(first)} ({verdict.reason})",
-            f"With a header the first row is {_assigned(names, row)}; without one it is {_assigned(without, first)}",
-            "Set data.header=true (the first line names the columns and is no row) or data.header=false (it is a row)",
-        ),
-        [field.strip() for field in first],
+        f"{path}: the first line {looks}: {_shown(first)} ({verdict.reason})",
+        f"With a header the first row is {_assigned(names, row)}; without one it is {_assigned(without, first)}",
+        "Set data.header=true (the first line names the columns and is no row) or data.header=false (it is a row)",
+        first=[field.strip() for field in first],
     )
 
 

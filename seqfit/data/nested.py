@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from seqfit.data.rows import BadRow, Row
-from seqfit.errors import DataError, complain, did_you_mean
+from seqfit.errors import DataError, did_you_mean
 from seqfit.tasks.template import SPEAKER_KEYS, TEXT_KEYS
 
 HISTORY, REPLY = "history", "reply"
@@ -168,10 +168,8 @@ def _spoken_turns(text: str) -> list[tuple[str, str]] | None:
 def _no_column(row: Row, column: str, field: str, what: str) -> DataError:
     names: Iterable[str] = [name for name, value in row.items() if isinstance(value, list)] or list(row)
     return DataError(
-        complain(
-            f"{field} is '{column}'",
-            f"The rows have the columns {', '.join(row)}",
-            f"Set {field} to a column that holds {what}, such as {next(iter(names), 'turns')}",
-        )
-        + did_you_mean(column, row)
+        f"{field} is '{column}'",
+        f"The rows have the columns {', '.join(row)}",
+        f"Set {field} to a column that holds {what}, such as {next(iter(names), 'turns')}",
+        hint=did_you_mean(column, row),
     )

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from seqfit.errors import DataError, complain
+from seqfit.errors import DataError, format_error
 from seqfit.units import format_share
 
 Row = dict[str, Any]
@@ -136,7 +136,7 @@ def _explain(title: str, parts: Sequence[PartCount], shares: Mapping[str, float]
         given = f"{title}: {bad:,} of {total:,} rows can't be used ({worst})"
     rule = "A split needs rows" if empty else f"data.max_bad_rows allows {format_share(allowed)}"
     causes = _merge_causes(parts)
-    head = complain(given, rule, "The causes, with the first rows of each:")
+    head = format_error(given, rule, "The causes, with the first rows of each:")
     enough = None if empty else next((share for share in _ROUND_SHARES if max(shares.values()) <= share), None)
     return "\n".join([head, *map(_list_cause, causes), _say_change(next(iter(causes[0].values())), enough)])
 

@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 from seqfit.data.rows import BadRow, Row
 from seqfit.data.tables import ALL, Table, find_tables
 from seqfit.data.text_files import read_lines, require_file
-from seqfit.errors import DataError, RowError, SeqfitError, complain, did_you_mean
+from seqfit.errors import DataError, RowError, SeqfitError, did_you_mean
 from seqfit.progress import Progress, ReadingProgress
 from seqfit.recipe.schema import SPLITS, SourceRecipe
 from seqfit.units import format_share
@@ -131,12 +131,10 @@ class Indexer:
         if column in row:
             return row[column]
         raise DataError(
-            complain(
-                f"{self.title}, row {number}: {field} needs the column '{column}'",
-                f"The row has {', '.join(row)}",
-                "Give every row an id" if column == "id" else f"Set {field} to a column that every row has",
-            )
-            + did_you_mean(column, row)
+            f"{self.title}, row {number}: {field} needs the column '{column}'",
+            f"The row has {', '.join(row)}",
+            "Give every row an id" if column == "id" else f"Set {field} to a column that every row has",
+            hint=did_you_mean(column, row),
         )
 
 
@@ -330,11 +328,9 @@ class SourceSplits:
         quota = self._limits[split] // max(1, len(present))
         if quota == 0:
             raise DataError(
-                complain(
-                    f"data.balance is '{self.source.balance}', which has {len(present)} values in {split}",
-                    f"data.limit.{split} is {self._limits[split]}, less than one row of each",
-                    f"Raise data.limit.{split}, or balance over a column with few values",
-                )
+                f"data.balance is '{self.source.balance}', which has {len(present)} values in {split}",
+                f"data.limit.{split} is {self._limits[split]}, less than one row of each",
+                f"Raise data.limit.{split}, or balance over a column with few values",
             )
         chosen: Mask = np.zeros(len(index), dtype=np.bool_)
         events: list[str] = []
@@ -348,20 +344,16 @@ class SourceSplits:
 
     def _twice(self, split: str) -> DataError:
         return DataError(
-            complain(
-                f"data.ids.{split} is {self.id_files[split].name}, and {self.tables[split].name} is {split} too",
-                "A split comes from a file of its own or from a list of ids",
-                f"Remove data.ids.{split}, or name the files of the other splits in data.splits",
-            )
+            f"data.ids.{split} is {self.id_files[split].name}, and {self.tables[split].name} is {split} too",
+            "A split comes from a file of its own or from a list of ids",
+            f"Remove data.ids.{split}, or name the files of the other splits in data.splits",
         )
 
     def _empty(self, split: str) -> DataError:
         return DataError(
-            complain(
-                f"{self.source.title}: no rows are left for {split}",
-                f"{self.tables[self._donor].name} has too few groups (rows that share a context) to cut all splits",
-                f"Give {split} a file in data.splits, set a share in data.cut to 0, or data.group to a finer column",
-            )
+            f"{self.source.title}: no rows are left for {split}",
+            f"{self.tables[self._donor].name} has too few groups (rows that share a context) to cut all splits",
+            f"Give {split} a file in data.splits, set a share in data.cut to 0, or data.group to a finer column",
         )
 
 
@@ -392,11 +384,9 @@ def read_ids(path: Path) -> frozenset[str]:
         content = json.loads("".join(read_lines(path)))
     except json.JSONDecodeError as error:
         raise DataError(
-            complain(
-                f"{path}, line {error.lineno}, column {error.colno}: {error.msg.lower()}",
-                "A list of ids must be valid JSON",
-                "Correct it there, or write one id per line to a .txt file",
-            )
+            f"{path}, line {error.lineno}, column {error.colno}: {error.msg.lower()}",
+            "A list of ids must be valid JSON",
+            "Correct it there, or write one id per line to a .txt file",
         ) from error
     return frozenset(str(item) for item in content)
 

@@ -58,7 +58,7 @@ from seqfit.data.json_stream import find_json_layout
 from seqfit.data.nested import spread_rows
 from seqfit.data.rows import BadRow, Row
 from seqfit.data.text_files import find_encoding, list_folder, require_file
-from seqfit.errors import DataError, HeaderUnsure, complain, did_you_mean
+from seqfit.errors import DataError, HeaderUnsure, did_you_mean
 from seqfit.recipe.schema import SPLITS, SourceRecipe
 
 __all__ = ["ALL", "Table", "find_tables", "split_of"]
@@ -109,23 +109,19 @@ def _divide(tables: dict[str, Table], column: str, title: str) -> dict[str, Tabl
     """One table per split that the column names; only data that is one piece is divided."""
     if list(tables) != [ALL]:
         raise DataError(
-            complain(
-                f"data.split_column is '{column}', and {title} has files for {', '.join(tables)}",
-                "Either the files say which split a row is in, or a column does",
-                "Remove data.split_column, or give one file with data.path",
-            )
+            f"data.split_column is '{column}', and {title} has files for {', '.join(tables)}",
+            "Either the files say which split a row is in, or a column does",
+            "Remove data.split_column, or give one file with data.path",
         )
     whole = tables[ALL]
     values = {_split_in(row, column) for row in whole.read() if not isinstance(row, BadRow)}
     if values <= {None}:
         first = next((row for row in whole.read() if not isinstance(row, BadRow)), {})
         raise DataError(
-            complain(
-                f"data.split_column is '{column}'",
-                f"The rows of {title} have the columns {', '.join(first)}",
-                "Name a column that holds train, validation or test",
-            )
-            + did_you_mean(column, list(first))
+            f"data.split_column is '{column}'",
+            f"The rows of {title} have the columns {', '.join(first)}",
+            "Name a column that holds train, validation or test",
+            hint=did_you_mean(column, list(first)),
         )
 
     def read(split: str) -> Iterator[Row]:
@@ -234,11 +230,9 @@ def _file_tables(source: SourceRecipe, path: Path) -> dict[str, Table]:
         return _json_tables(source, path, layout.keys)
     if source.splits:
         raise DataError(
-            complain(
-                f"data.path is the file {path}, and data.splits names {', '.join(source.splits.values())}",
-                "data.splits names files inside a folder",
-                f"Set data.path={path.parent}, or remove data.splits",
-            )
+            f"data.path is the file {path}, and data.splits names {', '.join(source.splits.values())}",
+            "data.splits names files inside a folder",
+            f"Set data.path={path.parent}, or remove data.splits",
         )
     if form == "text" and (partners := find_partners(path)) is not None:
         raise _has_partners(path, partners)
@@ -272,12 +266,10 @@ def _has_partners(path: Path, partners: ParallelSet) -> DataError:
     own = {column: file.name for column, file in partners.files.items()}
     written = "{" + ", ".join(f"{column}: {name}" for column, name in own.items()) + "}"
     return DataError(
-        complain(
-            f"{path} is one of several files whose lines belong together: {names}",
-            f"Read together they have the columns {', '.join(partners.files)}",
-            f"Give the folder {path.parent} instead, or add data.files='{written}' (data.files='{{text: {path.name}}}' "
-            "reads this file alone)",
-        )
+        f"{path} is one of several files whose lines belong together: {names}",
+        f"Read together they have the columns {', '.join(partners.files)}",
+        f"Give the folder {path.parent} instead, or add data.files='{written}' (data.files='{{text: {path.name}}}' "
+        "reads this file alone)",
     )
 
 
@@ -336,12 +328,10 @@ def _training_files(
             return others
     shown = "; ".join(f"{_short(file, folder)} ({', '.join(_columns_of(source, file))})" for file in others[:8])
     raise DataError(
-        complain(
-            f"{folder} has {_short(known, folder)} for {split}, none for train, and other files: {shown}",
-            "What to train on has a split's word in its name, or the same columns",
-            f"Name it: data.splits.train={_short(others[0], folder)} (data.splits then names every split), or set "
-            f"data.path={others[0]}",
-        )
+        f"{folder} has {_short(known, folder)} for {split}, none for train, and other files: {shown}",
+        "What to train on has a split's word in its name, or the same columns",
+        f"Name it: data.splits.train={_short(others[0], folder)} (data.splits then names every split), or set "
+        f"data.path={others[0]}",
     )
 
 
@@ -354,11 +344,7 @@ def _unpacked(source: SourceRecipe, file: Path) -> Path:
     if len(tables or texts) != 1:
         names = ", ".join(list_folder(inside))
         raise DataError(
-            complain(
-                f"{file} holds {names}",
-                "Where there are several archives, each holds one table",
-                f"Set data.path={file}",
-            )
+            f"{file} holds {names}", "Where there are several archives, each holds one table", f"Set data.path={file}"
         )
     return (tables or texts)[0]
 
@@ -387,11 +373,9 @@ def _one_set(source: SourceRecipe, files: list[Path], folder: Path, split: str |
             "pattern: data.splits.train='*'"
         )
     raise DataError(
-        complain(
-            f"{folder} has several files that could be {split or 'the data'}: {shown}",
-            "A split is one file, or the numbered parts of one",
-            change,
-        )
+        f"{folder} has several files that could be {split or 'the data'}: {shown}",
+        "A split is one file, or the numbered parts of one",
+        change,
     )
 
 
@@ -424,12 +408,10 @@ def _refuse_join(source: SourceRecipe, folder: Path, tables: Sequence[Path]) -> 
             column = max(matches, key=lambda name: matches[name], default="")
             if matches.get(column, 0) >= 5:
                 raise DataError(
-                    complain(
-                        f"{table.name} names the files of {inner.name}/ in its column '{column}'",
-                        "A row is read from one file",
-                        f"Put the texts into the table: table['text'] = [open(f'{inner.name}/{{name}}.txt').read() for "
-                        f"name in table['{column}']] with pandas, and save it as CSV",
-                    )
+                    f"{table.name} names the files of {inner.name}/ in its column '{column}'",
+                    "A row is read from one file",
+                    f"Put the texts into the table: table['text'] = [open(f'{inner.name}/{{name}}.txt').read() for "
+                    f"name in table['{column}']] with pandas, and save it as CSV",
                 )
 
 
@@ -440,11 +422,9 @@ def _named_files(folder: Path, name: str, field: str) -> list[Path]:
     files = [file for file in sorted(folder.glob(name)) if file.is_file() and may_be_data(file)]
     if not files:
         raise DataError(
-            complain(
-                f"{field} is '{name}', which matches nothing in {folder}",
-                f"The folder has: {', '.join(list_folder(folder))}",
-                f"Set {field} to one of them or to a pattern such as train-*.parquet",
-            )
+            f"{field} is '{name}', which matches nothing in {folder}",
+            f"The folder has: {', '.join(list_folder(folder))}",
+            f"Set {field} to one of them or to a pattern such as train-*.parquet",
         )
     return files
 
@@ -452,13 +432,11 @@ def _named_files(folder: Path, name: str, field: str) -> list[Path]:
 def _no_data(source: SourceRecipe, folder: Path) -> dict[str, Table]:
     names = list_folder(folder)
     raise DataError(
-        complain(
-            f"{folder} has no data files" + (f" of format {source.format}" if source.format != "auto" else ""),
-            f"It has: {', '.join(names) or 'nothing'}; data files are tables ({', '.join(ENDINGS)}), text files whose "
-            "lines belong together, or a file or folder of texts per class",
-            "Set data.path to a file or folder that has them, or say how they belong together: data.format=classes or "
-            "data.files='{source: a.txt, target: b.txt}'",
-        )
+        f"{folder} has no data files" + (f" of format {source.format}" if source.format != "auto" else ""),
+        f"It has: {', '.join(names) or 'nothing'}; data files are tables ({', '.join(ENDINGS)}), text files whose "
+        "lines belong together, or a file or folder of texts per class",
+        "Set data.path to a file or folder that has them, or say how they belong together: data.format=classes or "
+        "data.files='{source: a.txt, target: b.txt}'",
     )
 
 
@@ -489,12 +467,10 @@ def _text_tables(source: SourceRecipe, folder: Path, texts: Sequence[Path]) -> d
         return inner
     shown = _listed(texts)
     raise DataError(
-        complain(
-            f"{folder} has several text files: {shown}",
-            "They are read where the names or equal numbers of lines say how they belong together",
-            "Where each is a class, set data.format=classes; where line n of one belongs to line n of another, "
-            f"data.files='{{source: {texts[0].name}, target: {texts[1].name}}}'",
-        )
+        f"{folder} has several text files: {shown}",
+        "They are read where the names or equal numbers of lines say how they belong together",
+        "Where each is a class, set data.format=classes; where line n of one belongs to line n of another, "
+        f"data.files='{{source: {texts[0].name}, target: {texts[1].name}}}'",
     )
 
 
@@ -511,11 +487,9 @@ def _inner_tables(source: SourceRecipe, folder: Path) -> dict[str, Table]:
             tables = _folder_tables(source, one)
             if len(tables) > 1:
                 raise DataError(
-                    complain(
-                        f"{one} has the splits {', '.join(tables)}",
-                        "A folder that is called like a split is one",
-                        f"Set data.path={one}, or name the files: data.splits.train=...",
-                    )
+                    f"{one} has the splits {', '.join(tables)}",
+                    "A folder that is called like a split is one",
+                    f"Set data.path={one}, or name the files: data.splits.train=...",
                 )
             found[split_of(one.name) or ALL] = next(iter(tables.values()))
         return found
@@ -528,11 +502,9 @@ def _inner_tables(source: SourceRecipe, folder: Path) -> dict[str, Table]:
     if len(holding) > 1:
         names = ", ".join(f"{one.name}/" for one in holding[:8])
         raise DataError(
-            complain(
-                f"{folder} has several folders that may hold the data: {names}",
-                "One of them is read, or files in the folder itself",
-                f"Set data.path={holding[0]}; data.format=classes takes the folders for classes",
-            )
+            f"{folder} has several folders that may hold the data: {names}",
+            "One of them is read, or files in the folder itself",
+            f"Set data.path={holding[0]}; data.format=classes takes the folders for classes",
         )
     return _folder_tables(source, holding[0]) if holding else {}
 
@@ -610,13 +582,11 @@ def _parallel_table(source: SourceRecipe, found: ParallelSet, others: Sequence[P
 def _no_pair(folder: Path, languages: tuple[str, str] | None) -> DataError:
     ends = f"end in .{languages[0]} and .{languages[1]}" if languages else "have equally many lines and a common name"
     return DataError(
-        complain(
-            f"{folder} has no files that {ends}",
-            f"It has: {', '.join(list_folder(folder))}",
-            "Set data.languages to two endings that both occur"
-            if languages
-            else "Name them: data.files='{source: a.txt, target: b.txt}'",
-        )
+        f"{folder} has no files that {ends}",
+        f"It has: {', '.join(list_folder(folder))}",
+        "Set data.languages to two endings that both occur"
+        if languages
+        else "Name them: data.files='{source: a.txt, target: b.txt}'",
     )
 
 
@@ -630,12 +600,10 @@ def _hub_tables(source: SourceRecipe) -> dict[str, Table]:
     for split, own in wanted.items():
         if own not in loaded:
             raise DataError(
-                complain(
-                    f"data.splits.{split} is '{own}'",
-                    f"{name} has the splits {', '.join(loaded)}",
-                    f"Set data.splits.{split} to one of them",
-                )
-                + did_you_mean(own, loaded)
+                f"data.splits.{split} is '{own}'",
+                f"{name} has the splits {', '.join(loaded)}",
+                f"Set data.splits.{split} to one of them",
+                hint=did_you_mean(own, loaded),
             )
     return {
         split: Table(f"{name}, {own}", tuple(loaded[own].files), loaded[own].rows, lambda own=own: loaded[own].notes)  # type: ignore[misc]
@@ -654,20 +622,16 @@ def _hub_names(source: SourceRecipe, name: str, own_names: list[str]) -> dict[st
         split = split_of(own)
         if split in found:
             raise DataError(
-                complain(
-                    f"{name} has several splits that could be {split}: {found[split]}, {own}",
-                    "One of them is read",
-                    f"Set data.splits.{split} to one of them (data.splits then names every split)",
-                )
+                f"{name} has several splits that could be {split}: {found[split]}, {own}",
+                "One of them is read",
+                f"Set data.splits.{split} to one of them (data.splits then names every split)",
             )
         if split is not None:
             found[split] = own
     if not found:
         raise DataError(
-            complain(
-                f"{name} has the splits {', '.join(own_names)}",
-                "None is called train, validation or test",
-                f"Name them: data.splits.train={own_names[0]}",
-            )
+            f"{name} has the splits {', '.join(own_names)}",
+            "None is called train, validation or test",
+            f"Name them: data.splits.train={own_names[0]}",
         )
     return found

@@ -35,7 +35,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from seqfit.data.archives import read_head, reading
-from seqfit.errors import DataError, complain, did_you_mean
+from seqfit.errors import DataError, did_you_mean
 
 BROKEN = re.compile("[\udc80-\udcff]")  # bytes that could not be decoded, as 'surrogateescape' keeps them
 _BLOCK_BYTES = 1 << 20
@@ -139,12 +139,10 @@ def _known_codec(stated: str) -> str:
     except LookupError:
         known = ("utf-8", "utf-16", "cp1252", "latin-1", "gb18030", "big5", "shift_jis", "euc-kr", "cp1251", "cp1250")
         raise DataError(
-            complain(
-                f"data.encoding is '{stated}'",
-                "It must be an encoding that Python knows",
-                f"Set it to auto or to one such as {', '.join(known)}",
-            )
-            + did_you_mean(stated, known)
+            f"data.encoding is '{stated}'",
+            "It must be an encoding that Python knows",
+            f"Set it to auto or to one such as {', '.join(known)}",
+            hint=did_you_mean(stated, known),
         ) from None
 
 
@@ -260,11 +258,9 @@ def _latin_code_page(sample: bytes) -> str:
     beyond = len(re.findall(rb"[\x80-\xff]", sample))
     if beyond > 200 and beyond > 0.5 * letters and max(scores.values()) < 0.9:  # no Latin script is like that
         raise DataError(
-            complain(
-                "the text is not UTF-8, and half of its letters are beyond ASCII",
-                "No encoding that is recognised makes words of them",
-                "Set data.encoding, such as gb18030, big5, shift_jis, euc-kr, cp1251, koi8-r, cp1256, cp874 or tis-620",
-            )
+            "the text is not UTF-8, and half of its letters are beyond ASCII",
+            "No encoding that is recognised makes words of them",
+            "Set data.encoding, such as gb18030, big5, shift_jis, euc-kr, cp1251, koi8-r, cp1256, cp874 or tis-620",
         )
     return best if in_words >= _FEW_BYTES and scores[best] > max(0.9, scores["cp1252"]) else "cp1252"
 
@@ -308,15 +304,13 @@ def require_file(path: Path, field: str = "data.path") -> Path:
         return path
     folder = path.parent
     if not folder.is_dir():
-        raise DataError(complain(f"{path} does not exist", "Neither does its folder", f"Set {field} to what exists"))
+        raise DataError(f"{path} does not exist", "Neither does its folder", f"Set {field} to what exists")
     names = list_folder(folder)
     if not names:
-        raise DataError(complain(f"{path} does not exist", "Its folder is empty", f"Set {field} to what exists"))
+        raise DataError(f"{path} does not exist", "Its folder is empty", f"Set {field} to what exists")
     has = f"The folder has: {', '.join(names)}"
     known = [entry.name for entry in folder.iterdir()]  # all of them: the listing is short
-    raise DataError(
-        complain(f"{path} does not exist", has, f"Set {field} to one of them") + did_you_mean(path.name, known)
-    )
+    raise DataError(f"{path} does not exist", has, f"Set {field} to one of them", hint=did_you_mean(path.name, known))
 
 
 def list_folder(folder: Path, most: int = 20) -> list[str]:
@@ -410,9 +404,7 @@ def _not_decoded(name: str, line: int, error: UnicodeDecodeError) -> DataError:
     byte = error.object[error.start]
     encoding = error.encoding.upper() if error.encoding.startswith("utf") else error.encoding
     return DataError(
-        complain(
-            f"{name}, line {line}: byte 0x{byte:02x} is not {encoding}",
-            f"The text is read as {encoding}",
-            "Correct the line, or set data.encoding to what the file is in",
-        )
+        f"{name}, line {line}: byte 0x{byte:02x} is not {encoding}",
+        f"The text is read as {encoding}",
+        "Correct the line, or set data.encoding to what the file is in",
     )

@@ -58,7 +58,7 @@ from seqfit.data.tokenized import (
     find_damage,
     to_lists,
 )
-from seqfit.errors import DataError, RowError, SeqfitError, complain
+from seqfit.errors import DataError, RowError, SeqfitError
 from seqfit.progress import Progress, ReadingProgress
 from seqfit.recipe.schema import Recipe
 from seqfit.system import usable_cores
@@ -164,12 +164,10 @@ def _open_split(recipe: Recipe, parts: list[tuple[int, Path, str]]) -> Tokenized
 def _no_train(recipe: Recipe) -> DataError:
     titles = ", ".join(source.title for source in recipe.sources)
     return DataError(
-        complain(
-            f"{titles}: no training rows, and data.cut takes none from the other splits",
-            "Training needs the split train",
-            "Name its file in data.splits.train, or give the split that exists a share in data.cut, "
-            "data.cut.validation=0.1: the rest of it is then train",
-        )
+        f"{titles}: no training rows, and data.cut takes none from the other splits",
+        "Training needs the split train",
+        "Name its file in data.splits.train, or give the split that exists a share in data.cut, "
+        "data.cut.validation=0.1: the rest of it is then train",
     )
 
 
@@ -417,11 +415,9 @@ class _Preparation:
             "".join((row_id, example.source, example.target, example.group, *example.references)).encode()
         except UnicodeEncodeError as error:
             raise RowError(
-                complain(
-                    f"The text has half of a surrogate pair, {error.object[error.start]!r}",
-                    "Text must be valid Unicode",
-                    "Correct the row, in which \\ud8xx stands without its second half",
-                ),
+                f"The text has half of a surrogate pair, {error.object[error.start]!r}",
+                "Text must be valid Unicode",
+                "Correct the row, in which \\ud8xx stands without its second half",
                 cause="half of a surrogate pair",
             ) from error
         languages = self.task.languages_of(row)

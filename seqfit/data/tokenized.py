@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from seqfit.cache import file_digest
 from seqfit.data.rows import BadRows, load_bad_rows
-from seqfit.errors import DataError, complain
+from seqfit.errors import DataError
 from seqfit.progress import Progress
 from seqfit.recipe.schema import HEAD_TASKS
 from seqfit.tasks import Example, Label, Task
@@ -258,7 +258,7 @@ def _open_batches(mapped: mmap.mmap, folder: Path) -> list[Any]:
 
 def _damaged(folder: Path, error: Exception) -> DataError:
     return DataError(
-        complain(f"{folder}: {error}", "The tokenized data there is damaged", "Delete that folder; it is made again")
+        f"{folder}: {error}", "The tokenized data there is damaged", "Delete that folder; it is made again"
     )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from seqfit.data.encode import Encoder, check_languages, check_row_language, cut, smaller_limit
 from seqfit.data.tokenize import prepare_data
-from seqfit.errors import DataError, ModelError, complain
+from seqfit.errors import DataError, ModelError
 from seqfit.evaluation.generator import Answerer, answer_sources
 from seqfit.evaluation.scoring import SplitScores, choose_metrics, score_split
 from seqfit.evaluation.start import set_start
@@ -158,11 +158,9 @@ def to_row(task: Task, given: str | Mapping[str, Any]) -> Mapping[str, Any]:
     values = [given] if len(columns) == 1 else given.split("\t")
     if len(values) != len(columns):
         raise DataError(
-            complain(
-                f"'{given[:60]}' is one text",
-                f"this model's sources are made of {len(columns)} columns: {', '.join(columns)}",
-                f'Give a JSON object with them, {{"{columns[0]}": ...}}, or the texts separated by tabs in this order',
-            )
+            f"'{given[:60]}' is one text",
+            f"this model's sources are made of {len(columns)} columns: {', '.join(columns)}",
+            f'Give a JSON object with them, {{"{columns[0]}": ...}}, or the texts separated by tabs in this order',
         )
     return dict(zip(columns, values, strict=True))
 
@@ -172,11 +170,9 @@ def _find_checkpoint(path: Path) -> Path:
         return Run(path).checkpoint
     if not path.is_dir():
         raise ModelError(
-            complain(
-                f"There is no folder '{path}'",
-                "a model to ask is a run directory or a checkpoint folder",
-                "Give one that `seqfit train` has written",
-            )
+            f"There is no folder '{path}'",
+            "a model to ask is a run directory or a checkpoint folder",
+            "Give one that `seqfit train` has written",
         )
     return path
 
@@ -202,11 +198,9 @@ def _record(run: Run, checkpoint: Checkpoint, split: str, result: SplitScores, e
 
 def _no_split(run: Run, split: str) -> DataError:
     return DataError(
-        complain(
-            f"{run.path}: the data has no {split} rows",
-            f"its recipe names no file for {split}, and data.cut takes none from the others",
-            f"Score another with --split, or name one: seqfit evaluate {quote(run.path)} data.splits.{split}=FILE",
-        )
+        f"{run.path}: the data has no {split} rows",
+        f"its recipe names no file for {split}, and data.cut takes none from the others",
+        f"Score another with --split, or name one: seqfit evaluate {quote(run.path)} data.splits.{split}=FILE",
     )
 
 

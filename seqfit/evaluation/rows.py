@@ -14,7 +14,7 @@ from typing import Any
 
 from seqfit.data.formats import ENDINGS, ending, read_whole_rows
 from seqfit.data.text_files import decode_lines, read_lines, require_file
-from seqfit.errors import DataError, complain
+from seqfit.errors import DataError
 
 Asked = str | Mapping[str, Any]
 
@@ -23,9 +23,7 @@ def rows_from_fields(fields: Sequence[str]) -> list[Asked]:
     """One row of COLUMN=TEXT words."""
     wrong = [field for field in fields if "=" not in field]
     if wrong:
-        raise DataError(
-            complain(f"'{wrong[0]}' is given", "a row is written as COLUMN=TEXT", "Write question='Who wrote it?'")
-        )
+        raise DataError(f"'{wrong[0]}' is given", "a row is written as COLUMN=TEXT", "Write question='Who wrote it?'")
     return [dict(field.split("=", 1) for field in fields)]
 
 
@@ -53,9 +51,7 @@ def rows_from_lines(lines: Iterable[str]) -> Iterator[Asked]:
             yield json.loads(text)
         except json.JSONDecodeError as error:
             raise DataError(
-                complain(
-                    f"line {number}, column {error.colno}: {error.msg}",
-                    "a line that starts with { is read as a JSON object",
-                    'Write it as {"column": "text", ...}',
-                )
+                f"line {number}, column {error.colno}: {error.msg}",
+                "a line that starts with { is read as a JSON object",
+                'Write it as {"column": "text", ...}',
             ) from error

@@ -31,7 +31,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any, Literal
 
-from seqfit.errors import PlanError, complain
+from seqfit.errors import PlanError
 from seqfit.units import format_bytes, parse_bytes
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]
@@ -149,10 +149,8 @@ def find_card(name: str) -> Card:
         return matching[0]
     if matching:
         keys = ", ".join(card.key for card in matching)
-        raise PlanError(
-            complain(f"'{name}' could be {keys}", "they differ in memory or speed", "Give one of these names")
-        )
-    raise PlanError(complain(f"'{name}' is no card of the table", f"known are {', '.join(cards)}", _advice(wanted)))
+        raise PlanError(f"'{name}' could be {keys}", "they differ in memory or speed", "Give one of these names")
+    raise PlanError(f"'{name}' is no card of the table", f"known are {', '.join(cards)}", _advice(wanted))
 
 
 def _leading_pieces(key: str) -> set[str]:
@@ -192,11 +190,9 @@ def parse_rate(text: str, flag: str) -> float:
         rate = 0.0
     if rate <= 0:
         raise PlanError(
-            complain(
-                f"{flag} is '{text}'",
-                "a rate is a number of bytes a second above 0, with a capital B (8 bits)",
-                f"Write it as {flag} 25GB/s, which is 200 Gbit/s",
-            )
+            f"{flag} is '{text}'",
+            "a rate is a number of bytes a second above 0, with a capital B (8 bits)",
+            f"Write it as {flag} 25GB/s, which is 200 Gbit/s",
         )
     return rate
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from seqfit.data.encode import Encoder, cut
 from seqfit.data.tables import Table, find_tables
 from seqfit.data.tokenize import TokenizedSplit, prepare_data
-from seqfit.errors import complain
+from seqfit.errors import format_error
 from seqfit.inspection.findings import find
 from seqfit.inspection.report import (
     DataReport,
@@ -187,7 +187,7 @@ def _too_many_left_out(recipe: Recipe, reports: Sequence[SplitReport], left_out:
     for entry in left_out:
         causes[entry.cause] += entry.rows
     listed = ", ".join(f"{cause} ({rows:,})" for cause, rows in causes.most_common())
-    return complain(
+    return format_error(
         f"{bad:,} of {bad + good:,} rows can't be used: {listed}",
         f"More than data.max_bad_rows={allowed:g} stops before training",
         f"Correct the rows or the templates, or set data.max_bad_rows={min(0.99, bad / (bad + good) + 0.01):.2f}",

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from seqfit.data.in_memory import is_in_memory, store_data
-from seqfit.errors import RecipeError, complain
+from seqfit.errors import RecipeError
 from seqfit.inspection.guess import guess_recipe
 from seqfit.recipe.overrides import apply_overrides
 from seqfit.recipe.resolve import DATA, RECIPES, resolve
@@ -83,11 +83,9 @@ def read_given(
         return found
     if found.model is None:
         raise RecipeError(
-            complain(
-                f"'{found.data}' is data, and is given without --model (in Python: model=)",
-                "The data does not say which",
-                f"Add one: {found.say_command(command)}",
-            )
+            f"'{found.data}' is data, and is given without --model (in Python: model=)",
+            "The data does not say which",
+            f"Add one: {found.say_command(command)}",
         )
     return guess_given(found)
 
@@ -109,11 +107,9 @@ def find_given(
         return _place_data(data, overrides, task, model)
     if recipe is None or task is not None or model is not None:
         raise RecipeError(
-            complain(
-                "no recipe is given" if recipe is None else "a recipe and --task or --model are given",
-                f"{command} takes a recipe, or data with --model and --task",
-                "Name a recipe ('seqfit ls' lists them) and change it by model.name=... and the like, or use --data",
-            )
+            "no recipe is given" if recipe is None else "a recipe and --task or --model are given",
+            f"{command} takes a recipe, or data with --model and --task",
+            "Name a recipe ('seqfit ls' lists them) and change it by model.name=... and the like, or use --data",
         )
     name = Path(recipe).stem if isinstance(recipe, str | Path) else "run"
     return Given(recipe, tuple(overrides), name)
@@ -159,11 +155,9 @@ def _is_data(given: object, command: str, *, has_model: bool) -> bool:
 def _check_one(recipe: object) -> None:
     if recipe is not None:
         raise RecipeError(
-            complain(
-                f"a recipe ({recipe}) and data are given",
-                "A recipe names its own data, and without one it is guessed from the data",
-                "Leave one of them out, or change the recipe's data by data.path=FILE",
-            )
+            f"a recipe ({recipe}) and data are given",
+            "A recipe names its own data, and without one it is guessed from the data",
+            "Leave one of them out, or change the recipe's data by data.path=FILE",
         )
 
 

@@ -25,7 +25,7 @@ from seqfit.data.column_names import LANGUAGES, find_languages, score_role
 from seqfit.data.rows import BadRow, Row
 from seqfit.data.tables import ALL, Table, find_tables, split_of
 from seqfit.data.text_files import require_file
-from seqfit.errors import DataError, RecipeError, SeqfitError, complain, did_you_mean
+from seqfit.errors import DataError, RecipeError, SeqfitError, did_you_mean
 from seqfit.inspection.columns import NAMES_OF_SPLITS, Column, profile_columns
 from seqfit.inspection.label_names import find_labels
 from seqfit.inspection.label_readings import (
@@ -175,11 +175,9 @@ def _require_rows(rows: Sequence[Row], table: Table) -> None:
     bad = next((row for row in table.read() if isinstance(row, BadRow)), None)
     if bad is not None:
         raise DataError(
-            complain(
-                f"{table.name}: none of the first rows can be read ({bad.cause}; {bad.detail})",
-                "A guess needs rows",
-                "Correct data.each, data.turns, data.format or data.header, or remove them to have them guessed",
-            )
+            f"{table.name}: none of the first rows can be read ({bad.cause}; {bad.detail})",
+            "A guess needs rows",
+            "Correct data.each, data.turns, data.format or data.header, or remove them to have them guessed",
         )
 
 
@@ -248,8 +246,10 @@ def _check_task(task: str | None) -> str | None:
     if task.lower() in ALIASES:
         return ALIASES[task.lower()]
     raise RecipeError(
-        complain(f"--task is '{task}'", f"The tasks are {', '.join(TASKS)}", "Give one of them")
-        + did_you_mean(task, [*TASKS, *ALIASES])
+        f"--task is '{task}'",
+        f"The tasks are {', '.join(TASKS)}",
+        "Give one of them",
+        hint=did_you_mean(task, [*TASKS, *ALIASES]),
     )
 
 
@@ -378,7 +378,7 @@ class _Task:
     def _no_task(self, columns: list[Column]) -> RecipeError:
         given = f"{self.hints.title} has the columns {list_columns(columns)}"
         change = f"Add --task with one of {', '.join(TASKS)}"
-        return RecipeError(complain(given, "They do not say which task it is", change))
+        return RecipeError(given, "They do not say which task it is", change)
 
     def _settle(self, found: Found, rows: list[Row]) -> tuple[Reading, LabelKind]:
         """The reading that is meant, refined by what its target holds; what is in doubt is shown instead."""
@@ -582,11 +582,9 @@ def _guess_kind(model: str | None) -> tuple[str, str]:
 def _check_kind(model: str, kind: str, reason: str, task: str) -> None:
     if kind == "classifier" and task not in HEAD_TASKS:
         raise RecipeError(
-            complain(
-                f"--model {model} is a BERT-type encoder ({reason}), and the task is {task}",
-                f"An encoder can only {', '.join(HEAD_TASKS)}",
-                "Give a text-to-text model such as --model google/flan-t5-small, or another --task",
-            )
+            f"--model {model} is a BERT-type encoder ({reason}), and the task is {task}",
+            f"An encoder can only {', '.join(HEAD_TASKS)}",
+            "Give a text-to-text model such as --model google/flan-t5-small, or another --task",
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from seqfit.data.rows import BadRow, Row
 from seqfit.data.tables import Table
 from seqfit.data.text_files import read_lines
-from seqfit.errors import DataError, RecipeError, complain
+from seqfit.errors import DataError, RecipeError
 from seqfit.inspection.columns import MISSING
 from seqfit.recipe.schema import SourceRecipe
 from seqfit.tasks.rules import fold_word
@@ -38,11 +38,9 @@ def find_labels(
                 values.update(_labels_of(row, task))
             if len(values) > _MOST_LABELS:
                 raise RecipeError(
-                    complain(
-                        f"{source.title}: {task['target']} has more than {_MOST_LABELS} different values",
-                        "Classes are few",
-                        "Name the label column: task.target='{column}', or choose another --task",
-                    )
+                    f"{source.title}: {task['target']} has more than {_MOST_LABELS} different values",
+                    "Classes are few",
+                    "Name the label column: task.target='{column}', or choose another --task",
                 )
     missing = sorted(values & MISSING)
     if missing:

@@ -22,7 +22,7 @@ from typing import Any
 
 from seqfit.data.column_names import AGREED, score_role
 from seqfit.data.rows import Row
-from seqfit.errors import DataError, SeqfitError, complain
+from seqfit.errors import DataError, SeqfitError
 from seqfit.inspection.columns import Column
 from seqfit.inspection.reading import TITLES, Found, Hints, Missing, Reading, length_of
 from seqfit.tasks.template import columns_of, parse_list, render_list, render_template
@@ -119,11 +119,9 @@ def _refuse_vectors(columns: Sequence[Column], hints: Hints) -> None:
         vector = next((c for c in vectors if c.name.words & AGREED), vectors[0])
         size = len(vector.values[0].split())
         raise DataError(
-            complain(
-                f"{hints.title}: '{vector.path}' holds {size} zeros and ones per row",
-                "The place of a one says which label is meant, and the file does not name the labels",
-                f"Write a list of the labels' names, or {size} columns of 0 and 1 that bear them",
-            )
+            f"{hints.title}: '{vector.path}' holds {size} zeros and ones per row",
+            "The place of a one says which label is meant, and the file does not name the labels",
+            f"Write a list of the labels' names, or {size} columns of 0 and 1 that bear them",
         )
 
 
@@ -134,12 +132,10 @@ def find_label_sets(columns: Sequence[Column], hints: Hints) -> Found:
     if len(shares) >= _FEWEST_FLAGS and not flags:
         shown = ", ".join(column.path for column in shares)
         raise DataError(
-            complain(
-                f"{hints.title}: {shown} hold shares from 0 to 1",
-                "A label applies or does not: its column holds 0 or 1",
-                "Write 1 from a half on, in pandas: frame[columns] = (frame[columns] >= 0.5).astype(int); or learn one "
-                "of the shares: --task regression",
-            )
+            f"{hints.title}: {shown} hold shares from 0 to 1",
+            "A label applies or does not: its column holds 0 or 1",
+            "Write 1 from a half on, in pandas: frame[columns] = (frame[columns] >= 0.5).astype(int); or learn one "
+            "of the shares: --task regression",
         )
     lists = [c for c in find_label_candidates(columns) if c.is_list]
     if flags and not lists:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from seqfit.data.column_names import Name, score_role
-from seqfit.errors import DataError, complain
+from seqfit.errors import DataError
 from seqfit.inspection.columns import Column
 from seqfit.inspection.reading import (
     TITLES,
@@ -96,12 +96,10 @@ _DECISIONS = ({"yes", "no"}, {"yes", "no", "maybe"}, {"yes", "no", "unknown"})
 
 def _no_text(answer: Column, hints: Hints) -> DataError:
     return DataError(
-        complain(
-            f"{hints.title}: the answers in '{answer.path}' are lists of whole numbers, such as {answer.values[0]}",
-            "An answer is a text; numbers like these are places in the context (lines, sentences, characters)",
-            "Write the text that they stand for into a column. If the numbers themselves are to be learnt, name both "
-            f"sides: --task generate task.source='{{...}}' task.target='{{{answer.path}}}'",
-        )
+        f"{hints.title}: the answers in '{answer.path}' are lists of whole numbers, such as {answer.values[0]}",
+        "An answer is a text; numbers like these are places in the context (lines, sentences, characters)",
+        "Write the text that they stand for into a column. If the numbers themselves are to be learnt, name both "
+        f"sides: --task generate task.source='{{...}}' task.target='{{{answer.path}}}'",
     )
 
 

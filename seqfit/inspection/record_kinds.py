@@ -14,7 +14,7 @@ from typing import Any
 
 from seqfit.data.column_names import LANGUAGES, Name, score_role
 from seqfit.data.rows import Row
-from seqfit.errors import DataError, complain
+from seqfit.errors import DataError
 from seqfit.recipe.schema import SourceRecipe
 from seqfit.tasks.template import SPEAKER_KEYS, TEXT_KEYS, columns_of
 
@@ -106,11 +106,9 @@ def _refuse_unwanted(column: str, rows: Sequence[Row], title: str) -> None:
     marks = [name for name in ("label", "kto_tag") if any(isinstance(row.get(name), bool) for row in rows)]
     if marks and len({row.get(marks[0]) for row in rows}) > 1:
         raise DataError(
-            complain(
-                f"{title} has conversations in '{column}' and true or false in '{marks[0]}'",
-                "The label marks replies that are wanted and others that are not, and training would learn both",
-                f"Keep the rows whose {marks[0]} is true, or add --task classify to learn the label itself",
-            )
+            f"{title} has conversations in '{column}' and true or false in '{marks[0]}'",
+            "The label marks replies that are wanted and others that are not, and training would learn both",
+            f"Keep the rows whose {marks[0]} is true, or add --task classify to learn the label itself",
         )
 
 
@@ -120,12 +118,10 @@ def refuse_token_labels(rows: Sequence[Row], title: str, given: Mapping[str, Any
         return
     if (spans := _find_spans(rows)) is not None:
         raise DataError(
-            complain(
-                f"{title} has spans of its texts, by start and end, in '{spans}'",
-                "seqfit labels and generates whole texts, not places in them",
-                "Write what the spans say as a target text ('person: Ada; place: London') in two columns for --task "
-                "generate, or train a token classifier with another tool",
-            )
+            f"{title} has spans of its texts, by start and end, in '{spans}'",
+            "seqfit labels and generates whole texts, not places in them",
+            "Write what the spans say as a target text ('person: Ada; place: London') in two columns for --task "
+            "generate, or train a token classifier with another tool",
         )
     for row in rows[:20]:
         lists = {name: value for name, value in row.items() if isinstance(value, list) and len(value) > 1}
@@ -138,12 +134,10 @@ def refuse_token_labels(rows: Sequence[Row], title: str, given: Mapping[str, Any
             is_tagged = any(Name.of(other).words & _TAG_WORDS for other in tags)
             if tags and (is_tagged or not any(isinstance(value, str) and " " in value for value in row.values())):
                 raise DataError(
-                    complain(
-                        f"{title} has a label for each token ({name} with {', '.join(tags)})",
-                        "seqfit labels and generates whole texts, not single tokens",
-                        "Write the entities of a text as its target ('person: Ada; place: London') in two columns for "
-                        "--task generate, or train a token classifier with another tool",
-                    )
+                    f"{title} has a label for each token ({name} with {', '.join(tags)})",
+                    "seqfit labels and generates whole texts, not single tokens",
+                    "Write the entities of a text as its target ('person: Ada; place: London') in two columns for "
+                    "--task generate, or train a token classifier with another tool",
                 )
 
 
@@ -184,12 +178,10 @@ def refuse_turns_in_rows(rows: Sequence[Row], title: str, task: str | None, give
         turns = turns if len(texts) == 1 and texts[0] not in turns else []
     if dialogues and turns and len({str(row.get(turns[0])) for row in rows}) < 0.5 * len(rows):
         raise DataError(
-            complain(
-                f"{title} has one turn of a dialogue per row ('{dialogues[0]}', '{turns[0]}')",
-                "A reply is learnt from what was said before it, which is in other rows",
-                'Write each dialogue as one line, {"messages": [{"role": "user", "content": "..."}, ...]}, in a file '
-                "that ends in .jsonl; for single turns name the columns: task.source='{col}' task.target='{col2}'",
-            )
+            f"{title} has one turn of a dialogue per row ('{dialogues[0]}', '{turns[0]}')",
+            "A reply is learnt from what was said before it, which is in other rows",
+            'Write each dialogue as one line, {"messages": [{"role": "user", "content": "..."}, ...]}, in a file '
+            "that ends in .jsonl; for single turns name the columns: task.source='{col}' task.target='{col2}'",
         )
 
 
@@ -211,13 +203,11 @@ def refuse_pairs_in_rows(rows: Sequence[Row], title: str, task: str | None, give
         if len(texts) == 1 and sides and sum(n == 2 for n in counts.values()) > 0.8 * len(counts) > 1:
             values = sorted({str(row.get(sides[-1])) for row in rows})
             raise DataError(
-                complain(
-                    f"{title} has one text per row ('{texts[0]}'), and two rows share each '{name}' "
-                    f"('{sides[-1]}' is {' or '.join(values)})",
-                    "A row needs its source and its target",
-                    f"Write one row per '{name}' with the two texts as two columns, in pandas: "
-                    f"frame.pivot(index='{name}', columns='{sides[-1]}', values='{texts[0]}')",
-                )
+                f"{title} has one text per row ('{texts[0]}'), and two rows share each '{name}' "
+                f"('{sides[-1]}' is {' or '.join(values)})",
+                "A row needs its source and its target",
+                f"Write one row per '{name}' with the two texts as two columns, in pandas: "
+                f"frame.pivot(index='{name}', columns='{sides[-1]}', values='{texts[0]}')",
             )
 
 
@@ -232,11 +222,9 @@ def refuse_blocks(rows: Sequence[Row], title: str, given: Mapping[str, Any]) -> 
         if len(few) == 1 and len(lines) >= 20 * size:
             shown = ", ".join(sorted(few[0])[:5])
             raise DataError(
-                complain(
-                    f"{title} has its examples in blocks of {size} lines (one line of each block is one of {shown})",
-                    "A row is one line",
-                    f"Write one row per line: paste {' '.join('-' * size)} < {title} > rows.tsv",
-                )
+                f"{title} has its examples in blocks of {size} lines (one line of each block is one of {shown})",
+                "A row is one line",
+                f"Write one row per line: paste {' '.join('-' * size)} < {title} > rows.tsv",
             )
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from seqfit.data.column_names import find_languages, score_role
-from seqfit.errors import RecipeError, complain
+from seqfit.errors import RecipeError
 from seqfit.inspection.columns import Column
 from seqfit.inspection.label_readings import (
     find_classes,
@@ -120,11 +120,9 @@ def _cannot_guess(task: str, missing: list[str], columns: Sequence[Column], data
             "stand inside the question need no column: --task qa"
         )
     return RecipeError(
-        complain(
-            f"{data} has the columns {list_columns(columns)}",
-            f"The task {task} needs {' and '.join(missing)}, and no column is called so or looks like it",
-            change,
-        )
+        f"{data} has the columns {list_columns(columns)}",
+        f"The task {task} needs {' and '.join(missing)}, and no column is called so or looks like it",
+        change,
     )
 
 

@@ -31,7 +31,7 @@ import numpy as np
 
 from seqfit.data.rows import BadRow
 from seqfit.data.splits import Selection, find_splits
-from seqfit.errors import DataError, SeqfitError, complain
+from seqfit.errors import DataError, SeqfitError
 from seqfit.inspection.report import HumanBaseline, LeftOut
 from seqfit.inspection.statistics import COUNTED_TASKS, RowHasher, RowHashes
 from seqfit.metrics import score
@@ -223,8 +223,6 @@ def _choose_rows(recipe: Recipe, task: Task, rows: int, progress: Progress | Non
             kept[place] = example
     if not kept:
         causes = ", ".join(f"{cause} ({count:,})" for cause, count in bad.counts.most_common())
-        raise DataError(
-            complain(f"{name} has no row that can be used: {causes}", "There is nothing to try", "Correct the rows")
-        )
+        raise DataError(f"{name} has no row that can be used: {causes}", "There is nothing to try", "Correct the rows")
     generator.shuffle(kept)
     return name, kept

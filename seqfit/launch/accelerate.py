@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from seqfit.errors import RecipeError, complain
+from seqfit.errors import RecipeError
 from seqfit.launch.local import Place
 from seqfit.recipe.yaml_text import read_yaml
 
@@ -60,11 +60,9 @@ def read_accelerate_file(path: Path) -> AccelerateFile:
     kind = str(content.get("distributed_type", "NO"))
     if kind not in _WAYS:
         raise RecipeError(
-            complain(
-                f"{path}: distributed_type is '{kind}'",
-                f"seqfit follows {', '.join(_WAYS)}",
-                "Use seqfit train --nproc N instead of the file",
-            )
+            f"{path}: distributed_type is '{kind}'",
+            f"seqfit follows {', '.join(_WAYS)}",
+            "Use seqfit train --nproc N instead of the file",
         )
     overrides, ignored = [], _find_ignored(content)
     stage = (content.get("deepspeed_config") or {}).get("zero_stage", 2)
@@ -89,11 +87,11 @@ def _load(path: Path) -> Mapping[str, Any]:
         content, _ = read_yaml(path.read_text("utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise RecipeError(
-            complain(f"--accelerate-config is '{path}' ({error})", "it is a YAML file", "Make one by accelerate config")
+            f"--accelerate-config is '{path}' ({error})", "it is a YAML file", "Make one by accelerate config"
         ) from error
     if not isinstance(content, Mapping):
         raise RecipeError(
-            complain(f"'{path}' holds no settings", "a file of accelerate config has names and values", "Make it anew")
+            f"'{path}' holds no settings", "a file of accelerate config has names and values", "Make it anew"
         )
     return content
 
@@ -103,20 +101,16 @@ def _read_place(path: Path, content: Mapping[str, Any]) -> Place:
     whole = isinstance(processes, int) and isinstance(machines, int) and processes >= machines >= 1
     if not whole or processes % machines:
         raise RecipeError(
-            complain(
-                f"{path}: num_processes is {processes} and num_machines {machines}",
-                "every machine runs the same number of processes, at least one",
-                "Set num_processes to a multiple of num_machines",
-            )
+            f"{path}: num_processes is {processes} and num_machines {machines}",
+            "every machine runs the same number of processes, at least one",
+            "Set num_processes to a multiple of num_machines",
         )
     address, port = content.get("main_process_ip"), content.get("main_process_port")
     if machines > 1 and (address is None or port is None):
         raise RecipeError(
-            complain(
-                f"{path}: num_machines is {machines} without main_process_ip and main_process_port",
-                "the machines meet at the first of them",
-                "Add both to the file",
-            )
+            f"{path}: num_machines is {machines} without main_process_ip and main_process_port",
+            "the machines meet at the first of them",
+            "Add both to the file",
         )
     return Place(processes // machines, machines, int(content.get("machine_rank", 0)), address, port)
 

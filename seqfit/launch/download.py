@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqfit.errors import ModelError, complain
+from seqfit.errors import ModelError
 from seqfit.hub import is_remote_code_trusted, use_hub
 from seqfit.recipe.schema import SPLITS, ModelRecipe, Recipe
 from seqfit.tasks import head_of
@@ -63,11 +63,9 @@ def _fetch_model(model: ModelRecipe) -> str:
         if not kind or any(folder.glob(kind[0])):
             return _describe("model", model.location, folder)
     raise ModelError(
-        complain(
-            f"'{model.location}' has no weights",
-            f"they are files such as {' or '.join(_WEIGHTS)}",
-            "Choose another model, or set model.weights=random to start from the config alone",
-        )
+        f"'{model.location}' has no weights",
+        f"they are files such as {' or '.join(_WEIGHTS)}",
+        "Choose another model, or set model.weights=random to start from the config alone",
     )
 
 
@@ -92,11 +90,9 @@ def _download(what: str, name: str, patterns: list[str]) -> Path:
         return Path(snapshot_download(name, allow_patterns=patterns))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ModelError(
-            complain(
-                f"the {what} '{name}' can't be fetched ({_first_line(error)})",
-                "prefetch needs the network, and the exact name on the Hub",
-                "Run it on a login node, correct the name, or log in with 'hf auth login' where it is a private one",
-            )
+            f"the {what} '{name}' can't be fetched ({_first_line(error)})",
+            "prefetch needs the network, and the exact name on the Hub",
+            "Run it on a login node, correct the name, or log in with 'hf auth login' where it is a private one",
         ) from error
 
 

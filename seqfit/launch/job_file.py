@@ -33,12 +33,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seqfit import __version__
-from seqfit.errors import SeqfitError, Stopped, TrainingFailed
+from seqfit.errors import Stopped
 from seqfit.launch.local import OWN_FAULT, SIGNALS
 from seqfit.launch.resources import Resources
 from seqfit.launch.site import Scratch, Site
 from seqfit.launch.slurm import RUNS
 from seqfit.rundir import files
+from seqfit.rundir.notes import OWN_FAULTS
 
 _ALONE = ["# Two rounds on one node would slow each other.", "#SBATCH --exclusive"]
 
@@ -82,9 +83,9 @@ def describe_work(job: Job) -> Work:
     return _compare(job) if job.is_comparison else _train(job)
 
 
-def own_codes(work: Work) -> tuple[int, int]:
+def own_codes(work: Work) -> list[int]:
     """Those after which trying again would not help."""
-    return work.added_to_code + SeqfitError.exit_code, work.added_to_code + TrainingFailed.exit_code
+    return [work.added_to_code + code for code in OWN_FAULTS]
 
 
 def uses_this_python(site: Site) -> bool:
@@ -274,21 +275,22 @@ def _start(work: Work) -> list[str]:
 
 
 def _ending(job: Job, work: Work) -> list[str]:
-    (wrong, failed), added, done = own_codes(work), work.added_to_code, work.what_is_done
-    codes = f"{wrong}, {failed}"
+    codes, added, done = [str(code) for code in own_codes(work)], work.added_to_code, work.what_is_done
+    listed = ", ".join(codes)
+    width = max(8, len(listed))
     # The last task of an array has the array's own number, and requeueing that would start all tasks again.
     own = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if job.is_array else "$SLURM_JOB_ID"
     return [
         "# What the code means, and whether to try again. srun hands on the highest code of all nodes:",
-        f"#   {0:<8}  it is finished.",
-        f"#   {codes:<8}  it failed by its own fault (seqfit's codes 2 and 3): trying again would not help.",
-        f"#   {Stopped.exit_code:<8}  it was asked to stop, and can go on.",
-        "#   others    a process was killed or crashed, or a node was lost.",
+        f"#   {0:<{width}}  it is finished.",
+        f"#   {listed:<{width}}  it failed by its own fault (seqfit's codes 2 to 4): trying again would not help.",
+        f"#   {Stopped.exit_code:<{width}}  it was asked to stop, and can go on.",
+        f"#   {'others':<{width}}  a process was killed or crashed, or a node was lost.",
         f"# The last two are tried again if there is a new {done}, so it ends some day. Without one the job ends after",
         f"# {MOST_RESTARTS} restarts: something is wrong that no restart cures.",
         "case $code in",
         "  0) exit 0 ;;",
-        f"  {wrong} | {failed}) exit {f'$((code - {added}))' if added else '$code'} ;;",
+        f"  {' | '.join(codes)}) exit {f'$((code - {added}))' if added else '$code'} ;;",
         "esac",
         f'if [ "$(what_is_done)" != "$before" ] || [ "${{SLURM_RESTART_COUNT:-0}}" -lt {MOST_RESTARTS} ]; then',
         f'  echo "seqfit: it goes back into the queue and goes on from its last {done}"',

@@ -35,8 +35,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqfit.errors import PeerLost, RecipeError, SeqfitError, Stopped, TrainingFailed, complain, describe_exit
-from seqfit.rundir.notes import FAULTS, find_fault
+from seqfit.errors import PeerLost, RecipeError, SeqfitError, Stopped, describe_exit, format_error
+from seqfit.rundir.notes import FAULTS, OWN_FAULTS, find_fault
 from seqfit.system import known_signals, quote, usable_cores
 from seqfit.training.stopping import select_heeded
 
@@ -80,7 +80,7 @@ def launch(words: Sequence[str], run: Path, place: Place, *, max_restarts: int, 
             rank, failure = failed.get_first_failure()
             raise _explain(run, Path(logs), rank, failure) from None
         except SignalException as stopped:
-            message = complain(
+            message = format_error(
                 "Ctrl-C came" if stopped.sigval == signal.SIGINT else f"{stopped.sigval.name} came",
                 "a run that is asked to stop finishes its step and takes a snapshot",
                 f"To resume, go on with: seqfit train {quote(run)} --resume --nproc {place.processes}",
@@ -93,14 +93,12 @@ def launch(words: Sequence[str], run: Path, place: Place, *, max_restarts: int, 
 def _check(place: Place) -> None:
     if place.processes < 1:
         given = f"--nproc is {place.processes}"
-        raise RecipeError(complain(given, "a run has at least one process", "Give a number from 1"))
+        raise RecipeError(given, "a run has at least one process", "Give a number from 1")
     if is_launched():
         raise RecipeError(
-            complain(
-                "--nproc is given inside torchrun, srun or accelerate",
-                "these have started the processes already",
-                "Leave --nproc out",
-            )
+            "--nproc is given inside torchrun, srun or accelerate",
+            "these have started the processes already",
+            "Leave --nproc out",
         )
 
 
@@ -156,22 +154,20 @@ def _explain(run: Path, logs: Path, rank: int, failure: Any) -> SeqfitError:
     fault = find_fault(logs)
     if fault is not None:
         return fault
-    kinds: dict[int, type[SeqfitError]] = {kind.exit_code: kind for kind in (SeqfitError, TrainingFailed, Stopped)}
-    kind = kinds.get(failure.exitcode, PeerLost)
+    kinds: dict[int, type[SeqfitError]] = {**OWN_FAULTS, Stopped.exit_code: Stopped}
     printed = sorted(logs.glob(f"*/*/{rank}/stderr.log"))
     lines = printed[-1].read_text("utf-8", errors="replace").splitlines() if printed else []
     end = "\n".join(lines[-_SHOWN_LINES:])
-    return kind(
-        complain(
-            f"rank {rank} {describe_exit(failure.exitcode)}" + (f", and printed:\n{end}\n" if end else ""),
-            "a run ends with the first of its processes that can't go on",
-            f"Mend that, then go on with: seqfit train {quote(run)} --resume",
-        )
+    error = kinds.get(failure.exitcode, PeerLost)(
+        f"rank {rank} {describe_exit(failure.exitcode)}" + (f", and printed:\n{end}\n" if end else ""),
+        "a run ends with the first of its processes that can't go on",
+        f"Fix that, then go on with: seqfit train {quote(run)} --resume",
     )
+    error.child_code = failure.exitcode
+    return error
 
 
 OWN_FAULT = 200  # above 128 + any signal
-_OWN_CODES = (SeqfitError.exit_code, TrainingFailed.exit_code)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -201,7 +197,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def choose_code(exit_codes: Sequence[int]) -> int:
     """Of a node whose processes ended with these codes, the first first; signals are negative, as Python has them."""
-    own = [code for code in exit_codes if code in _OWN_CODES]
+    own = [code for code in exit_codes if code in OWN_FAULTS]
     if own:
         return OWN_FAULT + own[0]
     # The others were ended by torchrun, or failed because the first was gone.

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from seqfit.errors import RunError, complain
+from seqfit.errors import RunError
 from seqfit.launch.slurm import last_submission, read_standing
 from seqfit.system import quote
 
@@ -26,11 +26,9 @@ def read_log(run: Path, lines: int | None = None) -> str:
     log = last_submission(run).log
     if not log.is_file():
         raise RunError(
-            complain(
-                f"'{log}' is not there yet",
-                "a job writes its log as soon as it has nodes",
-                f"Wait for it: seqfit logs {quote(run)} --follow, or see seqfit status {quote(run)}",
-            )
+            f"'{log}' is not there yet",
+            "a job writes its log as soon as it has nodes",
+            f"Wait for it: seqfit logs {quote(run)} --follow, or see seqfit status {quote(run)}",
         )
     return _last_lines(log.read_text("utf-8", errors="replace"), lines)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from seqfit.errors import RecipeError, complain
+from seqfit.errors import RecipeError
 from seqfit.launch.site import Site, check_time
 
 DEFAULT_CPUS = 4  # of a process: one computes, the others tokenize, prefetch and write
@@ -50,11 +50,9 @@ def choose_resources(
     _check_counts(nodes, gpus_per_node, processes_per_node, cpus_per_process)
     if gpus_per_node and processes_per_node not in (None, gpus_per_node):
         raise RecipeError(
-            complain(
-                f"--processes-per-node is {processes_per_node} and --gpus-per-node {gpus_per_node}",
-                "each GPU has one process",
-                "Leave --processes-per-node out, or give --gpus-per-node 0 to train on CPUs",
-            )
+            f"--processes-per-node is {processes_per_node} and --gpus-per-node {gpus_per_node}",
+            "each GPU has one process",
+            "Leave --processes-per-node out, or give --gpus-per-node 0 to train on CPUs",
         )
     return Resources(
         nodes=nodes,
@@ -77,7 +75,7 @@ def _check_counts(nodes: int, gpus_per_node: int, processes_per_node: int | None
     for option, (count, smallest) in least.items():
         if count is not None and count < smallest:
             raise RecipeError(
-                complain(f"{option} is {count}", f"it counts from {smallest} on", f"Give {option} {max(smallest, 1)}")
+                f"{option} is {count}", f"it counts from {smallest} on", f"Give {option} {max(smallest, 1)}"
             )
 
 
@@ -86,10 +84,10 @@ def _checked_time(time: str | None) -> str | None:
         return None if time is None else check_time(time)
     except ValueError as error:
         rule, _, change = str(error).partition("; ")
-        raise RecipeError(complain(f"--time is '{time}'", rule, f"{change[0].upper()}{change[1:]}")) from error
+        raise RecipeError(f"--time is '{time}'", rule, f"{change[0].upper()}{change[1:]}") from error
 
 
 def _checked_word(option: str, text: str | None) -> str | None:
     if text is not None and (not text or len(text.split()) != 1):
-        raise RecipeError(complain(f"{option} is '{text}'", "it is one word", "Write it without spaces"))
+        raise RecipeError(f"{option} is '{text}'", "it is one word", "Write it without spaces")
     return text

@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, field_validator
 
-from seqfit.errors import RecipeError, complain
+from seqfit.errors import RecipeError
 from seqfit.recipe.mistakes import explain, report_mistakes, to_line
 from seqfit.recipe.schema import Part
 from seqfit.recipe.yaml_text import read_yaml
@@ -130,11 +130,9 @@ def find_profile(given: Path | None) -> Path | None:
         return usual if usual.is_file() else None
     if not named.expanduser().is_file():
         raise RecipeError(
-            complain(
-                f"{'--profile' if given else VARIABLE} is '{named}', and there is no such file",
-                "a profile is a YAML file with a cluster's settings",
-                "Correct the path, or start from one of examples/clusters",
-            )
+            f"{'--profile' if given else VARIABLE} is '{named}', and there is no such file",
+            "a profile is a YAML file with a cluster's settings",
+            "Correct the path, or start from one of examples/clusters",
         )
     return named.expanduser()
 
@@ -145,18 +143,14 @@ def read_site(place: Path) -> Site:
         values, repeated = read_yaml(place.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         said = " ".join(str(error).split())
-        raise RecipeError(
-            complain(f"{place}: {said}", "a profile is YAML text in UTF-8", "Correct the file there")
-        ) from error
+        raise RecipeError(f"{place}: {said}", "a profile is YAML text in UTF-8", "Correct the file there") from error
     if repeated:
-        raise RecipeError(complain(f"{place}, {repeated[0]}", "a field is given once", "Remove one of the two"))
+        raise RecipeError(f"{place}, {repeated[0]}", "a field is given once", "Remove one of the two")
     if not isinstance(values, dict):
         raise RecipeError(
-            complain(
-                f"{place} holds no fields",
-                "a profile is a mapping such as account: def-ada",
-                "Start from one of examples/clusters",
-            )
+            f"{place} holds no fields",
+            "a profile is a mapping such as account: def-ada",
+            "Start from one of examples/clusters",
         )
     try:
         return Site.model_validate(values)

@@ -36,7 +36,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from seqfit.errors import RecipeError, RunError, complain
+from seqfit.errors import RecipeError, RunError
 from seqfit.launch import slurm
 from seqfit.rundir import files
 from seqfit.rundir.reader import Run, read_records
@@ -82,11 +82,9 @@ def require_slurm() -> None:
     """Raise where it has not."""
     if not has_slurm():
         raise RecipeError(
-            complain(
-                "there is no sbatch on this machine",
-                "jobs are given to Slurm by its own commands, which a cluster's login node has",
-                "Run this there, or look at the job file with --dry-run",
-            )
+            "there is no sbatch on this machine",
+            "jobs are given to Slurm by its own commands, which a cluster's login node has",
+            "Run this there, or look at the job file with --dry-run",
         )
 
 
@@ -95,11 +93,9 @@ def submit_file(script: Path, options: Sequence[str] = ()) -> str:
     done = _run(["sbatch", "--parsable", *options, str(script)])
     if done.returncode != 0:
         raise RecipeError(
-            complain(
-                f"sbatch refuses '{script}': {_last_line(done.stderr)}",
-                "the cluster must be up and have what is asked for: partition, account, time, sizes",
-                "Correct the option or the profile ('sinfo' lists partitions), then submit again",
-            )
+            f"sbatch refuses '{script}': {_last_line(done.stderr)}",
+            "the cluster must be up and have what is asked for: partition, account, time, sizes",
+            "Correct the option or the profile ('sinfo' lists partitions), then submit again",
         )
     return done.stdout.strip().split(";")[0]  # 17, or 17;cluster
 
@@ -111,11 +107,9 @@ def find_job(job: str) -> JobState | None:
         if _UNKNOWN_JOB in done.stderr:
             return None
         raise RunError(
-            complain(
-                f"Slurm does not say anything of job {job}: {_last_line(done.stderr)}",
-                "its controller must answer",
-                "Try again, or ask with: scontrol show job " + job,
-            )
+            f"Slurm does not say anything of job {job}: {_last_line(done.stderr)}",
+            "its controller must answer",
+            "Try again, or ask with: scontrol show job " + job,
         )
     return parse_job(done.stdout)
 
@@ -148,11 +142,9 @@ def cancel_job(job: str) -> None:
     done = _run(["scancel", job])
     if done.returncode != 0 and _UNKNOWN_JOB not in done.stderr:
         raise RunError(
-            complain(
-                f"job {job} can't be cancelled: {_last_line(done.stderr)}",
-                "a job is cancelled by its owner",
-                f"Try: scancel {job}",
-            )
+            f"job {job} can't be cancelled: {_last_line(done.stderr)}",
+            "a job is cancelled by its owner",
+            f"Try: scancel {job}",
         )
 
 
@@ -161,19 +153,15 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_SECONDS, check=False)
     except FileNotFoundError as error:
         raise RecipeError(
-            complain(
-                f"there is no {command[0]} on this machine",
-                "Slurm is asked by its own commands, which a cluster's login node has",
-                "Run this there",
-            )
+            f"there is no {command[0]} on this machine",
+            "Slurm is asked by its own commands, which a cluster's login node has",
+            "Run this there",
         ) from error
     except subprocess.TimeoutExpired as error:
         raise RunError(
-            complain(
-                f"{command[0]} has not answered for {_PATIENCE_SECONDS:.0f} s",
-                "Slurm's controller must be up",
-                "Try again later; 'sinfo' shows whether it answers",
-            )
+            f"{command[0]} has not answered for {_PATIENCE_SECONDS:.0f} s",
+            "Slurm's controller must be up",
+            "Try again later; 'sinfo' shows whether it answers",
         ) from error
 
 
@@ -212,20 +200,16 @@ def last_submission(run: Path) -> Submission:
     found = read_submissions(run)
     if not found and (run / RUNS).is_file():
         raise RunError(
-            complain(
-                f"'{run}' holds several that were given to Slurm",
-                "each has a job of its own",
-                f"Give one of: {', '.join(map(str, list_runs(run)))}",
-            )
+            f"'{run}' holds several that were given to Slurm",
+            "each has a job of its own",
+            f"Give one of: {', '.join(map(str, list_runs(run)))}",
         )
     if not found:
         known = ", ".join(map(str, find_submitted())) or "none found below runs/"
         raise RunError(
-            complain(
-                f"'{run}' was not given to Slurm" if run.is_dir() else f"there is no '{run}'",
-                f"'seqfit submit' notes its jobs in {files.SUBMISSIONS}",
-                f"Give one of: {known}",
-            )
+            f"'{run}' was not given to Slurm" if run.is_dir() else f"there is no '{run}'",
+            f"'seqfit submit' notes its jobs in {files.SUBMISSIONS}",
+            f"Give one of: {known}",
         )
     return found[-1]
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from seqfit.data.text_files import require_file
-from seqfit.errors import ModelError, RecipeError, RunError, SeqfitError, complain
+from seqfit.errors import ModelError, RecipeError, RunError, SeqfitError
 from seqfit.hub import is_path, is_remote_code_trusted
 from seqfit.launch import slurm
 from seqfit.launch.job_file import Job, build_job_file
@@ -62,11 +62,9 @@ def check_places(recipes: Iterable[Recipe], site: Site) -> None:
 def _check_folder(location: str, field: str) -> None:
     if not Path(location).expanduser().is_dir():
         raise ModelError(
-            complain(
-                f"{field} is '{location}', and there is no such folder",
-                "a job trains with what is there when it is submitted",
-                f"Set {field} to a folder in Hugging Face layout, or model.name to a name on the Hub",
-            )
+            f"{field} is '{location}', and there is no such folder",
+            "a job trains with what is there when it is submitted",
+            f"Set {field} to a folder in Hugging Face layout, or model.name to a name on the Hub",
         )
 
 
@@ -134,7 +132,7 @@ def prepare_array(
     """The job of several runs, each in a directory of its own below `folder`, by its number."""
     loaded = [_load_of_array(run, site, is_dry=is_dry) for run in runs]
     if not loaded:
-        raise RecipeError(complain("the array has no runs", "it has one task for each", "Give at least one line"))
+        raise RecipeError("the array has no runs", "it has one task for each", "Give at least one line")
     RunWriter.check_free(folder)
     place = folder.absolute()
     places = [place / str(number) for number in range(len(loaded))]
@@ -187,9 +185,7 @@ def find_unfinished(folder: Path, is_finished: Callable[[Path], bool], otherwise
     unfinished = {task: run for task, run in enumerate(list_runs(folder.absolute())) if not is_finished(run)}
     if not unfinished:
         raise RunError(
-            complain(
-                f"'{folder}' is finished", "a job that is submitted again goes on with what was stopped", otherwise
-            )
+            f"'{folder}' is finished", "a job that is submitted again goes on with what was stopped", otherwise
         )
     for run in unfinished.values():
         _check_not_queued(run)
@@ -245,9 +241,7 @@ def _check_not_queued(run: Path) -> None:
         known = slurm.wait_for_end(submission.job)
         if known is not None and not known.is_over:
             raise RunError(
-                complain(
-                    f"'{run}' is job {submission.job}, which is {known.state}",
-                    "one job at a time works there",
-                    f"Wait for it (seqfit status {quote(run)}), or cancel it first: seqfit cancel {quote(run)}",
-                )
+                f"'{run}' is job {submission.job}, which is {known.state}",
+                "one job at a time works there",
+                f"Wait for it (seqfit status {quote(run)}), or cancel it first: seqfit cancel {quote(run)}",
             )

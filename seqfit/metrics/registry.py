@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from seqfit.errors import DataError, RecipeError, complain, did_you_mean
+from seqfit.errors import DataError, RecipeError, did_you_mean, format_error
 from seqfit.metrics import ngrams as rouge
 from seqfit.metrics import regression, squad
 from seqfit.metrics.classification import (
@@ -97,11 +97,9 @@ def higher_is_better(score_name: str) -> bool:
         return True
     known = (*_METRIC_OF_SCORE, "loss")
     raise RecipeError(
-        complain(
-            f"'{score_name}' is not a score",
-            f"Scores are {', '.join(known)}",
-            f"Name one of them.{did_you_mean(score_name, known)}",
-        )
+        f"'{score_name}' is not a score",
+        f"Scores are {', '.join(known)}",
+        f"Name one of them.{did_you_mean(score_name, known)}",
     )
 
 
@@ -116,32 +114,22 @@ def _metric(name: str) -> _Metric:
     hint = did_you_mean(name, _METRICS)
     if name in _METRIC_OF_SCORE:
         hint = f" '{name}' is a score of '{_METRIC_OF_SCORE[name]}'."
-    raise RecipeError(
-        complain(
-            f"eval.metrics names '{name}'",
-            f"Metrics are {', '.join(_METRICS)}",
-            f"Name one of them.{hint}",
-        )
-    )
+    raise RecipeError(f"eval.metrics names '{name}'", f"Metrics are {', '.join(_METRICS)}", f"Name one of them.{hint}")
 
 
 def _check_rows(references: Sequence[Sequence[str]], predictions: Sequence[str]) -> None:
     if len(references) != len(predictions):
         raise DataError(
-            complain(
-                f"There are {len(references)} rows of references and {len(predictions)} predictions",
-                "Each row needs its prediction",
-                "Score predictions with the data set that they were made for",
-            )
+            f"There are {len(references)} rows of references and {len(predictions)} predictions",
+            "Each row needs its prediction",
+            "Score predictions with the data set that they were made for",
         )
     for index, texts in enumerate(references):
         if not texts:
             raise DataError(
-                complain(
-                    f"Row {index} has no reference",
-                    "A row is scored against one reference or more ('' for a question without an answer)",
-                    "Give it one, or leave the row out",
-                )
+                f"Row {index} has no reference",
+                "A row is scored against one reference or more ('' for a question without an answer)",
+                "Give it one, or leave the row out",
             )
 
 
@@ -167,7 +155,7 @@ def find_metric_mistakes(metrics: Sequence[str], best: str | None) -> list[Mista
         change = (
             f"Choose one of them, or set eval.metrics=[{', '.join([*metrics, home])}]" if home else "Choose one of them"
         )
-        sentence = complain(
+        sentence = format_error(
             f"'{best}' is given",
             f"it must be one of the scores of eval.metrics: {', '.join(available)}",
             f"{change}.{did_you_mean(best, available)}",

@@ -17,7 +17,7 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from seqfit.errors import ModelError, complain
+from seqfit.errors import ModelError
 from seqfit.model.decode import build_generation_config
 from seqfit.model.load import load_model, load_tokenizer, quiet
 from seqfit.model.trainable import has_adapters, merged_state_dict, save_adapter
@@ -125,11 +125,9 @@ def read_teaching(folder: Path) -> Teaching:
         return Teaching(**{**values, "task": TaskRecipe.model_validate(values["task"])})
     except (OSError, ValueError, KeyError, TypeError) as error:  # ValueError: not JSON, not UTF-8, not a task
         raise ModelError(
-            complain(
-                f"'{folder}' has no readable {_FILE} ({type(error).__name__}: {error})",
-                "a checkpoint of seqfit's says there how its model was taught",
-                "Give a run directory, or the checkpoint folder inside one",
-            )
+            f"'{folder}' has no readable {_FILE} ({type(error).__name__}: {error})",
+            "a checkpoint of seqfit's says there how its model was taught",
+            "Give a run directory, or the checkpoint folder inside one",
         ) from error
 
 

@@ -31,7 +31,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from seqfit import hub
-from seqfit.errors import ModelError, complain
+from seqfit.errors import ModelError
 from seqfit.hub import is_path, is_remote_code_trusted, use_hub
 from seqfit.model.families import FAMILIES, REFUSED, is_tested
 from seqfit.recipe.schema import ModelRecipe
@@ -60,13 +60,9 @@ def load_tokenizer(model: ModelRecipe) -> PreTrainedTokenizerBase:
         except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError) as error:
             given = f"{field} is '{location}', and its tokenizer does not load ({_first_line(error)})"
             if field == "model.name" and isinstance(error, OSError):
-                raise ModelError(complain(given, hub.RULE, hub.ADVICE)) from error
+                raise ModelError(given, hub.RULE, hub.ADVICE) from error
             raise ModelError(
-                complain(
-                    given,
-                    "transformers must find the tokenizer's files and know its class",
-                    _advise_tokenizer(location),
-                )
+                given, "transformers must find the tokenizer's files and know its class", _advise_tokenizer(location)
             ) from error
 
 
@@ -89,11 +85,9 @@ def load_outline(model: ModelRecipe, head: ClassifierHead | None = None) -> Outl
     config, raw = _load_config(model)
     if model.kind == "text-to-text" and not config.is_encoder_decoder:
         raise ModelError(
-            complain(
-                f"'{model.location}' is a {config.model_type} model without a decoder",
-                "model.kind is text-to-text, which needs an encoder and a decoder",
-                "Set model.kind=classifier for a task with labels or scores, or choose a T5-type model",
-            )
+            f"'{model.location}' is a {config.model_type} model without a decoder",
+            "model.kind is text-to-text, which needs an encoder and a decoder",
+            "Set model.kind=classifier for a task with labels or scores, or choose a T5-type model",
         )
     if model.kind == "text-to-text":
         _check_type(model, config.model_type)
@@ -161,12 +155,10 @@ def check_embeddings(embeddings: int, tokenizer: PreTrainedTokenizerBase, recipe
     """The same, where the model isn't loaded yet and only the number of its embeddings is known."""
     if len(tokenizer) > embeddings:
         raise ModelError(
-            complain(
-                f"the tokenizer of '{recipe.tokenizer or recipe.location}' has {len(tokenizer)} tokens, "
-                f"the model '{recipe.location}' embeddings for {embeddings}",
-                "every token needs an embedding",
-                "Set model.tokenizer to the one that the model was trained with",
-            )
+            f"the tokenizer of '{recipe.tokenizer or recipe.location}' has {len(tokenizer)} tokens, "
+            f"the model '{recipe.location}' embeddings for {embeddings}",
+            "every token needs an embedding",
+            "Set model.tokenizer to the one that the model was trained with",
         )
 
 
@@ -185,11 +177,9 @@ def _load_config(model: ModelRecipe) -> tuple[PreTrainedConfig, dict[str, Any]]:
             return AutoConfig.from_pretrained(model.location, trust_remote_code=is_remote_code_trusted()), raw
         except (OSError, ValueError, KeyError) as error:
             raise ModelError(
-                complain(
-                    f"{field} is '{model.location}', and its config does not load ({_first_line(error)})",
-                    hub.RULE,
-                    hub.ADVICE,
-                )
+                f"{field} is '{model.location}', and its config does not load ({_first_line(error)})",
+                hub.RULE,
+                hub.ADVICE,
             ) from error
 
 
@@ -210,11 +200,9 @@ def _build(
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelError(
-            complain(
-                f"'{model.location}' does not load ({_first_line(error)})",
-                "its weights must be there and whole (safetensors)",
-                "Fetch them anew, or set model.weights=random to start from the config alone",
-            )
+            f"'{model.location}' does not load ({_first_line(error)})",
+            "its weights must be there and whole (safetensors)",
+            "Fetch them anew, or set model.weights=random to start from the config alone",
         ) from error
     lost = {*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])}
     if model.kind == "classifier":  # whose head, and in some encoders pooler, is new
@@ -230,12 +218,10 @@ def _check_complete(model: ModelRecipe, lost: set[str]) -> None:
     """transformers fills what a file lacks with random numbers and only warns of it."""
     if lost:
         raise ModelError(
-            complain(
-                f"'{model.location}' lacks {len(lost)} of its model's weights, or has them in another shape "
-                f"({', '.join(sorted(lost)[:3])}, ...)",
-                "a pretrained model has all weights that its config speaks of",
-                "Fetch it anew, or set model.weights=random to start from the config alone",
-            )
+            f"'{model.location}' lacks {len(lost)} of its model's weights, or has them in another shape "
+            f"({', '.join(sorted(lost)[:3])}, ...)",
+            "a pretrained model has all weights that its config speaks of",
+            "Fetch it anew, or set model.weights=random to start from the config alone",
         )
 
 
@@ -255,17 +241,13 @@ def _check_type(model: ModelRecipe, model_type: str) -> None:
     """Raise ModelError for an encoder-decoder that seqfit can't train, or would train without having been tested."""
     if model_type in REFUSED:
         reason, instead = REFUSED[model_type]
-        raise ModelError(
-            complain(f"'{model.location}' is a {model_type} model: {reason}", "it is not trained", instead)
-        )
+        raise ModelError(f"'{model.location}' is a {model_type} model: {reason}", "it is not trained", instead)
     if not is_tested(model_type) and not model.untested:
         raise ModelError(
-            complain(
-                f"'{model.location}' is a {model_type} model, a type that seqfit is not tested with",
-                f"labels, decoder inputs and loss were compared with transformers' for {', '.join(sorted(FAMILIES))}",
-                "Set model.untested=true to train it all the same, padded and as transformers runs it, and compare its "
-                "loss with your own",
-            )
+            f"'{model.location}' is a {model_type} model, a type that seqfit is not tested with",
+            f"labels, decoder inputs and loss were compared with transformers' for {', '.join(sorted(FAMILIES))}",
+            "Set model.untested=true to train it all the same, padded and as transformers runs it, and compare its "
+            "loss with your own",
         )
 
 
@@ -316,12 +298,9 @@ def _find_files(location: str, field: str, *, needed: Callable[[Path], bool], wh
     if folder.is_dir() and needed(folder):
         return
     raise ModelError(
-        complain(
-            f"{field} is '{location}', "
-            + (f"which has no {what}" if folder.is_dir() else "and there is no such folder"),
-            "a local model or tokenizer is a folder in Hugging Face layout",
-            f"Set {field} to the folder that holds {what}",
-        )
+        f"{field} is '{location}', " + (f"which has no {what}" if folder.is_dir() else "and there is no such folder"),
+        "a local model or tokenizer is a folder in Hugging Face layout",
+        f"Set {field} to the folder that holds {what}",
     )
 
 

@@ -44,7 +44,7 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from seqfit.errors import ModelError, RecipeError, complain, did_you_mean
+from seqfit.errors import ModelError, RecipeError, did_you_mean
 from seqfit.recipe.schema import LoraRecipe
 from seqfit.units import format_count
 
@@ -54,11 +54,9 @@ def find_blocks(model: nn.Module, purpose: str) -> dict[str, nn.Module]:
     blocks = {name: part for name, part in model.named_modules() if isinstance(part, GradientCheckpointingLayer)}
     if not blocks:
         raise ModelError(
-            complain(
-                f"{purpose} is asked for with a {type(model).__name__}",
-                "it works on the blocks that transformers marks, and this model has none",
-                "Leave it out, or choose a T5, BART or BERT-type model",
-            )
+            f"{purpose} is asked for with a {type(model).__name__}",
+            "it works on the blocks that transformers marks, and this model has none",
+            "Leave it out, or choose a T5, BART or BERT-type model",
         )
     return blocks
 
@@ -163,11 +161,9 @@ def _choose_targets(model: nn.Module, wanted: list[str] | None) -> list[str]:
     if unknown:
         known = sorted({path.split(".")[-1] for path in paths})
         raise RecipeError(
-            complain(
-                f"model.lora.targets names {', '.join(map(repr, unknown))}",
-                f"the linear layers in the blocks of a {type(model).__name__} are {', '.join(known)}",
-                f"Name some of these, or leave targets out for all.{did_you_mean(unknown[0], known)}",
-            )
+            f"model.lora.targets names {', '.join(map(repr, unknown))}",
+            f"the linear layers in the blocks of a {type(model).__name__} are {', '.join(known)}",
+            f"Name some of these, or leave targets out for all.{did_you_mean(unknown[0], known)}",
         )
     return [path for path in paths if any(path in matches for matches in found.values())]
 

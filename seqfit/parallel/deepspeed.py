@@ -30,7 +30,7 @@ from typing import Any, Literal
 
 import torch
 
-from seqfit.errors import RecipeError, complain
+from seqfit.errors import RecipeError
 from seqfit.model.loss import LossModel
 from seqfit.parallel.way import Way
 from seqfit.parallel.world import World
@@ -194,11 +194,9 @@ def import_deepspeed(name: str, device: torch.device, world: World) -> Any:
     """The package, told which device it is on and that the processes have met."""
     if importlib.util.find_spec("deepspeed") is None:
         raise RecipeError(
-            complain(
-                f"strategy.sharding is '{name}'",
-                "that is done by DeepSpeed, which is not installed",
-                "Run pip install 'seqfit[deepspeed]', or set strategy.sharding=fsdp2",
-            )
+            f"strategy.sharding is '{name}'",
+            "that is done by DeepSpeed, which is not installed",
+            "Run pip install 'seqfit[deepspeed]', or set strategy.sharding=fsdp2",
         )
     on_gpu = device.type == "cuda"
     os.environ["DS_ACCELERATOR"] = device.type  # else it takes what it finds, and says so

@@ -40,7 +40,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 from transformers import PreTrainedModel
 
 from seqfit.data.micro_batch import MicroBatch
-from seqfit.errors import ModelError, complain
+from seqfit.errors import ModelError
 from seqfit.kernels.layout import Layout
 from seqfit.model.families import PACKED_TYPES
 from seqfit.model.head import find_head
@@ -371,21 +371,17 @@ def check_can_split(model: PreTrainedModel, stages: int) -> None:
     kind = model.config.model_type
     if kind not in PACKED_TYPES or find_head(model) is None or not _has_one_embedding(model):
         raise ModelError(
-            complain(
-                f"strategy.parallel is 'pipeline' with a {type(model).__name__}",
-                "stages are cut from text-to-text models with one embedding for source and target, of the kinds "
-                + ", ".join(PACKED_TYPES),
-                "Set strategy.parallel=fsdp, which spreads any model",
-            )
+            f"strategy.parallel is 'pipeline' with a {type(model).__name__}",
+            "stages are cut from text-to-text models with one embedding for source and target, of the kinds "
+            + ", ".join(PACKED_TYPES),
+            "Set strategy.parallel=fsdp, which spreads any model",
         )
     blocks = len(find_blocks(model, "strategy.parallel=pipeline"))
     if stages > blocks:
         raise ModelError(
-            complain(
-                f"strategy.parallel is 'pipeline' over {stages} processes, and the model has {blocks} blocks",
-                "every process needs at least one block",
-                f"Start at most {blocks} processes, or set strategy.parallel=fsdp",
-            )
+            f"strategy.parallel is 'pipeline' over {stages} processes, and the model has {blocks} blocks",
+            "every process needs at least one block",
+            f"Start at most {blocks} processes, or set strategy.parallel=fsdp",
         )
 
 

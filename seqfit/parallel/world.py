@@ -28,7 +28,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from seqfit.errors import PeerLost, RunError, complain
+from seqfit.errors import PeerLost, RunError
 
 ASKED = "SEQFIT_PROCESSES"  # how many the launcher was asked for
 _HOSTS_WAIT = timedelta(hours=6)  # while the first one prepares data; a peer that died is noticed at once
@@ -156,20 +156,16 @@ def check_count(world: World, environment: Mapping[str, str]) -> None:
     asked = environment.get(ASKED)
     if asked is not None and int(asked) != world.size:
         raise RunError(
-            complain(
-                f"{asked} processes are asked for, and {world.size} run together",
-                "a run that is smaller than it looks would train longer and tell nobody",
-                "Start it by `seqfit train --nproc N`, torchrun or srun",
-            )
+            f"{asked} processes are asked for, and {world.size} run together",
+            "a run that is smaller than it looks would train longer and tell nobody",
+            "Start it by `seqfit train --nproc N`, torchrun or srun",
         )
     by_accelerate = "ACCELERATE_MIXED_PRECISION" in environment
     if by_accelerate and world.size == 1 and "MASTER_ADDR" in environment and "WORLD_SIZE" not in environment:
         raise RunError(
-            complain(
-                "accelerate's file asks for several processes, and it has started one",
-                "with distributed_type MULTI_CPU it starts them by mpirun only, and says nothing where it can't",
-                "Use distributed_type: MULTI_GPU (also for CPUs, with use_cpu: true), or `seqfit train --nproc N`",
-            )
+            "accelerate's file asks for several processes, and it has started one",
+            "with distributed_type MULTI_CPU it starts them by mpirun only, and says nothing where it can't",
+            "Use distributed_type: MULTI_GPU (also for CPUs, with use_cpu: true), or `seqfit train --nproc N`",
         )
 
 
@@ -183,11 +179,9 @@ def join_world(device_type: str) -> Iterator[World]:
         return
     if dist.is_initialized():
         raise RunError(
-            complain(
-                "torch.distributed has been initialised already in this process",
-                "seqfit joins the processes of a run by itself",
-                "Call seqfit.train before, or without, dist.init_process_group",
-            )
+            "torch.distributed has been initialised already in this process",
+            "seqfit joins the processes of a run by itself",
+            "Call seqfit.train before, or without, dist.init_process_group",
         )
     on_gpu = device_type == "cuda"
     if on_gpu:
@@ -243,11 +237,9 @@ def _choose_card(world: World) -> None:
     cards = torch.cuda.device_count()
     if cards == 0:
         raise RunError(
-            complain(
-                "strategy.device is 'cuda', and this process sees no GPU",
-                "each process needs a GPU of its own",
-                "Ask for GPUs (srun --gpus-per-task=1), look at CUDA_VISIBLE_DEVICES, or set strategy.device=cpu",
-            )
+            "strategy.device is 'cuda', and this process sees no GPU",
+            "each process needs a GPU of its own",
+            "Ask for GPUs (srun --gpus-per-task=1), look at CUDA_VISIBLE_DEVICES, or set strategy.device=cpu",
         )
     torch.cuda.set_device(world.local_rank % cards)
 
@@ -261,11 +253,9 @@ def check_cards(world: World, name: str, uuid: str, host: str) -> None:
         if len(sharing) > 1:
             there = sum(other == its_host for other, _ in ranks)
             raise RunError(
-                complain(
-                    f"the processes {', '.join(map(str, sharing))} have one GPU ({name}, {its_uuid}, on {its_host})",
-                    "each process needs a GPU of its own",
-                    f"Start {there} on that machine, or set strategy.device=cpu",
-                )
+                f"the processes {', '.join(map(str, sharing))} have one GPU ({name}, {its_uuid}, on {its_host})",
+                "each process needs a GPU of its own",
+                f"Start {there} on that machine, or set strategy.device=cpu",
             )
 
 
@@ -283,11 +273,9 @@ def is_lost_peer(error: BaseException) -> bool:
 def explain_lost_peer(error: BaseException) -> PeerLost:
     """Short, for the other process has more to say."""
     return PeerLost(
-        complain(
-            f"another process of this run is gone ({str(error).splitlines()[0][:120]})",
-            "its own message says why",
-            "A launcher starts all of them again (--max-restarts); else go on with seqfit train --resume",
-        )
+        f"another process of this run is gone ({str(error).splitlines()[0][:120]})",
+        "its own message says why",
+        "A launcher starts all of them again (--max-restarts); else go on with seqfit train --resume",
     )
 
 
@@ -309,11 +297,9 @@ def _choose_address(hosts: list[str]) -> str:
         socket.getaddrinfo(hosts[0], None)
     except OSError as error:  # torch would try for half an hour
         raise RunError(
-            complain(
-                f"the job's first host is '{hosts[0]}', which {socket.gethostname()} can't find ({error})",
-                "all processes meet there",
-                "Set MASTER_ADDR to an address of that host before srun, or submit with: seqfit submit",
-            )
+            f"the job's first host is '{hosts[0]}', which {socket.gethostname()} can't find ({error})",
+            "all processes meet there",
+            "Set MASTER_ADDR to an address of that host before srun, or submit with: seqfit submit",
         ) from error
     return hosts[0]
 

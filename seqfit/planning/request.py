@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from seqfit.data.tokenize import PreparedData, prepare_data
-from seqfit.errors import PlanError, complain
+from seqfit.errors import PlanError
 from seqfit.model.load import load_outline, load_position_limit, load_tokenizer
 from seqfit.planning.candidates import list_spreads
 from seqfit.planning.cluster import ALONE
@@ -156,11 +156,9 @@ def _find_workload(recipe: Recipe, assumed: Assumed, data: PreparedData | None) 
     if assumed.without_data:
         if assumed.source_tokens is None or (assumed.target_tokens is None and not is_classifier):
             raise PlanError(
-                complain(
-                    "--no-data is given without lengths",
-                    "a plan needs the lengths of the texts, from the data or from you",
-                    "Add --source-tokens 512 --target-tokens 64",
-                )
+                "--no-data is given without lengths",
+                "a plan needs the lengths of the texts, from the data or from you",
+                "Add --source-tokens 512 --target-tokens 64",
             )
         return assume_workload(
             recipe.train.examples_per_step or 1,

@@ -36,7 +36,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from seqfit.data.batching import Batching, MicroBatchRule
-from seqfit.errors import PlanError, complain, describe_error, describe_exit
+from seqfit.errors import PlanError, describe_error, describe_exit
 from seqfit.model.load import Outline
 from seqfit.planning.candidates import (
     Refusal,
@@ -316,11 +316,9 @@ def check_precision(target: Target, precision: str) -> None:
     """As training refuses it."""
     if precision == "bf16" and target.kind == "gpu" and not target.has_bf16:
         raise PlanError(
-            complain(
-                f"strategy.precision is 'bf16' on {target.name}",
-                "this card has no bf16 in hardware",
-                "Set strategy.precision=fp32 or auto, or name a card that has it (--gpu)",
-            )
+            f"strategy.precision is 'bf16' on {target.name}",
+            "this card has no bf16 in hardware",
+            "Set strategy.precision=fp32 or auto, or name a card that has it (--gpu)",
         )
 
 

@@ -40,7 +40,7 @@ import torch
 from seqfit.data.batching import MicroBatchRule, cut_global_batches, cut_micro_batches, order_epoch
 from seqfit.data.loader import GlobalBatch, Split
 from seqfit.data.micro_batch import MicroBatch, stack_labels
-from seqfit.errors import PlanError, complain
+from seqfit.errors import PlanError
 from seqfit.kernels.cross_entropy import CHUNK_BYTES, count_chunk_rows
 from seqfit.kernels.layout import count_block_rows, is_blockwise
 from seqfit.tasks import Label
@@ -58,11 +58,9 @@ class Shape:
         lengths = [*self.sources, *(self.targets or ())]
         if not lengths or min(lengths) < 1:
             raise PlanError(
-                complain(
-                    f"a micro-batch of {len(self.sources)} examples with lengths {lengths[:6]} is asked for",
-                    "a plan needs at least one example, and each at least one token",
-                    "Give lengths from 1 on, such as --source-tokens 512 --target-tokens 64",
-                )
+                f"a micro-batch of {len(self.sources)} examples with lengths {lengths[:6]} is asked for",
+                "a plan needs at least one example, and each at least one token",
+                "Give lengths from 1 on, such as --source-tokens 512 --target-tokens 64",
             )
 
     @property
@@ -295,11 +293,9 @@ def _with_longest(lengths: Lengths, longest: int | None) -> Lengths:
         return lengths
     if longest < 1:
         raise PlanError(
-            complain(
-                f"a longest text of {longest} tokens is asked about",
-                "a text has at least one token",
-                "Give a length from 1 on, such as --what-if max_source_tokens=512",
-            )
+            f"a longest text of {longest} tokens is asked about",
+            "a text has at least one token",
+            "Give a length from 1 on, such as --what-if max_source_tokens=512",
         )
     changed = np.minimum(lengths, longest)
     changed[int(lengths.argmax())] = longest
@@ -329,11 +325,9 @@ def assume_workload(
     """All examples alike, for a question without data."""
     if min(examples, source_tokens) < 1 or (target_tokens < 1 and not is_classifier):
         raise PlanError(
-            complain(
-                f"{examples} examples of {source_tokens} source and {target_tokens} target tokens are asked about",
-                "a batch has at least one example, and each text at least one token",
-                "Give lengths from 1 on, such as --source-tokens 512 --target-tokens 64",
-            )
+            f"{examples} examples of {source_tokens} source and {target_tokens} target tokens are asked about",
+            "a batch has at least one example, and each text at least one token",
+            "Give lengths from 1 on, such as --source-tokens 512 --target-tokens 64",
         )
     targets = np.full(examples, 0 if is_classifier else target_tokens, dtype=np.int32)
     sources = np.full(examples, source_tokens, dtype=np.int32)

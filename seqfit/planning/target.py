@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from seqfit.errors import PlanError, complain
+from seqfit.errors import PlanError
 from seqfit.hardware.cards import Card, find_card
 from seqfit.hardware.probe import Gpu, Machine, probe_machine
 from seqfit.planning.calibration import load_rates, probe_rates, read_factor
@@ -50,7 +50,7 @@ class Target:
 def find_target(gpu: str | None, count: int) -> Target:
     """A card by name; without one, this machine's first GPU or its CPU."""
     if count < 1:
-        raise PlanError(complain(f"--gpus is {count}", "a plan is for at least one", "Give a number from 1 on"))
+        raise PlanError(f"--gpus is {count}", "a plan is for at least one", "Give a number from 1 on")
     if gpu is not None and gpu.lower() != "cpu":
         return card_target(find_card(gpu), count)
     machine = probe_machine()
@@ -64,11 +64,9 @@ def _own_target(gpus: Sequence[Gpu], count: int) -> Target:
     gpu = gpus[0]
     if gpu.card is None:
         raise PlanError(
-            complain(
-                f"this machine's GPU is {gpu.name}, which is not in the hardware table",
-                "a plan needs its figures",
-                "Plan for a card with --gpu NAME, or for the processor with --gpu cpu",
-            )
+            f"this machine's GPU is {gpu.name}, which is not in the hardware table",
+            "a plan needs its figures",
+            "Plan for a card with --gpu NAME, or for the processor with --gpu cpu",
         )
     return card_target(gpu.card, count, free_bytes=min(found.free_bytes for found in gpus[:count]))
 
@@ -86,11 +84,9 @@ def cpu_target(machine: Machine) -> Target:
     memory_bytes = machine.available_bytes or machine.memory_bytes
     if memory_bytes is None:
         raise PlanError(
-            complain(
-                "this machine does not say how much memory it has",
-                "a plan needs to know",
-                "Plan for a card with --gpu NAME",
-            )
+            "this machine does not say how much memory it has",
+            "a plan needs to know",
+            "Plan for a card with --gpu NAME",
         )
     name = f"{machine.processor}, {machine.cores} core{'' if machine.cores == 1 else 's'}"
     return Target(name, "cpu", int(memory_bytes * (1 - _KEPT_FREE)), 1, rules_for("cpu"), None, 0)

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from seqfit.errors import TrainingFailed, complain, describe_exit
+from seqfit.errors import TrainingFailed, describe_exit
 
 WORKER = "SEQFIT_PROFILE_WORKER"
 INTERRUPTED = 130
@@ -100,12 +100,10 @@ def _explain(code: int, folder: Path, out: Path) -> TrainingFailed:
             kept = f" All of it is in {out / _CRASH}."
     where = f", at\n{chr(10).join(lines)}\n{kept.strip()}" if lines else ""
     return TrainingFailed(
-        complain(
-            f"the process that profiles {describe_exit(code)} while {doing}{where}",
-            "no Python code ends like this: compiled code failed, the machine is out of memory (OOM), or the signal "
-            "was sent by somebody",
-            "Run the command again; if it fails again, try --steps 1, and report it with that file",
-        )
+        f"the process that profiles {describe_exit(code)} while {doing}{where}",
+        "no Python code ends like this: compiled code failed, the machine is out of memory (OOM), or the signal "
+        "was sent by somebody",
+        "Run the command again; if it fails again, try --steps 1, and report it with that file",
     )
 
 

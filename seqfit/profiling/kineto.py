@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from seqfit.data.json_stream import JsonStream
-from seqfit.errors import DataError, complain
+from seqfit.errors import DataError
 from seqfit.profiling.steps import find_steps
 from seqfit.profiling.trace import (
     PROFILER_STEP,
@@ -53,7 +53,7 @@ def read_kineto(path: Path) -> Trace:
         elif event.get("name") == "[memory]":
             kept["allocations"].append(_build(_allocation, event, path))
     if not found:
-        raise DataError(complain(f"{path} holds no trace events", "a Chrome trace has a list traceEvents", _CHANGE))
+        raise DataError(f"{path} holds no trace events", "a Chrome trace has a list traceEvents", _CHANGE)
     kept["steps"] = [span for span in kept["ranges"] if span.name.startswith(PROFILER_STEP)]
     kept["ranges"] = [span for span in kept["ranges"] if not span.name.startswith(PROFILER_STEP)]
     fields: dict[str, Any] = {field: tuple(values) for field, values in kept.items()}
@@ -65,11 +65,9 @@ def _build(build: Callable[[Event], Any], event: Event, path: Path) -> Any:
         return build(event)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DataError(
-            complain(
-                f"{path}: the event {str(event)[:120]} is not as expected ({type(error).__name__}: {error})",
-                "an event has name, ts and dur in microseconds, and args",
-                _CHANGE,
-            )
+            f"{path}: the event {str(event)[:120]} is not as expected ({type(error).__name__}: {error})",
+            "an event has name, ts and dur in microseconds, and args",
+            _CHANGE,
         ) from error
 
 
@@ -159,7 +157,7 @@ class _TraceStream(JsonStream):
 
     def fail(self, what: str, at: int) -> NoReturn:
         """Without line and column, which say nothing here."""
-        raise DataError(complain(f"{self.path}: {what}", "a trace is one whole JSON document", _CHANGE))
+        raise DataError(f"{self.path}: {what}", "a trace is one whole JSON document", _CHANGE)
 
 
 def _read_events(path: Path, gpus: dict[int, Gpu]) -> Iterator[Event]:

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from seqfit.errors import DataError, complain
+from seqfit.errors import DataError
 from seqfit.profiling.kineto import read_kineto
 from seqfit.profiling.steps import find_steps
 from seqfit.profiling.trace import (
@@ -69,9 +69,7 @@ def read_nsight(path: Path) -> Trace:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
             return _read(_Report(database, path), path)
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        raise DataError(
-            complain(f"{path} can't be read ({error})", "a report is a whole SQLite database", _EXPORT)
-        ) from error
+        raise DataError(f"{path} can't be read ({error})", "a report is a whole SQLite database", _EXPORT) from error
 
 
 class _Report:
@@ -82,11 +80,9 @@ class _Report:
         self.tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if "StringIds" not in self.tables or not self.tables & {_RUNTIME, _KERNEL, _MEMCPY, _NVTX}:
             raise DataError(
-                complain(
-                    f"{path} has the tables {', '.join(sorted(self.tables)[:5]) or '(none)'}",
-                    f"an Nsight Systems export has StringIds and {_RUNTIME} or {_KERNEL}",
-                    f"{_EXPORT} (profile with --trace cuda,nvtx)",
-                )
+                f"{path} has the tables {', '.join(sorted(self.tables)[:5]) or '(none)'}",
+                f"an Nsight Systems export has StringIds and {_RUNTIME} or {_KERNEL}",
+                f"{_EXPORT} (profile with --trace cuda,nvtx)",
             )
         self._process: int | None = None  # None: all
         self.names = dict(database.execute("SELECT id, value FROM StringIds"))
@@ -254,7 +250,7 @@ def read_trace(path: str | Path) -> Trace:
             start = file.read(64)
     except OSError as error:
         raise DataError(
-            complain(f"{path} can't be opened ({error.strerror})", _KNOWN, "Give another file with --trace")
+            f"{path} can't be opened ({error.strerror})", _KNOWN, "Give another file with --trace"
         ) from error
     if start.startswith(_SQLITE):
         return _with_work(read_nsight(path), path, "nsys profile --trace cuda,nvtx,osrt")
@@ -265,7 +261,7 @@ def read_trace(path: str | Path) -> Trace:
     if path.suffix in (".nsys-rep", ".qdrep"):
         change = f"Export it: nsys export --type sqlite {path.name}, and give the .sqlite file"
     what = "is empty" if not start else "is compressed" if packed else "is neither JSON nor SQLite"
-    raise DataError(complain(f"{path} {what}", _KNOWN, change))
+    raise DataError(f"{path} {what}", _KNOWN, change)
 
 
 def _with_work(trace: Trace, path: Path, how: str) -> Trace:
@@ -273,10 +269,8 @@ def _with_work(trace: Trace, path: Path, how: str) -> Trace:
     if trace.kernels or trace.ops or trace.copies or trace.calls:
         return trace
     raise DataError(
-        complain(
-            f"{path} has no kernel, no operator and no CUDA call in it",
-            "a diagnosis needs to see what ran",
-            f"Record some steps of training with {how}, and export it when the schedule's active steps have run "
-            "(repeat=1 keeps them); docs/profiling.md has the lines for a Trainer",
-        )
+        f"{path} has no kernel, no operator and no CUDA call in it",
+        "a diagnosis needs to see what ran",
+        f"Record some steps of training with {how}, and export it when the schedule's active steps have run "
+        "(repeat=1 keeps them); docs/profiling.md has the lines for a Trainer",
     )

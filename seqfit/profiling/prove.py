@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from seqfit.errors import RecipeError, complain
+from seqfit.errors import RecipeError
 from seqfit.profiling.capture import capture
 from seqfit.profiling.findings import Finding
 from seqfit.profiling.host import HostTimeline
@@ -60,11 +60,9 @@ def prove(recipe: Recipe, finding: Finding, build: Build, *, steps: int, rounds:
     """Measure with and without the finding's change, in turns."""
     if not finding.change:
         raise RecipeError(
-            complain(
-                f"the finding is {finding.cause}",
-                "its remedy is no setting of a recipe, so it can't be tried by itself",
-                finding.advice,
-            )
+            f"the finding is {finding.cause}",
+            "its remedy is no setting of a recipe, so it can't be tried by itself",
+            finding.advice,
         )
     changed = load_recipe(recipe, finding.change)
     look = _measure_peak if finding.gain_of == "memory" else _measure_time

@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from seqfit.errors import RecipeError, complain, did_you_mean
+from seqfit.errors import RecipeError, did_you_mean
 from seqfit.recipe.yaml_text import read_yaml
 
 LIBRARY = Path(__file__).parent / "library"
@@ -46,7 +46,7 @@ def copy_recipe(name: str, target: str | Path) -> Path:
     if name not in library_names():
         known = f"The library has {', '.join(library_names())}"
         change = did_you_mean(name, library_names()).strip() or "See 'seqfit ls'"
-        raise RecipeError(complain(f"There is no recipe '{name}'", known, change))
+        raise RecipeError(f"There is no recipe '{name}'", known, change)
     file = Path(target).expanduser()
     file = file / f"{name}.yaml" if file.is_dir() else file
     text = _with_absolute_paths((LIBRARY / f"{name}.yaml").read_text(encoding="utf-8"))
@@ -55,12 +55,10 @@ def copy_recipe(name: str, target: str | Path) -> Path:
             stream.write(text)
     except FileExistsError as error:
         rule = "A copy never overwrites"
-        raise RecipeError(
-            complain(f"{file} is already there", rule, "Choose another name or remove it first")
-        ) from error
+        raise RecipeError(f"{file} is already there", rule, "Choose another name or remove it first") from error
     except OSError as error:
         rule = "The copy needs a folder it may write to"
-        raise RecipeError(complain(f"{file}: {error.strerror}", rule, "Create the folder or choose another")) from error
+        raise RecipeError(f"{file}: {error.strerror}", rule, "Create the folder or choose another") from error
     return file
 
 

@@ -30,7 +30,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from seqfit.errors import RecipeError, complain
+from seqfit.errors import RecipeError
 from seqfit.recipe.library import LIBRARY
 from seqfit.recipe.mistakes import Mistake, explain, report_mistakes, to_line
 from seqfit.recipe.overrides import Key, annotation_at, apply_overrides, join_path, overridden_paths
@@ -207,7 +207,7 @@ def _load_layers(where: str | Path | Mapping[str, Any]) -> list[_Layer]:
             return layers
         if not isinstance(parent, str):
             rule = "It takes one library name or file"
-            raise RecipeError(complain(f"{layer.name}: extends is {parent!r}", rule, "Write extends: base.yaml"))
+            raise RecipeError(f"{layer.name}: extends is {parent!r}", rule, "Write extends: base.yaml")
         where, folder = parent, layer.folder or Path()
 
 
@@ -215,7 +215,7 @@ def _check_no_circle(chain: Sequence[Path]) -> None:
     *before, last = chain
     if last in before:
         circle = " -> ".join(file.name for file in chain[before.index(last) :])
-        raise RecipeError(complain(circle, "A recipe cannot extend itself", "Remove extends: from one of them"))
+        raise RecipeError(circle, "A recipe cannot extend itself", "Remove extends: from one of them")
 
 
 def _find(where: str | Path, folder: Path) -> Path:
@@ -229,16 +229,14 @@ def _read_file(file: Path) -> _Layer:
     try:
         values, mistakes = read_yaml(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise RecipeError(
-            complain(f"{file}: {error.strerror}", "It cannot be read", "Check its permissions")
-        ) from error
+        raise RecipeError(f"{file}: {error.strerror}", "It cannot be read", "Check its permissions") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         rule = "A recipe is YAML text in UTF-8"
-        raise RecipeError(complain(f"{file}: {_one_line(error)}", rule, "Correct the file there")) from error
+        raise RecipeError(f"{file}: {_one_line(error)}", rule, "Correct the file there") from error
     if not isinstance(values, dict):
         what = "empty" if values is None else f"a {type(values).__name__}"
         rule = "A recipe is a mapping of fields"
-        raise RecipeError(complain(f"{file} is {what}", rule, "Start with 'seqfit cp demo mine.yaml' and change that"))
+        raise RecipeError(f"{file} is {what}", rule, "Start with 'seqfit cp demo mine.yaml' and change that")
     return _Layer(_short(file), file.parent, values, mistakes)
 
 

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from seqfit.errors import RecipeError, complain, did_you_mean
+from seqfit.errors import RecipeError, did_you_mean
 from seqfit.recipe.schema import Part, Recipe
 from seqfit.recipe.yaml_text import read_yaml
 
@@ -107,9 +107,7 @@ def _apply(values: dict[str, Any], override: str) -> None:
     dotted, equals, text = override.partition("=")
     if not equals or not dotted:
         rule = "An override sets a field or removes it"
-        raise RecipeError(
-            complain(f"'{override}' is given", rule, "Write field=value, such as train.steps=3, or ~field")
-        )
+        raise RecipeError(f"'{override}' is given", rule, "Write field=value, such as train.steps=3, or ~field")
     path = dotted.split(".")
     holder: Any = values
     for depth, key in enumerate(path[:-1]):
@@ -127,7 +125,7 @@ def _remove(values: dict[str, Any], path: list[str], override: str) -> None:
             place = f"'{join_path(path[:depth])}'" if depth else "A recipe"
             rule = f"{place} has {', '.join(known) or 'no fields'}"
             change = did_you_mean(key, known).strip() or "Remove one of these"
-            raise RecipeError(complain(f"{override}: there is no field '{key}'", rule, change))
+            raise RecipeError(f"{override}: there is no field '{key}'", rule, change)
     holder: Any = values
     for depth, key in enumerate(path[:-1]):
         place = _place(holder, key, path[:depth], override)
@@ -148,17 +146,13 @@ def _place(holder: Any, key: str, above: list[str], override: str) -> Any:
         if key.isdecimal() and int(key) < len(holder):
             return int(key)
         rule = f"Its items are numbered from 0 to {len(holder) - 1}"
-        raise RecipeError(
-            complain(f"{override}: {where} is a list of {len(holder)}", rule, f"Write {where}.0 for the first")
-        )
+        raise RecipeError(f"{override}: {where} is a list of {len(holder)}", rule, f"Write {where}.0 for the first")
     if not isinstance(holder, dict):
         rule = "It has no fields to set or remove"
-        raise RecipeError(complain(f"{override}: {where} is {holder!r}", rule, f"Set it whole: {where}=..."))
+        raise RecipeError(f"{override}: {where} is {holder!r}", rule, f"Set it whole: {where}=...")
     if key.isdecimal() and any(is_part(member) for member in union_members(annotation_at(above))):
         rule = "Only items of a list have numbers"
-        raise RecipeError(
-            complain(f"{override}: {where} is not a list here", rule, f"Write the field without '{key}.'")
-        )
+        raise RecipeError(f"{override}: {where} is not a list here", rule, f"Write the field without '{key}.'")
     return key
 
 

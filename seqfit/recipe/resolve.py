@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from seqfit.errors import RecipeError, complain, did_you_mean
+from seqfit.errors import RecipeError, did_you_mean
 from seqfit.recipe.library import LIBRARY, library_names
 from seqfit.system import quote
 
@@ -127,7 +127,7 @@ def _is_hub_name(word: str) -> bool:
 
 def _misfit(word: str | Path, kind: Kind, takes: Collection[Kind], command: str) -> RecipeError:
     change = _advise(quote(word), kind, takes, command)
-    return RecipeError(complain(f"'{word}' is {_IS[kind]}", _say_takes(takes, command), change))
+    return RecipeError(f"'{word}' is {_IS[kind]}", _say_takes(takes, command), change)
 
 
 def _nothing(word: str | Path, takes: Collection[Kind], command: str) -> RecipeError:
@@ -137,9 +137,7 @@ def _nothing(word: str | Path, takes: Collection[Kind], command: str) -> RecipeE
     nearby = [str(Path(word).with_name(entry.name)) for entry in parent.iterdir()] if parent.is_dir() else []
     nearest = did_you_mean(str(word), [*(library_names() if "recipe" in takes else []), *nearby])
     rule = _say_takes(takes, command, f" ({', '.join(library_names())})")
-    return RecipeError(
-        complain(f"There is no {what} '{word}'", rule, nearest.strip() or "Check the path, or see 'seqfit ls'")
-    )
+    return RecipeError(f"There is no {what} '{word}'", rule, nearest.strip() or "Check the path, or see 'seqfit ls'")
 
 
 def _say_takes(takes: Collection[Kind], command: str, names: str = "") -> str:

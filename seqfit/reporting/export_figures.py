@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqfit.errors import RunError, SeqfitError, complain
+from seqfit.errors import RunError, SeqfitError
 from seqfit.reporting.html import Html, render_page
 from seqfit.system import is_root
 
@@ -61,22 +61,18 @@ def export_figures(title: str, parts: Sequence[Html], folder: Path) -> list[Path
         pictures = draw_pictures(render_page(title, parts, use="export"), browser, Path(scratch))
         if not pictures:
             raise RunError(
-                complain(
-                    f"'{title}' has no charts",
-                    "charts are made of records of steps, evaluations and readings",
-                    "Wait until the run has written some, or leave --figures out",
-                )
+                f"'{title}' has no charts",
+                "charts are made of records of steps, evaluations and readings",
+                "Wait until the run has written some, or leave --figures out",
             )
         pdf = _print_pictures(pictures, browser, Path(scratch))
         try:
             return _write_files(pictures, pdf, folder)
         except OSError as error:
             raise RunError(
-                complain(
-                    f"'{folder}' can't be written to ({error.strerror})",
-                    "charts are written into a folder, which is made where there is none",
-                    "Choose another with --figures",
-                )
+                f"'{folder}' can't be written to ({error.strerror})",
+                "charts are written into a folder, which is made where there is none",
+                "Choose another with --figures",
             ) from error
 
 
@@ -87,12 +83,10 @@ def find_browser() -> str:
     found = next((path for name in candidates if (path := shutil.which(name))), None)
     if found is None:
         raise SeqfitError(
-            complain(
-                f"{BROWSER} names '{named}', which is no program here" if named else "no Chromium or Chrome is here",
-                "charts are drawn for files by the same script as in the page, which takes a browser",
-                f"Install one (apt install chromium), or name yours in {BROWSER}; the page's own PNG and SVG buttons "
-                "need nothing more",
-            )
+            f"{BROWSER} names '{named}', which is no program here" if named else "no Chromium or Chrome is here",
+            "charts are drawn for files by the same script as in the page, which takes a browser",
+            f"Install one (apt install chromium), or name yours in {BROWSER}; the page's own PNG and SVG buttons "
+            "need nothing more",
         )
     return found
 
@@ -163,9 +157,7 @@ def _run_browser(browser: str, options: Sequence[str], page: Path) -> str:
 
 def _browser_failure(browser: str, why: str) -> SeqfitError:
     return SeqfitError(
-        complain(
-            f"'{browser}' could not draw the charts ({why})",
-            "charts are drawn for files by a browser",
-            f"Name another Chromium or Chrome in {BROWSER}, or save charts with the buttons of the page",
-        )
+        f"'{browser}' could not draw the charts ({why})",
+        "charts are drawn for files by a browser",
+        f"Name another Chromium or Chrome in {BROWSER}, or save charts with the buttons of the page",
     )

@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from seqfit.errors import RecipeError, SeqfitError, complain
+from seqfit.errors import RecipeError, SeqfitError
 from seqfit.reporting.html import Html, render_page, render_parts, section
 from seqfit.reporting.page import build_parts
 from seqfit.rundir import files
@@ -260,9 +260,7 @@ def _start_server(page: LivePage, port: int) -> LiveServer:
         return LiveServer(page, port)
     except OSError as error:
         raise RecipeError(
-            complain(
-                f"--port {port} can't be used ({error.strerror or error})",
-                "a port serves one program at a time, and those below 1024 are the system's",
-                "Choose another, or leave --port out: any free one is taken",
-            )
+            f"--port {port} can't be used ({error.strerror or error})",
+            "a port serves one program at a time, and those below 1024 are the system's",
+            "Choose another, or leave --port out: any free one is taken",
         ) from error

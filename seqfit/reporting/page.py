@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from seqfit.comparison.records import MATRIX, REPORT
-from seqfit.errors import RunError, SeqfitError, TrainingFailed, complain
+from seqfit.errors import RunError, SeqfitError, TrainingFailed
 from seqfit.reporting.advice import show_advice, show_profile
 from seqfit.reporting.comparison import show_checklist, show_pareto, show_standings
 from seqfit.reporting.curves import show_curves
@@ -72,11 +72,9 @@ def report(run_or_paths: Run | str | Path | Sequence[str | Path], out: Path | No
         write_whole(written, page)
     except (OSError, ValueError, TrainingFailed) as error:  # ValueError: '.' has no name, and a name no NUL
         raise RunError(
-            complain(
-                f"'{written}' can't be written ({_say_why(error)})",
-                "a page is one file, by default in the run itself",
-                "Choose another with seqfit report --out FILE",
-            )
+            f"'{written}' can't be written ({_say_why(error)})",
+            "a page is one file, by default in the run itself",
+            "Choose another with seqfit report --out FILE",
         ) from error
     return written
 

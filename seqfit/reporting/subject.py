@@ -12,7 +12,6 @@ Nothing here fails on a place that is not what it will be: a page that is served
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -141,16 +140,9 @@ def differ_in_seed(runs: Sequence[ShownRun]) -> bool:
 
 
 def count_processes(run: ShownRun) -> int | None:
-    """That trained it together, when it was last started. Manifests of earlier versions lack it: then the event that
-    several processes begin with has it, and where that is lost, too, it is None."""
+    """That trained it together, when it was last started; None where the manifest is damaged."""
     count = number(run.manifest, "processes")
-    if count is not None:
-        return int(count)
-    if not run.manifest.get("launch"):
-        return 1
-    told = [event["message"] for event in run.events() if event["kind"] == "parallel"]
-    found = re.search(r"over (\d+) processes", told[-1]) if told else None
-    return int(found[1]) if found else None
+    return None if count is None else int(count)
 
 
 def read_fields(run: ShownRun) -> Fields:

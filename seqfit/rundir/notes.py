@@ -7,8 +7,8 @@ turns into events and removes. Only the first process writes records, and it may
 
     ranks/rank-1.json    {"rank": 1, "kind": "out-of-memory", "message": "...", "data": {"step": 7, ...}}
 
-A fault of the user's own (exit codes 2 and 3) is no better after a restart. Where the launcher has named a folder for
-them, it is left there, and every later start of the same group ends at once with the same message.
+A fault of the user's own (exit codes 2, 3 and 4) is no better after a restart. Where the launcher has named a folder
+for them, it is left there, and every later start of the same group ends at once with the same message.
 
 What a run can do without: predictions, samples, trackers, its page. A failure there is an event, and no run's end.
 
@@ -27,27 +27,30 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from seqfit.errors import SeqfitError, TrainingFailed, describe_error
+from seqfit.errors import OutOfMemory, SeqfitError, TrainingFailed, describe_error
 from seqfit.rundir import files
 from seqfit.rundir.masking import mask_data, mask_text
 from seqfit.rundir.writer import write_whole
 
 FAULTS = "SEQFIT_FAULTS"  # the folder that a launcher gives its processes
-_OWN_FAULTS = {kind.exit_code: kind for kind in (SeqfitError, TrainingFailed)}
+OWN_FAULTS = {kind.exit_code: kind for kind in (SeqfitError, TrainingFailed, OutOfMemory)}
 
 
 def leave_fault(rank: int, error: SeqfitError) -> None:
     """So that no restart meets it again."""
     folder = os.environ.get(FAULTS)
-    if folder is not None and error.exit_code in _OWN_FAULTS:
-        write_note(Path(folder), rank, "fault", str(error), exit_code=error.exit_code)
+    if folder is not None and error.exit_code in OWN_FAULTS:
+        parts = {"given": error.given, "rule": error.rule, "change": error.change, "hint": error.hint}
+        write_note(Path(folder), rank, "fault", str(error), exit_code=error.exit_code, **parts)
 
 
 def find_fault(folder: Path) -> SeqfitError | None:
     """What a process has left, as it was raised."""
     for note in read_notes(folder):
         if note["kind"] == "fault":
-            return _OWN_FAULTS[note["data"]["exit_code"]](note["message"])
+            data = note["data"]
+            kind = OWN_FAULTS[data["exit_code"]]
+            return kind(data["given"], data["rule"], data["change"], hint=data["hint"])
     return None
 
 

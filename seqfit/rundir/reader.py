@@ -22,7 +22,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from seqfit.errors import RunError, complain
+from seqfit.errors import RunError
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import SPLITS, Recipe
 from seqfit.rundir import files
@@ -37,11 +37,9 @@ class Run:
         self.path = Path(path)
         if not (self.path / files.MANIFEST).is_file():
             raise RunError(
-                complain(
-                    f"'{self.path}' has no {files.MANIFEST}",
-                    "a run directory is one that `seqfit train` has written",
-                    f"Give one of: {', '.join(nearby_runs(self.path)) or 'none found here; train one first'}",
-                )
+                f"'{self.path}' has no {files.MANIFEST}",
+                "a run directory is one that `seqfit train` has written",
+                f"Give one of: {', '.join(nearby_runs(self.path)) or 'none found here; train one first'}",
             )
 
     def __repr__(self) -> str:
@@ -72,11 +70,9 @@ class Run:
             return files.beside(folder, "old")  # the run was killed between the two renames of a save
         if not folder.is_dir():
             raise RunError(
-                complain(
-                    f"'{self.path}' has no {files.CHECKPOINT} folder (status: {self.status})",
-                    "a run saves one at its first evaluation",
-                    "Train until then",
-                )
+                f"'{self.path}' has no {files.CHECKPOINT} folder (status: {self.status})",
+                "a run saves one at its first evaluation",
+                "Train until then",
             )
         return folder
 
@@ -118,11 +114,9 @@ class Run:
                 raise ValueError("it holds no object")
         except ValueError as error:  # not JSON, not UTF-8, or not an object
             raise RunError(
-                complain(
-                    f"{path} is damaged ({error})",
-                    "a run's JSON files are objects that are written whole",
-                    "It was edited or damaged: restore it, or write it anew with seqfit evaluate",
-                )
+                f"{path} is damaged ({error})",
+                "a run's JSON files are objects that are written whole",
+                "It was edited or damaged: restore it, or write it anew with seqfit evaluate",
             ) from error
         return value
 
@@ -140,11 +134,9 @@ def read_records(path: Path) -> list[dict[str, Any]]:
             if number == len(lines):
                 break
             raise RunError(
-                complain(
-                    f"{path}, line {number} is not JSON ({error})",
-                    "only the last line of a record file may be torn",
-                    "The file was edited or damaged: remove that line",
-                )
+                f"{path}, line {number} is not JSON ({error})",
+                "only the last line of a record file may be torn",
+                "The file was edited or damaged: remove that line",
             ) from error
     return records
 

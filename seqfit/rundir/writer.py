@@ -30,7 +30,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-from seqfit.errors import RunError, TrainingFailed, complain
+from seqfit.errors import RunError, TrainingFailed
 from seqfit.rundir import files
 from seqfit.rundir.masking import mask_data, mask_text
 from seqfit.rundir.records import SNAPSHOT, EvaluationRecord, EventRecord, SnapshotRecord, StepRecord
@@ -105,11 +105,9 @@ def told_failures(path: Path, run: Path | None = None) -> Iterator[None]:
         yield
     except OSError as error:
         raise TrainingFailed(
-            complain(
-                f"'{path}' can't be written ({error.strerror or error})",
-                "a run keeps its records on the disk as it goes",
-                f"Make room or mend the disk, then {say_resume(run) if run is not None else 'try again'}",
-            )
+            f"'{path}' can't be written ({error.strerror or error})",
+            "a run keeps its records on the disk as it goes",
+            f"Make room or mend the disk, then {say_resume(run) if run is not None else 'try again'}",
         ) from error
 
 
@@ -156,21 +154,17 @@ class RunWriter:
         """
         if path.exists() and (not path.is_dir() or (any(path.iterdir()) and not (resumes and _has_just_begun(path)))):
             raise RunError(
-                complain(
-                    f"'{path}' already exists",
-                    "a run never writes into a directory that holds another one",
-                    "Choose another with --out, or remove it",
-                )
+                f"'{path}' already exists",
+                "a run never writes into a directory that holds another one",
+                "Choose another with --out, or remove it",
             )
         existing = next(folder for folder in [path, *path.absolute().parents] if folder.exists())
         if not existing.is_dir() or not os.access(existing, os.W_OK):
             what = "can't be written to" if existing.is_dir() else "is a file"
             raise RunError(
-                complain(
-                    f"'{path}' can't be made, for '{existing}' {what}",
-                    "a run needs a directory of its own",
-                    "Choose another place with --out",
-                )
+                f"'{path}' can't be made, for '{existing}' {what}",
+                "a run needs a directory of its own",
+                "Choose another place with --out",
             )
 
     @classmethod
@@ -341,11 +335,9 @@ def _take_lock(path: Path) -> int:
         taken = isinstance(error, BlockingIOError)
         given = f"another process is writing '{path}'" if taken else f"'{path}' can't be locked ({error.strerror})"
         raise RunError(
-            complain(
-                given,
-                "one process at a time may write a run directory, which a lock sees to",
-                "Wait until it ends, or choose another directory with --out",
-            )
+            given,
+            "one process at a time may write a run directory, which a lock sees to",
+            "Wait until it ends, or choose another directory with --out",
         ) from error
     return lock
 

@@ -41,7 +41,6 @@ from seqfit.errors import (
     RecipeError,
     SeqfitError,
     TrainingFailed,
-    complain,
     describe_exit,
     did_you_mean,
 )
@@ -98,11 +97,9 @@ def choose_cluster(
         return None
     if "pipeline" in ways:
         raise PlanError(
-            complain(
-                "--way names pipeline, and --gpu is given",
-                "a pipeline has no more GPUs than its model has blocks, and is not predicted past this machine",
-                "Leave pipeline out of --way, or --gpu out",
-            )
+            "--way names pipeline, and --gpu is given",
+            "a pipeline has no more GPUs than its model has blocks, and is not predicted past this machine",
+            "Leave pipeline out of --way, or --gpu out",
         )
     return Cluster(
         card=find_card(gpu),
@@ -117,9 +114,7 @@ def _refuse_without_card(**options: int | str | None) -> None:
     for name, value in options.items():
         if value is not None:
             flag = f"--{name.replace('_', '-')}"
-            raise PlanError(
-                complain(f"{flag} is given without --gpu", "it is about cards that are not here", "Add --gpu NAME")
-            )
+            raise PlanError(f"{flag} is given without --gpu", "it is about cards that are not here", "Add --gpu NAME")
 
 
 def read_counts(text: str) -> tuple[int, ...]:
@@ -127,11 +122,9 @@ def read_counts(text: str) -> tuple[int, ...]:
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() and 1 <= int(word) <= _MOST_PROCESSES for word in words):
         raise PlanError(
-            complain(
-                f"--nproc is '{text}'",
-                f"it lists numbers of processes from 1 to {_MOST_PROCESSES}, with commas between them",
-                "Write it as --nproc 1,2,4",
-            )
+            f"--nproc is '{text}'",
+            f"it lists numbers of processes from 1 to {_MOST_PROCESSES}, with commas between them",
+            "Write it as --nproc 1,2,4",
         )
     return tuple(sorted({1, *map(int, words)}))
 
@@ -142,11 +135,9 @@ def read_ways(text: str) -> tuple[str, ...]:
     wrong = [word for word in words if word not in SCALED_STRATEGIES]
     if wrong:
         raise PlanError(
-            complain(
-                f"--way is '{text}'",
-                f"the ways are {', '.join(SCALED_STRATEGIES)}, with commas between them",
-                did_you_mean(wrong[0], SCALED_STRATEGIES).strip() or "Write it as --way ddp,fsdp",
-            )
+            f"--way is '{text}'",
+            f"the ways are {', '.join(SCALED_STRATEGIES)}, with commas between them",
+            did_you_mean(wrong[0], SCALED_STRATEGIES).strip() or "Write it as --way ddp,fsdp",
         )
     return tuple(dict.fromkeys(words))
 
@@ -156,7 +147,7 @@ def check_counts(**numbers: int | None) -> None:
     for name, number in numbers.items():
         if number is not None and number < 1:
             flag = f"--{name.replace('_', '-')}"
-            raise PlanError(complain(f"{flag} is {number}", "it counts from 1 on", f"Give {flag} 1 or more"))
+            raise PlanError(f"{flag} is {number}", "it counts from 1 on", f"Give {flag} 1 or more")
 
 
 Progress = Callable[[str, int, int | None], None]
@@ -182,11 +173,9 @@ def list_groups(
     stated = load_checked_recipe(recipe, overrides)
     if is_launched():
         raise RecipeError(
-            complain(
-                "seqfit scale is called inside torchrun, srun or accelerate",
-                "it starts groups of processes itself, of several sizes",
-                "Call it as one process",
-            )
+            "seqfit scale is called inside torchrun, srun or accelerate",
+            "it starts groups of processes itself, of several sizes",
+            "Call it as one process",
         )
     groups: list[Group] = []
     for way, count in () if asked is None else product(asked.ways, asked.counts):
@@ -335,9 +324,7 @@ def _explain(failed: Mapping[int, int], folder: Path) -> SeqfitError:
     printed = (folder / f"{rank}.txt").read_text("utf-8", errors="replace").strip()
     end = "\n".join(printed.splitlines()[-_SHOWN_LINES:])
     return TrainingFailed(
-        complain(
-            f"rank {rank} {describe_exit(failed[rank])}, and printed:\n{end}\n",
-            "a group is measured only if all its processes make all steps",
-            "Mend that, or leave this number of processes or this way out",
-        )
+        f"rank {rank} {describe_exit(failed[rank])}, and printed:\n{end}\n",
+        "a group is measured only if all its processes make all steps",
+        "Mend that, or leave this number of processes or this way out",
     )

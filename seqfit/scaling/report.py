@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqfit.errors import RunError, complain
+from seqfit.errors import RunError
 from seqfit.planning.cluster import Cluster, Figures, Row, say_where_it_stops
 from seqfit.recipe.schema import Recipe
 from seqfit.scaling.measure import (
@@ -159,12 +159,10 @@ def check_place(folder: Path) -> None:
     """Before minutes are spent: nothing is overwritten, and the place can be made."""
     if folder.exists() and not folder.is_dir():
         raise RunError(
-            complain(f"--out is '{folder}', which is a file", "reports are written into a folder", "Give another name")
+            f"--out is '{folder}', which is a file", "reports are written into a folder", "Give another name"
         )
     if (folder / JSON_FILE).exists():
-        raise RunError(
-            complain(f"'{folder / JSON_FILE}' is there already", "no report is overwritten", "Give another --out")
-        )
+        raise RunError(f"'{folder / JSON_FILE}' is there already", "no report is overwritten", "Give another --out")
 
 
 def write_scaling(scaling: Scaling, folder: Path) -> list[Path]:

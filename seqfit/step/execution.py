@@ -34,7 +34,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from seqfit.errors import RecipeError, complain
+from seqfit.errors import RecipeError
 from seqfit.model.trainable import find_blocks
 
 Recompute = Literal["none", "blocks", "alternate"]
@@ -78,11 +78,9 @@ def check_compiler(device: torch.device) -> None:
         missing = f"the C++ compiler '{compiler}'"
     if missing is not None:
         raise RecipeError(
-            complain(
-                f"strategy.compile is on, and this machine lacks {missing}",
-                f"torch.compile can't make code for a {device.type} device without it",
-                "Install it (for C++: apt install g++, or set CXX to another compiler), or set strategy.compile=false",
-            )
+            f"strategy.compile is on, and this machine lacks {missing}",
+            f"torch.compile can't make code for a {device.type} device without it",
+            "Install it (for C++: apt install g++, or set CXX to another compiler), or set strategy.compile=false",
         )
 
 

@@ -50,7 +50,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from seqfit.errors import RecipeError, complain
+from seqfit.errors import RecipeError
 from seqfit.recipe.schema import OptimizerRecipe, ScheduleRecipe
 from seqfit.strategy.schema import EIGHT_BIT_PACKAGES
 
@@ -116,11 +116,9 @@ def _build_8bit(groups: Groups, rule: OptimizerRecipe, learning_rate: float) -> 
             reason = f"AdamW with 8-bit states of {package} {version(package)}, in the place of the recipe's"
             return adamw(groups, **_adamw_constants(rule, learning_rate)), reason
     raise RecipeError(
-        complain(
-            "strategy.optimizer is '8bit'",
-            "that is done by bitsandbytes or torchao, and neither is installed",
-            "Run pip install 'seqfit[bitsandbytes]', or set strategy.optimizer=recipe",
-        )
+        "strategy.optimizer is '8bit'",
+        "that is done by bitsandbytes or torchao, and neither is installed",
+        "Run pip install 'seqfit[bitsandbytes]', or set strategy.optimizer=recipe",
     )
 
 
@@ -133,11 +131,9 @@ def _group_by_decay(model: nn.Module, weight_decay: float) -> Groups:
             (kept if spared else decayed).append(parameter)
     if not decayed and not kept:
         raise RecipeError(
-            complain(
-                "freezing and adapters leave no weight that learns",
-                "training needs at least one",
-                "Take a part out of model.freeze (or strategy.freeze), or choose other model.lora.targets",
-            )
+            "freezing and adapters leave no weight that learns",
+            "training needs at least one",
+            "Take a part out of model.freeze (or strategy.freeze), or choose other model.lora.targets",
         )
     groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]

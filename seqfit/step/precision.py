@@ -10,7 +10,7 @@ from typing import Literal
 
 import torch
 
-from seqfit.errors import RecipeError, complain
+from seqfit.errors import RecipeError
 from seqfit.hardware.probe import advise_build, has_kernels
 from seqfit.strategy.schema import Strategy
 
@@ -45,11 +45,9 @@ def choose_device(strategy: Strategy) -> torch.device:
     """The strategy's device; auto takes a GPU if torch sees one."""
     if strategy.device == "cuda" and not torch.cuda.is_available():
         raise RecipeError(
-            complain(
-                "strategy.device is 'cuda'",
-                f"this machine's torch {torch.__version__} sees no GPU",
-                "Set strategy.device=cpu, or run `seqfit doctor` to see what is missing",
-            )
+            "strategy.device is 'cuda'",
+            f"this machine's torch {torch.__version__} sees no GPU",
+            "Set strategy.device=cpu, or run `seqfit doctor` to see what is missing",
         )
     if strategy.device == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
@@ -58,11 +56,9 @@ def choose_device(strategy: Strategy) -> torch.device:
     if missing is not None:
         card, advice = missing
         raise RecipeError(
-            complain(
-                f"this machine's GPU is {card}",
-                f"torch {torch.__version__} has no kernels for it, only {', '.join(torch.cuda.get_arch_list())}",
-                f"{advice}; or set strategy.device=cpu",
-            )
+            f"this machine's GPU is {card}",
+            f"torch {torch.__version__} has no kernels for it, only {', '.join(torch.cuda.get_arch_list())}",
+            f"{advice}; or set strategy.device=cpu",
         )
     return device
 
@@ -110,19 +106,15 @@ def choose_precision(strategy: Strategy, device: torch.device, allow: list[str])
         return Precision("fp32", device, "the reference on a CPU" if not on_gpu else "the recipe does not allow bf16")
     if strategy.precision == "bf16" and on_gpu and not has_bf16:
         raise RecipeError(
-            complain(
-                f"strategy.precision is 'bf16' on {torch.cuda.get_device_name(device)}",
-                "this card has no bf16 in hardware",
-                "Set strategy.precision=fp32, or fp16 with 'allow=[fp16]'",
-            )
+            f"strategy.precision is 'bf16' on {torch.cuda.get_device_name(device)}",
+            "this card has no bf16 in hardware",
+            "Set strategy.precision=fp32, or fp16 with 'allow=[fp16]'",
         )
     if strategy.precision == "fp16" and not on_gpu:
         raise RecipeError(
-            complain(
-                "strategy.precision is 'fp16' on a CPU",
-                "CPUs compute fp16 more slowly than fp32 and gain nothing from it",
-                "Set strategy.precision=fp32 or bf16",
-            )
+            "strategy.precision is 'fp16' on a CPU",
+            "CPUs compute fp16 more slowly than fp32 and gain nothing from it",
+            "Set strategy.precision=fp32 or bf16",
         )
     if strategy.precision == "bf16" and not on_gpu and find_cpu_bf16() != "native":
         reason = "the strategy says so; this processor has no bf16 instructions, so fp32 is likely to be faster"

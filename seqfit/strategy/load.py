@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from seqfit.errors import RecipeError, RunError, complain, did_you_mean
+from seqfit.errors import RecipeError, RunError, did_you_mean, format_error
 from seqfit.recipe.mistakes import Mistake, explain, report_mistakes, to_line
 from seqfit.recipe.schema import Recipe, TrainRecipe
 from seqfit.recipe.yaml_text import read_yaml, write_yaml
@@ -50,11 +50,9 @@ def read_strategy(path: Path) -> Strategy:
         return Strategy.model_validate(read_yaml(path.read_text("utf-8"))[0])
     except (OSError, ValueError, yaml.YAMLError) as error:  # pydantic's and Unicode's are ValueErrors
         raise RunError(
-            complain(
-                f"{path} can't be read ({type(error).__name__})",
-                "a run keeps there how it is carried out",
-                "It was edited or damaged: restore it, or start a new run",
-            )
+            f"{path} can't be read ({type(error).__name__})",
+            "a run keeps there how it is carried out",
+            "It was edited or damaged: restore it, or start a new run",
         ) from error
 
 
@@ -91,7 +89,7 @@ def load_named(name: str) -> dict[str, Any]:
 
 
 def _explain_name(name: str) -> Mistake:
-    sentence = complain(
+    sentence = format_error(
         f"'{name}' is given",
         f"the strategies are {', '.join(list_strategies())}",
         f"Choose one, or give fields such as strategy.precision=fp32.{did_you_mean(name, list_strategies())}",
@@ -100,7 +98,7 @@ def _explain_name(name: str) -> Mistake:
 
 
 def _explain_word(word: str) -> Mistake:
-    sentence = complain(
+    sentence = format_error(
         f"'{word}' is given",
         f"the lossy strategies are {', '.join(LOSSY)}",
         f"Remove it or correct it.{did_you_mean(word, LOSSY)}",
@@ -109,7 +107,7 @@ def _explain_word(word: str) -> Mistake:
 
 
 def _explain_lossy(kind: str, allow: Sequence[str]) -> Mistake:
-    sentence = complain(
+    sentence = format_error(
         f"the strategy uses {kind}, but the recipe allows {list(allow)}",
         "a lossy strategy changes the update and is used only where the recipe names it",
         f"Add it with 'allow=[{', '.join([*allow, kind])}]', or {_WITHOUT[kind]}",

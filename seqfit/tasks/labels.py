@@ -31,7 +31,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from seqfit.errors import RowError, complain, did_you_mean
+from seqfit.errors import RowError, did_you_mean
 from seqfit.recipe.schema import HEAD_TASKS, LABEL_JOINT, TaskRecipe
 from seqfit.tasks.number import read_score
 from seqfit.tasks.rules import fold_word
@@ -74,12 +74,10 @@ class LabelTask(Task):
         index = self._index_of_value.get(fold_word(value))
         if index is None:
             raise RowError(
-                complain(
-                    f"Row {row_id} has the label '{value}', but task.labels has {', '.join(self.label_words)}",
-                    "A label must be one of these words or of the values listed for them",
-                    f"Add it, such as task.labels={{{self.label_words[0]}: ['{value}'], ...}}, or correct the row."
-                    f"{did_you_mean(value, self.label_words)}",
-                ),
+                f"Row {row_id} has the label '{value}', but task.labels has {', '.join(self.label_words)}",
+                "A label must be one of these words or of the values listed for them",
+                f"Add it, such as task.labels={{{self.label_words[0]}: ['{value}'], ...}}, or correct the row."
+                f"{did_you_mean(value, self.label_words)}",
                 cause="label not in task.labels",
             )
         return index
@@ -139,13 +137,11 @@ class MultilabelTask(LabelTask):
         for column, text in texts.items():
             if text not in (*_YES, *_NO):
                 raise RowError(
-                    complain(
-                        f"Row {row_id} has '{text}' in the column '{column}'"
-                        if text
-                        else f"Row {row_id} has nothing in the column '{column}'",
-                        "A label column holds 1, true or yes where its label applies, and 0, false or no where not",
-                        "Correct or remove the row, or correct task.label_columns",
-                    ),
+                    f"Row {row_id} has '{text}' in the column '{column}'"
+                    if text
+                    else f"Row {row_id} has nothing in the column '{column}'",
+                    "A label column holds 1, true or yes where its label applies, and 0, false or no where not",
+                    "Correct or remove the row, or correct task.label_columns",
                     cause="label column is neither 0 nor 1",
                 )
         return [column for column, text in texts.items() if text in _YES]

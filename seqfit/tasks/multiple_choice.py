@@ -15,7 +15,7 @@ import re
 import string
 from collections.abc import Collection, Sequence
 
-from seqfit.errors import RowError, complain
+from seqfit.errors import RowError
 from seqfit.tasks.labels import vote
 from seqfit.tasks.rules import fold_word
 from seqfit.tasks.task import Task, check_known
@@ -37,11 +37,9 @@ class MultipleChoiceTask(Task):
         choices = self.choices_of(row)
         if not 2 <= len(choices) <= len(LETTERS):
             raise RowError(
-                complain(
-                    f"Row {row_id} has {len(choices)} choices",
-                    f"A question has from 2 to {len(LETTERS)} choices that are not empty",
-                    "Correct or remove the row, or correct task.choices",
-                ),
+                f"Row {row_id} has {len(choices)} choices",
+                f"A question has from 2 to {len(LETTERS)} choices that are not empty",
+                "Correct or remove the row, or correct task.choices",
                 cause="too few choices" if len(choices) < 2 else "too many choices",
             )
         return f"{super().render_source(row, row_id)} {show_choices(choices)}"
@@ -75,11 +73,9 @@ class MultipleChoiceTask(Task):
         text = places[vote([self._place(entry, places, row_id) for entry in self._entries(row, row_id)])]
         if not text:
             raise RowError(
-                complain(
-                    f"Row {row_id} has an empty text where its target says that the right choice is",
-                    "The right choice needs a text",
-                    "Correct or remove the row",
-                ),
+                f"Row {row_id} has an empty text where its target says that the right choice is",
+                "The right choice needs a text",
+                "Correct or remove the row",
                 cause="empty choice",
             )
         return text
@@ -121,23 +117,19 @@ class MultipleChoiceTask(Task):
     def _unknown(self, entry: str, places: Sequence[str], row_id: str) -> RowError:
         is_number = self.recipe.choice_base is None and _NUMBER.fullmatch(entry) is not None
         return RowError(
-            complain(
-                f"Row {row_id} has the target '{entry}', and the choices {', '.join(map(repr, places))}",
-                "The target is the number, the letter or the text of one of them",
-                "Set task.choice_base=0 if numbers count from 0, task.choice_base=1 if they count from 1"
-                if is_number
-                else "Correct or remove the row, or correct task.target, task.choices or task.choice_base",
-            ),
+            f"Row {row_id} has the target '{entry}', and the choices {', '.join(map(repr, places))}",
+            "The target is the number, the letter or the text of one of them",
+            "Set task.choice_base=0 if numbers count from 0, task.choice_base=1 if they count from 1"
+            if is_number
+            else "Correct or remove the row, or correct task.target, task.choices or task.choice_base",
             cause="a number without task.choice_base" if is_number else "target is none of the choices",
         )
 
     def _ambiguous(self, entry: str, row_id: str) -> RowError:
         return RowError(
-            complain(
-                f"Row {row_id} has the target '{entry}', which is the text of one choice and may name another",
-                "Numbers, letters and texts are told apart for the whole data set",
-                "Set task.choice_base: 0 or 1 for numbers that count from there, a for letters, text for texts",
-            ),
+            f"Row {row_id} has the target '{entry}', which is the text of one choice and may name another",
+            "Numbers, letters and texts are told apart for the whole data set",
+            "Set task.choice_base: 0 or 1 for numbers that count from there, a for letters, text for texts",
             cause="target may mean two choices",
         )
 
@@ -161,10 +153,8 @@ def _check_range(place: int, entry: str, places: Sequence[str], row_id: str) -> 
     if 0 <= place < len(places):
         return place
     raise RowError(
-        complain(
-            f"Row {row_id} has the target '{entry}', and {len(places)} choices",
-            "The target must name one of them",
-            "Correct or remove the row; where all rows are off by one, correct task.choice_base",
-        ),
+        f"Row {row_id} has the target '{entry}', and {len(places)} choices",
+        "The target must name one of them",
+        "Correct or remove the row; where all rows are off by one, correct task.choice_base",
         cause="index out of range",
     )

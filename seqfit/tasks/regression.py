@@ -13,7 +13,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from seqfit.errors import RowError, complain
+from seqfit.errors import RowError
 from seqfit.tasks.number import find_final_number, read_score, round_score, write_score
 from seqfit.tasks.task import Task
 from seqfit.tasks.template import Row
@@ -45,11 +45,9 @@ class RegressionTask(Task):
         value = read_score(text)
         if value is None:
             raise RowError(
-                complain(
-                    f"Row {row_id} has the target '{text}'",
-                    "A regression's target is a number and nothing else (1,125 could be a thousand or one)",
-                    "Correct or remove the row, or correct task.target",
-                ),
+                f"Row {row_id} has the target '{text}'",
+                "A regression's target is a number and nothing else (1,125 could be a thousand or one)",
+                "Correct or remove the row, or correct task.target",
                 cause="not a number",
             )
         return value

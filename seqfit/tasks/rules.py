@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from seqfit.errors import RecipeError, complain
+from seqfit.errors import RecipeError, format_error
 from seqfit.recipe.mistakes import Mistake
 from seqfit.recipe.schema import LABEL_JOINT, NO_LABEL, TaskRecipe
 from seqfit.tasks.number import find_final_number, read_score
@@ -183,7 +183,7 @@ def _find_shared_values(label_values: Mapping[str, list[str]]) -> Iterator[Mista
 
 
 def _mistake(field: str, given: str, rule: str, change: str) -> Mistake:
-    return ("task", field), complain(given, rule, change)
+    return ("task", field), format_error(given, rule, change)
 
 
 def _shown(given: Any) -> str:

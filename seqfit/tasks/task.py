@@ -16,7 +16,7 @@ import contextlib
 from collections.abc import Collection, Sequence
 from typing import ClassVar, TypeAlias
 
-from seqfit.errors import DataError, RowError, complain, did_you_mean
+from seqfit.errors import DataError, RowError, did_you_mean
 from seqfit.recipe.schema import TaskRecipe
 from seqfit.tasks.number import find_final_number
 from seqfit.tasks.rules import fold_word
@@ -159,12 +159,10 @@ class Task:
             entries = [item for item in items or () if item.strip()]
         if len(entries) > 1 and given is None:
             raise RowError(
-                complain(
-                    f"Row {row_id} has {len(entries)} values in a list, {', '.join(map(repr, entries[:4]))}",
-                    f"task.name is {self.recipe.name}, which takes one value per row",
-                    "Set task.annotations to majority or mean if each is one annotator's, or task.name to multilabel "
-                    "if all of them apply",
-                ),
+                f"Row {row_id} has {len(entries)} values in a list, {', '.join(map(repr, entries[:4]))}",
+                f"task.name is {self.recipe.name}, which takes one value per row",
+                "Set task.annotations to majority or mean if each is one annotator's, or task.name to multilabel "
+                "if all of them apply",
                 cause="several values in one row",
             )
         return entries or [self._target_text(row, row_id)]
@@ -251,11 +249,9 @@ class MathTask(Task):
         for text in texts:
             if find_final_number(self._after_marker(text)) is None:
                 raise RowError(
-                    complain(
-                        f"Row {row_id} has the solution '{text[-60:]}' without a number",
-                        "A solution of the math task ends in its number, as in '#### 42'",
-                        "Correct the row, or take task.name=qa for answers that are words",
-                    ),
+                    f"Row {row_id} has the solution '{text[-60:]}' without a number",
+                    "A solution of the math task ends in its number, as in '#### 42'",
+                    "Correct the row, or take task.name=qa for answers that are words",
                     cause="solution without a number",
                 )
         return tuple(self.extract(text) for text in texts)
@@ -280,12 +276,10 @@ def _is_known(path: str, columns: Collection[str]) -> bool:
 def empty_error(field: str, templates: str | list[str], row_id: str) -> RowError:
     shown = " or ".join(f"'{template}'" for template in _listed(templates))
     return RowError(
-        complain(
-            f"Row {row_id} has an empty {field} (task.{field} is {shown})",
-            "Every row needs a text here",
-            f"Fill in or remove the row, or correct task.{field}"
-            + (", or say what stands for a target that is missing in task.missing_target" * (field == "target")),
-        ),
+        f"Row {row_id} has an empty {field} (task.{field} is {shown})",
+        "Every row needs a text here",
+        f"Fill in or remove the row, or correct task.{field}"
+        + (", or say what stands for a target that is missing in task.missing_target" * (field == "target")),
         cause=f"empty {field}",
     )
 
@@ -300,9 +294,7 @@ def check_known(templates: Sequence[str], columns: Collection[str], rule: str) -
         for path in columns_of(template):
             if not _is_known(path, columns):
                 raise DataError(
-                    complain(
-                        f"The template '{template}' names the column '{path}', but the data has {', '.join(columns)}",
-                        rule,
-                        f"Correct the name, or remove this part of the template.{did_you_mean(path, columns)}",
-                    )
+                    f"The template '{template}' names the column '{path}', but the data has {', '.join(columns)}",
+                    rule,
+                    f"Correct the name, or remove this part of the template.{did_you_mean(path, columns)}",
                 )

@@ -43,7 +43,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from seqfit.errors import DataError, RecipeError, RowError, complain, did_you_mean
+from seqfit.errors import DataError, RecipeError, RowError, did_you_mean
 
 Row: TypeAlias = Mapping[str, Any]
 
@@ -130,11 +130,9 @@ def choose_template(templates: str | Sequence[str], row: Row) -> str:
         if has_columns(template, row):
             return template
     raise RowError(
-        complain(
-            f"None of the templates {', '.join(map(repr, templates))} fits a row with the columns {_listed(row)}",
-            "One of them must name only columns that the row has and that are not null",
-            "Add a template for such rows, or correct the column names",
-        ),
+        f"None of the templates {', '.join(map(repr, templates))} fits a row with the columns {_listed(row)}",
+        "One of them must name only columns that the row has and that are not null",
+        "Add a template for such rows, or correct the column names",
         cause="column missing",
     )
 
@@ -173,12 +171,10 @@ def _value(path: str, row: Row, template: str) -> object:
         return _look_up(path, row)
     except KeyError:
         raise RowError(
-            complain(
-                f"The template '{template}' names the column '{path}', but the row has {_listed(row)}",
-                "A column outside [[ ]] must be there in every row",
-                f"Correct the template, or put the part that may be missing into [[ ]]."
-                f"{did_you_mean(path, known_columns(row))}",
-            ),
+            f"The template '{template}' names the column '{path}', but the row has {_listed(row)}",
+            "A column outside [[ ]] must be there in every row",
+            f"Correct the template, or put the part that may be missing into [[ ]]."
+            f"{did_you_mean(path, known_columns(row))}",
             cause="column missing",
         ) from None
 
@@ -227,11 +223,9 @@ def _text(value: object, path: str) -> str:
     if isinstance(value, Mapping):
         shown = ", ".join(map(str, value))
         raise DataError(
-            complain(
-                f"The column '{path}' holds records with the keys {shown}",
-                "A template needs a text, a number or a list of them",
-                f"Name the key as well, such as {{{path}.{next(iter(value), 'key')}}}",
-            )
+            f"The column '{path}' holds records with the keys {shown}",
+            "A template needs a text, a number or a list of them",
+            f"Name the key as well, such as {{{path}.{next(iter(value), 'key')}}}",
         )
     return str(value)
 
@@ -295,7 +289,7 @@ def _parse_plain(token: str, template: str) -> str | _Column:
 
 def _grammar_mistake(template: str, found: str, rule: str) -> RecipeError:
     return RecipeError(
-        complain(f"The template '{template}' has {found}", rule, "Write it like '{question}[[ context: {context}]]'")
+        f"The template '{template}' has {found}", rule, "Write it like '{question}[[ context: {context}]]'"
     )
 
 

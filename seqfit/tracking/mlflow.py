@@ -16,7 +16,7 @@ from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from seqfit.errors import SeqfitError, complain
+from seqfit.errors import SeqfitError
 from seqfit.tracking.tracker import Identity, Value
 
 ID_TAG = "seqfit.id"
@@ -101,11 +101,9 @@ def _explained() -> Iterator[None]:
         yield
     except MlflowException as error:
         raise SeqfitError(
-            complain(
-                f"MLflow does not take the run ({str(error).splitlines()[0]})",
-                "runs go to the server or database that MLFLOW_TRACKING_URI names, or to mlflow.db here",
-                "Set MLFLOW_TRACKING_URI to one that answers, then run seqfit track again",
-            )
+            f"MLflow does not take the run ({str(error).splitlines()[0]})",
+            "runs go to the server or database that MLFLOW_TRACKING_URI names, or to mlflow.db here",
+            "Set MLFLOW_TRACKING_URI to one that answers, then run seqfit track again",
         ) from error
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from seqfit.errors import RunError, complain
+from seqfit.errors import RunError
 from seqfit.rundir import files
 
 HELD_SECONDS = 30.0
@@ -77,11 +77,9 @@ class Tail:
                 raise ValueError("it is no record with a time")
         except ValueError as error:  # not JSON, not UTF-8, or not a record
             raise RunError(
-                complain(
-                    f"{self._path}, line {self._lines} can't be read ({error})",
-                    "a complete line of a record file is a JSON object",
-                    "The file was edited or damaged: remove that line",
-                )
+                f"{self._path}, line {self._lines} can't be read ({error})",
+                "a complete line of a record file is a JSON object",
+                "The file was edited or damaged: remove that line",
             ) from error
         return record
 

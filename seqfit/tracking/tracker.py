@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from seqfit.errors import RecipeError, complain, did_you_mean
+from seqfit.errors import RecipeError, did_you_mean
 from seqfit.rundir.reader import Run
 
 Value = str | int | float | bool
@@ -90,21 +90,17 @@ def check_tool(tool: str) -> None:
     """A tool that is not known or not installed is a mistake, found without importing it."""
     if tool not in TOOLS:
         raise RecipeError(
-            complain(
-                f"'{tool}' is no tool that runs can be sent to",
-                f"the tools are {', '.join(TOOLS)}",
-                did_you_mean(tool, TOOLS).strip() or "Name one of them",
-            )
+            f"'{tool}' is no tool that runs can be sent to",
+            f"the tools are {', '.join(TOOLS)}",
+            did_you_mean(tool, TOOLS).strip() or "Name one of them",
         )
     package = TOOLS[tool][0]
     found = importlib.util.find_spec(package)
     if found is None or found.origin is None:  # a mere folder of that name, such as wandb/, has no origin
         raise RecipeError(
-            complain(
-                f"runs are to be sent to {tool}",
-                f"the package {package} does that, and it is not installed",
-                f"Run pip install 'seqfit[{tool}]'",
-            )
+            f"runs are to be sent to {tool}",
+            f"the package {package} does that, and it is not installed",
+            f"Run pip install 'seqfit[{tool}]'",
         )
 
 

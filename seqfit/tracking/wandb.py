@@ -21,7 +21,7 @@ from pathlib import Path
 
 import wandb
 
-from seqfit.errors import SeqfitError, complain
+from seqfit.errors import SeqfitError
 from seqfit.tracking.tracker import Identity, Value
 
 _BY_SECONDS = ("host/*", "gpu/*")
@@ -101,9 +101,7 @@ def _explained() -> Iterator[None]:
         yield
     except wandb.Error as error:
         raise SeqfitError(
-            complain(
-                f"wandb does not take the run ({str(error).splitlines()[0]})",
-                "online it needs an account and a network",
-                "Run wandb login, or leave WANDB_MODE unset to write it here, for wandb sync",
-            )
+            f"wandb does not take the run ({str(error).splitlines()[0]})",
+            "online it needs an account and a network",
+            "Run wandb login, or leave WANDB_MODE unset to write it here, for wandb sync",
         ) from error

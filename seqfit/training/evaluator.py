@@ -17,7 +17,7 @@ import numpy as np
 
 from seqfit.data.batching import Rows
 from seqfit.data.tokenize import TokenizedSplit
-from seqfit.errors import TrainingFailed, complain
+from seqfit.errors import OutOfMemory, TrainingFailed
 from seqfit.evaluation.generator import Answers, adjust_threshold, answer_split
 from seqfit.evaluation.scoring import SplitScores, score_answers, spread_rows
 from seqfit.evaluation.threshold import Threshold
@@ -155,12 +155,10 @@ class Judge:
         tokens, rows = answerer.batch_tokens // 2, max(1, answerer.decoded_rows // 2)
         where = f"the evaluation of step {self._progress.step}"
         if tokens < _LEAST_TOKENS:
-            raise TrainingFailed(
-                complain(
-                    f"memory ran out in {where}, row by row",
-                    "the least that an evaluation takes is one row",
-                    "Set a smaller task.max_source_tokens or eval.max_new_tokens",
-                )
+            raise OutOfMemory(
+                f"out of memory (OOM) in {where}, row by row",
+                "the least that an evaluation takes is one row",
+                "Set a smaller task.max_source_tokens or eval.max_new_tokens",
             )
         self._progress.answerer = replace(answerer, batch_tokens=tokens, decoded_rows=rows)
         self._writer.event(

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from seqfit.data.loader import GlobalBatch, Loader
-from seqfit.errors import TrainingFailed, complain
+from seqfit.errors import TrainingFailed, format_error
 from seqfit.model.loss import LossModel
 from seqfit.rundir.writer import RunWriter
 from seqfit.step.step import StepOutcome, TrainStep, micro_batch_loss_sum
@@ -181,7 +181,7 @@ def explain_nan(step: int, loss: float, precision: str, where: str | None = None
     change = "Lower train.learning_rate, or set train.schedule.warmup_steps"
     if precision == "fp16":
         change = "Set strategy.precision=fp32 or bf16: T5's feed-forward layers overflow in fp16"
-    return complain(
+    return format_error(
         f"the loss is {loss} at step {step} ({precision}){'' if where is None else ': ' + where}",
         "training can't go on from a loss or a gradient that is no number",
         change,

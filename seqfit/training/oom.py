@@ -46,7 +46,7 @@ import torch
 
 from seqfit.data.loader import GlobalBatch, Loader
 from seqfit.data.micro_batch import MicroBatch
-from seqfit.errors import PeerLost, RecipeError, TrainingFailed, complain
+from seqfit.errors import OutOfMemory, PeerLost, RecipeError, is_out_of_memory
 from seqfit.hardware.process_memory import read_limits
 from seqfit.rundir.notes import write_note
 from seqfit.rundir.writer import RunWriter
@@ -58,18 +58,6 @@ from seqfit.training.nonfinite import Numbers
 from seqfit.units import format_bytes
 
 T = TypeVar("T")
-_MESSAGES = (
-    "can't allocate memory",
-    "not enough memory",
-    "bad_alloc",
-    "Cannot allocate memory",
-    "out of memory",  # CUDA error: ..., CUDA driver error: ..., HIP ..., NCCL's Cuda failure 2 '...'
-    "BLAS_STATUS_ALLOC_FAILED",  # cuBLAS and hipBLAS
-    "CUDNN_STATUS_ALLOC_FAILED",
-    "Failed to CUDA calloc",  # NCCL's last error where a buffer of its own could not be had
-    "Failed to CUDA malloc",
-    "Failed to CUDA host alloc",
-)
 
 
 class _OthersFailed(Exception):
@@ -78,13 +66,6 @@ class _OthersFailed(Exception):
 
 class HalfUpdated(Exception):
     """Memory ran out while weights were being changed."""
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """torch's own error of a GPU, Python's, and what other allocators say in a RuntimeError (NCCL's is one, too)."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(message in str(error) for message in _MESSAGES)
 
 
 class Recovery:
@@ -190,27 +171,23 @@ class Recovery:
         who = "" if self._world.size == 1 else f"rank {self._world.rank}, "
         where = f"{who}step {number}, a micro-batch of {failed.examples} examples and {tokens} tokens"
         if failed.examples == 1:
-            raise TrainingFailed(
-                complain(
-                    f"memory ran out at {where}",
-                    "one example is the least that a micro-batch can hold",
-                    "Set strategy.recompute=blocks or a smaller task.max_source_tokens; `seqfit plan` shows what fits",
-                )
+            raise OutOfMemory(
+                f"out of memory (OOM) at {where}",
+                "one example is the least that a micro-batch can hold",
+                "Set strategy.recompute=blocks or a smaller task.max_source_tokens; `seqfit plan` shows what fits",
             )
         return tokens // 2, where
 
     def _leave(self, number: int, tokens: int, where: str) -> NoReturn:
         """The others wait in an exchange that this process can't finish."""
-        message = f"memory ran out at {where}, in the middle of an exchange"
+        message = f"out of memory (OOM) at {where}, in the middle of a collective"
         write_note(
             self._writer.path, self._world.rank, "out-of-memory", message, step=number, micro_batch_tokens=tokens
         )
         raise PeerLost(
-            complain(
-                message,
-                "the other processes wait there for this one, so all have to begin anew",
-                "A launcher does that by itself (--max-restarts); else go on with seqfit train --resume",
-            )
+            message,
+            "the other processes wait there for this one, so all have to begin anew",
+            "A launcher does that by itself (--max-restarts); else go on with seqfit train --resume",
         )
 
 
@@ -266,11 +243,9 @@ def _choose_limit(asked_bytes: int | None, device: torch.device, sharers: int) -
     if device.type != "cpu" or not has_memory_limits():
         if asked_bytes is not None:
             raise RecipeError(
-                complain(
-                    f"--memory-limit is given for training on {device.type}",
-                    "it limits the memory of a process that trains on a CPU under Linux",
-                    "Leave it out: a GPU's own memory is its limit",
-                )
+                f"--memory-limit is given for training on {device.type}",
+                "it limits the memory of a process that trains on a CPU under Linux",
+                "Leave it out: a GPU's own memory is its limit",
             )
         return None
     taken_bytes = _read_taken_bytes()
@@ -281,11 +256,9 @@ def _choose_limit(asked_bytes: int | None, device: torch.device, sharers: int) -
     limit_bytes = min((limit for limit in limits if limit is not None), default=None)
     if asked_bytes is not None and limit_bytes is not None and limit_bytes <= taken_bytes:
         raise RecipeError(
-            complain(
-                f"--memory-limit leaves {format_bytes(limit_bytes)}",
-                f"Python and its libraries alone take {format_bytes(taken_bytes)}",
-                "Give more",
-            )
+            f"--memory-limit leaves {format_bytes(limit_bytes)}",
+            f"Python and its libraries alone take {format_bytes(taken_bytes)}",
+            "Give more",
         )
     return limit_bytes
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from seqfit.errors import RunError, complain
+from seqfit.errors import RunError
 from seqfit.recipe.load import dump_recipe, load_recipe
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files
@@ -42,11 +42,9 @@ def find_earlier(name: str, out: Path | None, given: Path | None) -> Run | None:
         if Run(place).status != FINISHED:
             return Run(place)
     raise RunError(
-        complain(
-            f"--resume is given, and runs/{name}-* has no unfinished run",
-            "a resume goes on with a run that was stopped",
-            "Name its directory: seqfit train runs/NAME-TIME --resume",
-        )
+        f"--resume is given, and runs/{name}-* has no unfinished run",
+        "a resume goes on with a run that was stopped",
+        "Name its directory: seqfit train runs/NAME-TIME --resume",
     )
 
 
@@ -54,11 +52,9 @@ def check_unfinished(run: Run) -> Run:
     """A finished run has nothing left to make."""
     if run.status == FINISHED:
         raise RunError(
-            complain(
-                f"'{run.path}' is finished",
-                "a resume goes on with a run that was stopped",
-                f"Evaluate it (seqfit evaluate {quote(run.path)}), or train a new one",
-            )
+            f"'{run.path}' is finished",
+            "a resume goes on with a run that was stopped",
+            f"Evaluate it (seqfit evaluate {quote(run.path)}), or train a new one",
         )
     return run
 
@@ -77,11 +73,9 @@ def check_same_recipe(run: Run, recipe: Recipe, *, is_guessed: bool = False) -> 
         recipe = recipe.model_copy(update={"task": task})
     if dump_recipe(recipe) != dump_recipe(own):
         raise RunError(
-            complain(
-                f"the recipe or its overrides differ from those in '{run.path / files.RECIPE}'",
-                "a resumed run ends as if it had never been stopped, which another recipe would not",
-                f"Leave them out (seqfit train {quote(run.path)} --resume), or start a new run",
-            )
+            f"the recipe or its overrides differ from those in '{run.path / files.RECIPE}'",
+            "a resumed run ends as if it had never been stopped, which another recipe would not",
+            f"Leave them out (seqfit train {quote(run.path)} --resume), or start a new run",
         )
 
 
@@ -93,12 +87,10 @@ def check_exact(run: Path, snapshot: Snapshot, job: Job) -> str | None:
     differences = {name: text for name, text in differences.items() if name not in allowed}
     if differences:
         raise RunError(
-            complain(
-                f"'{run}' can't be resumed exactly: {'; '.join(differences.values())}",
-                "a resumed run ends as if it had never been stopped",
-                "Restore what has changed, or start a new run from its checkpoint with "
-                f"model.path={run / files.CHECKPOINT}",
-            )
+            f"'{run}' can't be resumed exactly: {'; '.join(differences.values())}",
+            "a resumed run ends as if it had never been stopped",
+            "Restore what has changed, or start a new run from its checkpoint with "
+            f"model.path={run / files.CHECKPOINT}",
         )
     if not change:
         return None

@@ -20,7 +20,7 @@ from seqfit.data.batching import TOKENS
 from seqfit.data.encode import smaller_limit
 from seqfit.data.loader import WHOLE, Loader, Share
 from seqfit.data.tokenize import PreparedData, TokenizedSplit, prepare_data
-from seqfit.errors import RecipeError, complain
+from seqfit.errors import RecipeError
 from seqfit.evaluation.generator import Answerer, build_padding, explain_fallback
 from seqfit.evaluation.scoring import choose_metrics
 from seqfit.evaluation.start import set_start
@@ -367,10 +367,8 @@ def _count_steps(recipe: Recipe, loader: Loader) -> int:
     steps = recipe.train.steps or loader.count_steps(recipe.train.passes)
     if steps == 0:
         raise RecipeError(
-            complain(
-                f"train.epochs is {recipe.train.epochs} and data.weight {[source.weight for source in recipe.sources]}",
-                "that makes less than one step",
-                "Raise one of them, or set train.steps",
-            )
+            f"train.epochs is {recipe.train.epochs} and data.weight {[source.weight for source in recipe.sources]}",
+            "that makes less than one step",
+            "Raise one of them, or set train.steps",
         )
     return steps

@@ -50,7 +50,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from seqfit.errors import RunError, TrainingFailed, complain
+from seqfit.errors import RunError, TrainingFailed
 from seqfit.parallel.world import World
 from seqfit.rundir import files
 from seqfit.rundir.records import SnapshotRecord
@@ -141,11 +141,9 @@ def told_failures(step: int, folder: Path) -> Iterator[None]:
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or error
         raise TrainingFailed(
-            complain(
-                f"the snapshot of step {step} can't be written to '{folder}' ({reason})",
-                "training does not go on without the snapshots that it was asked for",
-                f"Make room (train.snapshot.keep=1 takes less), then {say_resume(folder.parent)}",
-            )
+            f"the snapshot of step {step} can't be written to '{folder}' ({reason})",
+            "training does not go on without the snapshots that it was asked for",
+            f"Make room (train.snapshot.keep=1 takes less), then {say_resume(folder.parent)}",
         ) from error
 
 
@@ -341,11 +339,9 @@ def copy_tensors(snapshot: Snapshot, live: Mapping[str, torch.Tensor]) -> None:
                 load(_held(live), storage_reader=HuggingFaceStorageReader(str(snapshot.tensors.folder)))
         except CheckpointException as error:
             raise RunError(
-                complain(
-                    f"the snapshot '{snapshot.tensors.folder.parent}' can't be read ({_first_reason(error)})",
-                    "every process needs its part of it",
-                    "Remove that folder: the run then goes on from the one before",
-                )
+                f"the snapshot '{snapshot.tensors.folder.parent}' can't be read ({_first_reason(error)})",
+                "every process needs its part of it",
+                "Remove that folder: the run then goes on from the one before",
             ) from error
         return
     with torch.no_grad():
@@ -367,12 +363,10 @@ def _check_parts(snapshot: Snapshot, live: Mapping[str, torch.Tensor]) -> None:
     then = snapshot.facts.get("optimizer", {}).get(PARTS)
     if now != then:
         raise RunError(
-            complain(
-                f"the snapshot of step {snapshot.step} was written by {then or 1} of ZeRO's processes, and {now or 1} "
-                "would read it",
-                "DeepSpeed cuts weights and state by the number of processes, and its parts are not cut anew",
-                f"Go on with {then or 1}, or start a new run from the checkpoint with strategy.sharding=fsdp2",
-            )
+            f"the snapshot of step {snapshot.step} was written by {then or 1} of ZeRO's processes, and {now or 1} "
+            "would read it",
+            "DeepSpeed cuts weights and state by the number of processes, and its parts are not cut anew",
+            f"Go on with {then or 1}, or start a new run from the checkpoint with strategy.sharding=fsdp2",
         )
 
 

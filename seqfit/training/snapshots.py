@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from seqfit.errors import TrainingFailed, complain
+from seqfit.errors import OutOfMemory
 from seqfit.rundir.records import SnapshotRecord
 from seqfit.rundir.writer import RunWriter
 from seqfit.training.coordination import Agreement
@@ -91,12 +91,10 @@ class Snapshots:
         lost = self._progress.step + 1
         found = find_newest(self._writer.path, self._writer)
         if found is None:
-            raise TrainingFailed(
-                complain(
-                    f"memory ran out in the update of step {lost}, and there is no snapshot yet",
-                    "some weights have moved and others have not",
-                    "Set train.snapshot.every_steps, and a smaller strategy.micro_batch_tokens",
-                )
+            raise OutOfMemory(
+                f"out of memory (OOM) in the update of step {lost}, and there is no snapshot yet",
+                "some weights have moved and others have not",
+                "Set train.snapshot.every_steps, and a smaller strategy.micro_batch_tokens",
             )
         self._progress.restore(found)
         self._writer.forget_after(found.step, evaluation_is_due=self._progress.evaluation_is_due)

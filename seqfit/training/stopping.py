@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NoReturn, Self
 
-from seqfit.errors import Stopped, complain
+from seqfit.errors import Stopped, format_error
 from seqfit.rundir.writer import say_resume
 from seqfit.system import known_signals
 
@@ -79,7 +79,7 @@ class Stopping:
     def raise_stopped(self, step: int, run: Path) -> NoReturn:
         """End the run with the signal's own code."""
         name = "no signal" if self.signal is None else self.signal.name
-        message = complain(
+        message = format_error(
             f"{'Ctrl-C' if self.signal is signal.SIGINT else name} came after step {step}",
             "a run that is asked to stop finishes its step and takes a snapshot",
             f"To resume, {say_resume(run)}",

@@ -20,7 +20,7 @@ import psutil
 import torch
 
 from seqfit.data.tokenize import PreparedData
-from seqfit.errors import PeerLost, SeqfitError, Stopped, TrainingFailed, complain
+from seqfit.errors import OutOfMemory, PeerLost, SeqfitError, Stopped, TrainingFailed, format_error, is_out_of_memory
 from seqfit.hub import went_offline
 from seqfit.inspection.given import Data, Given, RecipeLike, read_given
 from seqfit.inspection.statistics import summarise_splits
@@ -39,7 +39,7 @@ from seqfit.telemetry.recorder import Recorder
 from seqfit.training.log import describe_work
 from seqfit.training.loop import TrainingLoop
 from seqfit.training.measurement import Compared, before_the_first_step, compare_with_measured, replace_peak
-from seqfit.training.oom import attempt, find_cuts, is_out_of_memory, limited_memory
+from seqfit.training.oom import attempt, find_cuts, limited_memory
 from seqfit.training.peak import PeakWatch
 from seqfit.training.resume import (
     FINISHED,
@@ -291,21 +291,19 @@ def _train(job: Job, writer: RunWriter, view: View, prepare: Callable[[TrainingL
 
 
 def _say_stopped_at_once(run: Path) -> str:
-    return complain(
+    return format_error(
         "Ctrl-C came again",
         "the run stopped at once, without a snapshot of its last steps",
         f"To resume from the newest snapshot, {say_resume(run)}",
     )
 
 
-def _explain_memory(error: BaseException, run: Path) -> TrainingFailed:
+def _explain_memory(error: BaseException, run: Path) -> OutOfMemory:
     """Steps and evaluations are made again in smaller pieces; what is left is what surrounds them."""
-    return TrainingFailed(
-        complain(
-            f"memory ran out outside a step and an evaluation ({error})",
-            "smaller micro-batches help only within them",
-            f"End other programs or raise --memory-limit, then {say_resume(run)}",
-        )
+    return OutOfMemory(
+        f"out of memory (OOM) outside a step and an evaluation ({error})",
+        "smaller micro-batches help only within them",
+        f"End other programs or raise --memory-limit, then {say_resume(run)}",
     )
 
 

@@ -15,7 +15,7 @@ import transformers
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
-from seqfit.errors import ModelError, complain
+from seqfit.errors import ModelError
 from seqfit.hub import is_remote_code_trusted
 from seqfit.model.checkpoint import find_teaching, write_teaching
 from seqfit.model.load import load_model, quiet
@@ -34,11 +34,9 @@ def load_whole(model: ModelRecipe) -> PreTrainedModel:
                 return encoder
         except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             raise ModelError(
-                complain(
-                    f"'{model.location}' does not load ({type(error).__name__}: {error})",
-                    "a model to trim is a folder with config.json and weights, or a name on the Hub",
-                    "Check the folder or the name",
-                )
+                f"'{model.location}' does not load ({type(error).__name__}: {error})",
+                "a model to trim is a folder with config.json and weights, or a name on the Hub",
+                "Check the folder or the name",
             ) from error
     return load_model(model)
 
@@ -47,11 +45,9 @@ def check_free(folder: Path) -> None:
     """Nothing that exists is overwritten."""
     if folder.exists():
         raise ModelError(
-            complain(
-                f"'{folder}' is already there",
-                "a trimmed model is written to a new folder",
-                "Give another OUT, or remove that folder",
-            )
+            f"'{folder}' is already there",
+            "a trimmed model is written to a new folder",
+            "Give another OUT, or remove that folder",
         )
 
 

@@ -30,7 +30,7 @@ from seqfit.data.encode import Encoder
 from seqfit.data.formats import ENDINGS, ending, read_rows
 from seqfit.data.text_files import read_lines, require_file
 from seqfit.data.tokenized import Ids, PreparedData, TokenizedSplit
-from seqfit.errors import DataError, complain
+from seqfit.errors import DataError
 from seqfit.progress import Progress
 
 if TYPE_CHECKING:
@@ -92,9 +92,7 @@ def count_file_words(
             if progress is not None:
                 progress(f"{file.name}: counting words", done, None)
         if done == 0:
-            raise DataError(
-                complain(f"{file} has no text", "the words to keep are those of some texts", "Give another file")
-            )
+            raise DataError(f"{file} has no text", "the words to keep are those of some texts", "Give another file")
     return counts
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from seqfit.errors import ModelError, complain
+from seqfit.errors import ModelError
 from seqfit.model.load import quiet
 from seqfit.trimming.choose import KeptWords
 from seqfit.trimming.vocabulary import merged, read_json, to_merge
@@ -103,9 +103,7 @@ def _check_words(before: PreTrainedTokenizerBase, after: PreTrainedTokenizerBase
     roles = ("pad_token", "eos_token", "unk_token", "bos_token", "cls_token", "sep_token", "mask_token")
     if after.get_vocab() != expected or any(getattr(before, role) != getattr(after, role) for role in roles):
         raise ModelError(
-            complain(
-                f"the {type(before).__name__} came back from its trimmed files with other words or ids",
-                "a trimmed tokenizer must give every kept word the id of its embedding",
-                "Remove model.trim_vocabulary",
-            )
+            f"the {type(before).__name__} came back from its trimmed files with other words or ids",
+            "a trimmed tokenizer must give every kept word the id of its embedding",
+            "Remove model.trim_vocabulary",
         )

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqfit.errors import RecipeError, complain
+from seqfit.errors import RecipeError
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import SPLITS, ModelRecipe, Recipe
 
@@ -67,19 +67,15 @@ def trim(
 def _check_word_source(data: Sequence[str | Path], has_recipe: bool, overrides: Sequence[str]) -> None:
     if bool(data) == has_recipe:
         raise RecipeError(
-            complain(
-                "data files and a recipe are both given" if data else "neither data files nor a recipe is given",
-                "one of them says which words are used",
-                "Give --data FILE, or --recipe RECIPE",
-            )
+            "data files and a recipe are both given" if data else "neither data files nor a recipe is given",
+            "one of them says which words are used",
+            "Give --data FILE, or --recipe RECIPE",
         )
     if overrides and not has_recipe:
         raise RecipeError(
-            complain(
-                f"'{overrides[0]}' is given with --data",
-                "it would change a recipe, and there is none",
-                "Write --data before each file, or remove it",
-            )
+            f"'{overrides[0]}' is given with --data",
+            "it would change a recipe, and there is none",
+            "Write --data before each file, or remove it",
         )
 
 

@@ -33,7 +33,7 @@ from typing import Any
 from tokenizers.decoders import ByteLevel
 from transformers import PreTrainedTokenizerBase
 
-from seqfit.errors import ModelError, complain
+from seqfit.errors import ModelError
 
 KINDS = ("Unigram", "WordPiece", "BPE", "WordLevel")
 SPACE = "▁"
@@ -144,11 +144,9 @@ def _list_pieces(tokenizer: PreTrainedTokenizerBase) -> list[str]:
     if by_id and max(by_id) == len(by_id) - 1:
         return [by_id[number] for number in range(len(by_id))]
     raise ModelError(
-        complain(
-            f"the {type(tokenizer).__name__} has {len(by_id)} words, and its ids do not run from 0 to {len(by_id) - 1}",
-            "a vocabulary can be trimmed where every id has one word",
-            "Remove model.trim_vocabulary",
-        )
+        f"the {type(tokenizer).__name__} has {len(by_id)} words, and its ids do not run from 0 to {len(by_id) - 1}",
+        "a vocabulary can be trimmed where every id has one word",
+        "Remove model.trim_vocabulary",
     )
 
 
@@ -171,29 +169,23 @@ def check_trimmable(tokenizer: PreTrainedTokenizerBase) -> None:
     name = type(tokenizer).__name__
     if name == "ByT5Tokenizer":
         raise ModelError(
-            complain(
-                f"the model reads bytes: its vocabulary has {len(tokenizer)} words",
-                "trimming so small a vocabulary saves nothing",
-                "Remove model.trim_vocabulary",
-            )
+            f"the model reads bytes: its vocabulary has {len(tokenizer)} words",
+            "trimming so small a vocabulary saves nothing",
+            "Remove model.trim_vocabulary",
         )
     if hasattr(tokenizer, "set_tgt_lang_special_tokens") or hasattr(tokenizer, "spm_target"):
         marks = "a vocabulary for each side" if hasattr(tokenizer, "spm_target") else "language codes"
         raise ModelError(
-            complain(
-                f"the tokenizer is a {name}, with {marks}",
-                "trimming knows tokenizers that treat sources and targets alike, such as those of T5, mT5 and BART",
-                "Remove model.trim_vocabulary",
-            )
+            f"the tokenizer is a {name}, with {marks}",
+            "trimming knows tokenizers that treat sources and targets alike, such as those of T5, mT5 and BART",
+            "Remove model.trim_vocabulary",
         )
     kind = type(tokenizer.backend_tokenizer.model).__name__ if tokenizer.is_fast else None
     if kind not in KINDS:
         raise ModelError(
-            complain(
-                f"the tokenizer is a {name}" + (f" of the kind {kind}" if kind else " written in Python"),
-                f"a vocabulary can be trimmed where tokenizer.json holds it as {', '.join(KINDS)}",
-                "Remove model.trim_vocabulary",
-            )
+            f"the tokenizer is a {name}" + (f" of the kind {kind}" if kind else " written in Python"),
+            f"a vocabulary can be trimmed where tokenizer.json holds it as {', '.join(KINDS)}",
+            "Remove model.trim_vocabulary",
         )
 
 

@@ -35,7 +35,7 @@ def test_what_is_affordable_is_said_and_nothing_else_changes() -> None:
         "--budget 1 h 00 min: the first trial takes 5.0 s before its first counted step and 1.0 s per step; "
         "affordable: 4 candidates, 5 of 5 repeats, 15 steps each"
     )
-    assert replace(decided, notes=matrix.notes, scored_rows=None) == matrix
+    assert replace(decided, notes=matrix.notes, scored_rows=None, is_decided=False) == matrix
 
 
 def test_a_budget_too_small_for_one_repeat_is_not_refused() -> None:

@@ -371,7 +371,7 @@ def test_whatever_stops_it_wherever_the_table_is_left(
     """Ctrl-C in the dry run printed nothing."""
 
     def stop(*_words: object, **_options: object) -> None:
-        raise end
+        raise end("asked to stop")
 
     monkeypatch.setattr(module, stage, stop)
     with nullcontext() if end is OutOfTime else pytest.raises(end):

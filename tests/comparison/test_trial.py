@@ -89,46 +89,52 @@ def test_what_an_earlier_try_has_left_is_removed(
     assert run_trial(matrix, VANILLA, tmp_path).state == "finished"
 
 
-ENDS = {
+ENDS: dict[str, tuple[dict[str, object], str, int, str, str]] = {  # error's fields, log, exit code -> state, reason
     "a step that fits no more": (
-        "error: memory ran out at step 3, a micro-batch of 1 examples. One example is the least. Set x.\n",
-        3,
+        {"given": "out of memory (OOM) at step 3, a micro-batch of 1 examples"},
+        "error: out of memory (OOM) at step 3, a micro-batch of 1 examples. One example is the least. Set x.\n",
+        4,
         "out_of_memory",
-        "memory ran out at step 3, a micro-batch of 1 examples.",
+        "out of memory (OOM) at step 3, a micro-batch of 1 examples",
     ),
-    "a model that does not fit": (
-        "Traceback (most recent call last):\n  File x\ntorch.OutOfMemoryError: CUDA out of memory.\n",
-        1,
-        "out_of_memory",
-        "torch.OutOfMemoryError: CUDA out of memory.",
-    ),
-    "a rank that does not fit": (
-        "error: rank 1 has ended with exit code 1, and printed:\nMemoryError\n. A run ends.\n",
-        76,
-        "out_of_memory",
-        "rank 1 has ended with exit code 1, and printed:",
-    ),
-    "a loss that is no number": (
+    "a loss that is NaN": (
+        {"given": "the loss of step 2 is nan"},
         "step 1/6  loss 2.0\nerror: the loss of step 2 is nan. It must be finite. Set y.\n",
         3,
         "failed",
-        "the loss of step 2 is nan.",
+        "the loss of step 2 is nan",
+    ),
+    "words about memory are not read": (
+        {"given": "'out of memory.csv' does not exist"},
+        "error: 'out of memory.csv' does not exist. ...\n",
+        2,
+        "failed",
+        "'out of memory.csv' does not exist",
     ),
     "a bug": (
+        {},
         "Traceback (most recent call last):\nZeroDivisionError: division by zero\n",
         1,
         "failed",
         "ZeroDivisionError: division by zero",
     ),
-    "nothing said": ("", 4, "failed", "it ended with code 4"),
-    "a signal": ("step 1/6\n", -signal.SIGSEGV, "failed", "it was killed by SIGSEGV (signal 11) before its first step"),
+    "no output": ({}, "", 5, "failed", "ended with exit code 5"),
+    "a signal": (
+        {},
+        "step 1/6\n",
+        -signal.SIGSEGV,
+        "failed",
+        "it was killed by SIGSEGV (signal 11) before its first step",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", ENDS)
-def test_how_a_trial_ended_is_told_by_its_code_and_its_words(case: str, tmp_path: Path) -> None:
-    said, code, state, reason = ENDS[case]
+def test_how_a_trial_ended_is_known_by_its_code_and_the_fields_of_its_error(case: str, tmp_path: Path) -> None:
+    fields, said, code, state, reason = ENDS[case]
     (tmp_path / "log.txt").write_text(said)
+    if fields:
+        (tmp_path / "log.error.json").write_text(json.dumps(fields))
     assert judge_end(code, tmp_path / "log.txt", tmp_path / "run", was_killed=False) == (state, reason)
 
 
@@ -136,7 +142,7 @@ def test_a_process_that_the_kernel_ended_ran_out_of_memory(tmp_path: Path, monke
     (tmp_path / "log.txt").write_text("")
     judged = [judge_end(-9, tmp_path / "log.txt", tmp_path, was_killed=killed)[0] for killed in (True, False)]
     assert judged == ["out_of_memory", "failed"]
-    (tmp_path / "log.txt").write_text("error: rank 1 was killed by SIGKILL (signal 9). ...")
+    (tmp_path / "log.error.json").write_text(json.dumps({"given": "rank 1 was killed", "child_code": -9}))
     assert judge_end(76, tmp_path / "log.txt", tmp_path, was_killed=True)[0] == "out_of_memory"
     monkeypatch.setattr(module, "_KERNEL_COUNTS", tmp_path / "vmstat")
     assert count_kernel_kills() == 0
@@ -190,7 +196,7 @@ def test_a_recovery_is_told_with_the_finished_trial(
     instead_of_python(monkeypatch, tmp_path, f"mkdir -p $run; echo '{event}' > $run/{files.EVENTS}")
     outcome = run_trial(matrix, VANILLA, tmp_path)
     assert outcome.state == "finished"
-    assert outcome.reason == "memory ran out and the run went on: step 2: cut into 8 tokens"
+    assert outcome.reason == "recovered from OOM: step 2: cut into 8 tokens"
 
 
 def test_only_the_first_repeat_keeps_its_model(matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
