@@ -62,7 +62,7 @@ _NETWORK_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     """One thing looked at; `fix` is a command or a sentence, '' where there is nothing to do."""
 
     name: str
@@ -71,12 +71,12 @@ class Finding:
     fix: str = ""
 
 
-def examine(network: bool = False) -> list[Finding]:
+def examine(network: bool = False) -> list[DoctorFinding]:
     """Look at everything; `network` also tries to reach the Hub, for three seconds at most."""
     machine = probe_machine()
     return [
         _examine_python(),
-        Finding("seqfit", "ok", f"{__version__} in {Path(__file__).parent}"),
+        DoctorFinding("seqfit", "ok", f"{__version__} in {Path(__file__).parent}"),
         _examine_torch(machine),
         *_examine_devices(),
         _examine_driver(machine),
@@ -89,20 +89,20 @@ def examine(network: bool = False) -> list[Finding]:
     ]
 
 
-def _examine_python() -> Finding:
+def _examine_python() -> DoctorFinding:
     detail = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     if sys.version_info < _NEEDED_PYTHON:
-        return Finding("Python", "missing", f"{detail}; 3.11 or newer is needed", "Install Python 3.11 or newer")
-    return Finding("Python", "ok", detail)
+        return DoctorFinding("Python", "missing", f"{detail}; 3.11 or newer is needed", "Install Python 3.11 or newer")
+    return DoctorFinding("Python", "ok", detail)
 
 
-def _examine_driver(machine: Machine) -> Finding:
+def _examine_driver(machine: Machine) -> DoctorFinding:
     if not machine.gpus:
         reason = f"{machine.no_gpu_reason}: no GPU telemetry, which is fine where there is no NVIDIA GPU"
-        return Finding("NVML", "ok", reason)
+        return DoctorFinding("NVML", "ok", reason)
     cuda = ".".join(map(str, machine.driver.cuda))
     cards = ", ".join(_describe_gpu(gpu) for gpu in machine.gpus)
-    return Finding("NVML", "ok", f"driver {machine.driver.version} for CUDA {cuda} or older, {cards}")
+    return DoctorFinding("NVML", "ok", f"driver {machine.driver.version} for CUDA {cuda} or older, {cards}")
 
 
 def _describe_gpu(gpu: Gpu) -> str:
@@ -111,9 +111,9 @@ def _describe_gpu(gpu: Gpu) -> str:
     return f"{gpu.name} ({free} of {format_bytes(gpu.memory_bytes)} free, {known})"
 
 
-def _examine_torch(machine: Machine) -> Finding:
+def _examine_torch(machine: Machine) -> DoctorFinding:
     if importlib.util.find_spec("torch") is None:
-        return Finding("torch", "missing", "not installed", 'pip install "torch>=2.13,<3"')
+        return DoctorFinding("torch", "missing", "not installed", 'pip install "torch>=2.13,<3"')
     import torch
 
     built_for = _torch_build(torch.version.cuda, torch.version.hip)
@@ -127,24 +127,24 @@ def _torch_build(cuda: str | None, hip: str | None) -> str:
     return f"built for ROCm {hip}" if hip is not None else "built for the CPU alone"
 
 
-def judge_torch(detail: str, built_for_cuda: str | None, driver_cuda: tuple[int, int] | None) -> Finding:
+def judge_torch(detail: str, built_for_cuda: str | None, driver_cuda: tuple[int, int] | None) -> DoctorFinding:
     """Whether the build of torch and the driver fit; `driver_cuda` is None where there is no NVIDIA card."""
     if driver_cuda is None:
-        return Finding("torch", "ok", detail)
+        return DoctorFinding("torch", "ok", detail)
     if built_for_cuda is None:
         fix = 'pip install --force-reinstall "torch>=2.13,<3" (Linux; for others see pytorch.org/get-started/locally)'
-        return Finding("torch", "warn", f"{detail}, but there is an NVIDIA GPU: it stays unused", fix)
+        return DoctorFinding("torch", "warn", f"{detail}, but there is an NVIDIA GPU: it stays unused", fix)
     # Within a major version a newer CUDA runs on an older driver; across major versions it does not.
     if int(built_for_cuda.split(".")[0]) > driver_cuda[0]:
         fix = f"Update the NVIDIA driver to one for CUDA {built_for_cuda}"
         newest = ".".join(map(str, driver_cuda))
-        return Finding(
+        return DoctorFinding(
             "torch", "warn", f"{detail}, but the driver runs CUDA {newest} at most: the GPU stays unused", fix
         )
-    return Finding("torch", "ok", detail)
+    return DoctorFinding("torch", "ok", detail)
 
 
-def _examine_devices() -> list[Finding]:
+def _examine_devices() -> list[DoctorFinding]:
     if importlib.util.find_spec("torch") is None:
         return []
     import torch
@@ -152,7 +152,7 @@ def _examine_devices() -> list[Finding]:
     from seqfit.step.precision import find_missing_kernels
 
     if not torch.cuda.is_available():
-        return [Finding("devices", "ok", "no GPU that torch can use: training runs on the CPU")]
+        return [DoctorFinding("devices", "ok", "no GPU that torch can use: training runs on the CPU")]
     findings = []
     for index in range(torch.cuda.device_count()):
         card = torch.cuda.get_device_properties(index)
@@ -162,15 +162,15 @@ def _examine_devices() -> list[Finding]:
         detail = f"{card.name}, {format_bytes(card.total_memory)}, {bf16}"
         missing = find_missing_kernels(torch.device("cuda", index))
         if missing is None:
-            findings.append(Finding(f"device {index}", "ok", detail))
+            findings.append(DoctorFinding(f"device {index}", "ok", detail))
         else:
             built_for = ", ".join(torch.cuda.get_arch_list())
             detail += f"; torch {torch.__version__} has no kernels for {missing[0]}, only {built_for}"
-            findings.append(Finding(f"device {index}", "warn", detail, missing[1]))
+            findings.append(DoctorFinding(f"device {index}", "warn", detail, missing[1]))
     return findings
 
 
-def _examine_processor(machine: Machine) -> Finding:
+def _examine_processor(machine: Machine) -> DoctorFinding:
     detail = f"{machine.processor}, {machine.cores} cores"
     if machine.memory_bytes is not None and machine.available_bytes is not None:
         detail += f", {format_bytes(machine.memory_bytes)} of memory, {format_bytes(machine.available_bytes)} free"
@@ -179,22 +179,24 @@ def _examine_processor(machine: Machine) -> Finding:
     return judge_threads(machine.cores, detail, os.environ.get("OMP_NUM_THREADS"))
 
 
-def judge_threads(cores: int, detail: str, omp_num_threads: str | None) -> Finding:
+def judge_threads(cores: int, detail: str, omp_num_threads: str | None) -> DoctorFinding:
     """Whether OMP_NUM_THREADS suits the cores; unset, torch takes them all."""
     if omp_num_threads is None:
-        return Finding("processor", "ok", detail)
+        return DoctorFinding("processor", "ok", detail)
     detail += f", OMP_NUM_THREADS={omp_num_threads}"
     if omp_num_threads.isdecimal() and int(omp_num_threads) == cores:
-        return Finding("processor", "ok", detail)
-    return Finding("processor", "warn", f"{detail}: torch uses that many of {cores} cores", "unset OMP_NUM_THREADS")
+        return DoctorFinding("processor", "ok", detail)
+    return DoctorFinding(
+        "processor", "warn", f"{detail}: torch uses that many of {cores} cores", "unset OMP_NUM_THREADS"
+    )
 
 
-def _examine_disks() -> list[Finding]:
+def _examine_disks() -> list[DoctorFinding]:
     places = {"runs": Path("runs"), "data cache": cache_root(), "Hugging Face cache": _hub_cache()}
     return [judge_disk(name, folder) for name, folder in places.items()]
 
 
-def judge_disk(name: str, folder: Path) -> Finding:
+def judge_disk(name: str, folder: Path) -> DoctorFinding:
     """The free space where a folder is or will be."""
     place = folder.absolute()
     while not place.exists():
@@ -202,10 +204,12 @@ def judge_disk(name: str, folder: Path) -> Finding:
     free_bytes = shutil.disk_usage(place).free
     detail = f"{folder.absolute()}, {format_bytes(free_bytes)} free"
     if not os.access(place, os.W_OK):
-        return Finding(f"disk: {name}", "warn", f"{detail}, but not writable", f"Make {place} writable or use another")
+        return DoctorFinding(
+            f"disk: {name}", "warn", f"{detail}, but not writable", f"Make {place} writable or use another"
+        )
     if free_bytes < _LOW_DISK_BYTES:
-        return Finding(f"disk: {name}", "warn", detail, "Free some: a model and its snapshots take several GiB")
-    return Finding(f"disk: {name}", "ok", detail)
+        return DoctorFinding(f"disk: {name}", "warn", detail, "Free some: a model and its snapshots take several GiB")
+    return DoctorFinding(f"disk: {name}", "ok", detail)
 
 
 def _hub_cache() -> Path:
@@ -214,16 +218,18 @@ def _hub_cache() -> Path:
     return Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub").expanduser()
 
 
-def _examine_hub(network: bool) -> Finding:
+def _examine_hub(network: bool) -> DoctorFinding:
     if is_offline_by_setting():
-        return Finding("Hub", "ok", "offline by HF_HUB_OFFLINE: models and data come from the cache or local folders")
+        return DoctorFinding(
+            "Hub", "ok", "offline by HF_HUB_OFFLINE: models and data come from the cache or local folders"
+        )
     if not network:
-        return Finding("Hub", "ok", "not tried; 'seqfit doctor --network' tries to reach it")
+        return DoctorFinding("Hub", "ok", "not tried; 'seqfit doctor --network' tries to reach it")
     wrong = reach_hub(_NETWORK_SECONDS)
     if wrong is None:
-        return Finding("Hub", "ok", f"{hub_address()} answers")
+        return DoctorFinding("Hub", "ok", f"{hub_address()} answers")
     fix = "Give local folders (model.path=... data.path=...) and set HF_HUB_OFFLINE=1, or check the proxy settings"
-    return Finding("Hub", "warn", f"{hub_address()} does not answer: {wrong}", fix)
+    return DoctorFinding("Hub", "warn", f"{hub_address()} does not answer: {wrong}", fix)
 
 
 def _versions(names: tuple[str, ...]) -> tuple[list[str], list[str]]:
@@ -237,14 +243,14 @@ def _versions(names: tuple[str, ...]) -> tuple[list[str], list[str]]:
     return present, absent
 
 
-def _examine_libraries(title: str, names: tuple[str, ...]) -> Finding:
+def _examine_libraries(title: str, names: tuple[str, ...]) -> DoctorFinding:
     present, absent = _versions(names)
     if absent:
-        return Finding(title, "missing", f"not installed: {', '.join(absent)}", f"pip install {' '.join(absent)}")
-    return Finding(title, "ok", ", ".join(present))
+        return DoctorFinding(title, "missing", f"not installed: {', '.join(absent)}", f"pip install {' '.join(absent)}")
+    return DoctorFinding(title, "ok", ", ".join(present))
 
 
-def _examine_extras() -> Finding:
+def _examine_extras() -> DoctorFinding:
     present, absent = _versions(EXTRAS)
     has, lacks = ", ".join(present) or "none", ", ".join(absent) or "none"
-    return Finding("optional extras", "ok", f"installed: {has}; not installed: {lacks}")
+    return DoctorFinding("optional extras", "ok", f"installed: {has}; not installed: {lacks}")

@@ -29,7 +29,7 @@ Progress = Callable[[str, int, int | None], None]  # what, done, of how many
 _INTERVAL_SECONDS = 0.25
 
 
-class Rows(int):
+class RowProgress(int):
     """A number of rows, so that whoever shows progress can say what is counted."""
 
 
@@ -54,12 +54,12 @@ class ReadingProgress:
         if self._progress is None or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _INTERVAL_SECONDS
-        self._progress(self._what, Rows(rows), self._total if self._total is not None else self._estimate(rows))
+        self._progress(self._what, RowProgress(rows), self._total if self._total is not None else self._estimate(rows))
 
     def end(self, rows: int) -> None:
         """These were all."""
         if self._progress is not None:
-            self._progress(self._what, Rows(rows), rows)
+            self._progress(self._what, RowProgress(rows), rows)
 
     def _estimate(self, rows: int) -> int | None:
         share = measure_read_share(self._files)
@@ -114,7 +114,9 @@ class ProgressLines:
 
 def describe_progress(what: str, done: int, total: int | None, recent: int, seconds: float) -> str:
     """One line; `recent` is what was done in the seconds, of which the speed is reckoned."""
-    counted = f"{done:,} rows" if isinstance(done, Rows) else format_bytes(done) if isinstance(done, Bytes) else ""
+    counted = (
+        f"{done:,} rows" if isinstance(done, RowProgress) else format_bytes(done) if isinstance(done, Bytes) else ""
+    )
     if not counted:
         counted = f"{done:,}" if total is None else f"{done:,} of {total:,}"
     share = f", {100 * done / total:.0f}%" if total else ""
@@ -127,7 +129,7 @@ def describe_progress(what: str, done: int, total: int | None, recent: int, seco
 
 
 def _describe_speed(done: int, speed: float) -> str:
-    if isinstance(done, Rows):
+    if isinstance(done, RowProgress):
         return f"{speed:,.0f} rows/s"
     return f"{format_bytes(speed)}/s" if isinstance(done, Bytes) else ""
 

@@ -34,9 +34,9 @@ from transformers import (
 from seqfit.data.loader import GlobalBatch, pin_batch
 from seqfit.data.micro_batch import MicroBatch, Padding, collate_labels, collate_sequences, pack_labels, pack_sequences
 from seqfit.kernels.dropout_norm import MaskSource
-from seqfit.model.load import Outline, quiet
+from seqfit.model.load import ModelConfig, quiet
 from seqfit.planning.device_rules import rules_for
-from seqfit.planning.fake_step import FakeStep, Subject
+from seqfit.planning.fake_step import FakeStep, TracedModel
 from seqfit.planning.measured import build_real_step, draw_batch, measure_peak_bytes
 from seqfit.planning.memory import measure_tape
 from seqfit.planning.shape import Shape
@@ -47,7 +47,7 @@ from seqfit.step.step import TrainStep
 from seqfit.strategy.schema import Strategy
 from seqfit.units import format_bytes
 
-TOLERANCE = {"fp32": 1e-4, "bf16": 0.05, "fp16": 0.05}  # of the loss, and of the largest gradient
+SELFTEST_TOLERANCE = {"fp32": 1e-4, "bf16": 0.05, "fp16": 0.05}  # of the loss, and of the largest gradient
 _SHAPE = {"vocab_size": 200, "d_model": 64, "d_kv": 16, "num_heads": 4, "d_ff": 128, "num_layers": 2}
 _SOURCES, _TARGETS = (5, 70, 33, 130), (3, 40, 1, 9)  # lengths on both sides of where attention changes its way
 _VANILLA = Strategy(precision="fp32", batching="padded", attention="stock", loss="full")
@@ -64,7 +64,7 @@ _STRATEGIES = {
 
 
 @dataclass(frozen=True)
-class Check:
+class SelfCheck:
     """One way of running."""
 
     name: str
@@ -72,14 +72,14 @@ class Check:
     detail: str
 
 
-def run_selftest(device: torch.device) -> Iterator[Check]:
+def run_selftest(device: torch.device) -> Iterator[SelfCheck]:
     """One check after the other, as they are done."""
     for model_name, build in _MODELS.items():
         reference = _update(build(), _VANILLA, device)
         for name, strategy in _STRATEGIES.items():
             reason = _why_not(strategy, device)
             title = f"{model_name}: {name}"
-            yield Check(title, "skipped", reason) if reason else _compare(title, build, strategy, reference, device)
+            yield SelfCheck(title, "skipped", reason) if reason else _compare(title, build, strategy, reference, device)
     yield _check_masks(device)
 
 
@@ -97,15 +97,15 @@ def _compare(
     strategy: Strategy,
     reference: tuple[float, torch.Tensor],
     device: torch.device,
-) -> Check:
+) -> SelfCheck:
     try:
         loss, change = _update(build(), strategy, device)
     except RuntimeError as error:  # what a device refuses, kernels that it lacks included
-        return Check(title, "wrong", f"{type(error).__name__}: {error}")
+        return SelfCheck(title, "wrong", f"{type(error).__name__}: {error}")
     apart = float((change - reference[1]).abs().max() / reference[1].abs().max())
-    limit = TOLERANCE.get(strategy.precision, TOLERANCE["fp32"])
+    limit = SELFTEST_TOLERANCE.get(strategy.precision, SELFTEST_TOLERANCE["fp32"])
     good = apart <= limit and abs(loss - reference[0]) <= limit * abs(reference[0])
-    return Check(title, "ok" if good else "wrong", f"loss {loss:.4f}, update within {apart:.0e} of the reference")
+    return SelfCheck(title, "ok" if good else "wrong", f"loss {loss:.4f}, update within {apart:.0e} of the reference")
 
 
 def _update(model: Any, strategy: Strategy, device: torch.device) -> tuple[float, torch.Tensor]:
@@ -144,12 +144,12 @@ def _collate(model: Any, sources: list[Any], targets: list[Any], *, packed: bool
     return pack_labels(sources, labels) if packed else collate_labels(sources, labels, Padding(0), widest[0])
 
 
-def _check_masks(device: torch.device) -> Check:
+def _check_masks(device: torch.device) -> SelfCheck:
     """Dropout comes back from its seed, and drops as many as it should."""
     first, again = (MaskSource(7, 0.1, device).next((1000, 1000)) for _ in range(2))
     share = 1 - float(first.float().mean())
     good = bool(torch.equal(first, again)) and abs(share - 0.1) < 0.002
-    return Check("dropout from a seed", "ok" if good else "wrong", f"rate 0.1, dropped {share:.4f}")
+    return SelfCheck("dropout from a seed", "ok" if good else "wrong", f"rate 0.1, dropped {share:.4f}")
 
 
 def _build_t5() -> Any:
@@ -186,7 +186,7 @@ _PLANNED_SOURCES, _PLANNED_TARGETS = (180, 163, 90, 121, 44, 178), (20, 3, 17, 9
 _TOLERANCE = {"cpu": 0.01, "cuda": 0.10}
 
 
-def check_predictions(device: torch.device) -> Iterator[Check]:
+def check_predictions(device: torch.device) -> Iterator[SelfCheck]:
     """Memory of one step each."""
     for name, strategy in _PLANNED_STRATEGIES.items():
         precisions = ("fp32",) if device.type == "cpu" else ("fp32", "bf16")
@@ -198,24 +198,24 @@ def check_predictions(device: torch.device) -> Iterator[Check]:
             off = predicted / measured - 1
             state = "ok" if abs(off) <= _TOLERANCE[device.type] else "wrong"
             detail = f"{format_bytes(predicted)} predicted, {format_bytes(measured)} measured ({off:+.1%})"
-            yield Check(f"memory: {name}, {precision}", state, detail)
+            yield SelfCheck(f"memory: {name}, {precision}", state, detail)
 
 
-def _subject(strategy: Strategy, precision: str, device: torch.device) -> Subject:
+def _subject(strategy: Strategy, precision: str, device: torch.device) -> TracedModel:
     config = T5Config(
         vocab_size=8192, d_model=256, d_kv=64, d_ff=1024, num_layers=3, num_heads=4, decoder_start_token_id=0
     )
     rules = rules_for("cpu" if device.type == "cpu" else "gpu")
-    outline = Outline(config, {}, AutoModelForSeq2SeqLM)
-    return Subject(outline, ModelRecipe(path="selftest"), TrainRecipe(), strategy, precision, rules)
+    outline = ModelConfig(config, {}, AutoModelForSeq2SeqLM)
+    return TracedModel(outline, ModelRecipe(path="selftest"), TrainRecipe(), strategy, precision, rules)
 
 
-def _predict(subject: Subject, shape: Shape) -> int:
+def _predict(subject: TracedModel, shape: Shape) -> int:
     tape = FakeStep(subject).trace([shape])
     return tape.peak_bytes if subject.rules.kind == "cpu" else measure_tape(tape, subject.rules).allocated_bytes
 
 
-def _measure(subject: Subject, shape: Shape, device: torch.device) -> int:
+def _measure(subject: TracedModel, shape: Shape, device: torch.device) -> int:
     step = build_real_step(subject, device).step
     batch = draw_batch([shape])
     step(batch)

@@ -28,7 +28,7 @@ _TO_ESCAPE = re.compile("|".join(map(re.escape, _LATEX)))
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """One column; numbers stand at its right edge."""
 
     group: str
@@ -46,7 +46,7 @@ class Table:
     """Rows have as many cells as there are columns."""
 
     title: str
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     rows: tuple[tuple[str, ...], ...]
 
     def keep(self, wanted: Sequence[int]) -> Table:
@@ -111,13 +111,13 @@ def _lines(table: Table) -> list[str]:
     return [*lines[: len(heads)], rule, *lines[len(heads) :]]
 
 
-def _groups_once(columns: Sequence[Column]) -> list[str]:
+def _groups_once(columns: Sequence[TableColumn]) -> list[str]:
     """Each group's name over its first column."""
     before = ["", *(column.group for column in columns[:-1])]
     return ["" if column.group == earlier else column.group for column, earlier in zip(columns, before, strict=True)]
 
 
-def _align(row: Sequence[str], widths: Sequence[int], columns: Sequence[Column]) -> str:
+def _align(row: Sequence[str], widths: Sequence[int], columns: Sequence[TableColumn]) -> str:
     cells = [
         cell.rjust(width) if column.is_number else cell.ljust(width)
         for cell, width, column in zip(row, widths, columns, strict=True)
@@ -133,7 +133,7 @@ def _latex_line(cells: Sequence[str]) -> str:
     return f"    {' & '.join(cells)} \\\\"
 
 
-def _latex_groups(columns: Sequence[Column]) -> list[str]:
+def _latex_groups(columns: Sequence[TableColumn]) -> list[str]:
     """The groups' names, each with a thin line below it; nothing where there are no groups."""
     groups = [(name, len(list(members))) for name, members in groupby(columns, key=lambda column: column.group)]
     cells, rules, first = [], [], 1

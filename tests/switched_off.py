@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from seqfit.strategy.schema import Strategy
-from seqfit.telemetry.recorder import Recorder
+from seqfit.telemetry.recorder import SamplerProcess
 
 NO_PREDICTION = {"SEQFIT_FORECAST": "off"}  # for the environment of a process
 
@@ -29,12 +29,12 @@ def prediction_off() -> Iterator[None]:
 @contextmanager
 def telemetry_off() -> Iterator[None]:
     """In this process, and only of runs at the default rate: a rate that a recipe states is sampled."""
-    start, default_hz = Recorder._start, Strategy.model_fields["telemetry_hz"].default
+    start, default_hz = SamplerProcess._start, Strategy.model_fields["telemetry_hz"].default
 
-    def start_if_stated(self: Recorder) -> None:
+    def start_if_stated(self: SamplerProcess) -> None:
         if self._hz != default_hz:
             start(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Recorder, "_start", start_if_stated)
+        patch.setattr(SamplerProcess, "_start", start_if_stated)
         yield

@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from seqfit import doctor
-from seqfit.doctor import Finding, examine, judge_disk, judge_threads, judge_torch
+from seqfit.doctor import DoctorFinding, examine, judge_disk, judge_threads, judge_torch
 from seqfit.hardware.cards import find_card
 from seqfit.hardware.probe import Driver, Gpu, Machine
 
 PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
 
 
-def found(name: str) -> Finding:
+def found(name: str) -> DoctorFinding:
     return next(finding for finding in examine() if finding.name == name)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from seqfit import progress as progress_lines
-from seqfit.progress import Bytes, ProgressLines, Rows
+from seqfit.progress import Bytes, ProgressLines, RowProgress
 
 
 class _Work:
@@ -27,7 +27,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> _Work:
 
 def test_a_line_comes_every_five_seconds(work: _Work) -> None:
     for number in range(24):
-        work.go(0.5, "news.jsonl: tokenizing train", Rows(6000 * number), 292_000)
+        work.go(0.5, "news.jsonl: tokenizing train", RowProgress(6000 * number), 292_000)
     assert work.lines == [
         "news.jsonl: tokenizing train: 60,000 rows, 21% (12,000 rows/s, about 19 s left)",
         "news.jsonl: tokenizing train: 120,000 rows, 41% (12,000 rows/s, about 14 s left)",
@@ -38,15 +38,15 @@ def test_work_that_ends_within_five_seconds_has_no_line(work: _Work) -> None:
     for _ in range(3):  # each at another time of a long run
         work.now += 3600
         for number in range(9):
-            work.go(0.5, f"reading {work.now // 3600}", Rows(number), 10)
+            work.go(0.5, f"reading {work.now // 3600}", RowProgress(number), 10)
     assert work.lines == []
 
 
 def test_short_pieces_of_work_that_follow_on_each_other_are_one_silence(work: _Work) -> None:
     work.go(0, "a: hashing", Bytes(2**20), 2**22)
     work.go(3, "a: hashing", Bytes(2**22), 2**22)
-    work.go(1, "a: splitting", Rows(10), None)
-    work.go(1, "a: splitting", Rows(1010), None)
+    work.go(1, "a: splitting", RowProgress(10), None)
+    work.go(1, "a: splitting", RowProgress(1010), None)
     assert work.lines == ["a: splitting: 1,010 rows (1,000 rows/s)"]
 
 

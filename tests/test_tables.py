@@ -1,10 +1,15 @@
 from __future__ import annotations
 
-from seqfit.tables import Column, Table, escape_latex, to_latex_table, to_markdown_table, to_text
+from seqfit.tables import Table, TableColumn, escape_latex, to_latex_table, to_markdown_table, to_text
 
 TABLE = Table(
     "Measured",
-    (Column("", "strategy", is_number=False), Column("step", "mean"), Column("step", "%"), Column("loss", "mean")),
+    (
+        TableColumn("", "strategy", is_number=False),
+        TableColumn("step", "mean"),
+        TableColumn("step", "%"),
+        TableColumn("loss", "mean"),
+    ),
     (("vanilla", "412 ms ± 0.8%", "100.0%", "0.5"), ("a|b_c", "9 ms", "2.2% ≈", "0.25")),
 )
 

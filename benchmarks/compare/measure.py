@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from seqfit.comparison.records import RUNS, Comparison, Trial, read_results
+from seqfit.comparison.records import TRIAL_RUNS, Comparison, Trial, read_results
 from seqfit.comparison.tables import to_markdown
 from seqfit.rundir.reader import Run
 from seqfit.units import format_seconds
@@ -114,7 +114,7 @@ def find_gap(comparison: Comparison, name: str) -> float:
         for repeat in range(comparison.matrix.repeats):
             pair = [Trial(each, seed, repeat) for each in (name, "vanilla")]
             if all(
-                (Path(comparison.folder) / RUNS / trial.folder).is_dir() for trial in pair
+                (Path(comparison.folder) / TRIAL_RUNS / trial.folder).is_dir() for trial in pair
             ):  # the budget may end first
                 ours, theirs = (read_losses(comparison, trial) for trial in pair)
                 gaps += [abs(our - their) for our, their in zip(ours, theirs, strict=True)]
@@ -123,7 +123,7 @@ def find_gap(comparison: Comparison, name: str) -> float:
 
 def read_losses(comparison: Comparison, trial: Trial) -> list[float]:
     """Of every step."""
-    return [record["loss"] for record in Run(Path(comparison.folder) / RUNS / trial.folder).steps()]
+    return [record["loss"] for record in Run(Path(comparison.folder) / TRIAL_RUNS / trial.folder).steps()]
 
 
 def hide_places(text: str, model: Path, data: Path, out: Path) -> str:

@@ -24,8 +24,8 @@ from torch import nn
 
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import Recipe
-from seqfit.training.setup import Job, build_job
-from seqfit.training.view import Silent
+from seqfit.training.setup import TrainingSetup, build_setup
+from seqfit.training.view import SilentView
 
 WORDS = 400
 SHAPE = {"d_model": 128, "d_kv": 32, "d_ff": 512, "num_layers": 3, "num_decoder_layers": 3, "num_heads": 4}
@@ -104,11 +104,11 @@ def load_planted(plant: Plant, folder: Path, size: int = 0) -> Recipe:
     return load_recipe(values, plant.sizes[size])
 
 
-def build_with(plant: Plant, size: int = 0) -> Callable[[Recipe], Job]:
+def build_with(plant: Plant, size: int = 0) -> Callable[[Recipe], TrainingSetup]:
     """Builds jobs with what no recipe can say: a slow source, a hook of the user's."""
 
-    def build(recipe: Recipe) -> Job:
-        job, _ = build_job(recipe, Silent())
+    def build(recipe: Recipe) -> TrainingSetup:
+        job, _ = build_setup(recipe, SilentView())
         if plant.reads:
             job.step.model.register_forward_pre_hook(_Reader(plant.reads[size]))
         if not plant.row_seconds:

@@ -24,8 +24,8 @@ from seqfit.data.loader import prefetch
 from seqfit.data.tokenized import PreparedData
 from seqfit.model.load import load_model, load_tokenizer
 from seqfit.recipe.schema import ModelRecipe
-from seqfit.training.setup import Job, build_job
-from seqfit.training.view import Silent
+from seqfit.training.setup import TrainingSetup, build_setup
+from seqfit.training.view import SilentView
 from seqfit.validation import load_checked_recipe
 
 TRAINER_SIDES = ("dynamic", "dynamic-8", "max_length", "grouped")
@@ -91,9 +91,9 @@ def measure_side(run: Run) -> dict[str, Any]:
     return measure_lengths_alone(run)
 
 
-def build(run: Run) -> tuple[Job, PreparedData]:
+def build(run: Run) -> tuple[TrainingSetup, PreparedData]:
     """Our job, as `seqfit train` builds it."""
-    return build_job(load_checked_recipe(run.recipe(), [f"strategy.{item}" for item in run.strategy]), Silent())
+    return build_setup(load_checked_recipe(run.recipe(), [f"strategy.{item}" for item in run.strategy]), SilentView())
 
 
 def prepare(runs: list[Run]) -> None:
@@ -143,14 +143,14 @@ def measure_ours(run: Run) -> dict[str, Any]:
     return steps | facts | {"before_bytes": before_bytes, "peak_bytes": read_memory_bytes("VmHWM")}
 
 
-def make_float64(job: Job) -> None:
+def make_float64(job: TrainingSetup) -> None:
     """Weights, and what the optimizer has made for them already."""
     job.step.model.double()
     for state in job.step.optimizer.state.values():
         state |= {name: value.double() for name, value in state.items() if name != "step"}
 
 
-def time_steps(run: Run, job: Job, data: PreparedData) -> dict[str, Any]:
+def time_steps(run: Run, job: TrainingSetup, data: PreparedData) -> dict[str, Any]:
     """Lists with one entry a step. The loading of a batch is part of its step's seconds."""
     split, config = data.splits["train"], job.answerer.model.config.to_dict()
     steps: dict[str, list[Any]] = {"seconds": [], "load_seconds": [], "losses": []}

@@ -37,7 +37,7 @@ from benchmarks.engine.rows import SQUAD_ES, find_data, find_tokenizer
 from benchmarks.engine.workloads import MODELS, write_model
 from benchmarks.trainer import to_feature
 from seqfit.data.tokenize import PreparedData, TokenizedSplit, prepare_data
-from seqfit.evaluation.generator import Answerer, answer_split
+from seqfit.evaluation.generator import Generator, generate_split
 from seqfit.model.load import load_model, load_tokenizer, quiet
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import ModelRecipe
@@ -114,9 +114,9 @@ def build_ours(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Ca
     noting = NotingTokenizer(tokenizer)
 
     def answer(questions: Questions) -> list[list[int]]:
-        answerer = Answerer(model, noting, precision, 1, questions.max_new_tokens, 8192, force_lengths=True)
+        answerer = Generator(model, noting, precision, 1, questions.max_new_tokens, 8192, force_lengths=True)
         assert answerer.fallback is None
-        texts = answer_split(answerer, questions.split, questions.rows).texts
+        texts = generate_split(answerer, questions.split, questions.rows).texts
         return [noting.ids[text] for text in texts]
 
     return answer

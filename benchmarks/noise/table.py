@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from seqfit.comparison.quantities import find_quantity
-from seqfit.comparison.statistics import Change, compare_steps, judge_pairs, pool_scatter, sharpen
+from seqfit.comparison.statistics import RelativeChange, compare_steps, judge_pairs, pool_scatter, sharpen
 from seqfit.units import format_seconds, format_share
 
 ENTRANTS = ("vanilla", "again", "slowed")
@@ -54,7 +54,7 @@ class Rule:
     is_pooled: bool = True
     floor: float = _FLOOR
 
-    def judge(self, one: Try) -> dict[str, Change]:
+    def judge(self, one: Try) -> dict[str, RelativeChange]:
         """`again` and `slowed`, each against the vanilla of the same rounds."""
         wall = self._judge_clock(one.wall)
         is_read = self.is_calibrated and all(all(rounds) for rounds in one.yardsticks.values())
@@ -62,7 +62,7 @@ class Rule:
         changes = {name: sharpen(change, calibrated.get(name)) for name, change in wall.items()}
         return {name: change for name, change in changes.items() if change is not None}
 
-    def _judge_clock(self, trials: Trials) -> dict[str, Change | None]:
+    def _judge_clock(self, trials: Trials) -> dict[str, RelativeChange | None]:
         values = {
             name: [self.compare(*pair) for pair in zip(trials[name], trials["vanilla"], strict=True)]
             for name in ENTRANTS[1:]
@@ -112,12 +112,12 @@ def read_tries(path: Path) -> list[Try]:
     return tries
 
 
-def judge(one: Try) -> dict[str, Change]:
+def judge(one: Try) -> dict[str, RelativeChange]:
     """As seqfit does."""
     return RULES[0].judge(one)
 
 
-def say(change: Change) -> str:
+def say(change: RelativeChange) -> str:
     """'+4.9% (+3.1% to +6.8%), significant'."""
     low, high = change.low or 0.0, change.high or 0.0
     verdict = "not significant" if change.within_noise else "significant"

@@ -18,8 +18,8 @@ from transformers import (
     T5Config,
 )
 
-from seqfit.model.load import Outline
-from seqfit.planning.fake_step import Subject
+from seqfit.model.load import ModelConfig
+from seqfit.planning.fake_step import TracedModel
 from seqfit.planning.shape import Shape
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.strategy.schema import Strategy
@@ -51,9 +51,9 @@ class Case:
     recompute: str = "none"
     lora: bool = False
 
-    def subject(self, *, tiny: bool = False) -> Subject:
+    def subject(self, *, tiny: bool = False) -> TracedModel:
         """What is planned and what is run. The tiny one has the same code with next to no weights."""
-        return Subject(
+        return TracedModel(
             outline=build_outline(self.model, tiny=tiny),
             model=ModelRecipe(
                 path="benchmark",
@@ -90,15 +90,15 @@ class Case:
         return (CLASSIFIED if self.model == "bert" else LENGTHS)[self.lengths]
 
 
-def build_outline(model: str, *, tiny: bool) -> Outline:
+def build_outline(model: str, *, tiny: bool) -> ModelConfig:
     """Configs as wide as t5-small's and bert-base's, with fewer layers."""
     if model == "bert":
         config: PreTrainedConfig = BertConfig(**BERT_SHAPE | (TINY_BERT if tiny else {}), num_labels=4)
-        return Outline(config, {}, AutoModelForSequenceClassification)
+        return ModelConfig(config, {}, AutoModelForSequenceClassification)
     size = TINY if tiny else {}
     if model == "mt5":
-        return Outline(MT5Config(**MT5_SHAPE | size), {"tie_word_embeddings": False}, AutoModelForSeq2SeqLM)
-    return Outline(T5Config(**T5_SHAPE | size), {}, AutoModelForSeq2SeqLM)
+        return ModelConfig(MT5Config(**MT5_SHAPE | size), {"tie_word_embeddings": False}, AutoModelForSeq2SeqLM)
+    return ModelConfig(T5Config(**T5_SHAPE | size), {}, AutoModelForSeq2SeqLM)
 
 
 _VARIED: list[dict[str, Any]] = [

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that `benchma
 from benchmarks.engine.table import update_readme
 from benchmarks.published_memory.rows import DRAWS, MODELS, Row, Step, read_rows
 from seqfit.planning.device_rules import rules_for
-from seqfit.planning.fake_step import FakeStep, Subject
+from seqfit.planning.fake_step import FakeStep, TracedModel
 from seqfit.planning.memory import measure_steps
 from seqfit.planning.template import fit_template
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
@@ -71,7 +71,7 @@ def predict_bytes(step: Step, draws: int = DRAWS) -> list[int]:
     return predicted
 
 
-def build_subject(step: Step) -> Subject:
+def build_subject(step: Step) -> TracedModel:
     """A row in the words of a recipe and a strategy: what everybody ran then, padded batches and eager attention."""
     outline = MODELS[step.model]
     kind = "text-to-text" if outline.config.is_encoder_decoder else "classifier"
@@ -82,7 +82,7 @@ def build_subject(step: Step) -> Subject:
         "recompute": step.recompute,
         "optimizer_kernel": step.source.kernel if step.optimizer == "adamw" else "auto",
     }
-    return Subject(
+    return TracedModel(
         outline=outline,
         model=ModelRecipe.model_validate({"path": step.model, "kind": kind, "lora": step.lora}),
         train=TrainRecipe.model_validate({"optimizer": {"name": step.optimizer}}),

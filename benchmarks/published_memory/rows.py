@@ -25,7 +25,7 @@ from transformers import (
 )
 
 from benchmarks.engine.rows import find_data, find_shared
-from seqfit.model.load import Outline
+from seqfit.model.load import ModelConfig
 from seqfit.planning.shape import Shape, uniform
 
 MIB = 2**20
@@ -77,15 +77,15 @@ COMPARISON = Source(
 
 _BERT_LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
 _T5_XL = {"d_model": 2048, "d_kv": 64, "d_ff": 5120, "num_layers": 24, "num_heads": 32, "vocab_size": 32128}
-MODELS: dict[str, Outline] = {
-    "bert-large": Outline(BertConfig(**_BERT_LARGE, num_labels=2), {}, AutoModelForSequenceClassification),
-    "bert-base": Outline(BertConfig(vocab_size=28996, num_labels=4), {}, AutoModelForSequenceClassification),
-    "xlm-roberta-base": Outline(
+MODELS: dict[str, ModelConfig] = {
+    "bert-large": ModelConfig(BertConfig(**_BERT_LARGE, num_labels=2), {}, AutoModelForSequenceClassification),
+    "bert-base": ModelConfig(BertConfig(vocab_size=28996, num_labels=4), {}, AutoModelForSequenceClassification),
+    "xlm-roberta-base": ModelConfig(
         XLMRobertaConfig(vocab_size=250_002, max_position_embeddings=514, type_vocab_size=1, num_labels=2),
         {},
         AutoModelForSequenceClassification,
     ),
-    "T0_3B": Outline(
+    "T0_3B": ModelConfig(
         T5Config(**_T5_XL, feed_forward_proj="gated-gelu", decoder_start_token_id=0),
         {"tie_word_embeddings": False},
         AutoModelForSeq2SeqLM,

@@ -21,7 +21,7 @@ from typing import Any
 
 from seqfit.errors import SeqfitError
 from seqfit.profiling.nsight import read_trace
-from seqfit.profiling.summary import diagnose, summarise
+from seqfit.profiling.summary import diagnose, summarise_trace
 from seqfit.profiling.trace_findings import find_in_trace
 from seqfit.reporting.page import report
 from seqfit.rundir import files
@@ -122,7 +122,7 @@ def spoil(content: bytes, draw: random.Random) -> bytes:
 def _read_trace(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     diagnosis = diagnose(read_trace(path))
-    summarise(diagnosis)
+    summarise_trace(diagnosis)
     find_in_trace(diagnosis)
 
 

@@ -119,8 +119,8 @@ def run_rank(arguments: argparse.Namespace) -> dict[str, Any]:
     from seqfit.data.loader import prefetch
     from seqfit.parallel.world import join_world
     from seqfit.telemetry.host import read_peak_bytes
-    from seqfit.training.setup import build_job
-    from seqfit.training.view import Silent
+    from seqfit.training.setup import build_setup
+    from seqfit.training.view import SilentView
     from seqfit.validation import load_checked_recipe
 
     torch.set_num_threads(1)
@@ -128,13 +128,13 @@ def run_rank(arguments: argparse.Namespace) -> dict[str, Any]:
     recipe["train"]["batch_examples"] = arguments.batch
     loaded = load_checked_recipe(recipe, [f"strategy.{field}" for field in STRATEGIES[arguments.inside]])
     with join_world("cpu") as world:
-        job, _ = build_job(loaded, Silent(), world=world)
+        job, _ = build_setup(loaded, SilentView(), world=world)
         job.step.model.train()
         count = 2 + arguments.steps
         found: dict[str, list[Any]] = {"seconds": [], "tokens": [], "imbalance": [], "communication_seconds": []}
         batches = prefetch(islice(job.loader.iterate(arguments.repeat * count), count), 2, pin=False)
         for number in range(count):
-            world.wait()
+            world.barrier()
             before = job.step.clock.totals.get("communication", 0.0)
             started = time.perf_counter()
             batch = next(batches)

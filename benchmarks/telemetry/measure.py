@@ -25,10 +25,10 @@ import torch
 from seqfit.data.loader import GlobalBatch
 from seqfit.rundir import files
 from seqfit.rundir.reader import read_records
-from seqfit.telemetry.recorder import Recorder
-from seqfit.telemetry.summary import Sample, summarise_host
-from seqfit.training.setup import Job, build_job
-from seqfit.training.view import Silent
+from seqfit.telemetry.recorder import SamplerProcess
+from seqfit.telemetry.summary import _Sample, summarise_host
+from seqfit.training.setup import TrainingSetup, build_setup
+from seqfit.training.view import SilentView
 from seqfit.validation import load_checked_recipe
 
 README = Path(__file__).with_name("README.md")
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=16, help="of a block")
     parser.add_argument("--write", action="store_true", help="put the table into README.md")
     given = parser.parse_args()
-    job, _ = build_job(load_checked_recipe(given.recipe, []), Silent())
+    job, _ = build_setup(load_checked_recipe(given.recipe, []), SilentView())
     batches = job.loader.iterate()
     time_block(job, islice(batches, WARM_UP_STEPS))
     with tempfile.TemporaryDirectory() as folder:
@@ -59,8 +59,8 @@ def main() -> None:
 
 
 def measure_pairs(
-    job: Job, batches: Iterator[GlobalBatch], given: argparse.Namespace, folder: Path
-) -> tuple[list[float], list[list[Sample]]]:
+    job: TrainingSetup, batches: Iterator[GlobalBatch], given: argparse.Namespace, folder: Path
+) -> tuple[list[float], list[list[_Sample]]]:
     """Median step time with sampling over that without, for each pair of blocks; and the samples of each block."""
     ratios, blocks = [], []
     for pair in range(given.pairs):
@@ -69,7 +69,7 @@ def measure_pairs(
         medians = {}
         chosen = list(islice(batches, given.steps))  # both blocks of a pair make the same steps
         for sampled in (True, False) if pair % 2 == 0 else (False, True):  # a drift of the machine then cancels out
-            with Recorder(place, given.hz if sampled else 0, print_nothing):
+            with SamplerProcess(place, given.hz if sampled else 0, print_nothing):
                 started = time.perf_counter()
                 while sampled and not read_records(place / files.TELEMETRY):
                     time.sleep(0.01)
@@ -81,7 +81,7 @@ def measure_pairs(
     return ratios, blocks
 
 
-def time_block(job: Job, batches: Iterable[GlobalBatch]) -> list[float]:
+def time_block(job: TrainingSetup, batches: Iterable[GlobalBatch]) -> list[float]:
     """Seconds of each step; reading the loss waits for it on any device."""
     seconds = []
     for batch in batches:
@@ -91,7 +91,7 @@ def time_block(job: Job, batches: Iterable[GlobalBatch]) -> list[float]:
     return seconds
 
 
-def make_table(ratios: Sequence[float], blocks: Sequence[Sequence[Sample]], hz: float) -> list[str]:
+def make_table(ratios: Sequence[float], blocks: Sequence[Sequence[_Sample]], hz: float) -> list[str]:
     """Markdown lines."""
     hosts = [summarise_host(samples) for samples in blocks]
     cpu = sum((host.sampler_cpu_share or 0) * host.seconds for host in hosts)

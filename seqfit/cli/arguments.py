@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from seqfit.errors import RecipeError
-from seqfit.recipe.resolve import RECIPES, Kind, check_kind, resolve
+from seqfit.recipe.resolve import RECIPES, ArgumentKind, check_kind, resolve
 from seqfit.units import parse_bytes
 
 RecipeArgument = Annotated[
@@ -50,12 +50,12 @@ ModelOption = Annotated[
 ]
 
 
-def check_recipe(word: str, command: str, *more: Kind) -> None:
+def check_recipe(word: str, command: str, *more: ArgumentKind) -> None:
     """A recipe, a run, or one of `more`: anything else is answered with the command that takes it."""
     resolve(word, (*RECIPES, *more), command)
 
 
-def check_runs(words: Iterable[Path], command: str, *more: Kind) -> None:
+def check_runs(words: Iterable[Path], command: str, *more: ArgumentKind) -> None:
     """Run directories, or one of `more`; one that is not there is left to whoever reads it."""
     for word in words:
         check_kind(str(word), ("run", *more), command)

@@ -95,8 +95,8 @@ def command(
     Examples: seqfit compare bert-agnews --strategies classic --gpu v100-16-sxm; seqfit compare mine.yaml
     model.dropout=0 -s vanilla,ragged,bf16+recompute --seeds 0,1 --budget 20m; seqfit compare comparisons/X --resume
     """
-    from seqfit.comparison.compare import prepare_tournament, run_tournament
-    from seqfit.comparison.live import choose_view
+    from seqfit.comparison.compare import prepare_comparison, run_comparison
+    from seqfit.comparison.live import choose_comparison_view
     from seqfit.comparison.matrix import describe_matrix
     from seqfit.comparison.options import split_words
     from seqfit.comparison.records import read_results
@@ -115,13 +115,13 @@ def command(
         _check_round_alone([name for name, value in (options | others).items() if value])
         _run_round(Path(recipe), number)
         return
-    tournament = prepare_tournament(recipe, overrides or (), matrix=matrix, out=out, resume=resume, **options)
+    tournament = prepare_comparison(recipe, overrides or (), matrix=matrix, out=out, resume=resume, **options)
     if dry_run:
         print(describe_matrix(tournament.matrix))
         return
     print(f"{describe_matrix(tournament.matrix)}\nfolder: {tournament.folder}")
     try:
-        comparison = run_tournament(tournament, choose_view())
+        comparison = run_comparison(tournament, choose_comparison_view())
     except (KeyboardInterrupt, Stopped):
         _show(read_results(tournament.folder), tournament.folder)  # what is there, and what is missing
         raise
@@ -130,10 +130,10 @@ def command(
 
 def _run_round(folder: Path, number: int) -> None:
     """The tables and the page are the work of the round that ends last."""
-    from seqfit.comparison.live import choose_view
-    from seqfit.comparison.slurm import run_round
+    from seqfit.comparison.live import choose_comparison_view
+    from seqfit.comparison.slurm import run_repeat
 
-    run_round(folder, number, choose_view(), lambda comparison: _show(comparison, folder))
+    run_repeat(folder, number, choose_comparison_view(), lambda comparison: _show(comparison, folder))
 
 
 def _check_round_alone(given: list[str]) -> None:

@@ -38,12 +38,12 @@ if TYPE_CHECKING:
         HumanBaseline,
         LeftOut,
         LengthSummary,
+        LengthUnit,
         LostCharacter,
         SplitReport,
         TokenView,
-        Unit,
     )
-    from seqfit.inspection.word_split import Question
+    from seqfit.inspection.word_split import TryQuestion
 
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -155,7 +155,7 @@ def _first_row(row: Mapping[str, str]) -> RenderableType:
     return Group(lines, Text())
 
 
-def _split(split: SplitReport, unit: Unit, *, is_first: bool) -> RenderableType:
+def _split(split: SplitReport, unit: LengthUnit, *, is_first: bool) -> RenderableType:
     """Pictures and limits of the first split only: a limit holds for all, and the others look alike."""
     per_source = ", ".join(f"{title} {rows:,}" for title, rows in split.rows_by_source.items())
     title = f"{split.name}: {split.rows:,} rows" + (f" ({per_source})" if len(split.rows_by_source) > 1 else "")
@@ -172,7 +172,7 @@ def _split(split: SplitReport, unit: Unit, *, is_first: bool) -> RenderableType:
     return Group(*parts)
 
 
-def _length_table(split: SplitReport, unit: Unit) -> Table:
+def _length_table(split: SplitReport, unit: LengthUnit) -> Table:
     limits = ["limit", "cut"] if unit == "tokens" else []
     table = _table(unit, "shortest", "mean", "median", "95%", "longest", *limits)
     for side, lengths in split.sides:
@@ -189,7 +189,7 @@ def _length_table(split: SplitReport, unit: Unit) -> Table:
     return table
 
 
-def _histogram(side: str, lengths: LengthSummary, unit: Unit) -> RenderableType:
+def _histogram(side: str, lengths: LengthSummary, unit: LengthUnit) -> RenderableType:
     width = _COLUMN * len(lengths.counts)
     first, last = lengths.bins[0], lengths.bins[-1]
     axis = first if first == last else first + last.rjust(width - len(first))
@@ -200,7 +200,7 @@ def _histogram(side: str, lengths: LengthSummary, unit: Unit) -> RenderableType:
     )
 
 
-def _limit_table(split: SplitReport, unit: Unit) -> Table:
+def _limit_table(split: SplitReport, unit: LengthUnit) -> Table:
     """Each cell is a limit and the rows that it would cut."""
     most = max(map(len, split.limits.values()))
     table = _table(f"a limit in {unit} would cut", *[""] * most)
@@ -464,7 +464,7 @@ def _check_not_written(write_recipe: Path | None) -> None:
 # ---- a human baseline ----
 
 
-def _ask(question: Question, *, err: bool = False) -> str | None:
+def _ask(question: TryQuestion, *, err: bool = False) -> str | None:
     """Show a row and read an answer; None at 'q' and where standard input ends."""
     choices = question.choices[:_MOST_LISTED_LABELS]
     if question.number == 1:
@@ -485,7 +485,7 @@ def _ask(question: Question, *, err: bool = False) -> str | None:
     return answer
 
 
-def _ask_apart(question: Question) -> str | None:
+def _ask_apart(question: TryQuestion) -> str | None:
     """The same on the other stream: standard output is for the report."""
     return _ask(question, err=True)
 

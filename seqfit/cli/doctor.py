@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from seqfit.doctor import Finding, examine
+from seqfit.doctor import DoctorFinding, examine
 from seqfit.system import quiet_torch
 
 _WIDTH = 110
@@ -64,7 +64,7 @@ def _run_selftest(as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _print_table(findings: list[Finding]) -> None:
+def _print_table(findings: list[DoctorFinding]) -> None:
     width = max(len(finding.name) for finding in findings)
     indent = " " * (width + 11)
     for finding in findings:

@@ -20,7 +20,7 @@ from seqfit.cli.arguments import check_runs
 from seqfit.system import quote
 
 if TYPE_CHECKING:
-    from seqfit.launch.slurm import Standing
+    from seqfit.launch.slurm import RunStatus
 
 
 def status(
@@ -36,7 +36,7 @@ def status(
     check_runs(runs or [], "status", "comparison", "folder")
     from seqfit.comparison.compare import PLACE
     from seqfit.comparison.slurm import find_comparison
-    from seqfit.launch.slurm import advise, find_submitted, list_runs, read_standing
+    from seqfit.launch.slurm import advise, find_submitted, list_runs, read_status
 
     given = runs or [*sorted(PLACE.glob("*")), *find_submitted()]
     found = {place: find_comparison(place) for place in given}
@@ -49,16 +49,16 @@ def status(
         if not compared:
             print("nothing below runs/ and comparisons/ was submitted; 'seqfit submit RECIPE' does that")
         return
-    standings = [read_standing(place) for place in places]
+    standings = [read_status(place) for place in places]
     _print_table([("run", "job", "queue", "status", "step", "loss", "restarts"), *map(_cells, standings)])
     if len(standings) == 1:
         print(f"log: {standings[0].submission.log}\nnext: {advise(standings[0])}")
 
 
 def _show_comparison(folder: Path) -> None:
-    from seqfit.comparison.slurm import read_rounds
+    from seqfit.comparison.slurm import read_repeats
 
-    rounds = read_rounds(folder)
+    rounds = read_repeats(folder)
     rows = [(str(one.place), one.job, one.queue, f"{one.ended} of {one.trials}", str(one.restarts)) for one in rounds]
     _print_table([("round", "job", "queue", "trials", "restarts"), *rows])
     going = [one.place for one in rounds if not one.is_over]
@@ -73,7 +73,7 @@ def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _cells(standing: Standing) -> tuple[str, ...]:
+def _cells(standing: RunStatus) -> tuple[str, ...]:
     return (
         str(standing.run),
         standing.submission.job,

@@ -23,14 +23,14 @@ from seqfit.system import quote
 from seqfit.units import format_bytes, format_count, format_flops, format_seconds, format_share
 
 if TYPE_CHECKING:
-    from seqfit.planning.report import Answer, Explained, Way
+    from seqfit.planning.report import Explained, PlannedStrategy, PlanReport
     from seqfit.planning.timing import Rates
 
 
 _BAR = 24
 
 
-def print_plan(answer: Answer, *, explain: bool) -> None:
+def print_plan(answer: PlanReport, *, explain: bool) -> None:
     """Everything a terminal needs."""
     console = Console()
     console.print(Text(_headline(answer), style="bold"))
@@ -53,7 +53,7 @@ def print_plan(answer: Answer, *, explain: bool) -> None:
         print_explained(console, answer.explained, answer.capacity_bytes)
 
 
-def say_miss(answer: Answer) -> str:
+def say_miss(answer: PlanReport) -> str:
     """Nothing is chosen: what is closest, how far it misses, what would help."""
     closest = min(answer.ways, key=lambda way: way.predicted_bytes)
     sizes = f"{format_bytes(closest.predicted_bytes)} of {format_bytes(answer.capacity_bytes)}"
@@ -67,7 +67,7 @@ def say_miss(answer: Answer) -> str:
     )
 
 
-def _say_help(answer: Answer) -> str:
+def _say_help(answer: PlanReport) -> str:
     lossy = [what for what, why in answer.refused if "allow=" in why]
     help_ = f"allow something lossy ({', '.join(lossy)}), " if lossy else ""
     device = "a card with more memory (--gpu), more cards (--gpus)"
@@ -96,7 +96,7 @@ def print_explained(console: Console, explained: Explained, capacity_bytes: int)
     console.print(table)
 
 
-def print_difference(before: Answer, after: Answer, changes: Sequence[str]) -> None:
+def print_difference(before: PlanReport, after: PlanReport, changes: Sequence[str]) -> None:
     """Two plans side by side."""
     table = Table("", "as it is", f"with {', '.join(changes)}", title="what if")
     for name, first, second in _compare(before, after):
@@ -115,12 +115,12 @@ def print_rates(rates: Rates) -> None:
     )
 
 
-def _headline(answer: Answer) -> str:
+def _headline(answer: PlanReport) -> str:
     steps = f"{format_count(answer.total_steps)} steps of {format_count(answer.real_tokens_per_step)} tokens on average"
     return f"{answer.target}, {format_bytes(answer.capacity_bytes)} usable; {steps}"
 
 
-def _say_resident(way: Way, explained: Explained) -> str:
+def _say_resident(way: PlannedStrategy, explained: Explained) -> str:
     """What the system shows for the process, which on a CPU depends on what becomes of freed memory."""
     kept = int(way.predicted_bytes + (KEPT_AT_MOST - 1) * explained.allocated_bytes)
     return (
@@ -129,7 +129,7 @@ def _say_resident(way: Way, explained: Explained) -> str:
     )
 
 
-def _say_asked(answer: Answer) -> str:
+def _say_asked(answer: PlanReport) -> str:
     way = answer.asked
     assert way is not None
     verdict = "fits" if way.fits else f"does not fit: {way.why_not}"
@@ -140,7 +140,7 @@ def _say_asked(answer: Answer) -> str:
     )
 
 
-def _say_chosen(answer: Answer, way: Way) -> Iterator[str]:
+def _say_chosen(answer: PlanReport, way: PlannedStrategy) -> Iterator[str]:
     rate = answer.real_tokens_per_step / way.predicted_step_seconds
     total = way.predicted_step_seconds * answer.total_steps
     yield (
@@ -152,7 +152,7 @@ def _say_chosen(answer: Answer, way: Way) -> Iterator[str]:
     yield f"use it: seqfit train RECIPE {' '.join(map(quote, way.overrides))}"
 
 
-def _ways_table(answer: Answer) -> Table:
+def _ways_table(answer: PlanReport) -> Table:
     table = Table("way of training", "on", "tokens a micro-batch", "memory", "step", "", title="ways compared")
     for column in (2, 3, 4):
         table.columns[column].justify = "right"
@@ -176,7 +176,7 @@ def _ways_table(answer: Answer) -> Table:
     return table
 
 
-def _compare(before: Answer, after: Answer) -> Iterator[tuple[str, str, str]]:
+def _compare(before: PlanReport, after: PlanReport) -> Iterator[tuple[str, str, str]]:
     for name, say in (
         ("best way", lambda way: way.label),
         ("micro-batches of", lambda way: f"{way.micro_batch_tokens} tokens"),

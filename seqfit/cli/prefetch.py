@@ -20,9 +20,9 @@ def command(
 
     Then submit with a profile that says offline: true. No weights are loaded, so it takes little memory.
     """
-    from seqfit.launch.download import prefetch
+    from seqfit.launch.download import download
 
     check_recipe(recipe, "prefetch")
     with progress_bar() as progress:
-        for line in prefetch(recipe, overrides or (), tokenize=not no_tokenize, progress=progress):
+        for line in download(recipe, overrides or (), tokenize=not no_tokenize, progress=progress):
             typer.echo(line)

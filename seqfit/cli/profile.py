@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from seqfit.profiling.measure import Measurement
     from seqfit.profiling.profile import Profile
     from seqfit.profiling.prove import Proof
-    from seqfit.profiling.summary import Summary
+    from seqfit.profiling.summary import TraceSummary
     from seqfit.profiling.syncs import SyncRow
-    from seqfit.profiling.tables import GpuTime, MemoryTimeline, ModuleRow, Row
+    from seqfit.profiling.tables import GpuTime, MemoryTimeline, ModuleRow, TimeRow
 
 
 _MOST_ROWS = 12
@@ -68,7 +68,7 @@ def print_measurement(measurement: Measurement, console: Console) -> None:
     )
 
 
-def print_summary(summary: Summary, console: Console | None = None) -> None:
+def print_summary(summary: TraceSummary, console: Console | None = None) -> None:
     """The tables of a trace; those of which it has nothing are left out."""
     console = console or Console()
     if summary.calls:
@@ -89,7 +89,7 @@ def print_summary(summary: Summary, console: Console | None = None) -> None:
         console.print(_memory(summary.memory), _draw_memory(summary.memory))
 
 
-def print_steps(summary: Summary, console: Console | None = None) -> None:
+def print_steps(summary: TraceSummary, console: Console | None = None) -> None:
     """How many steps a trace has, how they were found, and how long they take."""
     console = console or Console()
     if summary.steps_by:
@@ -152,7 +152,7 @@ def print_proof(proof: Proof, console: Console | None = None) -> None:
     )
 
 
-def _rows(title: str, rows: Sequence[Row]) -> Table:
+def _rows(title: str, rows: Sequence[TimeRow]) -> Table:
     table = _table(title, ("share", "calls", "average", "total"), "name")
     for row in rows[:_MOST_ROWS]:
         average, total = _short(row.average_ns / 1e9), _short(row.total_ns / 1e9)
@@ -269,15 +269,15 @@ def command(
     check_recipe(recipe, "profile")
     load_checked_recipe(recipe, overrides or ())  # its mistakes are reported before torch is imported
     out = output or (Path(recipe) if (Path(recipe) / files.MANIFEST).is_file() else Path()) / files.PROFILE
-    from seqfit.profiling.isolated import begin_work, is_worker, run_apart
+    from seqfit.profiling.isolated import begin_work, is_worker, run_in_child
 
     if not is_worker():
-        raise typer.Exit(run_apart(_repeat(recipe, overrides or [], steps, out, prove=prove, as_json=as_json), out))
+        raise typer.Exit(run_in_child(_repeat(recipe, overrides or [], steps, out, prove=prove, as_json=as_json), out))
     begin_work()
     from seqfit.profiling.profile import profile, to_json
-    from seqfit.training.view import Silent, choose_view
+    from seqfit.training.view import SilentView, choose_training_view
 
-    with Silent() if as_json else choose_view() as view:
+    with SilentView() if as_json else choose_training_view() as view:
         result = profile(recipe, overrides or (), steps=steps, out=out, prove_first=prove, view=view)
     if as_json:
         typer.echo(json.dumps(to_json(result), ensure_ascii=False, indent=2))
@@ -300,11 +300,11 @@ def _show_trace(path: Path, as_json: bool) -> None:
     from dataclasses import asdict
 
     from seqfit.profiling.nsight import read_trace
-    from seqfit.profiling.summary import diagnose, summarise
+    from seqfit.profiling.summary import diagnose, summarise_trace
     from seqfit.profiling.trace_findings import find_in_trace
 
     diagnosis = diagnose(read_trace(path))
-    summary, findings = summarise(diagnosis), find_in_trace(diagnosis)
+    summary, findings = summarise_trace(diagnosis), find_in_trace(diagnosis)
     if as_json:
         everything = {"summary": summary.to_json(), "findings": [asdict(finding) for finding in findings]}
         typer.echo(json.dumps(everything, ensure_ascii=False, indent=2))

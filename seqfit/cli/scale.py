@@ -10,7 +10,7 @@ import typer
 from seqfit.cli.arguments import OverridesArgument, RecipeArgument, check_recipe, progress_bar
 
 if TYPE_CHECKING:
-    from seqfit.scaling.report import Scaling
+    from seqfit.scaling.report import ScalingReport
 
 
 def command(
@@ -60,9 +60,9 @@ def command(
     from seqfit.scaling.report import build_scaling, check_place, write_scaling
 
     check_recipe(recipe, "scale")
-    ways = options.read_ways(way)
+    ways = options.read_strategies(way)
     cluster = options.choose_cluster(gpu, ways, upto=upto, per_node=per_node, network=network)
-    asked = options.choose_asked(
+    asked = options.choose_options(
         nproc, ways, steps=steps, repeats=repeats, weak=weak, only_predicts=cluster is not None
     )
     groups = list_groups(recipe, overrides or (), asked)
@@ -86,7 +86,7 @@ def command(
         print(path)
 
 
-def _print(scaling: Scaling) -> None:
+def _print(scaling: ScalingReport) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

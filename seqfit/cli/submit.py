@@ -135,28 +135,28 @@ def command(
 
 
 def _submit_again(folder: Path) -> None:
-    from seqfit.comparison.slurm import is_submitted, submit_rounds_again
+    from seqfit.comparison.slurm import is_submitted, resubmit_repeats
     from seqfit.launch.submit import submit_again
 
-    _tell(submit_rounds_again(folder) if is_submitted(folder) else submit_again(folder))
+    _tell(resubmit_repeats(folder) if is_submitted(folder) else submit_again(folder))
 
 
 def _compare(
     recipe: str, overrides: list[str], who: str, out: Path | None, resources: Resources, site: Site, *, dry_run: bool
 ) -> None:
     from seqfit.comparison.matrix import describe_matrix
-    from seqfit.comparison.options import read_asked
-    from seqfit.comparison.slurm import prepare_rounds, submit_rounds
+    from seqfit.comparison.options import read_options
+    from seqfit.comparison.slurm import prepare_repeats, submit_repeats
     from seqfit.launch.job_file import build_job_file
 
     is_file = Path(who).suffix in (".yaml", ".yml")
-    asked = read_asked(Path(who), {}) if is_file else read_asked(None, {"strategies": who})
-    prepared = prepare_rounds(recipe, overrides, asked, out, resources, site, is_dry=dry_run)
+    asked = read_options(Path(who), {}) if is_file else read_options(None, {"strategies": who})
+    prepared = prepare_repeats(recipe, overrides, asked, out, resources, site, is_dry=dry_run)
     if dry_run:
         print(build_job_file(prepared.job), end="")
         return
     print(describe_matrix(prepared.matrix))
-    _tell(submit_rounds(prepared))
+    _tell(submit_repeats(prepared))
 
 
 def _check_comparison(others: dict[str, object]) -> None:

@@ -16,7 +16,7 @@ from seqfit.system import quiet_torch, quote
 
 if TYPE_CHECKING:
     from seqfit.inspection.given import Given
-    from seqfit.launch.local import Place
+    from seqfit.launch.local import LaunchSpec
 
 
 def command(
@@ -69,7 +69,7 @@ def command(
     SIGTERM, SIGUSR1 and Ctrl-C let it finish its step and take a snapshot. Exit codes then: 75, 75 and 130.
     """
     from seqfit.inspection.given import read_given
-    from seqfit.launch.local import is_first
+    from seqfit.launch.local import is_first_rank
     from seqfit.validation import check_model_is_to_be_had, load_checked_recipe
 
     argv = list(overrides or [])
@@ -77,7 +77,7 @@ def command(
         argv = [recipe, *argv]  # there is no recipe to name
         recipe = None
     given = read_given(recipe, argv, data=data, task=task, model=model)
-    for note in given.notes if is_first() else ():
+    for note in given.notes if is_first_rank() else ():
         print(f"guessed: {note}")
     checked = load_checked_recipe(given.recipe, given.overrides)  # mistakes are reported before torch is imported
     check_model_is_to_be_had(checked)
@@ -87,14 +87,14 @@ def command(
     folder = _choose_folder(given.name, out, given.place, resume=resume)
     place, more = _choose_place(nproc, accelerate_config)
     if place is not None:
-        from seqfit.launch.local import launch
+        from seqfit.launch.local import launch_local
 
         same = _repeat(given, more, folder, memory_limit, resume=resume)
         with _follow(folder, track if place.number == 0 else None, project):  # of several machines the first one's
-            launch(same, folder, place, max_restarts=max_restarts, grace_seconds=grace)
+            launch_local(same, folder, place, max_restarts=max_restarts, grace_seconds=grace)
         return
     from seqfit.training.train import train  # imports torch: after the recipe's mistakes are reported
-    from seqfit.training.view import choose_view
+    from seqfit.training.view import choose_training_view
 
     with _follow(folder, track, project):
         run = train(
@@ -102,10 +102,10 @@ def command(
             out=folder,
             resume=resume,
             memory_limit_bytes=parse_limit(memory_limit),
-            view=choose_view(),
+            view=choose_training_view(),
             is_guessed=given.data is not None,
         )
-    if not is_first():
+    if not is_first_rank():
         return
     if given.data is not None:
         print(f"recipe: {run.path / files.RECIPE}, to change and train again")
@@ -140,13 +140,13 @@ def _report(run: Path) -> str:
         return message
 
 
-def _choose_place(nproc: int | None, accelerate_config: Path | None) -> tuple[Place | None, list[str]]:
+def _choose_place(nproc: int | None, accelerate_config: Path | None) -> tuple[LaunchSpec | None, list[str]]:
     """The processes to start, None for this one alone, and overrides of the recipe that come with them."""
     from seqfit.launch.accelerate import read_accelerate_file
-    from seqfit.launch.local import Place
+    from seqfit.launch.local import LaunchSpec
 
     if accelerate_config is None:
-        return (None if nproc is None else Place(nproc)), []
+        return (None if nproc is None else LaunchSpec(nproc)), []
     if nproc is not None:
         raise RecipeError(
             "--nproc and --accelerate-config are given", "both say how many processes", "Leave one of them out"
@@ -182,15 +182,15 @@ def _repeat(given: Given, more: list[str], folder: Path, memory_limit: str | Non
 
 
 def _follow(folder: Path, tool: Tool | None, project: str) -> AbstractContextManager[object]:
-    from seqfit.launch.local import is_first
+    from seqfit.launch.local import is_first_rank
 
     if tool is None:
         return nullcontext()
-    from seqfit.tracking.follower import Beside
+    from seqfit.tracking.follower import TrackerProcess
     from seqfit.tracking.tracker import check_tool
 
     check_tool(tool)  # in every process: the others would wait for a first one that never comes
-    if not is_first():
+    if not is_first_rank():
         return nullcontext()
 
-    return Beside(folder, tool, project, tell=lambda message: print(f"tracking: {message}", file=sys.stderr))
+    return TrackerProcess(folder, tool, project, tell=lambda message: print(f"tracking: {message}", file=sys.stderr))

@@ -44,9 +44,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from seqfit.comparison.options import Asked, expand_sets, list_sets, spell
-from seqfit.comparison.possible import explain_impossible
-from seqfit.comparison.records import Entrant, Kind, Trial
+from seqfit.comparison.options import ComparisonOptions, expand_sets, list_sets, spell
+from seqfit.comparison.possible import explain_unavailable
+from seqfit.comparison.records import Candidate, StrategyKind, Trial
 from seqfit.errors import RecipeError, did_you_mean, format_error
 from seqfit.hardware.probe import Machine
 from seqfit.recipe.load import anchor_paths, load_recipe, read_recipe
@@ -56,11 +56,11 @@ from seqfit.strategy.load import list_strategies, load_named, load_strategy
 from seqfit.strategy.schema import LOSSY
 from seqfit.validation import find_mistakes
 
-VANILLA = "vanilla"
+BASELINE = "vanilla"
 _SHARED = re.compile(r"(ddp|fsdp|pipeline)(\d*)")
 _WORKERS = re.compile(r"workers(\d+)")
 _MEANS: dict[str, tuple[str, ...]] = {
-    VANILLA: (),  # it is the base
+    BASELINE: (),  # it is the base
     "ragged": ("strategy.batching=ragged",),
     "grouped": ("strategy.batching=grouped",),
     "max_length": ("strategy.batching=max_length",),
@@ -231,8 +231,8 @@ def build_base(recipe: Recipe, cores: int, device: str | None = None) -> tuple[R
     `cores`: how many there are to compute with; `device`: where, if not where the recipe says.
     """
     stated = _read_stated(recipe) | ({} if device is None else {"device": device})
-    common: dict[str, Any] = {"name": VANILLA, "micro_batch_tokens": WHOLE_BATCH, "threads": cores}
-    vanilla = load_strategy(recipe.model_copy(update={"strategy": VANILLA}))
+    common: dict[str, Any] = {"name": BASELINE, "micro_batch_tokens": WHOLE_BATCH, "threads": cores}
+    vanilla = load_strategy(recipe.model_copy(update={"strategy": BASELINE}))
     common |= {name: getattr(vanilla, name) for name in sorted(vanilla.model_fields_set - {"name"})}
     changed = {name: value for name, value in stated.items() if common.get(name, value) != value}
     base = anchor_paths(recipe).model_copy(update={"strategy": common | stated})
@@ -293,7 +293,9 @@ class _Resolved:
         return {"lora": strategy.lora_rank, "freeze": sorted(strategy.freeze), "trim": trim}
 
 
-def build_entrants(asked: Asked, base: Recipe, machine: Machine, *, knows_packages: bool = True) -> tuple[Entrant, ...]:
+def build_candidates(
+    asked: ComparisonOptions, base: Recipe, machine: Machine, *, knows_packages: bool = True
+) -> tuple[Candidate, ...]:
     """Every entrant, as they were named; or one error with all that is wrong with them."""
     resolved: list[_Resolved] = []
     lines: list[str] = []
@@ -307,20 +309,20 @@ def build_entrants(asked: Asked, base: Recipe, machine: Machine, *, knows_packag
     lines += _find_namesakes([draft.name for draft in drafts])
     if lines:
         raise RecipeError(report_mistakes("The comparison", lines))
-    reference = next((item for item in resolved if item.name.split("@")[0] == VANILLA), resolved[0])
+    reference = next((item for item in resolved if item.name.split("@")[0] == BASELINE), resolved[0])
     entrants = []
     for item in resolved:
-        impossible = explain_impossible(item.recipe, item.processes, machine, knows_packages=knows_packages)
+        impossible = explain_unavailable(item.recipe, item.processes, machine, knows_packages=knows_packages)
         kind, why = _find_kind(item, reference)
-        entrants.append(Entrant(item.name, item.overrides, kind, why, item.processes, impossible))
+        entrants.append(Candidate(item.name, item.overrides, kind, why, item.processes, impossible))
     return tuple(entrants)
 
 
-def list_drafts(asked: Asked) -> Iterator[Draft]:
+def list_drafts(asked: ComparisonOptions) -> Iterator[Draft]:
     """Strategies, then what varies: by default with the first strategy only; each on every device."""
-    words = expand_sets(asked.strategies or ([VANILLA] if asked.vary else ["classic"]))
+    words = expand_sets(asked.strategies or ([BASELINE] if asked.vary else ["classic"]))
     strategies = [draft for word in words for draft in _to_drafts(word)]
-    plain = next((draft for draft in strategies if draft.name == VANILLA), strategies[0])
+    plain = next((draft for draft in strategies if draft.name == BASELINE), strategies[0])
     varied: list[tuple[str, ...]] = [(f"{field}={value}",) for field, values in asked.vary.items() for value in values]
     if asked.cross:
         varied = list(product(*([f"{field}={value}" for value in values] for field, values in asked.vary.items())))
@@ -341,7 +343,7 @@ def _to_drafts(word: str | dict[str, list[str]]) -> list[Draft]:
 
 def _vary(draft: Draft, fields: Sequence[str]) -> Draft:
     names = [_shorten(field) for field in fields]
-    return Draft("+".join(names if draft.name == VANILLA else [draft.name, *names]), (*draft.parts, *fields))
+    return Draft("+".join(names if draft.name == BASELINE else [draft.name, *names]), (*draft.parts, *fields))
 
 
 def _shorten(field: str) -> str:
@@ -418,7 +420,7 @@ def _find_namesakes(names: Sequence[str]) -> Iterator[str]:
             )
 
 
-def _find_kind(item: _Resolved, reference: _Resolved) -> tuple[Kind, str]:
+def _find_kind(item: _Resolved, reference: _Resolved) -> tuple[StrategyKind, str]:
     if item is reference:
         return "reference", ""
     if _answer(item.recipe) != _answer(reference.recipe):

@@ -30,15 +30,15 @@ from typing import Any, TypeVar
 import yaml
 
 from seqfit.comparison.quantities import EVALUATION_LOSS, FINAL_LOSS, STEP_SECONDS, STEP_YARDSTICKS, TOKENS_PER_SECOND
-from seqfit.comparison.records import RUNS, Outcome, Trial
+from seqfit.comparison.records import TRIAL_RUNS, Outcome, Trial
 from seqfit.errors import RunError
 from seqfit.recipe.yaml_text import read_yaml
 from seqfit.rundir import files
 from seqfit.rundir.reader import Run, read_records
 from seqfit.telemetry.summary import GpuSummary, find_trained, summarise_gpus, summarise_host
 
-T = TypeVar("T")
-Record = dict[str, Any]
+_T = TypeVar("_T")
+_Record = dict[str, Any]
 _LAST_PART = 10  # the final loss is that of the last tenth of the steps
 
 
@@ -53,14 +53,14 @@ class TrialRun:
     trial: Trial
     outcome: Outcome
     path: Path
-    manifest: Record = field(default_factory=dict)
-    recipe: Record = field(default_factory=dict)
-    steps: Sequence[Record] = ()
-    evaluations: Sequence[Record] = ()
-    events: Sequence[Record] = ()
-    samples: Sequence[Record] = ()
-    sensors: Record = field(default_factory=dict)
-    answers: Sequence[Record] = ()  # to the rows of the last evaluation, where `seqfit evaluate` has kept them
+    manifest: _Record = field(default_factory=dict)
+    recipe: _Record = field(default_factory=dict)
+    steps: Sequence[_Record] = ()
+    evaluations: Sequence[_Record] = ()
+    events: Sequence[_Record] = ()
+    samples: Sequence[_Record] = ()
+    sensors: _Record = field(default_factory=dict)
+    answers: Sequence[_Record] = ()  # to the rows of the last evaluation, where `seqfit evaluate` has kept them
     missing: dict[str, str] = field(default_factory=dict)  # by the name of the file
 
     @cached_property
@@ -77,11 +77,11 @@ class TrialRun:
         }
 
     @property
-    def hardware(self) -> Record:
+    def hardware(self) -> _Record:
         """Of the process that wrote the records."""
         return dict(self.manifest.get("hardware") or {})
 
-    def counted(self, warm_up: int) -> list[tuple[Record, int]]:
+    def counted(self, warm_up: int) -> list[tuple[_Record, int]]:
         """The records after warm-up, each with the number of steps that it is the mean of."""
         windows = list(_windows(self.steps))
         return [(record, count) for record, count in windows if record["step"] - count >= warm_up]
@@ -93,7 +93,7 @@ class TrialRun:
             return self._count_yardsticks(records)
         return {record["step"]: record["step_seconds"] for record in records}
 
-    def _count_yardsticks(self, records: Sequence[Record]) -> dict[int, float]:
+    def _count_yardsticks(self, records: Sequence[_Record]) -> dict[int, float]:
         """Against the mean of the pieces before and after each step."""
         pieces = {record["step"]: record.get("yardstick_seconds") for record in self.steps}
         found = {}
@@ -116,17 +116,17 @@ class Measures:
 def read_trial(folder: Path, outcome: Outcome) -> TrialRun:
     """Everything that its run directory still holds."""
     trial = Trial(outcome.entrant, outcome.seed, outcome.repeat)
-    path = folder / RUNS / trial.folder
+    path = folder / TRIAL_RUNS / trial.folder
     missing: dict[str, str] = {}
 
-    def tried(name: str, read: Callable[[Path], T], otherwise: T) -> T:
+    def tried(name: str, read: Callable[[Path], _T], otherwise: _T) -> _T:
         try:
             return read(path / name)
         except (RunError, _Unreadable) as error:
             missing[name] = str(error)
             return otherwise
 
-    evaluations: list[Record] = tried(files.EVALUATIONS, read_records, [])
+    evaluations: list[_Record] = tried(files.EVALUATIONS, read_records, [])
     return TrialRun(
         trial=trial,
         outcome=outcome,
@@ -143,7 +143,7 @@ def read_trial(folder: Path, outcome: Outcome) -> TrialRun:
     )
 
 
-def measure(run: TrialRun, warm_up: int) -> Measures:
+def measure_trials(run: TrialRun, warm_up: int) -> Measures:
     """All quantities of a trial; of one that was stopped in the middle its times."""
     values: dict[str, float] = {}
     absent: dict[str, str] = {}
@@ -218,7 +218,7 @@ def _measure_answer(run: TrialRun) -> dict[str, float]:
     return values
 
 
-def _windows(steps: Sequence[Record]) -> Iterator[tuple[Record, int]]:
+def _windows(steps: Sequence[_Record]) -> Iterator[tuple[_Record, int]]:
     """Each record, and how many steps it is the mean of."""
     before = 0
     for record in steps:
@@ -226,7 +226,7 @@ def _windows(steps: Sequence[Record]) -> Iterator[tuple[Record, int]]:
         before = record["step"]
 
 
-def _samples_between(run: TrialRun, warm_up: int) -> list[Record]:
+def _samples_between(run: TrialRun, warm_up: int) -> list[_Record]:
     counted = run.counted(warm_up)
     if not counted:
         return []
@@ -248,7 +248,7 @@ def _sort_out(given: Mapping[str, tuple[float | None, str]]) -> tuple[dict[str, 
     return found, {name: reason for name, (value, reason) in given.items() if value is None}
 
 
-def _read_recipe(path: Path) -> Record:
+def _read_recipe(path: Path) -> _Record:
     try:
         values, _ = read_yaml(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -256,13 +256,13 @@ def _read_recipe(path: Path) -> Record:
     return dict(values or {})
 
 
-def _read_answers(run: Run, last: Mapping[str, Any]) -> list[Record]:
+def _read_answers(run: Run, last: Mapping[str, Any]) -> list[_Record]:
     """Empty where the last evaluation was made while training, which keeps scores only."""
     report = run.evaluation(last["split"]) or {}
     return list(report["predictions"]) if report.get("step") == last["step"] else []
 
 
-def _read_some(path: Path) -> list[Record]:
+def _read_some(path: Path) -> list[_Record]:
     """The records, or the complaint that there are none."""
     records = read_records(path)
     if not records:
@@ -270,7 +270,7 @@ def _read_some(path: Path) -> list[Record]:
     return records
 
 
-TOLERANCE = 1e-4  # what rounding may leave between the losses of two lossless ways
+LOSS_TOLERANCE = 1e-4  # what rounding may leave between the losses of two lossless ways
 
 
 @dataclass(frozen=True)
@@ -285,7 +285,7 @@ class Gap:
     @property
     def is_rounding(self) -> bool:
         """Whether the curves are the same but for rounding."""
-        return self.difference <= TOLERANCE
+        return self.difference <= LOSS_TOLERANCE
 
 
 def find_gaps(runs: Sequence[TrialRun], reference: str) -> dict[str, Gap]:

@@ -30,10 +30,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from seqfit.comparison.live import Silent, View, choose_view
-from seqfit.comparison.matrix import build_matrix, list_rounds
-from seqfit.comparison.options import read_asked
-from seqfit.comparison.predicted import predict_entrants, tokenize_ahead
+from seqfit.comparison.live import ComparisonView, SilentComparisonView, choose_comparison_view
+from seqfit.comparison.matrix import build_matrix, list_repeats
+from seqfit.comparison.options import read_options
+from seqfit.comparison.predicted import predict_candidates, tokenize_ahead
 from seqfit.comparison.records import (
     MATRIX,
     Comparison,
@@ -54,7 +54,7 @@ from seqfit.comparison.repeats import (
     has_time,
     is_decided,
     run_first_trial,
-    run_one_round,
+    run_one_repeat,
     write_so_far,
 )
 from seqfit.errors import RecipeError, RunError, Stopped
@@ -64,9 +64,9 @@ from seqfit.recipe.resolve import RUN_RECIPE
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files
 from seqfit.rundir.masking import mask_text
-from seqfit.rundir.writer import RunWriter, told_failures, write_whole
+from seqfit.rundir.writer import RunWriter, explained_failures, write_whole
 from seqfit.system import known_signals, lock_file, quote
-from seqfit.training.stopping import select_heeded
+from seqfit.training.stopping import select_handled
 from seqfit.units import format_seconds
 
 _SIGNALS = known_signals("SIGTERM", "SIGHUP", "SIGUSR1")  # the last: Slurm's, before the time of a job is over
@@ -107,7 +107,7 @@ def stopped_orderly(how_to_go_on: str) -> Iterator[None]:
             f"Go on with: {how_to_go_on}",
         )
 
-    before = {number: signal.signal(number, stop) for number in select_heeded(_SIGNALS)}
+    before = {number: signal.signal(number, stop) for number in select_handled(_SIGNALS)}
     try:
         yield
     finally:
@@ -119,7 +119,7 @@ PLACE = Path("comparisons")
 
 
 @dataclass(frozen=True)
-class Tournament:
+class PreparedComparison:
     """What is to be run, and where."""
 
     matrix: Matrix
@@ -135,7 +135,7 @@ def compare(
     out: str | Path | None = None,
     resume: bool = False,
     progress: bool = True,
-    view: View | None = None,
+    view: ComparisonView | None = None,
     **asked: Any,
 ) -> Comparison:
     """Run ways to train one recipe against each other, fairly.
@@ -146,11 +146,11 @@ def compare(
     stopped goes on: the one in `out`, or in the folder that stands in the place of the recipe. It prints what
     `seqfit compare` prints while it goes on; with `progress=False` nothing.
     """
-    tournament = prepare_tournament(recipe, overrides, matrix=matrix, out=out, resume=resume, **asked)
-    return run_tournament(tournament, view or (choose_view() if progress else Silent()))
+    tournament = prepare_comparison(recipe, overrides, matrix=matrix, out=out, resume=resume, **asked)
+    return run_comparison(tournament, view or (choose_comparison_view() if progress else SilentComparisonView()))
 
 
-def prepare_tournament(
+def prepare_comparison(
     recipe: Recipe | str | Path | Mapping[str, Any],
     overrides: Sequence[str] = (),
     *,
@@ -158,29 +158,29 @@ def prepare_tournament(
     out: str | Path | None = None,
     resume: bool = False,
     **asked: Any,
-) -> Tournament:
+) -> PreparedComparison:
     """What `compare` would run, checked; nothing is written yet."""
     _check_not_launched()
     if resume and isinstance(recipe, str | Path) and (Path(recipe) / MATRIX).is_file():
         budget = asked.pop("budget", None)
         _check_nothing_else(overrides, matrix, asked)
         _check_here(Path(recipe))
-        return Tournament(_extend(Path(recipe), budget), Path(recipe), load_command(Path(recipe)))
-    built = build_matrix(recipe, overrides, read_asked(matrix, asked), probe_machine())
+        return PreparedComparison(_extend(Path(recipe), budget), Path(recipe), load_command(Path(recipe)))
+    built = build_matrix(recipe, overrides, read_options(matrix, asked), probe_machine())
     if resume:
         folder = _find_earlier(built.name) if out is None else Path(out)
         _check_here(folder)
         _check_unchanged(folder, built)
-        return Tournament(load_matrix(folder), folder, load_command(folder))
+        return PreparedComparison(load_matrix(folder), folder, load_command(folder))
     folder = choose_folder(built.name, out)
     RunWriter.check_free(folder)
-    return Tournament(built, folder, say_command("compare"))
+    return PreparedComparison(built, folder, say_command("compare"))
 
 
 def _extend(folder: Path, budget: str | float | None) -> Matrix:
     """The matrix of a folder, with so much more time where it is given."""
     matrix = load_matrix(folder)
-    more = read_asked(None, {"budget": budget}).budget_seconds
+    more = read_options(None, {"budget": budget}).budget_seconds
     if more is None:
         return matrix
     outcomes = read_outcomes(folder)
@@ -202,7 +202,7 @@ def say_command(name: str) -> str:
     return mask_text(shlex.join(["seqfit", *sys.argv[1:]])) if name in sys.argv[1:3] else ""
 
 
-def run_tournament(tournament: Tournament, view: View | None = None) -> Comparison:
+def run_comparison(tournament: PreparedComparison, view: ComparisonView | None = None) -> Comparison:
     """To the end, or to that of the budget; what is done already is not done again.
 
     Whoever stops it finds the results of what is done in the folder.
@@ -213,7 +213,7 @@ def run_tournament(tournament: Tournament, view: View | None = None) -> Comparis
     used = sum(outcome.seconds for outcome in read_outcomes(folder))
     clock = Clock(tournament.matrix.budget_seconds, used, time.monotonic())
     again = f"seqfit compare {quote(folder)} --resume"
-    with view or Silent() as shown, stopped_orderly(again):
+    with view or SilentComparisonView() as shown, stopped_orderly(again):
         try:
             with ended_by(clock):
                 _run_all(tournament, clock, shown)
@@ -227,35 +227,35 @@ def run_tournament(tournament: Tournament, view: View | None = None) -> Comparis
         return write_so_far(folder)
 
 
-def _run_all(tournament: Tournament, clock: Clock, view: View) -> None:
+def _run_all(tournament: PreparedComparison, clock: Clock, view: ComparisonView) -> None:
     """The dry run of a budget, predictions for other GPUs, the trials, and last predictions for this machine."""
     tokenize_ahead(tournament.matrix, view.say)
     folder, matrix = tournament.folder, _open_folder(tournament)
     with locked(folder):
-        if not is_decided(matrix) and any(list_rounds(matrix)):
+        if not is_decided(matrix) and any(list_repeats(matrix)):
             matrix = run_first_trial(matrix, folder, view, clock)
         _predict(matrix, folder, view, until=time.monotonic() + clock.prediction_seconds, is_here=False)
-        for number in range(len(list_rounds(matrix))):
+        for number in range(len(list_repeats(matrix))):
             missing = find_missing(matrix, number, read_outcomes(folder))
             if number and missing and not has_time(missing, read_outcomes(folder), clock):
                 left = format_seconds(max(0.0, clock.left_seconds))
                 _end(tournament, f"has no time for another repeat ({left} left)", view)
                 break
-            run_one_round(matrix, folder, number, view, folder)
+            run_one_repeat(matrix, folder, number, view, folder)
         _predict(matrix, folder, view, until=math.inf, is_here=None)
 
 
-def _predict(matrix: Matrix, folder: Path, view: View, *, until: float, is_here: bool | None) -> None:
+def _predict(matrix: Matrix, folder: Path, view: ComparisonView, *, until: float, is_here: bool | None) -> None:
     """What is not predicted yet, written one by one; `until`: on the monotonic clock."""
     done = load_predictions(folder)
-    for prediction in predict_entrants(matrix, done, view.say, is_here=is_here):
+    for prediction in predict_candidates(matrix, done, view.say, is_here=is_here):
         done.append(prediction)
         dump_predictions(done, folder)
         if time.monotonic() > until:
             break
 
 
-def _end(tournament: Tournament, why: str, view: View) -> None:
+def _end(tournament: PreparedComparison, why: str, view: ComparisonView) -> None:
     """Written down: nothing more is run, whatever is missing."""
     matrix, folder = _open_folder(tournament), tournament.folder
     ended = f"the budget of {format_seconds(matrix.budget_seconds or 0)} {why}"
@@ -264,7 +264,7 @@ def _end(tournament: Tournament, why: str, view: View) -> None:
     view.say(f"{ended}; for more: {more}")
 
 
-def _has_ended(tournament: Tournament) -> bool:
+def _has_ended(tournament: PreparedComparison) -> bool:
     """Whether nothing is left to do. What a cluster has not predicted is not predicted here, on another machine."""
     matrix, folder = tournament.matrix, tournament.folder
     wanted = len(matrix.entrants) * (1 + len(matrix.targets))
@@ -272,12 +272,12 @@ def _has_ended(tournament: Tournament) -> bool:
     return bool(matrix.ended) or (is_predicted and not find_all_missing(matrix, read_outcomes(folder)))
 
 
-def _open_folder(tournament: Tournament) -> Matrix:
+def _open_folder(tournament: PreparedComparison) -> Matrix:
     """The matrix that the folder has, made if it is new."""
     folder = tournament.folder
     if (folder / MATRIX).is_file():
         return load_matrix(folder)
-    with told_failures(folder):
+    with explained_failures(folder):
         folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / RUN_RECIPE, tournament.matrix.recipe)
     dump_matrix(tournament.matrix, folder, command=tournament.command)

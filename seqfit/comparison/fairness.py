@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from seqfit.comparison.collect import TOLERANCE, TrialRun, find_gaps, has_no_dropout
-from seqfit.comparison.records import Check, Entrant, Matrix, Outcome
+from seqfit.comparison.collect import LOSS_TOLERANCE, TrialRun, find_gaps, has_no_dropout
+from seqfit.comparison.records import Candidate, FairnessCheck, Matrix, Outcome
 from seqfit.recipe.overrides import flatten, overridden_paths
 from seqfit.rundir import files
 
@@ -36,7 +36,7 @@ class _Evidence:
     outcomes: Sequence[Outcome]
     runs: Sequence[TrialRun]
 
-    def entrant(self, run: TrialRun) -> Entrant:
+    def entrant(self, run: TrialRun) -> Candidate:
         return next(entrant for entrant in self.matrix.entrants if entrant.name == run.trial.entrant)
 
     def pairs(self, *, of_a_round: bool = False) -> Iterator[tuple[TrialRun, TrialRun]]:
@@ -56,7 +56,7 @@ class _Evidence:
         return ((run, first[key(run)]) for run in self.runs if run is not first[key(run)])
 
 
-def check_equality(matrix: Matrix, outcomes: Sequence[Outcome], runs: Sequence[TrialRun]) -> tuple[Check, ...]:
+def check_equality(matrix: Matrix, outcomes: Sequence[Outcome], runs: Sequence[TrialRun]) -> tuple[FairnessCheck, ...]:
     """All lines; of a comparison without a finished trial there is nothing to check."""
     if not runs:
         return ()
@@ -64,7 +64,7 @@ def check_equality(matrix: Matrix, outcomes: Sequence[Outcome], runs: Sequence[T
     return tuple(check(evidence) for check in _CHECKS)
 
 
-def _check_recipe(evidence: _Evidence) -> Check:
+def _check_recipe(evidence: _Evidence) -> FairnessCheck:
     found = []
     for run, other in evidence.pairs():
         entrants = (evidence.entrant(run), evidence.entrant(other))
@@ -80,12 +80,12 @@ def _check_recipe(evidence: _Evidence) -> Check:
     return _conclude("same recipe", found, f"{_count(evidence)}: all fields but those an entrant overrides")
 
 
-def _check_fingerprint(evidence: _Evidence) -> Check:
+def _check_fingerprint(evidence: _Evidence) -> FairnessCheck:
     found = _find_other(evidence, lambda run: (run.manifest.get("data") or {}).get("fingerprint"))
     return _conclude("same data", found, f"{_count(evidence)}: fingerprint of the tokenized rows{_exempt(evidence)}")
 
 
-def _check_order(evidence: _Evidence) -> Check:
+def _check_order(evidence: _Evidence) -> FairnessCheck:
     found = []
     for run, other in evidence.pairs():
         if evidence.entrant(run).kind == "different":
@@ -102,7 +102,7 @@ def _check_order(evidence: _Evidence) -> Check:
     return _conclude("same data order", found, f"{_count(evidence)}: {what}{_exempt(evidence)}")
 
 
-def _check_batch(evidence: _Evidence) -> Check:
+def _check_batch(evidence: _Evidence) -> FairnessCheck:
     def read(run: TrialRun) -> str | None:
         train = run.recipe.get("train") or {}
         given = {name: train[name] for name in ("batch_examples", "batch_tokens") if train.get(name) is not None}
@@ -113,7 +113,7 @@ def _check_batch(evidence: _Evidence) -> Check:
     return _conclude("same global batch", found, f"{_count(evidence)}: {said}{_exempt(evidence)}")
 
 
-def _check_seeds(evidence: _Evidence) -> Check:
+def _check_seeds(evidence: _Evidence) -> FairnessCheck:
     """Trials that are still to come are no inequality: figures are made of pairs. One that broke off is."""
     ran = {run.trial.entrant for run in evidence.runs}
     broken = [
@@ -128,14 +128,14 @@ def _check_seeds(evidence: _Evidence) -> Check:
     return _conclude("same seeds", broken, f"seeds {seeds}, {matrix.repeats} times each{still}")
 
 
-def _check_updates(evidence: _Evidence) -> Check:
+def _check_updates(evidence: _Evidence) -> FairnessCheck:
     steps = evidence.matrix.steps
     made = {_name(run): max(run.batches, default=0) for run in evidence.runs}
     found = [f"{name}: {count} steps are recorded, not {steps}" for name, count in made.items() if count != steps]
     return _conclude("same number of updates", found, f"{_count(evidence)}: {steps} each")
 
 
-def _check_machine(evidence: _Evidence) -> Check:
+def _check_machine(evidence: _Evidence) -> FairnessCheck:
     """Rounds that are jobs may have different nodes: then the trials of each are held to each other."""
     found, is_apart = [], evidence.matrix.is_apart
     for run, other in evidence.pairs(of_a_round=is_apart):
@@ -166,7 +166,7 @@ def _find_other_nodes(evidence: _Evidence) -> list[str]:
     ]
 
 
-def _check_turns(evidence: _Evidence) -> Check:
+def _check_turns(evidence: _Evidence) -> FairnessCheck:
     """Where entrants take turns, none is ever more than one trial ahead of another."""
     if evidence.matrix.is_apart:
         return _check_rounds(evidence)
@@ -186,7 +186,7 @@ def _check_turns(evidence: _Evidence) -> Check:
     )
 
 
-def _check_rounds(evidence: _Evidence) -> Check:
+def _check_rounds(evidence: _Evidence) -> FairnessCheck:
     """Rounds that are jobs go on side by side; the trials of each must have run one after another."""
     rounds: dict[tuple[int, int], list[Outcome]] = {}
     for outcome in sorted(evidence.outcomes, key=lambda outcome: outcome.time):
@@ -217,7 +217,7 @@ def _find_crowded(rounds: Mapping[tuple[int, int], Sequence[Outcome]]) -> list[s
     ]
 
 
-def _check_warm_up(evidence: _Evidence) -> Check:
+def _check_warm_up(evidence: _Evidence) -> FairnessCheck:
     """Left out of all times by collect.py; here only whether there was one, and whether steps have their own times."""
     warm_up, found = evidence.matrix.warm_up, []
     if warm_up < 1:
@@ -228,7 +228,7 @@ def _check_warm_up(evidence: _Evidence) -> Check:
     return _conclude("warm-up left out", found, f"the first {warm_up} of {evidence.matrix.steps} steps, in every run")
 
 
-def _check_work(evidence: _Evidence) -> Check:
+def _check_work(evidence: _Evidence) -> FairnessCheck:
     """A fallback that all runs share leaves them equal."""
     runs_of: dict[tuple[str, str], list[TrialRun]] = {}
     for run in evidence.runs:
@@ -245,7 +245,7 @@ def _check_work(evidence: _Evidence) -> Check:
     )
 
 
-def _check_records(evidence: _Evidence) -> Check:
+def _check_records(evidence: _Evidence) -> FairnessCheck:
     """What equality is verified from must be there; telemetry and scores that are missing are only told."""
     told = [(run, name, sentence) for run in evidence.runs for name, sentence in run.missing.items()]
     found = [f"{_name(run)}: {sentence}" for run, name, sentence in told if name in _NEEDED]
@@ -253,7 +253,7 @@ def _check_records(evidence: _Evidence) -> Check:
     return _conclude("records are whole", found, "; ".join([f"{_count(evidence)}: {', '.join(_NEEDED)}", *other]))
 
 
-def _check_lossless(evidence: _Evidence) -> Check:
+def _check_lossless(evidence: _Evidence) -> FairnessCheck:
     """Held to the reference's losses where dropout is off; otherwise told, for then they can't be equal."""
     reference = evidence.matrix.reference.name
     gaps = find_gaps(evidence.runs, reference)
@@ -269,11 +269,11 @@ def _check_lossless(evidence: _Evidence) -> Check:
         else:
             reason = "" if gap.is_rounding else ": not comparable, dropout may be on (model.dropout=0 turns it off)"
             said.append(f"{sentence}{reason}")
-    rule = f"must be within {TOLERANCE:g} of the reference at every step"
+    rule = f"must be within {LOSS_TOLERANCE:g} of the reference at every step"
     return _conclude("losses of lossless entrants", found, "; ".join(said) or "there are none to compare", rule)
 
 
-def _check_lossy(evidence: _Evidence) -> Check:
+def _check_lossy(evidence: _Evidence) -> FairnessCheck:
     """Nothing is required of them: how far they are is told."""
     gaps = find_gaps(evidence.runs, evidence.matrix.reference.name)
     said = [
@@ -281,10 +281,10 @@ def _check_lossy(evidence: _Evidence) -> Check:
         for entrant in evidence.matrix.entrants
         if entrant.kind == "lossy" and entrant.name in gaps
     ]
-    return Check("losses of lossy entrants", True, "; ".join(said) or "there are none to compare")
+    return FairnessCheck("losses of lossy entrants", True, "; ".join(said) or "there are none to compare")
 
 
-_CHECKS: tuple[Callable[[_Evidence], Check], ...] = (
+_CHECKS: tuple[Callable[[_Evidence], FairnessCheck], ...] = (
     *(_check_recipe, _check_fingerprint, _check_order, _check_batch, _check_seeds, _check_updates),
     *(_check_machine, _check_turns, _check_warm_up, _check_work, _check_records, _check_lossless, _check_lossy),
 )
@@ -300,14 +300,14 @@ def _find_other(evidence: _Evidence, read: Callable[[TrialRun], Any]) -> list[st
     return found
 
 
-def _describe_place(run: TrialRun, entrant: Entrant) -> dict[str, Any]:
+def _describe_place(run: TrialRun, entrant: Candidate) -> dict[str, Any]:
     hardware = {name: value for name, value in run.hardware.items() if name not in ("threads", "uuid", "uuids")}
     threads = run.hardware.get("threads")
     in_all = {} if threads is None else {"threads in all": threads * entrant.processes}
     return {**(run.manifest.get("versions") or {}), **hardware, **in_all}
 
 
-def _own_paths(entrant: Entrant) -> list[str]:
+def _own_paths(entrant: Candidate) -> list[str]:
     """The fields that it overrides or removes; what it needs allowed comes with it."""
     removed = [override[1:] for override in entrant.overrides if override.startswith("~")]
     return [*overridden_paths(entrant.overrides), *removed, "allow"]
@@ -318,11 +318,11 @@ def _is_within(path: str, places: Sequence[str]) -> bool:
     return any(f"{path}.".startswith(f"{place}.") or f"{place}.".startswith(f"{path}.") for place in places)
 
 
-def _conclude(name: str, found: Sequence[str], same: str, rule: str = "") -> Check:
+def _conclude(name: str, found: Sequence[str], same: str, rule: str = "") -> FairnessCheck:
     if not found:
-        return Check(name, True, same)
+        return FairnessCheck(name, True, same)
     more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return Check(name, False, "; ".join([*([rule] if rule else []), *found[:_SHOWN]]) + more)
+    return FairnessCheck(name, False, "; ".join([*([rule] if rule else []), *found[:_SHOWN]]) + more)
 
 
 def _exempt(evidence: _Evidence) -> str:

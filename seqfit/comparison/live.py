@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from seqfit.comparison.quantities import STEP_SECONDS, find_quantity, format_ratio
-from seqfit.comparison.records import Entrant, Matrix, Outcome, Standing, Trial, say_kind
+from seqfit.comparison.records import Candidate, CandidateResult, Matrix, Outcome, Trial, say_kind
 from seqfit.units import format_seconds
 
 
@@ -38,7 +38,7 @@ class Now:
     trial: Trial | None = None  # that runs
     step: int = 0  # of it
     running_seconds: float = 0.0  # that it has run so far
-    standings: Sequence[Standing] = ()  # of trials that have ended
+    standings: Sequence[CandidateResult] = ()  # of trials that have ended
 
     def left_seconds(self) -> float | None:
         """Trials take as long as those of the same entrant did, or as all did; None before any has ended."""
@@ -54,7 +54,7 @@ class Now:
         return max(0.0, left - self.running_seconds)
 
 
-class View(Protocol):
+class ComparisonView(Protocol):
     """Told what happens, and shown where it stands about once a second."""
 
     def __enter__(self) -> Self: ...
@@ -65,7 +65,7 @@ class View(Protocol):
     def show(self, now: Now) -> None: ...
 
 
-class Silent:
+class SilentComparisonView:
     """Shows nothing: all is in the folder."""
 
     def __enter__(self) -> Self:
@@ -83,7 +83,7 @@ class Silent:
         """Where it stands."""
 
 
-class Lines(Silent):
+class ComparisonLines(SilentComparisonView):
     """A line for all that happens: for logs and pipes."""
 
     def __init__(self, console: Console | None = None) -> None:
@@ -94,7 +94,7 @@ class Lines(Silent):
         self._console.print(f"{time.strftime('%H:%M:%S')}  {line}")
 
 
-class Standings(Lines):
+class ComparisonTable(ComparisonLines):
     """A table below the lines, drawn anew."""
 
     def __init__(self, console: Console | None = None) -> None:
@@ -126,7 +126,7 @@ def say_where(now: Now) -> str:
     return f"{now.matrix.name}: {place}; {running}: step {now.step} of {now.matrix.steps}{later}"
 
 
-def say_standings(now: Now) -> str:
+def describe_results(now: Now) -> str:
     """'a step takes vanilla 1.41 s; recompute 1.71 s (121%)'."""
     cells = [list_cells(now, entrant) for entrant in now.matrix.entrants if not entrant.impossible]
     known = [(name, seconds, share) for name, _, _, seconds, share in cells if seconds]
@@ -142,7 +142,7 @@ def build_table(now: Now) -> Table:
     return table
 
 
-def list_cells(now: Now, entrant: Entrant) -> list[str]:
+def list_cells(now: Now, entrant: Candidate) -> list[str]:
     """Name, kind, trials, median step, share of the reference."""
     if entrant.impossible:
         return [entrant.name, say_kind(entrant.kind), "only predicted", "", ""]
@@ -157,6 +157,6 @@ def list_cells(now: Now, entrant: Entrant) -> list[str]:
     return [entrant.name, say_kind(entrant.kind), trials, find_quantity(STEP_SECONDS).format(found.mean), share]
 
 
-def choose_view() -> View:
+def choose_comparison_view() -> ComparisonView:
     """Live in a terminal, plain lines elsewhere."""
-    return Standings() if Console().is_terminal else Lines()
+    return ComparisonTable() if Console().is_terminal else ComparisonLines()

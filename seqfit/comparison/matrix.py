@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqfit.comparison.candidates import build_base, build_entrants
-from seqfit.comparison.options import STEPS, Asked
-from seqfit.comparison.records import Entrant, Matrix, Trial, say_kind
+from seqfit.comparison.candidates import build_base, build_candidates
+from seqfit.comparison.options import DEFAULT_STEPS, ComparisonOptions
+from seqfit.comparison.records import Candidate, Matrix, Trial, say_kind
 from seqfit.errors import RecipeError
 from seqfit.hardware.cards import find_card
 from seqfit.hardware.probe import Machine
@@ -30,24 +30,24 @@ from seqfit.recipe.yaml_text import read_yaml
 from seqfit.units import format_seconds
 from seqfit.validation import load_checked_recipe
 
-LEAST_STEPS = 2  # that are counted: fewer have no median and no spread
+LEAST_TIMED_STEPS = 2  # that are counted: fewer have no median and no spread
 
 
 def build_matrix(
     recipe: Recipe | str | Path | Mapping[str, Any],
     overrides: Sequence[str],
-    asked: Asked,
+    asked: ComparisonOptions,
     machine: Machine,
     *,
     knows_packages: bool = True,
 ) -> Matrix:
     """Everything that decides what is run, checked; `knows_packages`: the machine has those of this Python."""
     stated = load_checked_recipe(recipe, overrides)
-    steps = asked.steps or min(stated.train.steps or STEPS, STEPS)
+    steps = asked.steps or min(stated.train.steps or DEFAULT_STEPS, DEFAULT_STEPS)
     _check_steps(steps, asked.warm_up)
     device = asked.devices[0] if len(asked.devices) == 1 else None
     base, notes = build_base(stated, machine.cores, device)
-    entrants = build_entrants(asked, base, machine, knows_packages=knows_packages)
+    entrants = build_candidates(asked, base, machine, knows_packages=knows_packages)
     return Matrix(
         name=Path(recipe).stem if isinstance(recipe, str | Path) else "comparison",
         recipe=dump_recipe(base),
@@ -63,11 +63,11 @@ def build_matrix(
 
 
 def _check_steps(steps: int, warm_up: int) -> None:
-    if steps < warm_up + LEAST_STEPS:
+    if steps < warm_up + LEAST_TIMED_STEPS:
         raise RecipeError(
             f"a trial has {steps} steps, of which {warm_up} are warm-up",
-            f"at least {LEAST_STEPS} must be left to take times of",
-            f"Give --steps {warm_up + LEAST_STEPS} or more, or a smaller --warm-up",
+            f"at least {LEAST_TIMED_STEPS} must be left to take times of",
+            f"Give --steps {warm_up + LEAST_TIMED_STEPS} or more, or a smaller --warm-up",
         )
 
 
@@ -78,24 +78,24 @@ def _say_warm_up(base: Recipe, steps: int) -> list[str]:
     return [f"the learning rate still rises at the last of {steps} steps (train.schedule.warmup_steps={rising})"]
 
 
-def build_overrides(matrix: Matrix, entrant: Entrant, seed: int) -> list[str]:
+def build_overrides(matrix: Matrix, entrant: Candidate, seed: int) -> list[str]:
     """What a trial changes of the common recipe."""
     steps = [f"train.steps={matrix.steps}", f"eval.every_steps={matrix.steps}"]  # scored once, after the last one
     rows = [] if matrix.scored_rows is None else [f"eval.limit={matrix.scored_rows}"]
     return [*entrant.overrides, *steps, *rows, f"seed={seed}"]
 
 
-def build_recipe(matrix: Matrix, entrant: Entrant, seed: int) -> Recipe:
+def build_recipe(matrix: Matrix, entrant: Candidate, seed: int) -> Recipe:
     """The recipe of a trial."""
     return load_recipe(read_yaml(matrix.recipe)[0], build_overrides(matrix, entrant, seed))
 
 
-def find_entrant(matrix: Matrix, name: str) -> Entrant:
+def find_candidate(matrix: Matrix, name: str) -> Candidate:
     """By its name."""
     return next(entrant for entrant in matrix.entrants if entrant.name == name)
 
 
-def list_rounds(matrix: Matrix) -> list[list[Trial]]:
+def list_repeats(matrix: Matrix) -> list[list[Trial]]:
     """The trials, in the order they are run; those that are impossible here are not among them."""
     names = [entrant.name for entrant in matrix.entrants if not entrant.impossible]
     pairs = [(repeat, seed) for repeat in range(matrix.repeats) for seed in matrix.seeds]
@@ -109,7 +109,7 @@ def list_rounds(matrix: Matrix) -> list[list[Trial]]:
 
 def describe_matrix(matrix: Matrix) -> str:
     """What would be run, in lines."""
-    rounds = list_rounds(matrix)
+    rounds = list_repeats(matrix)
     trials = sum(map(len, rounds))
     width = max(len(entrant.name) for entrant in matrix.entrants)
     counted = f"{matrix.steps} steps, of which {matrix.warm_up} are warm-up"

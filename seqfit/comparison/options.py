@@ -26,16 +26,16 @@ from pydantic import Field, ValidationError, field_validator
 
 from seqfit.errors import PlanError, RecipeError
 from seqfit.hardware.cards import find_card
-from seqfit.recipe.mistakes import explain, report_mistakes, to_line
-from seqfit.recipe.schema import Part
+from seqfit.recipe.mistakes import explain_mistake, report_mistakes, to_line
+from seqfit.recipe.schema import RecipePart
 from seqfit.recipe.yaml_text import read_yaml
 from seqfit.units import parse_seconds
 
-STEPS = 15  # of a trial, unless something is said or the recipe has fewer
+DEFAULT_STEPS = 15  # of a trial, unless something is said or the recipe has fewer
 REPEATS = 5  # processes scatter as a whole: more of them tell more than more steps of each (noise.py)
 
 
-class Asked(Part):
+class ComparisonOptions(RecipePart):
     """One comparison, before it is made of entrants. A matrix file has these fields."""
 
     strategies: list[str | dict[str, list[str]]] | None = Field(
@@ -50,7 +50,7 @@ class Asked(Part):
     seeds: list[Annotated[int, Field(ge=0)]] = Field([0], min_length=1, description="Every candidate runs with each.")
     repeats: Annotated[int, Field(ge=1)] = Field(REPEATS, description="How often every candidate runs with every seed.")
     steps: Annotated[int, Field(ge=1)] | None = Field(
-        None, description=f"Updates of every trial; default: {STEPS}, or the recipe's where these are fewer."
+        None, description=f"Updates of every trial; default: {DEFAULT_STEPS}, or the recipe's where these are fewer."
     )
     warm_up: Annotated[int, Field(ge=0)] = Field(3, description="Of them, first ones that are not timed.")
     gpus: list[str] = Field(default_factory=list, description="GPUs to predict every candidate for.")
@@ -99,14 +99,14 @@ class Asked(Part):
         return seeds
 
 
-def read_asked(file: str | Path | Mapping[str, Any] | None, options: Mapping[str, Any]) -> Asked:
+def read_options(file: str | Path | Mapping[str, Any] | None, options: Mapping[str, Any]) -> ComparisonOptions:
     """A matrix file or mapping with the options on top; an option that is None was not given."""
     values = {} if file is None else dict(file) if isinstance(file, Mapping) else _read_file(Path(file))
     values |= {name: value for name, value in options.items() if value is not None}
     try:
-        return Asked.model_validate(values)
+        return ComparisonOptions.model_validate(values)
     except ValidationError as error:
-        lines = [to_line(mistake) for mistake in explain(error, values, Asked)]
+        lines = [to_line(mistake) for mistake in explain_mistake(error, values, ComparisonOptions)]
         raise RecipeError(report_mistakes("The comparison", lines)) from error
 
 
@@ -144,7 +144,7 @@ def _read_file(path: Path) -> dict[str, Any]:
     return values
 
 
-Word = str | dict[str, list[str]]  # 'fp16', or {name: [parts]}
+_Word = str | dict[str, list[str]]  # 'fp16', or {name: [parts]}
 
 
 def list_sets() -> list[str]:
@@ -153,16 +153,16 @@ def list_sets() -> list[str]:
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
-def expand_sets(words: Sequence[Word]) -> list[Word]:
+def expand_sets(words: Sequence[_Word]) -> list[_Word]:
     """Sets by what is in them; what is named twice is there once."""
     known = list_sets()
-    found: list[Word] = []
+    found: list[_Word] = []
     for word in words:
         inside = _read_set(word) if isinstance(word, str) and word in known else [word]
         found += [item for item in inside if item not in found]
     return found
 
 
-def _read_set(name: str) -> list[Word]:
+def _read_set(name: str) -> list[_Word]:
     text = (resources.files("seqfit.comparison") / "library" / f"{name}.yaml").read_text("utf-8")
     return list(read_yaml(text)[0])

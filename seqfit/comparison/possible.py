@@ -18,7 +18,7 @@ from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import EIGHT_BIT_PACKAGES, Strategy
 
 
-def explain_impossible(recipe: Recipe, processes: int, machine: Machine, *, knows_packages: bool = True) -> str:
+def explain_unavailable(recipe: Recipe, processes: int, machine: Machine, *, knows_packages: bool = True) -> str:
     """'' where it can run there; `knows_packages`: its packages are those of this Python."""
     strategy = load_strategy(recipe)
     on_cpu = strategy.device == "cpu" or (strategy.device == "auto" and not machine.gpus)

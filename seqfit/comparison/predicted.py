@@ -24,7 +24,7 @@ from itertools import product
 from typing import Any
 
 from seqfit.comparison.matrix import build_recipe
-from seqfit.comparison.records import HERE, Entrant, Matrix, Prediction
+from seqfit.comparison.records import HERE, Candidate, Matrix, Prediction
 from seqfit.errors import PlanError, SeqfitError, Stopped
 from seqfit.hardware.cards import GPUS_PER_MACHINE, NETWORK_BYTES_PER_SECOND, NETWORK_SOURCE, Card, find_card
 from seqfit.hardware.probe import probe_machine
@@ -56,7 +56,7 @@ def tokenize_ahead(matrix: Matrix, say: Say = lambda _: None) -> None:
                 done.append(facts)
 
 
-def predict_entrants(
+def predict_candidates(
     matrix: Matrix, done: Sequence[Prediction] = (), say: Say = lambda _: None, *, is_here: bool | None = None
 ) -> Iterator[Prediction]:
     """Every candidate on every target that is not done yet, this machine last; `is_here`: on it only, or on others."""
@@ -76,7 +76,7 @@ def name_target(card: Card | None, processes: int) -> str:
     return card.name if processes == 1 else f"{processes} x {card.name}"
 
 
-def _predict(matrix: Matrix, entrant: Entrant, card: Card | None, name: str) -> Prediction:
+def _predict(matrix: Matrix, entrant: Candidate, card: Card | None, name: str) -> Prediction:
     recipe = build_recipe(matrix, entrant, matrix.seeds[0])
     if card is None and entrant.impossible:
         return _without(entrant, name, f"it can't run here: {entrant.impossible}")
@@ -91,7 +91,7 @@ def _predict(matrix: Matrix, entrant: Entrant, card: Card | None, name: str) -> 
         return _without(entrant, name, error.given)
 
 
-def _without(entrant: Entrant, target: str, reason: str) -> Prediction:
+def _without(entrant: Candidate, target: str, reason: str) -> Prediction:
     return Prediction(entrant.name, target, None, None, None, None, reason)
 
 
@@ -138,13 +138,15 @@ def _plan(recipe: Recipe, card: Card | None, processes: int) -> Prediction:
 
 def _plan_one(recipe: Recipe, card: Card | None) -> Prediction:
     from seqfit.planning.memory import sum_categories
-    from seqfit.planning.request import build_question, choose_precision_name
-    from seqfit.planning.search import predict
+    from seqfit.planning.request import build_request, choose_precision_name
+    from seqfit.planning.search import predict_strategy
     from seqfit.planning.target import card_target, cpu_target
 
     target = cpu_target(probe_machine()) if card is None else card_target(card, 1)
-    question, strategy = build_question(recipe, target), load_strategy(recipe)
-    memory, tape, seconds = predict(question, strategy, choose_precision_name(strategy, target, question.allow))
+    question, strategy = build_request(recipe, target), load_strategy(recipe)
+    memory, tape, seconds = predict_strategy(
+        question, strategy, choose_precision_name(strategy, target, question.allow)
+    )
     sampled = question.workload.sample()
     tokens = question.workload.real_tokens(sampled) / len(sampled)
     fits, reason = judge_fit(memory.total_bytes, target.capacity_bytes)
@@ -157,16 +159,16 @@ def _plan_one(recipe: Recipe, card: Card | None) -> Prediction:
 def _plan_pipeline(recipe: Recipe, card: Card, processes: int) -> Prediction:
     """From one card that had room for it all: a share of the memory and of the time, and stages that wait."""
     from seqfit.planning.candidates import build_variant
-    from seqfit.planning.cluster import Spread, memory_change, step_seconds
+    from seqfit.planning.cluster import LayoutCost, memory_change, step_seconds
     from seqfit.planning.rank_work import build_work, count_layers, sum_weight_bytes
-    from seqfit.planning.request import build_question, choose_precision_name
+    from seqfit.planning.request import build_request, choose_precision_name
     from seqfit.planning.search import check_precision, trace_variant
     from seqfit.planning.tape import CATEGORIES
     from seqfit.planning.target import card_target
     from seqfit.step.build import build_rule
 
-    target, strategy, spread = card_target(card, 1), load_strategy(recipe), Spread("pipeline", processes)
-    question = build_question(recipe, target)
+    target, strategy, spread = card_target(card, 1), load_strategy(recipe), LayoutCost("pipeline", processes)
+    question = build_request(recipe, target)
     precision = choose_precision_name(strategy, target, question.allow)
     check_precision(target, precision)
     model, rates = trace_variant(question, build_variant(strategy, precision).traced), target.rates(precision)

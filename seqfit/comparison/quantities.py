@@ -25,7 +25,7 @@ TOKENS_PER_SECOND = "tokens_per_second"
 STEP_YARDSTICKS = "step_yardsticks"  # no quantity of its own: the calibrated clock of the same step (noise.py)
 EVALUATION_LOSS = "evaluation_loss"
 FINAL_LOSS = "final_loss"
-Pairing = Literal[
+PairedTrials = Literal[
     "steps",  # step by step, because both trials of a pair saw the same rows
     "trials",  # one value per trial
     "derived",  # from the step time
@@ -47,7 +47,7 @@ class Quantity:
     unit: str  # of the plain number, in files
     format: Callable[[float], str]
     higher_is_better: bool | None  # None where neither is
-    pairing: Pairing = "trials"
+    pairing: PairedTrials = "trials"
     floor: float = 0.0
 
     @property
@@ -155,7 +155,7 @@ def is_row_mean(name: str) -> bool:
     return name in ("em", "f1") or metric_of_score(name) in _ROW_MEANS
 
 
-def in_order(names: Iterable[str]) -> list[str]:
+def in_display_order(names: Iterable[str]) -> list[str]:
     """As the table has them, then the scores by name."""
     given = set(names)
     return [name for name in QUANTITIES if name in given] + sorted(given - set(QUANTITIES))
@@ -174,6 +174,6 @@ def choose_memory(figures: Iterable[Collection[str]]) -> str | None:
 
 def choose_score(names: Iterable[str]) -> str | None:
     """The score to look at first: one of a metric, else the loss of the evaluation."""
-    scores = [name for name in in_order(names) if metric_of_score(name) is not None]
+    scores = [name for name in in_display_order(names) if metric_of_score(name) is not None]
     preferred = [name for name in _LOOKED_AT_FIRST if name in scores]
     return next(iter((*preferred, *scores)), EVALUATION_LOSS if EVALUATION_LOSS in set(names) else None)

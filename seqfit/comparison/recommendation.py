@@ -26,12 +26,12 @@ from seqfit.comparison.quantities import (
 from seqfit.comparison.records import (
     HERE,
     Amount,
+    CandidateResult,
     Comparison,
     Figure,
     Goal,
     Pick,
     Prediction,
-    Standing,
     name_device,
     say_kind,
 )
@@ -59,17 +59,17 @@ def find_picks(comparison: Comparison) -> tuple[Pick, ...]:
     return tuple(picks)
 
 
-def rank_standings(comparison: Comparison) -> list[Standing]:
+def rank_results(comparison: Comparison) -> list[CandidateResult]:
     """By time, relative to the baseline: measured here, or else predicted for the first GPU; the others last."""
 
-    def key(standing: Standing) -> tuple[float, bool]:
+    def key(standing: CandidateResult) -> tuple[float, bool]:
         ratio = find_ratio(comparison, standing)
         return (float("inf") if ratio is None else ratio, standing.entrant.kind != "reference")
 
     return sorted(comparison.standings, key=key)
 
 
-def find_ratio(comparison: Comparison, standing: Standing) -> float | None:
+def find_ratio(comparison: Comparison, standing: CandidateResult) -> float | None:
     """Of its step time to the baseline's, on the same machine."""
     if standing.entrant.kind == "reference":
         return 1.0
@@ -80,7 +80,7 @@ def find_ratio(comparison: Comparison, standing: Standing) -> float | None:
     return None if amount is None else amount.ours / amount.theirs
 
 
-def find_predicted(comparison: Comparison, standing: Standing, name: str) -> Amount | None:
+def find_predicted(comparison: Comparison, standing: CandidateResult, name: str) -> Amount | None:
     """Step time or memory of a candidate that was not measured, on the first GPU that knows it and the baseline."""
     for device in _list_devices(comparison):
         found = {one.entrant.name: find_prediction(one, device) for one in comparison.standings}
@@ -91,12 +91,12 @@ def find_predicted(comparison: Comparison, standing: Standing, name: str) -> Amo
     return None
 
 
-def find_prediction(standing: Standing, device: str) -> Prediction | None:
+def find_prediction(standing: CandidateResult, device: str) -> Prediction | None:
     """Of a candidate on a device; two of a kind are that kind."""
     return next((one for one in standing.predictions if name_device(one.target) == device), None)
 
 
-def say_verdict(comparison: Comparison) -> str:
+def describe_recommendation(comparison: Comparison) -> str:
     """The sentences, one per line; also of a comparison that has only begun."""
     reference, *others = comparison.standings
     sentences = [_say_goal(comparison, goal) for goal in _BEST]
@@ -235,7 +235,7 @@ def _list_predicted(ours: Prediction, theirs: Prediction) -> list[Amount]:
     return [Amount(name, mine, other, is_predicted=True) for name, mine, other in known] if len(known) == 2 else []
 
 
-def _measure(standing: Standing, reference: Standing, name: str) -> Amount:
+def _measure(standing: CandidateResult, reference: CandidateResult, name: str) -> Amount:
     figure, theirs = standing.figures[name], reference.figures[name].mean
     given = (figure.change_low, figure.change_high, figure.within_noise, figure.needed, figure.needed_of)
     return Amount(name, figure.mean, theirs, *given)

@@ -43,18 +43,18 @@ from pydantic import TypeAdapter, ValidationError
 from seqfit.errors import RunError
 from seqfit.recipe.yaml_text import read_yaml, write_yaml
 from seqfit.rundir.reader import read_records
-from seqfit.rundir.writer import append_record, cut_records, told_failures, write_json, write_whole
+from seqfit.rundir.writer import append_record, explained_failures, truncate_records, write_json, write_whole
 
 MATRIX = "comparison.yaml"
 OUTCOMES = "outcomes.jsonl"
 PREDICTIONS = "predictions.json"
-RUNS = "runs"
-ROUNDS = "rounds"
+TRIAL_RUNS = "runs"
+REPEAT_FOLDERS = "rounds"
 RESULTS = "results.json"
 REPORT = "report.html"
 HERE = "this machine"  # among the targets of predictions
 
-Kind = Literal[
+StrategyKind = Literal[
     "reference",  # what all others are shown as a share of
     "lossless",  # the same update up to rounding
     "lossy",  # another update on purpose
@@ -72,18 +72,18 @@ State = Literal[
 ]
 
 
-def say_kind(kind: Kind) -> str:
+def say_kind(kind: StrategyKind) -> str:
     """As it is printed."""
     return "baseline" if kind == "reference" else kind
 
 
 @dataclass(frozen=True)
-class Entrant:
+class Candidate:
     """A way to train the recipe."""
 
     name: str
     overrides: tuple[str, ...]  # of the recipe, such as strategy.precision=bf16
-    kind: Kind
+    kind: StrategyKind
     why: str = ""  # lossy: what is lossy about it; different: which field of the recipe differs
     processes: int = 1
     impossible: str = ""  # why it can't run on this machine; such an entrant is only predicted
@@ -143,7 +143,7 @@ class Matrix:
 
     name: str
     recipe: str  # resolved, as YAML text with absolute paths
-    entrants: tuple[Entrant, ...]
+    entrants: tuple[Candidate, ...]
     seeds: tuple[int, ...]
     repeats: int
     steps: int  # updates of every trial
@@ -157,7 +157,7 @@ class Matrix:
     ended: str = ""  # why no further trial will be run, although some are missing
 
     @property
-    def reference(self) -> Entrant:
+    def reference(self) -> Candidate:
         """What the others are compared with."""
         return next(entrant for entrant in self.entrants if entrant.kind == "reference")
 
@@ -178,10 +178,10 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Standing:
+class CandidateResult:
     """An entrant with all that is known of it."""
 
-    entrant: Entrant
+    entrant: Candidate
     state: State
     reason: str
     trials: int  # that have finished
@@ -211,14 +211,14 @@ class Pick:
 
     goal: Goal
     candidate: str
-    kind: Kind
+    kind: StrategyKind
     target: str  # this machine, where it is measured, or a GPU that it is predicted for
     amounts: tuple[Amount, ...]  # that of the goal first
     is_significant: bool  # measured, and better than the baseline, or too few trials to tell
 
 
 @dataclass(frozen=True)
-class Check:
+class FairnessCheck:
     """A line of the equality checklist."""
 
     name: str  # 'same data order'
@@ -235,8 +235,8 @@ class Comparison:
     command: str
     machine: dict[str, Any]
     matrix: Matrix
-    checks: tuple[Check, ...]
-    standings: tuple[Standing, ...]  # the reference first, then as they were named
+    checks: tuple[FairnessCheck, ...]
+    standings: tuple[CandidateResult, ...]  # the reference first, then as they were named
     verdict: str  # a sentence per line
     picks: tuple[Pick, ...] = ()  # what the verdict is made from
 
@@ -246,7 +246,7 @@ class Comparison:
         return all(check.same for check in self.checks)
 
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 def dump_matrix(matrix: Matrix, folder: Path, *, command: str = "") -> Path:
@@ -284,23 +284,23 @@ def load_predictions(folder: Path) -> list[Prediction]:
     return _restore(TypeAdapter(list[Prediction]), _read_json(path), path) if path.is_file() else []
 
 
-def round_folder(folder: Path, number: int) -> Path:
+def repeat_folder(folder: Path, number: int) -> Path:
     """Where a round that is a job of its own notes its outcomes and which job it was; counted from 0."""
-    return folder / ROUNDS / str(number)
+    return folder / REPEAT_FOLDERS / str(number)
 
 
 def add_outcome(outcome: Outcome, place: Path) -> None:
     """Append how a trial ended; `place` is the comparison's folder or that of a round."""
     path = place / OUTCOMES
-    with told_failures(path):
-        cut_records(path)  # nothing may be appended to a torn line
+    with explained_failures(path):
+        truncate_records(path)  # nothing may be appended to a torn line
         with path.open("a", encoding="utf-8") as stream:
             append_record(stream, _to_plain(outcome))
 
 
 def read_outcomes(folder: Path) -> list[Outcome]:
     """In the order they ended; of a trial that was made twice the last one counts."""
-    places = [folder, *folder.glob(f"{ROUNDS}/*")]
+    places = [folder, *folder.glob(f"{REPEAT_FOLDERS}/*")]
     outcomes = sorted((one for place in places for one in read_outcomes_at(place)), key=lambda outcome: outcome.time)
     last = {(outcome.entrant, outcome.seed, outcome.repeat): outcome for outcome in outcomes}
     return [outcome for outcome in outcomes if last[outcome.entrant, outcome.seed, outcome.repeat] is outcome]
@@ -335,7 +335,7 @@ def _to_plain(value: Any) -> Any:
     return json.loads(json.dumps(asdict(value), allow_nan=False))
 
 
-def _restore(adapter: TypeAdapter[T], values: Any, path: Path) -> T:
+def _restore(adapter: TypeAdapter[_T], values: Any, path: Path) -> _T:
     """Fields that a later version has added are passed over; one that is missing or of another type is a mistake."""
     try:
         return adapter.validate_python(values)

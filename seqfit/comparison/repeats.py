@@ -38,10 +38,10 @@ from pathlib import Path
 from statistics import mean, median
 from types import FrameType
 
-from seqfit.comparison.live import Now, View, say_standings, say_where
-from seqfit.comparison.matrix import LEAST_STEPS, build_recipe, list_rounds
+from seqfit.comparison.live import ComparisonView, Now, describe_results, say_where
+from seqfit.comparison.matrix import LEAST_TIMED_STEPS, build_recipe, list_repeats
 from seqfit.comparison.records import (
-    RUNS,
+    TRIAL_RUNS,
     Comparison,
     Matrix,
     Outcome,
@@ -243,7 +243,7 @@ class _Decided(Exception):
     """The budget affords less than the trial that runs was started with."""
 
 
-def run_first_trial(matrix: Matrix, folder: Path, view: View, clock: Clock) -> Matrix:
+def run_first_trial(matrix: Matrix, folder: Path, view: ComparisonView, clock: Clock) -> Matrix:
     """The dry run of a budget: the first trial, until it is known what all trials can have. That is written down.
 
     Where it is what the trial began with, it goes on to its end and counts. One that fails says nothing: the next does.
@@ -258,7 +258,7 @@ def run_first_trial(matrix: Matrix, folder: Path, view: View, clock: Clock) -> M
 
     def tick(step: int) -> None:
         view.show(replace(now, matrix=begun, trial=trial, step=step, running_seconds=time.time() - started))
-        if not is_decided(decided) and (step >= matrix.warm_up + LEAST_STEPS or clock.must_know):
+        if not is_decided(decided) and (step >= matrix.warm_up + LEAST_TIMED_STEPS or clock.must_know):
             look()
             if not _is_alike(decided, begun):
                 raise _Decided
@@ -266,7 +266,7 @@ def run_first_trial(matrix: Matrix, folder: Path, view: View, clock: Clock) -> M
     for trial in find_missing(matrix, 0, now.outcomes):
         if clock.must_know:
             break
-        run, started = folder / RUNS / trial.folder, time.time()
+        run, started = folder / TRIAL_RUNS / trial.folder, time.time()
         view.say(f"dry run: {trial.entrant}, to see what the budget affords")
         try:
             outcome = _run_or_keep(begun, trial, folder, tick, folder)
@@ -287,32 +287,32 @@ def _is_alike(one: Matrix, other: Matrix) -> bool:
     return (one.steps, one.scored_rows) == (other.steps, other.scored_rows)
 
 
-def _write_decided(matrix: Matrix, folder: Path, view: View) -> Matrix:
+def _write_decided(matrix: Matrix, folder: Path, view: ComparisonView) -> Matrix:
     dump_matrix(matrix, folder, command=load_command(folder))
     view.say(matrix.notes[-1])
     return matrix
 
 
-def run_one_round(matrix: Matrix, folder: Path, number: int, view: View, place: Path) -> bool:
+def run_one_repeat(matrix: Matrix, folder: Path, number: int, view: ComparisonView, place: Path) -> bool:
     """Its trials, `number` counted from 0; outcomes go to `place`. Whether there were any left."""
     now = _start(matrix, folder)
     missing = find_missing(matrix, number, now.outcomes)
     for trial in missing:
         now = _run_one(now, trial, folder, view, place)
     if missing:
-        view.say(f"repeat {number + 1} of {len(list_rounds(matrix))} is done: {say_standings(now)}")
+        view.say(f"repeat {number + 1} of {len(list_repeats(matrix))} is done: {describe_results(now)}")
     return bool(missing)
 
 
 def find_missing(matrix: Matrix, number: int, outcomes: Sequence[Outcome]) -> list[Trial]:
     """Trials of a round that have no outcome."""
     ended = {_key(outcome) for outcome in outcomes if outcome.state != "unfinished"}
-    return [trial for trial in list_rounds(matrix)[number] if _key(trial) not in ended]
+    return [trial for trial in list_repeats(matrix)[number] if _key(trial) not in ended]
 
 
 def find_all_missing(matrix: Matrix, outcomes: Sequence[Outcome]) -> list[Trial]:
     """Of all rounds."""
-    return [trial for number in range(len(list_rounds(matrix))) for trial in find_missing(matrix, number, outcomes)]
+    return [trial for number in range(len(list_repeats(matrix))) for trial in find_missing(matrix, number, outcomes)]
 
 
 def write_so_far(folder: Path) -> Comparison:
@@ -329,7 +329,7 @@ def _key(item: Trial | Outcome) -> tuple[str, int, int]:
 def _start(matrix: Matrix, folder: Path) -> Now:
     """Where things stand before a trial."""
     outcomes = [outcome for outcome in read_outcomes(folder) if outcome.state != "unfinished"]
-    return _look(Now(matrix, outcomes, sum(map(len, list_rounds(matrix)))), folder)
+    return _look(Now(matrix, outcomes, sum(map(len, list_repeats(matrix)))), folder)
 
 
 def _look(now: Now, folder: Path) -> Now:
@@ -337,7 +337,7 @@ def _look(now: Now, folder: Path) -> Now:
     return replace(now, standings=collect_comparison(folder).standings if now.outcomes else ())
 
 
-def _run_one(now: Now, trial: Trial, folder: Path, view: View, place: Path) -> Now:
+def _run_one(now: Now, trial: Trial, folder: Path, view: ComparisonView, place: Path) -> Now:
     """One trial, with the table drawn meanwhile; where things stand after it."""
     started = time.monotonic()
 
@@ -351,7 +351,7 @@ def _run_one(now: Now, trial: Trial, folder: Path, view: View, place: Path) -> N
     return _report(now, trial, outcome, folder, view)
 
 
-def _report(now: Now, trial: Trial, outcome: Outcome, folder: Path, view: View) -> Now:
+def _report(now: Now, trial: Trial, outcome: Outcome, folder: Path, view: ComparisonView) -> Now:
     now = _look(replace(now, outcomes=[*now.outcomes, outcome]), folder)
     how = outcome.state.replace("_", " ") + (f" ({outcome.reason})" if outcome.reason else "")
     who = f"{trial.entrant}, seed {trial.seed}, repeat {trial.repeat}"
@@ -365,8 +365,8 @@ def _run_or_keep(matrix: Matrix, trial: Trial, folder: Path, tick: Tick, place: 
     try:
         return run_trial(matrix, trial, folder, tick)
     except (KeyboardInterrupt, Stopped, OutOfTime):
-        step = read_last_step(folder / RUNS / trial.folder)
-        if step >= matrix.warm_up + LEAST_STEPS:
+        step = read_last_step(folder / TRIAL_RUNS / trial.folder)
+        if step >= matrix.warm_up + LEAST_TIMED_STEPS:
             reason, seconds = f"stopped after {step} of {matrix.steps} steps", time.monotonic() - started
             add_outcome(Outcome(*_key(trial), "unfinished", reason, seconds, time.time(), name_node()), place)
         raise

@@ -13,17 +13,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from seqfit.comparison.collect import TrialRun, measure, read_trial
+from seqfit.comparison.collect import TrialRun, measure_trials, read_trial
 from seqfit.comparison.fairness import check_equality
-from seqfit.comparison.quantities import in_order
-from seqfit.comparison.recommendation import find_picks, say_verdict
+from seqfit.comparison.quantities import in_display_order
+from seqfit.comparison.recommendation import describe_recommendation, find_picks
 from seqfit.comparison.records import (
+    Candidate,
+    CandidateResult,
     Comparison,
-    Entrant,
     Figure,
     Matrix,
     Outcome,
-    Standing,
     State,
     dump_results,
     load_command,
@@ -32,7 +32,7 @@ from seqfit.comparison.records import (
     read_outcomes,
     read_results,
 )
-from seqfit.comparison.statistics import Figures, MeasuredTrial
+from seqfit.comparison.statistics import CandidateFigures, MeasuredTrial
 from seqfit.comparison.tables import to_csv, to_latex, to_markdown
 from seqfit.recipe.library import name_model
 from seqfit.rundir.writer import write_whole
@@ -45,15 +45,15 @@ def collect_comparison(folder: Path) -> Comparison:
     """What the folder says so far."""
     matrix, outcomes, predictions = load_matrix(folder), read_outcomes(folder), load_predictions(folder)
     read = [read_trial(folder, outcome) for outcome in outcomes if outcome.state in ("finished", "unfinished")]
-    trials = [MeasuredTrial(run, measure(run, matrix.warm_up)) for run in read]
+    trials = [MeasuredTrial(run, measure_trials(run, matrix.warm_up)) for run in read]
     runs = [run for run in read if run.outcome.state == "finished"]
-    figures = Figures(matrix, trials)
+    figures = CandidateFigures(matrix, trials)
     standings = []
     for entrant in _reference_first(matrix):
         state, reason = _find_state(matrix, entrant, [one for one in outcomes if one.entrant == entrant.name])
         own = figures.of(entrant)
         standings.append(
-            Standing(
+            CandidateResult(
                 entrant=entrant,
                 state=state,
                 reason=reason,
@@ -74,7 +74,7 @@ def collect_comparison(folder: Path) -> Comparison:
         verdict="",
     )
     comparison = replace(comparison, picks=find_picks(comparison))
-    return replace(comparison, verdict=say_verdict(comparison))
+    return replace(comparison, verdict=describe_recommendation(comparison))
 
 
 def write_results(comparison: Comparison) -> list[Path]:
@@ -90,11 +90,11 @@ def write_results(comparison: Comparison) -> list[Path]:
     return [dump_results(comparison, folder), *(folder / name for name in texts)]
 
 
-def _reference_first(matrix: Matrix) -> list[Entrant]:
+def _reference_first(matrix: Matrix) -> list[Candidate]:
     return sorted(matrix.entrants, key=lambda entrant: entrant.kind != "reference")  # stable: else as they were named
 
 
-def _find_state(matrix: Matrix, entrant: Entrant, outcomes: Sequence[Outcome]) -> tuple[State, str]:
+def _find_state(matrix: Matrix, entrant: Candidate, outcomes: Sequence[Outcome]) -> tuple[State, str]:
     """Of an entrant as a whole, from how its trials ended."""
     if entrant.impossible:
         return "impossible", entrant.impossible
@@ -116,7 +116,7 @@ def _find_state(matrix: Matrix, entrant: Entrant, outcomes: Sequence[Outcome]) -
     return "waiting", reason or f"{finished} of {asked} trials have finished"
 
 
-def _find_efficiency(reference: Entrant, entrant: Entrant, figures: Mapping[str, Figure]) -> float | None:
+def _find_efficiency(reference: Candidate, entrant: Candidate, figures: Mapping[str, Figure]) -> float | None:
     """Throughput of a process over that of one of the reference's; None for as many processes, or another model."""
     rate = figures.get("tokens_per_second")
     is_other = entrant.processes == reference.processes or entrant.kind == "different"
@@ -154,5 +154,5 @@ def _say_absent(trials: Sequence[MeasuredTrial]) -> dict[str, str]:
         name: "; ".join(
             f"{reason} ({', '.join(entrants)})" if name in had else reason for reason, entrants in reasons[name].items()
         )
-        for name in in_order(reasons)
+        for name in in_display_order(reasons)
     }

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from seqfit.comparison.compare import choose_folder, locked, say_command, stopped_orderly
-from seqfit.comparison.live import Silent, View
-from seqfit.comparison.matrix import build_matrix, build_recipe, list_rounds
-from seqfit.comparison.options import Asked
-from seqfit.comparison.predicted import predict_entrants, tokenize_ahead
+from seqfit.comparison.live import ComparisonView, SilentComparisonView
+from seqfit.comparison.matrix import build_matrix, build_recipe, list_repeats
+from seqfit.comparison.options import ComparisonOptions
+from seqfit.comparison.predicted import predict_candidates, tokenize_ahead
 from seqfit.comparison.records import (
     MATRIX,
     PREDICTIONS,
@@ -34,20 +34,20 @@ from seqfit.comparison.records import (
     load_matrix,
     read_outcomes,
     read_outcomes_at,
-    round_folder,
+    repeat_folder,
     write_outcomes,
 )
-from seqfit.comparison.repeats import find_all_missing, find_missing, run_one_round, write_so_far
+from seqfit.comparison.repeats import find_all_missing, find_missing, run_one_repeat, write_so_far
 from seqfit.comparison.trial import name_node
 from seqfit.errors import RecipeError, RunError
 from seqfit.hardware.cards import Card, load_cards
 from seqfit.hardware.probe import Driver, Gpu, Machine
 from seqfit.hub import is_remote_code_trusted
 from seqfit.launch import submit as launch
-from seqfit.launch.job_file import Job, uses_this_python
+from seqfit.launch.job_file import JobRequest, uses_this_python
 from seqfit.launch.resources import Resources
 from seqfit.launch.site import Site
-from seqfit.launch.slurm import list_runs, read_standing
+from seqfit.launch.slurm import list_runs, read_status
 from seqfit.launch.submit import check_places
 from seqfit.recipe.resolve import RUN_RECIPE
 from seqfit.recipe.schema import Recipe
@@ -61,13 +61,13 @@ from seqfit.validation import load_checked_recipe
 class Prepared:
     """A comparison that could be submitted; nothing is written yet."""
 
-    job: Job
+    job: JobRequest
     texts: Mapping[Path, str]  # files that it needs
     matrix: Matrix
 
 
 @dataclass(frozen=True)
-class RoundStanding:
+class RepeatStatus:
     """Of one round, now."""
 
     place: Path
@@ -79,10 +79,10 @@ class RoundStanding:
     restarts: int
 
 
-def prepare_rounds(
+def prepare_repeats(
     recipe: Recipe | str | Path | Mapping[str, Any],
     overrides: Sequence[str],
-    asked: Asked,
+    asked: ComparisonOptions,
     out: Path | None,
     resources: Resources,
     site: Site,
@@ -94,7 +94,7 @@ def prepare_rounds(
     placed = _choose_device(asked, load_strategy(load_checked_recipe(recipe, overrides)).device, resources)
     node, packages = describe_node(resources, site), uses_this_python(site)
     built = replace(build_matrix(recipe, overrides, placed, node, knows_packages=packages), is_apart=True)
-    rounds = list_rounds(built)
+    rounds = list_repeats(built)
     if not any(rounds):
         raise RecipeError(
             "no entrant can run on the nodes that are asked for",
@@ -106,9 +106,9 @@ def prepare_rounds(
     folder = choose_folder(built.name, out)
     RunWriter.check_free(folder)
     place = folder.absolute()
-    job = Job(
+    job = JobRequest(
         folder=place,
-        runs=[round_folder(place, number) for number in range(len(rounds))],
+        runs=[repeat_folder(place, number) for number in range(len(rounds))],
         resources=resources,
         site=site,
         environment=launch.list_environment(),
@@ -119,16 +119,16 @@ def prepare_rounds(
     return Prepared(job, texts, built)
 
 
-def submit_rounds(prepared: Prepared) -> launch.Submitted:
+def submit_repeats(prepared: Prepared) -> launch.Submitted:
     """Write the folder and give the job to Slurm; where that refuses, nothing is left behind."""
     return launch.submit(prepared.job, prepared.texts)
 
 
-def submit_rounds_again(folder: Path) -> launch.Submitted:
+def resubmit_repeats(folder: Path) -> launch.Submitted:
     """The rounds that are not finished, with the job file as it is now. Trials that failed are tried again."""
     matrix, outcomes = load_matrix(folder), read_outcomes(folder)
     useful = [outcome for outcome in outcomes if outcome.state != "failed"]
-    missing = {number: find_missing(matrix, number, useful) for number in range(len(list_rounds(matrix)))}
+    missing = {number: find_missing(matrix, number, useful) for number in range(len(list_repeats(matrix)))}
     look = f"Look at it: seqfit report {quote(folder)}"
     unfinished = launch.find_unfinished(folder, lambda place: not missing[int(place.name)], look)
     for place in unfinished.values():
@@ -136,10 +136,10 @@ def submit_rounds_again(folder: Path) -> launch.Submitted:
     return launch.hand_over(folder, unfinished)
 
 
-def run_round(
+def run_repeat(
     folder: Path,
     number: int,
-    view: View | None = None,
+    view: ComparisonView | None = None,
     when_complete: Callable[[Comparison], None] = lambda _: None,
 ) -> Comparison:
     """The trials of one round that have no outcome yet, here and now; what all rounds say so far.
@@ -148,13 +148,13 @@ def run_round(
     """
     matrix = load_matrix(folder)
     _check_round(matrix, folder, number)
-    place, seed = round_folder(folder, number), list_rounds(matrix)[number][0].seed
-    with view or Silent() as shown, stopped_orderly(f"seqfit submit {quote(folder)}"), locked(place):
+    place, seed = repeat_folder(folder, number), list_repeats(matrix)[number][0].seed
+    with view or SilentComparisonView() as shown, stopped_orderly(f"seqfit submit {quote(folder)}"), locked(place):
         _begin_anew_elsewhere(place, shown)
         tokenize_ahead(replace(matrix, seeds=(seed,)), shown.say)
         if number == 0 and not (folder / PREDICTIONS).is_file():  # one does it for all
-            dump_predictions(list(predict_entrants(matrix, (), shown.say)), folder)
-        run_one_round(matrix, folder, number, shown, place)
+            dump_predictions(list(predict_candidates(matrix, (), shown.say)), folder)
+        run_one_repeat(matrix, folder, number, shown, place)
         with locked(folder, waits=True):  # who comes last has read the outcomes of all others
             comparison = write_so_far(folder)
             if not find_all_missing(matrix, read_outcomes(folder)):
@@ -162,7 +162,7 @@ def run_round(
             return comparison
 
 
-def _begin_anew_elsewhere(place: Path, view: View) -> None:
+def _begin_anew_elsewhere(place: Path, view: ComparisonView) -> None:
     """A round that Slurm has moved: trials of two machines are not compared with each other."""
     nodes = {outcome.node for outcome in read_outcomes_at(place)} - {name_node()}
     if nodes:
@@ -186,16 +186,16 @@ def is_complete(folder: Path) -> bool:
     return not find_all_missing(load_matrix(folder), read_outcomes(folder))
 
 
-def read_rounds(folder: Path) -> list[RoundStanding]:
+def read_repeats(folder: Path) -> list[RepeatStatus]:
     """How the rounds of a submitted comparison are doing."""
     matrix, outcomes = load_matrix(folder), read_outcomes(folder)
     standings = []
-    for place, trials in zip(list_runs(folder), map(len, list_rounds(matrix)), strict=True):
+    for place, trials in zip(list_runs(folder), map(len, list_repeats(matrix)), strict=True):
         ended = trials - len(find_missing(matrix, int(place.name), outcomes))
-        slurm, is_done = read_standing(place), ended == trials
+        slurm, is_done = read_status(place), ended == trials
         queue = "finished" if is_done else slurm.queue
         job, restarts = slurm.submission.job, slurm.restarts
-        standings.append(RoundStanding(place, job, queue, is_done or slurm.is_over, ended, trials, restarts))
+        standings.append(RepeatStatus(place, job, queue, is_done or slurm.is_over, ended, trials, restarts))
     return standings
 
 
@@ -218,7 +218,7 @@ def _find_card(gpu_type: str | None) -> Card | None:
     return found[0] if len({card.has_bf16 for card in found}) == 1 else None
 
 
-def _choose_device(asked: Asked, stated: str, resources: Resources) -> Asked:
+def _choose_device(asked: ComparisonOptions, stated: str, resources: Resources) -> ComparisonOptions:
     """Told, so that a node that lacks its GPU is not passed over; as the recipe says, where it says."""
     if resources.gpus_per_node and (stated == "cpu" or asked.devices == ["cpu"]):
         raise RecipeError(
@@ -231,7 +231,7 @@ def _choose_device(asked: Asked, stated: str, resources: Resources) -> Asked:
     return asked.model_copy(update={"devices": ["cuda" if resources.gpus_per_node else "cpu"]})
 
 
-def _check_asked(asked: Asked, resources: Resources) -> None:
+def _check_asked(asked: ComparisonOptions, resources: Resources) -> None:
     if asked.budget_seconds is not None:
         raise RecipeError(
             "a budget is given for a comparison on a cluster",
@@ -247,8 +247,8 @@ def _check_asked(asked: Asked, resources: Resources) -> None:
 
 
 def _check_round(matrix: Matrix, folder: Path, number: int) -> None:
-    rounds = len(list_rounds(matrix))
-    if not matrix.is_apart or not round_folder(folder, number).is_dir():
+    rounds = len(list_repeats(matrix))
+    if not matrix.is_apart or not repeat_folder(folder, number).is_dir():
         raise RunError(
             f"--round is {number} for '{folder}'",
             f"it is one of 0 to {rounds - 1}, in the folder of a comparison that was given to Slurm",

@@ -71,10 +71,10 @@ from seqfit.comparison.quantities import (
     STEP_YARDSTICKS,
     TOKENS_PER_SECOND,
     find_quantity,
-    in_order,
+    in_display_order,
     is_row_mean,
 )
-from seqfit.comparison.records import Entrant, Figure, Matrix
+from seqfit.comparison.records import Candidate, Figure, Matrix
 from seqfit.metrics.registry import metric_of_score, score
 
 # Student's t, two-sided 95%, for 1 to 30 degrees of freedom.
@@ -90,7 +90,7 @@ _NOISIER = 2.0  # times the pooled deviation: then an entrant's own counts
 
 
 @dataclass(frozen=True)
-class Change:
+class RelativeChange:
     """An entrant against the reference: -0.3 is 30% less."""
 
     change: float
@@ -133,7 +133,7 @@ def pool_scatter(entrants: Iterable[Sequence[float]]) -> Scatter | None:
 
 def judge_pairs(
     values: Sequence[float], floor: float, pooled: Scatter | None = None, *, is_exact: bool = False
-) -> Change | None:
+) -> RelativeChange | None:
     """Of an entrant's pair values; a change below `floor` is never called one. None without a pair.
 
     `is_exact`: one pair says all, because another would be the same.
@@ -144,11 +144,13 @@ def judge_pairs(
     change = math.expm1(mean)
     scatter = _choose_scatter(values, pooled)
     if scatter is None:
-        return Change(change, change, change, abs(change) < floor) if is_exact else Change(change)
+        return RelativeChange(change, change, change, abs(change) < floor) if is_exact else RelativeChange(change)
     half = find_student(scatter.freedom) * scatter.deviation / math.sqrt(len(values))
     within = abs(mean) <= half or abs(change) < floor
     needed = count_needed(mean, scatter.deviation) if within and abs(change) >= floor else None
-    return Change(change, math.expm1(mean - half), math.expm1(mean + half), within, needed, "repeats" if needed else "")
+    return RelativeChange(
+        change, math.expm1(mean - half), math.expm1(mean + half), within, needed, "repeats" if needed else ""
+    )
 
 
 def count_needed(mean: float, deviation: float) -> int | None:
@@ -157,7 +159,7 @@ def count_needed(mean: float, deviation: float) -> int | None:
     return next((n for n in counts if find_student(n - 1) * deviation / math.sqrt(n) < abs(mean)), None)
 
 
-def sharpen(wall: Change | None, calibrated: Change | None) -> Change | None:
+def sharpen(wall: RelativeChange | None, calibrated: RelativeChange | None) -> RelativeChange | None:
     """The better known of two measurements of a step's change, unless the second contradicts the first."""
     if wall is None or calibrated is None:
         return wall
@@ -171,7 +173,7 @@ def sharpen(wall: Change | None, calibrated: Change | None) -> Change | None:
 
 def judge_scores(
     pairs: Sequence[tuple[float, float]], *, row_error: float | None = None, rows: int = 0, is_same: bool = False
-) -> Change | None:
+) -> RelativeChange | None:
     """Entrant and reference, a value each for every seed; None where the reference's mean is 0.
 
     `row_error` is the standard error that the number of rows leaves in a difference; `is_same` says that the trainings
@@ -194,7 +196,7 @@ def judge_scores(
     low, high = (
         ((mean - half) / reference, (mean + half) / reference) if half or deviation is not None else (None, None)
     )
-    change = Change(mean / reference, low, high, within)
+    change = RelativeChange(mean / reference, low, high, within)
     if is_same or mean == 0 or within is False:
         return change
     if abs(mean) <= by_rows:
@@ -249,7 +251,7 @@ class MeasuredTrial:
         return self.run.trial.repeat, self.run.trial.seed
 
 
-class Figures:
+class CandidateFigures:
     """Makes the figures of every entrant of a matrix."""
 
     def __init__(self, matrix: Matrix, trials: Sequence[MeasuredTrial]) -> None:
@@ -260,12 +262,12 @@ class Figures:
             self._trials[trial.run.trial.entrant].append(trial)
         self._gaps: dict[str, Gap] = find_gaps([trial.run for trial in trials], self._reference)
 
-    def of(self, entrant: Entrant) -> dict[str, Figure]:
+    def of(self, entrant: Candidate) -> dict[str, Figure]:
         """Every quantity that at least one of its trials has."""
-        names = in_order({name for trial in self._trials[entrant.name] for name in trial.measures.values})
+        names = in_display_order({name for trial in self._trials[entrant.name] for name in trial.measures.values})
         return {name: self._build(entrant, name) for name in names}
 
-    def _build(self, entrant: Entrant, name: str) -> Figure:
+    def _build(self, entrant: Candidate, name: str) -> Figure:
         trials = self._trials[entrant.name]
         values = tuple(trial.measures.values[name] for trial in trials if name in trial.measures.values)
         pairing = find_quantity(name).pairing
@@ -282,7 +284,7 @@ class Figures:
             mean = _average([one[name] for one in theirs if name in one]) * (1 + change.change)
         return replace(figure, mean=mean, change_low=change.low, change_high=change.high, **_judged(change))
 
-    def _derive_rate(self, entrant: Entrant, values: tuple[float, ...]) -> Figure:
+    def _derive_rate(self, entrant: Candidate, values: tuple[float, ...]) -> Figure:
         """Tokens per second: tokens per step over the step time, so that both say the same."""
         ours, theirs = (self._find_step(name) for name in (entrant.name, self._reference))
         step = self._build(entrant, STEP_SECONDS)
@@ -294,7 +296,7 @@ class Figures:
         )
         is_same = math.isclose(ours, theirs, rel_tol=1e-3)
         within = step.within_noise if is_same or low is None or high is None else low <= 0 <= high
-        change = Change(ours / theirs / (1 + step.change) - 1, low, high, within, step.needed, step.needed_of)
+        change = RelativeChange(ours / theirs / (1 + step.change) - 1, low, high, within, step.needed, step.needed_of)
         return replace(figure, change_low=low, change_high=high, **_judged(change))
 
     def _find_step(self, name: str) -> float:
@@ -303,7 +305,7 @@ class Figures:
         found = [one[TOKENS_PER_SECOND] * one[STEP_SECONDS] for one in measures if STEP_SECONDS in one]
         return statistics.fmean(found) if found else 0.0
 
-    def _judge(self, entrant: Entrant, name: str) -> Change | None:
+    def _judge(self, entrant: Candidate, name: str) -> RelativeChange | None:
         if find_quantity(name).pairing == "seeds":
             return self._judge_seeds(entrant, name)
         change = self._judge_pairs(entrant, name)
@@ -311,7 +313,7 @@ class Figures:
             return change
         return sharpen(change, self._judge_pairs(entrant, STEP_YARDSTICKS))
 
-    def _judge_pairs(self, entrant: Entrant, name: str) -> Change | None:
+    def _judge_pairs(self, entrant: Candidate, name: str) -> RelativeChange | None:
         quantity = find_quantity(STEP_SECONDS if name == STEP_YARDSTICKS else name)
         pairs = self._compare(name)
         pooled = pool_scatter(pairs.values()) if quantity.noise_is_shared else None
@@ -335,7 +337,7 @@ class Figures:
             return None
         return compare_values(ours.measures.values[name], theirs.measures.values[name])
 
-    def _judge_seeds(self, entrant: Entrant, name: str) -> Change | None:
+    def _judge_seeds(self, entrant: Candidate, name: str) -> RelativeChange | None:
         trials = self._trials[entrant.name]
         ours, theirs = _means_by_seed(trials, name), _means_by_seed(self._trials[self._reference], name)
         seeds = [seed for seed in ours if seed in theirs]
@@ -355,7 +357,7 @@ class Figures:
         return statistics.fmean(errors) if errors else None
 
 
-def _judged(change: Change) -> dict[str, Any]:
+def _judged(change: RelativeChange) -> dict[str, Any]:
     """The fields of a figure that are those of a change."""
     return {name: getattr(change, name) for name in ("change", "within_noise", "needed", "needed_of")}
 

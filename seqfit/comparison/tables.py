@@ -48,11 +48,20 @@ from seqfit.comparison.quantities import (
     choose_score,
     find_quantity,
     format_ratio,
-    in_order,
+    in_display_order,
 )
-from seqfit.comparison.recommendation import find_predicted, find_prediction, rank_standings
-from seqfit.comparison.records import HERE, Check, Comparison, Figure, Prediction, Standing, name_device, say_kind
-from seqfit.tables import Column, Table, to_latex_table, to_markdown_table, to_text
+from seqfit.comparison.recommendation import find_predicted, find_prediction, rank_results
+from seqfit.comparison.records import (
+    HERE,
+    CandidateResult,
+    Comparison,
+    FairnessCheck,
+    Figure,
+    Prediction,
+    name_device,
+    say_kind,
+)
+from seqfit.tables import Table, TableColumn, to_latex_table, to_markdown_table, to_text
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 
 STATES = {
@@ -126,14 +135,14 @@ def list_notes(comparison: Comparison) -> list[str]:
     return [*notes, *comparison.matrix.notes, *checked]
 
 
-def _say_end(standing: Standing) -> str:
+def _say_end(standing: CandidateResult) -> str:
     has_ended = standing.state in ("out_of_memory", "failed", "impossible")
     return f"{standing.entrant.name}: {f'{STATES[standing.state]}: ' if has_ended else ''}{standing.reason}"
 
 
 def list_measured(comparison: Comparison) -> list[str]:
     """The quantities that at least one candidate has."""
-    return in_order({name for standing in comparison.standings for name in standing.figures})
+    return in_display_order({name for standing in comparison.standings for name in standing.figures})
 
 
 def list_by_weight(comparison: Comparison) -> list[str]:
@@ -145,16 +154,16 @@ def list_by_weight(comparison: Comparison) -> list[str]:
 
 def build_measured(comparison: Comparison, names: Sequence[str]) -> Table:
     """One row per candidate; of each quantity its value, and how it compares with the baseline's."""
-    columns = [Column("", "candidate", is_number=False), Column("", "kind", is_number=False)]
+    columns = [TableColumn("", "candidate", is_number=False), TableColumn("", "kind", is_number=False)]
     for name in names:
         quantity = find_quantity(name)
         against = "against" if quantity.pairing == "seeds" else "of"
         labels = ("mean", f"{against} {comparison.matrix.reference.name}")
-        columns += [Column(quantity.label, label) for label in labels]
+        columns += [TableColumn(quantity.label, label) for label in labels]
     has_efficiency = any(standing.scaling_efficiency is not None for standing in comparison.standings)
     if has_efficiency:
-        columns.append(Column("scaling", "efficiency"))
-    rows = [_measured_row(comparison, standing, names, has_efficiency) for standing in rank_standings(comparison)]
+        columns.append(TableColumn("scaling", "efficiency"))
+    rows = [_measured_row(comparison, standing, names, has_efficiency) for standing in rank_results(comparison)]
     return Table("Ranked by time", tuple(columns), tuple(rows))
 
 
@@ -168,16 +177,16 @@ def build_predicted(comparison: Comparison, target: str) -> Table:
     """Predicted memory and time on one device; for this machine with what was measured alongside."""
     share_label = f"of {comparison.matrix.reference.name}"
     columns = [
-        Column("", "candidate", is_number=False),
-        Column("", "kind", is_number=False),
-        *(Column("predicted memory", label) for label in ("peak", share_label)),
-        *(Column("predicted step", label) for label in ("time", share_label)),
-        Column("predicted", "tokens/s"),
-        Column("predicted", "fits", is_number=False),
+        TableColumn("", "candidate", is_number=False),
+        TableColumn("", "kind", is_number=False),
+        *(TableColumn("predicted memory", label) for label in ("peak", share_label)),
+        *(TableColumn("predicted step", label) for label in ("time", share_label)),
+        TableColumn("predicted", "tokens/s"),
+        TableColumn("predicted", "fits", is_number=False),
     ]
     memory = choose_memory(standing.figures for standing in comparison.standings)
     beside = [name for name in (memory, STEP_SECONDS) if name is not None and target == HERE]
-    columns += [Column("measured", find_quantity(name).label) for name in beside]
+    columns += [TableColumn("measured", find_quantity(name).label) for name in beside]
     first = find_prediction(comparison.standings[0], target)
     rows = [_predicted_row(standing, target, first, beside) for standing in comparison.standings]
     title = f"Predicted for {target}{'' if beside else '; nothing of it is measured'}"
@@ -222,7 +231,7 @@ def _shrink(table: Table, width: int, drop: Sequence[int]) -> Table:
 
 
 def _measured_row(
-    comparison: Comparison, standing: Standing, names: Sequence[str], has_efficiency: bool
+    comparison: Comparison, standing: CandidateResult, names: Sequence[str], has_efficiency: bool
 ) -> tuple[str, ...]:
     cells, baseline = [standing.entrant.name, say_kind(standing.entrant.kind)], comparison.standings[0].figures
     for number, name in enumerate(names):
@@ -267,7 +276,7 @@ def _digits(quantity: Quantity) -> int:
 
 
 def _predicted_row(
-    standing: Standing, target: str, reference: Prediction | None, beside: Sequence[str]
+    standing: CandidateResult, target: str, reference: Prediction | None, beside: Sequence[str]
 ) -> tuple[str, ...]:
     ours = find_prediction(standing, target)
     figures = [standing.figures.get(name) for name in beside]
@@ -356,7 +365,7 @@ def to_csv(comparison: Comparison) -> str:
     return stream.getvalue()
 
 
-def _csv_lines(standing: Standing) -> Iterator[dict[str, object]]:
+def _csv_lines(standing: CandidateResult) -> Iterator[dict[str, object]]:
     entrant = standing.entrant
     head = {"entrant": entrant.name, "kind": entrant.kind, "processes": entrant.processes, "state": standing.state}
     if not standing.figures:
@@ -408,8 +417,12 @@ def _plain(value: object) -> object:
     return "" if value is None else str(value).lower() if isinstance(value, bool) else value
 
 
-def _build_checklist(checks: tuple[Check, ...]) -> Table:
-    columns = (Column("", "equal?", is_number=False), Column("", "", is_number=False), Column("", "", is_number=False))
+def _build_checklist(checks: tuple[FairnessCheck, ...]) -> Table:
+    columns = (
+        TableColumn("", "equal?", is_number=False),
+        TableColumn("", "", is_number=False),
+        TableColumn("", "", is_number=False),
+    )
     rows = tuple((check.name, "yes" if check.same else "**NO**", check.detail) for check in checks)
     return Table("Checked in the run directories", columns, rows)
 

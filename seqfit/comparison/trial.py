@@ -27,8 +27,8 @@ from pathlib import Path
 
 import psutil
 
-from seqfit.comparison.matrix import build_overrides, build_recipe, find_entrant
-from seqfit.comparison.records import RUNS, Matrix, Outcome, State, Trial
+from seqfit.comparison.matrix import build_overrides, build_recipe, find_candidate
+from seqfit.comparison.records import TRIAL_RUNS, Matrix, Outcome, State, Trial
 from seqfit.errors import ERROR_FILE, OutOfMemory, RunError, describe_exit, read_error
 from seqfit.hub import is_remote_code_trusted
 from seqfit.recipe.resolve import RUN_RECIPE
@@ -36,7 +36,7 @@ from seqfit.rundir import files
 from seqfit.rundir.reader import is_being_written, read_records
 from seqfit.strategy.load import load_strategy
 from seqfit.system import KILLED, own_session
-from seqfit.training.trial_variables import TRIAL, UNSCORED, WATCHED, YARDSTICK
+from seqfit.training.trial_variables import CALIBRATED, TRIAL, UNSCORED, WATCHED
 
 LOGS = "logs"
 Tick = Callable[[int], None]  # told the last step that was logged
@@ -49,7 +49,7 @@ _KERNEL_COUNTS = Path("/proc/vmstat")
 
 def run_trial(matrix: Matrix, trial: Trial, folder: Path, tick: Tick = lambda _: None) -> Outcome:
     """Start it, wait for it, say how it ended. What an earlier try has left is removed first."""
-    run, log = folder / RUNS / trial.folder, folder / LOGS / f"{trial.folder}.txt"
+    run, log = folder / TRIAL_RUNS / trial.folder, folder / LOGS / f"{trial.folder}.txt"
     _end_left(run)
     if run.exists():
         shutil.rmtree(run)
@@ -86,11 +86,11 @@ def _end_left(run: Path) -> None:
 
 def build_command(matrix: Matrix, trial: Trial, folder: Path) -> list[str]:
     """The words of `seqfit`."""
-    entrant = find_entrant(matrix, trial.entrant)
+    entrant = find_candidate(matrix, trial.entrant)
     several = ["--nproc", str(entrant.processes), "--max-restarts", "0"] if entrant.processes > 1 else []
     trust = ["--trust-remote-code"] if is_remote_code_trusted() else []
     overrides = build_overrides(matrix, entrant, trial.seed)
-    place = ["--out", str(folder / RUNS / trial.folder)]
+    place = ["--out", str(folder / TRIAL_RUNS / trial.folder)]
     return ["train", str(folder / RUN_RECIPE), *overrides, *place, *several, *trust]
 
 
@@ -125,15 +125,15 @@ def count_kernel_kills() -> int:
 @contextmanager
 def _started(matrix: Matrix, trial: Trial, folder: Path, output: int) -> Iterator[subprocess.Popen[bytes]]:
     """The process; if it still runs at the end, for whatever reason, it is ended with all that it has started."""
-    entrant = find_entrant(matrix, trial.entrant)
+    entrant = find_candidate(matrix, trial.entrant)
     threads = load_strategy(build_recipe(matrix, entrant, trial.seed)).threads or 1
     own = {"SEQFIT_FORECAST": "off", "OMP_NUM_THREADS": str(threads), "COLUMNS": "120"}
     if trial.repeat:  # the same training again: peak and scores of the first one hold
         own |= {UNSCORED: "1"}
     else:
         own |= {WATCHED: str(matrix.warm_up)}  # the peak of tensors, where no time is taken
-    own |= {YARDSTICK: "1"}  # how fast the machine is, between steps
-    own |= {TRIAL: str((folder / RUNS / trial.folder).absolute())}
+    own |= {CALIBRATED: "1"}  # how fast the machine is, between steps
+    own |= {TRIAL: str((folder / TRIAL_RUNS / trial.folder).absolute())}
     own |= {ERROR_FILE: str(_error_file(folder / LOGS / f"{trial.folder}.txt"))}
     process = subprocess.Popen(
         [sys.executable, "-m", "seqfit", *build_command(matrix, trial, folder)],

@@ -37,7 +37,7 @@ _HEAD_BYTES = _TAR_MAGIC_AT + len(_TAR_MAGIC)
 _OFFICE_FILES = {"[Content_Types].xml", "mimetype"}  # Excel, Word and OpenDocument files are zip archives, too
 
 
-def plain_name(name: str) -> str:
+def plain_file_name(name: str) -> str:
     """The name without the ending of a compressor: train.csv.gz -> train.csv."""
     stem, ending = os.path.splitext(name)
     return stem if ending.lower() in COMPRESSED_ENDINGS else name

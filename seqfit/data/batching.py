@@ -32,8 +32,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-Rows = npt.NDArray[np.int64]
-Lengths = npt.NDArray[np.int32]
+RowNumbers = npt.NDArray[np.int64]
+RowLengths = npt.NDArray[np.int32]
 Batching = Literal["ragged", "grouped", "padded", "max_length"]
 
 
@@ -55,7 +55,7 @@ class MicroBatchRule:
             longest_target = max(longest_target, self.pad_target_tokens or 0)
         return _round_up(longest_source, self.pad_multiple), _round_up(longest_target, self.pad_multiple)
 
-    def count_padding(self, source_lengths: Lengths, target_lengths: Lengths) -> int:
+    def count_padding(self, source_lengths: RowLengths, target_lengths: RowLengths) -> int:
         """Tokens that padding adds to a micro-batch of such examples."""
         if self.batching == "ragged":
             return 0
@@ -63,7 +63,7 @@ class MicroBatchRule:
         return len(source_lengths) * sum(shape) - int(source_lengths.sum()) - int(target_lengths.sum())
 
 
-def order_epoch(source_index: npt.NDArray[np.integer], weights: Sequence[float], seed: int, epoch: int) -> Rows:
+def order_epoch(source_index: npt.NDArray[np.integer], weights: Sequence[float], seed: int, epoch: int) -> RowNumbers:
     """The rows of an epoch in random order. Weight 2 takes each row twice, weight 0.5 each half every other epoch."""
     parts = []
     for number, weight in enumerate(weights):
@@ -76,9 +76,9 @@ def order_epoch(source_index: npt.NDArray[np.integer], weights: Sequence[float],
     return order
 
 
-def cut_global_batches(
-    order: Rows, lengths: Lengths, *, examples: int | None = None, tokens: int | None = None
-) -> Iterator[Rows]:
+def split_global_batches(
+    order: RowNumbers, lengths: RowLengths, *, examples: int | None = None, tokens: int | None = None
+) -> Iterator[RowNumbers]:
     """Consecutive pieces of the order: so many examples each, or as many as fit a number of real tokens.
 
     The last piece of an epoch may be smaller; no row is left out. A row longer than the budget is a batch by itself.
@@ -99,9 +99,9 @@ def cut_global_batches(
         yield order[start:]
 
 
-def cut_micro_batches(
-    rows: Rows, source_lengths: Lengths, target_lengths: Lengths, rule: MicroBatchRule, *, least: int = 1
-) -> Iterator[Rows]:
+def split_micro_batches(
+    rows: RowNumbers, source_lengths: RowLengths, target_lengths: RowLengths, rule: MicroBatchRule, *, least: int = 1
+) -> Iterator[RowNumbers]:
     """Pieces of one global batch, each within the rule's tokens and examples after padding.
 
     `least`: into so many ragged pieces, where other ranks need as many; the last may be missing for want of rows.
@@ -126,7 +126,7 @@ def cut_micro_batches(
         yield np.array(piece, dtype=np.int64)
 
 
-def deal_rows(rows: Rows, costs: npt.NDArray[np.float64], ranks: int) -> list[Rows]:
+def assign_rows(rows: RowNumbers, costs: npt.NDArray[np.float64], ranks: int) -> list[RowNumbers]:
     """The rows of each rank, in the order of the batch: the dearest first, each to the rank that has least."""
     dealt: list[list[int]] = [[] for _ in range(ranks)]
     loads = [0.0] * ranks
@@ -137,12 +137,14 @@ def deal_rows(rows: Rows, costs: npt.NDArray[np.float64], ranks: int) -> list[Ro
     return [rows[np.array(sorted(positions), dtype=np.int64)] for positions in dealt]
 
 
-def count_pieces(rows: Rows, source_lengths: Lengths, target_lengths: Lengths, rule: MicroBatchRule) -> int:
+def count_micro_batches(
+    rows: RowNumbers, source_lengths: RowLengths, target_lengths: RowLengths, rule: MicroBatchRule
+) -> int:
     """Ragged pieces that the budget of tokens asks for, at least."""
     return max(1, math.ceil(int((source_lengths[rows] + target_lengths[rows]).sum()) / rule.tokens))
 
 
-def _cut_evenly(rows: Rows, tokens: Lengths, rule: MicroBatchRule, least: int) -> Iterator[Rows]:
+def _cut_evenly(rows: RowNumbers, tokens: RowLengths, rule: MicroBatchRule, least: int) -> Iterator[RowNumbers]:
     """As few pieces as the budget allows, about equally large: a small last one would cost as much as a large one.
 
     A row longer than the budget is a piece by itself.

@@ -218,7 +218,7 @@ def refuse(path: Path, what: str, change: str) -> DataError:
     return DataError(f"{path} is {what}", f"Rows are read from {_TABLES}, and from text", change)
 
 
-Kind = Literal["header", "row", "unsure"]
+_CellKind = Literal["header", "row", "unsure"]
 SAMPLE_ROWS = 200
 _NUMBER = re.compile(r"[-+]?(\d+([.,]\d+)*|\.\d+)([eE][-+]?\d+)?%?")
 _SPECIAL = re.compile(
@@ -246,7 +246,7 @@ _ENDS = (".", "!", "?", "。", "！", "？", "।", "؟")
 class Verdict:
     """What the first line is, and the most telling reason."""
 
-    kind: Kind
+    kind: _CellKind
     reason: str
 
 
@@ -263,7 +263,7 @@ def judge_first_row(first: Sequence[str], rows: Sequence[Sequence[str]]) -> Verd
             (for_header if weight > 0 else for_row).append((abs(weight), reason))
     _judge_whole(first, below, for_header, for_row)
     header, row = sum(weight for weight, _ in for_header), sum(weight for weight, _ in for_row)
-    kind: Kind = "unsure"
+    kind: _CellKind = "unsure"
     if header >= (2 if len(first) > 1 else 3) and (row == 0 or header >= row + 3):
         kind = "header"
     elif row >= 2 and (header == 0 or row >= header + 3):

@@ -426,7 +426,7 @@ def _pieces(texts: list[str]) -> Iterator[list[str]]:
         yield piece
 
 
-def cut(ids: list[int], limit: int | None, tail: int = 1) -> list[int]:
+def truncate(ids: list[int], limit: int | None, tail: int = 1) -> list[int]:
     """At most `limit` ids, the last `tail` kept: the end token, and behind it a language code where there is one."""
     if limit is None or len(ids) <= limit:
         return ids

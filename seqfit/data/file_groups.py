@@ -39,11 +39,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from seqfit.data.archives import ARCHIVE_ENDINGS, COMPRESSED_ENDINGS, is_archive, plain_name, read_head
+from seqfit.data.archives import ARCHIVE_ENDINGS, COMPRESSED_ENDINGS, is_archive, plain_file_name, read_head
 from seqfit.data.content import recognise_format, split_of
 from seqfit.data.formats import mark_broken, read_rows
 from seqfit.data.layout import ENDINGS, FileOptions, ending, find_layout
-from seqfit.data.rows import BadRow, Row
+from seqfit.data.rows import BadRow, DataRow
 from seqfit.data.text_files import count_lines, find_encoding, list_folder, read_chunks, recognise, require_file
 from seqfit.errors import DataError
 
@@ -78,7 +78,7 @@ def find_parallel(files: Sequence[Path], *, any_words: bool = False) -> list[Par
     texts = [file for file in files if not _NOT_TEXT & set(_words(file))]
     groups: dict[tuple[str, str], dict[str, Path]] = {}
     for file in texts:
-        for key, part in _readings(plain_name(file.name)):
+        for key, part in _readings(plain_file_name(file.name)):
             groups.setdefault(key, {})[part] = file
     found: list[ParallelSet] = []
     taken: set[Path] = set()
@@ -123,7 +123,7 @@ def _belong_together(parts: Mapping[str, Path], before: str, after: str) -> bool
 
 
 def _words(file: Path) -> list[str]:
-    return re.split(r"[^a-z]+", plain_name(file.name).lower())
+    return re.split(r"[^a-z]+", plain_file_name(file.name).lower())
 
 
 def find_partners(file: Path) -> ParallelSet | None:
@@ -203,7 +203,7 @@ def language_sets(folder: Path, languages: tuple[str, str]) -> list[ParallelSet]
     groups: dict[tuple[str, str], dict[str, Path]] = {}
     for file in sorted(folder.iterdir()):
         if file.is_file():
-            for key, part in _readings(plain_name(file.name)):
+            for key, part in _readings(plain_file_name(file.name)):
                 if part in languages:
                     groups.setdefault(key, {})[part] = file
     return [
@@ -215,7 +215,7 @@ def language_sets(folder: Path, languages: tuple[str, str]) -> list[ParallelSet]
 
 def stem_set(path: Path, languages: tuple[str, str]) -> ParallelSet:
     """data.path=corpus/train (or train.en) stands for corpus/train.en and corpus/train.de."""
-    name = plain_name(path.name)
+    name = plain_file_name(path.name)
     stem = next((name.removesuffix(f".{one}") for one in languages if name.endswith(f".{one}")), name)
     return ParallelSet(stem, {one: _text_file(path.parent, f"{stem}.{one}") for one in languages})
 
@@ -260,7 +260,7 @@ def find_class_files(files: Sequence[Path], *, is_stated: bool) -> ClassFiles | 
     """A file per class, where the names say so or the recipe does."""
     if len(files) < 2:
         return None
-    labels = labels_of([plain_name(file.name) for file in files])
+    labels = labels_of([plain_file_name(file.name) for file in files])
     are_classes = len(set(labels)) == len(labels) and all(CLASS_WORDS & set(_class_words(label)) for label in labels)
     if not is_stated and not (are_classes and all(map(_holds_texts, files))):
         return None
@@ -335,7 +335,7 @@ def _companion(file: Path, word: str) -> Path:
     return file.parent.with_name(f"{file.parent.name}_{word}") / file.name
 
 
-def read_classes(found: ClassFiles, options: FileOptions) -> Iterator[Row]:
+def read_classes(found: ClassFiles, options: FileOptions) -> Iterator[DataRow]:
     """Rows with the columns text and label."""
     if found.has_whole_texts:
         yield from mark_broken(_read_whole(found, options.encoding), "in the encoding of the others")
@@ -350,11 +350,11 @@ def class_options(file: Path, options: FileOptions) -> FileOptions:
     return replace(options, format="auto" if ending(file) in ENDINGS else "text")
 
 
-def _only_text(row: Row) -> Row:
+def _only_text(row: DataRow) -> DataRow:
     return {"text": next(iter(row.values()))} if len(row) == 1 else row
 
 
-def _read_whole(found: ClassFiles, encoding: str) -> Iterator[Row]:
+def _read_whole(found: ClassFiles, encoding: str) -> Iterator[DataRow]:
     """Each file as one text. A short text says little about its encoding: that of all files together is taken."""
     common = common_encoding(found) if encoding == "auto" else encoding
     for label, files in found.files.items():

@@ -30,11 +30,11 @@ from typing import Any
 
 from seqfit.data.content import SAMPLE_LINES
 from seqfit.data.excel import read_sheet
-from seqfit.data.json_stream import as_row, name_arrays, read_json, read_squad
-from seqfit.data.layout import ENDINGS, PANDAS_INDEX, FileOptions, Layout, detect_format, ending, find_layout
-from seqfit.data.rows import BadRow, Row
-from seqfit.data.separated import Dialect, Fault, read_records
-from seqfit.data.text_files import BROKEN, find_encoding, read_lines, require_file
+from seqfit.data.json_stream import as_row, name_arrays, read_json_rows, read_squad
+from seqfit.data.layout import ENDINGS, PANDAS_INDEX, FileLayout, FileOptions, detect_format, ending, find_layout
+from seqfit.data.rows import BadRow, DataRow
+from seqfit.data.separated import Dialect, Fault, read_separated_records
+from seqfit.data.text_files import BROKEN, find_encoding, read_text_lines, require_file
 from seqfit.errors import DataError, HeaderUnsure
 from seqfit.hub import use_hub
 
@@ -43,7 +43,7 @@ __all__ = ["ENDINGS", "FileOptions", "detect_format", "ending", "find_layout", "
 _BATCH_ROWS = 1000
 
 
-def read_rows(path: Path, options: FileOptions | None = None, keys: Sequence[str] = ()) -> Iterator[Row]:
+def read_rows(path: Path, options: FileOptions | None = None, keys: Sequence[str] = ()) -> Iterator[DataRow]:
     """The rows of one file; `keys` names the lists to read in a JSON file that has several."""
     require_file(path)
     options = options or FileOptions()
@@ -55,10 +55,10 @@ def read_rows(path: Path, options: FileOptions | None = None, keys: Sequence[str
 
 
 def _readers(
-    path: Path, options: FileOptions, layout: Layout, keys: Sequence[str]
-) -> dict[str, Callable[[], Iterator[Row]]]:
+    path: Path, options: FileOptions, layout: FileLayout, keys: Sequence[str]
+) -> dict[str, Callable[[], Iterator[DataRow]]]:
     return {
-        "json": lambda: read_json(path, options.encoding, keys),
+        "json": lambda: read_json_rows(path, options.encoding, keys),
         "jsonl": lambda: _read_jsonl(path, options.encoding),
         "squad": lambda: read_squad(path, options.encoding),
         "parquet": lambda: _read_arrow(path, "parquet"),
@@ -70,7 +70,7 @@ def _readers(
     }
 
 
-def read_whole_rows(path: Path, named: Collection[str] = ()) -> Iterator[Row]:
+def read_whole_rows(path: Path, named: Collection[str] = ()) -> Iterator[DataRow]:
     """The rows of one file, where one that can't be read is an error; `named` columns decide about a header."""
     try:
         options = FileOptions()
@@ -93,7 +93,7 @@ def knows_header(error: HeaderUnsure, named: Collection[str]) -> bool:
     raise error
 
 
-def not_empty(rows: Iterator[Row], name: str) -> Iterator[Row]:
+def not_empty(rows: Iterator[DataRow], name: str) -> Iterator[DataRow]:
     """The rows, of which there must be one."""
     first = next(rows, None)
     if first is None:
@@ -102,7 +102,7 @@ def not_empty(rows: Iterator[Row], name: str) -> Iterator[Row]:
     yield from rows
 
 
-def mark_broken(rows: Iterator[Row], encoding: str) -> Iterator[Row]:
+def mark_broken(rows: Iterator[DataRow], encoding: str) -> Iterator[DataRow]:
     """Rows whose bytes did not decode are left out by whoever renders rows."""
     shown = encoding.upper() if encoding.startswith("utf") else encoding
     for number, row in enumerate(rows, 1):
@@ -121,10 +121,10 @@ def _has_broken(value: Any) -> bool:
     return isinstance(value, list) and any(map(_has_broken, value))
 
 
-def _read_jsonl(path: Path, encoding: str) -> Iterator[Row]:
+def _read_jsonl(path: Path, encoding: str) -> Iterator[DataRow]:
     first: Any = None
     names: list[str] | None = None
-    for number, line in enumerate(read_lines(path, encoding, keep_broken=True), 1):
+    for number, line in enumerate(read_text_lines(path, encoding, keep_broken=True), 1):
         if not line.strip():
             continue
         try:
@@ -139,13 +139,13 @@ def _read_jsonl(path: Path, encoding: str) -> Iterator[Row]:
         yield as_row(value, first, names, f"line {number}")
 
 
-def _read_separated(path: Path, options: FileOptions, layout: Layout) -> Iterator[Row]:
-    lines = read_lines(path, options.encoding, keep_broken=True)
+def _read_separated(path: Path, options: FileOptions, layout: FileLayout) -> Iterator[DataRow]:
+    lines = read_text_lines(path, options.encoding, keep_broken=True)
     assert layout.dialect is not None or not layout.names
     for _ in range(layout.skipped_lines):
         next(lines)
     dialect = layout.dialect or Dialect(",")
-    records = read_records(lines, dialect, None if layout.is_ragged else layout.width)
+    records = read_separated_records(lines, dialect, None if layout.is_ragged else layout.width)
     if layout.header:
         next(records, None)
     for number, fields in records:
@@ -161,7 +161,7 @@ def _read_separated(path: Path, options: FileOptions, layout: Layout) -> Iterato
         yield _named(fields, layout, line)
 
 
-def _named(fields: Sequence[str], layout: Layout, where: str) -> Row:
+def _named(fields: Sequence[str], layout: FileLayout, where: str) -> DataRow:
     if len(fields) > 1 and tuple(fields) == layout.header:
         return BadRow("the header again", where)
     if any(fields[at].strip() for at in layout.empty):
@@ -171,7 +171,7 @@ def _named(fields: Sequence[str], layout: Layout, where: str) -> Row:
     return {name: fields[at] for name, at in zip(layout.names, layout.kept, strict=True)}
 
 
-def _read_excel(path: Path, options: FileOptions, layout: Layout) -> Iterator[Row]:
+def _read_excel(path: Path, options: FileOptions, layout: FileLayout) -> Iterator[DataRow]:
     records = read_sheet(path, options.sheet)
     if layout.header:
         next(records, None)
@@ -179,9 +179,9 @@ def _read_excel(path: Path, options: FileOptions, layout: Layout) -> Iterator[Ro
         yield _named(fields, layout, f"row {number}")
 
 
-def _read_labelled(path: Path, encoding: str) -> Iterator[Row]:
+def _read_labelled(path: Path, encoding: str) -> Iterator[DataRow]:
     """'LABEL text', and fastText's '__label__a __label__b text'."""
-    lines = read_lines(path, encoding, keep_broken=True)
+    lines = read_text_lines(path, encoding, keep_broken=True)
     beginning = list(itertools.islice(lines, SAMPLE_LINES))
     is_multiple = any(line.split(maxsplit=2)[1:2] and line.split()[1].startswith("__label__") for line in beginning)
     for number, line in enumerate(itertools.chain(beginning, lines), 1):
@@ -204,13 +204,13 @@ def _read_labelled(path: Path, encoding: str) -> Iterator[Row]:
             yield {"label": words[0], "text": words[1]}
 
 
-def _read_text(path: Path, encoding: str) -> Iterator[Row]:
-    for line in read_lines(path, encoding, keep_broken=True):
+def _read_text(path: Path, encoding: str) -> Iterator[DataRow]:
+    for line in read_text_lines(path, encoding, keep_broken=True):
         if line.strip():
             yield {"text": line.rstrip("\r\n")}
 
 
-def _read_arrow(path: Path, name: str) -> Iterator[Row]:
+def _read_arrow(path: Path, name: str) -> Iterator[DataRow]:
     """Parquet and Arrow files, without the column in which pandas keeps its index."""
     import pyarrow as pa
 
@@ -248,7 +248,7 @@ def _arrow_batches(path: Path, name: str) -> Iterator[Any]:
             yield from pa.ipc.open_stream(source)
 
 
-def read_parallel(files: Mapping[str, Path], encoding: str = "auto") -> Iterator[Row]:
+def read_parallel(files: Mapping[str, Path], encoding: str = "auto") -> Iterator[DataRow]:
     """Line n of each file is one row: {"en": train.en.gz, "de": train.de.gz}."""
     for path in files.values():
         require_file(path)
@@ -257,8 +257,8 @@ def read_parallel(files: Mapping[str, Path], encoding: str = "auto") -> Iterator
     return not_empty(mark_broken(rows, broken[0]) if broken else rows, " and ".join(map(str, files.values())))
 
 
-def _parallel_lines(files: Mapping[str, Path], encoding: str) -> Iterator[Row]:
-    lines = [read_lines(path, encoding, keep_broken=True) for path in files.values()]
+def _parallel_lines(files: Mapping[str, Path], encoding: str) -> Iterator[DataRow]:
+    lines = [read_text_lines(path, encoding, keep_broken=True) for path in files.values()]
     for number, texts in enumerate(itertools.zip_longest(*lines), 1):
         if None in texts:
             names = " and ".join(str(path) for path in files.values())
@@ -286,7 +286,7 @@ class HubSplit:
         """The Arrow files of the split; their content stands for the data set's version."""
         return [Path(file["filename"]) for file in self._dataset.cache_files]
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[DataRow]:
         """Rows with the names of class labels."""
         from datasets import ClassLabel
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from seqfit.data.content import SAMPLE_ROWS, is_known, judge_first_row, name_columns, split_of
-from seqfit.data.rows import BadRow, Row
+from seqfit.data.rows import BadRow, DataRow
 from seqfit.data.text_files import read_chunks
 from seqfit.errors import DataError
 
@@ -153,14 +153,16 @@ class JsonStream:
         return size > 0
 
 
-Kind = Literal["list", "member", "splits", "several", "keyed", "columns", "pairs", "classes", "documents", "inside"]
+_JsonKind = Literal[
+    "list", "member", "splits", "several", "keyed", "columns", "pairs", "classes", "documents", "inside"
+]
 
 
 @dataclass(frozen=True)
 class JsonLayout:
     """Where a file's rows are; `keys` are those of the lists that hold them."""
 
-    kind: Kind
+    kind: _JsonKind
     keys: tuple[str, ...] = ()
 
     def describe(self) -> str | None:
@@ -292,7 +294,7 @@ def _plain_type(value: Any) -> str:
     return "text" if isinstance(value, str) else "number" if isinstance(value, int | float) else "other"
 
 
-def read_json(path: Path, encoding: str = "auto", keys: Sequence[str] = ()) -> Iterator[Row]:
+def read_json_rows(path: Path, encoding: str = "auto", keys: Sequence[str] = ()) -> Iterator[DataRow]:
     """The rows of a file; of the lists under `keys` where its layout has several."""
     layout = find_json_layout(path, encoding)
     stream = JsonStream(path, encoding)
@@ -337,7 +339,7 @@ def _documents(stream: JsonStream) -> Iterator[Any]:
             stream.take(",")
 
 
-def _rows_of_members(stream: JsonStream, layout: JsonLayout, keys: Sequence[str]) -> Iterator[Row]:
+def _rows_of_members(stream: JsonStream, layout: JsonLayout, keys: Sequence[str]) -> Iterator[DataRow]:
     names: list[str] | None = None
     for key in stream.members():
         if key == "columns" and layout.keys == ("data", "columns"):
@@ -355,14 +357,14 @@ def _rows_of_members(stream: JsonStream, layout: JsonLayout, keys: Sequence[str]
             stream.value()
 
 
-def _rows_of_columns(columns: dict[str, Any]) -> Iterator[Row]:
+def _rows_of_columns(columns: dict[str, Any]) -> Iterator[DataRow]:
     """{"q": ["a", "b"]} or {"q": {"0": "a", "1": "b"}}: pandas writes both."""
     values = [list(column.values()) if isinstance(column, dict) else column for column in columns.values()]
     for row in zip(*values, strict=True):
         yield dict(zip(columns, row, strict=True))
 
 
-def _rows_of_items(items: Iterator[Any], names: list[str] | None = None) -> Iterator[Row]:
+def _rows_of_items(items: Iterator[Any], names: list[str] | None = None) -> Iterator[DataRow]:
     """The items of a list: all like the first, an object, an array or a plain value."""
     beginning = list(islice(items, SAMPLE_ROWS))
     first = beginning[0] if beginning else None
@@ -391,7 +393,7 @@ def name_arrays(arrays: Sequence[Any]) -> tuple[list[str], bool]:
     return [f"column{number}" for number in range(1, len(first) + 1)], False
 
 
-def as_row(item: Any, first: Any, names: list[str] | None, where: str) -> Row:
+def as_row(item: Any, first: Any, names: list[str] | None, where: str) -> DataRow:
     """An object as it is, an array by its names, a plain value as the column 'text'; `first` says which it must be."""
     shown = repr(item)[:60]
     if isinstance(first, dict):
@@ -426,7 +428,7 @@ def _several_lists(path: Path, keys: list[str]) -> DataError:
     )
 
 
-def read_squad(path: Path, encoding: str = "auto") -> Iterator[Row]:
+def read_squad(path: Path, encoding: str = "auto") -> Iterator[DataRow]:
     """One row per question of a SQuAD file (v1.1, or v2.0 with `is_impossible`)."""
     stream = JsonStream(path, encoding)
     found = False
@@ -445,7 +447,7 @@ def read_squad(path: Path, encoding: str = "auto") -> Iterator[Row]:
         raise _no_squad(path, "no list 'data'")
 
 
-def _questions(article: Row) -> Iterator[Row]:
+def _questions(article: DataRow) -> Iterator[DataRow]:
     for paragraph in article["paragraphs"]:
         for question in paragraph["qas"]:
             answers = question.get("answers") or []

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from seqfit.data.archives import plain_name
+from seqfit.data.archives import plain_file_name
 from seqfit.data.content import (
     SAMPLE_LINES,
     SAMPLE_ROWS,
@@ -37,10 +37,10 @@ from seqfit.data.separated import (
     Dialect,
     find_dialect,
     find_dialect_by_content,
-    read_records,
+    read_separated_records,
     strip_separator_line,
 )
-from seqfit.data.text_files import find_encoding, read_beginning, read_lines, require_file
+from seqfit.data.text_files import find_encoding, read_beginning, read_text_lines, require_file
 from seqfit.errors import DataError, HeaderUnsure, did_you_mean
 
 FORMATS = ("json", "jsonl", "csv", "tsv", "psv", "parquet", "excel", "squad", "labelled", "classes", "parallel")
@@ -78,7 +78,7 @@ class FileOptions:
 
 
 @dataclass(frozen=True)
-class Layout:
+class FileLayout:
     """How a file is laid out."""
 
     format: str
@@ -95,14 +95,14 @@ class Layout:
 
 def ending(path: Path) -> str:
     """The file's ending without .gz, in small letters: train.csv.gz -> .csv."""
-    return Path(plain_name(path.name)).suffix.lower()
+    return Path(plain_file_name(path.name)).suffix.lower()
 
 
 def detect_format(path: Path, encoding: str = "auto") -> str:
     """The format by content; the ending decides only between readings of the same text."""
     require_file(path)
     found, hinted = recognise_format(path, encoding), ENDINGS.get(ending(path), "")
-    if found == "json" and hinted == "jsonl" and _is_json(next(read_lines(path, encoding), "")):
+    if found == "json" and hinted == "jsonl" and _is_json(next(read_text_lines(path, encoding), "")):
         return "jsonl"  # of one line
     if found == "json":
         return "squad" if is_squad(path, encoding) else "json"
@@ -119,14 +119,14 @@ def _is_json(line: str) -> bool:
     return True
 
 
-def find_layout(path: Path, options: FileOptions) -> Layout:
+def find_layout(path: Path, options: FileOptions) -> FileLayout:
     """What a reader has to know about the file; found once per file and options, until the file changes."""
     status = path.stat()
     return _find_layout(path, status.st_size, status.st_mtime_ns, options)
 
 
 @lru_cache(maxsize=4096)
-def _find_layout(path: Path, size: int, mtime_ns: int, options: FileOptions) -> Layout:
+def _find_layout(path: Path, size: int, mtime_ns: int, options: FileOptions) -> FileLayout:
     name = detect_format(path, options.encoding) if options.format == "auto" else options.format
     if options.columns is not None and name not in ("csv", "tsv", "psv", "separated", "excel"):
         raise DataError(
@@ -135,7 +135,7 @@ def _find_layout(path: Path, size: int, mtime_ns: int, options: FileOptions) -> 
             "Remove data.columns",
         )
     if name in ("parquet", "arrow"):
-        return Layout(name, _index_note(path, name))
+        return FileLayout(name, _index_note(path, name))
     if name == "excel":
         return _find_excel(path, options)
     notes = list(filter(None, [find_encoding(path, options.encoding).describe(path.name)]))
@@ -154,15 +154,15 @@ def _find_layout(path: Path, size: int, mtime_ns: int, options: FileOptions) -> 
             "Set data.format to one of them, or data.path to the folder",
             hint=did_you_mean(name, FORMATS),
         )
-    return Layout(name, tuple(notes))
+    return FileLayout(name, tuple(notes))
 
 
-def _find_excel(path: Path, options: FileOptions) -> Layout:
+def _find_excel(path: Path, options: FileOptions) -> FileLayout:
     records = list(itertools.islice(read_sheet(path, options.sheet), SAMPLE_ROWS + 1))
-    return _name_fields(path, records, len(records[0]) if records else 0, options, Layout("excel"), [])
+    return _name_fields(path, records, len(records[0]) if records else 0, options, FileLayout("excel"), [])
 
 
-def _find_separated(path: Path, name: str, options: FileOptions, notes: list[str]) -> Layout:
+def _find_separated(path: Path, name: str, options: FileOptions, notes: list[str]) -> FileLayout:
     text = read_beginning(path, options.encoding, _SAMPLE_CHARACTERS)
     is_whole = len(text) < _SAMPLE_CHARACTERS
     end = find_encoding(path, options.encoding).line_end
@@ -184,9 +184,9 @@ def _find_separated(path: Path, name: str, options: FileOptions, notes: list[str
     dialect = dialect or Dialect("\t", "")
     if dialect.text_at is not None:
         notes.append(f"{path.name}: {dialect.describe()}")
-    sample = itertools.islice(read_records(lines[skipped:], dialect), SAMPLE_LINES)
+    sample = itertools.islice(read_separated_records(lines[skipped:], dialect), SAMPLE_LINES)
     records = [fields for _, fields in sample if isinstance(fields, list)]
-    layout = Layout("separated", dialect=dialect, skipped_lines=skipped)
+    layout = FileLayout("separated", dialect=dialect, skipped_lines=skipped)
     return _name_fields(path, records, _usual_width(records), options, layout, notes)
 
 
@@ -199,8 +199,8 @@ def _usual_width(records: Sequence[Sequence[str]]) -> int:
 
 
 def _name_fields(
-    path: Path, records: list[list[str]], usual: int, options: FileOptions, layout: Layout, notes: list[str]
-) -> Layout:
+    path: Path, records: list[list[str]], usual: int, options: FileOptions, layout: FileLayout, notes: list[str]
+) -> FileLayout:
     """The layout with the names of the columns, by what is stated, else by the first record."""
     if not records:
         return replace(layout, notes=tuple(notes))
@@ -266,7 +266,7 @@ def _with_row_names(first: list[str], below: list[list[str]], usual: int) -> lis
     return ["", *first] if is_short and len(numbers) > 1 and is_index(numbers) else first
 
 
-def _is_ragged(records: Sequence[Sequence[str]], layout: Layout) -> bool:
+def _is_ragged(records: Sequence[Sequence[str]], layout: FileLayout) -> bool:
     if layout.dialect is None or layout.dialect.separator != "\t":
         return False
     usual = _usual_width(records)

@@ -35,14 +35,14 @@ import torch
 from seqfit.data.batching import (
     TOKENS,
     CostModel,
-    Lengths,
     MicroBatchRule,
-    Rows,
-    count_pieces,
-    cut_global_batches,
-    cut_micro_batches,
-    deal_rows,
+    RowLengths,
+    RowNumbers,
+    assign_rows,
+    count_micro_batches,
     order_epoch,
+    split_global_batches,
+    split_micro_batches,
 )
 from seqfit.data.micro_batch import (
     MicroBatch,
@@ -60,9 +60,9 @@ class Split(Protocol):
     """What the loader needs of a tokenized split."""
 
     @property
-    def source_lengths(self) -> Lengths: ...
+    def source_lengths(self) -> RowLengths: ...
     @property
-    def target_lengths(self) -> Lengths: ...
+    def target_lengths(self) -> RowLengths: ...
     @property
     def source_index(self) -> npt.NDArray[np.integer]: ...
     @property
@@ -76,7 +76,7 @@ class Split(Protocol):
 class GlobalBatch:
     """All examples of one optimizer step. Of several ranks each has its own micro-batches; all else is of the whole."""
 
-    rows: Rows
+    rows: RowNumbers
     micro_batches: list[MicroBatch]
     epoch: float  # after this step
     examples: int
@@ -92,7 +92,7 @@ class GlobalBatch:
         return self.target_tokens or self.examples
 
 
-def collate_rows(split: Split, rows: Rows, rule: MicroBatchRule, padding: Padding) -> MicroBatch:
+def collate_rows(split: Split, rows: RowNumbers, rule: MicroBatchRule, padding: Padding) -> MicroBatch:
     """The tensors of some rows, packed or padded as the rule says."""
     pairs = [split.token_ids(int(row)) for row in rows]
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
@@ -111,11 +111,11 @@ class Share:
 
     rank: int = 0
     ranks: int = 1
-    in_step: bool = False  # all ranks need as many micro-batches, for each has exchanges with the others in it
+    lockstep: bool = False  # all ranks need as many micro-batches, for each has exchanges with the others in it
     cost: CostModel = TOKENS
 
 
-WHOLE = Share()
+WHOLE_BATCH_SHARE = Share()
 
 
 class Loader:
@@ -130,7 +130,7 @@ class Loader:
         batch_examples: int | None,
         batch_tokens: int | None,
         seed: int,
-        share: Share = WHOLE,
+        share: Share = WHOLE_BATCH_SHARE,
     ) -> None:
         self._split = split
         self._padding = padding
@@ -162,7 +162,7 @@ class Loader:
                 yield self._load(rows, epoch + number / len(batches))
             epoch += 1
 
-    def cut_anew(self, batch: GlobalBatch) -> GlobalBatch:
+    def split_again(self, batch: GlobalBatch) -> GlobalBatch:
         """The same rows by the rule that holds now."""
         return batch if batch.rule == self.rule else self._load(batch.rows, batch.epoch)
 
@@ -170,24 +170,24 @@ class Loader:
         """Some rows as a batch; its epoch is not known."""
         return self._load(np.array(rows, dtype=np.int64), math.nan)
 
-    def lengths(self, batch: GlobalBatch) -> tuple[Lengths, Lengths]:
+    def lengths(self, batch: GlobalBatch) -> tuple[RowLengths, RowLengths]:
         """Real source and target tokens of each of a batch's examples."""
         return self._split.source_lengths[batch.rows], self._split.target_lengths[batch.rows]
 
-    def _cut(self, epoch: int) -> Iterator[Rows]:
+    def _cut(self, epoch: int) -> Iterator[RowNumbers]:
         order = order_epoch(self._split.source_index, self._split.weights, self._seed, epoch)
-        return cut_global_batches(order, self._lengths, examples=self._batch_examples, tokens=self._batch_tokens)
+        return split_global_batches(order, self._lengths, examples=self._batch_examples, tokens=self._batch_tokens)
 
     def _steps_in(self, epoch: int) -> int:
         return sum(1 for _ in self._cut(epoch))
 
-    def _load(self, rows: Rows, epoch: float) -> GlobalBatch:
+    def _load(self, rows: RowNumbers, epoch: float) -> GlobalBatch:
         rule = self.rule  # once: another thread may set a new one meanwhile
         source, target = self._split.source_lengths, self._split.target_lengths
         costs = self._share.cost.costs(source[rows], target[rows])
-        dealt = deal_rows(rows, costs, self._share.ranks) if self._share.ranks > 1 else [rows]
-        least = max(count_pieces(part, source, target, rule) for part in dealt)
-        cut = [list(cut_micro_batches(part, source, target, rule, least=least)) for part in dealt]
+        dealt = assign_rows(rows, costs, self._share.ranks) if self._share.ranks > 1 else [rows]
+        least = max(count_micro_batches(part, source, target, rule) for part in dealt)
+        cut = [list(split_micro_batches(part, source, target, rule, least=least)) for part in dealt]
         loads = [float(self._share.cost.costs(source[part], target[part]).sum()) for part in dealt]
         return GlobalBatch(
             rows=rows,
@@ -201,17 +201,17 @@ class Loader:
             imbalance=max(loads) / (sum(loads) / len(loads)) - 1,
         )
 
-    def _collate(self, cut: list[list[Rows]], rule: MicroBatchRule, shortest: Rows) -> list[MicroBatch]:
+    def _collate(self, cut: list[list[RowNumbers]], rule: MicroBatchRule, shortest: RowNumbers) -> list[MicroBatch]:
         """This rank's micro-batches, with as many that don't count as it takes to keep up with the others."""
         own = [collate_rows(self._split, piece, rule, self._padding) for piece in cut[self._share.rank]]
-        wanted = max(map(len, cut)) if self._share.in_step else 1
+        wanted = max(map(len, cut)) if self._share.lockstep else 1
         for _ in range(wanted - len(own)):
             own.append(replace(collate_rows(self._split, shortest, rule, self._padding), counts=False))
         return own
 
 
 THREAD_NAME = "seqfit-prefetch"
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 def prefetch(batches: Iterator[GlobalBatch], ahead: int, pin: bool) -> Generator[GlobalBatch]:
@@ -224,13 +224,13 @@ def prefetch(batches: Iterator[GlobalBatch], ahead: int, pin: bool) -> Generator
     return run_ahead(batches, ahead)
 
 
-def run_ahead(items: Iterator[T], ahead: int) -> Generator[T]:
+def run_ahead(items: Iterator[_T], ahead: int) -> Generator[_T]:
     """The same items, taken from `items` by a thread. What it raises is raised here, in the item's place."""
     if ahead == 0:
         yield from items
         return
     with ThreadPoolExecutor(1, thread_name_prefix=THREAD_NAME) as thread:
-        waiting: deque[Future[list[T]]] = deque(thread.submit(_take, items) for _ in range(ahead))
+        waiting: deque[Future[list[_T]]] = deque(thread.submit(_take, items) for _ in range(ahead))
         try:
             while taken := waiting.popleft().result():
                 waiting.append(thread.submit(_take, items))
@@ -240,7 +240,7 @@ def run_ahead(items: Iterator[T], ahead: int) -> Generator[T]:
                 future.cancel()
 
 
-def _take(items: Iterator[T]) -> list[T]:
+def _take(items: Iterator[_T]) -> list[_T]:
     """The next item alone, or nothing at the end."""
     return list(islice(items, 1))
 

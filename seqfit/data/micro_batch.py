@@ -22,7 +22,7 @@ import torch
 
 from seqfit.tasks import Label
 
-IGNORED = -100  # torch's cross-entropy leaves these labels out
+IGNORED_LABEL = -100  # torch's cross-entropy leaves these labels out
 TokenIds = npt.NDArray[np.integer]
 
 
@@ -74,10 +74,10 @@ def collate_sequences(
     """Text-to-text: sources and targets padded to `shape` (source, target)."""
     assert padding.decoder_start_id is not None
     source_ids = _fill(sources, shape[0], padding.pad_id)
-    labels = _fill(targets, shape[1], IGNORED)
+    labels = _fill(targets, shape[1], IGNORED_LABEL)
     decoder_ids = np.full_like(labels, padding.pad_id)
     decoder_ids[:, 0] = _starts(targets, padding)
-    decoder_ids[:, 1:] = np.where(labels[:, :-1] == IGNORED, padding.pad_id, labels[:, :-1])
+    decoder_ids[:, 1:] = np.where(labels[:, :-1] == IGNORED_LABEL, padding.pad_id, labels[:, :-1])
     source_tokens, target_tokens = sum(map(len, sources)), sum(map(len, targets))
     return MicroBatch(
         source_ids=torch.from_numpy(source_ids),

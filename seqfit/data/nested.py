@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from seqfit.data.rows import BadRow, Row
+from seqfit.data.rows import BadRow, DataRow
 from seqfit.errors import DataError, did_you_mean
 from seqfit.tasks.template import SPEAKER_KEYS, TEXT_KEYS
 
@@ -29,7 +29,7 @@ _USERS = {"user", "human", "customer", "client", "prompter"}
 _SPOKEN = re.compile(r"(?:^|\n+)(Human|User|Assistant|Bot|AI|System):[ \t]?")
 
 
-def spread_rows(rows: Iterator[Row], each: str | None, turns: str | None) -> Iterator[Row]:
+def spread_rows(rows: Iterator[DataRow], each: str | None, turns: str | None) -> Iterator[DataRow]:
     """The rows with the lists of `each` and the conversations of `turns` taken apart."""
     rows = map(_join_keyed, rows)
     if each is not None:
@@ -39,7 +39,7 @@ def spread_rows(rows: Iterator[Row], each: str | None, turns: str | None) -> Ite
     return rows
 
 
-def _join_keyed(row: Row) -> Row:
+def _join_keyed(row: DataRow) -> DataRow:
     """Lists of records with one key each, all different, as one record: choices by letter."""
     if isinstance(row, BadRow):
         return row
@@ -52,7 +52,7 @@ def _join_keyed(row: Row) -> Row:
     return {**row, **joined} if joined else row
 
 
-def _spread(rows: Iterator[Row], column: str) -> Iterator[Row]:
+def _spread(rows: Iterator[DataRow], column: str) -> Iterator[DataRow]:
     has_any = False
     for number, row in enumerate(rows, 1):
         if isinstance(row, BadRow):
@@ -64,7 +64,7 @@ def _spread(rows: Iterator[Row], column: str) -> Iterator[Row]:
         yield from _records_of(row, column, number)
 
 
-def _list_in(row: Row, path: str) -> str | None:
+def _list_in(row: DataRow, path: str) -> str | None:
     """The column at which the path begins: 'paragraphs' of 'paragraphs.qas'."""
     if path in row:
         return path
@@ -73,7 +73,7 @@ def _list_in(row: Row, path: str) -> str | None:
     return next((head for head in heads if isinstance(row.get(head), list)), None)
 
 
-def _records_of(row: Row, path: str, number: int) -> Iterator[Row]:
+def _records_of(row: DataRow, path: str, number: int) -> Iterator[DataRow]:
     column = _list_in(row, path)
     records = None if column is None else row[column]
     if column is None or not isinstance(records, list):
@@ -92,7 +92,7 @@ def _records_of(row: Row, path: str, number: int) -> Iterator[Row]:
             yield from _records_of(outside | inside, path, number)
 
 
-def _spread_turns(rows: Iterator[Row], column: str) -> Iterator[Row]:
+def _spread_turns(rows: Iterator[DataRow], column: str) -> Iterator[DataRow]:
     has_any = False
     for number, row in enumerate(rows, 1):
         if isinstance(row, BadRow):
@@ -165,7 +165,7 @@ def _spoken_turns(text: str) -> list[tuple[str, str]] | None:
     return [(speaker.lower(), said.strip()) for speaker, said in zip(parts[::2], parts[1::2], strict=True)]
 
 
-def _no_column(row: Row, column: str, field: str, what: str) -> DataError:
+def _no_column(row: DataRow, column: str, field: str, what: str) -> DataError:
     names: Iterable[str] = [name for name, value in row.items() if isinstance(value, list)] or list(row)
     return DataError(
         f"{field} is '{column}'",

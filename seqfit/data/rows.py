@@ -27,10 +27,10 @@ from typing import Any
 from seqfit.errors import DataError, format_error
 from seqfit.units import format_share
 
-Row = dict[str, Any]
+DataRow = dict[str, Any]
 
 
-class BadRow(Row):
+class BadRow(DataRow):
     """A row that could not be read: `cause` groups such rows in a count, `detail` says where and what."""
 
     def __init__(self, cause: str, detail: str) -> None:

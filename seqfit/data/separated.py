@@ -56,7 +56,7 @@ class Fault:
     cause: str
 
 
-Record = tuple[int, list[str] | Fault]
+_SeparatedRecord = tuple[int, list[str] | Fault]
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,11 @@ def _find_text(lines: Sequence[str], trial: _Trial, least: float = 0.01) -> int 
     more = sum(count for fields, count in trial.counts.items() if fields > 2)
     if trial.fields != 2 or more < max(1, least * trial.counts.total()) or trial.counts[1] > more:
         return None
-    rows = [fields for _, fields in read_records(lines, trial.dialect) if isinstance(fields, list) and len(fields) > 1]
+    rows = [
+        fields
+        for _, fields in read_separated_records(lines, trial.dialect)
+        if isinstance(fields, list) and len(fields) > 1
+    ]
     for text_at, label_at in ((1, 0), (0, -1)):
         labels = Counter(fields[label_at].strip() for fields in rows[1:])
         if len(labels) <= _FEW_VALUES and min(labels.values()) > 1 and all(len(label) <= 30 for label in labels):
@@ -199,7 +203,9 @@ def _try(lines: Sequence[str], dialect: Dialect, *, is_whole: bool = True) -> _T
     return _Trial(dialect, counts, faults, reader.longest)
 
 
-def read_records(lines: Iterable[str], dialect: Dialect, fields: int | None = None) -> Iterator[Record]:
+def read_separated_records(
+    lines: Iterable[str], dialect: Dialect, fields: int | None = None
+) -> Iterator[_SeparatedRecord]:
     """Line number and fields of each record that is not blank; `fields` is how many there must be."""
     return iter(_RecordReader(iter(lines), dialect, fields))
 
@@ -221,15 +227,15 @@ class _RecordReader:
         self.open_lines = 0  # lines of the last of them
         self.longest = 0  # lines of the longest record
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[_SeparatedRecord]:
         return self._plain() if not self._dialect.quote else self._quoted()
 
-    def _plain(self) -> Iterator[Record]:
+    def _plain(self) -> Iterator[_SeparatedRecord]:
         for number, line in enumerate(self._lines, 1):
             if line.strip("\r\n"):
                 yield number, self._checked(self._split(line))
 
-    def _quoted(self) -> Iterator[Record]:
+    def _quoted(self) -> Iterator[_SeparatedRecord]:
         reader = self._new_reader()
         while True:
             self._taken.clear()

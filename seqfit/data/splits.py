@@ -41,9 +41,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from seqfit.data.rows import BadRow, Row
-from seqfit.data.tables import ALL, Table, find_tables
-from seqfit.data.text_files import read_lines, require_file
+from seqfit.data.rows import BadRow, DataRow
+from seqfit.data.tables import ALL, DataTable, find_tables
+from seqfit.data.text_files import read_text_lines, require_file
 from seqfit.errors import DataError, RowError, SeqfitError, did_you_mean
 from seqfit.progress import Progress, ReadingProgress
 from seqfit.recipe.schema import SPLITS, SourceRecipe
@@ -73,12 +73,12 @@ class Indexer:
     title: str
     seed: int
     group: str | None
-    group_of: Callable[[Row], str]
+    group_of: Callable[[DataRow], str]
     ids: Mapping[str, frozenset[str]]
     balance: str | None
     progress: Progress | None = None
 
-    def build(self, table: Table) -> RowIndex:
+    def build(self, table: DataTable) -> RowIndex:
         """Reads the table once."""
         groups, listed, values = bytearray(), array("b"), array("i")
         numbers: dict[str, int] = {}
@@ -103,7 +103,7 @@ class Indexer:
             list(numbers),
         )
 
-    def _group(self, row: Row, number: int) -> str:
+    def _group(self, row: DataRow, number: int) -> str:
         if isinstance(row, BadRow):
             return f"\0row {number}"
         if self.group is not None:
@@ -115,19 +115,19 @@ class Indexer:
         except SeqfitError as error:
             raise type(error)(f"{self.title}, row {number}: {error}") from error
 
-    def _list_of(self, row: Row, number: int) -> int:
+    def _list_of(self, row: DataRow, number: int) -> int:
         if isinstance(row, BadRow):
             return UNLISTED
         row_id = str(self._column(row, number, "id", "data.ids"))
         return next((SPLITS.index(split) for split, ids in self.ids.items() if row_id in ids), UNLISTED)
 
-    def _value(self, row: Row, number: int, numbers: dict[str, int]) -> int:
+    def _value(self, row: DataRow, number: int, numbers: dict[str, int]) -> int:
         if self.balance is None or isinstance(row, BadRow):
             return NO_VALUE
         value = str(self._column(row, number, self.balance, "data.balance"))
         return numbers.setdefault(value, len(numbers))
 
-    def _column(self, row: Row, number: int, column: str, field: str) -> object:
+    def _column(self, row: DataRow, number: int, column: str, field: str) -> object:
         if column in row:
             return row[column]
         raise DataError(
@@ -148,11 +148,11 @@ _CUT_ORDER = ("test", "validation")  # test first: another share for validation 
 class Selection:
     """The rows of one split: those of a table that are kept."""
 
-    table: Table
+    table: DataTable
     kept: Mask | None  # per row of the table; None keeps all
     events: tuple[str, ...] = ()
 
-    def rows(self) -> Iterator[tuple[int, Row]]:
+    def rows(self) -> Iterator[tuple[int, DataRow]]:
         """Number of the row in its table, from 1, and the row."""
         return ((number, row) for _, number, row in read_together([self]))
 
@@ -162,7 +162,7 @@ class Selection:
         return None if self.kept is None else int(self.kept.sum())
 
 
-def read_together(selections: Sequence[Selection]) -> Iterator[tuple[int, int, Row]]:
+def read_together(selections: Sequence[Selection]) -> Iterator[tuple[int, int, DataRow]]:
     """Which of some selections of one table, the row's number in it, and the row: the table is read once."""
     masks = [None if selection.kept is None else selection.kept.tobytes() for selection in selections]
     for number, row in enumerate(selections[0].table.read()):
@@ -178,7 +178,7 @@ class SourceSplits:
         self,
         source: SourceRecipe,
         seed: int,
-        group_of: Callable[[Row], str],
+        group_of: Callable[[DataRow], str],
         progress: Progress | None,
         named: Collection[str] = (),
     ) -> None:
@@ -360,7 +360,7 @@ class SourceSplits:
 def find_splits(
     source: SourceRecipe,
     seed: int,
-    group_of: Callable[[Row], str],
+    group_of: Callable[[DataRow], str],
     progress: Progress | None = None,
     named: Collection[str] = (),
 ) -> SourceSplits:
@@ -379,9 +379,9 @@ def _find_id_files(source: SourceRecipe) -> dict[str, Path]:
 def read_ids(path: Path) -> frozenset[str]:
     """Ids from a JSON list, the keys of a JSON object, or the lines of a text file."""
     if path.suffix != ".json":
-        return frozenset(line.strip() for line in read_lines(path) if line.strip())
+        return frozenset(line.strip() for line in read_text_lines(path) if line.strip())
     try:
-        content = json.loads("".join(read_lines(path)))
+        content = json.loads("".join(read_text_lines(path)))
     except json.JSONDecodeError as error:
         raise DataError(
             f"{path}, line {error.lineno}, column {error.colno}: {error.msg.lower()}",

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
-from seqfit.data.archives import ARCHIVE_ENDINGS, is_archive, plain_name, unpack
+from seqfit.data.archives import ARCHIVE_ENDINGS, is_archive, plain_file_name, unpack
 from seqfit.data.content import recognise_format, split_of
 from seqfit.data.file_groups import (
     ABOUT_THE_LABELS,
@@ -56,24 +56,24 @@ from seqfit.data.formats import (
 )
 from seqfit.data.json_stream import find_json_layout
 from seqfit.data.nested import spread_rows
-from seqfit.data.rows import BadRow, Row
+from seqfit.data.rows import BadRow, DataRow
 from seqfit.data.text_files import find_encoding, list_folder, require_file
 from seqfit.errors import DataError, HeaderUnsure, did_you_mean
 from seqfit.recipe.schema import SPLITS, SourceRecipe
 
-__all__ = ["ALL", "Table", "find_tables", "split_of"]
+__all__ = ["ALL", "DataTable", "find_tables", "split_of"]
 
 _JOIN_SAMPLE = 1000
 _ORDER = ("train", ALL, "validation", "test")
 
 
 @dataclass(frozen=True)
-class Table:
+class DataTable:
     """Rows that can be read again and again; `notes` say what was recognised and is not as usual about them."""
 
     name: str
     files: tuple[Path, ...]
-    read: Callable[[], Iterator[Row]]
+    read: Callable[[], Iterator[DataRow]]
     find_notes: Callable[[], tuple[str, ...]] = tuple
 
     @cached_property
@@ -82,7 +82,7 @@ class Table:
         return self.find_notes()
 
 
-def find_tables(source: SourceRecipe, named: Collection[str] = ()) -> dict[str, Table]:
+def find_tables(source: SourceRecipe, named: Collection[str] = ()) -> dict[str, DataTable]:
     """Split -> table; `ALL` -> table where the source is one piece.
 
     `named` are columns that a task names: where a first line may be a header or a row, they decide.
@@ -97,7 +97,7 @@ def find_tables(source: SourceRecipe, named: Collection[str] = ()) -> dict[str, 
     return tables
 
 
-def _find_tables(source: SourceRecipe) -> dict[str, Table]:
+def _find_tables(source: SourceRecipe) -> dict[str, DataTable]:
     found = _hub_tables(source) if source.path is None else _local_tables(source, Path(source.path).expanduser())
     tables = {split: found[split] for split in _ORDER if split in found}
     if source.split_column is not None:
@@ -105,7 +105,7 @@ def _find_tables(source: SourceRecipe) -> dict[str, Table]:
     return {split: _nested(table, source) for split, table in tables.items()}
 
 
-def _divide(tables: dict[str, Table], column: str, title: str) -> dict[str, Table]:
+def _divide(tables: dict[str, DataTable], column: str, title: str) -> dict[str, DataTable]:
     """One table per split that the column names; only data that is one piece is divided."""
     if list(tables) != [ALL]:
         raise DataError(
@@ -124,7 +124,7 @@ def _divide(tables: dict[str, Table], column: str, title: str) -> dict[str, Tabl
             hint=did_you_mean(column, list(first)),
         )
 
-    def read(split: str) -> Iterator[Row]:
+    def read(split: str) -> Iterator[DataRow]:
         for row in whole.read():
             found = None if isinstance(row, BadRow) else _split_in(row, column)
             if (found or "train") == split:
@@ -133,16 +133,16 @@ def _divide(tables: dict[str, Table], column: str, title: str) -> dict[str, Tabl
     return {split: replace(whole, name=split, read=partial(read, split)) for split in _ORDER if split in values}
 
 
-def _split_in(row: Row, column: str) -> str | None:
+def _split_in(row: DataRow, column: str) -> str | None:
     """The split that a row's column names; None where the row has no such column."""
     return None if column not in row else split_of(str(row[column])) or "train"
 
 
-def _nested(table: Table, source: SourceRecipe) -> Table:
+def _nested(table: DataTable, source: SourceRecipe) -> DataTable:
     return replace(table, read=lambda: spread_rows(table.read(), source.each, source.turns))
 
 
-def _local_tables(source: SourceRecipe, path: Path) -> dict[str, Table]:
+def _local_tables(source: SourceRecipe, path: Path) -> dict[str, DataTable]:
     if source.languages is not None and not path.exists():
         return {ALL: _parallel_table(source, stem_set(path, source.languages))}
     require_file(path)
@@ -157,13 +157,13 @@ def _local_tables(source: SourceRecipe, path: Path) -> dict[str, Table]:
     return _folder_tables(source, path) if path.is_dir() else _file_tables(source, path)
 
 
-def _archive_tables(source: SourceRecipe, archive: Path) -> dict[str, Table]:
+def _archive_tables(source: SourceRecipe, archive: Path) -> dict[str, DataTable]:
     """The tables of the unpacked files; errors speak of the archive and not of the place in the cache."""
     folder = unpack(archive)
     with _speaking_of(archive, folder):
         tables = _local_tables(source, _only_folder(folder))
 
-    def read(table: Table) -> Iterator[Row]:
+    def read(table: DataTable) -> Iterator[DataRow]:
         with _speaking_of(archive, folder):
             yield from table.read()
 
@@ -191,7 +191,7 @@ def _options(source: SourceRecipe) -> FileOptions:
 
 def _file_table(
     source: SourceRecipe, files: Sequence[Path], notes: Sequence[str] = (), like: Path | None = None
-) -> Table:
+) -> DataTable:
     """The rows of one file, or of the parts of one; `like` is a file of another split, whose header is known."""
     options = _options(source)
 
@@ -199,7 +199,7 @@ def _file_table(
         model = like or files[0]
         return options if file == model else replace(options, known=find_layout(model, options).names)
 
-    def read() -> Iterator[Row]:
+    def read() -> Iterator[DataRow]:
         for file in files:
             yield from read_rows(file, options_of(file))
 
@@ -208,7 +208,7 @@ def _file_table(
         parts = [f"{len(files)} files are read as one: {_listed(files)}"] if len(files) > 1 else []
         return tuple(dict.fromkeys([*notes, *parts, *found]))
 
-    return Table(_name_of(files), tuple(files), read, find_notes)
+    return DataTable(_name_of(files), tuple(files), read, find_notes)
 
 
 def _name_of(files: Sequence[Path]) -> str:
@@ -223,7 +223,7 @@ def _listed(files: Sequence[Path], most: int = 8) -> str:
 # ---- one file ----
 
 
-def _file_tables(source: SourceRecipe, path: Path) -> dict[str, Table]:
+def _file_tables(source: SourceRecipe, path: Path) -> dict[str, DataTable]:
     form = source.format if source.format != "auto" else detect_format(path, source.encoding)
     layout = find_json_layout(path, source.encoding) if form == "json" else None
     if layout is not None and layout.keys and (source.splits or layout.kind == "splits"):
@@ -239,7 +239,7 @@ def _file_tables(source: SourceRecipe, path: Path) -> dict[str, Table]:
     return {ALL: _file_table(source, [path])}
 
 
-def _json_tables(source: SourceRecipe, path: Path, keys: Sequence[str]) -> dict[str, Table]:
+def _json_tables(source: SourceRecipe, path: Path, keys: Sequence[str]) -> dict[str, DataTable]:
     """The lists of one JSON file as splits: {"train": [...], "oos_train": [...], "test": [...]}."""
     chosen_keys: dict[str, list[str]] = {split: [key] for split, key in source.splits.items()}
     for key in () if source.splits else keys:
@@ -251,7 +251,7 @@ def _json_tables(source: SourceRecipe, path: Path, keys: Sequence[str]) -> dict[
         return (*find_layout(path, options).notes, *([merged] if len(chosen) > 1 else []))
 
     return {
-        split: Table(
+        split: DataTable(
             f"{path.name}: {', '.join(chosen)}",
             (path,),
             partial(read_rows, path, options, tuple(chosen)),
@@ -276,7 +276,7 @@ def _has_partners(path: Path, partners: ParallelSet) -> DataError:
 # ---- a folder of files ----
 
 
-def _folder_tables(source: SourceRecipe, folder: Path) -> dict[str, Table]:
+def _folder_tables(source: SourceRecipe, folder: Path) -> dict[str, DataTable]:
     if source.splits:
         named = {split: _named_files(folder, name, f"data.splits.{split}") for split, name in source.splits.items()}
         first = next(iter(named.values()))[0]
@@ -292,7 +292,7 @@ def _folder_tables(source: SourceRecipe, folder: Path) -> dict[str, Table]:
     return _inner_tables(source, folder) or _no_data(source, folder)
 
 
-def _split_files(source: SourceRecipe, folder: Path, files: Sequence[Path]) -> dict[str, Table]:
+def _split_files(source: SourceRecipe, folder: Path, files: Sequence[Path]) -> dict[str, DataTable]:
     """Tables by the split's word in their names; without any, they are one set or an open question."""
     if len(files) == 1 and files[0].suffix.lower() in ARCHIVE_ENDINGS:
         return _archive_tables(source, files[0])
@@ -322,7 +322,7 @@ def _training_files(
 ) -> list[Path]:
     """Next to a test file, the file without a split's word is what to train on, if it has the same columns."""
     split, known = next((split, files[0]) for split, files in sets.items())
-    if are_shards([file.name for file in others]) or are_parts([plain_name(file.name) for file in others]):
+    if are_shards([file.name for file in others]) or are_parts([plain_file_name(file.name) for file in others]):
         own, columns = _columns_of(source, others[0]), _columns_of(source, known)
         if set(columns) <= set(own):
             return others
@@ -354,7 +354,7 @@ def _one_set(source: SourceRecipe, files: list[Path], folder: Path, split: str |
     if are_shards([file.name for file in files]):
         return files
     columns = {file: _columns_of(source, file) for file in files[:50]}
-    if are_parts([plain_name(file.name) for file in files]) and len(set(columns.values())) == 1:
+    if are_parts([plain_file_name(file.name) for file in files]) and len(set(columns.values())) == 1:
         return files
     shown = "; ".join(f"{_short(file, folder)} ({', '.join(names)})" for file, names in list(columns.items())[:8])
     shared = set.intersection(*(set(names) for names in columns.values()))
@@ -429,7 +429,7 @@ def _named_files(folder: Path, name: str, field: str) -> list[Path]:
     return files
 
 
-def _no_data(source: SourceRecipe, folder: Path) -> dict[str, Table]:
+def _no_data(source: SourceRecipe, folder: Path) -> dict[str, DataTable]:
     names = list_folder(folder)
     raise DataError(
         f"{folder} has no data files" + (f" of format {source.format}" if source.format != "auto" else ""),
@@ -443,7 +443,7 @@ def _no_data(source: SourceRecipe, folder: Path) -> dict[str, Table]:
 # ---- folders of text files ----
 
 
-def _text_tables(source: SourceRecipe, folder: Path, texts: Sequence[Path]) -> dict[str, Table]:
+def _text_tables(source: SourceRecipe, folder: Path, texts: Sequence[Path]) -> dict[str, DataTable]:
     """Text files of any ending: parallel, one per class, or tables by their content."""
     parallel = by_split(find_parallel(texts), folder)
     if parallel:
@@ -474,7 +474,7 @@ def _text_tables(source: SourceRecipe, folder: Path, texts: Sequence[Path]) -> d
     )
 
 
-def _inner_tables(source: SourceRecipe, folder: Path) -> dict[str, Table]:
+def _inner_tables(source: SourceRecipe, folder: Path) -> dict[str, DataTable]:
     """What subfolders hold: splits, classes, or all of it in one of them."""
     classes = _class_tables(source, folder, is_stated=False)
     if classes:
@@ -482,7 +482,7 @@ def _inner_tables(source: SourceRecipe, folder: Path) -> dict[str, Table]:
     inner = [one for one in sorted(folder.iterdir()) if one.is_dir() and not one.name.startswith((".", "__"))]
     splits = [one for one in inner if split_of(one.name) is not None]
     if splits:
-        found: dict[str, Table] = {}
+        found: dict[str, DataTable] = {}
         for one in splits:
             tables = _folder_tables(source, one)
             if len(tables) > 1:
@@ -509,7 +509,7 @@ def _inner_tables(source: SourceRecipe, folder: Path) -> dict[str, Table]:
     return _folder_tables(source, holding[0]) if holding else {}
 
 
-def _class_tables(source: SourceRecipe, folder: Path, *, is_stated: bool) -> dict[str, Table]:
+def _class_tables(source: SourceRecipe, folder: Path, *, is_stated: bool) -> dict[str, DataTable]:
     """Classes in the folder, or in its folders train and test."""
     own = find_class_folders(folder, is_stated=is_stated)
     if own is None and is_stated:
@@ -525,7 +525,7 @@ def _class_tables(source: SourceRecipe, folder: Path, *, is_stated: bool) -> dic
     return {split: _class_table(source, one, split) for split, one in found.items() if one is not None}
 
 
-def _classes_by_split(source: SourceRecipe, files: Sequence[Path], *, is_stated: bool) -> dict[str, Table]:
+def _classes_by_split(source: SourceRecipe, files: Sequence[Path], *, is_stated: bool) -> dict[str, DataTable]:
     """train_neg.txt, train_pos.txt, test_neg.txt, test_pos.txt: a file per class and split; else nothing."""
     splits: dict[str | None, list[Path]] = {}
     for file in files:
@@ -539,15 +539,15 @@ def _classes_by_split(source: SourceRecipe, files: Sequence[Path], *, is_stated:
     return {str(split): _class_table(source, one, str(split)) for split, one in found.items() if one is not None}
 
 
-def _class_table(source: SourceRecipe, found: ClassFiles, name: str) -> Table:
+def _class_table(source: SourceRecipe, found: ClassFiles, name: str) -> DataTable:
     options = _options(source)
-    return Table(name, found.all_files, lambda: read_classes(found, options), lambda: layout_notes(found, options))
+    return DataTable(name, found.all_files, lambda: read_classes(found, options), lambda: layout_notes(found, options))
 
 
 # ---- parallel text ----
 
 
-def _parallel_tables(source: SourceRecipe, path: Path) -> dict[str, Table]:
+def _parallel_tables(source: SourceRecipe, path: Path) -> dict[str, DataTable]:
     folder = path if path.is_dir() else path.parent
     if source.languages is None:
         files = [file for file in sorted(folder.iterdir()) if file.is_file() and may_be_data(file)]
@@ -564,7 +564,7 @@ def _parallel_tables(source: SourceRecipe, path: Path) -> dict[str, Table]:
     return {split: _parallel_table(source, one) for split, one in by_split(sets, folder).items()}
 
 
-def _parallel_table(source: SourceRecipe, found: ParallelSet, others: Sequence[Path] = ()) -> Table:
+def _parallel_table(source: SourceRecipe, found: ParallelSet, others: Sequence[Path] = ()) -> DataTable:
     def find_notes() -> tuple[str, ...]:
         shown = ", ".join(f"{column} ({file.name})" for column, file in found.files.items())
         notes = [] if source.files or source.languages else [f"line n of these files is row n: {shown}"]
@@ -576,7 +576,7 @@ def _parallel_table(source: SourceRecipe, found: ParallelSet, others: Sequence[P
 
     files = tuple(found.files.values())
     name = found.stem.removesuffix(".*") or _name_of(files)
-    return Table(name, files, lambda: read_parallel(found.files, source.encoding), find_notes)
+    return DataTable(name, files, lambda: read_parallel(found.files, source.encoding), find_notes)
 
 
 def _no_pair(folder: Path, languages: tuple[str, str] | None) -> DataError:
@@ -593,7 +593,7 @@ def _no_pair(folder: Path, languages: tuple[str, str] | None) -> DataError:
 # ---- the Hub ----
 
 
-def _hub_tables(source: SourceRecipe) -> dict[str, Table]:
+def _hub_tables(source: SourceRecipe) -> dict[str, DataTable]:
     name = source.hub or ""
     loaded = load_hub_splits(name, source.hub_config)
     wanted = _hub_names(source, name, list(loaded))
@@ -606,7 +606,9 @@ def _hub_tables(source: SourceRecipe) -> dict[str, Table]:
                 hint=did_you_mean(own, loaded),
             )
     return {
-        split: Table(f"{name}, {own}", tuple(loaded[own].files), loaded[own].rows, lambda own=own: loaded[own].notes)  # type: ignore[misc]
+        split: DataTable(
+            f"{name}, {own}", tuple(loaded[own].files), loaded[own].rows, partial(getattr, loaded[own], "notes")
+        )
         for split, own in wanted.items()
     }
 

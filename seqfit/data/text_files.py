@@ -320,7 +320,7 @@ def list_folder(folder: Path, most: int = 20) -> list[str]:
     return [*names, f"and {len(entries) - most} more"] if len(entries) > most else names
 
 
-def read_lines(path: Path, encoding: str = "auto", *, keep_broken: bool = False) -> Iterator[str]:
+def read_text_lines(path: Path, encoding: str = "auto", *, keep_broken: bool = False) -> Iterator[str]:
     r"""Lines with their ends. Only \n ends a line (\r where there is no \n): sentences have other separators inside.
 
     `keep_broken`: a line that does not decode comes with `BROKEN` characters instead of being an error.

@@ -42,11 +42,11 @@ from seqfit.data.encode import (
     Encoder,
     check_recipe_languages,
     check_row_language,
-    cut,
     explain_missing_prefix,
     smaller_limit,
+    truncate,
 )
-from seqfit.data.rows import BadRow, BadRowCounter, PartCount, Row, check_bad_rows, describe_bad_rows
+from seqfit.data.rows import BadRow, BadRowCounter, DataRow, PartCount, check_bad_rows, describe_bad_rows
 from seqfit.data.splits import Selection, SourceSplits, find_splits, read_together
 from seqfit.data.tokenized import (
     ROWS_FILE,
@@ -69,11 +69,11 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-T = TypeVar("T")
-R = TypeVar("R")
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
 
-def map_in_order(function: Callable[[T], R], items: Iterable[T], threads: int) -> Generator[R]:
+def map_in_order(function: Callable[[_T], _R], items: Iterable[_T], threads: int) -> Generator[_R]:
     """What the function gives for each item; with no threads it is called here.
 
     What it raises is raised here, in the item's place. Close it or use it up: leaving waits for the items in work.
@@ -82,7 +82,7 @@ def map_in_order(function: Callable[[T], R], items: Iterable[T], threads: int) -
         yield from map(function, items)
         return
     with ThreadPoolExecutor(threads, thread_name_prefix="seqfit-tokenize") as pool:
-        waiting: deque[Future[R]] = deque()
+        waiting: deque[Future[_R]] = deque()
         try:
             for item in items:
                 waiting.append(pool.submit(function, item))
@@ -382,7 +382,8 @@ class _Preparation:
         if limit is None or (self._has_head and side == 1):
             return sequences
         return [
-            cut(ids, limit, self._tail(side, row.languages[side])) for ids, row in zip(sequences, batch, strict=True)
+            truncate(ids, limit, self._tail(side, row.languages[side]))
+            for ids, row in zip(sequences, batch, strict=True)
         ]
 
     def _tail(self, side: int, language: str | None) -> int:
@@ -391,7 +392,7 @@ class _Preparation:
             self._tails[side, language] = count(language)
         return self._tails[side, language]
 
-    def _render(self, part: _Part, number: int, row: Row, title: str) -> _Rendered | None:
+    def _render(self, part: _Part, number: int, row: DataRow, title: str) -> _Rendered | None:
         """The row as text, or None where it can't be used, which is counted."""
         if isinstance(row, BadRow):
             part.bad.add(row.cause, number, row.detail, unread=True)
@@ -409,7 +410,7 @@ class _Preparation:
         part.usable += 1
         return rendered
 
-    def _render_row(self, row: Row, row_id: str) -> _Rendered:
+    def _render_row(self, row: DataRow, row_id: str) -> _Rendered:
         example = self.task.render(row, row_id)
         try:
             "".join((row_id, example.source, example.target, example.group, *example.references)).encode()

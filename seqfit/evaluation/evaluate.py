@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from seqfit.data.encode import Encoder, check_languages, check_row_language, cut, smaller_limit
+from seqfit.data.encode import Encoder, check_languages, check_row_language, smaller_limit, truncate
 from seqfit.data.tokenize import prepare_data
 from seqfit.errors import DataError, ModelError
-from seqfit.evaluation.generator import Answerer, answer_sources
+from seqfit.evaluation.generator import Generator, generate_sources
 from seqfit.evaluation.scoring import SplitScores, choose_metrics, score_split
 from seqfit.evaluation.start import set_start
 from seqfit.evaluation.threshold import DEFAULT_THRESHOLD
 from seqfit.inspection.given import Data, replace_data
-from seqfit.model.checkpoint import Checkpoint, load_checkpoint, read_teaching
+from seqfit.model.checkpoint import Checkpoint, load_checkpoint, read_metadata
 from seqfit.model.load import load_model, load_tokenizer, position_limit
 from seqfit.progress import Progress
 from seqfit.recipe.load import load_recipe
@@ -63,7 +63,7 @@ def evaluate(
         recipe = load_recipe(recipe, replaced)
     checkpoint = _start_of(run, recipe) if before else load_checkpoint(run.checkpoint)
     checkpoint = replace(checkpoint, teaching=replace(checkpoint.teaching, task=recipe.task))
-    answerer = build_answerer(checkpoint, load_strategy(recipe), recipe.allow, recipe.eval.batch_tokens)
+    answerer = build_generator(checkpoint, load_strategy(recipe), recipe.allow, recipe.eval.batch_tokens)
     task = build_task(recipe.task)
     metrics, _ = choose_metrics(task, recipe.eval)
     limits = position_limit(checkpoint.model.config)
@@ -99,7 +99,7 @@ class Predictor:
         self._tokenizer_name = type(checkpoint.tokenizer).__name__
         self._encoder = Encoder(checkpoint.tokenizer)
         self._limit = smaller_limit(self._task.recipe.max_source_tokens, position_limit(checkpoint.model.config))
-        self._answerer = build_answerer(checkpoint, Strategy(), ["bf16"], batch_tokens)
+        self._answerer = build_generator(checkpoint, Strategy(), ["bf16"], batch_tokens)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -117,9 +117,10 @@ class Predictor:
         encoded = self._encoder.encode(texts, codes or None)
         tails = {source: self._encoder.source_tail(source) for source, _ in set(languages)}
         sources = [
-            np.array(cut(ids, self._limit, tails[source])) for ids, (source, _) in zip(encoded, languages, strict=True)
+            np.array(truncate(ids, self._limit, tails[source]))
+            for ids, (source, _) in zip(encoded, languages, strict=True)
         ]
-        answers = answer_sources(self._answerer, sources, [target for _, target in languages])
+        answers = generate_sources(self._answerer, sources, [target for _, target in languages])
         choices = [self._task.choices_of(row) for row in asked]
         return [self._task.extract(text, given) for text, given in zip(answers, choices, strict=True)]
 
@@ -132,12 +133,12 @@ class Predictor:
         return languages
 
 
-def build_answerer(checkpoint: Checkpoint, strategy: Strategy, allow: list[str], batch_tokens: int) -> Answerer:
+def build_generator(checkpoint: Checkpoint, strategy: Strategy, allow: list[str], batch_tokens: int) -> Generator:
     """The checkpoint on the strategy's device, ready to answer as it was taught."""
     device = choose_device(strategy)
     teaching = checkpoint.teaching
     start_of = set_start(checkpoint.model, checkpoint.tokenizer, teaching.task)
-    return Answerer(
+    return Generator(
         model=checkpoint.model.to(device),
         tokenizer=checkpoint.tokenizer,
         precision=choose_precision(strategy, device, allow),
@@ -179,7 +180,7 @@ def _find_checkpoint(path: Path) -> Path:
 
 def _start_of(run: Run, recipe: Recipe) -> Checkpoint:
     """The model before fine-tuning, with the teaching of the run's checkpoint: both answer under the same rules."""
-    taught = read_teaching(run.checkpoint)
+    taught = read_metadata(run.checkpoint)
     model = load_model(recipe.model, head_of(recipe.task))
     return Checkpoint(model, load_tokenizer(recipe.model), taught.at_start())
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from seqfit.data.formats import ENDINGS, ending, read_whole_rows
-from seqfit.data.text_files import decode_lines, read_lines, require_file
+from seqfit.data.text_files import decode_lines, read_text_lines, require_file
 from seqfit.errors import DataError
 
-Asked = str | Mapping[str, Any]
+PredictionRows = str | Mapping[str, Any]
 
 
-def rows_from_fields(fields: Sequence[str]) -> list[Asked]:
+def rows_from_fields(fields: Sequence[str]) -> list[PredictionRows]:
     """One row of COLUMN=TEXT words."""
     wrong = [field for field in fields if "=" not in field]
     if wrong:
@@ -27,18 +27,18 @@ def rows_from_fields(fields: Sequence[str]) -> list[Asked]:
     return [dict(field.split("=", 1) for field in fields)]
 
 
-def rows_from_file(path: Path, named: Collection[str] = ()) -> Iterator[Asked]:
+def rows_from_file(path: Path, named: Collection[str] = ()) -> Iterator[PredictionRows]:
     """Rows of a data file in any known format, or of a text file, one a line; `named` columns decide on a header."""
     require_file(path, field="--file")
-    return read_whole_rows(path, named) if ending(path) in ENDINGS else rows_from_lines(read_lines(path))
+    return read_whole_rows(path, named) if ending(path) in ENDINGS else rows_from_lines(read_text_lines(path))
 
 
-def rows_from_bytes(stream: Iterable[bytes]) -> Iterator[Asked]:
+def rows_from_bytes(stream: Iterable[bytes]) -> Iterator[PredictionRows]:
     """Rows of standard input, which must be UTF-8, as they come."""
     return rows_from_lines(decode_lines(stream, "standard input"))
 
 
-def rows_from_lines(lines: Iterable[str]) -> Iterator[Asked]:
+def rows_from_lines(lines: Iterable[str]) -> Iterator[PredictionRows]:
     """A line that starts with { is a JSON object, any other is a text; empty lines are left out."""
     for number, line in enumerate(lines, 1):
         text = line.strip("\r\n")

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from seqfit.data.batching import Rows
+from seqfit.data.batching import RowNumbers
 from seqfit.data.tokenize import TokenizedSplit
 from seqfit.errors import RecipeError
-from seqfit.evaluation.generator import Answerer, Answers, Progress, answer_split
+from seqfit.evaluation.generator import Generated, Generator, _GenerationProgress, generate_split
 from seqfit.metrics import Scores, score
 from seqfit.metrics.registry import available_scores, find_metric_mistakes
 from seqfit.recipe.mistakes import report_mistakes, to_line
@@ -33,22 +33,22 @@ class SplitScores:
 
 
 def score_split(
-    answerer: Answerer,
+    answerer: Generator,
     task: Task,
     split: TokenizedSplit,
     metrics: Sequence[str],
     *,
     limit: int | None = None,
-    progress: Progress | None = None,
+    progress: _GenerationProgress | None = None,
 ) -> SplitScores:
     """Answers every row (or `limit` rows spread evenly over the split) and scores the answers."""
     start = time.perf_counter()
-    rows = spread_rows(len(split), limit)
-    return score_answers(task, split, rows, answer_split(answerer, split, rows, progress), metrics, started=start)
+    rows = spread_over_rows(len(split), limit)
+    return score_generated(task, split, rows, generate_split(answerer, split, rows, progress), metrics, started=start)
 
 
-def score_answers(
-    task: Task, split: TokenizedSplit, rows: Rows, answers: Answers, metrics: Sequence[str], *, started: float
+def score_generated(
+    task: Task, split: TokenizedSplit, rows: RowNumbers, answers: Generated, metrics: Sequence[str], *, started: float
 ) -> SplitScores:
     """Scores answers to some rows that were asked for at `started`, by time.perf_counter."""
     predictions = [_prediction(task, split, row, text) for row, text in zip(rows.tolist(), answers.texts, strict=True)]
@@ -76,7 +76,7 @@ def choose_metrics(task: Task, recipe: EvalRecipe) -> tuple[list[str], str]:
     return metrics, recipe.best or (task.main_score if task.main_score in available_scores(metrics) else "loss")
 
 
-def spread_rows(rows: int, limit: int | None) -> Rows:
+def spread_over_rows(rows: int, limit: int | None) -> RowNumbers:
     """All, or so many spread evenly."""
     if limit is None or limit >= rows:
         return np.arange(rows, dtype=np.int64)

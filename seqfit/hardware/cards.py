@@ -34,7 +34,7 @@ from typing import Any, Literal
 from seqfit.errors import PlanError
 from seqfit.units import format_bytes, parse_bytes
 
-Precision = Literal["fp32", "tf32", "fp16", "bf16"]
+CardPrecision = Literal["fp32", "tf32", "fp16", "bf16"]
 
 _MIB = 1024**2
 # Of what nvidia-smi gives, torch gets at least this part: the lowest of the cards that have both figures, rounded down.
@@ -66,7 +66,7 @@ class Card:
     memory_bytes: int
     torch_bytes: int | None
     bandwidth_bytes_per_second: float
-    flops_per_second: Mapping[Precision, float]
+    flops_per_second: Mapping[CardPrecision, float]
     pcie: str
     fabric: Fabric | None
     multiprocessors: int
@@ -98,7 +98,7 @@ class Card:
             return self.pcie_bytes_per_second
         return self.fabric.bytes_per_second
 
-    def rate(self, precision: Precision) -> tuple[float, str]:
+    def rate(self, precision: CardPrecision) -> tuple[float, str]:
         """FLOP/s of matrix products and '' or, where the hardware lacks the precision, fp32's and the reason."""
         if precision in self.flops_per_second:
             return self.flops_per_second[precision], ""
@@ -133,17 +133,17 @@ def _build_card(key: str, row: Mapping[str, Any]) -> Card:
     )
 
 
-def plain_name(name: str) -> str:
+def plain_card_name(name: str) -> str:
     """'NVIDIA A100-SXM4-80GB' -> 'a100sxm480': what is compared."""
     return re.sub(_MEMORY_UNIT, "", re.sub(_NOISE, "", name.lower()))
 
 
 def find_card(name: str) -> Card:
     """The card of that name. Raises PlanError with the closest ones where there is none or more than one."""
-    wanted = plain_name(name)
+    wanted = plain_card_name(name)
     cards = load_cards()
-    exact = [card for card in cards.values() if wanted in {plain_name(each) for each in (card.key, *card.aliases)}]
-    matching = exact or [card for card in cards.values() if wanted == plain_name(card.name)]
+    exact = [card for card in cards.values() if wanted in {plain_card_name(each) for each in (card.key, *card.aliases)}]
+    matching = exact or [card for card in cards.values() if wanted == plain_card_name(card.name)]
     matching = matching or [card for card in cards.values() if wanted in _leading_pieces(card.key)]
     if len(matching) == 1:
         return matching[0]
@@ -155,12 +155,12 @@ def find_card(name: str) -> Card:
 
 def _leading_pieces(key: str) -> set[str]:
     pieces = key.split("-")
-    return {plain_name("".join(pieces[:count])) for count in range(1, len(pieces))} - {""}
+    return {plain_card_name("".join(pieces[:count])) for count in range(1, len(pieces))} - {""}
 
 
 def _advice(wanted: str) -> str:
     """By plain names, since 'rtx' in common would make everything close."""
-    plain = {plain_name(card.key): card.key for card in load_cards().values()}
+    plain = {plain_card_name(card.key): card.key for card in load_cards().values()}
     close = [plain[found] for found in difflib.get_close_matches(wanted, plain, n=3, cutoff=0.6)]
     return f"Did you mean {' or '.join(close)}?" if close else "Give one of these names"
 
@@ -168,7 +168,7 @@ def _advice(wanted: str) -> str:
 def match_card(name: str, memory_bytes: int) -> Card | None:
     """The card that a driver calls `name`; of two with one name (RTX 3080) the one with that memory."""
     for card in load_cards().values():
-        same_name = plain_name(name) in {plain_name(each) for each in (card.name, *card.aliases)}
+        same_name = plain_card_name(name) in {plain_card_name(each) for each in (card.name, *card.aliases)}
         if same_name and abs(card.memory_bytes - memory_bytes) <= _SAME_MEMORY * card.memory_bytes:
             return card
     return None
@@ -224,7 +224,7 @@ def _row(card: Card) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _rate(card: Card, precision: Precision) -> str:
+def _rate(card: Card, precision: CardPrecision) -> str:
     rate = card.flops_per_second.get(precision)
     return "none" if rate is None else f"{rate / 1e12:g}"
 

@@ -44,7 +44,7 @@ from typing import Any
 
 from seqfit import system
 from seqfit.hardware.cards import Card, match_card
-from seqfit.hardware.process_memory import Limits, read_limits
+from seqfit.hardware.process_memory import MemoryLimits, read_limits
 
 
 @dataclass(frozen=True)
@@ -58,29 +58,29 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Place:
+class PciPlace:
     """A GPU, or one of its slices."""
 
     gpu: int
     slice: int | None = None
 
 
-def find_visible(listed: Sequence[Listed], environment: Mapping[str, str]) -> list[Place]:
+def find_visible(listed: Sequence[Listed], environment: Mapping[str, str]) -> list[PciPlace]:
     """In CUDA's order."""
     order = sorted(range(len(listed)), key=lambda place: listed[place].pci)
     if environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
         order.sort(key=lambda place: -listed[place].speed)
     named = environment.get("CUDA_VISIBLE_DEVICES")
-    places = [Place(gpu) for gpu in order] if named is None else _read_names(named, listed, order)
+    places = [PciPlace(gpu) for gpu in order] if named is None else _read_names(named, listed, order)
     sliced = [place for place in places if listed[place.gpu].slices]
     if not sliced:
         return places
     first = sliced[0]
-    return [first if first.slice is not None else Place(first.gpu, 0)]
+    return [first if first.slice is not None else PciPlace(first.gpu, 0)]
 
 
-def _read_names(named: str, listed: Sequence[Listed], order: Sequence[int]) -> list[Place]:
-    places: list[Place] = []
+def _read_names(named: str, listed: Sequence[Listed], order: Sequence[int]) -> list[PciPlace]:
+    places: list[PciPlace] = []
     for name in named.split(","):
         place = _find(name.strip(), listed, order)
         if place is None:
@@ -91,19 +91,19 @@ def _read_names(named: str, listed: Sequence[Listed], order: Sequence[int]) -> l
     return places
 
 
-def _find(name: str, listed: Sequence[Listed], order: Sequence[int]) -> Place | None:
+def _find(name: str, listed: Sequence[Listed], order: Sequence[int]) -> PciPlace | None:
     if name.startswith("GPU-"):
-        return _only([Place(gpu) for gpu in order if listed[gpu].uuid.startswith(name)])
+        return _only([PciPlace(gpu) for gpu in order if listed[gpu].uuid.startswith(name)])
     if name.startswith("MIG-"):
-        slices = [Place(gpu, number) for gpu in order for number in range(len(listed[gpu].slices))]
+        slices = [PciPlace(gpu, number) for gpu in order for number in range(len(listed[gpu].slices))]
         return _only([place for place in slices if listed[place.gpu].slices[place.slice or 0].startswith(name)])
     number = re.match(r"\+?\d+", name)  # as strtoul reads: '1gpu' is 1
     if number is None or int(number[0]) >= len(order):
         return None
-    return Place(order[int(number[0])])
+    return PciPlace(order[int(number[0])])
 
 
-def _only(places: list[Place]) -> Place | None:
+def _only(places: list[PciPlace]) -> PciPlace | None:
     return places[0] if len(places) == 1 else None
 
 
@@ -157,20 +157,20 @@ class Machine:
 def probe_machine() -> Machine:
     """Read /proc, the control groups and NVIDIA's driver."""
     limits = read_limits()
-    cores = usable_cores(limits)
+    cores = allowed_cores(limits)
     total, available = _host_memory()
     memory_bytes, available_bytes = usable_memory(total, available, limits)
     is_limited = cores < (os.cpu_count() or 1) or memory_bytes != total
     return Machine(read_processor_name(), cores, memory_bytes, available_bytes, is_limited, read_driver())
 
 
-def usable_cores(limits: Limits) -> int:
+def allowed_cores(limits: MemoryLimits) -> int:
     """Whole cores: a thread more than the quota would wait for the others' time."""
     allowed = system.usable_cores()
     return allowed if limits.cores is None else max(1, min(allowed, int(limits.cores)))
 
 
-def usable_memory(total: int | None, available: int | None, limits: Limits) -> tuple[int | None, int | None]:
+def usable_memory(total: int | None, available: int | None, limits: MemoryLimits) -> tuple[int | None, int | None]:
     """The host's memory, or the container's share where that is less."""
     if total is None or available is None or limits.memory_bytes is None or limits.memory_bytes >= total:
         return total, available
@@ -263,7 +263,7 @@ def _ask(nvml: Any, question: Callable[..., Any], *arguments: Any) -> Any:
         return None
 
 
-def _read_gpu(place: Place) -> Gpu:
+def _read_gpu(place: PciPlace) -> Gpu:
     import pynvml
 
     handle = pynvml.nvmlDeviceGetHandleByIndex(place.gpu)

@@ -41,7 +41,7 @@ _UNLIMITED_BYTES = 2**60  # version 1 writes the largest multiple of a page inst
 
 
 @dataclass(frozen=True)
-class Limits:
+class MemoryLimits:
     """None: not limited. `used_bytes` leaves out file cache that the kernel would drop."""
 
     memory_bytes: int | None = None
@@ -55,10 +55,10 @@ class Limits:
         return max(0, self.memory_bytes - (self.used_bytes or 0)) // sharers
 
 
-def read_limits(root: Path = Path("/")) -> Limits:
+def read_limits(root: Path = Path("/")) -> MemoryLimits:
     """Of the groups that this process is in."""
     memory_bytes, used_bytes = _read_memory(root)
-    return Limits(memory_bytes, used_bytes, _read_cores(root))
+    return MemoryLimits(memory_bytes, used_bytes, _read_cores(root))
 
 
 def _read_memory(root: Path) -> tuple[int | None, int | None]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from seqfit.data.column_names import KEYS, METADATA, SPLITS_OF, Name, is_role, score_role
-from seqfit.data.rows import Row
+from seqfit.data.rows import DataRow
 from seqfit.tasks.template import column_text, split_path
 
 NAMES_OF_SPLITS = "names of splits"
@@ -66,7 +66,7 @@ _LIST_AS_TEXT = re.compile(r"\[.*\]$|\{.*\}$", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnProfile:
     """A column that holds text or numbers, as seen in some rows."""
 
     path: str
@@ -141,7 +141,7 @@ class Column:
 _FLAGS = ({"0", "1"}, {"0.0", "1.0"}, {"true", "false"}, {"yes", "no"}, {"y", "n"}, {"0"}, {"1"}, {"false"}, {"0.0"})
 
 
-def profile_columns(rows: Sequence[Row]) -> list[Column]:
+def profile_columns(rows: Sequence[DataRow]) -> list[ColumnProfile]:
     """The columns that hold text or numbers in at least one row, in the order of the table."""
     paths = dict.fromkeys(path for row in rows for path in _paths(row))
     cells = {path: [_cell(path, row) for row in rows] for path in paths}
@@ -166,7 +166,7 @@ def _paths(value: Any, inside: str = "", depth: int = 3) -> Iterator[str]:
             yield path
 
 
-def _profile(path: str, cells: list[tuple[str, int] | None]) -> Column | None:
+def _profile(path: str, cells: list[tuple[str, int] | None]) -> ColumnProfile | None:
     """From the texts of the cells, each with its number of items (-1: it is no list)."""
     filled = [cell for cell in cells if cell is not None and cell[0].strip() and cell[0].strip() not in MISSING]
     if not filled:
@@ -175,7 +175,7 @@ def _profile(path: str, cells: list[tuple[str, int] | None]) -> Column | None:
     lists = [items for _, items in filled if items >= 0]
     counts = Counter(text.strip() for text in texts)
     heads = [text[:_SAMPLED_CHARS].strip() for text in texts]
-    column = Column(
+    column = ColumnProfile(
         path,
         Name.of(path),
         rows=len(cells),
@@ -195,7 +195,7 @@ def _profile(path: str, cells: list[tuple[str, int] | None]) -> Column | None:
     return replace(column, not_text=_explain_not_text(column, heads))
 
 
-def _explain_not_text(column: Column, texts: list[str]) -> str | None:
+def _explain_not_text(column: ColumnProfile, texts: list[str]) -> str | None:
     """Why a column is no part of a source whatever the task; None if it may be."""
     is_named = column.name.words & {"answer", "correct", "label", "gold"} and column.name.last == "key"  # answerKey
     if (column.name.last in KEYS or column.name.plain in KEYS) and not is_named:
@@ -236,7 +236,7 @@ def _explain_not_text(column: Column, texts: list[str]) -> str | None:
     return None
 
 
-def _is_key(column: Column, texts: list[str]) -> bool:
+def _is_key(column: ColumnProfile, texts: list[str]) -> bool:
     """Whether the values tell rows or people apart and say nothing: a9f3e2, 2635.json, 0 1 2 3, 528290057."""
     numbers = [int(text) for text in texts if text.isdecimal()]
     if len(numbers) == len(texts) and column.distinct > 20 and min(numbers) > 100_000 and not column.list_share:
@@ -255,7 +255,7 @@ def _is_key(column: Column, texts: list[str]) -> bool:
     return one_word and (has_digits > 0.9 or _share(_FILE.match(text) is not None for text in texts) > 0.9)
 
 
-def _mark_second_forms(columns: list[Column], rows: Sequence[Row]) -> list[Column]:
+def _mark_second_forms(columns: list[ColumnProfile], rows: Sequence[DataRow]) -> list[ColumnProfile]:
     """A column that repeats another one's text, as HTML or in small letters, is marked; the plainer one stays."""
     texts = {
         column.path: [(_cell(column.path, row) or ("", -1))[0][:_SAMPLED_CHARS] for row in rows[:200]]
@@ -280,7 +280,7 @@ def _mark_second_forms(columns: list[Column], rows: Sequence[Row]) -> list[Colum
     return [replace(column, not_text=marked.get(column.path, column.not_text)) for column in columns]
 
 
-def _find_containers(columns: list[Column], rows: Sequence[Row]) -> list[Column]:
+def _find_containers(columns: list[ColumnProfile], rows: Sequence[DataRow]) -> list[ColumnProfile]:
     """Which texts are parts of others: raw_comment of input_text, question and answer of a whole prompt."""
     prose = [column for column in columns if column.is_prose]
     texts = {c.path: [_letters((_cell(c.path, row) or ("", -1))[0], 5000) for row in rows[:100]] for c in prose}
@@ -328,7 +328,7 @@ def _letters(text: str, most: int = 200) -> str:
     return "".join(character for character in plain.casefold() if character.isalnum())[:most]
 
 
-def _cell(path: str, row: Row) -> tuple[str, int] | None:
+def _cell(path: str, row: DataRow) -> tuple[str, int] | None:
     """Text and number of items (-1 for a plain value); None where it is missing, _RECORDS where it holds records."""
     head, rest = split_path(path, row)
     value: Any = row.get(head)

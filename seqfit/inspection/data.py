@@ -67,7 +67,7 @@ def try_task(
 
     found = find_given(data, overrides, task=task, model=model, command="data")
     recipe = load_for_description(found if found.data is None else guess_given(found))
-    return human_baseline.try_task(recipe, rows, ask)
+    return human_baseline.run_tryout(recipe, rows, ask)
 
 
 def load_for_description(given: Given) -> Recipe:
@@ -82,11 +82,11 @@ def _describe(recipe: Recipe, given: Given, rows: int | None, progress: Progress
     from seqfit.inspection import describe
 
     if given.data is not None and given.model is None:
-        return describe.describe_data(recipe, None, rows=rows, progress=progress)
+        return describe.describe_recipe_data(recipe, None, rows=rows, progress=progress)
     from seqfit.model.load import load_position_limit, load_tokenizer  # imports torch: the recipe is right by now
 
     tokenizer, limit = load_tokenizer(recipe.model), load_position_limit(recipe.model)
-    return describe.describe_data(recipe, tokenizer, position_limit=limit, rows=rows, progress=progress)
+    return describe.describe_recipe_data(recipe, tokenizer, position_limit=limit, rows=rows, progress=progress)
 
 
 def _describe_columns(sources: Sequence[SourceRecipe], error: SeqfitError, given: Given) -> DataReport:

@@ -22,35 +22,35 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from seqfit.data.encode import Encoder, cut
-from seqfit.data.tables import Table, find_tables
+from seqfit.data.encode import Encoder, truncate
+from seqfit.data.tables import DataTable, find_tables
 from seqfit.data.tokenize import TokenizedSplit, prepare_data
 from seqfit.errors import format_error
-from seqfit.inspection.findings import find
+from seqfit.inspection.findings import find_problems
 from seqfit.inspection.report import (
     DataReport,
+    Duplicates,
     ExampleView,
     LeftOut,
+    LengthUnit,
     LimitCut,
     Overlap,
     PaddingWaste,
-    Repeats,
     RoundTrip,
     SplitReport,
     Token,
     TokenCount,
     TokenUse,
     TokenView,
-    Unit,
     describe_columns,
     show_value,
 )
 from seqfit.inspection.statistics import (
     COUNTED_TASKS,
-    Lengths,
     LossCount,
     RowHasher,
     RowHashes,
+    _LengthArray,
     count_classes,
     count_several_targets,
     find_same_pairs,
@@ -76,7 +76,7 @@ _HEAD, _TAIL = 28, 8  # tokens of an example that are shown
 _MOST_FREQUENT = 15
 
 
-def describe_data(
+def describe_recipe_data(
     recipe: Recipe,
     tokenizer: PreTrainedTokenizerBase | None,
     *,
@@ -116,7 +116,7 @@ def describe_columns_only(sources: Sequence[SourceRecipe], open_question: str) -
     )
 
 
-def _find_tables(sources: Sequence[SourceRecipe], named: Sequence[str] = ()) -> list[Table]:
+def _find_tables(sources: Sequence[SourceRecipe], named: Sequence[str] = ()) -> list[DataTable]:
     return [table for source in sources for table in find_tables(source, named).values()]
 
 
@@ -172,7 +172,7 @@ def _assemble(
         splits=tuple(reports),
         overlaps=tuple(overlaps),
         events=tuple(events),
-        findings=tuple(find(reports, overlaps, left_out, recipe.task.name)),
+        findings=tuple(find_problems(reports, overlaps, left_out, recipe.task.name)),
         left_out=tuple(left_out),
     )
 
@@ -208,7 +208,7 @@ def _describe_word_split(task: TaskRecipe, name: str, split: WordSplit) -> Split
         padding=(),
         batch_examples=0,
         round_trip=None,
-        repeats=Repeats(
+        repeats=Duplicates(
             same_pair=len(same),
             several_targets=count_several_targets(split.hashes),
             example=repeated.source if len(same) else None,
@@ -219,7 +219,7 @@ def _describe_word_split(task: TaskRecipe, name: str, split: WordSplit) -> Split
     )
 
 
-def _measure_limits(source: Lengths, target: Lengths, unit: Unit) -> dict[str, tuple[LimitCut, ...]]:
+def _measure_limits(source: _LengthArray, target: _LengthArray, unit: LengthUnit) -> dict[str, tuple[LimitCut, ...]]:
     sides = {"source": source, "target": target}
     return {side: measure_limits(lengths, unit) for side, lengths in sides.items() if lengths.any()}
 
@@ -283,13 +283,13 @@ class _Look:
             yield row
         self._progress(what, len(rows), len(rows))
 
-    def _batch_examples(self, source: Lengths, target: Lengths) -> int:
+    def _batch_examples(self, source: _LengthArray, target: _LengthArray) -> int:
         tokens = self._recipe.train.batch_tokens
         if tokens is None:
             return self._recipe.train.examples_per_step or 1
         return max(1, round(tokens / float(source.mean() + target.mean())))
 
-    def _measure_padding(self, source: Lengths, target: Lengths, batch: int) -> list[PaddingWaste]:
+    def _measure_padding(self, source: _LengthArray, target: _LengthArray, batch: int) -> list[PaddingWaste]:
         limits = (self._task.max_source_tokens, self._task.max_target_tokens)
         pad_to = (limits[0] or int(source.max()), limits[1] or int(target.max()))
         shortened = np.minimum(source, pad_to[0]), np.minimum(target, 0 if self._has_head else pad_to[1])
@@ -334,12 +334,14 @@ class _Look:
             target_tokens = TokenView(of_class, 0, ())
         else:
             tail = self._encoder.target_tail(split.target_language(row))
-            target_tokens = self._view_tokens(cut(target, self._task.max_target_tokens, tail))
+            target_tokens = self._view_tokens(truncate(target, self._task.max_target_tokens, tail))
         return ExampleView(
             row_id=example.id,
             source=example.source,
             target=example.target,
-            source_tokens=self._view_tokens(cut(source, self._task.max_source_tokens, self._encoder.source_tail())),
+            source_tokens=self._view_tokens(
+                truncate(source, self._task.max_source_tokens, self._encoder.source_tail())
+            ),
             target_tokens=target_tokens,
         )
 
@@ -362,10 +364,10 @@ def _limit_rows(source: SourceRecipe, rows: int) -> SourceRecipe:
     return source.model_copy(update={"limit": limits})
 
 
-def _describe_repeats(split: TokenizedSplit, hashes: RowHashes) -> Repeats:
+def _describe_repeats(split: TokenizedSplit, hashes: RowHashes) -> Duplicates:
     same = find_same_pairs(hashes)
     example = split.text(int(same[0])).source if len(same) else None
-    return Repeats(same_pair=len(same), several_targets=count_several_targets(hashes), example=example)
+    return Duplicates(same_pair=len(same), several_targets=count_several_targets(hashes), example=example)
 
 
 def _describe_overlap(name: str, split: TokenizedSplit | WordSplit, hashes: RowHashes, train: RowHashes) -> Overlap:

@@ -24,7 +24,7 @@ _MANY_CLASSES = 0.1  # of the rows
 _CASE = "case"
 
 
-def find(
+def find_problems(
     splits: Sequence[SplitReport],
     overlaps: Sequence[Overlap],
     left_out: Sequence[LeftOut] = (),

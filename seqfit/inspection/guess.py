@@ -22,11 +22,11 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from seqfit.data.column_names import LANGUAGES, find_languages, score_role
-from seqfit.data.rows import BadRow, Row
-from seqfit.data.tables import ALL, Table, find_tables, split_of
+from seqfit.data.rows import BadRow, DataRow
+from seqfit.data.tables import ALL, DataTable, find_tables, split_of
 from seqfit.data.text_files import require_file
 from seqfit.errors import DataError, RecipeError, SeqfitError, did_you_mean
-from seqfit.inspection.columns import NAMES_OF_SPLITS, Column, profile_columns
+from seqfit.inspection.columns import NAMES_OF_SPLITS, ColumnProfile, profile_columns
 from seqfit.inspection.label_names import find_labels
 from seqfit.inspection.label_readings import (
     LabelKind,
@@ -45,7 +45,7 @@ from seqfit.inspection.record_kinds import (
     refuse_token_labels,
     refuse_turns_in_rows,
 )
-from seqfit.inspection.roles import Found, Hints, Reading, find_reading, find_task, list_columns
+from seqfit.inspection.roles import FoundReading, Hints, Reading, find_reading, find_task, list_columns
 from seqfit.inspection.second_look import find_deciding_column, find_suspicions
 from seqfit.inspection.text_language import find_language
 from seqfit.recipe.load import explain_mistakes
@@ -168,7 +168,7 @@ def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequ
     return Guess(recipe, notes)
 
 
-def _require_rows(rows: Sequence[Row], table: Table) -> None:
+def _require_rows(rows: Sequence[DataRow], table: DataTable) -> None:
     """Where no row can be read, why, instead of a guess from no columns."""
     if rows:
         return
@@ -181,13 +181,13 @@ def _require_rows(rows: Sequence[Row], table: Table) -> None:
         )
 
 
-def _find_split_column(rows: Sequence[Row]) -> str | None:
+def _find_split_column(rows: Sequence[DataRow]) -> str | None:
     """The column that says which split a row is in, where most of them are for training."""
     found = [c for c in profile_columns(rows) if c.not_text == NAMES_OF_SPLITS and c.filled_share > 0.99]
     return found[0].path if len(found) == 1 and any(split_of(value) == "train" for value in found[0].values) else None
 
 
-def _mention_files(source: SourceRecipe, tables: Mapping[str, Table]) -> str:
+def _mention_files(source: SourceRecipe, tables: Mapping[str, DataTable]) -> str:
     """Where labels are missing: a file next to the data that has as many lines as there are rows."""
     if source.path is None:
         return ""
@@ -219,9 +219,9 @@ def _open_source(data: str, task: Mapping[str, Any], column: str) -> Unsure:
     )
 
 
-def sample_rows(table: Table) -> list[Row]:
+def sample_rows(table: DataTable) -> list[DataRow]:
     """Rows from all over the beginning of a table, without those that can't be read."""
-    kept: list[Row] = []
+    kept: list[DataRow] = []
     stride, chars = 1, 0
     for number, row in enumerate(itertools.islice(table.read(), _LOOKED_AT_ROWS)):
         if isinstance(row, BadRow) or number % stride:
@@ -288,7 +288,7 @@ class _Task:
 
     wanted: str | None
     given: Mapping[str, Any]
-    samples: Mapping[str, list[Row]]
+    samples: Mapping[str, list[DataRow]]
     hints: Hints
     unfolding: Mapping[str, str]
     notes: list[str]
@@ -324,7 +324,7 @@ class _Task:
         self._note_unanswered(reading, rows)
         return values
 
-    def _find(self, columns: list[Column]) -> Found:
+    def _find(self, columns: list[ColumnProfile]) -> FoundReading:
         if self.wanted is not None:
             return self._heed_given(find_reading(self.wanted, columns, self.hints))
         for task in find_task(columns, self.hints):
@@ -335,18 +335,18 @@ class _Task:
             if task == "qa" and self._ends_in_numbers(found.best):
                 found = find_reading("math", columns, self.hints)
             if task == "summarize" and (rival := self._find_class_of(columns, found.best)) is not None:
-                found = Found(found.best, rival, "a headline could be written, or the texts classified")
+                found = FoundReading(found.best, rival, "a headline could be written, or the texts classified")
             if task == "regression" and (rival := self._find_class(columns)) is not None:
-                found = Found(found.best, rival, "there is a score, and a class")
+                found = FoundReading(found.best, rival, "there is a score, and a class")
             return self._heed_given(found)
         raise self._no_task(columns)
 
-    def _find_class_of(self, columns: list[Column], summary: Reading) -> Reading | None:
+    def _find_class_of(self, columns: list[ColumnProfile], summary: Reading) -> Reading | None:
         """The class of a text whose only summary is its title."""
         titled = {c.path for c in columns if c.name.last in TITLES or c.name.last == "headlines"}
         return self._find_class(columns) if set(columns_of(summary.target)) <= titled else None
 
-    def _find_class(self, columns: list[Column]) -> Reading | None:
+    def _find_class(self, columns: list[ColumnProfile]) -> Reading | None:
         """The reading by a class, where a column of few values that are no scores is called a label."""
         named = [c for c in columns if c.has_few_values and not c.has_fractions and score_role(c.name, "label") >= 0.3]
         try:
@@ -355,32 +355,32 @@ class _Task:
             return None
         return found if found is not None and set(columns_of(found.target)) & {c.path for c in named} else None
 
-    def _heed_given(self, found: Found) -> Found:
+    def _heed_given(self, found: FoundReading) -> FoundReading:
         """Of two readings, the one whose given side names the columns that the user names."""
         for side in {"source", "target"} & set(self.given):
             stated = self.given[side]
             wanted = {path for one in ([stated] if isinstance(stated, str) else stated) for path in columns_of(one)}
             for reading in (found.best, found.other):
                 if reading is not None and set(columns_of(getattr(reading, side))) == wanted:
-                    return Found(reading)
+                    return FoundReading(reading)
         return found
 
     def _ends_in_numbers(self, reading: Reading) -> bool:
         rows = next(iter(self.samples.values()))
         return sum("####" in render_template(reading.target, row) for row in rows) > len(rows) / 2
 
-    def _only_task(self, columns: list[Column]) -> str:
+    def _only_task(self, columns: list[ColumnProfile]) -> str:
         tasks = find_task(columns, self.hints)
         if tasks:
             return tasks[0]
         raise self._no_task(columns)
 
-    def _no_task(self, columns: list[Column]) -> RecipeError:
+    def _no_task(self, columns: list[ColumnProfile]) -> RecipeError:
         given = f"{self.hints.title} has the columns {list_columns(columns)}"
         change = f"Add --task with one of {', '.join(TASKS)}"
         return RecipeError(given, "They do not say which task it is", change)
 
-    def _settle(self, found: Found, rows: list[Row]) -> tuple[Reading, LabelKind]:
+    def _settle(self, found: FoundReading, rows: list[DataRow]) -> tuple[Reading, LabelKind]:
         """The reading that is meant, refined by what its target holds; what is in doubt is shown instead."""
         best, kind, doubt = _refine(found.best, rows)
         if found.doubt is not None and found.other is not None and not self._is_decided(found):
@@ -394,13 +394,13 @@ class _Task:
             raise self._unsure(doubt, [(best, kind), other], rows)
         return best, kind
 
-    def _is_decided(self, found: Found) -> bool:
+    def _is_decided(self, found: FoundReading) -> bool:
         """Whether the two readings differ only in the side that is given."""
         assert found.other is not None
         open_sides = [side for side in ("source", "target") if side not in self.given]
         return all(getattr(found.best, side) == getattr(found.other, side) for side in open_sides)
 
-    def _unsure(self, doubt: str, readings: list[tuple[Reading, LabelKind]], rows: list[Row]) -> Unsure:
+    def _unsure(self, doubt: str, readings: list[tuple[Reading, LabelKind]], rows: list[DataRow]) -> Unsure:
         shown = []
         for number, (reading, kind) in enumerate(readings, 1):
             row = next((row for row in rows if _is_shown(reading, row)), rows[0])
@@ -431,7 +431,7 @@ class _Task:
                 words.append(quote(f"task.{name}={text}"))
         return " ".join(words)
 
-    def _templates(self, reading: Reading, columns: list[Column]) -> dict[str, Any]:
+    def _templates(self, reading: Reading, columns: list[ColumnProfile]) -> dict[str, Any]:
         """One template where all files have the same columns, else one per kind of file."""
         sides = {side: [getattr(reading, side)] for side in ("source", "target") if side not in self.given}
         references = list(reading.more.get("references", []))
@@ -452,7 +452,7 @@ class _Task:
             values["references"] = list(dict.fromkeys([reading.target, *references]))
         return values
 
-    def _note_reading(self, reading: Reading, columns: list[Column]) -> None:
+    def _note_reading(self, reading: Reading, columns: list[ColumnProfile]) -> None:
         prefix = self.given.get("prefix", reading.prefix)
         target = reading.target or ", ".join(reading.more.get("label_columns", []))
         choices = f", choices: {reading.roles['choices']}" if "choices" in reading.roles else ""
@@ -478,7 +478,7 @@ class _Task:
         if kind.why:
             self.notes.append(f"task: {task} ({kind.why})")
 
-    def _note_unanswered(self, reading: Reading, rows: list[Row]) -> None:
+    def _note_unanswered(self, reading: Reading, rows: list[DataRow]) -> None:
         """Questions with an empty list of answers are learnt as such."""
         if reading.task == "qa" and len(paths := columns_of(reading.target)) == 1:
             empty = sum(column_text(paths[0], row) == "" for row in rows)
@@ -489,13 +489,13 @@ class _Task:
                 )
 
 
-def _say_left_out(column: Column, used: set[str]) -> str:
+def _say_left_out(column: ColumnProfile, used: set[str]) -> str:
     whole = [path for path in column.within if path in used]
     reason = column.not_text or (f"part of {whole[0]}" if whole else "")
     return f"{column.path} ({reason})" if reason else column.path
 
 
-def _with_speakers(reading: Reading, rows: Sequence[Row]) -> Reading:
+def _with_speakers(reading: Reading, rows: Sequence[DataRow]) -> Reading:
     """The turns of a dialogue with who speaks: {dialogue} for {dialogue.text}."""
     source = reading.source
     for path in columns_of(source):
@@ -506,7 +506,7 @@ def _with_speakers(reading: Reading, rows: Sequence[Row]) -> Reading:
     return replace(reading, source=source)
 
 
-def _refine(reading: Reading, rows: list[Row]) -> tuple[Reading, LabelKind, str | None]:
+def _refine(reading: Reading, rows: list[DataRow]) -> tuple[Reading, LabelKind, str | None]:
     """What the target's values mean: scores, sets of labels, several annotators; and whether that is in doubt."""
     if reading.task == "multiple-choice":
         kind = find_choice_base(reading.target, reading.more["choices"], rows)
@@ -521,12 +521,12 @@ def _refine(reading: Reading, rows: list[Row]) -> tuple[Reading, LabelKind, str 
     return reading, kind, kind.doubt
 
 
-def _is_shown(reading: Reading, row: Row) -> bool:
+def _is_shown(reading: Reading, row: DataRow) -> bool:
     paths = [path for template in (reading.source, reading.target) for path in columns_of(template)]
     return all(column_text(path, row).strip() for path in paths)
 
 
-def _render(template: str, row: Row) -> str:
+def _render(template: str, row: DataRow) -> str:
     try:
         return render_template(template, row)
     except RecipeError:
@@ -546,7 +546,7 @@ def _paths_in(value: Any) -> Iterator[str]:
                 yield from columns_of(item)
 
 
-def _find_language(values: Mapping[str, Any], rows: list[Row]) -> str | None:
+def _find_language(values: Mapping[str, Any], rows: list[DataRow]) -> str | None:
     """Of the answers: what a translation's column is called, else by script and small words; None if it is not sure."""
     sides = [values.get("target", []), values.get("source", [])]
     per_side = [

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from seqfit.data.rows import BadRow, Row
-from seqfit.data.tables import Table
-from seqfit.data.text_files import read_lines
+from seqfit.data.rows import BadRow, DataRow
+from seqfit.data.tables import DataTable
+from seqfit.data.text_files import read_text_lines
 from seqfit.errors import DataError, RecipeError
 from seqfit.inspection.columns import MISSING
 from seqfit.recipe.schema import SourceRecipe
@@ -26,7 +26,7 @@ _DIGITS = re.compile(r"(\d+)")
 
 
 def find_labels(
-    task: Mapping[str, Any], tables: Mapping[str, Table], source: SourceRecipe, notes: list[str]
+    task: Mapping[str, Any], tables: Mapping[str, DataTable], source: SourceRecipe, notes: list[str]
 ) -> list[str] | dict[str, list[str]]:
     """Every value of the label column; files may be sorted by it, so all rows are read."""
     if task.get("label_columns"):
@@ -59,7 +59,7 @@ def find_labels(
     return spellings if any(shown.values()) else labels
 
 
-def _labels_of(row: Row, task: Mapping[str, Any]) -> list[str]:
+def _labels_of(row: DataRow, task: Mapping[str, Any]) -> list[str]:
     try:
         template = choose_template(task["target"], row)
         if task["name"] == "multilabel" or task.get("annotations"):
@@ -109,7 +109,7 @@ def _class_words(source: SourceRecipe, labels: list[str]) -> list[str]:
     for name in _CLASS_FILES:
         if not (folder / name).is_file():
             continue
-        lines = [line.strip() for line in read_lines(folder / name) if line.strip()]
+        lines = [line.strip() for line in read_text_lines(folder / name) if line.strip()]
         numbered = dict(line.split("\t")[:2] for line in lines if line.count("\t"))
         if set(labels) <= set(numbered):
             return [numbered[label] for label in labels]

@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from seqfit.data.column_names import AGREED, score_role
-from seqfit.data.rows import Row
+from seqfit.data.rows import DataRow
 from seqfit.errors import DataError, SeqfitError
-from seqfit.inspection.columns import Column
-from seqfit.inspection.reading import TITLES, Found, Hints, Missing, Reading, length_of
+from seqfit.inspection.columns import ColumnProfile
+from seqfit.inspection.reading import TITLES, FoundReading, Hints, Missing, Reading, length_of
 from seqfit.tasks.template import columns_of, parse_list, render_list, render_template
 
 _CLEAR = 0.35  # by so much the best label column is ahead of the second
@@ -32,7 +32,7 @@ _MOSTLY_EMPTY = 0.05  # of the rows: what a stray separator leaves behind
 _FEWEST_FLAGS = 3  # columns of 0 and 1 that are labels together
 
 
-def find_classes(columns: Sequence[Column], hints: Hints, task: str = "classify") -> Found:
+def find_classes(columns: Sequence[ColumnProfile], hints: Hints, task: str = "classify") -> FoundReading:
     _refuse_vectors(columns, hints)
     candidates = find_label_candidates(columns)
     if task == "classify" and (flags := find_flags(columns)):
@@ -57,19 +57,19 @@ def find_classes(columns: Sequence[Column], hints: Hints, task: str = "classify"
         also = f", and {' and '.join(column.path for column in doubt)} part of the text" if doubt else ""
         names = " and ".join(c.path for c in [label, *rivals[:5]])
         each = "both" if len(rivals) == 1 else "each of"
-        return Found(best, other, f"{each} {names} could be the label{also}")
+        return FoundReading(best, other, f"{each} {names} could be the label{also}")
     if task == "regression" and len(candidates) > 1 and _name_score(label) - _name_score(candidates[1]) < _CLEAR:
         shown = ", ".join(column.path for column in candidates[:6])
         other = _class_reading(task, texts, candidates[1])
-        return Found(best, other, f"{shown} hold numbers, and no name says which of them is the score")
+        return FoundReading(best, other, f"{shown} hold numbers, and no name says which of them is the score")
     if doubt:
         names = " and ".join(column.path for column in doubt)
         all_texts = [c for c in columns if c in texts or c in doubt]
-        return Found(best, _class_reading(task, all_texts, label), f"{names} could be part of the text, or not")
-    return Found(best)
+        return FoundReading(best, _class_reading(task, all_texts, label), f"{names} could be part of the text, or not")
+    return FoundReading(best)
 
 
-def _find_score_columns(columns: Sequence[Column], candidates: list[Column]) -> list[Column]:
+def _find_score_columns(columns: Sequence[ColumnProfile], candidates: list[ColumnProfile]) -> list[ColumnProfile]:
     """Numbers that may be scores, best first: by name, then those with decimals; counts and deviations are none."""
     numbers = [c for c in columns if c.is_number and (c.not_text is None or c in candidates)]
     scores = [c for c in numbers if not c.name.words & _ABOUT_SCORES] or numbers
@@ -77,7 +77,7 @@ def _find_score_columns(columns: Sequence[Column], candidates: list[Column]) -> 
     return sorted(scores, key=lambda c: (-_name_score(c), not c.has_fractions, not any("." in v for v in c.values)))
 
 
-def _name_score(column: Column) -> float:
+def _name_score(column: ColumnProfile) -> float:
     """How much its name says that it is the score; a mean opinion is one."""
     return max(score_role(column.name, "label"), 0.5 if column.name.words & {"mos", "mean", "average", "avg"} else 0.0)
 
@@ -88,7 +88,7 @@ _ABOUT_SCORES = {
 }
 
 
-def _find_flag_or_set(columns: Sequence[Column], flags: Sequence[Column], hints: Hints) -> Found:
+def _find_flag_or_set(columns: Sequence[ColumnProfile], flags: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
     """Asked for a class where several columns say yes or no: one of them is the label, or all are labels together."""
     whole = find_label_sets(columns, hints)
     texts, _ = _find_texts([c for c in columns if c not in flags], [])
@@ -97,10 +97,10 @@ def _find_flag_or_set(columns: Sequence[Column], flags: Sequence[Column], hints:
     one = _class_reading("classify", texts, flags[0])
     names = ", ".join(column.path for column in flags[:6])
     doubt = f"{names} say yes or no: one of them is the label, or each is one of several labels"
-    return Found(whole.best, one, doubt)
+    return FoundReading(whole.best, one, doubt)
 
 
-def _aspects(columns: Sequence[Column], texts: Sequence[Column]) -> list[Column]:
+def _aspects(columns: Sequence[ColumnProfile], texts: Sequence[ColumnProfile]) -> list[ColumnProfile]:
     """What a text is judged about belongs to the source: the target of a stance, the aspect of a review."""
     return [
         c
@@ -109,11 +109,11 @@ def _aspects(columns: Sequence[Column], texts: Sequence[Column]) -> list[Column]
     ]
 
 
-def find_scores(columns: Sequence[Column], hints: Hints) -> Found:
+def find_scores(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
     return find_classes(columns, hints, "regression")
 
 
-def _refuse_vectors(columns: Sequence[Column], hints: Hints) -> None:
+def _refuse_vectors(columns: Sequence[ColumnProfile], hints: Hints) -> None:
     vectors = [c for c in columns if c.is_vector and score_role(c.name, "label") > 0]
     if vectors:
         vector = next((c for c in vectors if c.name.words & AGREED), vectors[0])
@@ -125,7 +125,7 @@ def _refuse_vectors(columns: Sequence[Column], hints: Hints) -> None:
         )
 
 
-def find_label_sets(columns: Sequence[Column], hints: Hints) -> Found:
+def find_label_sets(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
     _refuse_vectors(columns, hints)
     flags = find_flags(columns)
     shares = [c for c in columns if c.has_fractions and all(_is_share(value) for value in c.values)]
@@ -148,11 +148,11 @@ def find_label_sets(columns: Sequence[Column], hints: Hints) -> Found:
         best = Reading("multilabel", "classify: ", source, "", roles, {"label_columns": names})
         if agreed := [c for c in flags if c.name.words & AGREED]:
             doubt_of_flags = f"{', '.join(names)} say yes or no: what annotators said, or several labels"
-            return Found(_class_reading("classify", texts, agreed[0]), best, doubt_of_flags)
+            return FoundReading(_class_reading("classify", texts, agreed[0]), best, doubt_of_flags)
         if doubt:
             other = Reading("multilabel", "classify: ", _join([*texts, *doubt]), "", roles, {"label_columns": names})
-            return Found(best, other, f"{doubt[0].path} could be part of the text, or not")
-        return Found(best)
+            return FoundReading(best, other, f"{doubt[0].path} could be part of the text, or not")
+        return FoundReading(best)
     return find_classes(columns, hints, "multilabel")
 
 
@@ -160,17 +160,17 @@ def _is_share(text: str) -> bool:
     return 0 <= float(text.replace(",", ".")) <= 1
 
 
-def _class_reading(task: str, texts: Sequence[Column], label: Column) -> Reading:
+def _class_reading(task: str, texts: Sequence[ColumnProfile], label: ColumnProfile) -> Reading:
     role = "score" if task == "regression" else "label"
     prefix = "score: " if task == "regression" else "classify: "
     return Reading(task, prefix, _join(texts), f"{{{label.path}}}", {role: label.path} | _text_roles(texts))
 
 
-def _text_roles(texts: Sequence[Column]) -> dict[str, str]:
+def _text_roles(texts: Sequence[ColumnProfile]) -> dict[str, str]:
     return {"text" if len(texts) == 1 else f"text {number}": column.path for number, column in enumerate(texts, 1)}
 
 
-def _join(texts: Sequence[Column]) -> str:
+def _join(texts: Sequence[ColumnProfile]) -> str:
     """Parts of a pair are told apart by their names; a title and a body run on."""
     if len(texts) > 1 and _is_family(texts):
         return " ".join(f"{column.path.split('.')[-1]}: {{{column.path}}}" for column in texts)
@@ -181,7 +181,7 @@ def _join(texts: Sequence[Column]) -> str:
     )
 
 
-def _is_family(texts: Sequence[Column]) -> bool:
+def _is_family(texts: Sequence[ColumnProfile]) -> bool:
     """sentence1, sentence2; or premise, hypothesis."""
     names = {column.name.plain for column in texts}
     numbered = len(names) == 1 and names != {"column"} and all(column.name.number for column in texts)
@@ -199,7 +199,9 @@ _TEXT_PAIRS = (
 _REPLIES = {"response", "responses", "reply", "replies", "answers"}
 
 
-def _find_texts(columns: Sequence[Column], labels: Sequence[Column]) -> tuple[list[Column], list[Column]]:
+def _find_texts(
+    columns: Sequence[ColumnProfile], labels: Sequence[ColumnProfile]
+) -> tuple[list[ColumnProfile], list[ColumnProfile]]:
     """The columns of the text, and prose that may belong to it or not."""
     columns = [c for c in columns if not (c.is_list and c.name.words & _REPLIES)]  # what a bot says to a class of texts
     known = {c.path for c in columns}
@@ -208,7 +210,9 @@ def _find_texts(columns: Sequence[Column], labels: Sequence[Column]) -> tuple[li
     return texts, [*rest, *(c for c in contained if c.name.last not in TITLES)]
 
 
-def _find_own_texts(columns: Sequence[Column], labels: Sequence[Column]) -> tuple[list[Column], list[Column]]:
+def _find_own_texts(
+    columns: Sequence[ColumnProfile], labels: Sequence[ColumnProfile]
+) -> tuple[list[ColumnProfile], list[ColumnProfile]]:
     """The same, of columns that are no parts of others."""
     prose = [c for c in columns if c.is_prose and not c.has_few_values and c.filled_share > _MOSTLY_EMPTY]
     if not prose:
@@ -235,17 +239,17 @@ def _find_own_texts(columns: Sequence[Column], labels: Sequence[Column]) -> tupl
     return [c for c in prose if c in named], rest
 
 
-def _is_mutual(column: Column, columns: Sequence[Column]) -> bool:
+def _is_mutual(column: ColumnProfile, columns: Sequence[ColumnProfile]) -> bool:
     """Whether it also contains what contains it, and comes first: one of two equal texts stays."""
     equals = [c for c in columns if c.path in column.within and column.path in c.within]
     return bool(equals) and columns.index(column) < min(columns.index(c) for c in equals)
 
 
-def _is_text_name(column: Column) -> bool:
+def _is_text_name(column: ColumnProfile) -> bool:
     return max(score_role(column.name, "text"), score_role(column.name, "title")) >= 0.75
 
 
-def _has_partner(column: Column, columns: Sequence[Column]) -> bool:
+def _has_partner(column: ColumnProfile, columns: Sequence[ColumnProfile]) -> bool:
     plain = column.name.plain
     same = any(c is not column and c.name.plain == plain and plain not in ("", "column") for c in columns)
     names = {c.name.plain for c in columns}
@@ -254,7 +258,7 @@ def _has_partner(column: Column, columns: Sequence[Column]) -> bool:
     )
 
 
-def find_label_candidates(columns: Sequence[Column]) -> list[Column]:
+def find_label_candidates(columns: Sequence[ColumnProfile]) -> list[ColumnProfile]:
     found = [column for column in columns if score_label(column) >= 0.5]
     if not found:  # without names, numbers next to texts are scores, or sets such as 4,27
         found = [c for c in columns if c.is_number and c.not_text is None and c.filled_share > 0.2]
@@ -262,7 +266,7 @@ def find_label_candidates(columns: Sequence[Column]) -> list[Column]:
     return _without_equivalents(found)
 
 
-def _without_equivalents(ranked: list[Column]) -> list[Column]:
+def _without_equivalents(ranked: list[ColumnProfile]) -> list[ColumnProfile]:
     """label_text before label where both have equally many values: the same classes, by name and by number."""
     if len(ranked) < 2:
         return ranked
@@ -281,7 +285,7 @@ def _without_equivalents(ranked: list[Column]) -> list[Column]:
     return [words, *(c for c in ranked if c is not words and c is not best and c not in twins)]
 
 
-def score_label(column: Column) -> float:
+def score_label(column: ColumnProfile) -> float:
     """How much a column looks like the label: its name, and values that are few and short."""
     unusable = column.not_text is not None and column.not_text != "metadata"
     if unusable or column.filled_share < 0.2:
@@ -306,13 +310,13 @@ _NOT_LABELS = {
 }
 
 
-def _first_word(column: Column) -> set[str]:
+def _first_word(column: ColumnProfile) -> set[str]:
     """What the columns of a family begin with: {'hs'} of HS_Gender."""
     first, *rest = re.split(r"[_\W]+", column.path.lower(), maxsplit=1)
     return {first} if rest else set()
 
 
-def find_flags(columns: Sequence[Column]) -> list[Column]:
+def find_flags(columns: Sequence[ColumnProfile]) -> list[ColumnProfile]:
     """Columns of 0 and 1 that are labels together, such as toxic, obscene, threat."""
     yes_or_no = [c for c in columns if c.is_flag and c.filled_share > 0.5]
     flags = [c for c in yes_or_no if c.not_text in (None, "the same in every row")]
@@ -344,7 +348,7 @@ class LabelKind:
     doubt: str | None = None
 
 
-def find_label_kind(task: str, target: str, rows: Sequence[Row]) -> LabelKind:
+def find_label_kind(task: str, target: str, rows: Sequence[DataRow]) -> LabelKind:
     """What the target's values say about the task, for tasks with labels."""
     if task not in ("classify", "multilabel", "regression") or len(columns_of(target)) != 1:
         return LabelKind()
@@ -369,7 +373,7 @@ def find_label_kind(task: str, target: str, rows: Sequence[Row]) -> LabelKind:
     return LabelKind()
 
 
-def find_list_kind(target: str, rows: Sequence[Row]) -> LabelKind:
+def find_list_kind(target: str, rows: Sequence[DataRow]) -> LabelKind:
     """Lists as the target of a text: alternatives, of which one is enough, or parts that belong together."""
     if len(columns_of(target)) != 1:
         return LabelKind()
@@ -380,7 +384,7 @@ def find_list_kind(target: str, rows: Sequence[Row]) -> LabelKind:
     return LabelKind(more={"references": [target]}, doubt=doubt)
 
 
-def find_written_lists(target: str, samples: Mapping[str, Sequence[Row]]) -> LabelKind:
+def find_written_lists(target: str, samples: Mapping[str, Sequence[DataRow]]) -> LabelKind:
     """Lists written as text in some splits and not in train: several references of one target."""
     if len(columns_of(target)) != 1:
         return LabelKind()
@@ -392,13 +396,13 @@ def find_written_lists(target: str, samples: Mapping[str, Sequence[Row]]) -> Lab
     return LabelKind(more={"references": [target]}, why=why)
 
 
-def _share_of_lists(target: str, rows: Sequence[Row]) -> float:
+def _share_of_lists(target: str, rows: Sequence[DataRow]) -> float:
     texts = [cell for row in rows if isinstance(cell := _cell(target, row), str)]
     lists = [items for text in texts if text.startswith(("['", '["')) and (items := parse_list(text))]
     return len(lists) / len(texts) if texts else 0.0
 
 
-def find_choice_base(target: str, choices: str | list[str], rows: Sequence[Row]) -> LabelKind:
+def find_choice_base(target: str, choices: str | list[str], rows: Sequence[DataRow]) -> LabelKind:
     """How the target names the right choice: by number from 0 or from 1, by letter, or by its text."""
     entries: list[tuple[str, list[str]]] = []
     for row in rows:
@@ -466,7 +470,7 @@ def _kind_of_texts(texts: list[str], separators: Sequence[str]) -> LabelKind | N
     return None
 
 
-def _cell(target: str, row: Row) -> list[str] | str | None:
+def _cell(target: str, row: DataRow) -> list[str] | str | None:
     """A list column's items, or the text; None where it is empty or missing."""
     try:
         found = render_list(target, row)
@@ -477,7 +481,7 @@ def _cell(target: str, row: Row) -> list[str] | str | None:
     return found if is_list and found else text or None
 
 
-def _plain(target: str, row: Row) -> Any:
+def _plain(target: str, row: DataRow) -> Any:
     """The value that a template of one column stands for."""
     value: Any = row
     path = columns_of(target)[0]

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from seqfit.data.column_names import Name, score_role
 from seqfit.errors import DataError
-from seqfit.inspection.columns import Column
+from seqfit.inspection.columns import ColumnProfile
 from seqfit.inspection.reading import (
     TITLES,
-    Found,
+    FoundReading,
     Hints,
     Missing,
     Reading,
@@ -30,13 +30,13 @@ _FREE_CHARS = 150
 _CONTEXT_CHARS = 80  # a shorter column next to question and answer is rather a topic or a hint
 
 
-def find_qa(columns: Sequence[Column], hints: Hints) -> Found:
+def find_qa(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
     if (choices := find_choices(columns)) and find_choice_target(columns) is not None:
         return find_choice_reading(columns, choices)
     usable = [column for column in columns if column.not_text is None]
     by_plain = {column.name.plain: column for column in usable}
     if "q" in by_plain and "a" in by_plain:
-        return Found(_qa_reading(by_plain["q"], [], by_plain["a"]))
+        return FoundReading(_qa_reading(by_plain["q"], [], by_plain["a"]))
     question = find_named(usable, "question", prose_first=True) or find_most_questions(usable)
     rest = [column for column in usable if column is not question]
     answers = rank_named(rest, "answer", 0.6, lambda column: not _is_offset(column))
@@ -48,12 +48,12 @@ def find_qa(columns: Sequence[Column], hints: Hints) -> Found:
     if question is None:
         pair = find_known_pair([c for c in usable if not c.has_few_values or score_role(c.name, "target") >= 0.8])
         if pair is not None:
-            return Found(_qa_reading(pair[0], [], pair[1]))
+            return FoundReading(_qa_reading(pair[0], [], pair[1]))
         texts = [c for c in usable if not c.is_number and not c.has_few_values]
         if len(texts) != 2:
             raise Missing("question", *([] if answers else ["answer"]))
         first, second = (_qa_reading(a, [], b) for a, b in (texts, texts[::-1]))
-        return Found(first, second, "nothing says which of the two columns is the question")
+        return FoundReading(first, second, "nothing says which of the two columns is the question")
     named = [column for column in rest if score_role(column.name, "context") >= 0.6 and column not in answers[:1]]
     contexts = [column for column in named if column.is_prose or column.is_list]
     contexts += [c for c in rest if c.name.plain == "input" and c not in answers[:1]]  # instruction, input, output
@@ -73,7 +73,7 @@ def find_qa(columns: Sequence[Column], hints: Hints) -> Found:
     ]
     if rivals:
         other = _qa_reading(question, contexts, rivals[0])
-        return Found(reading, other, f"both {answer.path} and {rivals[0].path} could be the answer")
+        return FoundReading(reading, other, f"both {answer.path} and {rivals[0].path} could be the answer")
     used = {question.path, answer.path, *(column.path for column in contexts)}
     open_prose = [c for c in rest if c.path not in used and c.is_prose and c.mean_chars > _CONTEXT_CHARS]
     open_prose = [c for c in open_prose if c not in answers and c.name.last not in TITLES]
@@ -82,19 +82,19 @@ def find_qa(columns: Sequence[Column], hints: Hints) -> Found:
     if open_prose:
         with_it = _qa_reading(question, [*contexts, *open_prose], answer)
         names = " and ".join(column.path for column in open_prose)
-        return Found(with_it, reading, f"{names} could be part of what the answer is found in, or not")
+        return FoundReading(with_it, reading, f"{names} could be part of what the answer is found in, or not")
     longer = [c for c in rest if c is not answer and c.is_prose and c not in contexts]
     if answer.has_few_values and longer and score_role(answer.name, "answer") < 0.95:
         other = _qa_reading(question, contexts, max(longer, key=length_of))
-        return Found(other, reading, f"{answer.path} has only {answer.distinct} different values")
-    return Found(reading)
+        return FoundReading(other, reading, f"{answer.path} has only {answer.distinct} different values")
+    return FoundReading(reading)
 
 
 _PLACES = re.compile(r"\d+( \d+)*")
 _DECISIONS = ({"yes", "no"}, {"yes", "no", "maybe"}, {"yes", "no", "unknown"})
 
 
-def _no_text(answer: Column, hints: Hints) -> DataError:
+def _no_text(answer: ColumnProfile, hints: Hints) -> DataError:
     return DataError(
         f"{hints.title}: the answers in '{answer.path}' are lists of whole numbers, such as {answer.values[0]}",
         "An answer is a text; numbers like these are places in the context (lines, sentences, characters)",
@@ -103,7 +103,9 @@ def _no_text(answer: Column, hints: Hints) -> DataError:
     )
 
 
-def _guess_answer(question: Column, contexts: list[Column], others: Sequence[Column]) -> Found:
+def _guess_answer(
+    question: ColumnProfile, contexts: list[ColumnProfile], others: Sequence[ColumnProfile]
+) -> FoundReading:
     """No column is called an answer: of two others the longer one is a context."""
     others = [c for c in others if c.name.last not in TITLES and not _is_offset(c)]
     longest = max(others, key=length_of, default=None)
@@ -112,18 +114,20 @@ def _guess_answer(question: Column, contexts: list[Column], others: Sequence[Col
     if len(others) > 1 and not contexts and longest.is_prose:
         shortest = min((c for c in others if c is not longest), key=length_of)
         doubt = f"no column is called an answer, and both {longest.path} and {shortest.path} could be it"
-        return Found(_qa_reading(question, [], longest), _qa_reading(question, [longest], shortest), doubt)
+        return FoundReading(_qa_reading(question, [], longest), _qa_reading(question, [longest], shortest), doubt)
     if len(others) > 1 and not contexts and longest.is_prose and longest.mean_chars > _CONTEXT_CHARS:
         contexts = [longest]
     answers = sorted((c for c in others if c not in contexts), key=length_of)
     reading = _qa_reading(question, contexts, answers[0])
     if len(answers) == 1:
-        return Found(reading)
+        return FoundReading(reading)
     other = _qa_reading(question, contexts, answers[1])
-    return Found(reading, other, f"no column is called an answer: {answers[0].path} or {answers[1].path} could be it")
+    return FoundReading(
+        reading, other, f"no column is called an answer: {answers[0].path} or {answers[1].path} could be it"
+    )
 
 
-def _qa_reading(question: Column, contexts: Sequence[Column], answer: Column) -> Reading:
+def _qa_reading(question: ColumnProfile, contexts: Sequence[ColumnProfile], answer: ColumnProfile) -> Reading:
     roles = {"question": question.path}
     source = f"question: {{{question.path}}}"
     for number, column in enumerate(contexts, 1):
@@ -133,22 +137,22 @@ def _qa_reading(question: Column, contexts: Sequence[Column], answer: Column) ->
     return Reading("qa", "", source, f"{{{answer.path}}}", roles | {"answer": answer.path})
 
 
-def _is_rival(column: Column, answer: Column) -> bool:
+def _is_rival(column: ColumnProfile, answer: ColumnProfile) -> bool:
     """Whether a second column with an answer's name may be meant: text as well, and filled."""
     close = score_role(answer.name, "answer") - score_role(column.name, "answer") < 0.25
     return close and column.filled_share > 0.5 and not column.has_few_values and not column.is_number
 
 
-def _is_offset(column: Column) -> bool:
+def _is_offset(column: ColumnProfile) -> bool:
     return bool(column.name.words & {"start", "end", "offset", "id", "ids", "type", "idx", "index", "category", "url"})
 
 
-def find_choices(columns: Sequence[Column]) -> list[Column]:
+def find_choices(columns: Sequence[ColumnProfile]) -> list[ColumnProfile]:
     """The columns that hold the choices of a question: one of lists, or several that are numbered or lettered."""
     for column in columns:
         if column.is_list and column.mean_items >= 2 and score_role(column.name, "choices") >= 0.6:
             return [column]
-    families: dict[str, list[Column]] = {}
+    families: dict[str, list[ColumnProfile]] = {}
     for column in columns:
         is_choice = score_role(column.name, "choices") >= 0.6 or column.name.plain in ("ans", "answer", "sol")
         if column.name.number and is_choice and not column.is_number:
@@ -162,14 +166,14 @@ def find_choices(columns: Sequence[Column]) -> list[Column]:
     return sorted(family, key=lambda column: (len(column.name.number), column.path)) if len(family) > 1 else []
 
 
-def _is_letter(column: Column) -> bool:
+def _is_letter(column: ColumnProfile) -> bool:
     """A, or options.A."""
     record, _, last = column.path.rpartition(".")
     is_choices = not record or max(score_role(Name.of(record), role) for role in ("choices", "answer")) >= 0.6
     return is_choices and last.lower() in ("a", "b", "c", "d", "e", "f")
 
 
-def find_choice_target(columns: Sequence[Column]) -> Column | None:
+def find_choice_target(columns: Sequence[ColumnProfile]) -> ColumnProfile | None:
     """The column that says which choice is right."""
     choices = [column.path for column in find_choices(columns)]
     inside = {
@@ -185,7 +189,7 @@ def find_choice_target(columns: Sequence[Column]) -> Column | None:
     return None if best is None else best[1]
 
 
-def _is_explanation(column: Column) -> bool:
+def _is_explanation(column: ColumnProfile) -> bool:
     return bool(column.name.words & _EXPLAINS)
 
 
@@ -195,7 +199,7 @@ _EXPLAINS = {
 }
 
 
-def find_choice_reading(columns: Sequence[Column], choices: Sequence[Column]) -> Found:
+def find_choice_reading(columns: Sequence[ColumnProfile], choices: Sequence[ColumnProfile]) -> FoundReading:
     target = find_choice_target(columns)
     if target is None:
         raise Missing("answer")
@@ -222,11 +226,13 @@ def find_choice_reading(columns: Sequence[Column], choices: Sequence[Column]) ->
     if open_prose:
         more = _qa_reading(question, [*contexts, *open_prose], target)
         other = Reading("multiple-choice", "", more.source, reading.target, roles, reading.more)
-        return Found(other, reading, f"{open_prose[0].path} could be part of what the answer is found in, or not")
-    return Found(reading)
+        return FoundReading(
+            other, reading, f"{open_prose[0].path} could be part of what the answer is found in, or not"
+        )
+    return FoundReading(reading)
 
 
-def find_math(columns: Sequence[Column], hints: Hints) -> Found:
+def find_math(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
     if (choices := find_choices(columns)) and find_choice_target(columns) is not None:
         return find_choice_reading(columns, choices)
     usable = [column for column in columns if column.not_text is None and not column.name.words & _WORKINGS]
@@ -242,14 +248,16 @@ def find_math(columns: Sequence[Column], hints: Hints) -> Found:
     contexts = [c for c in rest if c.is_prose and c not in answers]
     readings = [_math_reading(question, contexts, answer) for answer in answers]
     if len(readings) > 1:
-        return Found(readings[0], readings[1], f"both {answers[0].path} and {answers[1].path} could be the answer")
+        return FoundReading(
+            readings[0], readings[1], f"both {answers[0].path} and {answers[1].path} could be the answer"
+        )
     named = all(max(score_role(c.name, "context"), score_role(c.name, "text")) >= 0.8 for c in contexts)
     if contexts and not named:
         names = " and ".join(column.path for column in contexts)
-        return Found(
+        return FoundReading(
             readings[0], _math_reading(question, [], answers[0]), f"{names} could be part of the problem, or not"
         )
-    return Found(readings[0])
+    return FoundReading(readings[0])
 
 
 _WORKINGS = {
@@ -258,6 +266,6 @@ _WORKINGS = {
 }
 
 
-def _math_reading(question: Column, contexts: Sequence[Column], answer: Column) -> Reading:
+def _math_reading(question: ColumnProfile, contexts: Sequence[ColumnProfile], answer: ColumnProfile) -> Reading:
     source = " ".join(f"{{{column.path}}}" for column in [*contexts, question])
     return Reading("math", "", source, f"{{{answer.path}}}", {"question": question.path, "answer": answer.path})

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from seqfit.data.column_names import score_role
-from seqfit.inspection.columns import Column
+from seqfit.inspection.columns import ColumnProfile
 
 TITLES = {"title", "titles", "headline", "subject", "titulo", "titre", "titel"}
 
@@ -29,7 +29,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundReading:
     """The best reading; in doubt, the second best and why."""
 
     best: Reading
@@ -60,12 +60,16 @@ class Missing(Exception):
         self.roles = roles
 
 
-def rank_named(columns: Sequence[Column], role: str, least: float, fits: Callable[[Column], bool]) -> list[Column]:
+def rank_named(
+    columns: Sequence[ColumnProfile], role: str, least: float, fits: Callable[[ColumnProfile], bool]
+) -> list[ColumnProfile]:
     found = [c for c in columns if score_role(c.name, role) >= least and fits(c)]
     return sorted(found, key=lambda column: -score_role(column.name, role))
 
 
-def find_named(columns: Sequence[Column], role: str, least: float = 0.6, *, prose_first: bool = False) -> Column | None:
+def find_named(
+    columns: Sequence[ColumnProfile], role: str, least: float = 0.6, *, prose_first: bool = False
+) -> ColumnProfile | None:
     """The column whose name says most clearly that it is the role; of equals the first."""
     found = [c for c in columns if score_role(c.name, role) >= least and c.not_text is None]
     if prose_first and any(c.is_prose for c in found):
@@ -73,14 +77,14 @@ def find_named(columns: Sequence[Column], role: str, least: float = 0.6, *, pros
     return max(found, key=lambda column: score_role(column.name, role), default=None)
 
 
-def find_most_questions(columns: Sequence[Column]) -> Column | None:
+def find_most_questions(columns: Sequence[ColumnProfile]) -> ColumnProfile | None:
     asked = [c for c in columns if c.is_prose and c.question_share > 0.5]
     return max(asked, key=lambda column: column.question_share, default=None)
 
 
-def find_longest(columns: Sequence[Column]) -> Column | None:
+def find_longest(columns: Sequence[ColumnProfile]) -> ColumnProfile | None:
     return max((c for c in columns if c.is_prose), key=length_of, default=None)
 
 
-def length_of(column: Column) -> float:
+def length_of(column: ColumnProfile) -> float:
     return column.mean_chars

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from seqfit.data.column_names import LANGUAGES, Name, score_role
-from seqfit.data.rows import Row
+from seqfit.data.rows import DataRow
 from seqfit.errors import DataError
 from seqfit.recipe.schema import SourceRecipe
 from seqfit.tasks.template import SPEAKER_KEYS, TEXT_KEYS, columns_of
@@ -44,7 +44,7 @@ _FEW_LABELS = 12
 
 
 def find_unfolding(
-    rows: Sequence[Row], source: SourceRecipe, task: str | None, given: Mapping[str, Any]
+    rows: Sequence[DataRow], source: SourceRecipe, task: str | None, given: Mapping[str, Any]
 ) -> dict[str, str]:
     """data.turns or data.each, where rows hold lists of records that are the real rows."""
     if source.each or source.turns or "source" in given:
@@ -66,7 +66,7 @@ def find_unfolding(
     return {}
 
 
-def _find_examples(rows: Sequence[Row]) -> str | None:
+def _find_examples(rows: Sequence[DataRow]) -> str | None:
     """Rows that are classes, each with a list of its examples: {"tag": "greeting", "patterns": ["Hi", "Hello"]}."""
     names = dict.fromkeys(name for row in rows for name in row)
     classes = [n for n in names if n.lower() in _CLASS_NAMES and all(isinstance(row.get(n), str) for row in rows)]
@@ -76,7 +76,7 @@ def _find_examples(rows: Sequence[Row]) -> str | None:
     return next((n for n in lists if all(isinstance(item, str) for item in _items(n, rows))), None)
 
 
-def _find_written_dialogue(rows: Sequence[Row]) -> str | None:
+def _find_written_dialogue(rows: Sequence[DataRow]) -> str | None:
     """The column whose texts are whole dialogues, 'Human: ... Assistant: ...'; of two replies the chosen one."""
     names = [name for name in dict.fromkeys(name for row in rows for name in row) if name != "rejected"]
     for name in names:
@@ -86,7 +86,7 @@ def _find_written_dialogue(rows: Sequence[Row]) -> str | None:
     return None
 
 
-def find_used_records(task: Mapping[str, Any], rows: Sequence[Row]) -> str | None:
+def find_used_records(task: Mapping[str, Any], rows: Sequence[DataRow]) -> str | None:
     """The list of several records that source or target reach into: joined into one text, they would be no row."""
     if task["name"] not in ("qa", "summarize", "translate", "math", "generate"):
         return None
@@ -101,7 +101,7 @@ def find_used_records(task: Mapping[str, Any], rows: Sequence[Row]) -> str | Non
     return None
 
 
-def _refuse_unwanted(column: str, rows: Sequence[Row], title: str) -> None:
+def _refuse_unwanted(column: str, rows: Sequence[DataRow], title: str) -> None:
     """A true-or-false label next to a conversation says whether its reply is wanted."""
     marks = [name for name in ("label", "kto_tag") if any(isinstance(row.get(name), bool) for row in rows)]
     if marks and len({row.get(marks[0]) for row in rows}) > 1:
@@ -112,7 +112,7 @@ def _refuse_unwanted(column: str, rows: Sequence[Row], title: str) -> None:
         )
 
 
-def refuse_token_labels(rows: Sequence[Row], title: str, given: Mapping[str, Any]) -> None:
+def refuse_token_labels(rows: Sequence[DataRow], title: str, given: Mapping[str, Any]) -> None:
     """A label per token is another kind of model; nothing here would learn from it."""
     if "source" in given and "target" in given:
         return
@@ -141,7 +141,7 @@ def refuse_token_labels(rows: Sequence[Row], title: str, given: Mapping[str, Any
                 )
 
 
-def _find_spans(rows: Sequence[Row]) -> str | None:
+def _find_spans(rows: Sequence[DataRow]) -> str | None:
     """A column of records with start and end, or of lists of places, where no other column is called a label."""
     names = dict.fromkeys(name for row in rows for name in row)
     if any(score_role(Name.of(name), "label") >= 0.8 and isinstance(rows[0].get(name), str | int) for name in names):
@@ -164,7 +164,7 @@ def _is_offsets(value: Any) -> bool:
     return value is None or _OFFSETS.fullmatch(str(value).strip()) is not None
 
 
-def refuse_turns_in_rows(rows: Sequence[Row], title: str, task: str | None, given: Mapping[str, Any]) -> None:
+def refuse_turns_in_rows(rows: Sequence[DataRow], title: str, task: str | None, given: Mapping[str, Any]) -> None:
     """A row per turn of a dialogue: what was said before is in other rows, and a row alone would be no example."""
     if task not in (None, "generate") or "source" in given:
         return
@@ -185,13 +185,13 @@ def refuse_turns_in_rows(rows: Sequence[Row], title: str, task: str | None, give
         )
 
 
-def _repeats(name: str, rows: Sequence[Row]) -> bool:
+def _repeats(name: str, rows: Sequence[DataRow]) -> bool:
     """Whether its values occur several times each."""
     values = [str(row[name]) for row in rows if row.get(name) not in (None, "")]
     return len(values) > 0.9 * len(rows) and 1 < len(set(values)) <= len(values) / 2
 
 
-def refuse_pairs_in_rows(rows: Sequence[Row], title: str, task: str | None, given: Mapping[str, Any]) -> None:
+def refuse_pairs_in_rows(rows: Sequence[DataRow], title: str, task: str | None, given: Mapping[str, Any]) -> None:
     """Source and target in two rows that share an id: a row alone has only one of them."""
     if task not in ("generate", "translate", "summarize") or "source" in given or len(rows) < 4:
         return
@@ -211,7 +211,7 @@ def refuse_pairs_in_rows(rows: Sequence[Row], title: str, task: str | None, give
             )
 
 
-def refuse_blocks(rows: Sequence[Row], title: str, given: Mapping[str, Any]) -> None:
+def refuse_blocks(rows: Sequence[DataRow], title: str, given: Mapping[str, Any]) -> None:
     """A text file whose examples are blocks of lines: sentence, term, label; sentence, term, label; ..."""
     if "source" in given or not rows or any(list(row) != ["text"] for row in rows[:BLOCK_SAMPLE]):
         return
@@ -228,13 +228,13 @@ def refuse_blocks(rows: Sequence[Row], title: str, given: Mapping[str, Any]) -> 
             )
 
 
-def _columns(rows: Sequence[Row]) -> list[str]:
+def _columns(rows: Sequence[DataRow]) -> list[str]:
     """Columns that hold lists in most rows."""
     names = dict.fromkeys(name for row in rows for name in row)
     return [name for name in names if sum(isinstance(row.get(name), list) for row in rows) > len(rows) / 2]
 
 
-def _is_conversation(column: str, rows: Sequence[Row]) -> bool:
+def _is_conversation(column: str, rows: Sequence[DataRow]) -> bool:
     named = Name.of(column).last in _CONVERSATIONS or Name.of(column).plain in _CONVERSATIONS
     spoken = [item for item in _items(column, rows) if isinstance(item, Mapping)]
     if spoken:
@@ -244,7 +244,7 @@ def _is_conversation(column: str, rows: Sequence[Row]) -> bool:
     return named and len(texts) > len(rows) and any(" " in text for text in texts)
 
 
-def _has_questions(column: str, rows: Sequence[Row]) -> bool:
+def _has_questions(column: str, rows: Sequence[DataRow]) -> bool:
     records = [item for item in _items(column, rows) if isinstance(item, Mapping)]
     if not records:
         return False
@@ -252,7 +252,7 @@ def _has_questions(column: str, rows: Sequence[Row]) -> bool:
     return all(any(score_role(name, role) >= 0.6 for name in names) for role in ("question", "answer"))
 
 
-def _has_languages(column: str, rows: Sequence[Row]) -> bool:
+def _has_languages(column: str, rows: Sequence[DataRow]) -> bool:
     """Records that hold a sentence in two languages: {"ja_sentence": ..., "en_sentence": ...}."""
     records = [item for item in _items(column, rows) if isinstance(item, Mapping)]
     keys = dict.fromkeys(str(key) for record in records[:50] for key in record)
@@ -266,7 +266,7 @@ def _codes(key: str) -> set[str]:
     return {word for word in re.split(r"[^a-z]+", key.lower()) if word in codes}
 
 
-def _items(column: str, rows: Sequence[Row]) -> Iterator[Any]:
+def _items(column: str, rows: Sequence[DataRow]) -> Iterator[Any]:
     for row in rows[:200]:
         if isinstance(row.get(column), list):
             yield from row[column]

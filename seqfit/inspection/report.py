@@ -22,11 +22,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from seqfit.data.rows import BadRow, Row
+from seqfit.data.rows import BadRow, DataRow
 from seqfit.recipe.schema import TaskRecipe
 from seqfit.tasks.template import columns_of
 
-Unit = Literal["tokens", "words"]
+LengthUnit = Literal["tokens", "words"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class ExampleView:
 
 
 @dataclass(frozen=True, slots=True)
-class Repeats:
+class Duplicates:
     """Rows of one split that occur more than once."""
 
     same_pair: int  # rows beyond the first with the same source and target
@@ -202,7 +202,7 @@ class SplitReport:
     padding: tuple[PaddingWaste, ...]
     batch_examples: int
     round_trip: RoundTrip | None
-    repeats: Repeats
+    repeats: Duplicates
     examples: tuple[ExampleView, ...]
     limits: dict[str, tuple[LimitCut, ...]] = field(default_factory=dict)  # side -> what limits would cut
     classes: tuple[ClassCount, ...] = ()
@@ -246,7 +246,7 @@ class DataReport:
     human_baseline: HumanBaseline | None = None
 
     @property
-    def unit(self) -> Unit:
+    def unit(self) -> LengthUnit:
         """Of the lengths."""
         return "words" if self.tokenizer is None else "tokens"
 
@@ -275,7 +275,7 @@ _FORMS = {
 }
 
 
-def describe_columns(tables: Iterable[Iterable[Row]], task: TaskRecipe | None = None) -> tuple[ColumnView, ...]:
+def describe_columns(tables: Iterable[Iterable[DataRow]], task: TaskRecipe | None = None) -> tuple[ColumnView, ...]:
     """Every column that occurs in the first rows of the tables."""
     rows = [row for table in tables for row in itertools.islice(table, LOOKED_AT_ROWS) if not isinstance(row, BadRow)]
     used = {} if task is None else _list_uses(task)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 
 from seqfit.data.column_names import find_languages, score_role
 from seqfit.errors import RecipeError
-from seqfit.inspection.columns import Column
+from seqfit.inspection.columns import ColumnProfile
 from seqfit.inspection.label_readings import (
     find_classes,
     find_flags,
@@ -35,7 +35,7 @@ from seqfit.inspection.question_readings import (
     find_math,
     find_qa,
 )
-from seqfit.inspection.reading import Found, Hints, Missing, Reading, find_named
+from seqfit.inspection.reading import FoundReading, Hints, Missing, Reading, find_named
 from seqfit.inspection.text_readings import (
     find_generation,
     find_known_pair,
@@ -45,11 +45,11 @@ from seqfit.inspection.text_readings import (
 )
 from seqfit.recipe.schema import HEAD_TASKS
 
-__all__ = ["Found", "Hints", "Reading", "find_reading", "find_task", "list_columns"]
+__all__ = ["FoundReading", "Hints", "Reading", "find_reading", "find_task", "list_columns"]
 _MOST_LISTED = 30
 
 
-def find_reading(task: str, columns: Sequence[Column], hints: Hints | None = None) -> Found:
+def find_reading(task: str, columns: Sequence[ColumnProfile], hints: Hints | None = None) -> FoundReading:
     """The reading of a task."""
     hints = hints or Hints()
     try:
@@ -58,7 +58,7 @@ def find_reading(task: str, columns: Sequence[Column], hints: Hints | None = Non
         raise _cannot_guess(task, list(missing.roles), columns, hints.title) from None
 
 
-def find_task(columns: Sequence[Column], hints: Hints) -> list[str]:
+def find_task(columns: Sequence[ColumnProfile], hints: Hints) -> list[str]:
     """The tasks that columns may be for, the likeliest first."""
     question, answer = find_named(columns, "question"), find_named(columns, "answer", 0.6)
     prose = [column for column in columns if column.is_prose]
@@ -94,7 +94,7 @@ def find_task(columns: Sequence[Column], hints: Hints) -> list[str]:
     return [task for task in tasks if task in HEAD_TASKS or not hints.has_head] or tasks
 
 
-_FINDERS: dict[str, Callable[[Sequence[Column], Hints], Found]] = {
+_FINDERS: dict[str, Callable[[Sequence[ColumnProfile], Hints], FoundReading]] = {
     "qa": find_qa,
     "summarize": find_summary,
     "translate": find_translation,
@@ -107,11 +107,11 @@ _FINDERS: dict[str, Callable[[Sequence[Column], Hints], Found]] = {
 }
 
 
-def _no_choices() -> list[Column]:
+def _no_choices() -> list[ColumnProfile]:
     raise Missing("choices")
 
 
-def _cannot_guess(task: str, missing: list[str], columns: Sequence[Column], data: str) -> RecipeError:
+def _cannot_guess(task: str, missing: list[str], columns: Sequence[ColumnProfile], data: str) -> RecipeError:
     source, target = ("question: {col} context: {col2}", "{col3}") if task == "qa" else ("{col}", "{col2}")
     change = f"Name them, with the column names in braces: task.source='{source}' task.target='{target}'"
     if "choices" in missing:
@@ -126,7 +126,7 @@ def _cannot_guess(task: str, missing: list[str], columns: Sequence[Column], data
     )
 
 
-def list_columns(columns: Sequence[Column]) -> str:
+def list_columns(columns: Sequence[ColumnProfile]) -> str:
     """Their names, with the reason of those that are no text; of hundreds the first."""
     names = [f"{c.path} ({c.not_text})" if c.not_text else c.path for c in columns[:_MOST_LISTED]]
     left = len(columns) - len(names)

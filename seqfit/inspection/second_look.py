@@ -21,8 +21,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from seqfit.data.rows import BadRow, Row
-from seqfit.data.tables import Table
+from seqfit.data.rows import BadRow, DataRow
+from seqfit.data.tables import DataTable
 from seqfit.errors import DataError, RecipeError, SeqfitError
 from seqfit.inspection.columns import profile_columns
 from seqfit.tasks.template import choose_template, column_text, columns_of, render_template
@@ -34,14 +34,14 @@ _FEWEST = 5  # texts with different targets: fewer are mistakes of annotators
 _DECIDED = 0.9  # of them: a column that differs wherever the target does
 
 
-def find_deciding_column(task: Mapping[str, Any], tables: Mapping[str, Table]) -> str | None:
+def find_deciding_column(task: Mapping[str, Any], tables: Mapping[str, DataTable]) -> str | None:
     """Of tasks with labels and scores, where texts repeat with different targets."""
     source, target = task.get("source"), task.get("target")
     if task["name"] not in ("classify", "regression") or not isinstance(source, str) or not isinstance(target, str):
         return None
     read = itertools.chain.from_iterable(table.read() for table in tables.values())
     rows = [row for row in itertools.islice(read, _ROWS) if not isinstance(row, BadRow)]
-    by_text: dict[str, list[Row]] = {}
+    by_text: dict[str, list[DataRow]] = {}
     for row in rows:
         if (text := _render_side(source, row)) is not None:
             by_text.setdefault(text, []).append(row)
@@ -58,7 +58,7 @@ def find_deciding_column(task: Mapping[str, Any], tables: Mapping[str, Table]) -
     return None
 
 
-def _decides(column: str, target: str, group: list[Row]) -> bool:
+def _decides(column: str, target: str, group: list[DataRow]) -> bool:
     """Whether rows of one text with the same value have the same target."""
     targets: dict[str, set[str | None]] = {}
     for row in group:
@@ -66,14 +66,14 @@ def _decides(column: str, target: str, group: list[Row]) -> bool:
     return len(targets) > 1 and all(len(found) == 1 for found in targets.values())
 
 
-def _render_side(template: str, row: Row) -> str | None:
+def _render_side(template: str, row: DataRow) -> str | None:
     try:
         return render_template(template, row)
     except SeqfitError:
         return None
 
 
-def find_suspicions(task: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
+def find_suspicions(task: Mapping[str, Any], rows: Sequence[DataRow]) -> list[str]:
     """What no data that was read rightly looks like: whoever reads on should look first."""
     pairs: list[tuple[str, str]] = []
     for row in rows:

@@ -45,22 +45,30 @@ import numpy.typing as npt
 
 from seqfit.data.encode import Encoder
 from seqfit.data.tokenized import TokenizedSplit
-from seqfit.inspection.report import ClassCount, LengthSummary, LimitCut, LostCharacter, PaddingWaste, RoundTrip, Unit
+from seqfit.inspection.report import (
+    ClassCount,
+    LengthSummary,
+    LengthUnit,
+    LimitCut,
+    LostCharacter,
+    PaddingWaste,
+    RoundTrip,
+)
 from seqfit.recipe.schema import TaskRecipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-Lengths = npt.NDArray[np.integer]
-Rows = npt.NDArray[np.int64]
+_LengthArray = npt.NDArray[np.integer]
+_Rows = npt.NDArray[np.int64]
 
 _BINS = 24  # a terminal and a phone both show so many
 _KEPT_SHARES = (0.9, 0.95, 0.99, 1.0)
 _WINDOW_BATCHES = 50  # length-grouped batches are sorted within so many batches, as is usual, so order stays random
 
 
-def summarise_lengths(lengths: Lengths, limit: int | None, already_cut: int = 0) -> LengthSummary:
+def summarise_lengths(lengths: _LengthArray, limit: int | None, already_cut: int = 0) -> LengthSummary:
     """The distribution of lengths, and how many rows a limit cuts.
 
     `already_cut` rows were cut before, because the model has no positions beyond the longest length given here.
@@ -105,7 +113,7 @@ def summarise_splits(splits: Mapping[str, TokenizedSplit]) -> dict[str, dict[str
     return summaries
 
 
-def measure_limits(lengths: Lengths, unit: Unit = "tokens") -> tuple[LimitCut, ...]:
+def measure_limits(lengths: _LengthArray, unit: LengthUnit = "tokens") -> tuple[LimitCut, ...]:
     """Limits that cut at most a tenth, a twentieth, a hundredth and none of the rows, and what each really cuts."""
     cuts: dict[int, LimitCut] = {}
     for kept in _KEPT_SHARES:
@@ -122,7 +130,7 @@ def round_limit(tokens: int) -> int:
     return -(-tokens // step) * step
 
 
-def bin_lengths(lengths: Lengths) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def bin_lengths(lengths: _LengthArray) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Edges and counts of bins of a round width that cover 99% of the rows; the last bin takes what is longer."""
     low, high = int(lengths.min()), int(np.percentile(lengths, 99, method="higher"))
     width = _round_width((high + 1 - low) / _BINS)
@@ -142,7 +150,7 @@ def label_bins(edges: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def measure_padding(
-    source: Lengths, target: Lengths, batch: int, pad_to: tuple[int, int], seed: int
+    source: _LengthArray, target: _LengthArray, batch: int, pad_to: tuple[int, int], seed: int
 ) -> list[PaddingWaste]:
     """Tokens computed per real token, of each kind of batching; max_length pads (source, target) to `pad_to`."""
     shuffled = np.random.default_rng(seed).permutation(len(source))
@@ -165,14 +173,14 @@ def measure_padding(
     ]
 
 
-def _group_by_length(source: Lengths, target: Lengths, order: Rows, batch: int) -> Rows:
+def _group_by_length(source: _LengthArray, target: _LengthArray, order: _Rows, batch: int) -> _Rows:
     """Windows of batches, each sorted by source and then target length."""
     window = batch * _WINDOW_BATCHES
     windows = [order[start : start + window] for start in range(0, len(order), window)]
     return np.concatenate([rows[np.lexsort((target[rows], source[rows]))] for rows in windows])
 
 
-def _padded_tokens(source: Lengths, target: Lengths, order: Rows, batch: int) -> tuple[int, int]:
+def _padded_tokens(source: _LengthArray, target: _LengthArray, order: _Rows, batch: int) -> tuple[int, int]:
     """Source and target tokens when consecutive rows are padded to the longest of their batch."""
     starts = np.arange(0, len(order), batch)
     sizes = np.diff(np.append(starts, len(order)))

@@ -11,17 +11,17 @@ from dataclasses import replace
 from typing import Any
 
 from seqfit.data.column_names import find_direction, find_languages, pair_order, score_role
-from seqfit.inspection.columns import Column
-from seqfit.inspection.reading import TITLES, Found, Hints, Missing, Reading, find_named, length_of, rank_named
+from seqfit.inspection.columns import ColumnProfile
+from seqfit.inspection.reading import TITLES, FoundReading, Hints, Missing, Reading, find_named, length_of, rank_named
 
 
-def find_summary(columns: Sequence[Column], hints: Hints) -> Found:
+def find_summary(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
     prose = sorted((c for c in columns if c.is_prose), key=length_of, reverse=True)
     if len(prose) < 2:
         short = find_named([c for c in columns if c.not_text is None and c not in prose], "summary")
         if short is None or not prose:
             raise Missing(*(["summary"] if prose else ["text", "summary"]))
-        return Found(_summary_reading(prose[0], short))
+        return FoundReading(_summary_reading(prose[0], short))
     text, *others = prose
     named = rank_named(others, "summary", 0.6, lambda column: True)
     strong = [c for c in named if c.name.words & _SUMMARY_WORDS]
@@ -30,32 +30,36 @@ def find_summary(columns: Sequence[Column], hints: Hints) -> Found:
     if called_text is not None and titles and not strong and len(prose) > 2:
         rest = next(c for c in prose if c is not called_text and c is not titles[0])
         doubt = f"{titles[0].path} or {rest.path} could be the summary of {called_text.path}"
-        return Found(_summary_reading(called_text, titles[0]), _summary_reading(called_text, rest), doubt)
+        return FoundReading(_summary_reading(called_text, titles[0]), _summary_reading(called_text, rest), doubt)
     if called_text is not None and called_text is not text and called_text not in strong:
         return _find_text_of_two(text, called_text, strong, [*named, *others])
     if len(strong) > 1 and len({c.name.plain for c in strong}) == 1:  # summary1, summary2, summary3
         references = {"references": [f"{{{c.path}}}" for c in strong]}
-        return Found(replace(_summary_reading(text, strong[0]), more=references))
+        return FoundReading(replace(_summary_reading(text, strong[0]), more=references))
     if len(strong) == 1 or (len(others) == 1 and (named or others[0].mean_chars < text.mean_chars / 1.5)):
-        return Found(_summary_reading(text, (strong or named or others)[0]))
+        return FoundReading(_summary_reading(text, (strong or named or others)[0]))
     if len(others) == 1:
         doubt = f"{text.path} and {others[0].path} are nearly equally long"
-        return Found(_summary_reading(text, others[0]), _summary_reading(others[0], text), doubt)
+        return FoundReading(_summary_reading(text, others[0]), _summary_reading(others[0], text), doubt)
     first, second = [*named, *(c for c in others if c not in named)][:2]
     doubt = f"both {first.path} and {second.path} could be the summary"
-    return Found(_summary_reading(text, first), _summary_reading(text, second), doubt)
+    return FoundReading(_summary_reading(text, first), _summary_reading(text, second), doubt)
 
 
-def _find_text_of_two(text: Column, called: Column, strong: list[Column], others: list[Column]) -> Found:
+def _find_text_of_two(
+    text: ColumnProfile, called: ColumnProfile, strong: list[ColumnProfile], others: list[ColumnProfile]
+) -> FoundReading:
     """The column called 'text' is not the longest: it may be the summary of what is longer."""
     if strong and called.mean_chars < 1.5 * strong[0].mean_chars:
-        return Found(_summary_reading(text, strong[0]))
+        return FoundReading(_summary_reading(text, strong[0]))
     if strong:
         doubt = f"both {called.path} and the longer {text.path} could be the text"
-        return Found(_summary_reading(called, strong[0]), _summary_reading(text, strong[0]), doubt)
+        return FoundReading(_summary_reading(called, strong[0]), _summary_reading(text, strong[0]), doubt)
     rest = [c for c in others if c is not called]
     other = _summary_reading(text, rest[0]) if rest else _summary_reading(called, text)
-    return Found(_summary_reading(text, called), other, f"{text.path} is longer than the column called {called.path}")
+    return FoundReading(
+        _summary_reading(text, called), other, f"{text.path} is longer than the column called {called.path}"
+    )
 
 
 _SUMMARY_WORDS = {
@@ -71,12 +75,12 @@ _SUMMARY_WORDS = {
 }
 
 
-def _summary_reading(text: Column, summary: Column) -> Reading:
+def _summary_reading(text: ColumnProfile, summary: ColumnProfile) -> Reading:
     roles = {"text": text.path, "summary": summary.path}
     return Reading("summarize", "summarize: ", f"{{{text.path}}}", f"{{{summary.path}}}", roles)
 
 
-def find_translation(columns: Sequence[Column], hints: Hints) -> Found:
+def find_translation(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
     texts = [c for c in columns if c.not_text is None and not c.is_number and (c.mean_chars > 2 or c.distinct > 20)]
     languages = find_languages(column.path for column in texts)
     if len(languages) > 1:
@@ -87,7 +91,7 @@ def find_translation(columns: Sequence[Column], hints: Hints) -> Found:
     prose = [c for c in texts if c.is_prose] or texts
     direction = find_stated_direction(prose, hints)
     if direction is not None:
-        return Found(_translation(direction[0].path, direction[1].path, languages))
+        return FoundReading(_translation(direction[0].path, direction[1].path, languages))
     if len(prose) < 2:
         raise Missing("source", "target")
     first, second = prose[:2]
@@ -96,32 +100,32 @@ def find_translation(columns: Sequence[Column], hints: Hints) -> Found:
         doubt = f"{len(prose)} columns ({names}) hold text"
     else:
         doubt = "nothing says which of the two is translated into which"
-    return Found(
+    return FoundReading(
         _translation(first.path, second.path, languages), _translation(second.path, first.path, languages), doubt
     )
 
 
-def _in_words_of(task: str, prefix: str, found: Found) -> Found:
+def _in_words_of(task: str, prefix: str, found: FoundReading) -> FoundReading:
     """The readings of generate under the name of another task."""
     best, other = (None if one is None else replace(one, task=task, prefix=prefix) for one in (found.best, found.other))
     assert best is not None
-    return Found(best, other, found.doubt)
+    return FoundReading(best, other, found.doubt)
 
 
-def _order_languages(languages: Mapping[str, str], hints: Hints) -> Found:
+def _order_languages(languages: Mapping[str, str], hints: Hints) -> FoundReading:
     """By what the names of the data or of the model say; never by the order of the alphabet."""
     by_language = {language: path for path, language in languages.items()}
     for text in (hints.model, hints.data):
         stated = find_direction(text, by_language)
         if stated is not None:
-            return Found(_translation(by_language[stated[0]], by_language[stated[1]], languages))
+            return FoundReading(_translation(by_language[stated[0]], by_language[stated[1]], languages))
     first, second = list(by_language.values())[:2]
     names = ", ".join(by_language)
     doubt = f"it has {names}, and nothing says which is translated into which"
-    return Found(_translation(first, second, languages), _translation(second, first, languages), doubt)
+    return FoundReading(_translation(first, second, languages), _translation(second, first, languages), doubt)
 
 
-def find_stated_direction(columns: Sequence[Column], hints: Hints) -> tuple[Column, Column] | None:
+def find_stated_direction(columns: Sequence[ColumnProfile], hints: Hints) -> tuple[ColumnProfile, ColumnProfile] | None:
     """Two columns whose names stand in the data's name as from and to: nl2bash, en-fr."""
     if len(columns) != 2:
         return None
@@ -139,7 +143,7 @@ def _translation(source: str, target: str, languages: Mapping[str, str]) -> Read
     return Reading("translate", prefix, f"{{{source}}}", f"{{{target}}}", {"source": source, "target": target})
 
 
-def find_generation(columns: Sequence[Column], hints: Hints) -> Found:
+def find_generation(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
     usable = [
         column for column in columns if column.not_text is None and not column.is_flag and not column.has_few_values
     ]
@@ -153,7 +157,7 @@ def find_generation(columns: Sequence[Column], hints: Hints) -> Found:
     target = next((by_plain[name] for name in ("output", "response", "answer", "completion") if name in by_plain), None)
     turns = {column.path: column for column in columns if column.path in ("history", "reply")}
     if len(turns) == 2:  # a reply may be a call of a tool, which is a record written as text
-        return Found(_generation("reply", [turns["history"]]))
+        return FoundReading(_generation("reply", [turns["history"]]))
     chosen = next((c for c in usable if c.path.split(".")[0] == "chosen"), None)
     if chosen is not None:
         asked = [
@@ -163,10 +167,10 @@ def find_generation(columns: Sequence[Column], hints: Hints) -> Found:
         ]
         if not asked:
             raise Missing("source")  # the whole dialogue is in one text
-        return Found(_generation(chosen.path, asked))
+        return FoundReading(_generation(chosen.path, asked))
     if "instruction" in by_plain and target is not None:
         parts = [by_plain["instruction"], *(by_plain[n] for n in ("input", "context") if n in by_plain)]
-        return Found(_generation(target.path, parts))
+        return FoundReading(_generation(target.path, parts))
     pair = find_known_pair(usable)
     if pair is not None:
         source, target = pair
@@ -180,26 +184,26 @@ def find_generation(columns: Sequence[Column], hints: Hints) -> Found:
         if open_prose:
             with_it = _generation(target.path, [source, *open_prose], more)
             names = " and ".join(column.path for column in open_prose)
-            return Found(reading, with_it, f"{names} could be part of the source, or not")
-        return Found(reading)
+            return FoundReading(reading, with_it, f"{names} could be part of the source, or not")
+        return FoundReading(reading)
     prose = [c for c in usable if c.is_prose] or usable
     direction = find_stated_direction(prose, hints)
     if direction is not None:
-        return Found(_generation(direction[1].path, [direction[0]]))
+        return FoundReading(_generation(direction[1].path, [direction[0]]))
     if len(prose) < 2:
         raise Missing("source", "target")
     targets = [c for c in prose if max(score_role(c.name, "target"), score_role(c.name, "answer")) >= 0.6]
     if len(targets) == 1 and len(prose) == 2:
         source = next(c for c in prose if c is not targets[0])
-        return Found(_generation(targets[0].path, [source]))
+        return FoundReading(_generation(targets[0].path, [source]))
     best, other = _generation(prose[-1].path, prose[:-1]), _generation(prose[0].path, prose[1:])
     if len(targets) == 1:
         best = _generation(targets[0].path, [c for c in prose if c is not targets[0]])
         other = _generation(targets[0].path, [max((c for c in prose if c is not targets[0]), key=length_of)])
-    return Found(best, other, "nothing says which of the columns is to be generated from which")
+    return FoundReading(best, other, "nothing says which of the columns is to be generated from which")
 
 
-def _generation(target: str, parts: Sequence[Column], more: Mapping[str, Any] | None = None) -> Reading:
+def _generation(target: str, parts: Sequence[ColumnProfile], more: Mapping[str, Any] | None = None) -> Reading:
     """Parts after the first may be empty in some rows."""
     first, *rest = parts
     source = f"{{{first.path}}}" + "".join(f"[[ {{{column.path}}}]]" for column in rest)
@@ -207,7 +211,7 @@ def _generation(target: str, parts: Sequence[Column], more: Mapping[str, Any] | 
     return Reading("generate", "", source, f"{{{target}}}", roles, more or {})
 
 
-def find_known_pair(columns: Sequence[Column]) -> tuple[Column, Column] | None:
+def find_known_pair(columns: Sequence[ColumnProfile]) -> tuple[ColumnProfile, ColumnProfile] | None:
     """Two columns whose names are known to belong together, source first; the exact names come before others."""
     found = [
         (first, second)

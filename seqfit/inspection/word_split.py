@@ -45,7 +45,7 @@ _REPORT_EVERY_ROWS = 1000
 _UNSPACED = re.compile(r"[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 
 
-def count_words(text: str) -> int:
+def count_text_words(text: str) -> int:
     """What stands between spaces, and each character of Chinese, Japanese, Thai and the like."""
     if text.isascii():
         return len(text.split())
@@ -67,8 +67,8 @@ class WordSplit:
             if number % _REPORT_EVERY_ROWS == 0:
                 progress(f"{name}: reading", number, None)
             sources.append(source)
-            source_words.append(count_words(example.source))
-            target_words.append(count_words(example.target))
+            source_words.append(count_text_words(example.source))
+            target_words.append(count_text_words(example.target))
             hasher.add(example.source, example.target, example.group)
             if counts_targets:
                 self.targets[example.target] += 1
@@ -171,7 +171,7 @@ _SPLITS = ("validation", "test", "train")  # the first that there is: a look at 
 
 
 @dataclass(frozen=True)
-class Question:
+class TryQuestion:
     """A row that is shown; `choices` are the labels that the answer can be, where it is one."""
 
     example: Example
@@ -180,17 +180,17 @@ class Question:
     choices: tuple[str, ...]
 
 
-Ask = Callable[[Question], str | None]
+Ask = Callable[[TryQuestion], str | None]
 
 
-def try_task(recipe: Recipe, rows: int, ask: Ask, progress: Progress | None = None) -> HumanBaseline:
+def run_tryout(recipe: Recipe, rows: int, ask: Ask, progress: Progress | None = None) -> HumanBaseline:
     """Ask for answers to so many rows, chosen by the recipe's seed, and score those that were given."""
     task = build_task(recipe.task)
     split, examples = _choose_rows(recipe, task, rows, progress)
     choices = tuple(recipe.task.label_values)
     answers: list[tuple[Example, str]] = []
     for number, example in enumerate(examples, 1):
-        answer = ask(Question(example, number, len(examples), choices))
+        answer = ask(TryQuestion(example, number, len(examples), choices))
         if answer is None:
             break
         answers.append((example, task.extract(answer)))

@@ -21,7 +21,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from seqfit.kernels.dropout_norm import MaskSource, draw_seed
-from seqfit.kernels.layout import Band, Block, Pairing, sum_diagonals
+from seqfit.kernels.layout import BiasBand, Pairing, QueryBlock, sum_diagonals
 
 
 def attend_segments(
@@ -92,7 +92,7 @@ class _Backward:
         q_NHK: torch.Tensor,
         k_NHK: torch.Tensor,
         v_NHK: torch.Tensor,
-        band: Band | None,
+        band: BiasBand | None,
         masks: MaskSource | None,
         scale: float,
         needs_bias: bool,
@@ -103,7 +103,7 @@ class _Backward:
         self.band, self.masks, self.scale = band, masks, scale
         self.dband_HCR = torch.zeros_like(band.values_HCR) if band is not None and needs_bias else None
 
-    def add(self, segment: list[Block]) -> None:
+    def add(self, segment: list[QueryBlock]) -> None:
         """One segment. Several blocks of queries add up in the gradients of its keys and values."""
         dk_HLK, dv_HLK = (segment[-1].take_keys(states_NHK) for states_NHK in (self.dk_NHK, self.dv_NHK))
         if len(segment) == 1:
@@ -117,7 +117,7 @@ class _Backward:
         dk_HLK.copy_(dk_sum_HLK)
         dv_HLK.copy_(dv_sum_HLK)
 
-    def _add_block(self, block: Block, dk_HLK: torch.Tensor, dv_HLK: torch.Tensor, *, add: bool) -> None:
+    def _add_block(self, block: QueryBlock, dk_HLK: torch.Tensor, dv_HLK: torch.Tensor, *, add: bool) -> None:
         do_HCK, q_HCK = block.take_queries(self.gradient_NHK), block.take_queries(self.q_NHK)
         p_HCL = _probabilities(block, self.q_NHK, self.k_NHK, self.band, self.scale)
         dp_HCL = torch.bmm(do_HCK, block.take_keys(self.v_NHK).transpose(1, 2)).to(p_HCL.dtype)
@@ -139,7 +139,7 @@ class _Backward:
 
 
 def _probabilities(
-    block: Block, q_NHK: torch.Tensor, k_NHK: torch.Tensor, band: Band | None, scale: float
+    block: QueryBlock, q_NHK: torch.Tensor, k_NHK: torch.Tensor, band: BiasBand | None, scale: float
 ) -> torch.Tensor:
     """[H, C, L] in fp32 at least, of one block of queries."""
     q_HCK, k_HKL = block.take_queries(q_NHK), block.take_keys(k_NHK).transpose(1, 2)

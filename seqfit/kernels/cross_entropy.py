@@ -27,9 +27,9 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-IGNORED = -100  # the label of rows that don't count, as in torch's cross-entropy
+IGNORED_INDEX = -100  # the label of rows that don't count, as in torch's cross-entropy
 CHUNK_BYTES = 64 * 2**20
-LEAST_ROWS = 256  # a product reads the whole weight however few its rows: those of 32 take 2.4x the time per row
+LEAST_CHUNK_ROWS = 256  # a product reads the whole weight however few its rows: those of 32 take 2.4x the time per row
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def linear_loss_sum(
 
 
 def _find_counted(labels_N: torch.Tensor, count: int | None) -> torch.Tensor:
-    counted_N = labels_N != IGNORED
+    counted_N = labels_N != IGNORED_INDEX
     found_N1 = torch.nonzero(counted_N) if count is None else torch.nonzero_static(counted_N, size=count)
     return found_N1.squeeze(1)
 
@@ -169,7 +169,7 @@ def count_chunk_rows(rows: int, row_bytes: int, chunk_bytes: int) -> int:
     700 rows of which 500 fit: two chunks of 350. Of which 100 fit: still two, for three would be of 234.
     """
     within_bytes = math.ceil(rows * row_bytes / chunk_bytes)
-    of_least_rows = rows // LEAST_ROWS
+    of_least_rows = rows // LEAST_CHUNK_ROWS
     return max(1, math.ceil(rows / max(1, min(within_bytes, of_least_rows))))
 
 

@@ -67,7 +67,7 @@ def _buckets(attention: Any, distances_R: torch.Tensor) -> torch.Tensor:
     return buckets_R
 
 
-class Band:
+class BiasBand:
     """The bias of every block of up to `rows` queries, ready to be sliced; -inf where a causal mask forbids to look."""
 
     def __init__(self, bias_HR: torch.Tensor, rows: int, *, causal: bool) -> None:
@@ -99,7 +99,7 @@ def sum_diagonals(gradient_HCR: torch.Tensor) -> torch.Tensor:
     return skewed.sum(1)
 
 
-WHOLE = 512  # a segment up to this length is one block of queries
+WHOLE_SEGMENT_TOKENS = 512  # a segment up to this length is one block of queries
 BLOCK = 256  # queries of a block in longer ones
 
 
@@ -133,7 +133,7 @@ class Segments:
 
 
 @dataclass(frozen=True)
-class Block:
+class QueryBlock:
     """Some queries of one segment, and the keys that they look at."""
 
     queries: slice  # of the packed row
@@ -160,17 +160,17 @@ class Pairing:
         self.longest = -(-longest // self.rows) * self.rows  # in whole blocks: a band needs it so
         places = zip(queries.starts, queries.lengths, keys.starts, keys.lengths, strict=True)
         self.segments = [self._cut(*place) for place in places]
-        self._band: tuple[torch.Tensor | None, Band] | None = None
+        self._band: tuple[torch.Tensor | None, BiasBand] | None = None
 
-    def _cut(self, start: int, length: int, key_start: int, key_length: int) -> list[Block]:
+    def _cut(self, start: int, length: int, key_start: int, key_length: int) -> list[QueryBlock]:
         blocks = []
         for first in range(0, length, self.rows):
             last = min(first + self.rows, length)
             keys = slice(key_start, key_start + (last if self.causal else key_length))
-            blocks.append(Block(slice(start + first, start + last), keys, first))
+            blocks.append(QueryBlock(slice(start + first, start + last), keys, first))
         return blocks
 
-    def band(self, bias_HR: torch.Tensor | None, device: torch.device) -> Band | None:
+    def band(self, bias_HR: torch.Tensor | None, device: torch.device) -> BiasBand | None:
         """The bias as a band, made once for layers that share it; None where there is neither bias nor causal mask.
 
         The newest is kept: T5's layers share one bias, UMT5's each have their own.
@@ -179,13 +179,13 @@ class Pairing:
             return None
         if self._band is None or self._band[0] is not bias_HR:
             table_HR = torch.zeros(1, 2 * self.longest - 1, device=device) if bias_HR is None else bias_HR
-            self._band = bias_HR, Band(table_HR, self.rows, causal=self.causal)
+            self._band = bias_HR, BiasBand(table_HR, self.rows, causal=self.causal)
         return self._band[1]
 
 
 def count_block_rows(longest: int) -> int:
     """Queries of a block, where the longest segment has so many."""
-    return longest if longest <= WHOLE else BLOCK
+    return longest if longest <= WHOLE_SEGMENT_TOKENS else BLOCK
 
 
 def is_blockwise(longest_query: int, longest_key: int, blockwise_above: int) -> bool:

@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from seqfit.errors import RecipeError
-from seqfit.launch.local import Place
+from seqfit.launch.local import LaunchSpec
 from seqfit.recipe.yaml_text import read_yaml
 
 _NO_MEANING = {  # what says nothing about training, or the same as no entry
@@ -49,7 +49,7 @@ _WAYS = {"NO": None, "MULTI_GPU": "ddp", "MULTI_CPU": "ddp", "FSDP": "fsdp", "DE
 class AccelerateFile:
     """What of the file is used."""
 
-    place: Place
+    place: LaunchSpec
     overrides: list[str]
     ignored: list[str] = field(default_factory=list)  # in words
 
@@ -96,7 +96,7 @@ def _load(path: Path) -> Mapping[str, Any]:
     return content
 
 
-def _read_place(path: Path, content: Mapping[str, Any]) -> Place:
+def _read_place(path: Path, content: Mapping[str, Any]) -> LaunchSpec:
     processes, machines = content.get("num_processes", 1), content.get("num_machines", 1)
     whole = isinstance(processes, int) and isinstance(machines, int) and processes >= machines >= 1
     if not whole or processes % machines:
@@ -112,7 +112,7 @@ def _read_place(path: Path, content: Mapping[str, Any]) -> Place:
             "the machines meet at the first of them",
             "Add both to the file",
         )
-    return Place(processes // machines, machines, int(content.get("machine_rank", 0)), address, port)
+    return LaunchSpec(processes // machines, machines, int(content.get("machine_rank", 0)), address, port)
 
 
 def _find_ignored(content: Mapping[str, Any]) -> list[str]:

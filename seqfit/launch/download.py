@@ -22,24 +22,24 @@ from seqfit.tasks import head_of
 from seqfit.units import format_bytes, format_count
 from seqfit.validation import load_checked_recipe
 
-Progress = Callable[[str, int, int | None], None]
+_DownloadProgress = Callable[[str, int, int | None], None]
 
 _SMALL = ["*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken"]  # config and tokenizer
 _WEIGHTS = ("*.safetensors", "*.bin")  # the second where a model has nothing better
 
 
-def prefetch(
+def download(
     recipe: Recipe | str | Path | Mapping[str, Any],
     overrides: Sequence[str] = (),
     *,
     tokenize: bool = True,
-    progress: Progress | None = None,
+    progress: _DownloadProgress | None = None,
 ) -> Iterator[str]:
     """Fetch all that training by this recipe reads, and say of each part what and where it is."""
     loaded = load_checked_recipe(recipe, overrides)
-    from seqfit.model.load import load_outline, load_position_limit, load_tokenizer  # imports torch
+    from seqfit.model.load import load_model_config, load_position_limit, load_tokenizer  # imports torch
 
-    load_outline(loaded.model, head_of(loaded.task))  # a model of the recipe's kind, before its weights come
+    load_model_config(loaded.model, head_of(loaded.task))  # a model of the recipe's kind, before its weights come
     yield _fetch_model(loaded.model)
     if loaded.model.tokenizer is not None:
         where = loaded.model.tokenizer

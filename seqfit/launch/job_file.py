@@ -37,7 +37,7 @@ from seqfit.errors import Stopped
 from seqfit.launch.local import OWN_FAULT, SIGNALS
 from seqfit.launch.resources import Resources
 from seqfit.launch.site import Scratch, Site
-from seqfit.launch.slurm import RUNS
+from seqfit.launch.slurm import SUBMITTED_RUNS
 from seqfit.rundir import files
 from seqfit.rundir.notes import OWN_FAULTS
 
@@ -45,7 +45,7 @@ _ALONE = ["# Two rounds on one node would slow each other.", "#SBATCH --exclusiv
 
 
 @dataclass(frozen=True)
-class Job:
+class JobRequest:
     """What a job file is made from; paths are absolute."""
 
     folder: Path  # where the file and its logs lie: the run directory, or that of an array or comparison
@@ -64,7 +64,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Work:
+class JobWork:
     """The parts of a job file that say what is done."""
 
     opening: str
@@ -78,12 +78,12 @@ class Work:
     added_to_code: int  # to seqfit's own exit codes
 
 
-def describe_work(job: Job) -> Work:
+def describe_job_work(job: JobRequest) -> JobWork:
     """Of a comparison or of training."""
     return _compare(job) if job.is_comparison else _train(job)
 
 
-def own_codes(work: Work) -> list[int]:
+def own_codes(work: JobWork) -> list[int]:
     """Those after which trying again would not help."""
     return [work.added_to_code + code for code in OWN_FAULTS]
 
@@ -98,14 +98,14 @@ def _python(site: Site) -> str:
     return f"{site.container} {python}" if site.container else python
 
 
-def _train(job: Job) -> Work:
+def _train(job: JobRequest) -> JobWork:
     site = job.site
     grace = max(site.grace_seconds - 20, 10)  # srun and the script need the rest
     words = [*job.train_options, *_trust(job)]
     more = "".join(f" {shlex.quote(word)}" for word in words)
     meeting = '--rdzv-backend c10d --rdzv-endpoint "$head:$port" --rdzv-id "$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"'
-    many, one = f"Trains the {len(job.runs)} runs that {RUNS} lists", "Trains the run in this folder"
-    return Work(
+    many, one = f"Trains the {len(job.runs)} runs that {SUBMITTED_RUNS} lists", "Trains the run in this folder"
+    return JobWork(
         opening=many if job.is_array else one,
         options=[],
         which=_which_run(job),
@@ -131,11 +131,11 @@ def _train(job: Job) -> Work:
     )
 
 
-def _compare(job: Job) -> Work:
+def _compare(job: JobRequest) -> JobWork:
     folder = shlex.quote(str(job.folder))
     more = "".join(f" {word}" for word in _trust(job))
-    return Work(
-        opening=f"Compares ways to train: the {len(job.runs)} rounds that {RUNS} lists, every entrant once in each",
+    return JobWork(
+        opening=f"Compares strategies: the {len(job.runs)} repeats that {SUBMITTED_RUNS} lists, every candidate once in each",
         options=[] if job.resources.gpus_per_node else _ALONE,
         which=_which_run(job),
         exports=["export run"],
@@ -147,17 +147,17 @@ def _compare(job: Job) -> Work:
     )
 
 
-def _trust(job: Job) -> list[str]:
+def _trust(job: JobRequest) -> list[str]:
     return ["--trust-remote-code"] if job.trusts_remote_code else []
 
 
-def _which_run(job: Job) -> list[str]:
+def _which_run(job: JobRequest) -> list[str]:
     if not job.is_array:
         return [f"run={shlex.quote(str(job.folder))}"]
-    listed = shlex.quote(str(job.folder / RUNS))
+    listed = shlex.quote(str(job.folder / SUBMITTED_RUNS))
     does = "runs" if job.is_comparison else "trains"
     return [
-        f"# Task i of the array {does} line i of {RUNS}, counted from 0.",
+        f"# Task i of the array {does} line i of {SUBMITTED_RUNS}, counted from 0.",
         f'run=$(sed -n "$((SLURM_ARRAY_TASK_ID + 1))p" {listed})',
     ]
 
@@ -171,9 +171,9 @@ _USUAL_PLACES = {
 }
 
 
-def build_job_file(job: Job) -> str:
+def build_job_file(job: JobRequest) -> str:
     """The whole script."""
-    work = describe_work(job)
+    work = describe_job_work(job)
     parts = [
         _opening(job, work),
         _options(job, work),
@@ -186,7 +186,7 @@ def build_job_file(job: Job) -> str:
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
-def _opening(job: Job, work: Work) -> list[str]:
+def _opening(job: JobRequest, work: JobWork) -> list[str]:
     what = "the comparison" if job.is_comparison else "the run"
     return [
         "#!/bin/bash",
@@ -195,7 +195,7 @@ def _opening(job: Job, work: Work) -> list[str]:
     ]
 
 
-def _options(job: Job, work: Work) -> list[str]:
+def _options(job: JobRequest, work: JobWork) -> list[str]:
     asked, site = job.resources, job.site
     gpus = f"{site.gpu_type}:{asked.gpus_per_node}" if site.gpu_type else str(asked.gpus_per_node)
     log = files.slurm_log("%A_%a" if job.is_array else "%j")
@@ -234,7 +234,7 @@ def _given(name: str, value: object | None) -> list[str]:
     return [] if value is None else [_option(name, value)]
 
 
-def _environment(job: Job, work: Work) -> list[str]:
+def _environment(job: JobRequest, work: JobWork) -> list[str]:
     site = job.site
     values = job.environment | site.environment | ({"HF_HUB_OFFLINE": "1"} if site.offline else {})
     return [
@@ -245,7 +245,7 @@ def _environment(job: Job, work: Work) -> list[str]:
     ]
 
 
-def _on_node(job: Job, work: Work) -> list[str]:
+def _on_node(job: JobRequest, work: JobWork) -> list[str]:
     copies = _copy_lines(job.site.scratch) if job.site.scratch else []
     return [
         "# What every node does.",
@@ -264,7 +264,7 @@ def _copy_lines(scratch: Scratch) -> Iterable[str]:
         yield f"export {name}={place}"
 
 
-def _start(work: Work) -> list[str]:
+def _start(work: JobWork) -> list[str]:
     return [
         f"what_is_done() {{ {work.progress}; }}",
         "before=$(what_is_done)",
@@ -274,7 +274,7 @@ def _start(work: Work) -> list[str]:
     ]
 
 
-def _ending(job: Job, work: Work) -> list[str]:
+def _ending(job: JobRequest, work: JobWork) -> list[str]:
     codes, added, done = [str(code) for code in own_codes(work)], work.added_to_code, work.what_is_done
     listed = ", ".join(codes)
     width = max(8, len(listed))

@@ -38,14 +38,14 @@ from typing import Any
 from seqfit.errors import PeerLost, RecipeError, SeqfitError, Stopped, describe_exit, format_error
 from seqfit.rundir.notes import FAULTS, OWN_FAULTS, find_fault
 from seqfit.system import known_signals, quote, usable_cores
-from seqfit.training.stopping import select_heeded
+from seqfit.training.stopping import select_handled
 
 SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
 _SHOWN_LINES = 20
 
 
 @dataclass(frozen=True)
-class Place:
+class LaunchSpec:
     """Where processes are started: on this machine, one of several perhaps."""
 
     processes: int  # here
@@ -60,12 +60,12 @@ def is_launched() -> bool:
     return "RANK" in os.environ or ("SLURM_STEP_ID" in os.environ and int(os.environ.get("SLURM_NTASKS", "1")) > 1)
 
 
-def is_first() -> bool:
+def is_first_rank() -> bool:
     """Whether this process may speak for its run."""
     return int(os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or 0) == 0
 
 
-def launch(words: Sequence[str], run: Path, place: Place, *, max_restarts: int, grace_seconds: int) -> None:
+def launch_local(words: Sequence[str], run: Path, place: LaunchSpec, *, max_restarts: int, grace_seconds: int) -> None:
     """Run `python -m seqfit WORDS` in all processes of a place; raises what the one that failed has raised."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -90,7 +90,7 @@ def launch(words: Sequence[str], run: Path, place: Place, *, max_restarts: int, 
             raise Stopped(message) from None
 
 
-def _check(place: Place) -> None:
+def _check(place: LaunchSpec) -> None:
     if place.processes < 1:
         given = f"--nproc is {place.processes}"
         raise RecipeError(given, "a run has at least one process", "Give a number from 1")
@@ -102,7 +102,7 @@ def _check(place: Place) -> None:
         )
 
 
-def _configure(logs: Path, place: Place, max_restarts: int, grace_seconds: int) -> Any:
+def _configure(logs: Path, place: LaunchSpec, max_restarts: int, grace_seconds: int) -> Any:
     from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, Std
     from torch.distributed.launcher.api import LaunchConfig
 
@@ -127,16 +127,16 @@ def _configure(logs: Path, place: Place, max_restarts: int, grace_seconds: int) 
 
 def _name_heeded() -> str:
     """Those that end all processes: not a hangup under nohup, nor a Ctrl-C that a script's `&` has ignored."""
-    return ",".join(number.name for number in select_heeded(known_signals(*SIGNALS.split(","))))
+    return ",".join(number.name for number in select_handled(known_signals(*SIGNALS.split(","))))
 
 
 @contextmanager
-def _environment(place: Place, faults: str) -> Iterator[None]:
+def _environment(place: LaunchSpec, faults: str) -> Iterator[None]:
     """What the processes need besides torchrun's own; each gets its share of the cores."""
-    from seqfit.parallel.world import ASKED
+    from seqfit.parallel.world import REQUESTED_PROCESSES
 
     before = dict(os.environ)
-    os.environ[ASKED] = str(place.processes * place.machines)
+    os.environ[REQUESTED_PROCESSES] = str(place.processes * place.machines)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // place.processes)))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ[FAULTS] = faults

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from seqfit.errors import RunError
-from seqfit.launch.slurm import last_submission, read_standing
+from seqfit.launch.slurm import last_submission, read_status
 from seqfit.system import quote
 
 _LOOK_SECONDS = 1.0
@@ -35,7 +35,7 @@ def read_log(run: Path, lines: int | None = None) -> str:
 
 def follow_log(run: Path, lines: int | None, tell: Callable[[str], None]) -> Iterator[str]:
     """The same, and what comes after it, until the job is over; `tell` hears why there is nothing yet."""
-    standing, asked, said = read_standing(run), time.monotonic(), ""
+    standing, asked, said = read_status(run), time.monotonic(), ""
     log = standing.submission.log
     text, position = _read_from(log, 0)
     yield _last_lines(text, lines)
@@ -47,7 +47,7 @@ def follow_log(run: Path, lines: int | None, tell: Callable[[str], None]) -> Ite
         text, position = _read_from(log, position)
         yield text
         if time.monotonic() - asked >= _ASK_SECONDS or _ENDING in text:
-            standing, asked = read_standing(run), time.monotonic()
+            standing, asked = read_status(run), time.monotonic()
     yield _read_from(log, position)[0]  # what came while Slurm was asked
 
 

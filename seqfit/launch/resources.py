@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from seqfit.errors import RecipeError
-from seqfit.launch.site import Site, check_time
+from seqfit.launch.site import Site, check_slurm_time
 
 DEFAULT_CPUS = 4  # of a process: one computes, the others tokenize, prefetch and write
 
@@ -81,7 +81,7 @@ def _check_counts(nodes: int, gpus_per_node: int, processes_per_node: int | None
 
 def _checked_time(time: str | None) -> str | None:
     try:
-        return None if time is None else check_time(time)
+        return None if time is None else check_slurm_time(time)
     except ValueError as error:
         rule, _, change = str(error).partition("; ")
         raise RecipeError(f"--time is '{time}'", rule, f"{change[0].upper()}{change[1:]}") from error

@@ -20,8 +20,8 @@ import yaml
 from pydantic import AfterValidator, Field, ValidationError, field_validator
 
 from seqfit.errors import RecipeError
-from seqfit.recipe.mistakes import explain, report_mistakes, to_line
-from seqfit.recipe.schema import Part
+from seqfit.recipe.mistakes import explain_mistake, report_mistakes, to_line
+from seqfit.recipe.schema import RecipePart
 from seqfit.recipe.yaml_text import read_yaml
 
 DEFAULT_PLACE = Path("~/.config/seqfit/cluster.yaml")
@@ -29,7 +29,7 @@ VARIABLE = "SEQFIT_PROFILE"
 _TIME = re.compile(r"\d+|\d+:\d{1,2}|\d+:\d{1,2}:\d{1,2}|\d+-\d{1,2}(:\d{1,2}){0,2}")
 
 
-def check_time(text: str) -> str:
+def check_slurm_time(text: str) -> str:
     """Slurm's ways to write a duration; ValueError otherwise."""
     if not _TIME.fullmatch(text):
         raise ValueError(f"'{text}' is not a time of Slurm's; write 90 (minutes), 4:00:00 or 2-12:00:00 (days first)")
@@ -55,32 +55,32 @@ def _check_option(text: str) -> str:
     return _check_line(text)
 
 
-Word = Annotated[str, AfterValidator(_check_word)]
-Line = Annotated[str, AfterValidator(_check_line)]
-Time = Annotated[str, AfterValidator(check_time)]
+OneWord = Annotated[str, AfterValidator(_check_word)]
+ShellLine = Annotated[str, AfterValidator(_check_line)]
+Time = Annotated[str, AfterValidator(check_slurm_time)]
 Folder = Literal["SEQFIT_CACHE", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE"]
 
 
-class Scratch(Part):
+class Scratch(RecipePart):
     """A disk of each node's own, and what is copied there before training."""
 
-    directory: Line = Field(description="Where it is, as a node's shell writes it, such as $SLURM_TMPDIR.")
+    directory: ShellLine = Field(description="Where it is, as a node's shell writes it, such as $SLURM_TMPDIR.")
     folders: list[Folder] = Field(
         default=["SEQFIT_CACHE"],
         description="Variables that name folders: each folder is copied, and the variable then names the copy.",
     )
 
 
-class Site(Part):
+class Site(RecipePart):
     """What a cluster wants of every job."""
 
-    account: Word | None = Field(None, description="Account that is charged.")
-    partition: Word | None = Field(None, description="Partition; --partition goes before it.")
-    qos: Word | None = Field(None, description="Quality of service.")
-    constraint: Word | None = Field(None, description="Features that nodes must have.")
-    gpu_type: Word | None = Field(None, description="Kind of GPU, such as a100, where the cluster wants it said.")
+    account: OneWord | None = Field(None, description="Account that is charged.")
+    partition: OneWord | None = Field(None, description="Partition; --partition goes before it.")
+    qos: OneWord | None = Field(None, description="Quality of service.")
+    constraint: OneWord | None = Field(None, description="Features that nodes must have.")
+    gpu_type: OneWord | None = Field(None, description="Kind of GPU, such as a100, where the cluster wants it said.")
     time: Time | None = Field(None, description="Time of a job, such as 4:00:00; --time goes before it.")
-    memory: Word | None = Field(None, description="Memory of a node, such as 64G; 0 is all of it.")
+    memory: OneWord | None = Field(None, description="Memory of a node, such as 64G; 0 is all of it.")
     cpus_per_process: Annotated[int, Field(ge=1)] | None = Field(
         None, description="CPU cores of a process; --cpus-per-process goes before it."
     )
@@ -90,14 +90,14 @@ class Site(Part):
     max_restarts: Annotated[int, Field(ge=0)] = Field(
         0, description="How often torchrun starts failed processes again on the same nodes, before the job is requeued."
     )
-    modules: list[Word] = Field(default_factory=list, description="Modules to load.")
-    setup: list[Line] = Field(
+    modules: list[OneWord] = Field(default_factory=list, description="Modules to load.")
+    setup: list[ShellLine] = Field(
         default_factory=list, description="Shell lines that each node runs first, such as the activation of a venv."
     )
-    container: Line | None = Field(
+    container: ShellLine | None = Field(
         None, description="Command that runs another inside a container: apptainer exec --nv image.sif."
     )
-    python: Line | None = Field(
+    python: ShellLine | None = Field(
         None, description="The Python that has seqfit; default: this one, or python where setup or container is given."
     )
     scratch: Scratch | None = Field(None, description="A fast disk of each node's own.")
@@ -155,5 +155,5 @@ def read_site(place: Path) -> Site:
     try:
         return Site.model_validate(values)
     except ValidationError as error:
-        mistakes = [to_line(mistake) for mistake in explain(error, values, Site)]
+        mistakes = [to_line(mistake) for mistake in explain_mistake(error, values, Site)]
         raise RecipeError(report_mistakes(str(place), mistakes)) from error

@@ -40,7 +40,7 @@ from seqfit.errors import RecipeError, RunError
 from seqfit.launch import slurm
 from seqfit.rundir import files
 from seqfit.rundir.reader import Run, read_records
-from seqfit.rundir.writer import append_record, told_failures
+from seqfit.rundir.writer import append_record, explained_failures
 from seqfit.system import quote
 
 _PATIENCE_SECONDS = 60.0  # a busy controller answers late
@@ -169,7 +169,7 @@ def _last_line(text: str) -> str:
     return (text.strip().splitlines() or ["no reason is given"])[-1]
 
 
-RUNS = "runs.txt"  # of an array: one run directory a line
+SUBMITTED_RUNS = "runs.txt"  # of an array: one run directory a line
 _DEPTHS = ("*", "*/*")  # runs/NAME, and runs/ARRAY/NAME
 
 
@@ -185,7 +185,7 @@ class Submission:
 def add_submission(run: Path, job: str, log: Path) -> None:
     """Note a job that was accepted."""
     record = asdict(Submission(job, log, time.time())) | {"log": str(log)}
-    with told_failures(run), open(run / files.SUBMISSIONS, "a", encoding="utf-8") as stream:
+    with explained_failures(run), open(run / files.SUBMISSIONS, "a", encoding="utf-8") as stream:
         append_record(stream, record)
 
 
@@ -198,7 +198,7 @@ def read_submissions(run: Path) -> list[Submission]:
 def last_submission(run: Path) -> Submission:
     """The newest of a run; an error where it was never submitted."""
     found = read_submissions(run)
-    if not found and (run / RUNS).is_file():
+    if not found and (run / SUBMITTED_RUNS).is_file():
         raise RunError(
             f"'{run}' holds several that were given to Slurm",
             "each has a job of its own",
@@ -216,9 +216,9 @@ def last_submission(run: Path) -> Submission:
 
 def list_runs(place: Path) -> list[Path]:
     """The runs of an array's directory, or the one run that a directory is."""
-    if not (place / RUNS).is_file():
+    if not (place / SUBMITTED_RUNS).is_file():
         return [place]
-    return [Path(line) for line in (place / RUNS).read_text("utf-8").splitlines()]
+    return [Path(line) for line in (place / SUBMITTED_RUNS).read_text("utf-8").splitlines()]
 
 
 def find_job_folder(run: Path) -> Path:
@@ -236,7 +236,7 @@ def _places(below: Path) -> Iterable[Path]:
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunStatus:
     """Of one run, now."""
 
     run: Path
@@ -264,16 +264,16 @@ class Standing:
         return self.status == "finished" or self.job is None or self.job.is_over
 
 
-def read_standing(run: Path) -> Standing:
+def read_status(run: Path) -> RunStatus:
     """Ask Slurm, if it is here, and read the directory."""
     submission = last_submission(run)
     unasked = "" if slurm.has_slurm() else "Slurm is not on this machine"
     job = None if unasked else slurm.find_job(submission.job)
     if not (run / files.MANIFEST).is_file():
-        return Standing(run, submission, job, unasked, None, None, None, None, job.restarts if job else 0)
+        return RunStatus(run, submission, job, unasked, None, None, None, None, job.restarts if job else 0)
     opened = Run(run)
     manifest, steps = opened.manifest, opened.steps()
-    return Standing(
+    return RunStatus(
         run=run,
         submission=submission,
         job=job,
@@ -286,7 +286,7 @@ def read_standing(run: Path) -> Standing:
     )
 
 
-def advise(standing: Standing) -> str:
+def advise(standing: RunStatus) -> str:
     """What to do next, as a command where there is one."""
     run = standing.run
     if standing.status == "finished":

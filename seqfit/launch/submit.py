@@ -32,15 +32,15 @@ from seqfit.data.text_files import require_file
 from seqfit.errors import ModelError, RecipeError, RunError, SeqfitError
 from seqfit.hub import is_path, is_remote_code_trusted
 from seqfit.launch import slurm
-from seqfit.launch.job_file import Job, build_job_file
+from seqfit.launch.job_file import JobRequest, build_job_file
 from seqfit.launch.resources import Resources
 from seqfit.launch.site import Site
-from seqfit.launch.slurm import RUNS, add_submission, list_runs, read_submissions
+from seqfit.launch.slurm import SUBMITTED_RUNS, add_submission, list_runs, read_submissions
 from seqfit.recipe.load import anchor_paths, dump_recipe
 from seqfit.recipe.schema import Recipe, SourceRecipe
 from seqfit.rundir import files
 from seqfit.rundir.reader import Run
-from seqfit.rundir.writer import RunWriter, told_failures, write_whole
+from seqfit.rundir.writer import RunWriter, explained_failures, write_whole
 from seqfit.system import quote
 from seqfit.validation import load_checked_recipe
 
@@ -107,7 +107,7 @@ def prepare_job(
     train_options: Sequence[str] = (),
     *,
     is_dry: bool = False,
-) -> tuple[Job, dict[Path, str]]:
+) -> tuple[JobRequest, dict[Path, str]]:
     """The job of one run, checked, and the files it needs; nothing is written yet.
 
     `train_options`: further words of `seqfit train`. `is_dry`: nothing will be submitted, perhaps because this is not
@@ -128,7 +128,7 @@ def prepare_array(
     train_options: Sequence[str] = (),
     *,
     is_dry: bool = False,
-) -> tuple[Job, dict[Path, str]]:
+) -> tuple[JobRequest, dict[Path, str]]:
     """The job of several runs, each in a directory of its own below `folder`, by its number."""
     loaded = [_load_of_array(run, site, is_dry=is_dry) for run in runs]
     if not loaded:
@@ -153,7 +153,7 @@ def list_environment() -> dict[str, str]:
     return {name: os.environ[name] for name in _HANDED_ON if os.environ.get(name)}
 
 
-def submit(job: Job, texts: Mapping[Path, str]) -> Submitted:
+def submit(job: JobRequest, texts: Mapping[Path, str]) -> Submitted:
     """Write the directory, with the files that the job needs, and give it to Slurm.
 
     Where Slurm refuses, nothing is left behind.
@@ -195,7 +195,7 @@ def find_unfinished(folder: Path, is_finished: Callable[[Path], bool], otherwise
 def hand_over(folder: Path, runs: Mapping[int, Path]) -> Submitted:
     """Give the job file to Slurm; `runs` by their place in the list, of an array those that are to run."""
     place = folder.absolute()
-    is_array = (place / RUNS).is_file()
+    is_array = (place / SUBMITTED_RUNS).is_file()
     tasks = f"--array={','.join(map(str, runs))}"
     job = slurm.submit_file(place / files.JOB, [tasks] if is_array else [])
     for number, run in runs.items():
@@ -211,23 +211,23 @@ def can_submit_again(place: str) -> bool:
 
 def _describe(
     folder: Path, runs: Sequence[Path], resources: Resources, site: Site, train_options: Sequence[str]
-) -> Job:
-    return Job(folder, runs, resources, site, list_environment(), is_remote_code_trusted(), train_options)
+) -> JobRequest:
+    return JobRequest(folder, runs, resources, site, list_environment(), is_remote_code_trusted(), train_options)
 
 
 def _list_recipes(runs: Sequence[Path], recipes: Sequence[Recipe]) -> dict[Path, str]:
     return {run / files.RECIPE: dump_recipe(recipe) for run, recipe in zip(runs, recipes, strict=True)}
 
 
-def _write(job: Job, texts: Mapping[Path, str]) -> None:
+def _write(job: JobRequest, texts: Mapping[Path, str]) -> None:
     for run in job.runs:
-        with told_failures(run):
+        with explained_failures(run):
             run.mkdir(parents=True, exist_ok=True)
             (run / files.SUBMISSIONS).touch()  # before the job can begin: training takes the directory for its own
     for path, text in texts.items():
         write_whole(path, text)
     if job.is_array:
-        write_whole(job.folder / RUNS, "".join(f"{run}\n" for run in job.runs))
+        write_whole(job.folder / SUBMITTED_RUNS, "".join(f"{run}\n" for run in job.runs))
     write_whole(job.folder / files.JOB, build_job_file(job))
 
 

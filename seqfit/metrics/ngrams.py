@@ -33,8 +33,8 @@ from typing import Any
 
 from seqfit.metrics.scores import Pairs, Scores, base_language, mean_percent
 
-KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
-SCORES = tuple(f"{kind}_{part}" for kind in KINDS for part in ("precision", "recall", "f1"))
+ROUGE_KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
+NGRAM_SCORES = tuple(f"{kind}_{part}" for kind in ROUGE_KINDS for part in ("precision", "recall", "f1"))
 
 _SENTENCE_END = re.compile(r"([.!?…][\"'”’»)\]]*)\s+|([。！？][」』”]*)\s*")
 _NO_SPACES = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff])")
@@ -77,7 +77,7 @@ def score_rouge(pairs: Pairs) -> Scores:
         for references, prediction in zip(pairs.references, pairs.predictions, strict=True)
     ]
     values: dict[str, float] = {}
-    for kind in KINDS:
+    for kind in ROUGE_KINDS:
         values[f"{kind}_precision"] = mean_percent([row[kind].precision for row in per_row])
         values[f"{kind}_recall"] = mean_percent([row[kind].recall for row in per_row])
         values[f"{kind}_f1"] = mean_percent([row[kind].fmeasure for row in per_row])
@@ -98,7 +98,7 @@ def _build_scorer(language: str) -> Any:
     # Takes a second (it imports nltk), so only once it is needed; nothing is downloaded.
     from rouge_score.rouge_scorer import RougeScorer
 
-    return RougeScorer(list(KINDS), tokenizer=EnglishTokenizer() if _is_english(language) else UnicodeTokenizer())
+    return RougeScorer(list(ROUGE_KINDS), tokenizer=EnglishTokenizer() if _is_english(language) else UnicodeTokenizer())
 
 
 def _is_english(language: str) -> bool:

@@ -37,8 +37,8 @@ class _Metric:
 
 
 _METRICS = {
-    "squad": _Metric(squad.score_squad, squad.SCORES),
-    "rouge": _Metric(rouge.score_rouge, rouge.SCORES),
+    "squad": _Metric(squad.score_squad, squad.SQUAD_SCORES),
+    "rouge": _Metric(rouge.score_rouge, rouge.NGRAM_SCORES),
     "bleu": _Metric(score_bleu, ("bleu",)),
     "chrf": _Metric(score_chrf, ("chrf",)),
     "accuracy": _Metric(score_accuracy, ("accuracy",)),
@@ -47,7 +47,7 @@ _METRICS = {
     "subset_accuracy": _Metric(score_subset_accuracy, ("subset_accuracy",)),
     "exact_match": _Metric(score_exact_match, ("exact_match",)),
     "numeric": _Metric(score_numeric, ("numeric_em",)),
-    "regression": _Metric(regression.score_regression, regression.SCORES),
+    "regression": _Metric(regression.score_regression, regression.REGRESSION_SCORES),
 }
 _METRIC_OF_SCORE = {score_name: name for name, metric in _METRICS.items() for score_name in metric.scores}
 _LOWER_IS_BETTER = ("loss", "rmse", "mae", "unparsable")

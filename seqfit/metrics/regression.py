@@ -17,7 +17,7 @@ from statistics import correlation, fmean
 
 from seqfit.metrics.scores import Pairs, Scores, mean_percent
 
-SCORES = ("pearson", "spearman", "rmse", "mae", "unparsable")
+REGRESSION_SCORES = ("pearson", "spearman", "rmse", "mae", "unparsable")
 
 
 def score_regression(pairs: Pairs) -> Scores:
@@ -25,21 +25,21 @@ def score_regression(pairs: Pairs) -> Scores:
     wanted = [_read(texts[0]) for texts in pairs.references]
     if None in wanted:
         text = pairs.references[wanted.index(None)][0]
-        return Scores(absent=dict.fromkeys(SCORES, f"the reference '{text}' is not a number"))
+        return Scores(absent=dict.fromkeys(REGRESSION_SCORES, f"the reference '{text}' is not a number"))
     targets = [value for value in wanted if value is not None]
     said = [_read(text) for text in pairs.predictions]
     errors = [value - target for value, target in zip(said, targets, strict=True) if value is not None]
     values = {"unparsable": mean_percent([value is None for value in said])}
-    absent = dict.fromkeys(SCORES[:-1], "no answer is a number")
+    absent = dict.fromkeys(REGRESSION_SCORES[:-1], "no answer is a number")
     if errors:
         values |= {"rmse": math.sqrt(fmean(error**2 for error in errors)), "mae": fmean(map(abs, errors))}
         correlations, absent = _correlate(targets, said)
         values |= correlations
-    kept = {name: values[name] for name in SCORES if name in values}
+    kept = {name: values[name] for name in REGRESSION_SCORES if name in values}
     return Scores(kept, {"regression": "regression|unparsable:at-mean"}, absent)
 
 
-def rank(values: Sequence[float]) -> list[float]:
+def rank_values(values: Sequence[float]) -> list[float]:
     """From 1 on; equal values share the mean of their ranks: [5, 7, 7] -> [1, 2.5, 2.5]."""
     order = sorted(values)
     first: dict[float, int] = {}
@@ -56,9 +56,9 @@ def _correlate(targets: Sequence[float], said: Sequence[float | None]) -> tuple[
     if len(set(targets)) == 1 or len(set(known)) == 1:
         reason = f"all {'references' if len(set(targets)) == 1 else 'answers'} are the same number"
         return {}, dict.fromkeys(("pearson", "spearman"), reason)
-    ranks = iter(rank(known))
+    ranks = iter(rank_values(known))
     by_rank = [None if value is None else next(ranks) for value in said]
-    pearson, spearman = correlation(targets, _fill(said)), correlation(rank(targets), _fill(by_rank))
+    pearson, spearman = correlation(targets, _fill(said)), correlation(rank_values(targets), _fill(by_rank))
     return {"pearson": 100 * pearson, "spearman": 100 * spearman}, {}
 
 

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 from seqfit.metrics.scores import Pairs, Scores, base_language, mean_percent
 
-SCORES = ("em", "f1", "em_answerable", "f1_answerable", "em_unanswerable")
+SQUAD_SCORES = ("em", "f1", "em_answerable", "f1_answerable", "em_unanswerable")
 
 _ARTICLES = {
     "en": re.compile(r"\b(a|an|the)\b"),

@@ -32,7 +32,7 @@ _FILE = "seqfit.json"
 
 
 @dataclass(frozen=True)
-class Teaching:
+class GenerationMetadata:
     """What the weights alone don't say."""
 
     kind: str
@@ -42,7 +42,7 @@ class Teaching:
     step: int
     threshold: float | None = None  # multilabel: the probability from which on a label is given; None: one half
 
-    def at_start(self) -> Teaching:
+    def at_start(self) -> GenerationMetadata:
         """The same of the model before fine-tuning."""
         return replace(self, step=0)
 
@@ -67,11 +67,11 @@ class Checkpoint:
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
-    teaching: Teaching
+    teaching: GenerationMetadata
 
 
 def save_checkpoint(
-    folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, teaching: Teaching
+    folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, teaching: GenerationMetadata
 ) -> None:
     """Write beside the folder, then swap by two renames: a kill always leaves a complete checkpoint in one place."""
     fresh, old = files.beside(folder, "new"), files.beside(folder, "old")
@@ -89,7 +89,7 @@ def save_checkpoint(
         tokenizer.save_pretrained(fresh)
         if teaching.kind == "text-to-text":  # plain `generate` stops at 20 tokens otherwise
             build_generation_config(model, teaching.beams, teaching.max_new_tokens).save_pretrained(fresh)
-    write_teaching(fresh, teaching)
+    write_metadata(fresh, teaching)
     for path in [*fresh.rglob("*"), fresh]:
         sync_path(path)
     if folder.exists():
@@ -107,22 +107,22 @@ def _set_languages(tokenizer: PreTrainedTokenizerBase, task: TaskRecipe) -> None
 
 def load_checkpoint(folder: Path) -> Checkpoint:
     """Weights, tokenizer and teaching of a folder that `save_checkpoint` wrote."""
-    teaching = read_teaching(folder)
+    teaching = read_metadata(folder)
     recipe = ModelRecipe.model_validate({"path": str(folder), "kind": teaching.kind, "untested": True})
     return Checkpoint(load_model(recipe, head_of(teaching.task)), load_tokenizer(recipe), teaching)
 
 
-def find_teaching(model: PreTrainedModel) -> Teaching | None:
+def find_metadata(model: PreTrainedModel) -> GenerationMetadata | None:
     """That of the folder which a model was loaded from; None where seqfit has not written it."""
     folder = Path(model.name_or_path)
-    return read_teaching(folder) if (folder / _FILE).is_file() else None
+    return read_metadata(folder) if (folder / _FILE).is_file() else None
 
 
-def read_teaching(folder: Path) -> Teaching:
+def read_metadata(folder: Path) -> GenerationMetadata:
     """The part of a checkpoint that is ours."""
     try:
         values: dict[str, Any] = json.loads((folder / _FILE).read_text("utf-8"))
-        return Teaching(**{**values, "task": TaskRecipe.model_validate(values["task"])})
+        return GenerationMetadata(**{**values, "task": TaskRecipe.model_validate(values["task"])})
     except (OSError, ValueError, KeyError, TypeError) as error:  # ValueError: not JSON, not UTF-8, not a task
         raise ModelError(
             f"'{folder}' has no readable {_FILE} ({type(error).__name__}: {error})",
@@ -131,7 +131,7 @@ def read_teaching(folder: Path) -> Teaching:
         ) from error
 
 
-def write_teaching(folder: Path, teaching: Teaching) -> None:
+def write_metadata(folder: Path, teaching: GenerationMetadata) -> None:
     """Beside the weights. It holds texts and lengths, no ids of words: a trimmed vocabulary changes nothing in it."""
     values = {
         "kind": teaching.kind,

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from transformers import DynamicCache, EncoderDecoderCache, GenerationConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from seqfit.kernels.cross_entropy import IGNORED
+from seqfit.kernels.cross_entropy import IGNORED_INDEX
 from seqfit.model.families import Start, find_family
 from seqfit.model.greedy import NOT_FORCED, GreedyRule, Sources, find_first_ids
 from seqfit.model.head import Head
@@ -68,7 +68,7 @@ def read_targets(
 
 def score_targets(head: Head, states_BTD: torch.Tensor, labels_BT: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Sum of the token losses, and the likeliest tokens [B, T], -100 where the labels are. Waits for a GPU."""
-    counted_BT = labels_BT != IGNORED
+    counted_BT = labels_BT != IGNORED_INDEX
     states_ND, labels_N = states_BTD[counted_BT], labels_BT[counted_BT]
     loss_sum = states_BTD.new_zeros((), dtype=torch.float32)
     likeliest_N = torch.empty_like(labels_N)
@@ -77,7 +77,7 @@ def score_targets(head: Head, states_BTD: torch.Tensor, labels_BT: torch.Tensor)
         logits_NV = head.logits(states_ND[rows]).float()  # sums over a large vocabulary lose digits in half precision
         loss_sum += F.cross_entropy(logits_NV, labels_N[rows], reduction="sum")
         likeliest_N[rows] = logits_NV.argmax(-1)
-    likeliest_BT = torch.full_like(labels_BT, IGNORED)
+    likeliest_BT = torch.full_like(labels_BT, IGNORED_INDEX)
     likeliest_BT[counted_BT] = likeliest_N
     return loss_sum, likeliest_BT
 
@@ -95,7 +95,7 @@ def find_answered(
     likeliest_BT = likeliest_BT.clone()
     likeliest_BT[:, 0] = torch.where(is_forced_B, first_B, likeliest_BT[:, 0])
     longest = rule.max_new_tokens - (rule.last_id is not None)  # the last token of all is forced
-    lengths_B = (labels_BT != IGNORED).sum(1)
+    lengths_B = (labels_BT != IGNORED_INDEX).sum(1)
     is_end_BT = torch.isin(labels_BT, torch.tensor(rule.end_ids, dtype=torch.long, device=labels_BT.device))
     is_last_end_B = is_end_BT.gather(1, (lengths_B - 1).clamp(min=0)[:, None])[:, 0]
     complete_B = is_last_end_B & (is_end_BT.sum(1) == 1) & (lengths_B <= longest)

@@ -121,7 +121,7 @@ def join_sources(parts: Sequence[Sources]) -> Sources:
     return Sources(layers, lengths)
 
 
-def explain_why_not(model: PreTrainedModel, config: GenerationConfig) -> str | None:
+def explain_why_not_greedy(model: PreTrainedModel, config: GenerationConfig) -> str | None:
     """Why these settings need transformers' own `generate`; None if they don't."""
     if (config.num_beams or 1) > 1:
         return f"a search with {config.num_beams} beams is transformers' own"

@@ -67,7 +67,7 @@ def load_tokenizer(model: ModelRecipe) -> PreTrainedTokenizerBase:
 
 
 @dataclass(frozen=True)
-class Outline:
+class ModelConfig:
     """What a model is built from, but for its weights."""
 
     config: PreTrainedConfig  # with the recipe's dropout and labels
@@ -77,10 +77,10 @@ class Outline:
 
 def load_model(model: ModelRecipe, head: ClassifierHead | None = None) -> PreTrainedModel:
     """The model in fp32 on the CPU; of a classifier with this head, fresh unless the folder has it."""
-    return build_model(model, load_outline(model, head))
+    return build_model(model, load_model_config(model, head))
 
 
-def load_outline(model: ModelRecipe, head: ClassifierHead | None = None) -> Outline:
+def load_model_config(model: ModelRecipe, head: ClassifierHead | None = None) -> ModelConfig:
     """The model's config as the recipe wants it, checked to be of the recipe's kind."""
     config, raw = _load_config(model)
     if model.kind == "text-to-text" and not config.is_encoder_decoder:
@@ -95,11 +95,11 @@ def load_outline(model: ModelRecipe, head: ClassifierHead | None = None) -> Outl
     if model.kind == "classifier" and head is not None:
         _set_head(config, head)
     auto = AutoModelForSeq2SeqLM if model.kind == "text-to-text" else AutoModelForSequenceClassification
-    return Outline(config, raw, auto)
+    return ModelConfig(config, raw, auto)
 
 
 def build_model(
-    model: ModelRecipe, outline: Outline, weights: Mapping[str, torch.Tensor] | None = None
+    model: ModelRecipe, outline: ModelConfig, weights: Mapping[str, torch.Tensor] | None = None
 ) -> PreTrainedModel:
     """The model in fp32 with the weights of its folder, or with those given, by the names that the folder has."""
     with quiet():

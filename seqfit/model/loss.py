@@ -20,9 +20,9 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from seqfit.kernels.cross_entropy import IGNORED, linear_loss_sum
+from seqfit.kernels.cross_entropy import IGNORED_INDEX, linear_loss_sum
 from seqfit.model.head import Head, find_head
-from seqfit.model.packing import Ragged
+from seqfit.model.packing import PackedModel
 from seqfit.tasks import Label
 
 
@@ -44,7 +44,7 @@ class LossModel(nn.Module):
     This is what parallel training wraps, so that the head's weights are used inside a forward that it sees.
     """
 
-    def __init__(self, model: PreTrainedModel, rule: LossRule, ragged: Ragged | None = None) -> None:
+    def __init__(self, model: PreTrainedModel, rule: LossRule, ragged: PackedModel | None = None) -> None:
         super().__init__()
         self.model = model
         self._rule = rule
@@ -163,5 +163,5 @@ def token_loss_sum(logits: torch.Tensor, labels: torch.Tensor, rule: LossRule = 
     logits_NV, labels_N = logits.reshape(-1, logits.shape[-1]).float(), labels.flatten()
     loss = F.cross_entropy(logits_NV, labels_N, reduction="sum", label_smoothing=rule.label_smoothing)
     if rule.z_loss:
-        loss = loss + rule.z_loss * logits_NV[labels_N != IGNORED].logsumexp(-1).square().sum()
+        loss = loss + rule.z_loss * logits_NV[labels_N != IGNORED_INDEX].logsumexp(-1).square().sum()
     return loss

@@ -36,7 +36,7 @@ NAME = "seqfit"  # of the attention function
 BERT_TYPES = {"bert": 0, "electra": 0, "roberta": 1, "xlm-roberta": 1, "camembert": 1}  # 1: positions after the pad id
 
 
-class Ragged:
+class PackedModel:
     """A stock model that also runs packed rows. One at a time: the layout is the model's while it runs.
 
     Attention is blockwise where a segment is longer than `blockwise_above` tokens, else torch's own.
@@ -158,7 +158,7 @@ class Ragged:
         return output
 
 
-def explain_why_not(model: PreTrainedModel) -> str | None:
+def explain_why_not_packed(model: PreTrainedModel) -> str | None:
     """Why a model can't run packed rows; None if it can."""
     kind = model.config.model_type
     known = PACKED_TYPES if model.config.is_encoder_decoder else tuple(BERT_TYPES)

@@ -27,7 +27,7 @@ _CROSS_KEYS = re.compile(r"(EncDecAttention\.[kv]|encoder_attn\.[kv]_proj)$")  #
 _Cut = tuple[tuple[float, float], list[int]]  # (largest sum, sum of squares of the sums), where the stages begin
 
 
-def cut_stages(costs: Sequence[float], stages: int) -> list[range]:
+def split_stages(costs: Sequence[float], stages: int) -> list[range]:
     """Consecutive blocks for each stage, at least one; exact for the largest sum, then the more even cut it meets."""
     assert 1 <= stages <= len(costs)
     before = list(accumulate(costs, initial=0.0))

@@ -44,7 +44,7 @@ _PARTS = {2: "single_partition_of_fp32_groups", 3: "fp32_partitioned_groups_flat
 class Zero(Way):
     """DeepSpeed's engine around the model. It exists once the optimizer is known: `start`."""
 
-    in_step = True
+    lockstep = True
     saves_shards = True
 
     def __init__(

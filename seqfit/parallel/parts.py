@@ -28,7 +28,7 @@ SIDES = ("encoder", "decoder")
 
 
 @dataclass(frozen=True)
-class Part:
+class StagePart:
     """The blocks of one stage."""
 
     encoder: range  # numbers within their stack; empty: the stage has none
@@ -37,10 +37,10 @@ class Part:
     is_last: bool
 
 
-def assign_parts(cut: Sequence[range], encoder_blocks: int) -> list[Part]:
+def assign_parts(cut: Sequence[range], encoder_blocks: int) -> list[StagePart]:
     """From ranges over all blocks, the encoder's first."""
     return [
-        Part(
+        StagePart(
             encoder=range(blocks.start, max(blocks.start, min(blocks.stop, encoder_blocks))),
             decoder=range(max(blocks.start - encoder_blocks, 0), max(blocks.stop - encoder_blocks, 0)),
             is_first=stage == 0,
@@ -56,7 +56,7 @@ def blocks_of(stack: Any) -> nn.ModuleList:
     return blocks
 
 
-def keep_part(model: PreTrainedModel, part: Part) -> None:
+def keep_part(model: PreTrainedModel, part: StagePart) -> None:
     """In place. A stage that holds the head of a model with tied weights keeps the embedding's name for it."""
     head_is_tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
     if not (part.is_first or (part.is_last and head_is_tied)):

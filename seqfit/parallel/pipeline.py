@@ -45,14 +45,14 @@ from seqfit.kernels.layout import Layout
 from seqfit.model.families import PACKED_TYPES
 from seqfit.model.head import find_head
 from seqfit.model.loss import LossRule, states_loss_sum
-from seqfit.model.packing import Ragged
+from seqfit.model.packing import PackedModel
 from seqfit.model.trainable import find_blocks
-from seqfit.parallel.balance import cut_stages, estimate_block_costs
-from seqfit.parallel.parts import SIDES, Part, assign_parts, blocks_of, keep_part
+from seqfit.parallel.balance import estimate_block_costs, split_stages
+from seqfit.parallel.parts import SIDES, StagePart, assign_parts, blocks_of, keep_part
 
 Autocast = Callable[[], AbstractContextManager[None]]
 Scale = Callable[[torch.Tensor], torch.Tensor]
-LEAST_ROWS = 64  # of a wire
+LEAST_WIRE_ROWS = 64  # of a wire
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class StageModel(nn.Module):
     The last stage gives the micro-batch's share of the step's loss.
     """
 
-    def __init__(self, model: PreTrainedModel, part: Part, rule: LossRule, ragged: Ragged | None) -> None:
+    def __init__(self, model: PreTrainedModel, part: StagePart, rule: LossRule, ragged: PackedModel | None) -> None:
         super().__init__()
         # Marian's encoder scales what it looks up itself, and not what it is given; its decoder scales both.
         self._source_scale = float(getattr(model.get_encoder(), "embed_scale", 1.0))
@@ -193,7 +193,7 @@ def count_rows(batch: MicroBatch) -> tuple[int, int]:
 
 def round_rows(rows: int) -> int:
     """Up to an eighth more, so that few sizes occur: 100 -> 128, 1,000 -> 1,024, 1,025 -> 1,152."""
-    step = max(LEAST_ROWS, (1 << (rows - 1).bit_length()) // 16)
+    step = max(LEAST_WIRE_ROWS, (1 << (rows - 1).bit_length()) // 16)
     return -(-rows // step) * step
 
 
@@ -206,7 +206,7 @@ def _unpack(wire_WD: torch.Tensor, batch: MicroBatch) -> tuple[torch.Tensor, tor
 
 
 KEPT_WIRES = 4  # each has two buffers for every micro-batch; a limit of tokens makes nearly all of one size
-Schedule = ScheduleGPipe | Schedule1F1B
+_PipelineSchedule = ScheduleGPipe | Schedule1F1B
 
 
 @dataclass
@@ -214,7 +214,7 @@ class _Wire:
     """The exchanges of one size, and the schedules that use them, by their number of micro-batches."""
 
     stage: PipelineStage
-    schedules: dict[int, Schedule] = field(default_factory=dict)
+    schedules: dict[int, _PipelineSchedule] = field(default_factory=dict)
 
 
 class Pipeline(StageModel):
@@ -229,7 +229,7 @@ class Pipeline(StageModel):
         self,
         model: PreTrainedModel,
         rule: LossRule,
-        ragged: Ragged | None,
+        ragged: PackedModel | None,
         *,
         schedule: Literal["1f1b", "gpipe"] = "1f1b",
         costs: Sequence[float] | None = None,
@@ -238,7 +238,7 @@ class Pipeline(StageModel):
         rank, stages = dist.get_rank(group), dist.get_world_size(group)
         check_can_split(model, stages)
         whole = {name: torch.empty_like(weight, device="meta") for name, weight in model.named_parameters()}
-        cut = cut_stages(estimate_block_costs(model) if costs is None else costs, stages)
+        cut = split_stages(estimate_block_costs(model) if costs is None else costs, stages)
         parts = assign_parts(cut, len(blocks_of(model.get_encoder())))
         super().__init__(model, parts[rank], rule, ragged)
         self._rank, self._stages, self._group = rank, stages, group
@@ -324,7 +324,7 @@ class Pipeline(StageModel):
             work.wait()
         return found
 
-    def _choose_schedule(self, rows: int, micro_batches: int) -> tuple[_Wire, Schedule]:
+    def _choose_schedule(self, rows: int, micro_batches: int) -> tuple[_Wire, _PipelineSchedule]:
         """All ranks see the same steps, so they keep and forget the same ones."""
         wire = self._wires.pop(rows, None) or _Wire(self._build_stage(rows))
         self._wires[rows] = wire

@@ -31,23 +31,23 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel
 
 from seqfit.model.loss import LossModel
-from seqfit.model.packing import explain_why_not
+from seqfit.model.packing import explain_why_not_packed
 from seqfit.model.trainable import find_blocks
 from seqfit.parallel.pipeline import Pipeline
-from seqfit.parallel.world import ALONE, World
+from seqfit.parallel.world import SINGLE_PROCESS, World
 
 
 class Way:
     """Alone: nothing is exchanged."""
 
-    in_step = False  # whether every micro-batch has exchanges in it
+    lockstep = False  # whether every micro-batch has exchanges in it
     splits_batches = True  # whether each rank has its own micro-batches
     saves_shards = False  # whether every rank writes its own part of a snapshot
     has_shards = False  # whether weights are torch's DTensors
     factor = 1  # what losses are multiplied by before the backward: torch takes means over ranks, a step needs sums
     name = "alone"
 
-    def __init__(self, model: LossModel, world: World = ALONE) -> None:
+    def __init__(self, model: LossModel, world: World = SINGLE_PROCESS) -> None:
         self.world = world
         self.model = model
         self.called: nn.Module = model  # gives the loss of a micro-batch
@@ -87,7 +87,7 @@ class Replicated(Way):
             device_ids=[device.index] if device.type == "cuda" else None,
             forward_sync_buffers=False,  # no model here changes them
             gradient_as_bucket_view=True,  # gradients lie where they are exchanged: no second copy
-            find_unused_parameters=explain_why_not(model.model) is not None,  # those that are known use all
+            find_unused_parameters=explain_why_not_packed(model.model) is not None,  # those that are known use all
         )
         self.called = self._ddp
         self._agree: Callable[[], None] | None = None
@@ -115,7 +115,7 @@ class Sharded(Way):
     """Every rank has a part of each weight, and all of a block's weights while that block runs."""
 
     name = "fsdp"
-    in_step = True
+    lockstep = True
     saves_shards = True
     has_shards = True
 
@@ -177,7 +177,7 @@ class Pipelined(Way):
 
     name = "pipeline"
     splits_batches = False
-    in_step = True
+    lockstep = True
     saves_shards = True
     factor = 1
 

@@ -30,7 +30,7 @@ import torch.distributed as dist
 
 from seqfit.errors import PeerLost, RunError
 
-ASKED = "SEQFIT_PROCESSES"  # how many the launcher was asked for
+REQUESTED_PROCESSES = "SEQFIT_PROCESSES"  # how many the launcher was asked for
 _HOSTS_WAIT = timedelta(hours=6)  # while the first one prepares data; a peer that died is noticed at once
 _DEVICES_WAIT = timedelta(minutes=30)
 _ABORT_SECONDS = 10.0
@@ -64,13 +64,13 @@ class World:
         """Whether it writes the run directory and speaks for all."""
         return self.rank == 0
 
-    def sum(self, tensor: torch.Tensor) -> torch.Tensor:
+    def all_reduce_sum(self, tensor: torch.Tensor) -> torch.Tensor:
         """The sum over all, in place, on the device: nobody's host waits."""
         if self.size > 1:
             dist.all_reduce(tensor)
         return tensor
 
-    def lowest(self, numbers: Sequence[int]) -> list[int]:
+    def all_reduce_min(self, numbers: Sequence[int]) -> list[int]:
         """Of each number the lowest that any process gives. The hosts wait for each other."""
         if self.size == 1:
             return list(numbers)
@@ -80,25 +80,25 @@ class World:
 
     def all(self, fine: bool) -> bool:
         """Whether all say so."""
-        return bool(self.lowest([int(fine)])[0])
+        return bool(self.all_reduce_min([int(fine)])[0])
 
-    def gather(self, value: Any) -> list[Any]:
+    def all_gather(self, value: Any) -> list[Any]:
         """What JSON can hold, from every process, by rank."""
         if self.size == 1:
             return [value]
         text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-        most = -self.lowest([-len(text)])[0]
+        most = -self.all_reduce_min([-len(text)])[0]
         padded = torch.zeros(most, dtype=torch.uint8)
         padded[: len(text)] = text
         whole = [torch.empty_like(padded) for _ in range(self.size)]
         dist.all_gather(whole, padded, group=self.hosts)
         return [json.loads(bytes(part.tolist()).rstrip(b"\0")) for part in whole]
 
-    def follow(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """What the first process gives; the others' are not looked at."""
-        return self.gather(value if self.is_first else None)[0]
+        return self.all_gather(value if self.is_first else None)[0]
 
-    def gather_bytes(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+    def all_gather_tensor(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """Tensors of the host, of one shape everywhere, by rank."""
         if self.size == 1:
             return [tensor]
@@ -106,7 +106,7 @@ class World:
         dist.all_gather(whole, tensor.contiguous(), group=self.hosts)
         return whole
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Until all have come here."""
         self.all(True)
 
@@ -115,13 +115,13 @@ class World:
         """The first process (or the first of each host) goes in alone, then all the others: it leaves them a cache."""
         leads = self.local_rank == 0 if on_each_host else self.is_first
         if not leads:
-            self.wait()
+            self.barrier()
         yield
         if leads:
-            self.wait()
+            self.barrier()
 
 
-ALONE = World()
+SINGLE_PROCESS = World()
 
 
 def read_world(environment: Mapping[str, str]) -> World:
@@ -148,12 +148,12 @@ def read_world(environment: Mapping[str, str]) -> World:
             restarts=int(environment.get("SLURM_RESTART_COUNT", "0")),
             launch=_name_launch(environment.get("SLURM_JOB_ID")),
         )
-    return ALONE
+    return SINGLE_PROCESS
 
 
 def check_count(world: World, environment: Mapping[str, str]) -> None:
     """The processes that run must be those that were asked for: launchers are known to start others quietly."""
-    asked = environment.get(ASKED)
+    asked = environment.get(REQUESTED_PROCESSES)
     if asked is not None and int(asked) != world.size:
         raise RunError(
             f"{asked} processes are asked for, and {world.size} run together",
@@ -192,8 +192,8 @@ def join_world(device_type: str) -> Iterator[World]:
     except BaseException as error:  # a second Ctrl-C leaves in the middle of an exchange, too
         if on_gpu:
             _abort_exchanges()
-        if isinstance(error, Exception) and is_lost_peer(error):
-            raise explain_lost_peer(error) from error
+        if isinstance(error, Exception) and is_peer_lost(error):
+            raise explain_peer_lost(error) from error
         raise
     if dist.is_initialized():  # after an error the others may never come to this
         dist.destroy_process_group()
@@ -211,7 +211,9 @@ def _meet(found: World, *, on_gpu: bool) -> World:
         # NCCL connects all processes at their first exchange, which therefore has to be one of all of them: a
         # pipeline's stages would begin with their neighbours alone (see torch's batch_isend_irecv).
         dist.all_reduce(torch.zeros(1, device="cuda"))
-    return replace(world, restarts=-world.lowest([-found.restarts])[0])  # a node that has just joined counts none
+    return replace(
+        world, restarts=-world.all_reduce_min([-found.restarts])[0]
+    )  # a node that has just joined counts none
 
 
 def _abort_exchanges() -> None:
@@ -247,7 +249,7 @@ def _choose_card(world: World) -> None:
 def check_cards(world: World, name: str, uuid: str, host: str) -> None:
     """No two processes may have one GPU. What a process sees does not tell; its GPU's UUID does."""
     ranks: dict[tuple[str, str], list[int]] = {}
-    for rank, (its_host, its_uuid) in enumerate(world.gather([host, uuid])):
+    for rank, (its_host, its_uuid) in enumerate(world.all_gather([host, uuid])):
         ranks.setdefault((its_host, its_uuid), []).append(rank)
     for (its_host, its_uuid), sharing in ranks.items():
         if len(sharing) > 1:
@@ -259,7 +261,7 @@ def check_cards(world: World, name: str, uuid: str, host: str) -> None:
             )
 
 
-def is_lost_peer(error: BaseException) -> bool:
+def is_peer_lost(error: BaseException) -> bool:
     """Whether an exchange failed because another process is gone, as gloo and NCCL tell it.
 
     Not every error of NCCL is one: this process's own GPU may have failed, or be out of memory.
@@ -270,7 +272,7 @@ def is_lost_peer(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(text in str(error) for text in known)
 
 
-def explain_lost_peer(error: BaseException) -> PeerLost:
+def explain_peer_lost(error: BaseException) -> PeerLost:
     """Short, for the other process has more to say."""
     return PeerLost(
         f"another process of this run is gone ({str(error).splitlines()[0][:120]})",

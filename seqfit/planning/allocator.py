@@ -60,7 +60,7 @@ class Free(NamedTuple):
     key: int
 
 
-class OutOfMemory(Exception):
+class AllocationFailed(Exception):
     """The card cannot hold a request. Not an error of the user's: whether a step fits is what the planner asks."""
 
     def __init__(self, key: int, asked_bytes: int, allocated_bytes: int, reserved_bytes: int, capacity_bytes: int):
@@ -198,7 +198,7 @@ class CachingAllocator:
         block = self._take_free(pool, size) or self._take_from_card(pool, size)
         if block is None:
             assert self.capacity_bytes is not None
-            raise OutOfMemory(key, size_bytes, self.allocated_bytes, self.reserved_bytes, self.capacity_bytes)
+            raise AllocationFailed(key, size_bytes, self.allocated_bytes, self.reserved_bytes, self.capacity_bytes)
         block.state = _LIVE
         if block.size - size >= pool.least_remainder:
             pool.add(_cut(block, size))
@@ -350,7 +350,7 @@ class Replayed:
     peak_allocated_bytes: int
     peak_reserved_bytes: int
     cache_releases: int
-    out_of_memory: OutOfMemory | None
+    out_of_memory: AllocationFailed | None
 
 
 def replay(
@@ -365,6 +365,6 @@ def replay(
                 allocator.allocate(event.key, event.size_bytes)
             else:
                 allocator.free(event.key)
-    except OutOfMemory as error:
+    except AllocationFailed as error:
         failure = error
     return Replayed(allocator.peak_allocated_bytes, allocator.peak_reserved_bytes, allocator.cache_releases, failure)

@@ -38,9 +38,9 @@ from transformers import AutoModelForSeq2SeqLM, T5Config
 
 from seqfit.cache import cache_root
 from seqfit.hardware.cards import match_card
-from seqfit.model.load import Outline, build_model
+from seqfit.model.load import ModelConfig, build_model
 from seqfit.planning.device_rules import rules_for
-from seqfit.planning.fake_step import FakeStep, Subject
+from seqfit.planning.fake_step import FakeStep, TracedModel
 from seqfit.planning.shape import Shape, build_batch, uniform
 from seqfit.planning.timing import Rates, sum_features
 from seqfit.progress import Progress
@@ -205,7 +205,7 @@ def _half_type(device: torch.device) -> torch.dtype:
     return torch.float16 if lacks_bf16 else torch.bfloat16
 
 
-def _subject(trial: _Trial, device: torch.device) -> Subject:
+def _subject(trial: _Trial, device: torch.device) -> TracedModel:
     config = T5Config(
         vocab_size=trial.vocabulary,
         d_model=trial.width,
@@ -218,7 +218,7 @@ def _subject(trial: _Trial, device: torch.device) -> Subject:
     strategy = Strategy(batching="ragged" if trial.shape.packed else "grouped", micro_batch_tokens=10**9)
     rules = rules_for("cpu" if device.type == "cpu" else "gpu")
     train = TrainRecipe.model_validate({"optimizer": {"name": trial.optimizer}})
-    return Subject(Outline(config, {}, AutoModelForSeq2SeqLM), _MODEL, train, strategy, "fp32", rules)
+    return TracedModel(ModelConfig(config, {}, AutoModelForSeq2SeqLM), _MODEL, train, strategy, "fp32", rules)
 
 
 def _trace_trial(trial: _Trial, device: torch.device) -> list[float]:
@@ -273,7 +273,7 @@ def read_factor(device: str) -> tuple[float, int]:
     return (statistics.median(ratios), len(ratios)) if ratios else (1.0, 0)
 
 
-def add_run(device: str, *, predicted_seconds: float, factor: float, measured_seconds: float) -> None:
+def record_run(device: str, *, predicted_seconds: float, factor: float, measured_seconds: float) -> None:
     """Remember one; `factor` is the one that its prediction was made with."""
     low, high = _BOUNDS
     ratio = min(max(measured_seconds / (predicted_seconds / factor), low), high)

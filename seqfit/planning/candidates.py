@@ -36,7 +36,7 @@ from transformers import PreTrainedModel
 
 from seqfit.errors import ModelError
 from seqfit.parallel.pipeline import check_can_split
-from seqfit.planning.cluster import ALONE, DATAPARALLEL, PARALLEL_STRATEGIES, Spread
+from seqfit.planning.cluster import DATAPARALLEL, ONE_GPU, PARALLEL_STRATEGIES, LayoutCost
 from seqfit.recipe.mistakes import Mistake, to_line
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.step.build import SHORT_ON_GPU
@@ -214,35 +214,35 @@ def _say(name: str, value: Any) -> str:
     return ""
 
 
-def list_spreads(count: int) -> tuple[Spread, ...]:
+def list_layouts(count: int) -> tuple[LayoutCost, ...]:
     """One GPU, every way of using two, four, ... and all of them, and what nn.DataParallel took with all."""
     if count == 1:
-        return (ALONE,)
+        return (ONE_GPU,)
     counts = [number for number in (2**power for power in range(1, count.bit_length())) if number < count]
-    ways = [Spread(way, number) for number in (*counts, count) for way in PARALLEL_STRATEGIES]
-    return (ALONE, *ways, Spread(DATAPARALLEL, count))
+    ways = [LayoutCost(way, number) for number in (*counts, count) for way in PARALLEL_STRATEGIES]
+    return (ONE_GPU, *ways, LayoutCost(DATAPARALLEL, count))
 
 
-def spread_strategy(strategy: Strategy, spread: Spread) -> Strategy:
+def lay_out_strategy(strategy: Strategy, spread: LayoutCost) -> Strategy:
     """The strategy that is trained by, spread so."""
     return strategy.model_copy(update=spread.fields)
 
 
-def find_refusals(strategy: Strategy, spread: Spread, train: TrainRecipe) -> list[str]:
+def find_refusals(strategy: Strategy, spread: LayoutCost, train: TrainRecipe) -> list[str]:
     """Why training would not spread a strategy so, whatever the model."""
-    found = find_conflicts(spread_strategy(strategy, spread), train, spread.count)
+    found = find_conflicts(lay_out_strategy(strategy, spread), train, spread.count)
     return [to_line(mistake) for mistake in found]
 
 
-def open_spreads(
-    variants: Iterable[Variant], spreads: Sequence[Spread], train: TrainRecipe, model: PreTrainedModel | None
-) -> tuple[dict[Variant, list[Spread]], list[Refusal]]:
+def find_open_layouts(
+    variants: Iterable[Variant], spreads: Sequence[LayoutCost], train: TrainRecipe, model: PreTrainedModel | None
+) -> tuple[dict[Variant, list[LayoutCost]], list[Refusal]]:
     """The ways of each variant, and why there are no more. `model`: needed where a pipeline is among them."""
     closed = {spread: reason for spread in spreads if (reason := _explain_unsplit(model, spread))}
     reasons: dict[str, dict[str, None]] = {}  # why -> the ways that it closes, each once
     for spread, reason in closed.items():
         reasons.setdefault(reason, {})[str(spread)] = None
-    opened: dict[Variant, list[Spread]] = {}
+    opened: dict[Variant, list[LayoutCost]] = {}
     for variant in variants:
         opened[variant], strategy = [], variant.strategy
         for spread in (spread for spread in spreads if spread not in closed):
@@ -254,7 +254,7 @@ def open_spreads(
     return opened, [Refusal("; ".join(ways), why) for why, ways in reasons.items()]
 
 
-def _explain_unsplit(model: PreTrainedModel | None, spread: Spread) -> str:
+def _explain_unsplit(model: PreTrainedModel | None, spread: LayoutCost) -> str:
     if spread.way != "pipeline":
         return ""
     assert model is not None

@@ -50,7 +50,7 @@ from seqfit.planning.tape import GRADIENTS, STATE, WEIGHTS
 from seqfit.units import format_share
 
 SCALED_STRATEGIES = ("ddp", "fsdp", "pipeline")
-Kind = Literal["strong", "weak"]
+ParallelKind = Literal["strong", "weak"]
 PAYS = 0.5  # the efficiency under which more processes are said not to pay
 _BUCKET_BYTES = 25 * 2**20  # of DDP: gradients that are sent together
 _WORDS = 2  # small exchanges of every step: whether all are well, and the loss
@@ -86,7 +86,7 @@ class Cluster:
 
 
 @dataclass(frozen=True)
-class Work:
+class RankWork:
     """What one rank does in a step."""
 
     batch_seconds: float  # forwards and backwards of its share
@@ -103,7 +103,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Figures:
+class RankFiguresPredicted:
     """One line of a report, measured or predicted. None: not known, or the same for every line."""
 
     step_seconds: float
@@ -116,15 +116,15 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Row:
+class ScalingRow:
     """Some processes, one way of sharing the work."""
 
     way: str
     processes: int
-    kind: Kind
+    kind: ParallelKind
     examples: float  # of a global batch, on average
-    measured: Figures | None
-    predicted: Figures | None
+    measured: RankFiguresPredicted | None
+    predicted: RankFiguresPredicted | None
     note: str = ""
 
 
@@ -133,7 +133,7 @@ def link_cards(card: Card, count: int) -> Link:
     return Link(card.link_bytes_per_second, HOP_SECONDS * math.log2(max(count, 2)))
 
 
-def sending_seconds(way: str, count: int, work: Work, link: Link) -> float:
+def sending_seconds(way: str, count: int, work: RankWork, link: Link) -> float:
     """How long a rank sends in a step, whether it computes meanwhile or not."""
     others = (count - 1) / count
     if count == 1 or way == "pipeline":
@@ -146,7 +146,7 @@ def sending_seconds(way: str, count: int, work: Work, link: Link) -> float:
     return sent_bytes / link.bytes_per_second + exchanges * link.exchange_seconds
 
 
-def predict_step(way: str, count: int, work: Work, link: Link, *, hides: bool) -> tuple[float, float]:
+def predict_step(way: str, count: int, work: RankWork, link: Link, *, hides: bool) -> tuple[float, float]:
     """Seconds of a step, and how many of them its ranks spend on each other. `hides`: sending beside the work."""
     if count == 1:
         return work.step_seconds, 0.0
@@ -172,7 +172,7 @@ def list_counts(upto: int) -> list[int]:
     return counts if counts[-1] == upto else [*counts, upto]
 
 
-def say_where_it_stops(rows: Sequence[Row]) -> list[str]:
+def say_where_it_stops(rows: Sequence[ScalingRow]) -> list[str]:
     """For each way and kind of scaling: from how many GPUs on more of them don't pay any more, by prediction."""
     sentences: list[str] = []
     for way, kind in dict.fromkeys((row.way, row.kind) for row in rows):
@@ -209,7 +209,7 @@ _HOST_BYTES_PER_SECOND = 10e9  # assumed: what one process streams through its h
 
 
 @dataclass(frozen=True)
-class Spread:
+class LayoutCost:
     """One way of using several GPUs."""
 
     way: str  # "" is one GPU
@@ -228,10 +228,10 @@ class Spread:
         return f"{'fsdp with offload' if self.way == OFFLOAD else self.way}, {self.count} GPUs"
 
 
-ALONE = Spread("", 1)
+ONE_GPU = LayoutCost("", 1)
 
 
-def memory_change(spread: Spread, parts: dict[str, int], largest_block_bytes: int, gradient_bytes: int) -> int:
+def memory_change(spread: LayoutCost, parts: dict[str, int], largest_block_bytes: int, gradient_bytes: int) -> int:
     """Bytes that each GPU takes more (or less) than one GPU with the same micro-batches.
 
     `parts`: what that one's peak consists of; `gradient_bytes`: of all weights that learn.
@@ -250,7 +250,7 @@ def memory_change(spread: Spread, parts: dict[str, int], largest_block_bytes: in
     return 0
 
 
-def step_seconds(spread: Spread, alone: Work, weight_bytes: int, card: Card) -> float:
+def step_seconds(spread: LayoutCost, alone: RankWork, weight_bytes: int, card: Card) -> float:
     """Of a step that one GPU does `alone`; `weight_bytes` as they are kept, in whatever precision a GPU uses them."""
     n = spread.count
     if not spread.way:
@@ -263,7 +263,9 @@ def step_seconds(spread: Spread, alone: Work, weight_bytes: int, card: Card) -> 
     return predict_share(spread, share, weight_bytes, card, link_cards(card, n))[0]
 
 
-def predict_share(spread: Spread, share: Work, weight_bytes: int, card: Card, link: Link) -> tuple[float, float]:
+def predict_share(
+    spread: LayoutCost, share: RankWork, weight_bytes: int, card: Card, link: Link
+) -> tuple[float, float]:
     """Seconds of a step in which each GPU does its `share`, and how many of them go to the others and to the slot."""
     if spread.way != OFFLOAD:
         return predict_step(spread.way, spread.count, share, link, hides=True)

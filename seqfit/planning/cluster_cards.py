@@ -19,19 +19,19 @@ from math import inf
 import numpy as np
 import numpy.typing as npt
 
-from seqfit.data.batching import TOKENS, CostModel, deal_rows
+from seqfit.data.batching import TOKENS, CostModel, assign_rows
 from seqfit.errors import RecipeError
 from seqfit.model.flops import build_cost_model, read_model_shape
 from seqfit.planning.candidates import Variant, build_variant, find_refusals
 from seqfit.planning.cluster import (
-    ALONE,
     OFFLOAD,
+    ONE_GPU,
     Cluster,
-    Figures,
-    Kind,
-    Row,
-    Spread,
-    Work,
+    LayoutCost,
+    ParallelKind,
+    RankFiguresPredicted,
+    RankWork,
+    ScalingRow,
     compare_rates,
     list_counts,
     memory_change,
@@ -39,8 +39,8 @@ from seqfit.planning.cluster import (
 )
 from seqfit.planning.eight_bit import shrink_model
 from seqfit.planning.rank_work import build_work, count_layers, sum_weight_bytes
-from seqfit.planning.request import build_question, choose_precision_name
-from seqfit.planning.search import Question, check_precision, quick_search, trace_variant
+from seqfit.planning.request import build_request, choose_precision_name
+from seqfit.planning.search import PlanRequest, check_precision, search_quickly, trace_variant
 from seqfit.planning.shape import Shape
 from seqfit.planning.step_model import StepModel
 from seqfit.planning.target import Target, card_target
@@ -64,14 +64,14 @@ class CardScaling:
     strategy: str  # as tables name it
     rates_source: str
     examples: float  # of a global batch, on average
-    rows: list[Row]
+    rows: list[ScalingRow]
 
 
 @dataclass(frozen=True)
 class _Traced:
     """A step of the recipe on one card, as a function of the batch."""
 
-    question: Question
+    question: PlanRequest
     strategy: Strategy
     variant: Variant
     model: StepModel
@@ -123,24 +123,24 @@ def predict_cards(
     )
 
 
-def _choose_spread(strategy: Strategy, way: str, count: int) -> Spread:
+def _choose_spread(strategy: Strategy, way: str, count: int) -> LayoutCost:
     """Offload is a strategy's own, and only with fsdp."""
     if count == 1:
-        return ALONE
-    return Spread(OFFLOAD if strategy.offload and way == "fsdp" else way, count)
+        return ONE_GPU
+    return LayoutCost(OFFLOAD if strategy.offload and way == "fsdp" else way, count)
 
 
-def _check_spreads(strategy: Strategy, spreads: Sequence[Spread], train: TrainRecipe) -> None:
+def _check_spreads(strategy: Strategy, spreads: Sequence[LayoutCost], train: TrainRecipe) -> None:
     """As training refuses them."""
     reasons = dict.fromkeys(reason for spread in spreads for reason in find_refusals(strategy, spread, train))
     if reasons:
         raise RecipeError(report_mistakes("The strategy", list(reasons)))
 
 
-def _trace(recipe: Recipe, target: Target, spreads: Sequence[Spread], progress: Progress) -> _Traced:
+def _trace(recipe: Recipe, target: Target, spreads: Sequence[LayoutCost], progress: Progress) -> _Traced:
     """`spreads`: what the strategy has to be open to, where it is chosen here."""
-    question = replace(build_question(recipe, target, progress=progress), spreads=(ALONE,))
-    chosen = quick_search(question, spreads) if recipe.strategy is None else None
+    question = replace(build_request(recipe, target, progress=progress), spreads=(ONE_GPU,))
+    chosen = search_quickly(question, spreads) if recipe.strategy is None else None
     strategy = load_strategy(recipe) if chosen is None else chosen[0]
     precision = choose_precision_name(strategy, target, question.allow)
     variant = build_variant(strategy, precision)
@@ -169,7 +169,7 @@ def _deal(traced: _Traced, count: int, slowest: float) -> _Share:
     for rows in traced.steps:
         costs = traced.cost.costs(workload.source_lengths[rows], workload.target_lengths[rows])
         cost_of = dict(zip(rows.tolist(), costs.tolist(), strict=True))
-        dealt = deal_rows(rows, costs, count)
+        dealt = assign_rows(rows, costs, count)
         loads = [sum(cost_of[row] for row in part.tolist()) for part in dealt]
         busiest.append(dealt[int(np.argmax(loads))])
         imbalances.append(max(loads) / (sum(loads) / count) - 1)
@@ -182,7 +182,9 @@ def _deal(traced: _Traced, count: int, slowest: float) -> _Share:
     )
 
 
-def _build_row(traced: _Traced, cluster: Cluster, way: str, kind: Kind, shares: dict[int, _Share], count: int) -> Row:
+def _build_row(
+    traced: _Traced, cluster: Cluster, way: str, kind: ParallelKind, shares: dict[int, _Share], count: int
+) -> ScalingRow:
     """Weak scaling gives each rank what one card has, so its share is that of one."""
     share, grows = shares[count if kind == "strong" else 1], count if kind == "weak" else 1
     work, weight_bytes = _build_work(traced, share), sum_weight_bytes(traced.model)
@@ -190,7 +192,7 @@ def _build_row(traced: _Traced, cluster: Cluster, way: str, kind: Kind, shares: 
     seconds, waiting = predict_share(spread, work, weight_bytes, cluster.card, cluster.link(count))
     tokens = traced.question.workload.real_tokens(traced.steps) / len(traced.steps)
     rate = tokens * grows / seconds
-    figures = Figures(
+    figures = RankFiguresPredicted(
         step_seconds=seconds,
         tokens_per_second=rate,
         efficiency=compare_rates(rate, count, tokens / shares[1].step_seconds),
@@ -200,10 +202,10 @@ def _build_row(traced: _Traced, cluster: Cluster, way: str, kind: Kind, shares: 
     )
     examples = _count_examples(traced) * grows
     note = ", ".join(_find_notes(figures, cluster, examples, count))
-    return Row(way, count, kind, examples, measured=None, predicted=figures, note=note)
+    return ScalingRow(way, count, kind, examples, measured=None, predicted=figures, note=note)
 
 
-def _build_work(traced: _Traced, share: _Share) -> Work:
+def _build_work(traced: _Traced, share: _Share) -> RankWork:
     return build_work(
         traced.model,
         share.cut,
@@ -214,7 +216,7 @@ def _build_work(traced: _Traced, share: _Share) -> Work:
     )
 
 
-def _predict_bytes(traced: _Traced, spread: Spread, share: _Share) -> int:
+def _predict_bytes(traced: _Traced, spread: LayoutCost, share: _Share) -> int:
     """Of one card: the largest micro-batch on the allocator, changed by what the way splits or keeps longer."""
     target, model = traced.question.target, traced.model
     shape, alone = model.largest(share.cut)
@@ -223,7 +225,7 @@ def _predict_bytes(traced: _Traced, spread: Spread, share: _Share) -> int:
     return memory.total_bytes + memory_change(spread, parts, model.largest_block_bytes, model.gradient_bytes)
 
 
-def _find_notes(figures: Figures, cluster: Cluster, examples: float, count: int) -> Iterator[str]:
+def _find_notes(figures: RankFiguresPredicted, cluster: Cluster, examples: float, count: int) -> Iterator[str]:
     if figures.highest_bytes is not None and figures.highest_bytes > cluster.card.usable_bytes:
         yield "does not fit"
     if count > examples:

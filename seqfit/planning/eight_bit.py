@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from seqfit.planning.step_model import StepModel
-from seqfit.planning.tape import STATE, Block, Tape
+from seqfit.planning.tape import STATE, MemoryBlock, Tape
 from seqfit.planning.template import Template
 
 _BLOCK, _SCALE_BYTES = 256, 4  # weights that share a scale, and its size
@@ -43,7 +43,7 @@ def shrink_template(template: Template) -> Template:
     return replace(template, tape=shrink_tape(template.tape), block_bytes=block_bytes)
 
 
-def _state_bytes(block: Block) -> int:
+def _state_bytes(block: MemoryBlock) -> int:
     weights = math.prod(block.shape)
     if block.category != STATE or weights < _LEAST_WEIGHTS:
         return block.bytes

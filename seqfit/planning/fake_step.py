@@ -22,10 +22,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
 
 from seqfit.data.batching import Batching
-from seqfit.model.load import Outline, build_model
+from seqfit.model.load import ModelConfig, build_model
 from seqfit.model.loss import blank_label
 from seqfit.planning.device_rules import CPU_RULES, DeviceRules
-from seqfit.planning.recorder import Recorder
+from seqfit.planning.recorder import TapeRecorder
 from seqfit.planning.shape import Shape, build_batch
 from seqfit.planning.tape import GRADIENTS, INPUTS, STATE, WEIGHTS, Tape
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
@@ -37,10 +37,10 @@ _CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
-class Subject:
+class TracedModel:
     """What is planned: everything that decides what a step does, but for its batch."""
 
-    outline: Outline
+    outline: ModelConfig
     model: ModelRecipe
     train: TrainRecipe
     strategy: Strategy
@@ -53,7 +53,7 @@ class Subject:
         return torch.device("cpu" if self.rules.kind == "cpu" else "cuda")
 
 
-def build_hollow(subject: Subject) -> PreTrainedModel:
+def build_meta_model(subject: TracedModel) -> PreTrainedModel:
     """The model that would learn, with its adapters and frozen parts; its tensors have shapes and nothing else."""
     with torch.device("meta"):  # where PEFT can still move its adapters about, which fake tensors refuse
         outline = replace(subject.outline, config=copy.deepcopy(subject.outline.config))  # building writes to it
@@ -62,7 +62,7 @@ def build_hollow(subject: Subject) -> PreTrainedModel:
     return model
 
 
-def import_for_traces(outline: Outline) -> None:
+def import_for_traces(outline: ModelConfig) -> None:
     """What a first trace imports, half of its time: the model's own code and what fake tensors need."""
     with suppress(AttributeError, KeyError):  # a class of the model's own folder: it is imported when it is built
         outline.auto._model_mapping[type(outline.config)]
@@ -73,7 +73,7 @@ def import_for_traces(outline: Outline) -> None:
 class FakeStep:
     """A step on fake tensors that can be traced at many shapes; its weights are built once."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: TracedModel) -> None:
         self.subject = subject
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
 
@@ -81,7 +81,7 @@ class FakeStep:
     def built(self) -> BuiltStep:
         """The step with optimizer state, as after its first update."""
         subject = self.subject
-        model = build_hollow(subject)
+        model = build_meta_model(subject)
         with self._fake, _AnyValue():
             _materialise(model)
             built = build_step(
@@ -115,7 +115,7 @@ class FakeStep:
     def trace(self, shapes: Sequence[Shape]) -> Tape:
         """One step over these micro-batches, from the weights and optimizer state on."""
         step = self.built.step
-        recorder = Recorder(step.model, self.subject.rules)
+        recorder = TapeRecorder(step.model, self.subject.rules)
         recorder.own([*step.model.parameters(), *step.model.buffers()], WEIGHTS)
         recorder.own([value for state in step.optimizer.state.values() for value in _tensors(state)], STATE)
         with ExitStack() as stack:

@@ -32,7 +32,7 @@ from seqfit.data.micro_batch import (
     pack_sequences,
 )
 from seqfit.model.load import build_model
-from seqfit.planning.fake_step import Subject
+from seqfit.planning.fake_step import TracedModel
 from seqfit.planning.shape import Shape, join_micro_batches
 from seqfit.step.build import BuiltStep, build_step, choose_weights
 from seqfit.step.precision import Precision
@@ -49,7 +49,7 @@ class NothingRecorded(Exception):
     """A step without an allocation: torch was built without what tells of them."""
 
 
-def build_real_step(subject: Subject, device: torch.device = torch.device("cpu")) -> BuiltStep:  # noqa: B008, a value
+def build_real_step(subject: TracedModel, device: torch.device = torch.device("cpu")) -> BuiltStep:  # noqa: B008, a value
     """With random weights."""
     outline = replace(subject.outline, config=copy.deepcopy(subject.outline.config))  # building writes to it
     model = build_model(subject.model.model_copy(update={"weights": "random"}), outline)

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seqfit.planning.allocator import Allocate, Free, OutOfMemory, replay
+from seqfit.planning.allocator import Allocate, AllocationFailed, Free, replay
 from seqfit.planning.device_rules import DeviceRules
-from seqfit.planning.report import Part
+from seqfit.planning.report import MemoryPart
 from seqfit.planning.tape import (
     ACTIVATIONS,
     CATEGORIES,
@@ -36,7 +36,7 @@ from seqfit.planning.tape import (
     STATE,
     TEMPORARIES,
     WEIGHTS,
-    Block,
+    MemoryBlock,
     Tape,
 )
 
@@ -52,7 +52,7 @@ class Memory:
     reserved_bytes: int  # what the allocator holds for them; the same on a CPU
     context_bytes: int
     parts: dict[str, int]  # category -> bytes at the peak, as allocated
-    out_of_memory: OutOfMemory | None = None  # the request that the capacity does not hold
+    out_of_memory: AllocationFailed | None = None  # the request that the capacity does not hold
 
     @property
     def total_bytes(self) -> int:
@@ -84,7 +84,7 @@ def measure_steps(
     )
 
 
-def sum_categories(blocks: list[Block]) -> dict[str, int]:
+def sum_categories(blocks: list[MemoryBlock]) -> dict[str, int]:
     """Bytes of each category that occurs, in the usual order."""
     sums = dict.fromkeys(CATEGORIES, 0)
     for block in blocks:
@@ -169,7 +169,7 @@ class Anatomy:
     """The peak taken apart."""
 
     peak_bytes: int
-    parts: list[Part]
+    parts: list[MemoryPart]
     cause: str
     timeline: Timeline
 
@@ -208,27 +208,27 @@ def _phases_at(tape: Tape, points: list[int]) -> list[str]:
     return phases
 
 
-def _category_part(category: str, live: list[Block]) -> Part:
+def _category_part(category: str, live: list[MemoryBlock]) -> MemoryPart:
     blocks = [block for block in live if block.category == category]
     total = sum(block.bytes for block in blocks)
     if category not in (ACTIVATIONS, TEMPORARIES, LOSS):
-        return Part(category, total)
+        return MemoryPart(category, total)
     places = _group(blocks, lambda block: _place(block.place))
     children = []
     for place, inside in places.items():
-        kinds = [Part(kind, _sum(part)) for kind, part in _group(inside, _kind).items()]
-        children.append(Part(place, _sum(inside), sorted(kinds, key=lambda part: -part.bytes)))
-    return Part(category, total, sorted(children, key=lambda part: -part.bytes))
+        kinds = [MemoryPart(kind, _sum(part)) for kind, part in _group(inside, _kind).items()]
+        children.append(MemoryPart(place, _sum(inside), sorted(kinds, key=lambda part: -part.bytes)))
+    return MemoryPart(category, total, sorted(children, key=lambda part: -part.bytes))
 
 
-def _group(blocks: Iterable[Block], name: Callable[[Block], str]) -> dict[str, list[Block]]:
-    groups: dict[str, list[Block]] = {}
+def _group(blocks: Iterable[MemoryBlock], name: Callable[[MemoryBlock], str]) -> dict[str, list[MemoryBlock]]:
+    groups: dict[str, list[MemoryBlock]] = {}
     for block in blocks:
         groups.setdefault(name(block), []).append(block)
     return groups
 
 
-def _sum(blocks: Iterable[Block]) -> int:
+def _sum(blocks: Iterable[MemoryBlock]) -> int:
     return sum(block.bytes for block in blocks)
 
 
@@ -241,7 +241,7 @@ def _place(place: str) -> str:
     return "head and loss" if place == "" or "lm_head" in place or "classifier" in place else "backward"
 
 
-def _kind(block: Block) -> str:
+def _kind(block: MemoryBlock) -> str:
     """What a block is, from its shape and from where it was made."""
     if is_scores(block):
         return "attention scores and bias"
@@ -253,7 +253,7 @@ def _kind(block: Block) -> str:
     return "norms, dropout, residuals"
 
 
-def is_scores(block: Block) -> bool:
+def is_scores(block: MemoryBlock) -> bool:
     """[..., queries, keys] for each head: the only blocks with a head's dimension and no head's width at the end."""
     is_square = len(block.shape) >= 3 and min(block.shape[-2:]) > 1 and block.shape[-3] <= 256
     wide = len(block.shape) >= 3 and block.shape[-1] > 256 and block.shape[-2] > 1 and block.shape[-3] > 1
@@ -262,7 +262,7 @@ def is_scores(block: Block) -> bool:
     return is_square and wide and (in_attention or block.kernel in kernels)
 
 
-def _name_cause(live: list[Block]) -> str:
+def _name_cause(live: list[MemoryBlock]) -> str:
     """The largest single cause in words, with its share of the peak."""
     total = max(_sum(live), 1)
     causes = {

@@ -13,7 +13,7 @@ from seqfit.inspection.given import Data, RecipeLike, read_given
 from seqfit.recipe.load import load_recipe
 
 if TYPE_CHECKING:
-    from seqfit.planning.report import Answer
+    from seqfit.planning.report import PlanReport
     from seqfit.planning.timing import Rates
     from seqfit.progress import Progress
 
@@ -31,7 +31,7 @@ def plan(
     target_tokens: int | None = None,
     no_data: bool = False,
     progress: Progress | None = None,
-) -> Answer:
+) -> PlanReport:
     """Memory and time of training by this recipe on a card or on this machine, and the fastest strategy that fits.
 
     Without a recipe one is guessed from `data` (a path, a DataFrame and the like), `task` and `model`.
@@ -56,12 +56,12 @@ def plan(
     answer = find_plan(key)
     if answer is None:
         # These import torch: a recipe's mistakes are reported, and stored plans found, before.
-        from seqfit.planning.request import Assumed, ask_plan
+        from seqfit.planning.request import Assumed, make_plan
         from seqfit.planning.target import find_target
 
         target = find_target(gpu, gpus)
         assumed = Assumed(source_tokens, target_tokens, no_data)
-        answer = ask_plan(loaded, target, assumed, progress or (lambda *_: None))
+        answer = make_plan(loaded, target, assumed, progress or (lambda *_: None))
         store_plan(key, answer)
     return answer
 

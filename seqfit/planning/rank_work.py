@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from transformers import PreTrainedConfig
 
-from seqfit.planning.cluster import Work
+from seqfit.planning.cluster import RankWork
 from seqfit.planning.shape import Shape
 from seqfit.planning.step_model import StepModel
 from seqfit.planning.tape import KINDS, WEIGHTS
@@ -28,11 +28,11 @@ def build_work(
     *,
     precision: str,
     layers: int,
-) -> Work:
+) -> RankWork:
     """Of steps of these micro-batches, which take so long on average."""
     update_seconds = _estimate_update_seconds(model, steps[0][0], rates)
     weight_bytes = sum_weight_bytes(model)
-    return Work(
+    return RankWork(
         batch_seconds=step_seconds - update_seconds,
         update_seconds=update_seconds,
         micro_batches=sum(map(len, steps)) / len(steps),

@@ -26,13 +26,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from seqfit.planning.device_rules import CPU_RULES, DeviceRules
-from seqfit.planning.tape import ACTIVATIONS, GIVEN, GRADIENTS, LOSS, TEMPORARIES, Block, Kernel, Tape
-from seqfit.planning.timing import check_time
+from seqfit.planning.tape import ACTIVATIONS, GIVEN, GRADIENTS, LOSS, TEMPORARIES, KernelCost, MemoryBlock, Tape
+from seqfit.planning.timing import check_time_limit
 
 _WITHOUT_KERNEL = ("detach", "alias", "lift_fresh", "_unsafe_view", "_record_function")
 
 
-class Recorder(TorchDispatchMode):
+class TapeRecorder(TorchDispatchMode):
     """A dispatch mode with hooks."""
 
     def __init__(self, model: nn.Module, rules: DeviceRules = CPU_RULES) -> None:
@@ -58,7 +58,7 @@ class Recorder(TorchDispatchMode):
         """Nothing is compiled here, and the guard against it would be entered at every operation."""
         return False
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> TapeRecorder:
         for hook in (register_module_forward_pre_hook(self._enter_module), _after_each_module(self._leave_module)):
             self._hooks.callback(hook.remove)
         for parameter in self._root.parameters():
@@ -90,7 +90,7 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if func is torch.ops.prim.device.default:  # asked twice an operation: the modes below would say the same
             return _device_of(args[0])
-        check_time()
+        check_time_limit()
         self._settle_sum()
         output = func(*args, **kwargs)
         name = func._overloadpacket.__name__
@@ -108,7 +108,7 @@ class Recorder(TorchDispatchMode):
         known = self._numbers.get(key)
         if known is not None:
             return known
-        block = Block(
+        block = MemoryBlock(
             storage.nbytes(),
             self._category(),
             self._places[-1] if self._places else self._node or "",
@@ -161,7 +161,7 @@ class Recorder(TorchDispatchMode):
         tensors = [*_tensors_of(args), *_tensors_of(output)]
         moved = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else ""
-        self.tape.kernels.append(Kernel(name, len(self.tape.stretches) - 1, dtype, flops, moved))
+        self.tape.kernels.append(KernelCost(name, len(self.tape.stretches) - 1, dtype, flops, moved))
 
     def _apply_rules(self, name: str, args: tuple[Any, ...], taken: list[int]) -> None:
         if taken:
@@ -169,7 +169,7 @@ class Recorder(TorchDispatchMode):
             block.bytes = self.rules.mask_bytes(name, block.shape) or block.bytes
         hidden_bytes = self.rules.hidden_bytes(name, args)
         if hidden_bytes is not None:
-            self.tape.give(self.tape.take(Block(hidden_bytes, TEMPORARIES, self._node or "", name)))
+            self.tape.give(self.tape.take(MemoryBlock(hidden_bytes, TEMPORARIES, self._node or "", name)))
         if taken and self.phase == "forward" and self.rules.keeps_input(name):
             source = self._numbers.get(_storage_key(args[0]))
             if source is not None and source != taken[0]:

@@ -25,7 +25,7 @@ from seqfit.recipe.schema import Recipe
 
 
 @dataclass(frozen=True)
-class Way:
+class PlannedStrategy:
     """One way of training, with what it is predicted to take."""
 
     label: str
@@ -40,14 +40,14 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Part:
+class MemoryPart:
     """A share of the peak, and what it consists of."""
 
     name: str
     bytes: int
-    parts: list[Part] = field(default_factory=list)
+    parts: list[MemoryPart] = field(default_factory=list)
 
-    def walk(self, depth: int = 0) -> Iterator[tuple[int, Part]]:
+    def walk(self, depth: int = 0) -> Iterator[tuple[int, MemoryPart]]:
         """This part and all within it, each with how deep it lies."""
         yield depth, self
         for part in self.parts:
@@ -64,13 +64,13 @@ class Explained:
     context_bytes: int
     fits: bool
     cause: str
-    parts: list[Part]
+    parts: list[MemoryPart]
     phases: list[str]  # of the timeline's points
     timeline: dict[str, list[int]]  # category -> live bytes at each point
 
 
 @dataclass(frozen=True)
-class Answer:
+class PlanReport:
     """The whole plan."""
 
     target: str
@@ -79,11 +79,11 @@ class Answer:
     real_tokens_per_step: float
     total_steps: int
     rates_source: str
-    chosen: Way | None
-    asked: Way | None  # what the recipe's own strategy takes, where it states one
+    chosen: PlannedStrategy | None
+    asked: PlannedStrategy | None  # what the recipe's own strategy takes, where it states one
     explained: Explained | None  # the recipe's own way where it states one, else the chosen one
-    ways: list[Way]
-    front: list[Way]
+    ways: list[PlannedStrategy]
+    front: list[PlannedStrategy]
     refused: list[tuple[str, str]]
     events: list[str]
 
@@ -92,7 +92,7 @@ class Answer:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, stored: dict[str, Any]) -> Answer:
+    def from_json(cls, stored: dict[str, Any]) -> PlanReport:
         """From `to_json`, also by way of a file."""
         explained = stored["explained"]
         return cls(
@@ -103,19 +103,19 @@ class Answer:
                 "explained": None
                 if explained is None
                 else Explained(**{**explained, "parts": [_part(part) for part in explained["parts"]]}),
-                "ways": [Way(**way) for way in stored["ways"]],
-                "front": [Way(**way) for way in stored["front"]],
+                "ways": [PlannedStrategy(**way) for way in stored["ways"]],
+                "front": [PlannedStrategy(**way) for way in stored["front"]],
                 "refused": [(what, why) for what, why in stored["refused"]],
             }
         )
 
 
-def _way(stored: dict[str, Any] | None) -> Way | None:
-    return None if stored is None else Way(**stored)
+def _way(stored: dict[str, Any] | None) -> PlannedStrategy | None:
+    return None if stored is None else PlannedStrategy(**stored)
 
 
-def _part(stored: dict[str, Any]) -> Part:
-    return Part(stored["name"], stored["bytes"], [_part(part) for part in stored["parts"]])
+def _part(stored: dict[str, Any]) -> MemoryPart:
+    return MemoryPart(stored["name"], stored["bytes"], [_part(part) for part in stored["parts"]])
 
 
 _CONFIG = "config.json"
@@ -138,16 +138,16 @@ def stamp_experience() -> list[Any]:
     return _stamp(cache_root() / "experience")
 
 
-def find_plan(key: str) -> Answer | None:
+def find_plan(key: str) -> PlanReport | None:
     """What was stored under a key; a damaged file counts as none."""
     path = _place(key)
     try:
-        return Answer.from_json(json.loads(path.read_text("utf-8")))
+        return PlanReport.from_json(json.loads(path.read_text("utf-8")))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def store_plan(key: str, answer: Answer) -> None:
+def store_plan(key: str, answer: PlanReport) -> None:
     """Whole or not at all."""
     path = _place(key)
     path.parent.mkdir(parents=True, exist_ok=True)

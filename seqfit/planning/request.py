@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 from seqfit.data.tokenize import PreparedData, prepare_data
 from seqfit.errors import PlanError
-from seqfit.model.load import load_outline, load_position_limit, load_tokenizer
-from seqfit.planning.candidates import list_spreads
-from seqfit.planning.cluster import ALONE
+from seqfit.model.load import load_model_config, load_position_limit, load_tokenizer
+from seqfit.planning.candidates import list_layouts
+from seqfit.planning.cluster import ONE_GPU
 from seqfit.planning.memory import Anatomy, Memory, explain_tape
-from seqfit.planning.report import Answer, Explained, Way
-from seqfit.planning.search import Candidate, Plan, Question, predict, search
+from seqfit.planning.report import Explained, PlannedStrategy, PlanReport
+from seqfit.planning.search import Plan, PlanCandidate, PlanRequest, predict_strategy, search
 from seqfit.planning.shape import Workload, assume_workload, build_workload
 from seqfit.planning.target import Target
 from seqfit.progress import Progress
@@ -25,7 +25,7 @@ from seqfit.strategy.conflicts import check_processes
 from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import Strategy
 from seqfit.tasks import head_of
-from seqfit.trimming.remap import count_words
+from seqfit.trimming.remap import count_tokens
 from seqfit.trimming.vocabulary import check_trimmable, is_trimmable
 from seqfit.trimming.weights import choose_vocabulary
 from seqfit.units import format_bytes, format_share
@@ -44,20 +44,20 @@ class Assumed:
     without_data: bool = False
 
 
-def ask_plan(recipe: Recipe, target: Target, assumed: Assumed, progress: Progress = lambda *_: None) -> Answer:
+def make_plan(recipe: Recipe, target: Target, assumed: Assumed, progress: Progress = lambda *_: None) -> PlanReport:
     """The best way on this target; where the recipe has a strategy, also what that takes."""
     stated = None if recipe.strategy is None else load_strategy(recipe)
     if stated is not None and target.count == 1:
         check_processes(stated, 1)
-    question = build_question(recipe, target, assumed, progress=progress)
+    question = build_request(recipe, target, assumed, progress=progress)
     asked = None if stated is None or stated.offload else _predict_asked(question, stated)
     plan = search(replace(question, fixed={}), progress)
     if stated is not None and stated.offload:
         plan = replace(plan, events=[*plan.events, _ASKED_OFFLOAD])
-    return summarise(question, plan, asked)
+    return summarise_plan(question, plan, asked)
 
 
-def build_question(
+def build_request(
     recipe: Recipe,
     target: Target,
     assumed: Assumed = Assumed(),  # noqa: B008, frozen
@@ -65,9 +65,9 @@ def build_question(
     data: PreparedData | None = None,
     words: int | None = None,
     progress: Progress = lambda *_: None,
-) -> Question:
+) -> PlanRequest:
     """What the search needs, from files. `data` and the `words` that trimming leaves are given if they are known."""
-    outline = load_outline(recipe.model, head_of(recipe.task))
+    outline = load_model_config(recipe.model, head_of(recipe.task))
     trims = recipe.model.trim_vocabulary is not None or "trim" in recipe.allow
     if data is None and not assumed.without_data:
         tokenizer = load_tokenizer(recipe.model)
@@ -76,11 +76,11 @@ def build_question(
         mode = recipe.model.trim_vocabulary
         if trims and (mode is not None or is_trimmable(tokenizer)):
             check_trimmable(tokenizer)
-            counts = count_words(data, len(tokenizer))
+            counts = count_tokens(data, len(tokenizer))
             words = len(choose_vocabulary(recipe.model, tokenizer, counts, "data" if mode is None else mode)[0])
     if recipe.model.trim_vocabulary is not None and words is not None:
         outline.config.vocab_size = words
-    return Question(
+    return PlanRequest(
         outline=outline,
         model=recipe.model,
         train=recipe.train,
@@ -90,7 +90,7 @@ def build_question(
         target=target,
         limits=padding_limits(recipe),
         kept_words=words if recipe.model.trim_vocabulary is None else None,
-        spreads=list_spreads(target.count) if target.kind == "gpu" else (ALONE,),
+        spreads=list_layouts(target.count) if target.kind == "gpu" else (ONE_GPU,),
     )
 
 
@@ -101,16 +101,16 @@ def choose_precision_name(strategy: Strategy, target: Target, allow: tuple[str, 
     return choose_auto(has_bf16=target.has_bf16, allow=allow)
 
 
-def summarise(question: Question, plan: Plan, asked: tuple[Way, Explained] | None) -> Answer:
+def summarise_plan(question: PlanRequest, plan: Plan, asked: tuple[PlannedStrategy, Explained] | None) -> PlanReport:
     """A plan in plain values."""
     target = question.target
     chosen = None if plan.chosen is None else _way(plan.chosen, "")
     explained = None
     if plan.chosen is not None and plan.memory is not None and plan.anatomy is not None:
-        explained = explain(plan.chosen.variant.label, plan.memory, plan.anatomy, fits=True)
+        explained = explain_candidate(plan.chosen.variant.label, plan.memory, plan.anatomy, fits=True)
     if asked is not None:
         explained = asked[1]
-    return Answer(
+    return PlanReport(
         target=target.name if target.count == 1 else f"{target.count} x {target.name}",
         target_kind=target.kind,
         capacity_bytes=target.capacity_bytes,
@@ -121,13 +121,13 @@ def summarise(question: Question, plan: Plan, asked: tuple[Way, Explained] | Non
         asked=None if asked is None else asked[0],
         explained=explained,
         ways=[_way(candidate, _why_not(candidate, plan.chosen)) for candidate in _verified(plan)],
-        front=[_way(candidate, "") for candidate in plan.front if candidate.spread == ALONE],
+        front=[_way(candidate, "") for candidate in plan.front if candidate.spread == ONE_GPU],
         refused=[(refusal.what, refusal.why) for refusal in plan.refusals],
         events=plan.events,
     )
 
 
-def _verified(plan: Plan) -> list[Candidate]:
+def _verified(plan: Plan) -> list[PlanCandidate]:
     """The chosen one as it was verified, the others as the polynomials have them."""
     chosen = plan.chosen
     return [
@@ -136,7 +136,7 @@ def _verified(plan: Plan) -> list[Candidate]:
     ]
 
 
-def explain(label: str, memory: Memory, anatomy: Anatomy, *, fits: bool) -> Explained:
+def explain_candidate(label: str, memory: Memory, anatomy: Anatomy, *, fits: bool) -> Explained:
     """A peak taken apart, as plain values."""
     return Explained(
         label=label,
@@ -180,16 +180,16 @@ def _find_workload(recipe: Recipe, assumed: Assumed, data: PreparedData | None) 
     return replace(workload, total_steps=steps).with_longest(assumed.source_tokens, assumed.target_tokens)
 
 
-def _predict_asked(question: Question, strategy: Strategy) -> tuple[Way, Explained]:
+def _predict_asked(question: PlanRequest, strategy: Strategy) -> tuple[PlannedStrategy, Explained]:
     """On one device."""
     precision = choose_precision_name(strategy, question.target, question.allow)
-    memory, tape, seconds = predict(question, strategy, precision)
+    memory, tape, seconds = predict_strategy(question, strategy, precision)
     total = memory.total_bytes
     fits = memory.out_of_memory is None and total <= question.target.capacity_bytes
     short = total - question.target.capacity_bytes
-    way = Way(
+    way = PlannedStrategy(
         label=strategy.name if strategy.name != "default" else "the recipe's strategy",
-        spread=str(ALONE),
+        spread=str(ONE_GPU),
         micro_batch_tokens=strategy.micro_batch_tokens,
         micro_batches=float(len(tape.parts)),
         predicted_bytes=total,
@@ -198,15 +198,15 @@ def _predict_asked(question: Question, strategy: Strategy) -> tuple[Way, Explain
         overrides=[],
         why_not="" if fits else f"misses by {format_bytes(short)}" if short > 0 else str(memory.out_of_memory),
     )
-    return way, explain(way.label, memory, explain_tape(tape), fits=fits)
+    return way, explain_candidate(way.label, memory, explain_tape(tape), fits=fits)
 
 
-def _way(candidate: Candidate, why_not: str) -> Way:
+def _way(candidate: PlanCandidate, why_not: str) -> PlannedStrategy:
     fields = candidate.strategy.model_dump(exclude_defaults=True, exclude={"name"})
     overrides = [f"strategy.{name}={_shown(value)}" for name, value in fields.items()]
     if candidate.variant.vocabulary is not None:
         overrides.append("model.trim_vocabulary=data")
-    return Way(
+    return PlannedStrategy(
         label=candidate.variant.label,
         spread=str(candidate.spread),
         micro_batch_tokens=candidate.strategy.micro_batch_tokens,
@@ -219,12 +219,12 @@ def _way(candidate: Candidate, why_not: str) -> Way:
     )
 
 
-def _why_not(candidate: Candidate, chosen: Candidate | None) -> str:
+def _why_not(candidate: PlanCandidate, chosen: PlanCandidate | None) -> str:
     if not candidate.fits:
         return f"misses by {format_bytes(candidate.total_bytes - candidate.capacity_bytes)}"
     if chosen is None or (candidate.variant, candidate.spread) == (chosen.variant, chosen.spread):
         return ""
-    if candidate.spread != ALONE:
+    if candidate.spread != ONE_GPU:
         return "predicted by formula; not chosen by `seqfit train`"
     slower = candidate.step_seconds / chosen.step_seconds - 1
     return f"{format_share(slower)} slower" if slower > 0.005 else "no faster"

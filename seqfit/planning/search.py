@@ -37,29 +37,29 @@ from typing import Any, Generic, Self, TypeVar
 
 from seqfit.data.batching import Batching, MicroBatchRule
 from seqfit.errors import PlanError, describe_error, describe_exit
-from seqfit.model.load import Outline
+from seqfit.model.load import ModelConfig
 from seqfit.planning.candidates import (
     Refusal,
     Variant,
     build_variant,
+    find_open_layouts,
     find_refusals,
+    lay_out_strategy,
     list_variants,
-    open_spreads,
-    spread_strategy,
 )
-from seqfit.planning.cluster import ALONE, DATAPARALLEL, Spread, memory_change, step_seconds
+from seqfit.planning.cluster import DATAPARALLEL, ONE_GPU, LayoutCost, memory_change, step_seconds
 from seqfit.planning.eight_bit import shrink_model, shrink_tape
-from seqfit.planning.fake_step import FakeStep, Subject, build_hollow
+from seqfit.planning.fake_step import FakeStep, TracedModel, build_meta_model
 from seqfit.planning.memory import Anatomy, Memory, explain_tape, measure_steps
 from seqfit.planning.rank_work import build_work, count_layers, sum_weight_bytes
 from seqfit.planning.shape import Workload
 from seqfit.planning.step_model import StepModel, model_step
 from seqfit.planning.tape import Tape
 from seqfit.planning.target import Target
-from seqfit.planning.timing import check_time
+from seqfit.planning.timing import check_time_limit
 from seqfit.progress import Progress
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
-from seqfit.step.build import Limits, build_rule
+from seqfit.step.build import PaddingLimits, build_rule
 from seqfit.strategy.schema import Strategy
 from seqfit.system import usable_cores
 from seqfit.units import format_bytes, format_seconds
@@ -178,28 +178,28 @@ _EQUALLY_FAST = 0.02  # no prediction is better than that
 
 
 @dataclass(frozen=True)
-class Question:
+class PlanRequest:
     """What a plan is asked for."""
 
-    outline: Outline
+    outline: ModelConfig
     model: ModelRecipe
     train: TrainRecipe
     allow: tuple[str, ...]
     fixed: Mapping[str, Any]  # strategy fields that the recipe states
     workload: Workload
     target: Target
-    limits: Limits = (None, None)  # what max_length pads to
+    limits: PaddingLimits = (None, None)  # what max_length pads to
     kept_words: int | None = None
-    spreads: tuple[Spread, ...] = (ALONE,)
+    spreads: tuple[LayoutCost, ...] = (ONE_GPU,)
 
 
 @dataclass(frozen=True)
-class Candidate:
+class PlanCandidate:
     """One way of training with one size of micro-batch."""
 
     variant: Variant
     strategy: Strategy
-    spread: Spread
+    spread: LayoutCost
     total_bytes: int
     step_seconds: float
     micro_batches: float  # a step, on average
@@ -215,11 +215,11 @@ class Candidate:
 class Plan:
     """The answer."""
 
-    chosen: Candidate | None
+    chosen: PlanCandidate | None
     memory: Memory | None  # of the chosen one, verified
     anatomy: Anatomy | None
-    front: list[Candidate]  # no other is both faster and smaller
-    best_of_each: list[Candidate]  # of each variant and spread, the fastest that fits, or the smallest
+    front: list[PlanCandidate]  # no other is both faster and smaller
+    best_of_each: list[PlanCandidate]  # of each variant and spread, the fastest that fits, or the smallest
     refusals: list[Refusal]
     real_tokens: float  # a step, on average
     total_steps: int
@@ -227,12 +227,12 @@ class Plan:
     events: list[str] = field(default_factory=list)
 
 
-def search(question: Question, progress: Progress = lambda *_: None) -> Plan:
+def search(question: PlanRequest, progress: Progress = lambda *_: None) -> Plan:
     """Trace the variants, try micro-batches, verify the fastest that fits."""
     variants, refusals = _list_variants(question)
     spreads, closed = _open_spreads(question, variants)
     models: dict[Variant, StepModel] = {}
-    candidates: list[Candidate] = []
+    candidates: list[PlanCandidate] = []
     with _build_tracers(question) as tracers:
         for precision in dict.fromkeys(variant.precision for variant in variants):
             wanted = [v for v in variants if v.precision == precision and not _is_pointless(v, candidates)]
@@ -260,13 +260,15 @@ def search(question: Question, progress: Progress = lambda *_: None) -> Plan:
     )
 
 
-def _open_spreads(question: Question, variants: Sequence[Variant]) -> tuple[dict[Variant, list[Spread]], list[Refusal]]:
+def _open_spreads(
+    question: PlanRequest, variants: Sequence[Variant]
+) -> tuple[dict[Variant, list[LayoutCost]], list[Refusal]]:
     is_cut = any(spread.way == "pipeline" for spread in question.spreads)
-    model = build_hollow(_subject(question, variants[0])) if is_cut else None
-    return open_spreads(variants, question.spreads, question.train, model)
+    model = build_meta_model(_subject(question, variants[0])) if is_cut else None
+    return find_open_layouts(variants, question.spreads, question.train, model)
 
 
-def _recall_dataparallel(candidates: Sequence[Candidate]) -> Iterator[Refusal]:
+def _recall_dataparallel(candidates: Sequence[PlanCandidate]) -> Iterator[Refusal]:
     """What the plainest variant took by it, for figures of old: nothing trains so any more."""
     taken = _best_of_each([candidate for candidate in candidates if candidate.spread.way == DATAPARALLEL])
     for candidate in taken[:1]:
@@ -275,7 +277,7 @@ def _recall_dataparallel(candidates: Sequence[Candidate]) -> Iterator[Refusal]:
         yield Refusal(str(candidate.spread), why)
 
 
-def _warn(chosen: Candidate | None) -> Iterator[str]:
+def _warn(chosen: PlanCandidate | None) -> Iterator[str]:
     if chosen is not None and chosen.strategy.optimizer_in_backward:
         yield (
             "Weights are updated in the backward, so a step that runs out of memory leaves some of them updated: such "
@@ -285,25 +287,25 @@ def _warn(chosen: Candidate | None) -> Iterator[str]:
         yield "8-bit AdamW is predicted by rule; it needs bitsandbytes or torchao where it is trained"
 
 
-def _build_tracers(question: Question) -> Tracers[Question, Variant, StepModel]:
+def _build_tracers(question: PlanRequest) -> Tracers[PlanRequest, Variant, StepModel]:
     """A second process pays for models of many layers."""
     return Tracers(question, trace_variant, beside=count_layers(question.outline.config) >= _MANY_LAYERS)
 
 
-def predict(question: Question, strategy: Strategy, precision: str) -> tuple[Memory, Tape, float]:
+def predict_strategy(question: PlanRequest, strategy: Strategy, precision: str) -> tuple[Memory, Tape, float]:
     """Memory (verified), tape and seconds of one given strategy."""
     variant, model, seconds = _predict(question, strategy, precision)
     memory, tape = _measure(question, variant, model, strategy)
     return memory, tape, seconds
 
 
-def quick_predict(question: Question, strategy: Strategy, precision: str) -> tuple[Memory, float]:
+def predict_strategy_quickly(question: PlanRequest, strategy: Strategy, precision: str) -> tuple[Memory, float]:
     """The same from the polynomials alone."""
     _, model, seconds = _predict(question, strategy, precision)
     return _estimate(question, model, strategy), seconds
 
 
-def _predict(question: Question, strategy: Strategy, precision: str) -> tuple[Variant, StepModel, float]:
+def _predict(question: PlanRequest, strategy: Strategy, precision: str) -> tuple[Variant, StepModel, float]:
     check_precision(question.target, precision)
     variant = build_variant(strategy, precision)
     model = _model(question, variant)
@@ -322,16 +324,16 @@ def check_precision(target: Target, precision: str) -> None:
         )
 
 
-def pareto_front(candidates: Sequence[Candidate]) -> list[Candidate]:
+def pareto_front(candidates: Sequence[PlanCandidate]) -> list[PlanCandidate]:
     """From the fastest to the smallest; each is smaller than all faster ones."""
-    front: list[Candidate] = []
+    front: list[PlanCandidate] = []
     for candidate in sorted(candidates, key=lambda item: (item.step_seconds, item.total_bytes)):
         if not front or candidate.total_bytes < front[-1].total_bytes * 0.99:
             front.append(candidate)
     return front
 
 
-def quick_search(question: Question, spreads: Sequence[Spread] = ()) -> tuple[Strategy, Memory, float] | None:
+def search_quickly(question: PlanRequest, spreads: Sequence[LayoutCost] = ()) -> tuple[Strategy, Memory, float] | None:
     """The first variant, plainest first, that fits at all: strategy, memory and seconds. For a run that is to start.
 
     All figures are of one device; `spreads` are ways that the strategy has to be open to as well.
@@ -342,7 +344,7 @@ def quick_search(question: Question, spreads: Sequence[Spread] = ()) -> tuple[St
         if any(find_refusals(variant.strategy, spread, question.train) for spread in spreads):
             continue
         model = _model(question, variant)
-        candidates = _try_budgets(question, variant, model, [ALONE])
+        candidates = _try_budgets(question, variant, model, [ONE_GPU])
         for candidate in _in_order([candidate for candidate in candidates if candidate.fits]):
             memory = _estimate(question, model, candidate.strategy)
             if memory.out_of_memory is None:
@@ -350,7 +352,7 @@ def quick_search(question: Question, spreads: Sequence[Spread] = ()) -> tuple[St
     return None
 
 
-def _list_variants(question: Question) -> tuple[list[Variant], list[Refusal]]:
+def _list_variants(question: PlanRequest) -> tuple[list[Variant], list[Refusal]]:
     target, workload = question.target, question.workload
     return list_variants(
         question.model,
@@ -364,20 +366,20 @@ def _list_variants(question: Question) -> tuple[list[Variant], list[Refusal]]:
     )
 
 
-def _is_pointless(variant: Variant, candidates: Sequence[Candidate]) -> bool:
+def _is_pointless(variant: Variant, candidates: Sequence[PlanCandidate]) -> bool:
     """fp32 beside a half precision that fits is slower and larger: the plainest of it is enough to show."""
     halves = [candidate for candidate in candidates if candidate.variant.precision != "fp32" and candidate.fits]
     chosen = dict(variant.fields).keys() & {"recompute", "attention", "optimizer_in_backward"}
     return bool(halves) and variant.precision == "fp32" and bool(chosen)
 
 
-def _model(question: Question, variant: Variant) -> StepModel:
+def _model(question: PlanRequest, variant: Variant) -> StepModel:
     """Traced, or derived from the trace of another."""
     model = trace_variant(question, variant.traced)
     return model if variant == variant.traced else shrink_model(model)
 
 
-def trace_variant(question: Question, variant: Variant) -> StepModel:
+def trace_variant(question: PlanRequest, variant: Variant) -> StepModel:
     """Its step at a few shapes, as a function of the shape."""
     fake = FakeStep(_subject(question, variant))
     rule = _rule(question, variant.strategy, fake.batching)
@@ -385,28 +387,28 @@ def trace_variant(question: Question, variant: Variant) -> StepModel:
     return model_step(fake, steps)
 
 
-def _subject(question: Question, variant: Variant) -> Subject:
+def _subject(question: PlanRequest, variant: Variant) -> TracedModel:
     outline = question.outline
     if variant.vocabulary is not None:
         outline = replace(outline, config=copy.deepcopy(outline.config))
         outline.config.vocab_size = variant.vocabulary
     strategy = variant.traced.strategy
-    return Subject(outline, question.model, question.train, strategy, variant.precision, question.target.rules)
+    return TracedModel(outline, question.model, question.train, strategy, variant.precision, question.target.rules)
 
 
-def _rule(question: Question, strategy: Strategy, batching: Batching) -> MicroBatchRule:
+def _rule(question: PlanRequest, strategy: Strategy, batching: Batching) -> MicroBatchRule:
     return build_rule(strategy, batching, question.limits)
 
 
 def _try_budgets(
-    question: Question, variant: Variant, model: StepModel, spreads: Sequence[Spread]
-) -> Iterator[Candidate]:
+    question: PlanRequest, variant: Variant, model: StepModel, spreads: Sequence[LayoutCost]
+) -> Iterator[PlanCandidate]:
     target, workload = question.target, question.workload
     rates = target.rates(variant.precision)
     layers, weight_bytes = count_layers(question.outline.config), sum_weight_bytes(model)
     sampled = workload.sample()
     for budget in _budgets(question):
-        check_time()
+        check_time_limit()
         strategy = variant.strategy.model_copy(update={"micro_batch_tokens": budget})
         steps = workload.cut(_rule(question, strategy, model.batching), sampled)
         shape, alone = model.largest(steps)
@@ -416,9 +418,9 @@ def _try_budgets(
         work = build_work(model, steps, seconds, rates, precision=variant.precision, layers=layers)
         for spread in spreads:
             change = memory_change(spread, parts, model.largest_block_bytes, model.gradient_bytes)
-            yield Candidate(
+            yield PlanCandidate(
                 variant,
-                spread_strategy(strategy, spread),
+                lay_out_strategy(strategy, spread),
                 spread,
                 _total_bytes(target, peak_bytes + change),
                 work.step_seconds if target.card is None else step_seconds(spread, work, weight_bytes, target.card),
@@ -427,7 +429,7 @@ def _try_budgets(
             )
 
 
-def _budgets(question: Question) -> list[int]:
+def _budgets(question: PlanRequest) -> list[int]:
     asked = question.fixed.get("micro_batch_tokens")
     if asked is not None:
         return [int(asked)]
@@ -449,11 +451,11 @@ def _total_bytes(target: Target, peak_bytes: int) -> int:
 
 
 def _verify(
-    question: Question, models: Mapping[Variant, StepModel], candidates: Sequence[Candidate]
-) -> tuple[Candidate | None, Memory | None, Tape | None, list[str]]:
+    question: PlanRequest, models: Mapping[Variant, StepModel], candidates: Sequence[PlanCandidate]
+) -> tuple[PlanCandidate | None, Memory | None, Tape | None, list[str]]:
     """The fastest that fits also when traced at its largest micro-batch and replayed."""
     events: list[str] = []
-    usable = [candidate for candidate in candidates if candidate.fits and candidate.spread == ALONE]
+    usable = [candidate for candidate in candidates if candidate.fits and candidate.spread == ONE_GPU]
     for candidate in _in_order(usable)[:6]:
         memory, tape = _measure(question, candidate.variant, models[candidate.variant], candidate.strategy)
         total = memory.total_bytes + (_HOST_BYTES if question.target.kind == "cpu" else 0)
@@ -466,14 +468,14 @@ def _verify(
     return None, None, None, events
 
 
-def _in_order(candidates: Sequence[Candidate]) -> list[Candidate]:
+def _in_order(candidates: Sequence[PlanCandidate]) -> list[PlanCandidate]:
     """The fastest first; of those that are as good as equally fast the largest micro-batches within half of the memory.
 
     For predictions know little of what many small ones cost. Beyond that half, the smallest memory.
     """
     fastest = min((candidate.step_seconds for candidate in candidates), default=0.0)
 
-    def rank(item: Candidate) -> tuple[float, ...]:
+    def rank(item: PlanCandidate) -> tuple[float, ...]:
         if item.step_seconds > fastest * (1 + _EQUALLY_FAST):
             return 2, item.step_seconds, item.total_bytes
         if item.total_bytes > item.capacity_bytes / 2:
@@ -483,7 +485,7 @@ def _in_order(candidates: Sequence[Candidate]) -> list[Candidate]:
     return sorted(candidates, key=rank)
 
 
-def _measure(question: Question, variant: Variant, model: StepModel, strategy: Strategy) -> tuple[Memory, Tape]:
+def _measure(question: PlanRequest, variant: Variant, model: StepModel, strategy: Strategy) -> tuple[Memory, Tape]:
     target, workload = question.target, question.workload
     steps = workload.cut(_rule(question, strategy, model.batching), workload.sample())
     shape, alone = model.largest(steps)
@@ -495,7 +497,7 @@ def _measure(question: Question, variant: Variant, model: StepModel, strategy: S
     return _estimate(question, model, strategy), tape
 
 
-def _estimate(question: Question, model: StepModel, strategy: Strategy) -> Memory:
+def _estimate(question: PlanRequest, model: StepModel, strategy: Strategy) -> Memory:
     """From the polynomials: the largest micro-batch; on a GPU many steps, laid out by its allocator."""
     target, workload = question.target, question.workload
     steps = workload.cut(_rule(question, strategy, model.batching), workload.sample())
@@ -507,8 +509,8 @@ def _estimate(question: Question, model: StepModel, strategy: Strategy) -> Memor
     return model.measure(replayed, target.rules, target.context_bytes, target.capacity_bytes)
 
 
-def _best_of_each(candidates: Sequence[Candidate]) -> list[Candidate]:
-    groups: dict[tuple[Variant, Spread], list[Candidate]] = {}
+def _best_of_each(candidates: Sequence[PlanCandidate]) -> list[PlanCandidate]:
+    groups: dict[tuple[Variant, LayoutCost], list[PlanCandidate]] = {}
     for candidate in candidates:
         groups.setdefault((candidate.variant, candidate.spread), []).append(candidate)
     return [

@@ -37,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from seqfit.data.batching import MicroBatchRule, cut_global_batches, cut_micro_batches, order_epoch
+from seqfit.data.batching import MicroBatchRule, order_epoch, split_global_batches, split_micro_batches
 from seqfit.data.loader import GlobalBatch, Split
 from seqfit.data.micro_batch import MicroBatch, stack_labels
 from seqfit.errors import PlanError
@@ -253,7 +253,7 @@ class Workload:
         return [
             [
                 self._shape(rows, rule)
-                for rows in cut_micro_batches(step, self.source_lengths, self.target_lengths, rule)
+                for rows in split_micro_batches(step, self.source_lengths, self.target_lengths, rule)
             ]
             for step in steps
         ]
@@ -314,7 +314,7 @@ def build_workload(
     """From a tokenized split, in the very order that training takes."""
     order = order_epoch(split.source_index, split.weights, seed, 0)
     lengths = split.source_lengths + split.target_lengths
-    steps = cut_global_batches(order, lengths, examples=batch_examples, tokens=batch_tokens)
+    steps = split_global_batches(order, lengths, examples=batch_examples, tokens=batch_tokens)
     targets = np.zeros_like(split.target_lengths) if is_classifier else split.target_lengths
     return Workload(split.source_lengths, targets, tuple(steps), is_classifier, total_steps)
 

@@ -27,7 +27,7 @@ from seqfit.planning.memory import Memory, measure_steps
 from seqfit.planning.shape import Paths, Regime, Shape, choose_traced, find_regime
 from seqfit.planning.tape import Tape
 from seqfit.planning.template import DifferentPaths, Template, fit_template
-from seqfit.planning.timing import Rates, check_time, kernel_seconds, kinds_of
+from seqfit.planning.timing import Rates, check_time_limit, kernel_seconds, kinds_of
 from seqfit.step.build import choose_blockwise_above
 
 _LIKELY = 4  # micro-batches with the most tokens, or the longest source, that may decide the peak
@@ -195,7 +195,7 @@ class StepModel:
         likely += sorted(candidates, key=lambda item: -max(item[0].sources))[:_LIKELY]
         likely += sorted(candidates, key=lambda item: -max(item[0].targets or (0,)))[:_LIKELY]
         while True:
-            check_time()
+            check_time_limit()
             peaks = [self._near(shape).peak_bytes(shape, alone=alone) for shape, alone in likely]
             highest = max(peaks)
             near = [
@@ -239,7 +239,7 @@ class StepModel:
         known = self._models.get(regime) or self._single.get(shape)
         if known is not None:
             return known
-        check_time()
+        check_time_limit()
         model, holds = self._tracer.trace(shape)
         if holds:
             self._models[regime] = model

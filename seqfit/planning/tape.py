@@ -24,7 +24,7 @@ CATEGORIES = (WEIGHTS, GRADIENTS, STATE, INPUTS, ACTIVATIONS, LOSS, TEMPORARIES)
 
 
 @dataclass(slots=True)
-class Block:
+class MemoryBlock:
     """One piece of memory."""
 
     bytes: int
@@ -40,7 +40,7 @@ KINDS = ("product", "half product", "batched product", "half batched product", "
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class KernelCost:
     """One operation that the device runs, or several of a kind."""
 
     name: str
@@ -75,19 +75,19 @@ class Stretch:
 class Tape:
     """A growing record. `events` holds a block's number where it was taken, its complement (~) where it was given."""
 
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[MemoryBlock] = field(default_factory=list)
     events: list[int] = field(default_factory=list)
-    kernels: list[Kernel] = field(default_factory=list)
+    kernels: list[KernelCost] = field(default_factory=list)
     stretches: list[Stretch] = field(default_factory=list)
     parts: list[int] = field(default_factory=list)  # the event that each micro-batch's forward begins with
     update_from: int = 0  # the first event behind the last backward
 
-    def kind_of(self, kernel: Kernel) -> str:
+    def kind_of(self, kernel: KernelCost) -> str:
         """One of KINDS."""
         is_other = kernel.kind == "other" and kernel.stretch < len(self.stretches)
         return "update" if is_other and self.stretches[kernel.stretch].phase == "update" else kernel.kind
 
-    def take(self, block: Block) -> int:
+    def take(self, block: MemoryBlock) -> int:
         """A new block's number."""
         self.blocks.append(block)
         self.events.append(len(self.blocks) - 1)
@@ -125,15 +125,15 @@ class Tape:
         """Of all events."""
         return int(self.live_bytes().max(initial=0))
 
-    def live_at_peak(self) -> list[Block]:
+    def live_at_peak(self) -> list[MemoryBlock]:
         """The blocks that the peak consists of."""
         if not self.events:
             return []
         return self.live_at(int(self.live_bytes().argmax()))
 
-    def live_at(self, event: int) -> list[Block]:
+    def live_at(self, event: int) -> list[MemoryBlock]:
         """The blocks that are live after an event."""
-        live: dict[int, Block] = {}
+        live: dict[int, MemoryBlock] = {}
         for number in self.events[: event + 1]:
             if number >= 0:
                 live[number] = self.blocks[number]

@@ -21,13 +21,13 @@ import numpy.typing as npt
 
 from seqfit.kernels.layout import count_block_rows
 from seqfit.planning.shape import Paths, Shape, count_loss_rows
-from seqfit.planning.tape import KINDS, LOSS, TEMPORARIES, Block, Kernel, Tape
+from seqfit.planning.tape import KINDS, LOSS, TEMPORARIES, KernelCost, MemoryBlock, Tape
 
-Matrix = npt.NDArray[np.float64]
+_Matrix = npt.NDArray[np.float64]
 _OF_A_LOSS = (LOSS, TEMPORARIES)
 _EXACT = 1e-6
 PASSING = "passing"  # the kernel of a block that stands for many
-_NONE = Block(0, TEMPORARIES, "", "")
+_NONE = MemoryBlock(0, TEMPORARIES, "", "")
 
 
 def terms(shape: Shape) -> list[float]:
@@ -66,10 +66,10 @@ class Template:
 
     tape: Tape  # of one of the shapes; collapsed where they differ in more than sizes
     paths: Paths
-    block_bytes: Matrix  # [block, term], and behind the terms the rows of a chunk of the loss
-    kernel_flops: Matrix  # [kernel, term]
-    kernel_bytes: Matrix
-    kernel_calls: Matrix
+    block_bytes: _Matrix  # [block, term], and behind the terms the rows of a chunk of the loss
+    kernel_flops: _Matrix  # [kernel, term]
+    kernel_bytes: _Matrix
+    kernel_calls: _Matrix
 
     def at(self, shape: Shape) -> Tape:
         """The tape of another shape."""
@@ -84,13 +84,13 @@ class Template:
         changes = np.where(events >= 0, sizes[events], -sizes[~events])
         return int(np.cumsum(changes).max())
 
-    def values(self, shape: Shape) -> Matrix:
+    def values(self, shape: Shape) -> _Matrix:
         """What the coefficients are of."""
         return np.array([*terms(shape), count_loss_rows(shape, self.paths)])
 
-    def sizes(self, shape: Shape) -> Matrix:
+    def sizes(self, shape: Shape) -> _Matrix:
         """Bytes of each block."""
-        sizes: Matrix = np.maximum(self.block_bytes @ self.values(shape), 0)
+        sizes: _Matrix = np.maximum(self.block_bytes @ self.values(shape), 0)
         return sizes
 
 
@@ -117,7 +117,7 @@ def fit_template(shapes: Sequence[Shape], tapes: Sequence[Tape], paths: Paths = 
     )
 
 
-def _fit_chunks(block_bytes: Matrix, shapes: Sequence[Shape], tapes: Sequence[Tape], paths: Paths) -> None:
+def _fit_chunks(block_bytes: _Matrix, shapes: Sequence[Shape], tapes: Sequence[Tape], paths: Paths) -> None:
     """The buffer of the loss, and what is as long: so many bytes for each row of a chunk."""
     rows = [count_loss_rows(shape, paths) for shape in shapes]
     for number, blocks in enumerate(zip(*(tape.blocks for tape in tapes), strict=True)):
@@ -146,7 +146,7 @@ def collapse(tape: Tape) -> Tape:
             if event >= 0 and event not in passing:
                 kept[event] = collapsed.take(replace(tape.blocks[event]))
         shape = max((tape.blocks[event] for event in passing), key=lambda block: block.bytes, default=_NONE).shape
-        collapsed.give(collapsed.take(Block(passing_bytes, TEMPORARIES, stretch.name, PASSING, shape)))
+        collapsed.give(collapsed.take(MemoryBlock(passing_bytes, TEMPORARIES, stretch.name, PASSING, shape)))
         for event in events:
             if event < 0 and ~event not in passing:
                 collapsed.give(kept[~event])
@@ -165,20 +165,20 @@ def _peak_of(tape: Tape, events: list[int], passing: set[int]) -> int:
     return peak
 
 
-def _kernels_by_stretch(tape: Tape) -> dict[int, list[Kernel]]:
-    found: dict[int, list[Kernel]] = {}
+def _kernels_by_stretch(tape: Tape) -> dict[int, list[KernelCost]]:
+    found: dict[int, list[KernelCost]] = {}
     for kernel in tape.kernels:
         found.setdefault(kernel.stretch, []).append(kernel)
     return found
 
 
-def _sum_kernels(kernels: list[Kernel], stretch: int) -> list[Kernel]:
+def _sum_kernels(kernels: list[KernelCost], stretch: int) -> list[KernelCost]:
     """One entry for each kind of kernel, also where there is none, so that shapes can be compared."""
-    groups: dict[str, list[Kernel]] = {kind: [] for kind in KINDS}
+    groups: dict[str, list[KernelCost]] = {kind: [] for kind in KINDS}
     for kernel in kernels:
         groups[kernel.kind].append(kernel)
     return [
-        Kernel(
+        KernelCost(
             kind,
             stretch,
             "bfloat16" if kind.startswith("half") else "float32",
@@ -208,10 +208,10 @@ class _Solver:
         self._scale[self._scale == 0] = 1.0
         self._inverse = np.linalg.pinv(self._rows / self._scale, rcond=1e-9)
 
-    def __call__(self, values: Matrix, *, in_loop: Sequence[bool] = ()) -> Matrix:
+    def __call__(self, values: _Matrix, *, in_loop: Sequence[bool] = ()) -> _Matrix:
         """[item, term] from [shape, item]; no item depends on the rows of a chunk. `in_loop`: which come and go."""
-        coefficients: Matrix = (self._inverse @ values).T / self._scale
-        known: dict[tuple[float, ...], Matrix | None] = {}
+        coefficients: _Matrix = (self._inverse @ values).T / self._scale
+        known: dict[tuple[float, ...], _Matrix | None] = {}
         for number, item in enumerate(values.T):
             loops = bool(in_loop[number]) if len(in_loop) else False
             key = (*item.tolist(), loops)
@@ -224,7 +224,7 @@ class _Solver:
                 coefficients[number] = found
         return np.hstack([coefficients, np.zeros((len(coefficients), 1))])
 
-    def _find_one(self, item: Matrix) -> Matrix | None:
+    def _find_one(self, item: _Matrix) -> _Matrix | None:
         coefficients = np.zeros(self._rows.shape[1])
         if not item.any():
             return coefficients
@@ -234,7 +234,7 @@ class _Solver:
                 return coefficients
         return None
 
-    def _find_two(self, item: Matrix, pairs: Sequence[tuple[int, int]]) -> Matrix | None:
+    def _find_two(self, item: _Matrix, pairs: Sequence[tuple[int, int]]) -> _Matrix | None:
         if len(item) < 2:
             return None
         for pair in pairs:

@@ -141,7 +141,7 @@ _end: float | None = None
 _seconds = 0.0
 
 
-class TimeIsUp(Exception):
+class TimeLimitReached(Exception):
     """A prediction took longer than it may."""
 
 
@@ -157,7 +157,7 @@ def time_limit(seconds: float) -> Iterator[None]:
         _end, _seconds = before
 
 
-def check_time() -> None:
+def check_time_limit() -> None:
     """Raises where a limit is over; without a limit it does nothing."""
     if _end is not None and time.monotonic() > _end:
-        raise TimeIsUp(f"it took longer than {_seconds:g} s")
+        raise TimeLimitReached(f"it took longer than {_seconds:g} s")

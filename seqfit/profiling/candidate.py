@@ -15,12 +15,12 @@ from functools import cached_property
 from seqfit.profiling.host import HostTimeline, is_sync
 from seqfit.profiling.replay import Change, Replay
 from seqfit.profiling.syncs import SyncRow
-from seqfit.profiling.trace import Interval, Kernel, Trace, between, intervals_of, length, merge, overlap
+from seqfit.profiling.trace import Interval, KernelSpan, Trace, between, intervals_of, length, merge, overlap
 from seqfit.units import format_seconds, format_share
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Cause:
     """A cause that may hold, with its fix."""
 
     cause: str
@@ -70,7 +70,7 @@ class Seen:
         """Calls that begin in one of the intervals."""
         return [n for n, c in enumerate(self.replay.calls) if overlap(intervals, (c.start_ns, c.start_ns + 1))]
 
-    def find_work(self, wanted: Callable[[Kernel], bool]) -> list[int]:
+    def find_work(self, wanted: Callable[[KernelSpan], bool]) -> list[int]:
         """Kernels and copies, by number."""
         return [number for number, work in enumerate(self.replay.work) if wanted(work)]
 
@@ -89,5 +89,5 @@ def at_place(place: str | None) -> str:
     return f", most of it in {place}" if place else ""
 
 
-def mean_microseconds(kernels: list[Kernel]) -> str:
+def mean_microseconds(kernels: list[KernelSpan]) -> str:
     return f"{sum(kernel.duration_ns for kernel in kernels) / len(kernels) / 1000:.0f}"

@@ -29,12 +29,12 @@ from seqfit.profiling.trace import MODULE_PREFIX, Trace
 from seqfit.rundir.records import Phase
 from seqfit.step.clock import StepClock
 from seqfit.step.torch_profiler import torch_profiler
-from seqfit.training.setup import Job
+from seqfit.training.setup import TrainingSetup
 
 _WAIT_STEPS, _WARM_UP_STEPS = 1, 1
 
 
-def capture(job: Job, path: Path, steps: int, *, stacks: bool = True, memory: bool = True) -> Trace:
+def capture(job: TrainingSetup, path: Path, steps: int, *, stacks: bool = True, memory: bool = True) -> Trace:
     """Profile `steps` steps behind the warm-up, and write the trace to `path` (.json or .json.gz).
 
     Without `stacks` also without modules: as little as slows the host down.

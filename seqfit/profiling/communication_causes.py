@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from statistics import median
 
-from seqfit.profiling.candidate import Candidate, Seen
+from seqfit.profiling.candidate import Cause, Seen
 from seqfit.profiling.host import COMMUNICATING
 from seqfit.profiling.replay import Change
 from seqfit.profiling.tables import BACKWARD, NAMES, is_collective
@@ -28,7 +28,7 @@ _NOT_QUEUED_NS = 50_000
 _FAR_LONGER = 8  # buckets of one name differ in size by less, but for a small one
 
 
-def find_communication(seen: Seen) -> Iterator[Candidate]:
+def find_communication(seen: Seen) -> Iterator[Cause]:
     """Collectives that nothing overlaps; what they take beyond others of their kind is waiting for another rank."""
     numbers = seen.find_work(is_collective)
     if not numbers:
@@ -41,7 +41,7 @@ def find_communication(seen: Seen) -> Iterator[Candidate]:
     waiting = {n: floors[n] / max(seen.replay.work[n].duration_ns, 1) for n in numbers}
     waited = sum(seen.replay.work[n].duration_ns - floors[n] for n in numbers) / max(seen.trace.span_ns, 1)
     if waited > 0.02:
-        yield Candidate(
+        yield Cause(
             "straggler",
             f"collectives take up to {max(1 / max(f, 1e-6) for f in waiting.values()):.0f} times as long as others of "
             f"their kind: this GPU waits for another one for {seen.a_step(waited)}",
@@ -56,7 +56,7 @@ def find_communication(seen: Seen) -> Iterator[Candidate]:
     yield from _exposed_on_gpu(seen, numbers, waiting if waited > 0.02 else {})
 
 
-def _exposed_on_gpu(seen: Seen, numbers: list[int], waiting: Mapping[int, float]) -> Iterator[Candidate]:
+def _exposed_on_gpu(seen: Seen, numbers: list[int], waiting: Mapping[int, float]) -> Iterator[Cause]:
     """The exchange itself, without waiting for others. A backward can hide no more of it than its own length."""
     others = merge(intervals_of(k for k in seen.trace.kernels if not is_collective(k)))
     bare = {  # number -> time that nothing overlaps, less what is waited for
@@ -105,10 +105,10 @@ def _backward_ns(seen: Seen) -> float:
     return sum(w.duration_ns for w, moment in moments if moment is not None and overlap(marked, (moment, moment + 1)))
 
 
-def _exposed(seen: Seen, share: float, likely: Change, least: Change, most: Change, advice: str) -> Candidate:
+def _exposed(seen: Seen, share: float, likely: Change, least: Change, most: Change, advice: str) -> Cause:
     sizes = any(work.message_elements for work in seen.replay.work)
     unsure = "" if sizes else "; without their sizes it can't be excluded that they wait for a slower rank"
-    return Candidate(
+    return Cause(
         "communication",
         f"GPUs exchange gradients or weights for {seen.a_step(share)} while nothing is computed{unsure}",
         advice,

@@ -9,13 +9,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from seqfit.profiling.candidate import Candidate, Seen, mean_microseconds
+from seqfit.profiling.candidate import Cause, Seen, mean_microseconds
 from seqfit.profiling.communication_causes import find_communication
 from seqfit.profiling.host import COMPUTING
 from seqfit.profiling.replay import Change
 from seqfit.profiling.steps import MATRIX_PRODUCT, is_update_kernel
 from seqfit.profiling.tables import NAMES, OPTIMIZER, is_collective
-from seqfit.profiling.trace import PAD_SEQUENCE, Copy, Gpu, Interval, Op, between, intervals_of, length, merge, overlap
+from seqfit.profiling.trace import (
+    PAD_SEQUENCE,
+    Copy,
+    Interval,
+    Op,
+    TracedGpu,
+    between,
+    intervals_of,
+    length,
+    merge,
+    overlap,
+)
 from seqfit.units import format_count, format_share
 
 _VALUES_LEFT = 7 / 20  # Adam reads weight, gradient, two moments and writes three; its operators read and write 20
@@ -45,7 +56,7 @@ _FUSED_ATTENTION = re.compile(r"flash|fmha|mem_?eff|cudnn.*sdpa|cutlassF|scaled_
 _FUSED_OPTIMIZER = re.compile(r"fused", re.IGNORECASE)
 
 
-def _optimizer(seen: Seen) -> Iterator[Candidate]:
+def _optimizer(seen: Seen) -> Iterator[Cause]:
     """An update of many kernels where one would do."""
     updates = merge(intervals_of(s for s in seen.trace.ranges if NAMES[OPTIMIZER].search(s.name)))
     if not seen.trace.kernels:
@@ -66,7 +77,7 @@ def _optimizer(seen: Seen) -> Iterator[Candidate]:
         return
     host = 5 / per_step
     left = {n: _left_of_update(seen.replay.work[n].duration_ns) for n in work}
-    yield Candidate(
+    yield Cause(
         "unfused-optimizer",
         f"the optimizer updates the weights with {format_count(per_step)} kernels per step of "
         f"{mean_microseconds(kernels)} us each, {seen.a_step(seen.work_share(work))} on the GPU",
@@ -100,14 +111,14 @@ def _last_kernels(seen: Seen) -> list[int]:
     return found
 
 
-def _optimizer_on_cpu(seen: Seen, updates: list[Interval]) -> Iterator[Candidate]:
+def _optimizer_on_cpu(seen: Seen, updates: list[Interval]) -> Iterator[Cause]:
     share = length(between(updates, seen.window)) / max(seen.trace.span_ns, 1)
     ops = [op for op in seen.trace.ops if overlap(updates, (op.start_ns, op.start_ns + 1))]
     if not ops or any(_FUSED_OPTIMIZER.search(op.name) for op in ops) or len(ops) / seen.steps < 30:
         return
     rest = Change({COMPUTING: 1 - share * 0.6 / max(seen.shares.get(COMPUTING, share), share)})
     least = Change({COMPUTING: 1 - share * 0.3 / max(seen.shares.get(COMPUTING, share), share)})
-    yield Candidate(
+    yield Cause(
         "unfused-optimizer",
         f"the optimizer takes {seen.a_step(share)} in {format_count(len(ops) / seen.steps)} operators",
         "Update all weights in one fused kernel",
@@ -120,7 +131,7 @@ def _optimizer_on_cpu(seen: Seen, updates: list[Interval]) -> Iterator[Candidate
     )
 
 
-def _attention(seen: Seen) -> Iterator[Candidate]:
+def _attention(seen: Seen) -> Iterator[Cause]:
     """Softmax as a kernel of its own between two matrix products, and no fused attention anywhere."""
     if any(_FUSED_ATTENTION.search(k.name) for k in seen.trace.kernels) or _uses_fused_attention(seen):
         return
@@ -129,7 +140,7 @@ def _attention(seen: Seen) -> Iterator[Candidate]:
     if len(softmax) < 2 * seen.steps:
         return
     share = seen.work_share([*products, *scores])
-    yield Candidate(
+    yield Cause(
         "eager-attention",
         f"attention writes its scores to memory: its products, softmax and what is done with the scores take "
         f"{seen.a_step(share)}",
@@ -186,7 +197,7 @@ def _reach_product(names: list[str], place: int, way: int) -> int | None:
     return place if 0 <= place < len(names) and MATRIX_PRODUCT.search(names[place]) else None
 
 
-def _fp32(seen: Seen) -> Iterator[Candidate]:
+def _fp32(seen: Seen) -> Iterator[Cause]:
     products = seen.find_work(lambda k: bool(_FP32_MATMUL.search(k.name)) and not _REDUCED.search(k.name))
     if not products:
         return
@@ -199,7 +210,7 @@ def _fp32(seen: Seen) -> Iterator[Candidate]:
     times = _tensor_core_rate(gpu)
     left = min(1 / (times or _USUAL_RATE), 0.9)
     assumed = f"{times:.1f} times as fast there, by its published rates" if times else "taken as 3 times as fast there"
-    yield Candidate(
+    yield Cause(
         "fp32",
         f"matrix products run in fp32 for {seen.a_step(share)}, and {name} has tensor cores, which they do not use "
         f"({assumed})",
@@ -214,7 +225,7 @@ def _fp32(seen: Seen) -> Iterator[Candidate]:
     )
 
 
-def _tensor_core_rate(gpu: Gpu | None) -> float | None:
+def _tensor_core_rate(gpu: TracedGpu | None) -> float | None:
     """How many times as fast a matrix product is in bf16 (before Ampere: fp16) as in fp32; None for an unknown card."""
     if gpu is None:
         return None
@@ -224,7 +235,7 @@ def _tensor_core_rate(gpu: Gpu | None) -> float | None:
     return published * _BF16_REACHED / fp32_reached if published else None
 
 
-def _padding(seen: Seen) -> Iterator[Candidate]:
+def _padding(seen: Seen) -> Iterator[Cause]:
     """Rows whose lengths are in the trace. That all batches have one shape says nothing: so have packed ones."""
     real = padded = 0
     for step in seen.trace.steps:
@@ -235,7 +246,7 @@ def _padding(seen: Seen) -> Iterator[Candidate]:
     share = 1 - real / padded if padded else 0.0
     if share < 0.01:
         return
-    yield Candidate(
+    yield Cause(
         "padding",
         f"{format_share(share)} of the tokens are padding, by the lengths of the rows in the trace",
         "Run real tokens only, or pad to the longest row of a batch and sort rows by length",

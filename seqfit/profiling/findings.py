@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal
 
-from seqfit.profiling.summary import Summary
+from seqfit.profiling.summary import TraceSummary
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir.reader import Run
 from seqfit.rundir.records import BETWEEN_STEPS
@@ -87,7 +87,7 @@ def add_recipe(evidence: Evidence, recipe: Recipe, strategy: Strategy | None = N
     )
 
 
-def add_summary(evidence: Evidence, summary: Summary) -> Evidence:
+def add_summary(evidence: Evidence, summary: TraceSummary) -> Evidence:
     """What a trace says of a recipe's steps; what slows them down is found in the trace itself (trace_findings.py)."""
     return replace(
         evidence,
@@ -97,7 +97,7 @@ def add_summary(evidence: Evidence, summary: Summary) -> Evidence:
     )
 
 
-def add_run(evidence: Evidence, run: Run) -> Evidence:
+def add_run_evidence(evidence: Evidence, run: Run) -> Evidence:
     """What a run's records say: the step's phases, losses, evaluations, telemetry."""
     steps, evaluations = run.steps(), run.evaluations()
     seconds, phases = _read_phases(steps)
@@ -172,7 +172,7 @@ class Finding:
 Rule = Callable[[Evidence], Finding | None]
 
 
-def find(evidence: Evidence) -> list[Finding]:
+def find_findings(evidence: Evidence) -> list[Finding]:
     """All that holds, the largest expected gain first."""
     found = [finding for rule in RULES if (finding := rule(evidence)) is not None]
     return sorted(found, key=lambda finding: -finding.gain)  # of equal gains the table's order

@@ -37,11 +37,11 @@ from seqfit.profiling.trace import (
     Trace,
     between,
     gaps,
-    in_order,
     intervals_of,
     length,
     merge,
     overlap,
+    sorted_spans,
 )
 
 EVALUATING, SAVING, LOADING = "evaluating", "saving", "loading data"
@@ -243,7 +243,7 @@ def shorten(place: str) -> str:
 def _own_pieces(frames: Iterable[HostSpan]) -> Iterator[tuple[HostSpan, list[Interval]]]:
     """Each frame with the intervals in which none of its callees ran."""
     by_thread: dict[str, list[HostSpan]] = {}
-    for frame in in_order(frames):
+    for frame in sorted_spans(frames):
         by_thread.setdefault(frame.thread, []).append(frame)
     for ordered in by_thread.values():
         open_frames: list[tuple[HostSpan, list[Interval]]] = []

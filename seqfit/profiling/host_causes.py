@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from seqfit.profiling.candidate import Candidate, Seen, at_place, mean_microseconds
+from seqfit.profiling.candidate import Cause, Seen, at_place, mean_microseconds
 from seqfit.profiling.host import ALLOCATING, COMPUTING, COPYING, EVALUATING, LAUNCHING, LOADING, PYTHON, SAVING, is_own
 from seqfit.profiling.pauses import find_pauses
 from seqfit.profiling.replay import Change
@@ -28,7 +28,7 @@ _SETTINGS = {  # ours, and the Trainer's
 _COMPILED = 0.15  # of the host's time per kernel that is left where blocks are compiled or captured in a graph
 
 
-def _pauses(seen: Seen) -> Iterator[Candidate]:
+def _pauses(seen: Seen) -> Iterator[Cause]:
     """Evaluations and checkpoints that are named; where none is, those that what they run gives away."""
     named = [
         (cause, activity)
@@ -54,7 +54,7 @@ def _pause(
     host: dict[str, float],
     place: str | None,
     inferred: str = "",
-) -> Candidate:
+) -> Cause:
     work = seen.work_by(number for number, factor in calls.items() if not factor)
     removed = Change(host, calls=calls, work=dict.fromkeys(work, 0.0))
     halved = Change(
@@ -65,7 +65,7 @@ def _pause(
     what = {"evaluation": "an evaluation", "checkpoint": "writing a checkpoint"}[cause]
     share = seen.replay.gain(removed)  # a range of the host also waits for what was launched before it
     recorded = seen.replay.before_ns / 1e9
-    return Candidate(
+    return Cause(
         cause,
         f"{what} takes {format_seconds(share * recorded)} of the {format_seconds(recorded)} "
         f"that were recorded ({format_share(share)}){at_place(place)}{inferred}",
@@ -79,7 +79,7 @@ def _pause(
     )
 
 
-def _loading(seen: Seen) -> Iterator[Candidate]:
+def _loading(seen: Seen) -> Iterator[Cause]:
     share = seen.shares.get(LOADING, 0.0)
     if not share:
         return
@@ -92,7 +92,7 @@ def _loading(seen: Seen) -> Iterator[Candidate]:
         if seen.host.loading_is_inferred
         else ""
     )
-    yield Candidate(
+    yield Cause(
         "waiting-for-data",
         f"the loop waits for its next batch for {seen.a_step(share)}"
         f"{', although the loader has worker processes' if workers else ''}{at_place(place)}{inferred}",
@@ -110,7 +110,7 @@ def _loading(seen: Seen) -> Iterator[Candidate]:
     )
 
 
-def _syncs(seen: Seen) -> Iterator[Candidate]:
+def _syncs(seen: Seen) -> Iterator[Cause]:
     if not seen.syncs:
         return
     count = sum(row.calls_per_step for row in seen.syncs)
@@ -135,7 +135,7 @@ def _syncs(seen: Seen) -> Iterator[Candidate]:
                 f"; Python code, {seen.a_step(python)}{at_place(seen.host.find_place(PYTHON, seen.window))}, would "
                 "otherwise run while the GPU computes"
             )
-    yield Candidate(
+    yield Cause(
         "host-syncs",
         sentence,
         "Log less often"
@@ -150,7 +150,7 @@ def _syncs(seen: Seen) -> Iterator[Candidate]:
     )
 
 
-def _small_copies(seen: Seen) -> Iterator[Candidate]:
+def _small_copies(seen: Seen) -> Iterator[Cause]:
     copies = seen.find_work(
         lambda w: (
             isinstance(w, Copy)
@@ -166,7 +166,7 @@ def _small_copies(seen: Seen) -> Iterator[Candidate]:
     size = _mean_bytes(seen, copies)
     removed = Change(calls=dict.fromkeys(calls, 0.0), work=dict.fromkeys(copies, 0.0))
     half = Change(calls=dict.fromkeys(calls, 0.5), work=dict.fromkeys(copies, 0.5))
-    yield Candidate(
+    yield Cause(
         "small-copies",
         f"{format_count(per_step)} copies per step of {format_bytes(size)} on average",
         "Copy a batch as one tensor from pinned memory; larger micro-batches mean fewer copies",
@@ -179,7 +179,7 @@ def _small_copies(seen: Seen) -> Iterator[Candidate]:
     )
 
 
-def _unpinned(seen: Seen) -> Iterator[Candidate]:
+def _unpinned(seen: Seen) -> Iterator[Cause]:
     """Large copies that the host has to wait for, and that take several times as long as from pinned memory."""
     large = seen.find_work(lambda w: isinstance(w, Copy) and w.name == "HtoD" and w.size_bytes > _SMALL_COPY_BYTES)
     pageable = [n for n in large if isinstance(work := seen.replay.work[n], Copy) and work.is_pageable]
@@ -188,7 +188,7 @@ def _unpinned(seen: Seen) -> Iterator[Candidate]:
         return
     calls = seen.with_their_syncs(seen.calls_of(pageable))
     share = max(seen.work_share(pageable), seen.shares.get(COPYING, 0.0))
-    yield Candidate(
+    yield Cause(
         "unpinned-memory",
         f"batches are copied from memory that is not pinned for {seen.a_step(share)}",
         "Pin the batches and copy them without blocking",
@@ -201,12 +201,12 @@ def _unpinned(seen: Seen) -> Iterator[Candidate]:
     )
 
 
-def _large_copies(seen: Seen, copies: list[int]) -> Iterator[Candidate]:
+def _large_copies(seen: Seen, copies: list[int]) -> Iterator[Cause]:
     """From pinned memory, and still nothing is computed meanwhile."""
     share = seen.work_share(copies)
     if not copies:
         return
-    yield Candidate(
+    yield Cause(
         "copies",
         f"the GPU copies batches for {seen.a_step(share)}, {format_bytes(_mean_bytes(seen, copies))} at a time",
         "Copy the next batch on another stream while this one is computed, or send less (token ids, not embeddings)",
@@ -224,11 +224,11 @@ def _mean_bytes(seen: Seen, copies: list[int]) -> int:
     return round(sum(sizes) / len(sizes))
 
 
-def _allocating(seen: Seen) -> Iterator[Candidate]:
+def _allocating(seen: Seen) -> Iterator[Cause]:
     share = seen.shares.get(ALLOCATING, 0.0)
     if not share:
         return
-    yield Candidate(
+    yield Cause(
         "memory-allocation",
         f"the host takes memory from the driver and gives it back for {seen.a_step(share)}: torch's cache of memory "
         "is full or in pieces",
@@ -243,7 +243,7 @@ def _allocating(seen: Seen) -> Iterator[Candidate]:
     )
 
 
-def _host_compute(seen: Seen) -> Iterator[Candidate]:
+def _host_compute(seen: Seen) -> Iterator[Cause]:
     """Operators on tensors of the host, while the GPU has nothing to do."""
     share = seen.shares.get(COMPUTING, 0.0)
     if not share or not seen.trace.kernels:
@@ -252,7 +252,7 @@ def _host_compute(seen: Seen) -> Iterator[Candidate]:
     times = seen.host.when(COMPUTING, seen.window)
     for op in seen.trace.ops:
         names[op.name] += overlap(times, (op.start_ns, op.end_ns))
-    yield Candidate(
+    yield Cause(
         "cpu-operators",
         f"operators run on the CPU for {seen.a_step(share)}, most of it {names.most_common(1)[0][0]}"
         f"{at_place(seen.host.find_place(COMPUTING, seen.window))}",
@@ -266,7 +266,7 @@ def _host_compute(seen: Seen) -> Iterator[Candidate]:
     )
 
 
-def _launching(seen: Seen) -> Iterator[Candidate]:
+def _launching(seen: Seen) -> Iterator[Cause]:
     """The host launches more slowly than the GPU computes. Syncs come first: without them it may be fast enough."""
     if not seen.trace.kernels or not seen.trace.calls:
         return
@@ -274,7 +274,7 @@ def _launching(seen: Seen) -> Iterator[Candidate]:
     if not kernels:
         return
     per_step = len(kernels) / seen.steps
-    yield Candidate(
+    yield Cause(
         "launch-bound",
         f"the GPU waits for launches: {format_count(per_step)} kernels per step, {mean_microseconds(kernels)} us each, "
         f"and the host takes {seen.shares.get(LAUNCHING, 0.0) * seen.seconds / per_step * 1e6:.0f} us for each",
@@ -288,13 +288,13 @@ def _launching(seen: Seen) -> Iterator[Candidate]:
     )
 
 
-def _python(seen: Seen) -> Iterator[Candidate]:
+def _python(seen: Seen) -> Iterator[Cause]:
     share = seen.shares.get(PYTHON, 0.0)
     if not share:
         return
     place = seen.host.find_place(PYTHON, seen.window)
     is_libraries = place is not None and not is_own(place)
-    yield Candidate(
+    yield Cause(
         "python",
         f"Python code outside of torch takes {seen.a_step(share)}{at_place(place)}",
         "It is a library's own: larger micro-batches make it count less"

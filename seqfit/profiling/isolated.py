@@ -25,7 +25,7 @@ from pathlib import Path
 from seqfit.errors import TrainingFailed, describe_exit
 
 WORKER = "SEQFIT_PROFILE_WORKER"
-INTERRUPTED = 130
+_INTERRUPTED = 130
 _STAGE, _CRASH = "stage.txt", "crash.txt"
 _SHOWN_LINES = 6
 _GRACE_SECONDS = 10.0
@@ -41,20 +41,20 @@ def begin_work() -> None:
     faulthandler.enable((Path(os.environ[WORKER]) / _CRASH).open("w"))
 
 
-def tell_stage(what: str) -> None:
+def report_stage(what: str) -> None:
     """In the worker: what is being done from now on. Anywhere else nothing happens."""
     if is_worker():
         with suppress(OSError):
             (Path(os.environ[WORKER]) / _STAGE).write_text(what, "utf-8")
 
 
-def run_apart(words: Sequence[str], out: Path) -> int:
+def run_in_child(words: Sequence[str], out: Path) -> int:
     """Run `seqfit WORDS` in a worker; its exit code, or an error if a signal killed it. `out` keeps the crash."""
     with tempfile.TemporaryDirectory(prefix="seqfit-profile-") as folder:
         worker = subprocess.Popen([sys.executable, "-m", "seqfit", *words], env=os.environ | {WORKER: folder})
         with _passed_on(worker):
             code = _wait(worker)
-        if code == INTERRUPTED or code == -signal.SIGINT:
+        if code == _INTERRUPTED or code == -signal.SIGINT:
             raise KeyboardInterrupt
         if code < 0 or code > 128:
             raise _explain(code, Path(folder), out)
@@ -71,7 +71,7 @@ def _wait(worker: subprocess.Popen[bytes]) -> int:
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
             worker.kill()
             worker.wait()
-            return INTERRUPTED
+            return _INTERRUPTED
 
 
 @contextmanager

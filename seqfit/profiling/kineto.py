@@ -26,11 +26,11 @@ from seqfit.profiling.trace import (
     Allocation,
     Call,
     Copy,
-    Gpu,
     HostSpan,
-    Kernel,
+    KernelSpan,
     Op,
     Trace,
+    TracedGpu,
     needs_shapes,
     parse_shapes,
 )
@@ -43,7 +43,7 @@ Event = dict[str, Any]
 def read_kineto(path: Path) -> Trace:
     """The trace of a Chrome trace file; a damaged or foreign one is refused."""
     kept: dict[str, list[Any]] = defaultdict(list)
-    gpus: dict[int, Gpu] = {}
+    gpus: dict[int, TracedGpu] = {}
     found = False
     for event in _read_events(path, gpus):
         found = found or "ph" in event
@@ -107,9 +107,9 @@ def _op(event: Event) -> Op:
     )
 
 
-def _kernel(event: Event) -> Kernel:
+def _kernel(event: Event) -> KernelSpan:
     elements = event.get("args", {}).get("In msg nelems")  # of NCCL's
-    return Kernel(*_times(event), **_place(event), message_elements=elements if isinstance(elements, int) else None)
+    return KernelSpan(*_times(event), **_place(event), message_elements=elements if isinstance(elements, int) else None)
 
 
 def _copy(event: Event) -> Copy:
@@ -160,7 +160,7 @@ class _TraceStream(JsonStream):
         raise DataError(f"{self.path}: {what}", "a trace is one whole JSON document", _CHANGE)
 
 
-def _read_events(path: Path, gpus: dict[int, Gpu]) -> Iterator[Event]:
+def _read_events(path: Path, gpus: dict[int, TracedGpu]) -> Iterator[Event]:
     """The events of {"traceEvents": [...], ...}, or of a bare list, as some tools write it; fills in the GPUs."""
     stream = _TraceStream(path, "utf-8")
     if stream.peek() == "[":
@@ -175,14 +175,14 @@ def _read_events(path: Path, gpus: dict[int, Gpu]) -> Iterator[Event]:
             stream.value()
 
 
-def _read_gpus(properties: Any) -> dict[int, Gpu]:
+def _read_gpus(properties: Any) -> dict[int, TracedGpu]:
     """[{"id": 0, "name": "NVIDIA A100", "computeMajor": 8, "computeMinor": 0}] -> {0: Gpu(...)}."""
-    found: dict[int, Gpu] = {}
+    found: dict[int, TracedGpu] = {}
     for entry in properties if isinstance(properties, list) else []:
         if isinstance(entry, dict) and isinstance(entry.get("id"), int):
             major, minor = entry.get("computeMajor"), entry.get("computeMinor")
             capability = (major, minor) if isinstance(major, int) and isinstance(minor, int) else None
-            found[entry["id"]] = Gpu(str(entry.get("name") or "the GPU"), capability)
+            found[entry["id"]] = TracedGpu(str(entry.get("name") or "the GPU"), capability)
     return found
 
 

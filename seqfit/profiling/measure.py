@@ -36,11 +36,11 @@ from seqfit.data.loader import GlobalBatch
 from seqfit.evaluation.scoring import score_split
 from seqfit.rundir.records import BETWEEN_STEPS
 from seqfit.rundir.writer import RunWriter
-from seqfit.training.log import Work
+from seqfit.training.log import StepWork
 from seqfit.training.loop import TrainingLoop
-from seqfit.training.setup import Job
+from seqfit.training.setup import TrainingSetup
 from seqfit.training.stopping import Stopping
-from seqfit.training.view import Silent
+from seqfit.training.view import SilentView
 
 _NEVER = 10**9  # steps
 
@@ -49,7 +49,7 @@ class _Enough(Exception):
     """Raised inside the loop by the watcher: the steps that were asked for are made."""
 
 
-class _Watcher(Silent):
+class _Watcher(SilentView):
     def __init__(self, steps: int, after: Callable[[int], None]) -> None:
         self._steps = steps
         self._after = after
@@ -61,7 +61,7 @@ class _Watcher(Silent):
             raise _Enough
 
 
-def run_steps(job: Job, steps: int, after: Callable[[int], None]) -> None:
+def run_steps(job: TrainingSetup, steps: int, after: Callable[[int], None]) -> None:
     """Make so many steps, and call `after` with each one's number, from 1."""
     recipe = job.recipe
     evaluation = recipe.eval.model_copy(update={"every_steps": _NEVER, "at_start": False})
@@ -69,7 +69,7 @@ def run_steps(job: Job, steps: int, after: Callable[[int], None]) -> None:
     with tempfile.TemporaryDirectory(prefix="seqfit-profile-") as folder:
         writer = RunWriter.create(Path(folder) / "run")
         try:
-            TrainingLoop(job, writer, _Watcher(steps, after), Work(), Stopping(), watches_peak=False).run()
+            TrainingLoop(job, writer, _Watcher(steps, after), StepWork(), Stopping(), watches_peak=False).run()
         except _Enough:
             pass
         finally:
@@ -103,7 +103,7 @@ class Measurement:
         return (self.step_seconds + evaluation) / self.tokens
 
 
-def measure(job: Job, steps: int, *, evaluate: bool = True) -> Measurement:
+def measure_training_steps(job: TrainingSetup, steps: int, *, evaluate: bool = True) -> Measurement:
     """Time `steps` steps behind the warm-up."""
     watch = _Watch(job, WARM_UP_STEPS, WARM_UP_STEPS + steps)
     run_steps(job, WARM_UP_STEPS + steps, watch.after)
@@ -127,7 +127,7 @@ def measure(job: Job, steps: int, *, evaluate: bool = True) -> Measurement:
 class _Watch:
     """Looks at the clocks after the warm-up and after the last step."""
 
-    def __init__(self, job: Job, first: int, last: int) -> None:
+    def __init__(self, job: TrainingSetup, first: int, last: int) -> None:
         self._job = job
         self._first, self._last = first, last
         self._started, self._before = 0.0, dict[str, float]()
@@ -153,7 +153,7 @@ def _target_positions(batches: list[GlobalBatch]) -> Iterator[int]:
             yield 0 if piece.decoder_ids is None else piece.decoder_ids.numel()
 
 
-def _time_evaluation(job: Job) -> float | None:
+def _time_evaluation(job: TrainingSetup) -> float | None:
     split = job.validation
     if split is None:
         return None

@@ -36,11 +36,11 @@ from seqfit.profiling.trace import (
     BACKWARD_PREFIX,
     Call,
     Copy,
-    Gpu,
     HostSpan,
-    Kernel,
+    KernelSpan,
     Op,
     Trace,
+    TracedGpu,
     needs_shapes,
     parse_shapes,
 )
@@ -145,12 +145,12 @@ def _read(report: _Report, path: Path) -> Trace:
     )
 
 
-def _read_gpus(report: _Report) -> dict[int, Gpu]:
+def _read_gpus(report: _Report) -> dict[int, TracedGpu]:
     """TARGET_INFO_GPU, by id; older versions of nsys have no compute capability in it."""
-    found: dict[int, Gpu] = {}
+    found: dict[int, TracedGpu] = {}
     for number, name, major, minor in report.rows(_GPUS, "id", "name", "computeMajor", "computeMinor", order_by="id"):
         capability = (major, minor) if isinstance(major, int) and isinstance(minor, int) else None
-        found[_number(number) or 0] = Gpu(str(name or "the GPU"), capability)
+        found[_number(number) or 0] = TracedGpu(str(name or "the GPU"), capability)
     return found
 
 
@@ -170,13 +170,13 @@ def _read_waits(report: _Report) -> Iterator[Call]:
         yield Call(name, *_span(start, end), str(thread), _number(correlation))
 
 
-def _read_kernels(report: _Report) -> Iterator[Kernel]:
+def _read_kernels(report: _Report) -> Iterator[KernelSpan]:
     columns = ("start", '"end"', "deviceId", "streamId", "correlationId", "demangledName", "shortName", "globalPid")
     for start, end, device, stream, correlation, long_name, short_name, process in report.rows(_KERNEL, *columns):
         if not report.is_read(process):
             continue
         name = report.name(long_name, report.name(short_name))
-        yield Kernel(name, *_span(start, end), _number(device) or 0, _number(stream) or 0, _number(correlation))
+        yield KernelSpan(name, *_span(start, end), _number(device) or 0, _number(stream) or 0, _number(correlation))
 
 
 def _read_copies(report: _Report) -> Iterator[Copy]:

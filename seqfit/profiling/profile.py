@@ -17,11 +17,11 @@ import torch
 from seqfit.kernels.cross_entropy import CHUNK_BYTES
 from seqfit.model.trainable import find_blocks
 from seqfit.profiling.capture import capture
-from seqfit.profiling.findings import Evidence, Finding, add_recipe, add_run, add_summary, find
-from seqfit.profiling.isolated import tell_stage
-from seqfit.profiling.measure import Measurement, measure
+from seqfit.profiling.findings import Evidence, Finding, add_recipe, add_run_evidence, add_summary, find_findings
+from seqfit.profiling.isolated import report_stage
+from seqfit.profiling.measure import Measurement, measure_training_steps
 from seqfit.profiling.prove import Build, Proof, prove
-from seqfit.profiling.summary import Diagnosis, Summary, diagnose, summarise
+from seqfit.profiling.summary import Diagnosis, TraceSummary, diagnose, summarise_trace
 from seqfit.profiling.sync_lines import find_sync_lines, name_lines
 from seqfit.profiling.trace_findings import find_in_trace
 from seqfit.recipe.schema import Recipe
@@ -29,8 +29,8 @@ from seqfit.rundir import files
 from seqfit.rundir.reader import Run
 from seqfit.rundir.writer import write_json
 from seqfit.system import usable_cores
-from seqfit.training.setup import Job, build_job
-from seqfit.training.view import Silent, View
+from seqfit.training.setup import TrainingSetup, build_setup
+from seqfit.training.view import SilentView, TrainingView
 from seqfit.validation import load_checked_recipe
 
 TRACE = "trace.json.gz"
@@ -44,7 +44,7 @@ _TRACED_STEPS = 3  # a step with Python stacks takes some ten times as long, and
 class Profile:
     """What was measured and what follows from it."""
 
-    summary: Summary
+    summary: TraceSummary
     measurement: Measurement
     evidence: Evidence
     findings: list[Finding]
@@ -64,29 +64,29 @@ def profile(
     steps: int = 5,
     out: str | Path = "profile",
     prove_first: bool = False,
-    view: View | None = None,
+    view: TrainingView | None = None,
     build: Build | None = None,
 ) -> Profile:
     """Profile a recipe; of a run directory, the records of its run are evidence, too."""
     run = Run(recipe) if isinstance(recipe, str | Path) and (Path(recipe) / files.MANIFEST).is_file() else None
-    loaded, shown = load_checked_recipe(recipe, overrides), view or Silent()
-    build = build or (lambda wanted: build_job(wanted, shown)[0])
-    tell_stage("building the model and its data")
+    loaded, shown = load_checked_recipe(recipe, overrides), view or SilentView()
+    build = build or (lambda wanted: build_setup(wanted, shown)[0])
+    report_stage("building the model and its data")
     job = build(loaded)
     _begin(shown, "measuring", "timing steps")
-    measurement = measure(job, steps)
+    measurement = measure_training_steps(job, steps)
     trace = Path(out) / TRACE
     _begin(shown, "profiling", f"running torch's profiler over {min(steps, _TRACED_STEPS)} steps")
     captured = capture(job, trace, min(steps, _TRACED_STEPS))
-    tell_stage("reading the trace")
+    report_stage("reading the trace")
     diagnosis = diagnose(captured)
-    tell_stage("looking for lines that read values on the host")
+    report_stage("looking for lines that read values on the host")
     diagnosis = replace(diagnosis, syncs=name_lines(diagnosis.syncs, find_sync_lines(job)))
-    summary = summarise(diagnosis)
+    summary = summarise_trace(diagnosis)
     evidence = gather(job, measurement, summary)
     if run is not None:
-        evidence = add_run(evidence, run)
-    findings = combine(find(evidence), _find_in_steps(job, diagnosis, Path(out), min(steps, _TRACED_STEPS)))
+        evidence = add_run_evidence(evidence, run)
+    findings = combine(find_findings(evidence), _find_in_steps(job, diagnosis, Path(out), min(steps, _TRACED_STEPS)))
     del job  # a proof builds its own, and two may not fit
     _begin(shown, "proving", "measuring the change of the first finding")
     provable = next((finding for finding in findings if finding.change), None)
@@ -96,14 +96,14 @@ def profile(
     return result
 
 
-def _find_in_steps(job: Job, diagnosis: Diagnosis, out: Path, steps: int) -> list[Finding]:
+def _find_in_steps(job: TrainingSetup, diagnosis: Diagnosis, out: Path, steps: int) -> list[Finding]:
     """What slows the steps down by the trace; on a GPU by one without stacks, which would slow the host down tenfold.
 
     On a CPU only the code that reads values: everything else is known from the steps that were not traced.
     """
     if not diagnosis.trace.on_gpu:
         return [finding for finding in find_in_trace(diagnosis) if finding.cause == "host-syncs"]
-    tell_stage("running torch's profiler again, without stacks")
+    report_stage("running torch's profiler again, without stacks")
     light = diagnose(capture(job, out / _LIGHT_TRACE, steps, stacks=False, memory=False))
     return find_in_trace(replace(light, syncs=light.syncs and diagnosis.syncs))
 
@@ -114,9 +114,9 @@ def combine(measured: Sequence[Finding], traced: Sequence[Finding]) -> list[Find
     return sorted([*measured, *(f for f in traced if f.cause not in known)], key=lambda finding: -finding.gain)
 
 
-def _begin(view: View, name: str, what: str) -> None:
+def _begin(view: TrainingView, name: str, what: str) -> None:
     view.progress(name, 0, None)
-    tell_stage(what)
+    report_stage(what)
 
 
 def to_json(result: Profile) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def to_json(result: Profile) -> dict[str, Any]:
     }
 
 
-def gather(job: Job, measurement: Measurement, summary: Summary) -> Evidence:
+def gather(job: TrainingSetup, measurement: Measurement, summary: TraceSummary) -> Evidence:
     """All that is known of a job's steps."""
     device, precision = job.step.precision.device, job.step.precision.name
     on_gpu = device.type == "cuda"
@@ -158,13 +158,13 @@ def gather(job: Job, measurement: Measurement, summary: Summary) -> Evidence:
     return add_summary(add_recipe(evidence, job.recipe, job.strategy), summary)
 
 
-def _count_head_bytes(job: Job) -> int:
+def _count_head_bytes(job: TrainingSetup) -> int:
     """The gradient of the head, which the chunked loss holds from the forward on."""
     head = job.answerer.model.get_output_embeddings()
     return 0 if head is None else head.weight.numel() * _FP32_BYTES
 
 
-def _estimate_kept_bytes(job: Job, measurement: Measurement) -> int | None:
+def _estimate_kept_bytes(job: TrainingSetup, measurement: Measurement) -> int | None:
     """What the blocks' activations of a micro-batch take without recompute."""
     width = getattr(job.answerer.model.config, "hidden_size", None)
     if job.strategy.recompute == "none" or width is None:

@@ -23,14 +23,14 @@ from seqfit.errors import RecipeError
 from seqfit.profiling.capture import capture
 from seqfit.profiling.findings import Finding
 from seqfit.profiling.host import HostTimeline
-from seqfit.profiling.measure import measure
+from seqfit.profiling.measure import measure_training_steps
 from seqfit.profiling.tables import Phases, build_timeline
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import Recipe
-from seqfit.training.setup import Job
+from seqfit.training.setup import TrainingSetup
 
-Build = Callable[[Recipe], Job]
-ROUNDS = 3
+Build = Callable[[Recipe], TrainingSetup]
+PROOF_REPEATS = 3
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Proof:
         return min(self.gains) > 0
 
 
-def prove(recipe: Recipe, finding: Finding, build: Build, *, steps: int, rounds: int = ROUNDS) -> Proof:
+def prove(recipe: Recipe, finding: Finding, build: Build, *, steps: int, rounds: int = PROOF_REPEATS) -> Proof:
     """Measure with and without the finding's change, in turns."""
     if not finding.change:
         raise RecipeError(
@@ -75,11 +75,11 @@ def prove(recipe: Recipe, finding: Finding, build: Build, *, steps: int, rounds:
     return Proof(finding, before, after)
 
 
-def _measure_time(job: Job, steps: int, finding: Finding) -> float:
-    return measure(job, steps, evaluate=finding.cause == "evaluation").seconds_per_token
+def _measure_time(job: TrainingSetup, steps: int, finding: Finding) -> float:
+    return measure_training_steps(job, steps, evaluate=finding.cause == "evaluation").seconds_per_token
 
 
-def _measure_peak(job: Job, steps: int, finding: Finding) -> float:
+def _measure_peak(job: TrainingSetup, steps: int, finding: Finding) -> float:
     with tempfile.TemporaryDirectory(prefix="seqfit-prove-") as folder:
         trace = capture(job, Path(folder) / "trace.json", min(steps, 2), stacks=False)
     timeline = build_timeline(trace, Phases(trace, HostTimeline(trace)))

@@ -28,9 +28,9 @@ from statistics import median
 from typing import TypeVar
 
 from seqfit.profiling.host import EVALUATING, SAVING, HostTimeline, is_sync
-from seqfit.profiling.trace import Call, Copy, Kernel, Trace, outermost
+from seqfit.profiling.trace import Call, Copy, KernelSpan, Trace, outermost
 
-Key = TypeVar("Key", int, str)
+_ReplayKey = TypeVar("_ReplayKey", int, str)
 _QUEUE = 1024  # launches that CUDA keeps before a launch blocks
 _ALMOST_FULL = 0.9
 _SLACK_NS = 2_000  # host and device have clocks of their own, which a profiler aligns to about a microsecond
@@ -91,7 +91,7 @@ class _HostItem:
 class _Work:
     """A kernel or copy with what held it up in the trace."""
 
-    item: Kernel
+    item: KernelSpan
     latency_ns: int = 0
     delay_ns: int = 0
     waits_for: int | None = None
@@ -103,7 +103,7 @@ class Replay:
     def __init__(self, trace: Trace, host: HostTimeline) -> None:
         self._window = trace.window_ns
         self.steps = trace.step_count
-        self.work: list[Kernel] = sorted(
+        self.work: list[KernelSpan] = sorted(
             (w for w in (*trace.kernels, *trace.copies) if self._window[0] <= w.start_ns < self._window[1]),
             key=lambda w: w.start_ns,
         )
@@ -253,7 +253,7 @@ class Replay:
             stream_end[stream] = max(stream_end.get(stream, 0), item.end_ns)
         return places
 
-    def _ended_before(self, item: Kernel, by_end: list[int], ends: list[int]) -> int | None:
+    def _ended_before(self, item: KernelSpan, by_end: list[int], ends: list[int]) -> int | None:
         """Work of another stream of the same device, or a copy, that ended right before the start."""
         place = bisect.bisect_right(ends, item.start_ns + _ROUNDING_NS) - 1
         while place >= 0 and ends[place] >= item.start_ns - _NEAR_NS:
@@ -290,7 +290,7 @@ class Replay:
         return False
 
 
-def _blocked_launches(calls: list[Call], by_correlation: Mapping[int, list[int]], work: list[Kernel]) -> set[int]:
+def _blocked_launches(calls: list[Call], by_correlation: Mapping[int, list[int]], work: list[KernelSpan]) -> set[int]:
     """Launches into a queue that was almost full: they last until the device has taken something out of it."""
     started = sorted(item.start_ns for item in work)
     blocked: set[int] = set()
@@ -314,7 +314,7 @@ def _usual_durations(calls: list[Call], by_correlation: Mapping[int, list[int]],
     }
 
 
-def _usual_latency(work: list[Kernel], launched: Mapping[int, Call]) -> int:
+def _usual_latency(work: list[KernelSpan], launched: Mapping[int, Call]) -> int:
     """From a launch to the kernel's start, where the device had nothing else to do."""
     stream_end: dict[tuple[int, int], int] = {}
     seen = []
@@ -328,7 +328,7 @@ def _usual_latency(work: list[Kernel], launched: Mapping[int, Call]) -> int:
     return round(median(seen)) if seen else _LATENCY_NS
 
 
-def _usual_gap(work: list[Kernel], launched: Mapping[int, Call]) -> int:
+def _usual_gap(work: list[KernelSpan], launched: Mapping[int, Call]) -> int:
     """From one kernel to the next of its stream, where that one had been launched long before."""
     stream_end: dict[tuple[int, int], int] = {}
     seen = []
@@ -342,5 +342,5 @@ def _usual_gap(work: list[Kernel], launched: Mapping[int, Call]) -> int:
     return round(median(seen)) if seen else 0
 
 
-def _strongest(first: Mapping[Key, float], second: Mapping[Key, float]) -> dict[Key, float]:
+def _strongest(first: Mapping[_ReplayKey, float], second: Mapping[_ReplayKey, float]) -> dict[_ReplayKey, float]:
     return dict(first) | {key: min(factor, first.get(key, 1.0)) for key, factor in second.items()}

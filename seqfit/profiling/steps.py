@@ -23,7 +23,7 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
-from seqfit.profiling.trace import OPTIMIZER_RANGE, HostSpan, Kernel, Span, Trace, group_by, in_order, outermost
+from seqfit.profiling.trace import OPTIMIZER_RANGE, HostSpan, KernelSpan, Span, Trace, group_by, outermost, sorted_spans
 
 _STEP_NAME = re.compile(
     r"^(?:.*[\s_.:/#-])?(?:step|iteration|iter|batch|train_batch)(?:[\s_.:/#-]*\d+)?$", re.IGNORECASE
@@ -138,7 +138,7 @@ def _find_ranges(trace: Trace) -> list[HostSpan]:
     groups = group_by(named, lambda span: (span.thread, _DIGITS.sub("#", span.name)))
     best: list[HostSpan] = []
     for spans in groups.values():
-        apart = _disjoint(in_order(spans))
+        apart = _disjoint(sorted_spans(spans))
         if len(apart) >= 2 and sum(s.duration_ns for s in apart) > sum(s.duration_ns for s in best):
             best = apart
     return _until_the_next(best)
@@ -160,7 +160,7 @@ def _until_the_next(spans: Sequence[HostSpan]) -> list[HostSpan]:
 def _find_updates(trace: Trace) -> list[HostSpan]:
     """A step ends with its update; several optimizers of one step follow each other and count once."""
     named = [span for span in trace.ranges if span.name.startswith(OPTIMIZER_RANGE)]
-    updates = in_order(named or (span for span in trace.ranges if _UPDATE_RANGE.match(span.name)))
+    updates = sorted_spans(named or (span for span in trace.ranges if _UPDATE_RANGE.match(span.name)))
     updates = _disjoint([span for span in updates if span.name == updates[0].name])
     if len(updates) < 2:
         return []
@@ -171,7 +171,7 @@ def _find_updates(trace: Trace) -> list[HostSpan]:
 
 def _find_in_sequence(trace: Trace) -> Iterator[tuple[list[HostSpan], str]]:
     """By the order in which kernels (on a CPU: operators) were launched."""
-    work: list[Span] = _in_launch_order(trace) if trace.kernels else list(in_order(outermost(trace.ops)))
+    work: list[Span] = _in_launch_order(trace) if trace.kernels else list(sorted_spans(outermost(trace.ops)))
     names = [span.name for span in work]
     if trace.kernels:
         updates = _cut_behind_updates(names)
@@ -188,7 +188,7 @@ def _find_in_sequence(trace: Trace) -> Iterator[tuple[list[HostSpan], str]]:
 def _in_launch_order(trace: Trace) -> list[Span]:
     """Streams run side by side, so the device's own order differs from step to step."""
     launched = {call.correlation: call.start_ns for call in trace.calls if call.correlation is not None}
-    kernels: list[Kernel] = sorted(
+    kernels: list[KernelSpan] = sorted(
         trace.kernels,
         key=lambda k: launched.get(k.correlation, k.start_ns) if k.correlation is not None else k.start_ns,
     )
@@ -207,7 +207,7 @@ def _build_steps(trace: Trace, work: Sequence[Span], cuts: Sequence[int]) -> lis
 
     def host_span(place: int) -> tuple[int, int]:
         span = work[place]
-        call = launches.get(span.correlation) if isinstance(span, Kernel) and span.correlation is not None else None
+        call = launches.get(span.correlation) if isinstance(span, KernelSpan) and span.correlation is not None else None
         return (span.start_ns, span.end_ns) if call is None else (call.start_ns, call.end_ns)
 
     inner = [cut for cut in cuts if 0 < cut < len(work)]

@@ -20,7 +20,7 @@ from seqfit.profiling.tables import (
     MemoryTimeline,
     ModuleRow,
     Phases,
-    Row,
+    TimeRow,
     build_timeline,
     measure_gpu_time,
     measure_phases,
@@ -57,7 +57,7 @@ def diagnose(trace: Trace) -> Diagnosis:
 
 
 @dataclass(frozen=True)
-class Summary:
+class TraceSummary:
     """What a trace says."""
 
     source: str
@@ -69,10 +69,10 @@ class Summary:
     mean_step_seconds: float  # with what happens between steps, such as an evaluation
     operators_per_step: float
     copied_bytes_per_step: float
-    calls: list[Row]
-    operators: list[Row]
-    kernels: list[Row]
-    copies: list[Row]
+    calls: list[TimeRow]
+    operators: list[TimeRow]
+    kernels: list[TimeRow]
+    copies: list[TimeRow]
     phases: dict[str, float]  # share of the time by what the host did; on a CPU with forward, backward and optimizer
     gpus: list[GpuTime]
     modules: list[ModuleRow]
@@ -84,11 +84,11 @@ class Summary:
         return asdict(self)
 
 
-def summarise(diagnosis: Diagnosis) -> Summary:
+def summarise_trace(diagnosis: Diagnosis) -> TraceSummary:
     """Compute all tables."""
     trace, steps = diagnosis.trace, diagnosis.trace.step_count
     phases = Phases(trace, diagnosis.host)
-    return Summary(
+    return TraceSummary(
         source=trace.source,
         kind=trace.kind,
         on_gpu=trace.on_gpu,

@@ -22,14 +22,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from seqfit.profiling.measure import run_steps
 from seqfit.profiling.syncs import SyncRow
-from seqfit.training.setup import Job
+from seqfit.training.setup import TrainingSetup
 
-Place = tuple[str, str, int]  # file, function, line
+_SourcePlace = tuple[str, str, int]  # file, function, line
 _READING_METHODS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.is_nonzero.default)
 _STEPS = 3  # the last of which writes the record that the second began
 
 
-def find_sync_lines(job: Job) -> Counter[Place]:
+def find_sync_lines(job: TrainingSetup) -> Counter[_SourcePlace]:
     """Reads of values in a few steps, without those inside torch's optimizers."""
     watch = _Watch()
     with watch:
@@ -37,12 +37,12 @@ def find_sync_lines(job: Job) -> Counter[Place]:
     return watch.found
 
 
-def name_lines(rows: Sequence[SyncRow], lines: Counter[Place]) -> list[SyncRow]:
+def name_lines(rows: Sequence[SyncRow], lines: Counter[_SourcePlace]) -> list[SyncRow]:
     """The rows of a trace with the line in place of the function, where the line is known."""
     return [replace(row, place=_find_line(row.place, lines)) for row in rows]
 
 
-def _find_line(place: str, lines: Counter[Place]) -> str:
+def _find_line(place: str, lines: Counter[_SourcePlace]) -> str:
     """'training/log.py(150): _finish' -> 'training/log.py:163 in _finish'; the line that reads most often."""
     file, _, function = place.partition("): ")
     file = file.rpartition("(")[0]
@@ -55,7 +55,7 @@ def _find_line(place: str, lines: Counter[Place]) -> str:
 class _Watch(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
-        self.found: Counter[Place] = Counter()
+        self.found: Counter[_SourcePlace] = Counter()
 
     def __torch_dispatch__(
         self, function: Any, types: Any, arguments: Any = (), options: dict[str, Any] | None = None

@@ -22,11 +22,11 @@ from seqfit.profiling.trace import (
     Nesting,
     Trace,
     between,
-    in_order,
     intervals_of,
     length,
     merge,
     outermost,
+    sorted_spans,
 )
 
 UNKNOWN = "(no Python stacks in the trace)"
@@ -93,7 +93,7 @@ class _OwnWork:
 
     def __init__(self, trace: Trace) -> None:
         self._calls: dict[str, list[HostSpan]] = {}
-        for frame in in_order(trace.frames):
+        for frame in sorted_spans(trace.frames):
             self._calls.setdefault(frame.thread, []).append(frame)
 
     def of(self, caller: HostSpan) -> int:

@@ -76,7 +76,7 @@ from seqfit.profiling.trace import (
     Call,
     HostSpan,
     Interval,
-    Kernel,
+    KernelSpan,
     Nesting,
     Op,
     Trace,
@@ -108,7 +108,7 @@ class GpuTime:
     causes: dict[str, float] = field(default_factory=dict)  # of `idle`, as shares of the window
 
 
-def is_collective(kernel: Kernel) -> bool:
+def is_collective(kernel: KernelSpan) -> bool:
     """Whether it exchanges data with another GPU; such a kernel also waits in it for the others."""
     return kernel.name.lower().startswith(_COLLECTIVES)
 
@@ -119,7 +119,7 @@ def measure_gpu_time(trace: Trace, host: HostTimeline) -> list[GpuTime]:
     return [_measure_device(device, by_device[device], trace, host) for device in sorted(by_device)]
 
 
-def _measure_device(device: int, work: list[Kernel], trace: Trace, host: HostTimeline) -> GpuTime:
+def _measure_device(device: int, work: list[KernelSpan], trace: Trace, host: HostTimeline) -> GpuTime:
     window, span = trace.window_ns, trace.span_ns or 1
     kernels = [kernel for kernel in trace.kernels if kernel.device == device]
     computed = merge(clip(intervals_of(kernel for kernel in kernels if not is_collective(kernel)), window))
@@ -133,7 +133,7 @@ def _measure_device(device: int, work: list[Kernel], trace: Trace, host: HostTim
 
 
 def _explain_gaps(
-    idle: Sequence[Interval], work: list[Kernel], trace: Trace, host: HostTimeline
+    idle: Sequence[Interval], work: list[KernelSpan], trace: Trace, host: HostTimeline
 ) -> list[tuple[str, int]]:
     launches = {call.correlation: call.start_ns for call in trace.calls if call.correlation is not None}
     work = sorted(work, key=lambda item: item.start_ns)
@@ -233,7 +233,7 @@ def tidy_name(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
+class TimeRow:
     """One name."""
 
     name: str
@@ -246,35 +246,35 @@ class Row:
         return self.total_ns / self.calls
 
 
-def rank(times: Iterable[tuple[str, int]]) -> list[Row]:
+def rank_rows(times: Iterable[tuple[str, int]]) -> list[TimeRow]:
     """One row for each name, the largest total first."""
     totals: dict[str, tuple[int, int]] = {}
     for name, time_ns in times:
         calls, total = totals.get(name, (0, 0))
         totals[name] = (calls + 1, total + time_ns)
     everything = sum(total for _, total in totals.values()) or 1
-    rows = [Row(name, calls, total, total / everything) for name, (calls, total) in totals.items()]
+    rows = [TimeRow(name, calls, total, total / everything) for name, (calls, total) in totals.items()]
     return sorted(rows, key=lambda row: (-row.total_ns, row.name))
 
 
-def rank_calls(trace: Trace) -> list[Row]:
+def rank_calls(trace: Trace) -> list[TimeRow]:
     """The CUDA API table."""
-    return rank((call.name, call.duration_ns) for call in trace.calls)
+    return rank_rows((call.name, call.duration_ns) for call in trace.calls)
 
 
-def rank_operators(trace: Trace) -> list[Row]:
+def rank_operators(trace: Trace) -> list[TimeRow]:
     """The operator table, by self time; nodes of the backward by their own names."""
-    return rank((op.name.removeprefix(BACKWARD_PREFIX), own) for op, own in self_times(trace.ops))
+    return rank_rows((op.name.removeprefix(BACKWARD_PREFIX), own) for op, own in self_times(trace.ops))
 
 
-def rank_kernels(trace: Trace) -> list[Row]:
+def rank_kernels(trace: Trace) -> list[TimeRow]:
     """Kernels by time on the device."""
-    return rank((kernel.name, kernel.duration_ns) for kernel in trace.kernels)
+    return rank_rows((kernel.name, kernel.duration_ns) for kernel in trace.kernels)
 
 
-def rank_copies(trace: Trace) -> list[Row]:
+def rank_copies(trace: Trace) -> list[TimeRow]:
     """Copies by kind."""
-    return rank((copy.name, copy.duration_ns) for copy in trace.copies)
+    return rank_rows((copy.name, copy.duration_ns) for copy in trace.copies)
 
 
 FORWARD, BACKWARD, OPTIMIZER, OUTSIDE = "forward", "backward", "optimizer", "outside"
@@ -354,12 +354,12 @@ def _holds(merged: list[Interval], moment_ns: int) -> bool:
     return place >= 0 and moment_ns < merged[place][1]
 
 
-CATEGORIES = ("activations", "gradients", "optimizer", "temporary", "batches and rest")
+KERNEL_CATEGORIES = ("activations", "gradients", "optimizer", "temporary", "batches and rest")
 _POINTS = 60
 
 
 @dataclass(frozen=True)
-class Moment:
+class MemoryMoment:
     """What is held at one time."""
 
     seconds: float  # since the first allocation
@@ -374,7 +374,7 @@ class MemoryTimeline:
     kept_bytes: int  # held before the trace began, and through it
     peak_bytes: int  # the most held above that
     peak_by_category: dict[str, int]
-    moments: list[Moment]
+    moments: list[MemoryMoment]
 
 
 def build_timeline(trace: Trace, phases: Phases) -> MemoryTimeline | None:
@@ -384,9 +384,9 @@ def build_timeline(trace: Trace, phases: Phases) -> MemoryTimeline | None:
     if not events:
         return None
     categories = _categorise(events, phases)
-    held = dict.fromkeys(CATEGORIES, 0)
+    held = dict.fromkeys(KERNEL_CATEGORIES, 0)
     peak, at_peak = 0, dict(held)
-    moments: list[Moment] = []
+    moments: list[MemoryMoment] = []
     every = max(len(events) // _POINTS, 1)
     for number, (event, category) in enumerate(zip(events, categories, strict=True)):
         if category is not None:
@@ -395,7 +395,7 @@ def build_timeline(trace: Trace, phases: Phases) -> MemoryTimeline | None:
         if total > peak:
             peak, at_peak = total, dict(held)
         if number % every == 0 or number == len(events) - 1:
-            moments.append(Moment((event.time_ns - events[0].time_ns) / 1e9, dict(held)))
+            moments.append(MemoryMoment((event.time_ns - events[0].time_ns) / 1e9, dict(held)))
     kept = max(events[0].total_bytes - events[0].size_bytes, 0) if on_device else 0
     return MemoryTimeline(on_device, kept, peak, at_peak, moments)
 

@@ -80,7 +80,7 @@ class Op(HostSpan):
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel(Span):
+class KernelSpan(Span):
     """Work of the device."""
 
     device: int
@@ -90,7 +90,7 @@ class Kernel(Span):
 
 
 @dataclass(frozen=True, slots=True)
-class Copy(Kernel):
+class Copy(KernelSpan):
     """A copy to, from or within the device, or a memset; its name is the kind, such as HtoD."""
 
     size_bytes: int = 0
@@ -98,7 +98,7 @@ class Copy(Kernel):
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class TracedGpu:
     """A card, as the trace names it."""
 
     name: str
@@ -123,7 +123,7 @@ class Trace:
     source: str  # the file's name
     kind: str  # kineto or nsight
     calls: tuple[Call, ...] = ()
-    kernels: tuple[Kernel, ...] = ()
+    kernels: tuple[KernelSpan, ...] = ()
     copies: tuple[Copy, ...] = ()
     ops: tuple[Op, ...] = ()
     ranges: tuple[HostSpan, ...] = ()  # annotations, modules, NVTX
@@ -132,7 +132,7 @@ class Trace:
     steps_by: str = ""  # how they were found; empty: not at all
     device_steps: tuple[tuple[int, int], ...] = ()  # start and end of each as the device runs it, later than the host
     allocations: tuple[Allocation, ...] = ()
-    gpus: dict[int, Gpu] = field(default_factory=dict)
+    gpus: dict[int, TracedGpu] = field(default_factory=dict)
 
     @property
     def on_gpu(self) -> bool:
@@ -183,7 +183,7 @@ def needs_shapes(operator: str) -> bool:
 
 
 Interval = tuple[int, int]
-Key = TypeVar("Key", bound=Hashable)
+_SpanKey = TypeVar("_SpanKey", bound=Hashable)
 S = TypeVar("S", bound=Span)
 H = TypeVar("H", bound=HostSpan)
 
@@ -233,15 +233,15 @@ def overlap(merged: Sequence[Interval], window: Interval) -> int:
     return length(between(merged, window))
 
 
-def group_by(items: Iterable[S], key: Callable[[S], Key]) -> dict[Key, list[S]]:
+def group_by(items: Iterable[S], key: Callable[[S], _SpanKey]) -> dict[_SpanKey, list[S]]:
     """Lists of what has the same key."""
-    groups: dict[Key, list[S]] = defaultdict(list)
+    groups: dict[_SpanKey, list[S]] = defaultdict(list)
     for item in items:
         groups[key(item)].append(item)
     return groups
 
 
-def in_order(spans: Iterable[H]) -> list[H]:
+def sorted_spans(spans: Iterable[H]) -> list[H]:
     """By start; of those that start together the outer one first."""
     return sorted(spans, key=lambda span: (span.start_ns, -span.duration_ns))
 
@@ -250,7 +250,7 @@ def outermost(spans: Iterable[H]) -> list[H]:
     """In order, without those inside another one of their thread."""
     kept: list[H] = []
     ends: dict[str, int] = {}
-    for span in in_order(spans):
+    for span in sorted_spans(spans):
         if span.start_ns >= ends.get(span.thread, -1):
             ends[span.thread] = span.end_ns
             kept.append(span)
@@ -261,7 +261,7 @@ def self_times(spans: Iterable[H]) -> list[tuple[H, int]]:
     """Each span with its length less that of the spans directly inside it, thread by thread."""
     result: list[tuple[H, int]] = []
     for spans_of_thread in group_by(spans, lambda span: span.thread).values():
-        ordered = in_order(spans_of_thread)
+        ordered = sorted_spans(spans_of_thread)
         own = [span.duration_ns for span in ordered]
         open_spans: list[int] = []
         for number, span in enumerate(ordered):
@@ -280,7 +280,7 @@ class Nesting:
     def __init__(self, spans: Iterable[HostSpan]) -> None:
         self._changes: dict[str, tuple[list[int], list[HostSpan | None]]] = {}
         for thread, spans_of_thread in group_by(spans, lambda span: span.thread).items():
-            self._changes[thread] = _innermost_changes(in_order(spans_of_thread))
+            self._changes[thread] = _innermost_changes(sorted_spans(spans_of_thread))
 
     def at(self, thread: str, moment_ns: int) -> HostSpan | None:
         """The innermost span that holds the moment."""

@@ -12,7 +12,7 @@ Where kernels run for less than 85% of the time and no cause explains it, that i
 
 from __future__ import annotations
 
-from seqfit.profiling.candidate import Candidate, Seen
+from seqfit.profiling.candidate import Cause, Seen
 from seqfit.profiling.device_causes import DEVICE_RULES
 from seqfit.profiling.findings import HEALTHY, Finding
 from seqfit.profiling.host import COMPUTING
@@ -46,7 +46,7 @@ def find_in_trace(diagnosis: Diagnosis) -> list[Finding]:
     return found
 
 
-def _rank(candidates: list[Candidate], replay: Replay) -> list[Finding]:
+def _rank(candidates: list[Cause], replay: Replay) -> list[Finding]:
     ordered = _choose([candidate for candidate in candidates if not candidate.is_guess], replay)
     fixed, saved = UNCHANGED, 0.0
     found: list[Finding] = []
@@ -64,10 +64,10 @@ def _rank(candidates: list[Candidate], replay: Replay) -> list[Finding]:
     return found
 
 
-def _choose(candidates: list[Candidate], replay: Replay) -> list[Candidate]:
+def _choose(candidates: list[Cause], replay: Replay) -> list[Cause]:
     """Those worth a change on top of others, by what each saves by itself; a general one by what others leave to it."""
     fixed, saved = UNCHANGED, 0.0
-    chosen: list[tuple[float, Candidate]] = []
+    chosen: list[tuple[float, Cause]] = []
     for is_general in (False, True):
         left = [one for one in candidates if (one.cause in _GENERAL) == is_general]
         while left:
@@ -82,7 +82,7 @@ def _choose(candidates: list[Candidate], replay: Replay) -> list[Candidate]:
     return [candidate for _, candidate in sorted(chosen, key=lambda pair: -pair[0])]
 
 
-def _finding(candidate: Candidate, gain: float, gain_range: tuple[float, float]) -> Finding:
+def _finding(candidate: Cause, gain: float, gain_range: tuple[float, float]) -> Finding:
     return Finding(
         candidate.cause,
         candidate.sentence,

@@ -32,10 +32,10 @@ from pydantic import ValidationError
 
 from seqfit.errors import RecipeError
 from seqfit.recipe.library import LIBRARY
-from seqfit.recipe.mistakes import Mistake, explain, report_mistakes, to_line
-from seqfit.recipe.overrides import Key, annotation_at, apply_overrides, join_path, overridden_paths
+from seqfit.recipe.mistakes import Mistake, explain_mistake, report_mistakes, to_line
+from seqfit.recipe.overrides import OverrideKey, annotation_at, apply_overrides, join_path, overridden_paths
 from seqfit.recipe.resolve import RECIPES, RUN_RECIPE, resolve
-from seqfit.recipe.schema import Part, Recipe, TrainRecipe
+from seqfit.recipe.schema import Recipe, RecipePart, TrainRecipe
 from seqfit.recipe.yaml_text import read_yaml, write_yaml
 
 FIELD = "train.schedule.warmup_steps"
@@ -85,7 +85,7 @@ class _Layer:
 
 
 @dataclass(frozen=True)
-class Reading:
+class RecipeReading:
     """A recipe as it was read: the recipe, or what the schema finds wrong with it."""
 
     layers: list[_Layer]
@@ -115,7 +115,7 @@ def load_recipe(where: Recipe | str | Path | Mapping[str, Any], overrides: Seque
     return read_recipe(where, overrides).require()
 
 
-def read_recipe(where: Recipe | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Reading:
+def read_recipe(where: Recipe | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> RecipeReading:
     """As `load_recipe`, but the schema's mistakes are handed over, so that others can be reported with them."""
     layers = _load_layers(_plain(where) if isinstance(where, Recipe) else where)
     merged: dict[str, Any] = {}
@@ -130,14 +130,14 @@ def read_recipe(where: Recipe | str | Path | Mapping[str, Any], overrides: Seque
     lines = [f"{layer.name}: {mistake}" for layer in layers for mistake in layer.mistakes] + wrong_overrides
     lines += [_locate(mistake, layers, overrides) for mistake in mistakes]
     overridden = len(wrong_overrides) + _count_overridden(mistakes, overrides)
-    return Reading(layers, overrides, known, recipe, lines, overridden, [] if note is None else [note])
+    return RecipeReading(layers, overrides, known, recipe, lines, overridden, [] if note is None else [note])
 
 
 def _validate(values: dict[str, Any]) -> tuple[Recipe | None, list[Mistake]]:
     try:
         return Recipe.model_validate(values), []
     except ValidationError as error:
-        return None, explain(error, values)
+        return None, explain_mistake(error, values)
 
 
 def _without_unknown(values: dict[str, Any], mistakes: Sequence[Mistake]) -> dict[str, Any]:
@@ -174,9 +174,9 @@ def dump_recipe(recipe: Recipe) -> str:
     return write_yaml(_plain(recipe))
 
 
-def explain_mistakes(error: ValidationError, schema: type[Part], where: str, values: Any = None) -> str:
+def explain_mistakes(error: ValidationError, schema: type[RecipePart], where: str, values: Any = None) -> str:
     """pydantic's error about one part of a recipe, which stands at `where`, as a message of ours."""
-    mistakes = explain(error, values, schema)
+    mistakes = explain_mistake(error, values, schema)
     return report_mistakes(where, [to_line(((where, *path), sentence)) for path, sentence in mistakes])
 
 
@@ -310,7 +310,7 @@ def _count_overridden(mistakes: Sequence[Mistake], overrides: Sequence[str]) -> 
     return sum(_is_overridden(mistake, overrides) for mistake in mistakes)
 
 
-def _has(values: Any, path: Sequence[Key]) -> bool:
+def _has(values: Any, path: Sequence[OverrideKey]) -> bool:
     try:
         for key in path:
             values = values[key]
@@ -321,7 +321,7 @@ def _has(values: Any, path: Sequence[Key]) -> bool:
 
 def _plain(value: Any) -> Any:
     """Parts as mappings. A None is left out only where the default is None too: clip_norm: null must stay."""
-    if isinstance(value, Part):
+    if isinstance(value, RecipePart):
         fields = type(value).model_fields
         given = {name: getattr(value, name) for name in fields}
         return {name: _plain(v) for name, v in given.items() if v is not None or fields[name].default is not None}

@@ -16,14 +16,14 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from seqfit.errors import did_you_mean
-from seqfit.recipe.overrides import Key, annotation_at, is_part, join_path, names_at, union_members
-from seqfit.recipe.schema import Part, Recipe
+from seqfit.recipe.overrides import OverrideKey, annotation_at, is_part, join_path, names_at, union_members
+from seqfit.recipe.schema import Recipe, RecipePart
 
-Path = tuple[Key, ...]
+Path = tuple[OverrideKey, ...]
 Mistake = tuple[Path, str]  # where, and what is wrong there
 
 
-def explain(error: ValidationError, values: Any, schema: type[Part] = Recipe) -> list[Mistake]:
+def explain_mistake(error: ValidationError, values: Any, schema: type[RecipePart] = Recipe) -> list[Mistake]:
     """Every mistake once; `values` is what was checked against the schema."""
     found: dict[Mistake, None] = {}
     for detail in error.errors():
@@ -45,9 +45,9 @@ def report_mistakes(name: str, lines: Sequence[str], verb: str = "has") -> str:
     return "\n".join([f"{name} {verb} {count}:", *(f"  {line}" for line in lines)])
 
 
-def _field_path(location: Path, values: Any, schema: type[Part]) -> Path | None:
+def _field_path(location: Path, values: Any, schema: type[RecipePart]) -> Path | None:
     """The location without pydantic's names of types; None where it speaks of a type that was not written."""
-    path: list[Key] = []
+    path: list[OverrideKey] = []
     rest = [key for key in location if key != "[key]"]
     while rest:
         members = _members(tuple(path), schema)
@@ -62,7 +62,7 @@ def _field_path(location: Path, values: Any, schema: type[Part]) -> Path | None:
     return tuple(path)
 
 
-def _inside(values: Any, key: Key) -> Any:
+def _inside(values: Any, key: OverrideKey) -> Any:
     if isinstance(values, list):
         return values[key] if isinstance(key, int) and key < len(values) else None
     return values.get(key) if isinstance(values, Mapping) else None
@@ -84,7 +84,7 @@ def _has_tag(member: Any, tag: str) -> bool:
     return member.__name__ in tag and not tag.startswith(("list[", "dict["))
 
 
-def _sentence(detail: ErrorDetails, path: Path, schema: type[Part]) -> str:
+def _sentence(detail: ErrorDetails, path: Path, schema: type[RecipePart]) -> str:
     kind, given = detail["type"], detail["input"]
     if kind == "missing":
         return "needed, but not given." + _description(path, schema)
@@ -101,7 +101,7 @@ def _sentence(detail: ErrorDetails, path: Path, schema: type[Part]) -> str:
     return f"{_shown(given)} is given; this {_requirement(detail, path, schema)}.{_description(path, schema)}"
 
 
-def _members(path: Path, schema: type[Part]) -> list[Any]:
+def _members(path: Path, schema: type[RecipePart]) -> list[Any]:
     return union_members(annotation_at(path, schema))
 
 
@@ -113,7 +113,7 @@ def _shown(given: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _requirement(detail: ErrorDetails, path: Path, schema: type[Part]) -> str:
+def _requirement(detail: ErrorDetails, path: Path, schema: type[RecipePart]) -> str:
     members = _members(path, schema)
     if len(members) > 1:
         return "must be " + " or ".join(map(_type_words, members))
@@ -129,7 +129,7 @@ def _type_words(member: Any) -> str:
     return "a list" if get_origin(member) is list else "a mapping"
 
 
-def _description(path: Path, schema: type[Part]) -> str:
+def _description(path: Path, schema: type[RecipePart]) -> str:
     """What the field is for: the user who got it wrong may not know."""
     for member in _members(path[:-1], schema):
         if is_part(member) and path[-1] in member.model_fields:

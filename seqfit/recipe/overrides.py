@@ -21,13 +21,13 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from seqfit.errors import RecipeError, did_you_mean
-from seqfit.recipe.schema import Part, Recipe
+from seqfit.recipe.schema import Recipe, RecipePart
 from seqfit.recipe.yaml_text import read_yaml
 
-Key = str | int
+OverrideKey = str | int
 
 
-def join_path(path: Iterable[Key]) -> str:
+def join_path(path: Iterable[OverrideKey]) -> str:
     """['data', 0, 'path'] -> 'data.0.path'."""
     return ".".join(map(str, path))
 
@@ -43,10 +43,10 @@ def union_members(annotation: Any) -> list[Any]:
 
 def is_part(annotation: Any) -> bool:
     """Whether a type is a section of the recipe, with fields of its own."""
-    return isinstance(annotation, type) and issubclass(annotation, Part)
+    return isinstance(annotation, type) and issubclass(annotation, RecipePart)
 
 
-def annotation_at(path: Sequence[Key], schema: type[Part] = Recipe) -> Any | None:
+def annotation_at(path: Sequence[OverrideKey], schema: type[RecipePart] = Recipe) -> Any | None:
     """The type of the field at a path, or None where the schema has no such field."""
     annotation: Any = schema
     for key in path:
@@ -59,7 +59,7 @@ def annotation_at(path: Sequence[Key], schema: type[Part] = Recipe) -> Any | Non
     return annotation
 
 
-def names_at(path: Sequence[Key], schema: type[Part] = Recipe) -> list[str]:
+def names_at(path: Sequence[OverrideKey], schema: type[RecipePart] = Recipe) -> list[str]:
     """The keys that may stand below a path; empty where any may, or none."""
     names: list[str] = []
     for member in union_members(annotation_at(path, schema)):
@@ -70,7 +70,7 @@ def names_at(path: Sequence[Key], schema: type[Part] = Recipe) -> list[str]:
     return names
 
 
-def _inside(annotation: Any, key: Key) -> Any | None:
+def _inside(annotation: Any, key: OverrideKey) -> Any | None:
     """The type below a key: a name leads into a part or a mapping, a number into a list."""
     for member in union_members(annotation):
         if member is Any:

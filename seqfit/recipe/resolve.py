@@ -31,9 +31,9 @@ from seqfit.errors import RecipeError, did_you_mean
 from seqfit.recipe.library import LIBRARY, library_names
 from seqfit.system import quote
 
-Kind = Literal["recipe", "script", "data", "run", "comparison", "model", "folder", "hub"]
-RECIPES: tuple[Kind, ...] = ("recipe", "run")
-DATA: tuple[Kind, ...] = ("data", "folder", "hub")
+ArgumentKind = Literal["recipe", "script", "data", "run", "comparison", "model", "folder", "hub"]
+RECIPES: tuple[ArgumentKind, ...] = ("recipe", "run")
+DATA: tuple[ArgumentKind, ...] = ("data", "folder", "hub")
 RUN_RECIPE = "recipe.yaml"  # what a run directory calls its recipe
 _COMPARISON = "comparison.yaml"
 _MODEL_CONFIG = "config.json"
@@ -41,7 +41,7 @@ _RECIPE_ENDINGS = (".yaml", ".yml")
 _SCRIPT_ENDINGS = (".py", ".ipynb")
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _FILE_ENDING = re.compile(r"\.[a-z]{2,7}(\.gz)?$")  # gpt-neo-2.7B is no file
-_IS: dict[Kind, str] = {
+_IS: dict[ArgumentKind, str] = {
     "recipe": "a recipe",
     "script": "a Python script",
     "data": "a data file",
@@ -54,14 +54,16 @@ _IS: dict[Kind, str] = {
 
 
 @dataclass(frozen=True)
-class Found:
+class ResolvedArgument:
     """What a word is; for a library recipe the path is that of its file, for a name on the Hub that of the word."""
 
-    kind: Kind
+    kind: ArgumentKind
     path: Path
 
 
-def resolve(word: str | Path, takes: Collection[Kind], command: str = "", folder: Path = Path()) -> Found:
+def resolve(
+    word: str | Path, takes: Collection[ArgumentKind], command: str = "", folder: Path = Path()
+) -> ResolvedArgument:
     """The first kind that the word can be and that is taken; relative to `folder`.
 
     `command` is the subcommand, for the message where it is of another kind or nothing at all.
@@ -73,36 +75,36 @@ def resolve(word: str | Path, takes: Collection[Kind], command: str = "", folder
     raise _misfit(word, kinds[0].kind, takes, command) if kinds else _nothing(word, takes, command)
 
 
-def check_kind(word: str | Path, takes: Collection[Kind], command: str) -> None:
+def check_kind(word: str | Path, takes: Collection[ArgumentKind], command: str) -> None:
     """As `resolve`, but a word that is nothing here passes: whoever reads it knows what is nearby."""
     kinds = [found.kind for found in _list_kinds(word, Path()) if found.kind != "hub"]
     if kinds and not set(kinds) & set(takes):
         raise _misfit(word, kinds[0], takes, command)
 
 
-def _list_kinds(word: str | Path, folder: Path) -> list[Found]:
+def _list_kinds(word: str | Path, folder: Path) -> list[ResolvedArgument]:
     """All that the word can be, in the order of precedence."""
-    found: list[Found] = []
+    found: list[ResolvedArgument] = []
     if isinstance(word, str) and word in library_names():
-        found.append(Found("recipe", LIBRARY / f"{word}.yaml"))
+        found.append(ResolvedArgument("recipe", LIBRARY / f"{word}.yaml"))
     path = folder / Path(word).expanduser()
     if path.is_file():
-        found.append(Found(_kind_of_file(path), path))
+        found.append(ResolvedArgument(_kind_of_file(path), path))
     elif path.is_dir():
-        found += [Found(kind, path) for kind in _kinds_of_folder(path)]
+        found += [ResolvedArgument(kind, path) for kind in _kinds_of_folder(path)]
     elif _is_hub_name(str(word)):
-        found.append(Found("hub", Path(word)))
+        found.append(ResolvedArgument("hub", Path(word)))
     return found
 
 
-def _kind_of_file(path: Path) -> Kind:
+def _kind_of_file(path: Path) -> ArgumentKind:
     if path.suffix.lower() in _RECIPE_ENDINGS:
         return "recipe"
     return "script" if path.suffix.lower() in _SCRIPT_ENDINGS else "data"
 
 
-def _kinds_of_folder(path: Path) -> list[Kind]:
-    marks: dict[Kind, bool] = {
+def _kinds_of_folder(path: Path) -> list[ArgumentKind]:
+    marks: dict[ArgumentKind, bool] = {
         "comparison": (path / _COMPARISON).is_file(),
         "run": (path / RUN_RECIPE).is_file(),
         "model": _describes_model(path / _MODEL_CONFIG),
@@ -125,12 +127,12 @@ def _is_hub_name(word: str) -> bool:
     return is_name and not Path(word).parent.is_dir()
 
 
-def _misfit(word: str | Path, kind: Kind, takes: Collection[Kind], command: str) -> RecipeError:
+def _misfit(word: str | Path, kind: ArgumentKind, takes: Collection[ArgumentKind], command: str) -> RecipeError:
     change = _advise(quote(word), kind, takes, command)
     return RecipeError(f"'{word}' is {_IS[kind]}", _say_takes(takes, command), change)
 
 
-def _nothing(word: str | Path, takes: Collection[Kind], command: str) -> RecipeError:
+def _nothing(word: str | Path, takes: Collection[ArgumentKind], command: str) -> RecipeError:
     named = {"recipe": "recipe", "data": "data file"} if "recipe" in takes else {"run": "run directory", "data": "file"}
     what = " or ".join(name for kind, name in named.items() if kind in takes)
     parent = Path(word).expanduser().parent
@@ -140,7 +142,7 @@ def _nothing(word: str | Path, takes: Collection[Kind], command: str) -> RecipeE
     return RecipeError(f"There is no {what} '{word}'", rule, nearest.strip() or "Check the path, or see 'seqfit ls'")
 
 
-def _say_takes(takes: Collection[Kind], command: str, names: str = "") -> str:
+def _say_takes(takes: Collection[ArgumentKind], command: str, names: str = "") -> str:
     """'A recipe is a YAML file, a name of the library or a run directory'; 'seqfit evaluate takes a run directory'."""
     said = {
         "recipe": f"a YAML file, a name of the library{names}",
@@ -156,7 +158,7 @@ def _say_takes(takes: Collection[Kind], command: str, names: str = "") -> str:
     return f"seqfit {command} takes {joined}" if command else f"A recipe is {joined}"
 
 
-def _advise(word: str, kind: Kind, takes: Collection[Kind], command: str) -> str:
+def _advise(word: str, kind: ArgumentKind, takes: Collection[ArgumentKind], command: str) -> str:
     """What to type instead."""
     if kind == "script":
         return f"Run it by 'python {word}'"
@@ -173,7 +175,7 @@ def _advise(word: str, kind: Kind, takes: Collection[Kind], command: str) -> str
     return "Give a run directory, which 'seqfit train' prints at its end"
 
 
-def _advise_recipe(word: str, kind: Kind, command: str) -> str:
+def _advise_recipe(word: str, kind: ArgumentKind, command: str) -> str:
     if kind in ("data", "folder"):
         recipe = f"seqfit data {word} --model MODEL --write-recipe mine.yaml"
         return f"Train on it by 'seqfit train --data {word} --model MODEL', or write a recipe for it: {recipe}"

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-Share = Annotated[float, Field(ge=0, lt=1)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
 LocalPath = Annotated[str, AfterValidator(os.path.expanduser)]
 SPLITS = ("train", "validation", "test")
 HEAD_TASKS = ("classify", "regression", "multilabel")  # what an encoder with a head can do
@@ -23,26 +23,26 @@ DEFAULT_ALLOW = ["bf16"]
 DEFAULT_EPOCHS = 3.0
 
 
-class Part(BaseModel):
+class RecipePart(BaseModel):
     """Frozen, and unknown keys are mistakes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class LoraRecipe(Part):
+class LoraRecipe(RecipePart):
     """Low-rank adapters beside the frozen weights (PEFT)."""
 
     rank: Annotated[int, Field(ge=1)] = Field(16, description="Rank of the two small matrices of each adapter.")
     alpha: Annotated[float, Field(gt=0)] | None = Field(
         None, description="An adapter's output is scaled by alpha / rank; default: twice the rank."
     )
-    dropout: Share = Field(0.0, description="Dropout before an adapter.")
+    dropout: Fraction = Field(0.0, description="Dropout before an adapter.")
     targets: list[str] | None = Field(
         None, description="Names of the linear layers that get one; default: all in attention and feed-forward."
     )
 
 
-class ModelRecipe(Part):
+class ModelRecipe(RecipePart):
     """The model to fine-tune."""
 
     name: str | None = Field(None, description="Name on the Hub, such as google/mt5-small.")
@@ -91,7 +91,7 @@ class ModelRecipe(Part):
         return self.path or self.name or ""
 
 
-class TaskRecipe(Part):
+class TaskRecipe(RecipePart):
     """How a row becomes source and target text, and generated text an answer.
 
     Templates name columns in braces; `{a.b}` reaches into a nested column; a list is joined by spaces;
@@ -192,7 +192,7 @@ class TaskRecipe(Part):
         return {word: list(dict.fromkeys([word, *values])) for word, values in self.labels.items()}
 
 
-class SourceRecipe(Part):
+class SourceRecipe(RecipePart):
     """Where rows come from: a Hub data set, or a file or folder."""
 
     label: str | None = Field(None, description="Name in reports; default: the file's or data set's name.")
@@ -225,7 +225,7 @@ class SourceRecipe(Part):
         description="Column -> file in the folder whose line n is row n, {source: dev.src, target: dev.ref0}; a * "
         "stands for the split's word, as in *_text.txt.",
     )
-    max_bad_rows: Share = Field(
+    max_bad_rows: Fraction = Field(
         0.05, description="Rows that can't be used are left out and counted; a larger share stops before training."
     )
     splits: dict[Literal["train", "validation", "test"], str] = Field(
@@ -246,7 +246,7 @@ class SourceRecipe(Part):
     group: str | None = Field(
         None, description="Column whose equal values stay in one split; default: the task's context."
     )
-    cut: dict[Literal["validation", "test"], Share] = Field(
+    cut: dict[Literal["validation", "test"], Fraction] = Field(
         default={"validation": 0.1, "test": 0.1},
         description="Shares to cut off for splits that the data lacks.",
     )
@@ -292,7 +292,7 @@ class SourceRecipe(Part):
         return self.label or (self.path or self.hub or "").rstrip("/").split("/")[-1]
 
 
-class ScheduleRecipe(Part):
+class ScheduleRecipe(RecipePart):
     """How the learning rate moves."""
 
     name: Literal["constant", "linear", "cosine", "inverse_sqrt", "plateau"] = Field(
@@ -300,22 +300,22 @@ class ScheduleRecipe(Part):
         description="Shape after warm-up; plateau halves the rate when the evaluation stops improving.",
     )
     warmup_steps: Annotated[int, Field(ge=0)] = Field(0, description="Steps over which the rate rises from zero.")
-    floor: Share = Field(0.0, description="linear, cosine: the rate at the end, as a share of the peak.")
+    floor: Fraction = Field(0.0, description="linear, cosine: the rate at the end, as a share of the peak.")
     patience: Annotated[int, Field(ge=1)] = Field(
         2, description="plateau: evaluations without improvement before a cut."
     )
     factor: Annotated[float, Field(gt=0, lt=1)] = Field(0.5, description="plateau: what the rate is multiplied by.")
 
 
-class OptimizerRecipe(Part):
+class OptimizerRecipe(RecipePart):
     """Which update rule, with its constants."""
 
     name: Literal["adamw", "adafactor"] = Field("adamw", description="The update rule.")
     weight_decay: Annotated[float, Field(ge=0)] = Field(
         0.0, description="Decoupled weight decay (not on norms, biases)."
     )
-    beta1: Share = Field(0.9, description="adamw: decay of the first moment.")
-    beta2: Share = Field(0.999, description="adamw: decay of the second moment.")
+    beta1: Fraction = Field(0.9, description="adamw: decay of the first moment.")
+    beta2: Fraction = Field(0.999, description="adamw: decay of the second moment.")
     epsilon: Annotated[float, Field(gt=0)] = Field(1e-8, description="adamw: added to the denominator.")
     relative_step: bool = Field(
         False,
@@ -325,7 +325,7 @@ class OptimizerRecipe(Part):
     )
 
 
-class SnapshotRecipe(Part):
+class SnapshotRecipe(RecipePart):
     """How often all that an exact resume needs is saved."""
 
     every_steps: Annotated[int, Field(ge=1)] | None = Field(None, description="Steps between two snapshots.")
@@ -335,7 +335,7 @@ class SnapshotRecipe(Part):
     keep: Annotated[int, Field(ge=1)] = Field(2, description="The last so many are kept, and that of the best model.")
 
 
-class TrainRecipe(Part):
+class TrainRecipe(RecipePart):
     """The budget, the global batch and the update rule."""
 
     epochs: Annotated[float, Field(gt=0)] | None = Field(None, description="Passes over the training data.")
@@ -347,7 +347,9 @@ class TrainRecipe(Part):
     learning_rate: Annotated[float, Field(gt=0)] = Field(3e-4, description="Peak learning rate.")
     optimizer: OptimizerRecipe = Field(default_factory=OptimizerRecipe, description="The update rule.")
     schedule: ScheduleRecipe = Field(default_factory=ScheduleRecipe, description="How the rate moves.")
-    label_smoothing: Share = Field(0.0, description="Share of the target's probability that goes to all words alike.")
+    label_smoothing: Fraction = Field(
+        0.0, description="Share of the target's probability that goes to all words alike."
+    )
     z_loss: Annotated[float, Field(ge=0)] = Field(
         0.0, description="Weight of the squared log of the softmax's normaliser, which keeps logits small."
     )
@@ -379,14 +381,14 @@ class TrainRecipe(Part):
         return None if self.batch_tokens is not None else self.batch_examples or 32
 
 
-class EarlyStopping(Part):
+class EarlyStopping(RecipePart):
     """When to stop before the budget is used."""
 
     patience: Annotated[int, Field(ge=1)] = Field(3, description="Evaluations without improvement before stopping.")
     min_delta: Annotated[float, Field(ge=0)] = Field(0.0, description="What counts as an improvement.")
 
 
-class EvalRecipe(Part):
+class EvalRecipe(RecipePart):
     """When and how the model is scored."""
 
     metrics: list[str] | None = Field(None, description="Metrics to compute; default: the task's.")
@@ -411,7 +413,7 @@ class EvalRecipe(Part):
     )
 
 
-class Recipe(Part):
+class Recipe(RecipePart):
     """One recipe: model, data, task, training, evaluation."""
 
     description: str = Field("", description="One line on what it learns.")

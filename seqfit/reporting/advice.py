@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from seqfit.profiling.findings import Evidence, Finding, add_recipe, add_run, find
+from seqfit.profiling.findings import Evidence, Finding, add_recipe, add_run_evidence, find_findings
 from seqfit.reporting.html import Html, disclosure, element, facts, join, section, table
-from seqfit.reporting.reading import Record, inner, number, read_object
+from seqfit.reporting.reading import JsonRecord, inner, number, read_object
 from seqfit.reporting.runs import ShownRun
-from seqfit.reporting.subject import Subject
+from seqfit.reporting.subject import ReportSubject
 from seqfit.rundir import files
 from seqfit.strategy.load import read_strategy
 from seqfit.system import quote
@@ -36,26 +36,26 @@ _TABLES = (
 
 
 @dataclass(frozen=True)
-class Profile:
+class StoredProfile:
     """What summary.json holds of use here."""
 
     findings: list[Finding]
-    measurement: Record
-    summary: Record
-    proof: Record
+    measurement: JsonRecord
+    summary: JsonRecord
+    proof: JsonRecord
 
 
-def read_profile(run: ShownRun) -> Profile | None:
+def read_profile(run: ShownRun) -> StoredProfile | None:
     """None where there is none, or it can't be read."""
     stored = read_object(run.path / files.PROFILE / files.PROFILE_SUMMARY)[0]
     if not stored:
         return None
     given = stored.get("findings")
     findings = [finding for entry in given or [] if (finding := _read_finding(entry)) is not None]
-    return Profile(findings, inner(stored, "measurement"), inner(stored, "summary"), inner(stored, "proof"))
+    return StoredProfile(findings, inner(stored, "measurement"), inner(stored, "summary"), inner(stored, "proof"))
 
 
-def show_profile(subject: Subject) -> Html | None:
+def show_profile(subject: ReportSubject) -> Html | None:
     """Of one run."""
     profile = None if subject.single is None else read_profile(subject.single)
     if profile is None:
@@ -81,7 +81,7 @@ def _read_finding(given: Any) -> Finding | None:
         return None
 
 
-def _facts(profile: Profile) -> dict[str, object]:
+def _facts(profile: StoredProfile) -> dict[str, object]:
     summary, proof = profile.summary, profile.proof
     measured, traced = number(profile.measurement, "step_seconds"), number(summary, "step_seconds")
     operators = number(summary, "operators_per_step")
@@ -100,7 +100,7 @@ def _facts(profile: Profile) -> dict[str, object]:
     }
 
 
-def _gpu(gpu: Record) -> str:
+def _gpu(gpu: JsonRecord) -> str:
     """'computing 20.0%, idle 80.0% (the host meanwhile: loading data 78.3%)'."""
     parts = {name: number(gpu, name) or 0.0 for name in ("computing", "communicating", "copying", "idle")}
     causes = inner(gpu, "causes")
@@ -111,7 +111,7 @@ def _gpu(gpu: Record) -> str:
     return f"{shown} (the host meanwhile: {', '.join(why)})" if why else shown
 
 
-def _list_tables(summary: Record) -> Iterator[tuple[str, Html]]:
+def _list_tables(summary: JsonRecord) -> Iterator[tuple[str, Html]]:
     for name, title, about in _TABLES:
         rows = [_row_cells(row) for row in _rows(summary, name)]
         if rows:
@@ -130,12 +130,12 @@ def _list_tables(summary: Record) -> Iterator[tuple[str, Html]]:
         yield "Waits: where the host reads from the device", table(["place", "call", "times per step"], waits)
 
 
-def _rows(summary: Record, name: str) -> list[Mapping[str, Any]]:
+def _rows(summary: JsonRecord, name: str) -> list[Mapping[str, Any]]:
     given = summary.get(name)
     return [row for row in given[:_SHOWN] if isinstance(row, Mapping)] if isinstance(given, list) else []
 
 
-def _row_cells(row: Record) -> list[str]:
+def _row_cells(row: JsonRecord) -> list[str]:
     calls, total = number(row, "calls") or 0.0, number(row, "total_ns") or 0.0
     average = format_seconds(total / calls / 1e9) if calls else "–"
     if calls and total / calls < 1e6:
@@ -143,11 +143,11 @@ def _row_cells(row: Record) -> list[str]:
     return [str(row.get("name")), _share(row), f"{calls:,.0f}", average, format_seconds(total / 1e9)]
 
 
-def _times(row: Record, *names: str) -> list[str]:
+def _times(row: JsonRecord, *names: str) -> list[str]:
     return [format_seconds((number(row, name) or 0.0) / 1e9) for name in names]
 
 
-def _share(row: Record) -> str:
+def _share(row: JsonRecord) -> str:
     share = number(row, "share")
     return "–" if share is None else format_share(share)
 
@@ -155,7 +155,7 @@ def _share(row: Record) -> str:
 _HEADS = ["cause", "what was seen", "change", "expected gain"]
 
 
-def show_advice(subject: Subject) -> Html | None:
+def show_advice(subject: ReportSubject) -> Html | None:
     """The table of findings."""
     if subject.single is not None:
         return _advise_one(subject.single)
@@ -178,7 +178,7 @@ def find_for(run: ShownRun) -> tuple[Sequence[Finding], bool]:
     profile = read_profile(run)
     if profile is not None:
         return profile.findings, True
-    return ([], False) if run.known_recipe is None else (find(gather_evidence(run)), False)
+    return ([], False) if run.known_recipe is None else (find_findings(gather_evidence(run)), False)
 
 
 def gather_evidence(run: ShownRun) -> Evidence:
@@ -191,7 +191,7 @@ def gather_evidence(run: ShownRun) -> Evidence:
         cores=hardware.get("cores"),
     )
     used = read_strategy(run.path / files.STRATEGY) if run.strategy_fields else None
-    return add_run(add_recipe(known, run.recipe, used), run)
+    return add_run_evidence(add_recipe(known, run.recipe, used), run)
 
 
 def _cells(finding: Finding) -> list[object]:

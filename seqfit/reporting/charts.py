@@ -49,16 +49,16 @@ _LEAST_POINTS = 50  # of a line, however many there are
 _HOVERED = 5  # lines whose values are shown together under the pointer
 _PIXELS, _LEGEND_PIXELS = 260, 22
 _FEW_POINTS = 60  # that a marker each does not crowd
-Unit = Literal["bytes", "share", "number"]
-Points = Sequence[tuple[float, float]]
+AxisUnit = Literal["bytes", "share", "number"]
+_Points = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class Line:
+class ChartLine:
     """One line of a chart. Lines of one group are one entry of the legend, and are shown and hidden together."""
 
     name: str
-    points: Points
+    points: _Points
     colour: str = ACCENT
     dash: str = "solid"
     width: float = 2.0
@@ -78,7 +78,7 @@ def series_dash(number: int) -> str:
     return DASHES[number // SERIES % len(DASHES)]
 
 
-def thin(points: Points, at_most: int = _MOST_POINTS) -> list[tuple[float, float]]:
+def thin(points: _Points, at_most: int = _MOST_POINTS) -> list[tuple[float, float]]:
     """At most so many points: the last place and the mean value of each stretch."""
     stretch = math.ceil(len(points) / max(at_most, 1))
     if stretch <= 1:
@@ -87,7 +87,7 @@ def thin(points: Points, at_most: int = _MOST_POINTS) -> list[tuple[float, float
     return [(piece[-1][0], sum(value for _, value in piece) / len(piece)) for piece in pieces]
 
 
-def smooth(points: Points, window: int) -> list[tuple[float, float]]:
+def smooth(points: _Points, window: int) -> list[tuple[float, float]]:
     """The mean of each value and the ones before it, at most `window` of them."""
     smoothed, total = [], 0.0
     for number, (place, value) in enumerate(points):
@@ -101,7 +101,7 @@ def points_of_each(lines: int) -> int:
     return max(_LEAST_POINTS, _MOST_POINTS // max(lines, 1))
 
 
-def draw_lines(lines: Sequence[Line], *, x: str, unit: Unit = "number", from_zero: bool = False) -> go.Figure:
+def draw_lines(lines: Sequence[ChartLine], *, x: str, unit: AxisUnit = "number", from_zero: bool = False) -> go.Figure:
     """Lines over one axis, which `x` names."""
     figure = empty_figure()
     listed: set[str] = set()
@@ -119,7 +119,7 @@ def draw_lines(lines: Sequence[Line], *, x: str, unit: Unit = "number", from_zer
     return figure
 
 
-def build_trace(line: Line, unit: Unit, *, at_most: int, at: str) -> go.Scatter:
+def build_trace(line: ChartLine, unit: AxisUnit, *, at_most: int, at: str) -> go.Scatter:
     """A line as plotly has it; `at` tells the place under the pointer."""
     import plotly.graph_objects as go
 
@@ -143,7 +143,7 @@ def build_trace(line: Line, unit: Unit, *, at_most: int, at: str) -> go.Scatter:
     )
 
 
-def axis_of(unit: Unit, lines: Sequence[Line], *, from_zero: bool = True) -> dict[str, Any]:
+def axis_of(unit: AxisUnit, lines: Sequence[ChartLine], *, from_zero: bool = True) -> dict[str, Any]:
     """How values of a unit are marked."""
     if unit == "share":
         return {"range": [0, 1.02], "tickformat": ".0%"}

@@ -22,14 +22,23 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from seqfit.comparison.quantities import Quantity, choose_memory, find_quantity, format_ratio
-from seqfit.comparison.recommendation import find_predicted, rank_standings
-from seqfit.comparison.records import HERE, Check, Comparison, Figure, Prediction, Standing, name_device, say_kind
+from seqfit.comparison.recommendation import find_predicted, rank_results
+from seqfit.comparison.records import (
+    HERE,
+    CandidateResult,
+    Comparison,
+    FairnessCheck,
+    Figure,
+    Prediction,
+    name_device,
+    say_kind,
+)
 from seqfit.comparison.tables import list_by_weight, say_change, say_mean
 from seqfit.reporting.charts import Point, draw_points, find_front
 from seqfit.reporting.html import Html, badge, disclosure, element, figure, figures, join, section, swatch, table
 from seqfit.reporting.reading import inner
 from seqfit.reporting.runs import counts_tensors, peaks_count_tensors, summarise_runs
-from seqfit.reporting.subject import Subject
+from seqfit.reporting.subject import ReportSubject
 from seqfit.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
@@ -47,7 +56,7 @@ _STATES = {
 _FIRST = 4  # quantities of the table: time, memory, score, tokens/s; the others fold out
 
 
-def show_standings(subject: Subject) -> Html | None:
+def show_results(subject: ReportSubject) -> Html | None:
     """The quantities that weigh most, and folded the others, what is predicted, and notes."""
     comparison = subject.comparison
     if comparison is None:
@@ -63,11 +72,11 @@ def show_standings(subject: Subject) -> Html | None:
     )
 
 
-def _build_table(subject: Subject, comparison: Comparison, names: Sequence[str]) -> Html:
+def _build_table(subject: ReportSubject, comparison: Comparison, names: Sequence[str]) -> Html:
     quantities = [find_quantity(name) for name in names]
     rows = [
         [_name(standing, subject), *(_cell(comparison, standing, quantity) for quantity in quantities)]
-        for standing in rank_standings(comparison)
+        for standing in rank_results(comparison)
     ]
     heads = [element("span", quantity.label, title=quantity.about) for quantity in quantities]
     return table(["candidate", *heads], rows, numbers=range(1, len(heads) + 1), class_="standings")
@@ -88,7 +97,7 @@ def _list_predicted(comparison: Comparison) -> list[tuple[str, Html]]:
     return shown
 
 
-def show_checklist(subject: Subject) -> Html | None:
+def show_checklist(subject: ReportSubject) -> Html | None:
     """What was verified; open where something does not hold."""
     comparison = subject.comparison
     if comparison is None or not comparison.checks:
@@ -103,11 +112,11 @@ def show_checklist(subject: Subject) -> Html | None:
     return section("Is it fair? Yes", opened, note="Verified from the run directories.")
 
 
-def _check_row(check: Check) -> list[object]:
+def _check_row(check: FairnessCheck) -> list[object]:
     return [badge("holds", "good") if check.same else badge("does not hold", "bad"), check.name, check.detail]
 
 
-def _name(standing: Standing, subject: Subject) -> Html:
+def _name(standing: CandidateResult, subject: ReportSubject) -> Html:
     entrant = standing.entrant
     marks = [element("div", badge(say_kind(entrant.kind), "plain"))]
     if standing.state in _STATES:
@@ -116,7 +125,7 @@ def _name(standing: Standing, subject: Subject) -> Html:
     return join([name, *marks])
 
 
-def _cell(comparison: Comparison, standing: Standing, quantity: Quantity) -> Html | str:
+def _cell(comparison: Comparison, standing: CandidateResult, quantity: Quantity) -> Html | str:
     found, baseline = (one.figures.get(quantity.name) for one in (standing, comparison.standings[0]))
     if found is not None:
         value = element("div", say_mean(quantity, found))
@@ -186,7 +195,7 @@ def _predicted_cells(found: Prediction, device: str) -> list[object]:
     ]
 
 
-def show_pareto(subject: Subject) -> Html | None:
+def show_pareto(subject: ReportSubject) -> Html | None:
     """The chart, where there are at least two points to compare."""
     listed = _list_points(subject)
     by_device = {device: points for device, points in listed.items() if len({point.name for point in points}) > 1}
@@ -201,7 +210,7 @@ def show_pareto(subject: Subject) -> Html | None:
     return section("What it costs", figures([chart]), note=_say_front(measured, subject))
 
 
-def _list_points(subject: Subject) -> dict[str, list[Point]]:
+def _list_points(subject: ReportSubject) -> dict[str, list[Point]]:
     """Device -> points; what was measured was measured here."""
     if subject.comparison is None:
         return {HERE: list(_points_of_runs(subject))}
@@ -216,7 +225,7 @@ def _list_points(subject: Subject) -> dict[str, list[Point]]:
     return points
 
 
-def _points_of_runs(subject: Subject) -> Iterator[Point]:
+def _points_of_runs(subject: ReportSubject) -> Iterator[Point]:
     tensors = peaks_count_tensors(subject.runs)
     for way, runs in subject.ways.items():
         summary = summarise_runs(runs, tensors=tensors)
@@ -224,7 +233,7 @@ def _points_of_runs(subject: Subject) -> Iterator[Point]:
             yield Point(way, summary.peak_bytes, summary.tokens_per_second, subject.colour(way))
 
 
-def _measured_points(subject: Subject, comparison: Comparison) -> Iterator[Point]:
+def _measured_points(subject: ReportSubject, comparison: Comparison) -> Iterator[Point]:
     memory = choose_memory(standing.figures for standing in comparison.standings) or ""
     for standing in comparison.standings:
         size, rate = standing.figures.get(memory), standing.figures.get("tokens_per_second")
@@ -233,7 +242,7 @@ def _measured_points(subject: Subject, comparison: Comparison) -> Iterator[Point
             yield Point(name, size.mean, rate.mean, subject.colour(name))
 
 
-def _say_front(measured: list[Point], subject: Subject) -> str:
+def _say_front(measured: list[Point], subject: ReportSubject) -> str:
     if not measured:
         return "Predicted only: nothing was measured here."
     if len(measured) == 1:
@@ -246,7 +255,7 @@ def _say_front(measured: list[Point], subject: Subject) -> str:
     return f"{said} {_say_memory(subject)}".strip()
 
 
-def _say_memory(subject: Subject) -> str:
+def _say_memory(subject: ReportSubject) -> str:
     """A process's memory and that of tensors are two things, and a chart must say which it has."""
     if subject.comparison is None:
         tensors = peaks_count_tensors(subject.runs)

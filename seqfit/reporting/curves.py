@@ -23,11 +23,22 @@ from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING
 
-from seqfit.reporting.charts import ACCENT, DASHES, NEUTRAL, SOFT, Line, Unit, draw_lines, points_of_each, smooth, thin
+from seqfit.reporting.charts import (
+    ACCENT,
+    DASHES,
+    NEUTRAL,
+    SOFT,
+    AxisUnit,
+    ChartLine,
+    draw_lines,
+    points_of_each,
+    smooth,
+    thin,
+)
 from seqfit.reporting.html import Html, figure, figures, section
 from seqfit.reporting.reading import inner, number
 from seqfit.reporting.runs import AXES, Axis, ShownRun, Track, title_of
-from seqfit.reporting.subject import Subject
+from seqfit.reporting.subject import ReportSubject
 from seqfit.rundir.records import SNAPSHOT
 
 if TYPE_CHECKING:
@@ -37,16 +48,16 @@ if TYPE_CHECKING:
 _SMOOTHED_FROM = 60  # points; below that the line itself is readable
 _SMOOTHED_OVER = 25  # parts of a line that a smoothed value looks back on one of
 _MOST_SCORES = 5  # more lines are not told apart
-_SERIES: tuple[tuple[str, str, str, Unit], ...] = (
+_SERIES: tuple[tuple[str, str, str, AxisUnit], ...] = (
     ("learning_rate", "Learning rate", "", "number"),
     ("tokens_per_second", "Real tokens per second", "padding not counted", "number"),
     ("gradient_norm", "Gradient norm", "before clipping", "number"),
     ("memory_bytes", "Memory", "of the device; of the process on a CPU", "bytes"),
 )
-Lines = Callable[[Axis], list[Line]]
+_Lines = Callable[[Axis], list[ChartLine]]
 
 
-def show_curves(subject: Subject) -> Html | None:
+def show_curves(subject: ReportSubject) -> Html | None:
     """Every curve that the records allow."""
     tracks = {run: Track(run) for run in subject.runs}
     single = subject.single
@@ -64,7 +75,7 @@ def show_curves(subject: Subject) -> Html | None:
     return section("Training", figures(shown), note=_reading_note(subject)) if shown else None
 
 
-def _draw(title: str, name: str, note: str, lines: Lines, from_zero: bool = False) -> Html | None:
+def _draw(title: str, name: str, note: str, lines: _Lines, from_zero: bool = False) -> Html | None:
     """With a choice of axes; None where there is no point."""
     charts: dict[str, go.Figure] = {}
     for axis in AXES:
@@ -76,7 +87,7 @@ def _draw(title: str, name: str, note: str, lines: Lines, from_zero: bool = Fals
 
 
 def _draw_series(
-    subject: Subject, tracks: dict[ShownRun, Track], name: str, title: str, note: str, unit: Unit
+    subject: ReportSubject, tracks: dict[ShownRun, Track], name: str, title: str, note: str, unit: AxisUnit
 ) -> Html | None:
     lines = [
         _line_of(subject, way, tracks[run].points(run.steps(), name, "step"))
@@ -89,13 +100,13 @@ def _draw_series(
     return figure(draw_lines(lines, x="step", unit=unit, from_zero=True), title, note, name=name.replace("_", "-"))
 
 
-def _line_of(subject: Subject, way: str, points: Sequence[tuple[float, float]]) -> Line:
+def _line_of(subject: ReportSubject, way: str, points: Sequence[tuple[float, float]]) -> ChartLine:
     """Of a run of this way."""
     thinned = thin(points, points_of_each(len(subject.runs)))
-    return Line(way, thinned, subject.colour(way), subject.dash(way), subject.width(way), group=way)
+    return ChartLine(way, thinned, subject.colour(way), subject.dash(way), subject.width(way), group=way)
 
 
-def _loss_lines(subject: Subject, tracks: dict[ShownRun, Track], axis: Axis) -> list[Line]:
+def _loss_lines(subject: ReportSubject, tracks: dict[ShownRun, Track], axis: Axis) -> list[ChartLine]:
     if subject.single is not None:
         return _single_loss(subject.single, tracks[subject.single], axis)
     lines = []
@@ -106,23 +117,25 @@ def _loss_lines(subject: Subject, tracks: dict[ShownRun, Track], axis: Axis) -> 
             for split, records in run.by_split.items():
                 points = tracks[run].points(records, "loss", axis)
                 name = f"{way}, {split}"
-                lines.append(Line(name, points, trained.colour, "dot", 1.2, group=way, markers=True, is_listed=False))
+                lines.append(
+                    ChartLine(name, points, trained.colour, "dot", 1.2, group=way, markers=True, is_listed=False)
+                )
     return lines
 
 
-def _single_loss(run: ShownRun, track: Track, axis: Axis) -> list[Line]:
+def _single_loss(run: ShownRun, track: Track, axis: Axis) -> list[ChartLine]:
     trained = thin(track.points(run.steps(), "loss", axis))
     judged = {
         split: points for split, records in run.by_split.items() if (points := track.points(records, "loss", axis))
     }
     colour = NEUTRAL if judged else ACCENT
     if len(trained) < _SMOOTHED_FROM:
-        lines = [Line("train", trained, colour)]
+        lines = [ChartLine("train", trained, colour)]
     else:
-        each = Line("train, each record", trained, SOFT, width=1, is_quiet=True)
-        lines = [each, Line("train, smoothed", _smooth_long(trained), colour)]
+        each = ChartLine("train, each record", trained, SOFT, width=1, is_quiet=True)
+        lines = [each, ChartLine("train, smoothed", _smooth_long(trained), colour)]
     return lines + [
-        Line(split, points, ACCENT, DASHES[number % len(DASHES)], markers=True)
+        ChartLine(split, points, ACCENT, DASHES[number % len(DASHES)], markers=True)
         for number, (split, points) in enumerate(judged.items())
     ]
 
@@ -133,11 +146,11 @@ def _smooth_long(points: Sequence[tuple[float, float]]) -> list[tuple[float, flo
     return smooth(points, window=max(2, len(points) // _SMOOTHED_OVER))
 
 
-def _score_lines(run: ShownRun, track: Track, axis: Axis) -> list[Line]:
+def _score_lines(run: ShownRun, track: Track, axis: Axis) -> list[ChartLine]:
     """Every score of one run; the one that counts first and in the accent."""
     names = [(split, name) for split, records in run.by_split.items() for name in _list_scores([run], split) if records]
     return [
-        Line(
+        ChartLine(
             f"{title_of(name)}, {split}" if len(run.by_split) > 1 else title_of(name),
             track.points(run.by_split[split], name, axis),
             ACCENT if number == 0 else NEUTRAL,
@@ -148,10 +161,10 @@ def _score_lines(run: ShownRun, track: Track, axis: Axis) -> list[Line]:
     ]
 
 
-def _lines_of_score(subject: Subject, tracks: dict[ShownRun, Track], name: str) -> Lines:
-    def lines(axis: Axis) -> list[Line]:
+def _lines_of_score(subject: ReportSubject, tracks: dict[ShownRun, Track], name: str) -> _Lines:
+    def lines(axis: Axis) -> list[ChartLine]:
         return [
-            Line(
+            ChartLine(
                 way,
                 tracks[run].points(run.by_split.get("validation", []), name, axis),
                 subject.colour(way),
@@ -174,12 +187,12 @@ def _list_scores(runs: Sequence[ShownRun], split: str = "validation") -> list[st
     return sorted(names, key=lambda name: name not in first)[:_MOST_SCORES]
 
 
-def _loss_note(subject: Subject) -> str:
+def _loss_note(subject: ReportSubject) -> str:
     kind = {run.known_recipe.model.kind for run in subject.runs if run.known_recipe is not None}
     return "per example" if kind == {"classifier"} else "per target token"
 
 
-def _reading_note(subject: Subject) -> str:
+def _reading_note(subject: ReportSubject) -> str:
     if subject.single is not None:
         return ""
     return (
@@ -198,7 +211,7 @@ _MOST_BANDS = 100  # more are a grey wall; the longest are kept
 
 
 @dataclass(frozen=True)
-class Band:
+class EvaluationBand:
     """A stretch in minutes."""
 
     what: str
@@ -213,23 +226,23 @@ class Band:
         return f"{self.what} ({self.remark})" if self.remark else self.what
 
 
-def find_bands(run: ShownRun, track: Track) -> list[Band]:
+def find_bands(run: ShownRun, track: Track) -> list[EvaluationBand]:
     """In the order of their kinds; at most so many as can be told apart."""
     bands = [*_find_evaluations(run, track), *_find_snapshots(run, track)]
     longest = sorted(bands, key=lambda band: band.begin - band.end)[:_MOST_BANDS]
     return sorted(longest, key=lambda band: (band.what, band.begin))
 
 
-def _find_evaluations(run: ShownRun, track: Track) -> Iterator[Band]:
+def _find_evaluations(run: ShownRun, track: Track) -> Iterator[EvaluationBand]:
     for records in run.by_split.values():
         for record in records:
             seconds = number(record, "seconds")
             if seconds:
                 end = track.minutes(record["time"])
-                yield Band("evaluation", end - seconds / 60, end, ACCENT)
+                yield EvaluationBand("evaluation", end - seconds / 60, end, ACCENT)
 
 
-def _find_snapshots(run: ShownRun, track: Track) -> Iterator[Band]:
+def _find_snapshots(run: ShownRun, track: Track) -> Iterator[EvaluationBand]:
     """Those that were recorded, and before the first of them those that only steps tell of."""
     recorded = [inner(event, "data") for event in run.events() if event["kind"] == SNAPSHOT]
     first = inf
@@ -240,11 +253,11 @@ def _find_snapshots(run: ShownRun, track: Track) -> Iterator[Band]:
         first = min(first, began)
         waited = number(record, "waited_seconds")
         remark = _IN_BACKGROUND if waited is not None and waited < ended - began else ""
-        yield Band("snapshot", track.minutes(began), track.minutes(ended), NEUTRAL, remark)
+        yield EvaluationBand("snapshot", track.minutes(began), track.minutes(ended), NEUTRAL, remark)
     yield from _place_snapshots(run, track, until=first)
 
 
-def _place_snapshots(run: ShownRun, track: Track, until: float) -> Iterator[Band]:
+def _place_snapshots(run: ShownRun, track: Track, until: float) -> Iterator[EvaluationBand]:
     """By the records of steps around them, up to this Unix time."""
     evaluated = [record["time"] for records in run.by_split.values() for record in records]
     for before, record in pairwise(run.steps()):
@@ -252,4 +265,4 @@ def _place_snapshots(run: ShownRun, track: Track, until: float) -> Iterator[Band
         if seconds and record["time"] < until:
             between = [time for time in evaluated if before["time"] <= time <= record["time"]]
             begin = track.minutes(max(between, default=before["time"]))
-            yield Band("snapshot", begin, begin + seconds / 60, NEUTRAL, _PLACED)
+            yield EvaluationBand("snapshot", begin, begin + seconds / 60, NEUTRAL, _PLACED)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from seqfit.reporting.charts import bars_height, draw_bars, draw_histogram
 from seqfit.reporting.html import (
     Html,
-    command,
+    command_line,
     element,
     facts,
     figure,
@@ -27,7 +27,15 @@ from seqfit.units import format_count, format_share
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from seqfit.inspection.report import DataReport, ExampleView, LengthSummary, SplitReport, Token, TokenView, Unit
+    from seqfit.inspection.report import (
+        DataReport,
+        ExampleView,
+        LengthSummary,
+        LengthUnit,
+        SplitReport,
+        Token,
+        TokenView,
+    )
 
 _LENGTHS = ["split", "side", "shortest", "mean", "median", "95%", "99%", "longest"]
 _MOST_LOST = 25
@@ -73,7 +81,7 @@ def _header(report: DataReport) -> Html:
                 "Lengths": f"in {report.unit}" if report.splits else "",
             }
         ),
-        command(report.command) if report.command and report.open_question is None else "",
+        command_line(report.command) if report.command and report.open_question is None else "",
     )
 
 
@@ -184,7 +192,7 @@ def _findings(report: DataReport) -> Html:
     return section("What to do", element("ul", *(element("li", text) for text in report.findings), class_="findings"))
 
 
-def _lengths(splits: Sequence[SplitReport], unit: Unit) -> Html:
+def _lengths(splits: Sequence[SplitReport], unit: LengthUnit) -> Html:
     has_limits = unit == "tokens"
     rows = [
         [split.name, side, *_length_cells(lengths, has_limits)] for split in splits for side, lengths in split.sides
@@ -211,7 +219,7 @@ def _lengths(splits: Sequence[SplitReport], unit: Unit) -> Html:
     )
 
 
-def _limits(split: SplitReport, unit: Unit) -> list[Html]:
+def _limits(split: SplitReport, unit: LengthUnit) -> list[Html]:
     """What limits would cut of the first split, by which they are chosen."""
     if not split.limits:
         return []
@@ -224,7 +232,7 @@ def _limits(split: SplitReport, unit: Unit) -> list[Html]:
     return [element("h3", f"What a limit would cut of {split.name}"), table(names, rows)]
 
 
-def draw_length_histogram(lengths: LengthSummary, unit: Unit = "tokens") -> go.Figure:
+def draw_length_histogram(lengths: LengthSummary, unit: LengthUnit = "tokens") -> go.Figure:
     """The bins of a length summary as a figure."""
     total = sum(lengths.counts)
     beyond = None

@@ -138,7 +138,7 @@ def code(text: str) -> Html:
     return element("pre", element("code", text))
 
 
-def command(text: str) -> Html:
+def command_line(text: str) -> Html:
     """A line to paste into a terminal."""
     return element("pre", text, class_="copy")
 

@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from seqfit.inspection.report import LengthSummary
 from seqfit.reporting.charts import draw_histogram
 from seqfit.reporting.html import Html, element, figure, figures, folded, section, table
-from seqfit.reporting.reading import Record, inner
+from seqfit.reporting.reading import JsonRecord, inner
 from seqfit.reporting.runs import ShownRun
-from seqfit.reporting.subject import Subject
+from seqfit.reporting.subject import ReportSubject
 from seqfit.rundir import files
 from seqfit.system import quote
 from seqfit.units import format_share
@@ -28,7 +28,7 @@ from seqfit.units import format_share
 _MOST_KINDS = 4  # of data, on one page
 
 
-def show_lengths(subject: Subject) -> Html | None:
+def show_lengths(subject: ReportSubject) -> Html | None:
     """Histograms, or where to get them."""
     if not subject.runs:
         return None
@@ -55,7 +55,7 @@ def read_lengths(run: ShownRun) -> Iterator[tuple[str, str, LengthSummary]]:
                 yield str(split), str(side), summary
 
 
-def _list_kinds(subject: Subject) -> dict[str, ShownRun]:
+def _list_kinds(subject: ReportSubject) -> dict[str, ShownRun]:
     """Way -> a run, one for each kind of data that has lengths."""
     kinds: dict[str, ShownRun] = {}
     seen = set()
@@ -68,7 +68,7 @@ def _list_kinds(subject: Subject) -> dict[str, ShownRun]:
     return kinds
 
 
-def _read_summary(given: Record) -> LengthSummary | None:
+def _read_summary(given: JsonRecord) -> LengthSummary | None:
     try:
         summary = LengthSummary(**given)
         total, bins = sum(summary.counts), len(summary.bins)
@@ -85,7 +85,7 @@ def _draw(split: str, side: str, summary: LengthSummary, before: str) -> Html:
     return figure(drawn, f"{before}{split}, {side}", note, name=f"lengths-{split}-{side}")
 
 
-def show_left_out(subject: Subject) -> Html | None:
+def show_left_out(subject: ReportSubject) -> Html | None:
     """The table, or None."""
     found: dict[str, list[object]] = {}
     for run in subject.runs:
@@ -98,12 +98,12 @@ def show_left_out(subject: Subject) -> Html | None:
     return section("Rows left out", table(columns, found.values()), note=note)
 
 
-def _read(run: ShownRun) -> Iterator[Record]:
+def _read(run: ShownRun) -> Iterator[JsonRecord]:
     records = inner(run.manifest, "data").get("left_out")
     return iter(records if isinstance(records, list) else [])
 
 
-def _describe(record: Record) -> list[object]:
+def _describe(record: JsonRecord) -> list[object]:
     examples = [element("div", f"row {number}: ", folded(str(detail))) for number, detail in record["examples"]]
     share = format_share(record["rows"] / record["of"])
     first = element("div", *examples)

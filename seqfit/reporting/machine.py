@@ -15,22 +15,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from seqfit.reporting.charts import ACCENT, DASHES, NEUTRAL, Line, Unit, axis_of, build_trace, finish, points_of_each
-from seqfit.reporting.curves import Band, find_bands
+from seqfit.reporting.charts import (
+    ACCENT,
+    DASHES,
+    NEUTRAL,
+    AxisUnit,
+    ChartLine,
+    axis_of,
+    build_trace,
+    finish,
+    points_of_each,
+)
+from seqfit.reporting.curves import EvaluationBand, find_bands
 from seqfit.reporting.html import Html, facts, figure, figures, section, table
 from seqfit.reporting.reading import inner, number
 from seqfit.reporting.runs import ShownRun, Track
-from seqfit.reporting.subject import Subject
+from seqfit.reporting.subject import ReportSubject
 from seqfit.telemetry.summary import GpuSummary, find_trained, summarise_gpus, summarise_host
 from seqfit.units import format_bytes, format_seconds, format_share
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-Sample = Mapping[str, Any]
+_Sample = Mapping[str, Any]
 _ROW_PIXELS, _AROUND_PIXELS = 118, 70
 # Title, unit, what GPUs give of it, what the host gives of it.
-_ROWS: tuple[tuple[str, Unit, str, str], ...] = (
+_ROWS: tuple[tuple[str, AxisUnit, str, str], ...] = (
     ("utilisation", "share", "busy_share", "core_shares"),
     ("memory", "bytes", "memory_bytes", "memory_bytes"),
     ("temperature, °C", "number", "temperature_celsius", ""),
@@ -38,7 +48,7 @@ _ROWS: tuple[tuple[str, Unit, str, str], ...] = (
 )
 
 
-def show_machine(subject: Subject) -> Html | None:
+def show_machine(subject: ReportSubject) -> Html | None:
     """The timeline, and of one run a summary."""
     runs = [run for run in subject.runs if run.telemetry()]
     if not runs:
@@ -59,7 +69,9 @@ def show_machine(subject: Subject) -> Html | None:
     return section("Machine", figures([chart]), facts(_host_facts(samples)), *summary, note=said)
 
 
-def draw_timeline(rows: Mapping[str, tuple[Unit, Sequence[Line]]], bands: Sequence[Band]) -> go.Figure:
+def draw_timeline(
+    rows: Mapping[str, tuple[AxisUnit, Sequence[ChartLine]]], bands: Sequence[EvaluationBand]
+) -> go.Figure:
     """A chart a row, all over the same minutes."""
     from plotly.subplots import make_subplots
 
@@ -79,15 +91,17 @@ def draw_timeline(rows: Mapping[str, tuple[Unit, Sequence[Line]]], bands: Sequen
     return drawn
 
 
-def _shade(band: Band) -> dict[str, Any]:
+def _shade(band: EvaluationBand) -> dict[str, Any]:
     """Through all rows at once: one shape a band keeps the page small."""
     look = {"fillcolor": band.colour, "opacity": 0.14, "line": {"width": 0}, "layer": "below"}
     return {"type": "rect", "x0": band.begin, "x1": band.end, "y0": 0, "y1": 1, "yref": "paper", **look}
 
 
-def _list_lines(subject: Subject, tracks: Mapping[ShownRun, Track], gpu_field: str, host_field: str) -> list[Line]:
+def _list_lines(
+    subject: ReportSubject, tracks: Mapping[ShownRun, Track], gpu_field: str, host_field: str
+) -> list[ChartLine]:
     """Of one run its GPUs and the host, the first in the accent; of several runs the GPUs, or else the host."""
-    lines: list[Line] = []
+    lines: list[ChartLine] = []
     for way, runs in subject.ways.items():
         for run in runs:
             found = _gpu_lines(run, tracks[run], gpu_field)
@@ -96,9 +110,9 @@ def _list_lines(subject: Subject, tracks: Mapping[ShownRun, Track], gpu_field: s
             for place, (name, points) in enumerate(found.items()):
                 if points and subject.single is not None:
                     colour = ACCENT if place == 0 else NEUTRAL
-                    lines.append(Line(name, points, colour, DASHES[max(0, place - 1) % len(DASHES)]))
+                    lines.append(ChartLine(name, points, colour, DASHES[max(0, place - 1) % len(DASHES)]))
                 elif points:
-                    lines.append(Line(way, points, subject.colour(way), subject.dash(way), 1.5))
+                    lines.append(ChartLine(way, points, subject.colour(way), subject.dash(way), 1.5))
     return lines
 
 
@@ -135,7 +149,7 @@ def _choose_gpus(run: ShownRun) -> dict[int, str]:
     return {gpu["gpu"]: f"{gpu['name']} ({gpu['gpu']})" for gpu in given if gpu["gpu"] in trained}
 
 
-def _say_which(subject: Subject) -> str:
+def _say_which(subject: ReportSubject) -> str:
     without = [run.name for run in subject.runs if not run.telemetry()]
     has_gpus = any(_choose_gpus(run) for run in subject.runs)
     said = "GPUs where a run has some, else the host: the mean of all cores, the memory of the run's processes."
@@ -143,7 +157,7 @@ def _say_which(subject: Subject) -> str:
     return f"{said} No telemetry: {', '.join(without)}." if without else said
 
 
-def _host_facts(samples: Sequence[Sample]) -> dict[str, str]:
+def _host_facts(samples: Sequence[_Sample]) -> dict[str, str]:
     host = summarise_host(samples)
     used, peak, read = host.mean_cores_used, host.peak_memory_bytes, host.mean_disk_read_bytes_per_second
     return {

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from seqfit.comparison.quantities import choose_memory
-from seqfit.comparison.records import HERE, Comparison, Standing, name_device
+from seqfit.comparison.records import HERE, CandidateResult, Comparison, name_device
 from seqfit.reporting.charts import bars_height, draw_stacks
 from seqfit.reporting.html import Html, figure, figures, section, table
 from seqfit.reporting.reading import inner, number
 from seqfit.reporting.runs import counts_tensors, measured_peak, peaks_count_tensors, summarise_runs
-from seqfit.reporting.subject import Subject
+from seqfit.reporting.subject import ReportSubject
 from seqfit.units import format_bytes
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class _Peak:
         return sum(self.parts.values()) or None
 
 
-def show_memory(subject: Subject) -> Html | None:
+def show_memory(subject: ReportSubject) -> Html | None:
     """Bars and table."""
     by_device = _list_peaks(subject)
     if not by_device:
@@ -89,7 +89,7 @@ def _say_what(peaks: list[_Peak]) -> str:
     return ""
 
 
-def _say_of_what(subject: Subject) -> str:
+def _say_of_what(subject: ReportSubject) -> str:
     """What a comparison's predictions are of."""
     standings = () if subject.comparison is None else subject.comparison.standings
     found = [one.target for standing in standings for one in standing.predictions if one.peak_bytes]
@@ -100,7 +100,7 @@ def _say_of_what(subject: Subject) -> str:
     return f"{said} Of several cards it is for the one that takes most." if is_shared else said
 
 
-def _list_peaks(subject: Subject) -> dict[str, list[_Peak]]:
+def _list_peaks(subject: ReportSubject) -> dict[str, list[_Peak]]:
     """Device -> peaks; those that are neither predicted nor measured are left out."""
     if subject.comparison is None:
         listed = {HERE: list(_peaks_of_runs(subject))}
@@ -112,7 +112,7 @@ def _list_peaks(subject: Subject) -> dict[str, list[_Peak]]:
     return {device: peaks for device, peaks in known.items() if peaks}
 
 
-def _peaks_of_runs(subject: Subject) -> Iterator[_Peak]:
+def _peaks_of_runs(subject: ReportSubject) -> Iterator[_Peak]:
     tensors = peaks_count_tensors(subject.runs)
     for way, runs in subject.ways.items():
         measured = summarise_runs(runs, tensors=tensors).peak_bytes
@@ -135,7 +135,7 @@ def _peaks_of_standings(comparison: Comparison) -> dict[str, list[_Peak]]:
     return listed
 
 
-def _peak_here(standing: Standing, parts: dict[str, float], memory: str | None) -> _Peak:
+def _peak_here(standing: CandidateResult, parts: dict[str, float], memory: str | None) -> _Peak:
     """Of an entrant, on this machine."""
     measured = None if memory is None else standing.figures.get(memory)
     if memory is None or measured is None:

@@ -31,10 +31,10 @@ from seqfit.recipe.schema import ModelRecipe
 from seqfit.reporting.html import Html, badge, element, facts, section, swatch, table, tile, tiles
 from seqfit.reporting.reading import inner, number
 from seqfit.reporting.runs import (
-    DIED,
     NO_EVALUATION,
+    RUN_DIED,
+    RunSummary,
     ShownRun,
-    Summary,
     counts_tensors,
     find_best,
     is_higher_better,
@@ -43,9 +43,9 @@ from seqfit.reporting.runs import (
     summarise_runs,
     title_of,
     value_of,
-    write_score,
+    write_run_score,
 )
-from seqfit.reporting.subject import Subject, differ_in_seed, read_fields
+from seqfit.reporting.subject import ReportSubject, differ_in_seed, read_fields
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 
 _WORDS = {
@@ -53,13 +53,13 @@ _WORDS = {
     "running": "Running",
     "failed": "Failed",
     "interrupted": "Interrupted",
-    DIED: "Died",
+    RUN_DIED: "Died",
 }
 _NAMED_FIELDS = 4
 _AS_PREDICTED = 0.0005  # of the bytes: what would be written as 0.0%
 
 
-def say_verdict(subject: Subject) -> str:
+def describe_verdict(subject: ReportSubject) -> str:
     """The sentence."""
     if subject.comparison is not None:
         fair = "" if subject.comparison.is_fair else "Not a fair comparison (see the checklist). "
@@ -78,12 +78,12 @@ def say_run(run: ShownRun) -> str:
     return f"{said[0]}{': ' if said[1:] else ''}{'; '.join(said[1:])}."
 
 
-def say_runs(subject: Subject) -> str:
+def say_runs(subject: ReportSubject) -> str:
     """What differs, and who is best at what; no claim that they are comparable."""
     if len(subject.ways) == 1:
         but = " but their seeds" if differ_in_seed(subject.runs) else ""
         return f"{len(subject.runs)} runs that differ in nothing{but}."
-    differing = list(find_differences(subject))
+    differing = list(find_run_differences(subject))
     named = ", ".join(differing[:_NAMED_FIELDS]) + (" and more" if len(differing) > _NAMED_FIELDS else "")
     score, tensors = subject.runs[0].score, peaks_count_tensors(subject.runs)
     summaries = {way: summarise_runs(runs, score=score, tensors=tensors) for way, runs in subject.ways.items()}
@@ -96,7 +96,7 @@ def say_runs(subject: Subject) -> str:
     return f"{said}. Nobody has checked that they are comparable: seqfit compare does."
 
 
-def find_differences(subject: Subject) -> dict[str, list[object]]:
+def find_run_differences(subject: ReportSubject) -> dict[str, list[object]]:
     """Dotted field -> its value for each way, where they are not all the same."""
     fields = [read_fields(runs[0]) for runs in subject.ways.values()]
     names = dict.fromkeys(name for one in fields for name in one)
@@ -104,7 +104,7 @@ def find_differences(subject: Subject) -> dict[str, list[object]]:
     return {name: found for name, found in values.items() if any(value != found[0] for value in found)}
 
 
-def _say_end(run: ShownRun, summary: Summary) -> str:
+def _say_end(run: ShownRun, summary: RunSummary) -> str:
     word = _WORDS.get(run.state, run.state)
     last = run.steps()[-1]["step"] if run.steps() else 0
     planned = number(run.manifest, "total_steps")
@@ -121,12 +121,12 @@ def _say_score(run: ShownRun) -> str:
     if best is None:
         return ""
     first = next((record for record in run.by_split[best["split"]] if record["step"] == 0), None)
-    before = "" if first is None else f" ({write_score(value_of(first, run.score), run.score)} before)"
-    value = write_score(value_of(best, run.score), run.score)
+    before = "" if first is None else f" ({write_run_score(value_of(first, run.score), run.score)} before)"
+    value = write_run_score(value_of(best, run.score), run.score)
     return f"{title_of(run.score)} {value} on {best['split']}, best at step {best['step']:,}{before}"
 
 
-def _say_memory(run: ShownRun, summary: Summary) -> str:
+def _say_memory(run: ShownRun, summary: RunSummary) -> str:
     peak, predicted = summary.peak_bytes, summary.predicted_bytes
     if peak is None:
         return ""
@@ -140,14 +140,14 @@ def _say_memory(run: ShownRun, summary: Summary) -> str:
 
 
 def _say_first(
-    summaries: Mapping[str, Summary], what: str, read: Callable[[Summary], float | None], higher: bool, kind: str
+    summaries: Mapping[str, RunSummary], what: str, read: Callable[[RunSummary], float | None], higher: bool, kind: str
 ) -> str:
     known = {way: value for way, summary in summaries.items() if (value := read(summary)) is not None}
     if not known:
         return ""
     way = (max if higher else min)(known, key=lambda name: known[name])
     known_kinds: dict[str, Callable[[float], str]] = {"tokens": format_count, "bytes": format_bytes}
-    written = known_kinds.get(kind, lambda value: write_score(value, kind))
+    written = known_kinds.get(kind, lambda value: write_run_score(value, kind))
     return f"{what}: {way} ({written(known[way])})"
 
 
@@ -155,7 +155,7 @@ _MOST_FIELDS = 6  # columns of what differs
 _LONG = 28  # letters of a value; its end says more than its beginning
 
 
-def show_glance(subject: Subject) -> Html | None:
+def show_glance(subject: ReportSubject) -> Html | None:
     """Tiles or a table."""
     if subject.single is not None:
         shown = [*_score_tiles(subject.single), *_cost_tiles(subject.single)]
@@ -180,8 +180,8 @@ def _score_tiles(run: ShownRun) -> list[Html]:
 
 
 def _score_tile(split: str, score: str, after: float | None, before: float | None) -> Html:
-    note = "" if before is None else f"before fine-tuning {write_score(before, score)}"
-    return tile(f"{title_of(score)}, {split}", write_score(after, score), note)
+    note = "" if before is None else f"before fine-tuning {write_run_score(before, score)}"
+    return tile(f"{title_of(score)}, {split}", write_run_score(after, score), note)
 
 
 def _cost_tiles(run: ShownRun) -> list[Html]:
@@ -190,9 +190,9 @@ def _cost_tiles(run: ShownRun) -> list[Html]:
         return []
     rate, peak, predicted = summary.tokens_per_second, summary.peak_bytes, summary.predicted_bytes
     time = "" if summary.seconds is None else f"{format_seconds(summary.seconds)} in all"
-    first = f"first record {write_score(number(steps[0], 'loss'), 'loss')}"
+    first = f"first record {write_run_score(number(steps[0], 'loss'), 'loss')}"
     return [
-        tile("Training loss", write_score(summary.loss, "loss"), first),
+        tile("Training loss", write_run_score(summary.loss, "loss"), first),
         tile("Real tokens per second", "–" if rate is None else f"{rate:,.0f}", time),
         tile(
             "Peak memory",
@@ -202,8 +202,8 @@ def _cost_tiles(run: ShownRun) -> list[Html]:
     ]
 
 
-def _compare_ways(subject: Subject) -> Html:
-    differing = find_differences(subject)
+def _compare_ways(subject: ReportSubject) -> Html:
+    differing = find_run_differences(subject)
     fields = list(differing)[:_MOST_FIELDS]
     score, tensors = subject.runs[0].score, peaks_count_tensors(subject.runs)
     rows: list[list[object]] = []
@@ -225,10 +225,10 @@ def _compare_ways(subject: Subject) -> Html:
     return section("The runs", table(heads, rows), note=note.strip())
 
 
-def _cost_cells(summary: Summary, score: str) -> list[str]:
+def _cost_cells(summary: RunSummary, score: str) -> list[str]:
     return [
-        write_score(summary.score, score),
-        write_score(summary.loss, "loss"),
+        write_run_score(summary.score, score),
+        write_run_score(summary.loss, "loss"),
         "–" if summary.seconds is None else format_seconds(summary.seconds),
         "–" if summary.step_seconds is None else format_seconds(summary.step_seconds),
         "–" if summary.tokens_per_second is None else format_count(summary.tokens_per_second),
@@ -241,11 +241,11 @@ def _shorten(value: object) -> str:
     return written if len(written) <= _LONG else f"…{written[-_LONG:]}"
 
 
-_STATE_KINDS = {"finished": "good", "failed": "bad", "interrupted": "bad", DIED: "bad"}
+_STATE_KINDS = {"finished": "good", "failed": "bad", "interrupted": "bad", RUN_DIED: "bad"}
 _NAMED_RUNS = 6  # with the same gap; more are counted
 
 
-def show_header(subject: Subject) -> Html:
+def show_header(subject: ReportSubject) -> Html:
     """Name, state and verdict."""
     kind = "comparison" if subject.comparison is not None else "run" if subject.single is not None else "runs"
     run = subject.single or (subject.runs[0] if subject.comparison is not None and subject.runs else None)
@@ -256,11 +256,11 @@ def show_header(subject: Subject) -> Html:
         element("h1", subject.title),
         element("p", _say_model(run), class_="note") if run is not None and recipe is not None else "",
         element("p", recipe.description, class_="lead") if recipe is not None and recipe.description else "",
-        *(element("p", sentence, class_="verdict") for sentence in say_verdict(subject).splitlines()),
+        *(element("p", sentence, class_="verdict") for sentence in describe_verdict(subject).splitlines()),
     )
 
 
-def show_facts(subject: Subject) -> Html | None:
+def show_facts(subject: ReportSubject) -> Html | None:
     """Model, data, machine: of several runs what all have in common."""
     if not subject.runs:
         return None
@@ -268,7 +268,7 @@ def show_facts(subject: Subject) -> Html | None:
     return section("What was trained", facts(known))
 
 
-def _state_badge(subject: Subject) -> Html | str:
+def _state_badge(subject: ReportSubject) -> Html | str:
     if subject.single is None:
         return ""
     state = badge(subject.single.state, _STATE_KINDS.get(subject.single.state, "plain"))
@@ -277,7 +277,7 @@ def _state_badge(subject: Subject) -> Html | str:
     return element("span", state, " ", badge("untested model type", "bad"))
 
 
-def show_gaps(subject: Subject) -> Html | None:
+def show_gaps(subject: ReportSubject) -> Html | None:
     """What is missing, the same of several runs said once."""
     by_gap: dict[str, list[str]] = {}
     for run in subject.runs:
@@ -289,10 +289,10 @@ def show_gaps(subject: Subject) -> Html | None:
     return section("What is missing", element("ul", *(element("li", text) for text in said), class_="findings"))
 
 
-def _list_gaps(run: ShownRun, subject: Subject) -> list[str]:
+def _list_gaps(run: ShownRun, subject: ReportSubject) -> list[str]:
     """Of a comparison without what is so on purpose: repeats are not scored, and a trial ends with the budget."""
     comparison = subject.comparison
-    if comparison is not None and comparison.matrix.ended and run.state == DIED:
+    if comparison is not None and comparison.matrix.ended and run.state == RUN_DIED:
         return []
     is_repeat = comparison is not None and not run.name.endswith("-repeat0")
     return [gap for gap in run.gaps if not (is_repeat and gap == NO_EVALUATION)]
@@ -330,7 +330,7 @@ def _run_facts(run: ShownRun) -> dict[str, object]:
     }
 
 
-def _shared_facts(subject: Subject) -> dict[str, object]:
+def _shared_facts(subject: ReportSubject) -> dict[str, object]:
     """What differs is left to the tables."""
     each = [_run_facts(run) for run in subject.runs]
     names = ("Model", "Parameters", "Data", "Rows", "Device", "Precision", "Versions")

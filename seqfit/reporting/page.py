@@ -17,7 +17,7 @@ from pathlib import Path
 from seqfit.comparison.records import MATRIX, REPORT
 from seqfit.errors import RunError, SeqfitError, TrainingFailed
 from seqfit.reporting.advice import show_advice, show_profile
-from seqfit.reporting.comparison import show_checklist, show_pareto, show_standings
+from seqfit.reporting.comparison import show_checklist, show_pareto, show_results
 from seqfit.reporting.curves import show_curves
 from seqfit.reporting.html import Html, render_page, section
 from seqfit.reporting.lengths import show_left_out, show_lengths
@@ -27,17 +27,17 @@ from seqfit.reporting.overview import show_facts, show_gaps, show_glance, show_h
 from seqfit.reporting.scaling import show_scaling
 from seqfit.reporting.scores import show_answers, show_quality, show_scores
 from seqfit.reporting.sources import show_events, show_sources
-from seqfit.reporting.subject import SCALING, Subject, find_runs, read_subject
+from seqfit.reporting.subject import SCALING, ReportSubject, find_runs, read_report_subject
 from seqfit.reporting.time import show_breakdown
 from seqfit.rundir import Run, files
 from seqfit.rundir.writer import write_whole
 
 # In the order of a reader's questions: what came out, is it fair, how did it go, what did it cost, what can I change.
-_PARTS: dict[str, Callable[[Subject], Html | None]] = {
+_PARTS: dict[str, Callable[[ReportSubject], Html | None]] = {
     "header": show_header,
     "what is missing": show_gaps,
     "figures at a glance": show_glance,
-    "measured": show_standings,
+    "measured": show_results,
     "checklist": show_checklist,
     "facts": show_facts,
     "what it costs": show_pareto,
@@ -81,7 +81,7 @@ def report(run_or_paths: Run | str | Path | Sequence[str | Path], out: Path | No
 
 def build_parts(paths: Sequence[Path]) -> tuple[str, list[Html]]:
     """The title, as a browser's tab has it, and the parts. It never fails on what it finds, and imports no torch."""
-    subject = read_subject(paths)
+    subject = read_report_subject(paths)
     parts = [_build(name, build, subject) for name, build in _PARTS.items()]
     return f"{subject.title} · seqfit", [part for part in parts if part is not None]
 
@@ -104,7 +104,7 @@ def _choose_place(paths: Sequence[Path]) -> Path:
     return paths[0] / (files.SUMMARY if (paths[0] / files.MANIFEST).is_file() else REPORT)
 
 
-def _build(name: str, build: Callable[[Subject], Html | None], subject: Subject) -> Html | None:
+def _build(name: str, build: Callable[[ReportSubject], Html | None], subject: ReportSubject) -> Html | None:
     """A part, or where its records are not what a run writes, a note of it: any shape of JSON may stand in a file."""
     try:
         return build(subject)

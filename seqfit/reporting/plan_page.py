@@ -17,12 +17,12 @@ from seqfit.units import format_bytes, format_count, format_seconds, format_shar
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from seqfit.planning.report import Answer, Explained, Way
+    from seqfit.planning.report import Explained, PlannedStrategy, PlanReport
 
 _PIXELS = 380
 
 
-def write_plan_page(answer: Answer, out: Path) -> Path:
+def write_plan_page(answer: PlanReport, out: Path) -> Path:
     """The page of a plan."""
     parts = [element("h1", f"Plan for {answer.target}"), _headline(answer)]
     if answer.explained is not None:
@@ -32,7 +32,7 @@ def write_plan_page(answer: Answer, out: Path) -> Path:
     return out
 
 
-def _headline(answer: Answer) -> Html:
+def _headline(answer: PlanReport) -> Html:
     way = answer.chosen
     if way is None:
         closest = min(answer.ways, key=lambda item: item.predicted_bytes)
@@ -96,13 +96,13 @@ def _phase_starts(phases: Sequence[str]) -> Iterator[tuple[int, str]]:
             yield number, phase
 
 
-def _ways(answer: Answer) -> Html:
+def _ways(answer: PlanReport) -> Html:
     ways = sorted(answer.ways, key=lambda way: (not way.fits, way.predicted_step_seconds))
     rows = [_way_cells(way, answer) for way in ways]
     return section("Ways compared", table(("way", "on", "micro-batch", "memory", "step", ""), rows))
 
 
-def _way_cells(way: Way, answer: Answer) -> tuple[object, ...]:
+def _way_cells(way: PlannedStrategy, answer: PlanReport) -> tuple[object, ...]:
     chosen = answer.chosen is not None and (way.label, way.spread) == (answer.chosen.label, answer.chosen.spread)
     return (
         way.label,
@@ -114,5 +114,5 @@ def _way_cells(way: Way, answer: Answer) -> tuple[object, ...]:
     )
 
 
-def _refused(answer: Answer) -> Html:
+def _refused(answer: PlanReport) -> Html:
     return section("Not tried", table(("way", "why"), answer.refused))

@@ -20,7 +20,7 @@ from typing import Any
 
 from seqfit.rundir import files
 
-Record = Mapping[str, Any]
+JsonRecord = Mapping[str, Any]
 _NAMED_LINES = 3  # that are damaged; more are counted
 # Without these a record says nothing; whatever else it lacks leaves a gap where it would be shown.
 _NEEDED: dict[str, dict[str, type | tuple[type, ...]]] = {
@@ -32,34 +32,34 @@ _NEEDED: dict[str, dict[str, type | tuple[type, ...]]] = {
 
 
 @dataclass(frozen=True)
-class Lines:
+class RecordLines:
     """The readable records of a file, and what is wrong with the others."""
 
     records: list[dict[str, Any]]
     gaps: tuple[str, ...] = ()
 
 
-_READ: dict[Path, tuple[tuple[int, int, int], Lines]] = {}
+_READ: dict[Path, tuple[tuple[int, int, int], RecordLines]] = {}
 
 
-def read_lines(path: Path) -> Lines:
+def read_record_lines(path: Path) -> RecordLines:
     """The records of a file that may not be there. One that has not changed since it was last read is not read again:
     a page that is served live is built anew every few seconds."""
     try:
         state = path.stat()
     except OSError:
-        return Lines([])
+        return RecordLines([])
     version = state.st_ino, state.st_size, state.st_mtime_ns
     if path not in _READ or _READ[path][0] != version:
         _READ[path] = version, _read_lines(path)  # in the place of an older version, which is never asked for again
     return _READ[path][1]
 
 
-def _read_lines(path: Path) -> Lines:
+def _read_lines(path: Path) -> RecordLines:
     try:
         lines = path.read_bytes().split(b"\n")  # bytes: a line may be torn inside a character
     except OSError as error:
-        return Lines([], (f"{path.name} can't be read ({error.strerror or error})",))
+        return RecordLines([], (f"{path.name} can't be read ({error.strerror or error})",))
     needed = _NEEDED.get(path.name, {})
     read = [_read_line(line, needed) if line else None for line in lines]
     damaged = [number for number, line in enumerate(lines, 1) if line and read[number - 1] is None]
@@ -67,7 +67,7 @@ def _read_lines(path: Path) -> Lines:
     gaps = _say_damage(path.name, damaged[:-1] if is_torn else damaged)
     if is_torn:
         gaps += (f"the last line of {path.name} is torn: whoever wrote it was stopped, or is writing it now",)
-    return Lines([record for record in read if record is not None], gaps)
+    return RecordLines([record for record in read if record is not None], gaps)
 
 
 def _read_line(line: bytes, needed: Mapping[str, type | tuple[type, ...]]) -> dict[str, Any] | None:
@@ -102,7 +102,7 @@ def read_object(path: Path) -> tuple[dict[str, Any], str]:
     return (value, "") if isinstance(value, dict) else ({}, f"{path.name} is damaged: it holds no object")
 
 
-def number(record: Record, name: str) -> float | None:
+def number(record: JsonRecord, name: str) -> float | None:
     """A field that is a finite number; None where it is missing or anything else."""
     value = record.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -114,7 +114,7 @@ def number(record: Record, name: str) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def inner(record: Record, name: str) -> Record:
+def inner(record: JsonRecord, name: str) -> JsonRecord:
     """A field that is a mapping; an empty one where it is missing or anything else."""
     value = record.get(name)
     return value if isinstance(value, Mapping) else {}

@@ -43,13 +43,13 @@ from seqfit.metrics import higher_is_better
 from seqfit.metrics.registry import IN_OWN_UNIT
 from seqfit.recipe.schema import SPLITS, Recipe
 from seqfit.recipe.yaml_text import read_yaml
-from seqfit.reporting.reading import Lines, Record, inner, number, read_lines, read_object
+from seqfit.reporting.reading import JsonRecord, RecordLines, inner, number, read_object, read_record_lines
 from seqfit.rundir import files
 from seqfit.rundir.reader import Run, is_being_written
 from seqfit.system import quote
 from seqfit.tasks import build_task
 
-DIED = "died"
+RUN_DIED = "died"
 NO_EVALUATION = "no evaluation is recorded"
 _TITLES = {
     "em": "exact match",
@@ -74,7 +74,7 @@ class ShownRun(Run):
         super().__init__(path)
         self.name = name or self.path.resolve().name
         self._resume = resume or f"seqfit train {quote(self.path)} --resume"  # the command
-        self._lines: dict[str, Lines] = {}  # by file: a page shows one moment of a run that goes on
+        self._lines: dict[str, RecordLines] = {}  # by file: a page shows one moment of a run that goes on
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class ShownRun(Run):
     def state(self) -> str:
         """running, finished, failed, interrupted or died."""
         said = str(self.manifest.get("status", "running"))
-        return DIED if said == "running" and not is_being_written(self.path) else said
+        return RUN_DIED if said == "running" and not is_being_written(self.path) else said
 
     def steps(self) -> list[dict[str, Any]]:
         """The readable ones."""
@@ -124,18 +124,18 @@ class ShownRun(Run):
         """None where they can't be read."""
         return read_object(self.path / files.SENSORS)[0] or None
 
-    def _read(self, name: str) -> Lines:
+    def _read(self, name: str) -> RecordLines:
         if name not in self._lines:
-            self._lines[name] = read_lines(self.path / name)
+            self._lines[name] = read_record_lines(self.path / name)
         return self._lines[name]
 
     @cached_property
-    def evaluated(self) -> dict[str, Record]:
+    def evaluated(self) -> dict[str, JsonRecord]:
         """Split -> what `seqfit evaluate` wrote of it, where that can be read."""
         found = {split: read_object(self.path / files.evaluation(split))[0] for split in SPLITS}
         return {split: record for split, record in found.items() if record}
 
-    def scored_before(self, split: str) -> Record:
+    def scored_before(self, split: str) -> JsonRecord:
         """The same split before fine-tuning, if it was scored on as many rows: others can't be compared."""
         before = read_object(self.path / files.evaluation(split, before=True))[0]
         return before if before.get("rows") == self.evaluated.get(split, {}).get("rows") else {}
@@ -170,7 +170,7 @@ class ShownRun(Run):
         return [event["message"] for event in self.events() if event["kind"] == "untested"][:1]
 
     def _say_end(self) -> list[str]:
-        if self.state != DIED:
+        if self.state != RUN_DIED:
             return []
         return [
             f"its manifest says running, but no process writes it: it was killed, or its machine went down. "
@@ -203,7 +203,7 @@ class ShownRun(Run):
         return gaps
 
 
-def value_of(record: Record, name: str) -> float | None:
+def value_of(record: JsonRecord, name: str) -> float | None:
     """A field of the record itself (loss, memory_bytes), or else one of its scores."""
     return number(record, name) if name in record else number(inner(record, "scores"), name)
 
@@ -228,7 +228,7 @@ def title_of(score: str) -> str:
     return _TITLES.get(score, score)
 
 
-def write_score(value: float | None, name: str) -> str:
+def write_run_score(value: float | None, name: str) -> str:
     """With as many digits as it deserves."""
     if value is None:
         return "–"
@@ -250,9 +250,9 @@ class Track:
             rate = number(record, "tokens_per_second") or 0.0
             self._tokens.append(self._tokens[-1] + rate * record["step_seconds"] * (record["step"] - before))
         self._start = _find_start(run)
-        self._pauses = list(find_pauses(run))
+        self._pauses = list(find_run_pauses(run))
 
-    def place(self, record: Record, axis: Axis) -> float:
+    def place(self, record: JsonRecord, axis: Axis) -> float:
         """Where a step's or an evaluation's record stands."""
         if axis == "step":
             return float(record["step"])
@@ -267,7 +267,7 @@ class Track:
         """Real ones, source and target, up to this step or the last record before it."""
         return self._tokens[max(0, bisect.bisect_right(self._steps, step) - 1)]
 
-    def points(self, records: Iterable[Record], name: str, axis: Axis) -> list[tuple[float, float]]:
+    def points(self, records: Iterable[JsonRecord], name: str, axis: Axis) -> list[tuple[float, float]]:
         """Place and value of each record that has one; a loss that is not a number leaves a gap."""
         found = [(self.place(record, axis), value_of(record, name)) for record in records]
         return [(place, value) for place, value in found if value is not None]
@@ -282,7 +282,7 @@ def _find_start(run: ShownRun) -> float:
     return 0.0 if first is None else first["time"] - first["step_seconds"] * first["step"]
 
 
-def find_pauses(run: ShownRun) -> Iterable[tuple[float, float]]:
+def find_run_pauses(run: ShownRun) -> Iterable[tuple[float, float]]:
     """When the run was resumed, and for how many seconds nothing had happened before that: no record, no resume."""
     given = run.manifest.get("resumed")
     moments = [number({"time": moment}, "time") for moment in given] if isinstance(given, list) else []
@@ -296,7 +296,7 @@ def find_pauses(run: ShownRun) -> Iterable[tuple[float, float]]:
 
 
 @dataclass(frozen=True)
-class Summary:
+class RunSummary:
     """One run, or the mean of several."""
 
     score: float | None  # the best evaluation's, while training
@@ -309,14 +309,14 @@ class Summary:
     predicted_step_seconds: float | None
 
 
-def summarise_run(run: ShownRun, *, score: str | None = None, tensors: bool = True) -> Summary:
+def summarise_run(run: ShownRun, *, score: str | None = None, tensors: bool = True) -> RunSummary:
     """From its manifest and records. `score`: instead of its own; `tensors`: as in `measured_peak`."""
     steps = run.steps()
     later = steps[1:] or steps  # the first record has the warm-up
     score = score or run.score
     best = find_best(run, score)
     forecast = inner(run.manifest, "forecast")
-    return Summary(
+    return RunSummary(
         score=None if best is None else value_of(best, score),
         loss=number(steps[-1], "loss") if steps else None,
         seconds=_measure_seconds(run),
@@ -337,14 +337,14 @@ def find_best(run: ShownRun, score: str | None = None) -> dict[str, Any] | None:
     return best_of([record for record in records if record["step"] > 0], score or run.score)
 
 
-def summarise_runs(runs: Sequence[ShownRun], *, score: str | None = None, tensors: bool = True) -> Summary:
+def summarise_runs(runs: Sequence[ShownRun], *, score: str | None = None, tensors: bool = True) -> RunSummary:
     """The mean of each figure over the runs that have it."""
     summaries = [summarise_run(run, score=score, tensors=tensors) for run in runs]
     means = {}
-    for field in fields(Summary):
+    for field in fields(RunSummary):
         known = [value for summary in summaries if (value := getattr(summary, field.name)) is not None]
         means[field.name] = statistics.fmean(known) if known else None
-    return Summary(**means)
+    return RunSummary(**means)
 
 
 def measured_peak(run: ShownRun, *, tensors: bool = True) -> tuple[float | None, str]:
@@ -376,7 +376,7 @@ def _measure_seconds(run: ShownRun) -> float | None:
     end = number(run.manifest, "ended") or (steps[-1]["time"] if steps else None)
     if begin is None or end is None or end < begin:
         return None
-    paused = sum(seconds for resumed, seconds in find_pauses(run) if begin <= resumed <= end)
+    paused = sum(seconds for resumed, seconds in find_run_pauses(run) if begin <= resumed <= end)
     return max(0.0, end - begin - paused)
 
 

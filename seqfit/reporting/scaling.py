@@ -14,15 +14,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from seqfit.comparison.records import HERE, Comparison, name_device
-from seqfit.reporting.charts import Line, draw_lines, series_colour
+from seqfit.reporting.charts import ChartLine, draw_lines, series_colour
 from seqfit.reporting.html import Html, badge, element, figure, figures, section, table
-from seqfit.reporting.reading import Record, inner, number
-from seqfit.reporting.subject import Subject
+from seqfit.reporting.reading import JsonRecord, inner, number
+from seqfit.reporting.subject import ReportSubject
 from seqfit.units import format_count, format_share
 
 
 @dataclass(frozen=True)
-class Row:
+class _Row:
     """So many processes, measured or predicted."""
 
     way: str
@@ -33,7 +33,7 @@ class Row:
     efficiency: float
 
 
-def show_scaling(subject: Subject) -> Html | None:
+def show_scaling(subject: ReportSubject) -> Html | None:
     """A chart of what `seqfit scale` found; tables of all."""
     rows = list(_rows_of_comparison(subject.comparison)) if subject.comparison is not None else []
     scaled = [row for scaling in subject.scalings for row in _rows_of_scaling(scaling)]
@@ -46,7 +46,7 @@ def show_scaling(subject: Subject) -> Html | None:
     return section("Scaling", *shown, _table([*rows, *scaled]), points, note=note)
 
 
-def _rows_of_comparison(comparison: Comparison) -> Iterator[Row]:
+def _rows_of_comparison(comparison: Comparison) -> Iterator[_Row]:
     """Entrants of several processes; what is predicted of them needs what is predicted of the reference."""
     reference = comparison.matrix.reference.name
     alone = {
@@ -62,15 +62,15 @@ def _rows_of_comparison(comparison: Comparison) -> Iterator[Row]:
         rate = standing.figures.get("tokens_per_second")
         if standing.scaling_efficiency is not None:
             mean = None if rate is None else rate.mean
-            yield Row(entrant.name, entrant.processes, "measured", HERE, mean, standing.scaling_efficiency)
+            yield _Row(entrant.name, entrant.processes, "measured", HERE, mean, standing.scaling_efficiency)
         for found in standing.predictions:
             single, several = alone.get(name_device(found.target)), found.tokens_per_second
             if single and several:
                 share = several / (entrant.processes * single)
-                yield Row(entrant.name, entrant.processes, "predicted", found.target, several, share)
+                yield _Row(entrant.name, entrant.processes, "predicted", found.target, several, share)
 
 
-def _rows_of_scaling(scaling: Record) -> Iterator[Row]:
+def _rows_of_scaling(scaling: JsonRecord) -> Iterator[_Row]:
     cards = inner(scaling, "cards")
     places = [(HERE, scaling.get("rows")), (str(cards.get("card", "")), cards.get("rows"))]
     for device, rows in places:
@@ -81,17 +81,17 @@ def _rows_of_scaling(scaling: Record) -> Iterator[Row]:
                 efficiency, processes = number(found, "efficiency"), number(row, "processes")
                 if efficiency is not None and processes is not None:
                     way = f"{row.get('way')}, {row.get('kind')}"
-                    yield Row(way, int(processes), origin, device, number(found, "tokens_per_second"), efficiency)
+                    yield _Row(way, int(processes), origin, device, number(found, "tokens_per_second"), efficiency)
 
 
-def _draw(rows: Sequence[Row]) -> Html:
+def _draw(rows: Sequence[_Row]) -> Html:
     """Efficiency by processes; measured solid, predicted dashed."""
     groups: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
     for row in rows:
         groups.setdefault((row.way, row.device, row.origin), []).append((row.processes, row.efficiency))
     ways = list(dict.fromkeys((way, device) for way, device, _ in groups))
     lines = [
-        Line(
+        ChartLine(
             f"{way}, {device}, {origin}",
             sorted(points),
             series_colour(ways.index((way, device))),
@@ -105,7 +105,7 @@ def _draw(rows: Sequence[Row]) -> Html:
     return figure(drawn, "Scaling efficiency", "solid: measured, dashed: predicted", name="scaling")
 
 
-def _table(rows: Sequence[Row]) -> Html:
+def _table(rows: Sequence[_Row]) -> Html:
     lines = [
         [
             row.way,

@@ -34,22 +34,31 @@ from typing import TYPE_CHECKING, Any
 from seqfit.metrics import score
 from seqfit.metrics.registry import IN_OWN_UNIT
 from seqfit.recipe.schema import TaskRecipe
-from seqfit.reporting.charts import NEUTRAL, Line, draw_lines
+from seqfit.reporting.charts import NEUTRAL, ChartLine, draw_lines
 from seqfit.reporting.html import Html, badge, disclosure, element, figure, figures, folded, join, section, table
-from seqfit.reporting.reading import Record, inner, number
-from seqfit.reporting.runs import ShownRun, Track, best_of, find_best, is_higher_better, title_of, value_of, write_score
-from seqfit.reporting.subject import Subject
+from seqfit.reporting.reading import JsonRecord, inner, number
+from seqfit.reporting.runs import (
+    ShownRun,
+    Track,
+    best_of,
+    find_best,
+    is_higher_better,
+    title_of,
+    value_of,
+    write_run_score,
+)
+from seqfit.reporting.subject import ReportSubject
 from seqfit.units import format_seconds
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
-Column = Mapping[str, float | None]
+ScoreColumn = Mapping[str, float | None]
 _MOST_RUNS = 60
 
 
-def show_scores(subject: Subject) -> Html | None:
+def show_scores(subject: ReportSubject) -> Html | None:
     """Of one run everything, of several the best of each."""
     return _of_one(subject.single) if subject.single is not None else _of_several(subject)
 
@@ -59,7 +68,9 @@ def _of_one(run: ShownRun) -> Html | None:
     if not columns:
         return None
     names = dict.fromkeys([run.score, *(name for column in columns.values() for name in column)])
-    rows = [[title_of(name), *(write_score(column.get(name), name) for column in columns.values())] for name in names]
+    rows = [
+        [title_of(name), *(write_run_score(column.get(name), name) for column in columns.values())] for name in names
+    ]
     said = {
         str(name): text
         for kind in ("signatures", "absent")
@@ -73,8 +84,8 @@ def _of_one(run: ShownRun) -> Html | None:
     return section("Scores", table(["score", *columns], rows), *notes, note=note)
 
 
-def _list_columns(run: ShownRun) -> dict[str, Column]:
-    columns: dict[str, Column] = {}
+def _list_columns(run: ShownRun) -> dict[str, ScoreColumn]:
+    columns: dict[str, ScoreColumn] = {}
     for split, records in run.by_split.items():
         chosen = (record for record in (records[0], best_of(records, run.score), records[-1]) if record is not None)
         for record in chosen:  # the same step twice is one column
@@ -90,18 +101,18 @@ def _list_columns(run: ShownRun) -> dict[str, Column]:
     return columns
 
 
-def _numbers(scores: Record) -> dict[str, float | None]:
+def _numbers(scores: JsonRecord) -> dict[str, float | None]:
     return {str(name): number(scores, name) for name in scores}
 
 
-def _of_several(subject: Subject) -> Html | None:
+def _of_several(subject: ReportSubject) -> Html | None:
     """A line for each run: the step of its best evaluation, and all scores of it."""
     found = [(run, best) for run in subject.runs if (best := find_best(run)) is not None]
     if not found:
         return None
     names = list(dict.fromkeys(["loss", *(name for _, best in found for name in best["scores"])]))
     rows = [
-        [run.name, best["split"], f"{best['step']:,}", *(write_score(value_of(best, name), name) for name in names)]
+        [run.name, best["split"], f"{best['step']:,}", *(write_run_score(value_of(best, name), name) for name in names)]
         for run, best in found[:_MOST_RUNS]
     ]
     note = "Of each run the evaluation that its checkpoint was chosen by."
@@ -124,7 +135,7 @@ _VERDICTS = {
 }
 
 
-def show_answers(subject: Subject) -> Html | None:
+def show_answers(subject: ReportSubject) -> Html | None:
     """Of every split that was evaluated afterwards; where none was, how to get them."""
     if subject.runs and not any(run.evaluated for run in subject.runs):
         return section("Answers", note=_NOT_EVALUATED)
@@ -139,7 +150,7 @@ def show_answers(subject: Subject) -> Html | None:
     return join(shown) if shown else None
 
 
-def _show_together(subject: Subject, split: str) -> Html | None:
+def _show_together(subject: ReportSubject, split: str) -> Html | None:
     """The same rows as answered by each way, its first run that was evaluated."""
     answered: dict[str, dict[tuple[str, str], Mapping[str, Any]]] = {}
     for way, runs in subject.ways.items():
@@ -246,10 +257,10 @@ def _filter_buttons(counts: Mapping[str, int]) -> Html:
 
 
 _SHARES = (0.95, 0.99)
-Points = list[tuple[float, float]]
+_ScorePoints = list[tuple[float, float]]
 
 
-def show_quality(subject: Subject) -> Html | None:
+def show_quality(subject: ReportSubject) -> Html | None:
     """Left out where fewer than two ways were scored while training, or all only at their end."""
     if subject.single is not None or not subject.runs:
         return None
@@ -262,12 +273,18 @@ def show_quality(subject: Subject) -> Html | None:
     common = find_common(curves, score)
     targets = [share * common if is_higher_better(score) else common / share for share in _SHARES]
     rows = [
-        [way, write_score(_best_mean(found, score), score), *(_say_minutes(found, target, score) for target in targets)]
+        [
+            way,
+            write_run_score(_best_mean(found, score), score),
+            *(_say_minutes(found, target, score) for target in targets),
+        ]
         for way, found in curves.items()
     ]
-    heads = [f"to {write_score(target, score)} ({share:.0%})" for share, target in zip(_SHARES, targets, strict=True)]
+    heads = [
+        f"to {write_run_score(target, score)} ({share:.0%})" for share, target in zip(_SHARES, targets, strict=True)
+    ]
     note = (
-        f"The best {title_of(score)} that all ways reach is {write_score(common, score)}. Minutes are those of the "
+        f"The best {title_of(score)} that all ways reach is {write_run_score(common, score)}. Minutes are those of the "
         f"whole run, evaluations included, to the first evaluation that reaches the target; the mean over seeds."
     )
     chart = figure(
@@ -278,30 +295,30 @@ def show_quality(subject: Subject) -> Html | None:
     )
 
 
-def find_common(curves: dict[str, list[Points]], score: str) -> float:
+def find_common(curves: dict[str, list[_ScorePoints]], score: str) -> float:
     """The best value that every way has reached, on average over its seeds."""
     bests = [_best_mean(found, score) for found in curves.values()]
     return min(bests) if is_higher_better(score) else max(bests)
 
 
-def minutes_to(points: Points, target: float, score: str) -> float | None:
+def minutes_to(points: _ScorePoints, target: float, score: str) -> float | None:
     """Of the first evaluation that is at least as good; None where there is none."""
     if is_higher_better(score):
         return next((minute for minute, value in points if value >= target), None)
     return next((minute for minute, value in points if value <= target), None)
 
 
-def _scored(run: ShownRun, score: str) -> Points:
+def _scored(run: ShownRun, score: str) -> _ScorePoints:
     records = run.by_split.get("validation", [])
     return Track(run).points([record for record in records if record["step"] > 0], score, "minutes")
 
 
-def _best_mean(found: Sequence[Points], score: str) -> float:
+def _best_mean(found: Sequence[_ScorePoints], score: str) -> float:
     best = max if is_higher_better(score) else min
     return statistics.fmean(best(value for _, value in points) for points in found)
 
 
-def _say_minutes(found: Sequence[Points], target: float, score: str) -> str:
+def _say_minutes(found: Sequence[_ScorePoints], target: float, score: str) -> str:
     reached = [minutes for points in found if (minutes := minutes_to(points, target, score)) is not None]
     if not reached:
         return "not reached"
@@ -309,9 +326,9 @@ def _say_minutes(found: Sequence[Points], target: float, score: str) -> str:
     return mean if len(reached) == len(found) else f"{mean} ({len(reached)} of {len(found)} seeds)"
 
 
-def _draw(subject: Subject, curves: dict[str, list[Points]], targets: Sequence[float]) -> go.Figure:
+def _draw(subject: ReportSubject, curves: dict[str, list[_ScorePoints]], targets: Sequence[float]) -> go.Figure:
     lines = [
-        Line(
+        ChartLine(
             way,
             points,
             subject.colour(way),

@@ -10,10 +10,10 @@ import json
 from pathlib import PurePath
 
 from seqfit.recipe.load import dump_recipe
-from seqfit.reporting.html import Html, badge, code, command, disclosure, element, section, table
+from seqfit.reporting.html import Html, badge, code, command_line, disclosure, element, section, table
 from seqfit.reporting.reading import inner, number
 from seqfit.reporting.runs import ShownRun
-from seqfit.reporting.subject import Subject
+from seqfit.reporting.subject import ReportSubject
 from seqfit.rundir import files
 from seqfit.rundir.masking import mask_text
 from seqfit.rundir.records import SNAPSHOT
@@ -25,7 +25,7 @@ _MOST_RUNS = 24  # whose recipes are written out; the others have theirs in thei
 _USUAL = {"plan", "precision", "forecast", SNAPSHOT}
 
 
-def show_events(subject: Subject) -> Html | None:
+def show_events(subject: ReportSubject) -> Html | None:
     """Of one run all, in order, but snapshots, which are bands; of several those that are not the same in every run."""
     single = subject.single
     if single is not None:
@@ -62,11 +62,11 @@ def _after(run: ShownRun, time: float) -> str:
     return format_seconds(max(0.0, time - run.events()[0]["time"]))
 
 
-def show_sources(subject: Subject) -> Html | None:
+def show_sources(subject: ReportSubject) -> Html | None:
     """Everything that it takes."""
     parts: list[Html] = []
     if subject.comparison is not None and subject.comparison.command:
-        parts.append(command(mask_text(subject.comparison.command)))
+        parts.append(command_line(mask_text(subject.comparison.command)))
     if subject.comparison is not None:
         parts += _describe_matrix(subject)
         shown = [runs[0] for runs in subject.ways.values()]  # their trials differ in seeds alone
@@ -79,7 +79,7 @@ def show_sources(subject: Subject) -> Html | None:
     return section("How to get this again", *parts) if parts else None
 
 
-def _describe_matrix(subject: Subject) -> list[Html]:
+def _describe_matrix(subject: ReportSubject) -> list[Html]:
     assert subject.comparison is not None
     entrants = subject.comparison.matrix.entrants
     rows = [[entrant.name, entrant.kind, element("code", " ".join(entrant.overrides) or "–")] for entrant in entrants]
@@ -90,11 +90,11 @@ def _describe_matrix(subject: Subject) -> list[Html]:
     ]
 
 
-def _describe(run: ShownRun, subject: Subject) -> list[Html]:
+def _describe(run: ShownRun, subject: ReportSubject) -> list[Html]:
     """The command in the open, the rest folded."""
     before = "" if subject.single is not None else f"{run.name}: "
     said = mask_text(_runnable(str(run.manifest.get("command") or "")))
-    parts = [command(said)] if said and subject.comparison is None else []
+    parts = [command_line(said)] if said and subject.comparison is None else []
     parts.append(disclosure(f"{before}Environment", table(["what", "value"], _environment(run))))
     if run.known_recipe is not None and subject.comparison is None:
         parts.append(disclosure(f"{before}Recipe", code(mask_text(dump_recipe(run.known_recipe)))))

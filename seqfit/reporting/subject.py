@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from seqfit.comparison.records import MATRIX, RESULTS, RUNS, Comparison, Trial, load_matrix, read_results
+from seqfit.comparison.records import MATRIX, RESULTS, TRIAL_RUNS, Comparison, Trial, load_matrix, read_results
 from seqfit.errors import SeqfitError
 from seqfit.recipe.overrides import flatten
 from seqfit.reporting.charts import ACCENT, series_colour, series_dash
-from seqfit.reporting.reading import Record, inner, number, read_object
+from seqfit.reporting.reading import JsonRecord, inner, number, read_object
 from seqfit.reporting.runs import ShownRun
 from seqfit.rundir import files
 from seqfit.system import quote
@@ -33,13 +33,13 @@ _THINNEST, _THICKEST = 1.6, 5.0  # pixels
 
 
 @dataclass(frozen=True)
-class Subject:
+class ReportSubject:
     """All that a page shows, read."""
 
     title: str
     ways: dict[str, list[ShownRun]] = field(default_factory=dict)
     comparison: Comparison | None = None
-    scalings: list[Record] = field(default_factory=list)
+    scalings: list[JsonRecord] = field(default_factory=list)
     gaps: list[str] = field(default_factory=list)  # of the places; runs have their own
 
     @property
@@ -74,14 +74,14 @@ class Subject:
         return list(dict.fromkeys([*entrants, *self.ways]))
 
 
-def read_subject(paths: Sequence[Path]) -> Subject:
+def read_report_subject(paths: Sequence[Path]) -> ReportSubject:
     """Everything that is there, once."""
     paths = _drop_repeated(paths)
     compared = [path for path in paths if (path / MATRIX).is_file()]
     if len(paths) == 1 and compared:
         return _read_comparison(paths[0])
     places: list[Path] = []
-    scalings: list[Record] = []
+    scalings: list[JsonRecord] = []
     gaps: list[str] = []
     for path in paths:
         found = list(find_runs(path))
@@ -94,7 +94,7 @@ def read_subject(paths: Sequence[Path]) -> Subject:
             gaps.append(damage or f"'{path}' holds no run yet")
     runs = _name_apart([run for place in _drop_repeated(places) if (run := open_run(place)) is not None])
     title = f"{len(runs)} runs" if len(runs) > 1 else runs[0].name if runs else paths[0].resolve().name
-    return Subject(title, group_runs(runs), None, scalings, gaps)
+    return ReportSubject(title, group_runs(runs), None, scalings, gaps)
 
 
 def find_runs(path: Path) -> Iterator[Path]:
@@ -102,7 +102,7 @@ def find_runs(path: Path) -> Iterator[Path]:
     if (path / files.MANIFEST).is_file():
         yield path
     elif path.is_dir():
-        folder = path / RUNS if (path / MATRIX).is_file() else path
+        folder = path / TRIAL_RUNS if (path / MATRIX).is_file() else path
         yield from sorted(found.parent for found in folder.glob(f"*/{files.MANIFEST}"))
 
 
@@ -180,7 +180,7 @@ def _drop_repeated(paths: Sequence[Path]) -> list[Path]:
     return list(first.values())
 
 
-def _read_comparison(folder: Path) -> Subject:
+def _read_comparison(folder: Path) -> ReportSubject:
     """From its results; before there are any, its runs alone."""
     comparison, gaps = None, []
     try:
@@ -192,15 +192,15 @@ def _read_comparison(folder: Path) -> Subject:
         try:
             matrix = load_matrix(folder)
         except (SeqfitError, OSError) as second:
-            return Subject(folder.name, group_runs(list(_open_all(folder))), None, [], [*gaps, str(second)])
+            return ReportSubject(folder.name, group_runs(list(_open_all(folder))), None, [], [*gaps, str(second)])
     ways: dict[str, list[ShownRun]] = {}
     resume = f"seqfit submit {quote(folder)}" if matrix.is_apart else f"seqfit compare {quote(folder)} --resume"
     for entrant in matrix.entrants:
         trials = [Trial(entrant.name, seed, repeat) for repeat in range(matrix.repeats) for seed in matrix.seeds]
-        places = [folder / RUNS / trial.folder for trial in trials]
+        places = [folder / TRIAL_RUNS / trial.folder for trial in trials]
         runs = [run for place in places if (run := open_run(place, place.name, resume)) is not None]
         ways |= {entrant.name: runs} if runs else {}
-    return Subject(matrix.name, ways, comparison, [], gaps)
+    return ReportSubject(matrix.name, ways, comparison, [], gaps)
 
 
 def _open_all(folder: Path) -> Iterator[ShownRun]:

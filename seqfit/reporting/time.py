@@ -14,7 +14,7 @@ from seqfit.reporting.charts import bars_height, draw_stacks
 from seqfit.reporting.html import Html, facts, figure, figures, section, table
 from seqfit.reporting.reading import inner, number
 from seqfit.reporting.runs import ShownRun, summarise_run
-from seqfit.reporting.subject import Subject
+from seqfit.reporting.subject import ReportSubject
 from seqfit.rundir.reader import list_shares, sum_phases
 from seqfit.rundir.records import BETWEEN_STEPS, PHASES
 from seqfit.units import format_flops, format_seconds, format_share
@@ -23,7 +23,7 @@ _OTHER = "other"  # as seqfit.rundir.reader calls it
 _LEAST_SHARE = 0.001  # of a step; what is less has no width
 
 
-def show_breakdown(subject: Subject) -> Html | None:
+def show_breakdown(subject: ReportSubject) -> Html | None:
     """Bars of a step, and a table of all the time."""
     spent = {way: found for way, runs in subject.ways.items() if (found := _mean_spent(runs))}
     if not spent:

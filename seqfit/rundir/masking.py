@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-Value = str | int | float | bool
+_Value = str | int | float | bool
 
 MASK = "***"
 # 'token' and not 'tokens': the second counts, the first opens doors.
@@ -28,9 +28,9 @@ _IN_ADDRESS = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 _KNOWN_SHAPE = re.compile(r"\b(?:hf_\w{16,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|sk-[\w-]{16,}|AKIA[0-9A-Z]{16})\b")
 
 
-def mask_values(values: Mapping[str, Value]) -> dict[str, Value]:
+def mask_values(values: Mapping[str, _Value]) -> dict[str, _Value]:
     """By the names, and within texts."""
-    masked: dict[str, Value] = {}
+    masked: dict[str, _Value] = {}
     for name, value in values.items():
         if _SECRET_NAME.match(name):
             masked[name] = MASK

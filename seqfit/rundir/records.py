@@ -52,9 +52,9 @@ class StepRecord:
     phase_seconds: dict[str, float] = field(default_factory=dict)  # of PHASES, summed since the last record
     padding_share: float | None = None  # of all tokens since the last record
     model_flops_per_second: float | None = None  # what the model's mathematics needs on real tokens
-    model_flops_share: float | None = None  # of the device's peak rate; None where that is not known
+    mfu: float | None = None  # of the device's peak rate; None where that is not known
     queued_seconds: float | None = None  # of step_seconds, the thread wanted a core and had none; None if not counted
-    yardstick_seconds: float | None = None  # of a fixed piece of work, done after this step; trials of comparisons
+    calibration_seconds: float | None = None  # of a fixed piece of work, done after this step; trials of comparisons
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def _git(*words: str) -> str:
     return answer.stdout.strip()
 
 
-def cut_records(path: Path, *, after_step: int | None = None) -> int:
+def truncate_records(path: Path, *, after_step: int | None = None) -> int:
     """Take out a torn last line and the records of later steps, in one go; returns how many whole records went."""
     if not path.is_file():
         return 0
@@ -99,7 +99,7 @@ _LOCK_PAUSE_SECONDS = 0.01
 
 
 @contextmanager
-def told_failures(path: Path, run: Path | None = None) -> Iterator[None]:
+def explained_failures(path: Path, run: Path | None = None) -> Iterator[None]:
     """A disk that is full or gone is the user's to put right. `run` is the one that can be resumed then."""
     try:
         yield
@@ -107,11 +107,11 @@ def told_failures(path: Path, run: Path | None = None) -> Iterator[None]:
         raise TrainingFailed(
             f"'{path}' can't be written ({error.strerror or error})",
             "a run keeps its records on the disk as it goes",
-            f"Make room or mend the disk, then {say_resume(run) if run is not None else 'try again'}",
+            f"Make room or mend the disk, then {describe_resume(run) if run is not None else 'try again'}",
         ) from error
 
 
-def say_resume(run: Path) -> str:
+def describe_resume(run: Path) -> str:
     """'go on with: ...', the command that goes on with a run."""
     return f"go on with: seqfit train {quote(run)} --resume"
 
@@ -119,7 +119,7 @@ def say_resume(run: Path) -> str:
 def write_whole(path: Path, text: str, run: Path | None = None) -> None:
     """Write to a temporary name, sync, rename: a reader sees the old file or the new one, never half of one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with told_failures(path, run):
+    with explained_failures(path, run):
         try:
             with open(temporary, "w", encoding="utf-8", errors="backslashreplace") as stream:  # half a surrogate
                 stream.write(text)
@@ -173,7 +173,7 @@ class RunWriter:
     ) -> RunWriter:
         """A new directory."""
         cls.check_free(path, resumes=resumes)
-        with told_failures(path):
+        with explained_failures(path):
             path.mkdir(parents=True, exist_ok=True)
         return cls(path, listener)
 
@@ -183,22 +183,22 @@ class RunWriter:
         writer = cls(path, listener)
         writer._manifest = json.loads((path / files.MANIFEST).read_text("utf-8"))  # now that nobody else writes it
         for name in (files.STEPS, files.EVALUATIONS, files.EVENTS, files.TELEMETRY):
-            with told_failures(path / name, path):
-                cut_records(path / name)  # nothing may be appended to a torn line
+            with explained_failures(path / name, path):
+                truncate_records(path / name)  # nothing may be appended to a torn line
         return writer
 
     def sync(self) -> None:
         """What was appended so far survives a power cut."""
         for name, stream in self._streams.items():
-            with told_failures(self.path / name, self.path):
+            with explained_failures(self.path / name, self.path):
                 _sync(stream)
 
     def forget_after(self, step: int, *, evaluation_is_due: bool = False) -> None:
         """Take out the records of what is made again; `evaluation_is_due`: that of this step is, too."""
         self._close_streams()  # the files are about to be replaced
         last = {files.STEPS: step, files.EVALUATIONS: step - evaluation_is_due}
-        with told_failures(self.path, self.path):
-            lost = [cut_records(self.path / name, after_step=after) for name, after in last.items()]
+        with explained_failures(self.path, self.path):
+            lost = [truncate_records(self.path / name, after_step=after) for name, after in last.items()]
         if any(lost):
             self.event("resume", f"{lost[0]} records of steps and {lost[1]} of evaluations after step {step} were lost")
 
@@ -252,7 +252,7 @@ class RunWriter:
     def _close_streams(self) -> None:
         with ExitStack() as stack:  # all of them, also where one fails
             for name, stream in self._streams.items():
-                stack.enter_context(told_failures(self.path / name, self.path))
+                stack.enter_context(explained_failures(self.path / name, self.path))
                 stack.enter_context(stream)
                 stack.callback(_sync, stream)
             self._streams = {}
@@ -266,13 +266,13 @@ class RunWriter:
             self.event("not-finite", f"step {record['step']}, {name}: {lost}", **lost)
 
     def _write_line(self, name: str, record: dict[str, Any]) -> None:
-        with told_failures(self.path / name, self.path):
+        with explained_failures(self.path / name, self.path):
             if name not in self._streams:
                 self._streams[name] = open(self.path / name, "a", encoding="utf-8")  # noqa: SIM115 (closed in close())
             append_record(self._streams[name], record)
 
 
-class NoWriter(RunWriter):
+class NullWriter(RunWriter):
     """What a process has that is not the first of its run: it is told the same, and writes nothing."""
 
     def __init__(self, path: Path) -> None:
@@ -312,7 +312,7 @@ class NoWriter(RunWriter):
 def add_event(path: Path, kind: str, message: str) -> None:
     """One event from outside the process that writes the run: a single short write at the end of the file."""
     record = EventRecord(time.time(), kind, mask_text(message), {})
-    with told_failures(path / files.EVENTS), open(path / files.EVENTS, "a+", encoding="utf-8") as stream:
+    with explained_failures(path / files.EVENTS), open(path / files.EVENTS, "a+", encoding="utf-8") as stream:
         is_torn = stream.tell() > 0 and (path / files.EVENTS).read_bytes()[-1:] != b"\n"
         if not is_torn:  # a run that was killed: its resume cuts the torn line off, and this would be glued to it
             append_record(stream, asdict(record))

@@ -47,10 +47,10 @@ from seqfit.errors import (
 from seqfit.hardware.cards import GPUS_PER_MACHINE, NETWORK_BYTES_PER_SECOND, NETWORK_SOURCE, find_card, parse_rate
 from seqfit.hardware.probe import probe_machine
 from seqfit.launch.local import is_launched
-from seqfit.planning.cluster import SCALED_STRATEGIES, Cluster, Kind, Row, list_counts
+from seqfit.planning.cluster import SCALED_STRATEGIES, Cluster, ParallelKind, ScalingRow, list_counts
 from seqfit.recipe.load import anchor_paths, dump_recipe
 from seqfit.recipe.schema import Recipe
-from seqfit.scaling.rows import ALONE, Place, RankFigures, build_rows, find_places
+from seqfit.scaling.rows import _ONE_PROCESS, RankFigures, ScalingPlace, build_rows, find_places
 from seqfit.strategy.load import load_strategy
 from seqfit.validation import load_checked_recipe, runs_on_cpu
 
@@ -59,31 +59,31 @@ _MOST_PROCESSES = 1024
 
 
 @dataclass(frozen=True)
-class Asked:
+class ScalingOptions:
     """What is to be measured. One process is always in `counts`: all others are compared with it."""
 
     counts: tuple[int, ...]
     ways: tuple[str, ...]
     steps: int = 5
     repeats: int = 3
-    kind: Kind = "strong"
+    kind: ParallelKind = "strong"
 
 
-def choose_asked(
+def choose_options(
     nproc: str | None, ways: tuple[str, ...], *, steps: int, repeats: int, weak: bool, only_predicts: bool
-) -> Asked | None:
+) -> ScalingOptions | None:
     """What to measure here; by default on 1, 2, 4, ... and all of this machine's cores, or of its GPUs.
 
     None where cards elsewhere are asked about and --nproc is not given.
     """
     check_counts(steps=steps, repeats=repeats)
-    kind: Kind = "weak" if weak else "strong"
+    kind: ParallelKind = "weak" if weak else "strong"
     if nproc is not None:
-        return Asked(read_counts(nproc), ways, steps, repeats, kind)
+        return ScalingOptions(read_counts(nproc), ways, steps, repeats, kind)
     if only_predicts:
         return None
     machine = probe_machine()
-    return Asked(tuple(list_counts(len(machine.gpus) or machine.cores)), ways, steps, repeats, kind)
+    return ScalingOptions(tuple(list_counts(len(machine.gpus) or machine.cores)), ways, steps, repeats, kind)
 
 
 def choose_cluster(
@@ -129,7 +129,7 @@ def read_counts(text: str) -> tuple[int, ...]:
     return tuple(sorted({1, *map(int, words)}))
 
 
-def read_ways(text: str) -> tuple[str, ...]:
+def read_strategies(text: str) -> tuple[str, ...]:
     """'ddp,fsdp' -> ('ddp', 'fsdp')."""
     words = [word.strip() for word in text.split(",")]
     wrong = [word for word in words if word not in SCALED_STRATEGIES]
@@ -150,7 +150,7 @@ def check_counts(**numbers: int | None) -> None:
             raise PlanError(f"{flag} is {number}", "it counts from 1 on", f"Give {flag} 1 or more")
 
 
-Progress = Callable[[str, int, int | None], None]
+_ScalingProgress = Callable[[str, int, int | None], None]
 WARM_UP = 2  # steps of every group that are not measured
 MISTAKE = ".mistake"  # file of a rank that has found one
 _GRACE_SECONDS = 5.0  # for ranks whose peer has failed to say so themselves
@@ -167,7 +167,7 @@ class Group:
 
 
 def list_groups(
-    recipe: Recipe | str | Path | Mapping[str, Any], overrides: Sequence[str], asked: Asked | None
+    recipe: Recipe | str | Path | Mapping[str, Any], overrides: Sequence[str], asked: ScalingOptions | None
 ) -> list[Group]:
     """Every group to start, one process first; none where nothing is asked. A recipe that won't do is refused here."""
     stated = load_checked_recipe(recipe, overrides)
@@ -182,7 +182,7 @@ def list_groups(
         if count > 1 or not groups:
             grows = count if asked is not None and asked.kind == "weak" else 1
             used = load_checked_recipe(_change(stated, way, grows, is_alone=count == 1))
-            groups.append(Group(way if count > 1 else ALONE[0], count, anchor_paths(used)))
+            groups.append(Group(way if count > 1 else _ONE_PROCESS[0], count, anchor_paths(used)))
     return groups
 
 
@@ -201,7 +201,7 @@ def _change(recipe: Recipe, way: str, grows: int, *, is_alone: bool) -> Recipe:
     return recipe.model_copy(update={"strategy": fields, "train": train.model_copy(update=larger)})
 
 
-def say_groups(groups: Sequence[Group], asked: Asked | None, cluster: Cluster | None) -> str:
+def say_groups(groups: Sequence[Group], asked: ScalingOptions | None, cluster: Cluster | None) -> str:
     """What would be started, in the order of a repeat."""
     lines = []
     if asked is not None:
@@ -216,8 +216,8 @@ def say_groups(groups: Sequence[Group], asked: Asked | None, cluster: Cluster | 
 
 
 def measure_scaling(
-    groups: Sequence[Group], asked: Asked, progress: Progress = lambda *_: None
-) -> tuple[list[Row], list[Place]]:
+    groups: Sequence[Group], asked: ScalingOptions, progress: _ScalingProgress = lambda *_: None
+) -> tuple[list[ScalingRow], list[ScalingPlace]]:
     """Start every group once a repeat; rows in the order of the groups, and what was found between processes."""
     found: dict[tuple[str, int], list[list[RankFigures]]] = {(group.way, group.count): [] for group in groups}
     runs = [(repeat, group) for repeat in range(asked.repeats) for group in groups]

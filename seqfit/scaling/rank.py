@@ -40,10 +40,10 @@ from seqfit.step.clock import StepClock, read_queued_seconds
 from seqfit.step.precision import choose_device
 from seqfit.strategy.load import load_strategy
 from seqfit.telemetry.host import read_peak_bytes
-from seqfit.training.coordination import Agreement
-from seqfit.training.setup import Job, build_job
+from seqfit.training.coordination import Coordination
+from seqfit.training.setup import TrainingSetup, build_setup
 from seqfit.training.stopping import Stopping
-from seqfit.training.view import Silent
+from seqfit.training.view import SilentView
 from seqfit.validation import load_checked_recipe
 
 _TRIES = 7
@@ -78,7 +78,7 @@ def main() -> int:
     try:
         loaded = load_checked_recipe(recipe)
         with join_world(choose_device(load_strategy(loaded)).type) as world:
-            job, _ = build_job(loaded, Silent(), world=world)
+            job, _ = build_setup(loaded, SilentView(), world=world)
             figures = measure_rank(job, world, first, steps)
         out.write_text(json.dumps(asdict(figures)), "utf-8")
     except SeqfitError as error:
@@ -87,7 +87,7 @@ def main() -> int:
     return 0
 
 
-def measure_rank(job: Job, world: World, first: int, steps: int) -> RankFigures:
+def measure_rank(job: TrainingSetup, world: World, first: int, steps: int) -> RankFigures:
     """The steps of this rank, then the machine as it is with so many ranks at once."""
     device = job.step.precision.device
     forget_peak(device)
@@ -116,10 +116,10 @@ def measure_rank(job: Job, world: World, first: int, steps: int) -> RankFigures:
     )
 
 
-def _make_steps(job: Job, world: World, first: int, steps: int) -> tuple[_Moment, _Moment, list[GlobalBatch]]:
+def _make_steps(job: TrainingSetup, world: World, first: int, steps: int) -> tuple[_Moment, _Moment, list[GlobalBatch]]:
     """The moments around the measured steps, and their batches."""
     step, on_gpu = job.step, job.step.precision.device.type == "cuda"
-    agreement = Agreement(world, Stopping(alone=world.size == 1))
+    agreement = Coordination(world, Stopping(alone=world.size == 1))
     step.before_exchange = partial(_agree, agreement)
     step.model.train()
     loaded = prefetch(islice(job.loader.iterate(first), WARM_UP + steps), job.strategy.prefetch, pin=on_gpu)
@@ -127,7 +127,7 @@ def _make_steps(job: Job, world: World, first: int, steps: int) -> tuple[_Moment
     before = _Moment.now(step.clock)
     for number, batch in enumerate(step.clock.each("data_wait", loaded)):
         if number == WARM_UP:
-            world.wait()
+            world.barrier()
             before = _Moment.now(step.clock)
         outcome = step(batch)
         batches.append(batch)
@@ -136,7 +136,7 @@ def _make_steps(job: Job, world: World, first: int, steps: int) -> tuple[_Moment
     return before, _Moment.now(step.clock), batches[WARM_UP:]
 
 
-def _agree(agreement: Agreement) -> None:
+def _agree(agreement: Coordination) -> None:
     """As training does before gradients are exchanged. A rank that fails here ends the group."""
     agreement.exchange()
 
@@ -156,7 +156,7 @@ def _measure_all_at_once(world: World, action: Callable[[], None]) -> float:
     """Median seconds of something that all ranks do at the same time."""
     seconds = []
     for _ in range(_TRIES):
-        world.wait()
+        world.barrier()
         started = time.perf_counter()
         action()
         seconds.append(time.perf_counter() - started)
@@ -174,7 +174,7 @@ def _compute() -> None:
 def _reduce(world: World, device: torch.device, size_bytes: int) -> None:
     """One exchange between all ranks. The last line waits for the device."""
     buffer = torch.zeros(max(1, size_bytes // 4), device=device)
-    float(world.sum(buffer)[0])
+    float(world.all_reduce_sum(buffer)[0])
 
 
 if __name__ == "__main__":

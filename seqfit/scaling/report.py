@@ -17,19 +17,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqfit.errors import RunError
-from seqfit.planning.cluster import Cluster, Figures, Row, say_where_it_stops
+from seqfit.planning.cluster import Cluster, RankFiguresPredicted, ScalingRow, say_where_it_stops
 from seqfit.recipe.schema import Recipe
 from seqfit.scaling.measure import (
-    Asked,
     Group,
-    Progress,
-    choose_asked,
+    ScalingOptions,
+    _ScalingProgress,
     choose_cluster,
+    choose_options,
     list_groups,
     measure_scaling,
-    read_ways,
+    read_strategies,
 )
-from seqfit.scaling.rows import Place
+from seqfit.scaling.rows import ScalingPlace
 from seqfit.strategy.load import load_strategy
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 from seqfit.validation import load_checked_recipe, runs_on_cpu
@@ -42,7 +42,7 @@ HEADINGS = ["way", "processes", "scaling", "", "step", "tokens/s", "efficiency",
 
 
 @dataclass(frozen=True)
-class Table:
+class ScalingTable:
     """Cells of text."""
 
     title: str
@@ -51,16 +51,16 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Scaling:
+class ScalingReport:
     """A report: what was measured here, and what is predicted for cards; either may be missing."""
 
-    rows: list[Row]  # of this machine
-    places: list[Place]
+    rows: list[ScalingRow]  # of this machine
+    places: list[ScalingPlace]
     conditions: str  # of the measurement
     cards: CardScaling | None
     sentences: list[str]
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[ScalingTable]:
         """For reading."""
         tables = [_build_table(f"This machine: {self.conditions}", self.rows)] if self.rows else []
         if self.cards is not None:
@@ -91,15 +91,15 @@ def scale(
     upto: int | None = None,
     per_node: int | None = None,
     network: str | None = None,
-    progress: Progress = lambda *_: None,
-) -> Scaling:
+    progress: _ScalingProgress = lambda *_: None,
+) -> ScalingReport:
     """How this recipe's steps scale over `nproc` processes here, measured, and over cards of a kind, predicted.
 
     The parameters are the options of `seqfit scale`. With a `gpu` nothing is measured unless `nproc` is given.
     """
-    shared = read_ways(",".join(ways))
+    shared = read_strategies(",".join(ways))
     cluster = choose_cluster(gpu, shared, upto=upto, per_node=per_node, network=network)
-    asked = choose_asked(
+    asked = choose_options(
         None if nproc is None else ",".join(map(str, nproc)),
         shared,
         steps=steps,
@@ -124,13 +124,13 @@ def build_scaling(
     *,
     ways: Sequence[str],
     groups: Sequence[Group] = (),
-    asked: Asked | None = None,
+    asked: ScalingOptions | None = None,
     cluster: Cluster | None = None,
-    progress: Progress = lambda *_: None,
-) -> Scaling:
+    progress: _ScalingProgress = lambda *_: None,
+) -> ScalingReport:
     """Measure the groups here, and predict for the cluster; what is not given is left out."""
-    rows: list[Row] = []
-    places: list[Place] = []
+    rows: list[ScalingRow] = []
+    places: list[ScalingPlace] = []
     sentences: list[str] = []
     conditions, cards = "", None
     if cluster is not None:
@@ -142,10 +142,10 @@ def build_scaling(
         rows, places = measure_scaling(groups, asked, progress)
         conditions = describe_conditions(groups[0].recipe, asked)
         sentences = [*map(_say_place, places), *sentences]
-    return Scaling(rows, places, conditions, cards, sentences)
+    return ScalingReport(rows, places, conditions, cards, sentences)
 
 
-def describe_conditions(recipe: Recipe, asked: Asked) -> str:
+def describe_conditions(recipe: Recipe, asked: ScalingOptions) -> str:
     """What was run, in a line."""
     threads = load_strategy(recipe).threads or 1
     where = f"on a CPU, {threads} thread{'s' if threads > 1 else ''} a process" if runs_on_cpu(recipe) else "on GPUs"
@@ -165,7 +165,7 @@ def check_place(folder: Path) -> None:
         raise RunError(f"'{folder / JSON_FILE}' is there already", "no report is overwritten", "Give another --out")
 
 
-def write_scaling(scaling: Scaling, folder: Path) -> list[Path]:
+def write_scaling(scaling: ScalingReport, folder: Path) -> list[Path]:
     """Both files."""
     folder.mkdir(parents=True, exist_ok=True)
     texts = {
@@ -177,7 +177,7 @@ def write_scaling(scaling: Scaling, folder: Path) -> list[Path]:
     return [folder / name for name in texts]
 
 
-def _build_table(title: str, rows: Sequence[Row]) -> Table:
+def _build_table(title: str, rows: Sequence[ScalingRow]) -> ScalingTable:
     """A line for what was measured, and one below it for what is predicted of the same row."""
     lines = []
     for row in rows:
@@ -186,10 +186,10 @@ def _build_table(title: str, rows: Sequence[Row]) -> Table:
             if figures is not None:
                 note = "" if origin == "predicted" and row.measured is not None else row.note
                 lines.append([row.way, str(row.processes), row.kind, origin, *_build_cells(figures), note])
-    return Table(title, HEADINGS, lines)
+    return ScalingTable(title, HEADINGS, lines)
 
 
-def _build_cells(figures: Figures) -> list[str]:
+def _build_cells(figures: RankFiguresPredicted) -> list[str]:
     return [
         format_seconds(figures.step_seconds),
         format_count(figures.tokens_per_second),
@@ -199,7 +199,7 @@ def _build_cells(figures: Figures) -> list[str]:
     ]
 
 
-def _say_place(place: Place) -> str:
+def _say_place(place: ScalingPlace) -> str:
     return (
         f"measured between {place.processes} processes: {format_bytes(place.link.bytes_per_second)}/s on a link, "
         f"{place.link.exchange_seconds * 1e3:.2f} ms for the smallest exchange; arithmetic takes {place.slower:.2f} "
@@ -217,7 +217,7 @@ def _say_cluster(cluster: Cluster, cards: CardScaling) -> list[str]:
     ]
 
 
-def _format_memory(figures: Figures) -> str:
+def _format_memory(figures: RankFiguresPredicted) -> str:
     """'-' where it is not known; otherwise of the rank that takes least and most, where they differ."""
     if figures.highest_bytes is None:
         return "-"
@@ -226,6 +226,6 @@ def _format_memory(figures: Figures) -> str:
     return highest if lowest == highest else f"{lowest} to {highest}"
 
 
-def _to_markdown(table: Table) -> str:
+def _to_markdown(table: ScalingTable) -> str:
     rule = ["---"] * len(table.headings)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (table.headings, rule, *table.lines))

@@ -13,10 +13,19 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from seqfit.planning.cluster import Figures, Kind, Link, Row, Work, compare_rates, link_of_ring, predict_step
+from seqfit.planning.cluster import (
+    Link,
+    ParallelKind,
+    RankFiguresPredicted,
+    RankWork,
+    ScalingRow,
+    compare_rates,
+    link_of_ring,
+    predict_step,
+)
 from seqfit.units import format_share
 
-ALONE = ("one", 1)  # the group that all others are compared with
+_ONE_PROCESS = ("one", 1)  # the group that all others are compared with
 BUFFER_BYTES = 8 * 2**20  # of the all-reduce that shows the link
 _BUSY_MACHINE = 0.1  # of a step: longer waits for a core mean that something else was running
 
@@ -43,12 +52,12 @@ class RankFigures:
     exchange_seconds: float  # of an all-reduce of one number
 
 
-Repeats = Sequence[Sequence[RankFigures]]  # of one group: by repeat, then by rank
-Found = Mapping[tuple[str, int], Repeats]  # by way and number of processes
+_Repeats = Sequence[Sequence[RankFigures]]  # of one group: by repeat, then by rank
+_Found = Mapping[tuple[str, int], _Repeats]  # by way and number of processes
 
 
 @dataclass(frozen=True)
-class Place:
+class ScalingPlace:
     """What a number of processes finds on this machine, whatever they do together. Measured."""
 
     processes: int
@@ -56,31 +65,33 @@ class Place:
     slower: float  # arithmetic beside the others takes so many times as long as alone
 
 
-def find_places(found: Found) -> list[Place]:
+def find_places(found: _Found) -> list[ScalingPlace]:
     """For each number of processes above one, from all its groups."""
     places = []
-    alone_seconds = _middle(found[ALONE], "probe_seconds")
+    alone_seconds = _middle(found[_ONE_PROCESS], "probe_seconds")
     for count in sorted({count for _, count in found} - {1}):
         repeats = [ranks for (_, of), group in found.items() if of == count for ranks in group]
         exchange_seconds = _middle(repeats, "exchange_seconds")
         link = link_of_ring(BUFFER_BYTES, count, _middle(repeats, "reduce_seconds"), exchange_seconds)
         slower = _middle(repeats, "probe_seconds") / alone_seconds if alone_seconds else 1.0
-        places.append(Place(count, link, slower))
+        places.append(ScalingPlace(count, link, slower))
     return places
 
 
-def build_rows(found: Found, places: Sequence[Place], kind: Kind, *, cores: int, on_gpus: bool) -> list[Row]:
+def build_rows(
+    found: _Found, places: Sequence[ScalingPlace], kind: ParallelKind, *, cores: int, on_gpus: bool
+) -> list[ScalingRow]:
     """In the order of the groups."""
-    alone = found[ALONE]
+    alone = found[_ONE_PROCESS]
     alone_rate = statistics.median(map(_rate, alone))
     at = {place.processes: place for place in places}
     return [
-        Row(
+        ScalingRow(
             way=way,
             processes=count,
             kind=kind,
             examples=statistics.fmean(ranks[0].examples for ranks in repeats),
-            measured=summarise(repeats, alone_rate),
+            measured=summarise_repeats(repeats, alone_rate),
             predicted=None if count == 1 else predict_group(way, repeats, alone, at[count], hides=on_gpus),
             note=find_note(way, repeats, cores=None if on_gpus else cores),
         )
@@ -88,12 +99,12 @@ def build_rows(found: Found, places: Sequence[Place], kind: Kind, *, cores: int,
     ]
 
 
-def summarise(repeats: Repeats, alone_rate: float) -> Figures:
+def summarise_repeats(repeats: _Repeats, alone_rate: float) -> RankFiguresPredicted:
     """Medians over repeats. A group is as slow as its slowest rank; memory is the highest and lowest of any rank."""
     rate = statistics.median(map(_rate, repeats))
     busy = [[rank.busy_seconds for rank in ranks if rank.busy_seconds is not None] for ranks in repeats]
     peaks = [rank.peak_bytes for ranks in repeats for rank in ranks]
-    return Figures(
+    return RankFiguresPredicted(
         step_seconds=statistics.median(map(_step_seconds, repeats)),
         tokens_per_second=rate,
         efficiency=compare_rates(rate, len(repeats[0]), alone_rate),
@@ -104,13 +115,15 @@ def summarise(repeats: Repeats, alone_rate: float) -> Figures:
     )
 
 
-def predict_group(way: str, repeats: Repeats, alone: Repeats, place: Place, *, hides: bool) -> Figures:
+def predict_group(
+    way: str, repeats: _Repeats, alone: _Repeats, place: ScalingPlace, *, hides: bool
+) -> RankFiguresPredicted:
     """From one process's steps and the place; of the group itself only its batches are used, which are no secret."""
     count, one = place.processes, alone[0][0]
     tokens, alone_tokens = _middle(repeats, "tokens"), _middle(alone, "tokens")
     step_seconds, update_seconds = _middle(alone, "step_seconds"), _middle(alone, "update_seconds")
     planned = statistics.fmean(ranks[0].planned_imbalance for ranks in repeats)
-    work = Work(
+    work = RankWork(
         batch_seconds=(step_seconds - update_seconds) * place.slower * tokens / alone_tokens / count * (1 + planned),
         update_seconds=update_seconds * place.slower,
         micro_batches=_middle(repeats, "micro_batches"),
@@ -121,10 +134,10 @@ def predict_group(way: str, repeats: Repeats, alone: Repeats, place: Place, *, h
     predicted_seconds, waiting = predict_step(way, count, work, place.link, hides=hides)
     rate = tokens / predicted_seconds
     efficiency = compare_rates(rate, count, alone_tokens / step_seconds)
-    return Figures(predicted_seconds, rate, efficiency, waiting / predicted_seconds, planned)
+    return RankFiguresPredicted(predicted_seconds, rate, efficiency, waiting / predicted_seconds, planned)
 
 
-def find_note(way: str, repeats: Repeats, *, cores: int | None) -> str:
+def find_note(way: str, repeats: _Repeats, *, cores: int | None) -> str:
     """What a reader must know of a row; `cores` are None where GPUs compute."""
     count, examples = len(repeats[0]), min(ranks[0].examples for ranks in repeats)
     if way != "pipeline" and examples < count:
@@ -154,6 +167,6 @@ def _rate(ranks: Sequence[RankFigures]) -> float:
     return ranks[0].tokens / _step_seconds(ranks)
 
 
-def _middle(repeats: Repeats, name: str) -> float:
+def _middle(repeats: _Repeats, name: str) -> float:
     """Median over all ranks and repeats."""
     return float(statistics.median(getattr(rank, name) for ranks in repeats for rank in ranks))

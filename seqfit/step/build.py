@@ -23,13 +23,13 @@ from seqfit.data.batching import Batching, MicroBatchRule
 from seqfit.hardware.process_memory import arrange_freed_memory
 from seqfit.model.lean import make_lean
 from seqfit.model.loss import LossModel, LossRule
-from seqfit.model.packing import Ragged, explain_why_not
+from seqfit.model.packing import PackedModel, explain_why_not_packed
 from seqfit.model.trainable import add_adapters, choose_lora, freeze_parts
 from seqfit.parallel.balance import estimate_block_times
 from seqfit.parallel.deepspeed import Zero
 from seqfit.parallel.pipeline import Pipeline
 from seqfit.parallel.way import Pipelined, Replicated, Sharded, Way
-from seqfit.parallel.world import ALONE, World
+from seqfit.parallel.world import SINGLE_PROCESS, World
 from seqfit.recipe.schema import ModelRecipe, Recipe, TrainRecipe
 from seqfit.step.execution import compile_blocks, enable_recompute
 from seqfit.step.fp16_safe import keep_outputs_in_fp32
@@ -50,7 +50,7 @@ class Execution:
     batching: Batching
     events: list[tuple[str, str]]  # kind and message: what was plugged in, what differs from what was asked for
     rule: LossRule
-    ragged: Ragged | None
+    ragged: PackedModel | None
 
 
 def choose_blockwise_above(attention: str, device: torch.device) -> int:
@@ -71,14 +71,14 @@ def build_execution(model: PreTrainedModel, strategy: Strategy, train: TrainReci
     if blocks:
         events.append(("recompute", f"activations of {blocks} blocks are computed again in the backward"))
     batching, ragged = strategy.batching, None
-    reason = explain_why_not(model)
+    reason = explain_why_not_packed(model)
     if batching == "ragged" and reason is not None:
         batching = "grouped"
         events.append(("fallback", f"padded batches, grouped by length: {reason}"))
     elif batching == "ragged":
         if not strategy.compile:  # which fuses these parts by itself, and can't look into numpy
             make_lean(model, device)
-        ragged = Ragged(model, choose_blockwise_above(strategy.attention, device))
+        ragged = PackedModel(model, choose_blockwise_above(strategy.attention, device))
     if ragged is None and strategy.attention == "eager":
         model.set_attn_implementation("eager")
     if device.type == "cpu":
@@ -92,7 +92,7 @@ def build_execution(model: PreTrainedModel, strategy: Strategy, train: TrainReci
 
 
 Events = list[tuple[str, str]]  # kind, message
-Limits = tuple[int | None, int | None]  # of source and target tokens
+PaddingLimits = tuple[int | None, int | None]  # of source and target tokens
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def build_step(
     precision: Precision,
     *,
     device: torch.device | None = None,
-    world: World = ALONE,
+    world: World = SINGLE_PROCESS,
     lengths: tuple[float, float] = (1.0, 1.0),
 ) -> BuiltStep:
     """The step of a model on its device. `device` is the one to choose kernels for, if it isn't there: in a plan.
@@ -194,13 +194,13 @@ def _build_way(
     return Replicated(model, world)
 
 
-def padding_limits(recipe: Recipe) -> Limits:
+def padding_limits(recipe: Recipe) -> PaddingLimits:
     """What batches of `max_length` are padded to; a classifier has no targets."""
     target_tokens = None if recipe.model.kind == "classifier" else recipe.task.max_target_tokens
     return recipe.task.max_source_tokens, target_tokens
 
 
-def build_rule(strategy: Strategy, batching: Batching, limits: Limits) -> MicroBatchRule:
+def build_rule(strategy: Strategy, batching: Batching, limits: PaddingLimits) -> MicroBatchRule:
     """How micro-batches are cut and padded."""
     return MicroBatchRule(
         batching=batching,

@@ -29,11 +29,11 @@ import torch
 
 from seqfit.rundir.records import Phase
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Moment:
+class ClockMoment:
     """A point in the device's work: on a GPU an event in its queue, on a CPU simply now."""
 
     clock: float
@@ -57,7 +57,7 @@ class Moment:
         """Whether the device has got there, without waiting for it."""
         return self.event is None or self.event.query()
 
-    def seconds_since(self, earlier: Moment) -> float:
+    def seconds_since(self, earlier: ClockMoment) -> float:
         """On the device's clock where it has one; both must have been reached."""
         if self.event is None or earlier.event is None:
             return self.clock - earlier.clock
@@ -70,8 +70,8 @@ class _Stretch:
 
     window: dict[str, float]
     name: Phase
-    started: Moment
-    ended: Moment
+    started: ClockMoment
+    ended: ClockMoment
 
 
 class StepClock:
@@ -86,12 +86,12 @@ class StepClock:
     @contextlib.contextmanager
     def phase(self, name: Phase) -> Iterator[None]:
         """What is launched inside belongs to this phase; one that raises is not counted."""
-        started = Moment.mark(self.device)
+        started = ClockMoment.mark(self.device)
         yield
-        self._under_way.append(_Stretch(self._window, name, started, Moment.mark(self.device)))
+        self._under_way.append(_Stretch(self._window, name, started, ClockMoment.mark(self.device)))
         self.settle()
 
-    def each(self, name: Phase, items: Iterator[T]) -> Iterator[T]:
+    def each(self, name: Phase, items: Iterator[_T]) -> Iterator[_T]:
         """The same items; to wait for each is a phase."""
         while True:
             with self.phase(name):

@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor
 
 from seqfit.parallel.deepspeed import ZeroOptimizer
 
-Value = int | float | bool | None
+_Value = int | float | bool | None
 PARTS = "parts"  # how many processes share ZeRO's state
 
 
@@ -48,12 +48,12 @@ def allocate_state(optimizer: torch.optim.Optimizer) -> None:
         optimizer.param_groups = groups
 
 
-def read_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> tuple[dict[str, torch.Tensor], dict[str, Value]]:
+def read_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> tuple[dict[str, torch.Tensor], dict[str, _Value]]:
     """The state's tensors, not copied, and its plain numbers, by the names that the weights have in the model."""
     if isinstance(optimizer, ZeroOptimizer):
         return optimizer.read_parts(), {PARTS: optimizer.processes}
     tensors: dict[str, torch.Tensor] = {}
-    values: dict[str, Value] = {}
+    values: dict[str, _Value] = {}
     for key, value in _walk(optimizer, model):
         if isinstance(value, torch.Tensor):
             tensors |= _plain_tensors(key, value)
@@ -63,7 +63,7 @@ def read_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> tuple[dict
     return tensors, values
 
 
-def restore_values(optimizer: torch.optim.Optimizer, model: nn.Module, values: Mapping[str, Value]) -> None:
+def restore_values(optimizer: torch.optim.Optimizer, model: nn.Module, values: Mapping[str, _Value]) -> None:
     """Put back the plain numbers that `read_state` gave, after its tensors have been copied into."""
     if isinstance(optimizer, ZeroOptimizer):
         optimizer.refresh_weights()

@@ -54,7 +54,7 @@ from seqfit.errors import RecipeError
 from seqfit.recipe.schema import OptimizerRecipe, ScheduleRecipe
 from seqfit.strategy.schema import EIGHT_BIT_PACKAGES
 
-Kernel = Literal["auto", "fused", "foreach", "loop"]
+OptimizerKernel = Literal["auto", "fused", "foreach", "loop"]
 Override = Literal["recipe", "adafactor", "8bit"]
 Groups = list[dict[str, Any]]
 
@@ -65,7 +65,7 @@ def build_optimizer(
     learning_rate: float,
     *,
     device: torch.device,
-    kernel: Kernel = "auto",
+    kernel: OptimizerKernel = "auto",
     override: Override = "recipe",
 ) -> tuple[torch.optim.Optimizer, str]:
     """The optimizer over all trainable parameters, and what it is."""
@@ -90,7 +90,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) ->
             group["lr"] = learning_rate
 
 
-def _choose_kernel(device: torch.device) -> Kernel:
+def _choose_kernel(device: torch.device) -> OptimizerKernel:
     """fused is one pass over each tensor; foreach, which launches fewer kernels, runs everywhere."""
     return "fused" if device.type in ("cpu", "cuda") else "foreach"
 

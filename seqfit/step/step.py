@@ -105,7 +105,7 @@ class TrainStep:
         loss = self._run_stages(batch) if isinstance(self.way, Pipelined) else self._accumulate_all(batch)
         if self.way.world.size > 1:
             with self._enter("communication"):
-                self.way.world.sum(loss)
+                self.way.world.all_reduce_sum(loss)
         with self._enter("optimizer"):
             norm, not_finite = self._update_by_engine(loss) if isinstance(self.way, Zero) else self._update_here(loss)
         self._is_updating = False

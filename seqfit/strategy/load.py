@@ -14,7 +14,7 @@ import yaml
 from pydantic import ValidationError
 
 from seqfit.errors import RecipeError, RunError, did_you_mean, format_error
-from seqfit.recipe.mistakes import Mistake, explain, report_mistakes, to_line
+from seqfit.recipe.mistakes import Mistake, explain_mistake, report_mistakes, to_line
 from seqfit.recipe.schema import Recipe, TrainRecipe
 from seqfit.recipe.yaml_text import read_yaml, write_yaml
 from seqfit.strategy.conflicts import find_conflicts
@@ -67,7 +67,7 @@ def find_strategy_mistakes(
     try:
         loaded = Strategy.model_validate(fields)
     except ValidationError as error:
-        return [*((("strategy", *path), text) for path, text in explain(error, fields, Strategy)), *wrong_words]
+        return [*((("strategy", *path), text) for path, text in explain_mistake(error, fields, Strategy)), *wrong_words]
     unallowed = [_explain_lossy(kind, allow) for kind in loaded.lossy if kind not in allow]
     return [*wrong_words, *unallowed, *(find_conflicts(loaded, train) if train is not None else ())]
 

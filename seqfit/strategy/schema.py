@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from seqfit.recipe.schema import Part
+from seqfit.recipe.schema import RecipePart
 
 LOSSY = ("bf16", "fp16", "adafactor", "8bit", "lora", "freeze", "trim")  # what a recipe's `allow:` may name
 
@@ -17,7 +17,7 @@ LOSSY = ("bf16", "fp16", "adafactor", "8bit", "lora", "freeze", "trim")  # what 
 EIGHT_BIT_PACKAGES = ("bitsandbytes", "torchao")
 
 
-class Strategy(Part):
+class Strategy(RecipePart):
     """How a recipe is carried out on one device."""
 
     name: str = Field("default", description="Name in tables.")

@@ -37,7 +37,7 @@ from seqfit.tasks.number import read_score
 from seqfit.tasks.rules import fold_word
 from seqfit.tasks.task import Task
 from seqfit.tasks.template import (
-    Row,
+    TemplateRow,
     choose_template,
     column_text,
     has_columns,
@@ -66,7 +66,7 @@ class LabelTask(Task):
         }
         self._word_of_text = {fold_word(word): word for word in self.label_words}
 
-    def _references(self, row: Row, row_id: str, target: str) -> tuple[str, ...]:
+    def _references(self, row: TemplateRow, row_id: str, target: str) -> tuple[str, ...]:
         return (target,)
 
     def _index(self, value: str, row_id: str) -> int:
@@ -89,7 +89,7 @@ class ClassifyTask(LabelTask):
     default_metrics = ("accuracy", "macro_f1")
     main_score = "accuracy"
 
-    def label_of(self, row: Row, row_id: str = "?") -> int:
+    def label_of(self, row: TemplateRow, row_id: str = "?") -> int:
         """The index of the row's label among the label words."""
         return vote([self._index(value, row_id) for value in self._entries(row, row_id)])
 
@@ -98,7 +98,7 @@ class ClassifyTask(LabelTask):
         answer = super().extract(generated)
         return self._word_of_text.get(fold_word(answer), answer)
 
-    def _target(self, row: Row, row_id: str) -> str:
+    def _target(self, row: TemplateRow, row_id: str) -> str:
         return self.label_words[self.label_of(row, row_id)]
 
 
@@ -109,7 +109,7 @@ class MultilabelTask(LabelTask):
     main_score = "micro_f1"
     label_type = "list<bool>"
 
-    def label_of(self, row: Row, row_id: str = "?") -> list[bool]:
+    def label_of(self, row: TemplateRow, row_id: str = "?") -> list[bool]:
         """Which of the label words apply."""
         values = self._flagged(row, row_id) if self.recipe.label_columns else self._listed(row)
         found = {self._index(value, row_id) for value in values}
@@ -126,11 +126,11 @@ class MultilabelTask(LabelTask):
             return none
         return LABEL_JOINT.join([*known, *unknown])
 
-    def _target(self, row: Row, row_id: str) -> str:
+    def _target(self, row: TemplateRow, row_id: str) -> str:
         words = [word for word, applies in zip(self.label_words, self.label_of(row, row_id), strict=True) if applies]
         return LABEL_JOINT.join(words) or self.recipe.no_label or ""
 
-    def _flagged(self, row: Row, row_id: str) -> list[str]:
+    def _flagged(self, row: TemplateRow, row_id: str) -> list[str]:
         """The columns that say yes."""
         columns = self.recipe.label_columns or []
         texts = {column: column_text(column, row).strip().casefold() for column in columns}
@@ -146,7 +146,7 @@ class MultilabelTask(LabelTask):
                 )
         return [column for column, text in texts.items() if text in _YES]
 
-    def _listed(self, row: Row) -> list[str]:
+    def _listed(self, row: TemplateRow) -> list[str]:
         """The items of a list, or the parts of a text; none of a row that lacks the column."""
         templates = self.recipe.target
         if not any(

@@ -19,7 +19,7 @@ from seqfit.errors import RowError
 from seqfit.tasks.labels import vote
 from seqfit.tasks.rules import fold_word
 from seqfit.tasks.task import Task, check_known
-from seqfit.tasks.template import Row, columns_of, has_columns, parse_list, render_items, render_template
+from seqfit.tasks.template import TemplateRow, columns_of, has_columns, parse_list, render_items, render_template
 
 LETTERS = string.ascii_lowercase
 _LETTER = re.compile(r"\(?([a-z])[).:]?")
@@ -32,7 +32,7 @@ class MultipleChoiceTask(Task):
     default_metrics = ("accuracy",)
     main_score = "accuracy"
 
-    def render_source(self, row: Row, row_id: str = "?") -> str:
+    def render_source(self, row: TemplateRow, row_id: str = "?") -> str:
         """The question, then its choices by letter."""
         choices = self.choices_of(row)
         if not 2 <= len(choices) <= len(LETTERS):
@@ -44,7 +44,7 @@ class MultipleChoiceTask(Task):
             )
         return f"{super().render_source(row, row_id)} {show_choices(choices)}"
 
-    def choices_of(self, row: Row) -> list[str]:
+    def choices_of(self, row: TemplateRow) -> list[str]:
         """Those that are not empty."""
         return [text for text in self._places(row) if text]
 
@@ -68,7 +68,7 @@ class MultipleChoiceTask(Task):
         named = {} if letter is None or letter >= len(choices) else {folded: choices[letter]}
         return (named | shown | texts).get(folded, answer)
 
-    def _target(self, row: Row, row_id: str) -> str:
+    def _target(self, row: TemplateRow, row_id: str) -> str:
         places = self._places(row)
         text = places[vote([self._place(entry, places, row_id) for entry in self._entries(row, row_id)])]
         if not text:
@@ -80,14 +80,14 @@ class MultipleChoiceTask(Task):
             )
         return text
 
-    def _references(self, row: Row, row_id: str, target: str) -> tuple[str, ...]:
+    def _references(self, row: TemplateRow, row_id: str, target: str) -> tuple[str, ...]:
         return (target,)
 
     def _choice_templates(self) -> list[str]:
         given = self.recipe.choices or []
         return [given] if isinstance(given, str) else given
 
-    def _places(self, row: Row) -> list[str]:
+    def _places(self, row: TemplateRow) -> list[str]:
         """The text at each place, '' where there is none: numbers and letters count these, too."""
         if isinstance(self.recipe.choices, str):
             items = render_items(self.recipe.choices, row)

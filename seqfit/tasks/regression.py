@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from seqfit.errors import RowError
 from seqfit.tasks.number import find_final_number, read_score, round_score, write_score
 from seqfit.tasks.task import Task
-from seqfit.tasks.template import Row
+from seqfit.tasks.template import TemplateRow
 
 
 class RegressionTask(Task):
@@ -26,7 +26,7 @@ class RegressionTask(Task):
     main_score = "pearson"
     label_type = "double"
 
-    def label_of(self, row: Row, row_id: str = "?") -> float:
+    def label_of(self, row: TemplateRow, row_id: str = "?") -> float:
         """The number, or the mean of what the annotators say."""
         return statistics.fmean(self._number(text, row_id) for text in self._entries(row, row_id))
 
@@ -35,10 +35,10 @@ class RegressionTask(Task):
         answer = super().extract(generated)
         return find_final_number(answer) or answer
 
-    def _target(self, row: Row, row_id: str) -> str:
+    def _target(self, row: TemplateRow, row_id: str) -> str:
         return round_score(self.label_of(row, row_id))
 
-    def _references(self, row: Row, row_id: str, target: str) -> tuple[str, ...]:
+    def _references(self, row: TemplateRow, row_id: str, target: str) -> tuple[str, ...]:
         return (write_score(self.label_of(row, row_id)),)
 
     def _number(self, text: str, row_id: str) -> float:

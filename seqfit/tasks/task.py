@@ -22,7 +22,7 @@ from seqfit.tasks.number import find_final_number
 from seqfit.tasks.rules import fold_word
 from seqfit.tasks.template import (
     Example,
-    Row,
+    TemplateRow,
     choose_template,
     column_text,
     columns_of,
@@ -46,18 +46,18 @@ class Task:
     def __init__(self, recipe: TaskRecipe) -> None:
         self.recipe = recipe
 
-    def render(self, row: Row, row_id: str) -> Example:
+    def render(self, row: TemplateRow, row_id: str) -> Example:
         """The row as an example. An empty source or target is a RowError."""
         source = self.render_source(row, row_id)
         target = self._target(row, row_id)
         references = self._references(row, row_id, target)
         return Example(row_id, source, target, references, self.group_of(row), tuple(self.choices_of(row)))
 
-    def label_of(self, row: Row, row_id: str = "?") -> Label:
+    def label_of(self, row: TemplateRow, row_id: str = "?") -> Label:
         """What a head learns of the row; -1 where the task has none."""
         return -1
 
-    def choices_of(self, row: Row) -> Sequence[str]:
+    def choices_of(self, row: TemplateRow) -> Sequence[str]:
         """The answers that the row lets one choose from."""
         return ()
 
@@ -65,14 +65,14 @@ class Task:
         """The target of a row that has none, None where such rows are left out."""
         return None if self.recipe.missing_target is None else self._target({}, "?")
 
-    def render_source(self, row: Row, row_id: str = "?") -> str:
+    def render_source(self, row: TemplateRow, row_id: str = "?") -> str:
         """The source text alone, for rows without a target."""
         text = render_template(choose_template(self.recipe.source, row), row)
         if not text.strip():
             raise empty_error("source", self.recipe.source, row_id)
         return self.recipe.prefix + text
 
-    def languages_of(self, row: Row) -> tuple[str | None, str | None]:
+    def languages_of(self, row: TemplateRow) -> tuple[str | None, str | None]:
         """The codes of the source's and the target's language, None where the task names none."""
         given = (self.recipe.source_language, self.recipe.target_language)
         source, target = (None if code is None else render_template(code, row).strip() for code in given)
@@ -103,7 +103,7 @@ class Task:
         fitting = [template for template in self._all_templates() if _fits(template, columns)]
         check_known(fitting, columns, "A column inside [[ ]] may be empty in some rows, but must exist")
 
-    def group_of(self, row: Row) -> str:
+    def group_of(self, row: TemplateRow) -> str:
         """What keeps rows together when splits are cut: the context that several questions share, or the source.
 
         The context is any column of the template whose name starts with 'context': CONTEXTS, context_processed.
@@ -121,10 +121,10 @@ class Task:
         marker = self.recipe.answer_after
         return text if marker is None else text.rpartition(marker)[2]
 
-    def _target(self, row: Row, row_id: str) -> str:
+    def _target(self, row: TemplateRow, row_id: str) -> str:
         return self._target_text(row, row_id)
 
-    def _target_text(self, row: Row, row_id: str) -> str:
+    def _target_text(self, row: TemplateRow, row_id: str) -> str:
         """The filled template, never empty: task.missing_target stands for one that is missing."""
         text = next(iter(self._target_texts(row)), "")
         if text.strip():
@@ -133,7 +133,7 @@ class Task:
             raise empty_error("target", self.recipe.target, row_id)
         return self.recipe.missing_target
 
-    def _target_texts(self, row: Row) -> list[str]:
+    def _target_texts(self, row: TemplateRow) -> list[str]:
         """The filled template; none where the row lacks its columns and the recipe says what stands for a target."""
         try:
             return self._fill_target(choose_template(self.recipe.target, row), row)
@@ -142,12 +142,12 @@ class Task:
                 raise
             return []
 
-    def _fill_target(self, template: str, row: Row) -> list[str]:
+    def _fill_target(self, template: str, row: TemplateRow) -> list[str]:
         if template in (self.recipe.references or ()):
             return render_alternatives(template, row)  # the items of a list: the first is learnt
         return [render_template(template, row)]
 
-    def _entries(self, row: Row, row_id: str) -> list[str]:
+    def _entries(self, row: TemplateRow, row_id: str) -> list[str]:
         """The one value of the target or, with task.annotations, that of each annotator."""
         given = self.recipe.annotations
         entries: list[str] = []
@@ -167,12 +167,12 @@ class Task:
             )
         return entries or [self._target_text(row, row_id)]
 
-    def _references(self, row: Row, row_id: str, target: str) -> tuple[str, ...]:
+    def _references(self, row: TemplateRow, row_id: str, target: str) -> tuple[str, ...]:
         if self.recipe.references is None:
             return (self.extract(target),)
         return tuple(map(self.extract, self._reference_texts(row, self.recipe.references, row_id, target)))
 
-    def _reference_texts(self, row: Row, templates: list[str], row_id: str, target: str) -> list[str]:
+    def _reference_texts(self, row: TemplateRow, templates: list[str], row_id: str, target: str) -> list[str]:
         """The filled references of all templates that fit: {summary} in training, {summary1} to {summary3} in test."""
         fitting = [template for template in templates if has_columns(template, row)]
         texts = [text for template in fitting for text in render_alternatives(template, row) if text.strip()]
@@ -199,10 +199,10 @@ class QaTask(Task):
         answer = super().extract(generated)
         return "" if fold_word(answer) == fold_word(self.recipe.no_answer) else answer
 
-    def _fill_target(self, template: str, row: Row) -> list[str]:
+    def _fill_target(self, template: str, row: TemplateRow) -> list[str]:
         return render_list(template, row) or [self.recipe.no_answer]
 
-    def _references(self, row: Row, row_id: str, target: str) -> tuple[str, ...]:
+    def _references(self, row: TemplateRow, row_id: str, target: str) -> tuple[str, ...]:
         if self.extract(target) == "":
             return ("",)
         if self.recipe.references is not None:
@@ -242,7 +242,7 @@ class MathTask(Task):
         answer = super().extract(generated)
         return find_final_number(answer) or answer
 
-    def _references(self, row: Row, row_id: str, target: str) -> tuple[str, ...]:
+    def _references(self, row: TemplateRow, row_id: str, target: str) -> tuple[str, ...]:
         texts = [target]
         if self.recipe.references is not None:
             texts = self._reference_texts(row, self.recipe.references, row_id, target)
@@ -257,7 +257,7 @@ class MathTask(Task):
         return tuple(self.extract(text) for text in texts)
 
 
-def render_alternatives(template: str, row: Row) -> list[str]:
+def render_alternatives(template: str, row: TemplateRow) -> list[str]:
     """The items of a list, also of one that is written as text: "['Hello.', 'Hi.']"."""
     texts = render_list(template, row)
     if len(texts) == 1 and texts[0].lstrip().startswith(("['", '["')):

@@ -45,7 +45,7 @@ from typing import Any, TypeAlias
 
 from seqfit.errors import DataError, RecipeError, RowError, did_you_mean
 
-Row: TypeAlias = Mapping[str, Any]
+TemplateRow: TypeAlias = Mapping[str, Any]
 
 SPEAKER_KEYS = ("from", "role", "speaker", "sender", "author", "agent", "user", "participant", "name")
 TEXT_KEYS = ("value", "content", "text", "utterance", "message", "body")
@@ -80,12 +80,12 @@ def columns_of(template: str, *, required_only: bool = False) -> tuple[str, ...]
     return tuple(dict.fromkeys(paths))
 
 
-def render_template(template: str, row: Row) -> str:
+def render_template(template: str, row: TemplateRow) -> str:
     """The template with the row's values put in. A column that the row lacks is a RowError."""
     return "".join(_render_part(part, row, template) for part in _parse(template))
 
 
-def render_list(template: str, row: Row) -> list[str]:
+def render_list(template: str, row: TemplateRow) -> list[str]:
     """One text per filled item where the template is exactly one column holding a list, else the one text.
 
     '{answers.text}' with ["Ada", "Lovelace"] gives two texts, with [] none; '{name}' with "" gives [""].
@@ -96,7 +96,7 @@ def render_list(template: str, row: Row) -> list[str]:
     return [text for text in items if text.strip()]
 
 
-def render_items(template: str, row: Row) -> list[str] | None:
+def render_items(template: str, row: TemplateRow) -> list[str] | None:
     """The items of a list, empty ones included, where the template is exactly one column holding one, else None."""
     parts = _parse(template)
     if len(parts) == 1 and isinstance(parts[0], _Column):
@@ -106,7 +106,7 @@ def render_items(template: str, row: Row) -> list[str] | None:
     return None
 
 
-def has_columns(template: str, row: Row) -> bool:
+def has_columns(template: str, row: TemplateRow) -> bool:
     """Whether the row has every column outside `[[ ]]`.
 
     None counts as lacking: where files with different columns are read into one table, Arrow fills in None.
@@ -120,7 +120,7 @@ def has_columns(template: str, row: Row) -> bool:
     return True
 
 
-def choose_template(templates: str | Sequence[str], row: Row) -> str:
+def choose_template(templates: str | Sequence[str], row: TemplateRow) -> str:
     """The first template whose columns the row has; a single template is taken as it is."""
     if isinstance(templates, str):
         return templates
@@ -137,7 +137,7 @@ def choose_template(templates: str | Sequence[str], row: Row) -> str:
     )
 
 
-def column_text(path: str, row: Row) -> str:
+def column_text(path: str, row: TemplateRow) -> str:
     """One column's text, '' where it is empty or missing."""
     try:
         return _text(_look_up(path, row), path)
@@ -145,7 +145,7 @@ def column_text(path: str, row: Row) -> str:
         return ""
 
 
-def known_columns(row: Row) -> list[str]:
+def known_columns(row: TemplateRow) -> list[str]:
     """The names a template may use for this row, nested ones one level deep: ['id', 'answers', 'answers.text']."""
     names: list[str] = []
     for name, value in row.items():
@@ -156,7 +156,7 @@ def known_columns(row: Row) -> list[str]:
     return names
 
 
-def _render_part(part: _Part, row: Row, template: str) -> str:
+def _render_part(part: _Part, row: TemplateRow, template: str) -> str:
     if isinstance(part, str):
         return part
     if isinstance(part, _Column):
@@ -166,7 +166,7 @@ def _render_part(part: _Part, row: Row, template: str) -> str:
     return "".join(_render_part(inner, row, template) for inner in part.parts)
 
 
-def _value(path: str, row: Row, template: str) -> object:
+def _value(path: str, row: TemplateRow, template: str) -> object:
     try:
         return _look_up(path, row)
     except KeyError:
@@ -179,7 +179,7 @@ def _value(path: str, row: Row, template: str) -> object:
         ) from None
 
 
-def _look_up(path: str, row: Row) -> object:
+def _look_up(path: str, row: TemplateRow) -> object:
     """The value at 'a.b', or KeyError. A column that is itself called 'a.b' comes first."""
     if path in row:
         return row[path]
@@ -190,7 +190,7 @@ def _look_up(path: str, row: Row) -> object:
     return value
 
 
-def split_path(path: str, row: Row) -> tuple[str, list[str]]:
+def split_path(path: str, row: TemplateRow) -> tuple[str, list[str]]:
     """The column that a path begins with, and the keys inside it; of 'qas' and 'qas.answer' the longer one."""
     parts = path.split(".")
     for size in range(len(parts), 1, -1):
@@ -239,7 +239,7 @@ def turn_keys(value: object) -> tuple[str, str] | None:
     return None if speaker is None or text is None else (speaker, text)
 
 
-def _listed(row: Row) -> str:
+def _listed(row: TemplateRow) -> str:
     return ", ".join(known_columns(row)) or "no columns"
 
 

@@ -49,7 +49,7 @@ from seqfit.rundir.records import GpuReading
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class SampledGpu:
     """One card, as its driver numbers it: CUDA may number otherwise, so the UUID tells which is which."""
 
     gpu: int
@@ -61,7 +61,7 @@ class Gpu:
 class GpuReader(Protocol):
     """Reads all GPUs of the machine."""
 
-    gpus: list[Gpu]
+    gpus: list[SampledGpu]
 
     def read(self) -> list[GpuReading]:
         """One reading for each GPU, in the order of `gpus`."""
@@ -76,10 +76,10 @@ class NoReadings(Exception):
     """A way of reading that this machine does not have; the text says why."""
 
 
-Opener = Callable[[], GpuReader]
+ReaderOpener = Callable[[], GpuReader]
 
 
-def open_gpu_reader(openers: Sequence[Opener]) -> tuple[GpuReader | None, str]:
+def open_gpu_reader(openers: Sequence[ReaderOpener]) -> tuple[GpuReader | None, str]:
     """The first reader that works, or none with each one's reason."""
     reasons = []
     for opener in openers:
@@ -136,12 +136,12 @@ class NvmlReader:
         """Let go of the library."""
         self._nvml.nvmlShutdown()
 
-    def _describe(self, index: int) -> Gpu:
+    def _describe(self, index: int) -> SampledGpu:
         handle, _ = self._handles[index]
         name = self._ask(self._nvml.nvmlDeviceGetName, handle)
         memory = self._ask(self._nvml.nvmlDeviceGetMemoryInfo, handle)
         uuid = self._ask(self._nvml.nvmlDeviceGetUUID, handle)
-        return Gpu(index, name or "NVIDIA GPU", uuid, None if memory is None else int(memory.total))
+        return SampledGpu(index, name or "NVIDIA GPU", uuid, None if memory is None else int(memory.total))
 
     def _read(self, index: int, *, with_pcie: bool) -> GpuReading:
         nvml, (part, handle) = self._nvml, self._handles[index]
@@ -219,12 +219,12 @@ class AmdReader:
         """Let go of the library."""
         self._smi.amdsmi_shut_down()
 
-    def _describe(self, index: int) -> Gpu:
+    def _describe(self, index: int) -> SampledGpu:
         smi, handle = self._smi, self._handles[index]
         chip = self._ask(smi.amdsmi_get_gpu_asic_info, handle) or {}
         memory = self._ask(smi.amdsmi_get_gpu_memory_total, handle, smi.AmdSmiMemoryType.VRAM)
         uuid = self._ask(smi.amdsmi_get_gpu_device_uuid, handle)
-        return Gpu(index, chip.get("market_name") or "AMD GPU", uuid, memory)
+        return SampledGpu(index, chip.get("market_name") or "AMD GPU", uuid, memory)
 
     def _read(self, index: int) -> GpuReading:
         smi, handle = self._smi, self._handles[index]
@@ -296,7 +296,7 @@ class RecordedReader:
         if not any(sample["gpus"] for sample in samples):
             raise NoReadings(f"{folder / files.TELEMETRY} has no GPU readings")
         sensors = json.loads((folder / files.SENSORS).read_text("utf-8"))
-        self.gpus = [Gpu(**gpu) for gpu in sensors["gpus"]]
+        self.gpus = [SampledGpu(**gpu) for gpu in sensors["gpus"]]
         self._samples = itertools.cycle(samples)
 
     def read(self) -> list[GpuReading]:

@@ -23,10 +23,10 @@ from seqfit.rundir import files
 from seqfit.rundir.notes import optional_work
 from seqfit.system import own_session
 
-PATIENCE_SECONDS = 5.0  # for a sample in the making: a driver may be slow to answer
+_PATIENCE_SECONDS = 5.0  # for a sample in the making: a driver may be slow to answer
 
 
-class Recorder:
+class SamplerProcess:
     """The run's side of the sampling process."""
 
     def __init__(
@@ -67,11 +67,11 @@ class Recorder:
 
     def _stop(self, process: subprocess.Popen[str]) -> None:
         try:
-            _, said = process.communicate(timeout=PATIENCE_SECONDS)  # closes its standard input, the sign to end
+            _, said = process.communicate(timeout=_PATIENCE_SECONDS)  # closes its standard input, the sign to end
         except subprocess.TimeoutExpired:
             process.kill()
             _, said = process.communicate()
-            self._tell("telemetry", f"the sampler did not end within {PATIENCE_SECONDS:g} s and was killed")
+            self._tell("telemetry", f"the sampler did not end within {_PATIENCE_SECONDS:g} s and was killed")
         else:
             if process.returncode != 0:
                 lines = said.strip().splitlines() if process.returncode > 0 else []  # who was killed could not say why

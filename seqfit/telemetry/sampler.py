@@ -25,7 +25,7 @@ from typing import TextIO
 from seqfit.rundir import files
 from seqfit.rundir.records import TelemetryRecord
 from seqfit.rundir.writer import append_record, write_json
-from seqfit.telemetry.gpu import AmdReader, GpuReader, NvmlReader, Opener, open_gpu_reader
+from seqfit.telemetry.gpu import AmdReader, GpuReader, NvmlReader, ReaderOpener, open_gpu_reader
 from seqfit.telemetry.host import HostReader
 
 
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     told = threading.Event()
     threading.Thread(target=_wait_for_end, args=(sys.stdin.fileno(), told), daemon=True).start()
     host = HostReader(given.pid)
-    openers: list[Opener] = [NvmlReader, AmdReader] if given.replay is None else [lambda: _replay(given.replay)]
+    openers: list[ReaderOpener] = [NvmlReader, AmdReader] if given.replay is None else [lambda: _replay(given.replay)]
     gpus, reason = open_gpu_reader(openers)
     sensors = {"hz": given.hz, "gpus": [asdict(gpu) for gpu in gpus.gpus] if gpus is not None else []}
     write_json(given.folder / files.SENSORS, sensors | {"absent": {"gpus": reason} if reason else {}})

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-Sample = Mapping[str, Any]
+_Sample = Mapping[str, Any]
 _PREFIXES = ("GPU-", "MIG-")
 
 
@@ -46,7 +46,7 @@ class HostSummary:
     sampler_cpu_share: float | None  # of the time: what sampling itself took of one core
 
 
-def summarise_host(samples: Sequence[Sample]) -> HostSummary:
+def summarise_host(samples: Sequence[_Sample]) -> HostSummary:
     """Of no samples, too."""
     hosts = [sample["host"] for sample in samples]
     seconds = samples[-1]["time"] - samples[0]["time"] if samples else 0.0
@@ -63,7 +63,7 @@ def summarise_host(samples: Sequence[Sample]) -> HostSummary:
     )
 
 
-def summarise_gpus(samples: Sequence[Sample]) -> list[GpuSummary]:
+def summarise_gpus(samples: Sequence[_Sample]) -> list[GpuSummary]:
     """In the order of their numbers; none where no sample has GPUs."""
     by_gpu: dict[int, list[Mapping[str, Any]]] = {}
     for sample in samples:

@@ -77,10 +77,10 @@ if __name__ == "__main__":
     sys.exit(main())
 
 
-PATIENCE_SECONDS = 10.0  # at the end of the run, for what is still to be sent
+_PATIENCE_SECONDS = 10.0  # at the end of the run, for what is still to be sent
 
 
-class Beside:
+class TrackerProcess:
     """The run's side of the following process. A tool that is not installed is an error at once."""
 
     def __init__(self, folder: Path, tool: str, project: str, tell: Callable[[str], None]) -> None:
@@ -135,7 +135,7 @@ class Beside:
             process.communicate()
             return
         try:
-            process.communicate(timeout=PATIENCE_SECONDS)  # closes its standard input, the sign to end
+            process.communicate(timeout=_PATIENCE_SECONDS)  # closes its standard input, the sign to end
         except subprocess.TimeoutExpired:
             self._tell(f"process {process.pid} still sends the run to {self._tool}; it ends by itself")
             return

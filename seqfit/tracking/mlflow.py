@@ -17,7 +17,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from seqfit.errors import SeqfitError
-from seqfit.tracking.tracker import Identity, Value
+from seqfit.tracking.tracker import Identity, TrackedValue
 
 ID_TAG = "seqfit.id"
 _MOST_METRICS, _MOST_PARAMS = 1000, 100  # of one request
@@ -57,7 +57,7 @@ class MlflowTracker:
             run_name=self._identity.label,
         )
 
-    def config(self, values: Mapping[str, Value]) -> None:
+    def config(self, values: Mapping[str, TrackedValue]) -> None:
         """Parameters, which can't be changed later: those that are there stay."""
         known = self._run.data.params
         fresh = [Param(name, str(value)[:_LONGEST_PARAM]) for name, value in values.items() if name not in known]

@@ -20,13 +20,13 @@ from seqfit.rundir import files
 from seqfit.rundir.masking import mask_values
 from seqfit.rundir.reader import Run
 from seqfit.rundir.records import BETWEEN_STEPS
-from seqfit.tracking.tracker import Value
+from seqfit.tracking.tracker import TrackedValue
 
-Record = Mapping[str, Any]
+_Record = Mapping[str, Any]
 _ENVIRONMENT = ("command", "commit", "versions", "hardware", "precision", "parameters", "total_steps", "data")
 
 
-def read_step(record: Record, steps_made: int) -> dict[str, float]:
+def read_step(record: _Record, steps_made: int) -> dict[str, float]:
     """Loss, rates and memory; of the phases the mean of the steps since the record before."""
     found = _numbers("train", record, leave_out=("step", "time"))
     for phase, seconds in record.get("phase_seconds", {}).items():
@@ -37,13 +37,13 @@ def read_step(record: Record, steps_made: int) -> dict[str, float]:
     return found
 
 
-def read_evaluation(record: Record) -> dict[str, float]:
+def read_evaluation(record: _Record) -> dict[str, float]:
     """Loss and scores, under the split's name."""
     split = record["split"]
     return _numbers(split, record, leave_out=("step", "time", "rows")) | _numbers(split, record["scores"])
 
 
-def read_sample(record: Record) -> dict[str, float]:
+def read_sample(record: _Record) -> dict[str, float]:
     """Host and GPUs. Of the cores the mean, for a server has hundreds."""
     cores = record["host"].get("core_shares") or []
     found = _numbers("host", record["host"])
@@ -68,7 +68,7 @@ def read_scores(run: Run) -> dict[str, float]:
     return found
 
 
-def read_config(run: Run) -> dict[str, Value]:
+def read_config(run: Run) -> dict[str, TrackedValue]:
     """Recipe, strategy and environment by dotted names, secrets masked; what is None or empty is left out."""
     manifest = run.manifest
     strategy = run.path / files.STRATEGY
@@ -80,7 +80,7 @@ def read_config(run: Run) -> dict[str, Value]:
     return mask_values(dict(_flatten("", whole)))
 
 
-def _flatten(name: str, value: Any) -> Iterator[tuple[str, Value]]:
+def _flatten(name: str, value: Any) -> Iterator[tuple[str, TrackedValue]]:
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _flatten(f"{name}.{key}" if name else str(key), inner)
@@ -94,7 +94,7 @@ def _flatten(name: str, value: Any) -> Iterator[tuple[str, Value]]:
         yield name, value
 
 
-def _numbers(group: str, values: Record, leave_out: tuple[str, ...] = ()) -> dict[str, float]:
+def _numbers(group: str, values: _Record, leave_out: tuple[str, ...] = ()) -> dict[str, float]:
     """The fields that are finite numbers."""
     return {
         f"{group}/{name}": float(value)

@@ -23,9 +23,9 @@ from seqfit.errors import RunError
 from seqfit.rundir import files
 
 HELD_SECONDS = 30.0
-Kind = Literal["step", "evaluation", "event", "sample"]
+_EntryKind = Literal["step", "evaluation", "event", "sample"]
 # Of records of the same time the step's comes first, for the others are at that step then.
-_FILES: tuple[tuple[Kind, str], ...] = (
+_FILES: tuple[tuple[_EntryKind, str], ...] = (
     ("step", files.STEPS),
     ("evaluation", files.EVALUATIONS),
     ("event", files.EVENTS),
@@ -38,7 +38,7 @@ _ORDER = {kind: order for order, (kind, _) in enumerate(_FILES)}
 class Entry:
     """One record and its step."""
 
-    kind: Kind
+    kind: _EntryKind
     step: int
     steps_made: int  # of a step's record: since the one before
     record: dict[str, Any]
@@ -89,7 +89,7 @@ class Stream:
 
     def __init__(self, folder: Path) -> None:
         self._tails = [(kind, Tail(folder / name)) for kind, name in _FILES]
-        self._waiting: list[tuple[Kind, dict[str, Any]]] = []
+        self._waiting: list[tuple[_EntryKind, dict[str, Any]]] = []
         self._newest_step_time = float("-inf")
         self._step = 0
         self._scored: dict[str, int] = {}  # split -> step of its last evaluation
@@ -108,7 +108,7 @@ class Stream:
         placed = (self._place(kind, record) for kind, record in ready)
         return [entry for entry in placed if entry is not None]
 
-    def _place(self, kind: Kind, record: dict[str, Any]) -> Entry | None:
+    def _place(self, kind: _EntryKind, record: dict[str, Any]) -> Entry | None:
         """At its step; None for what was done again."""
         if kind == "step":
             made = record["step"] - self._step

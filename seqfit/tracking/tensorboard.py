@@ -19,7 +19,7 @@ from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from seqfit.tracking.tracker import Identity, Value
+from seqfit.tracking.tracker import Identity, TrackedValue
 
 
 class TensorBoardTracker:
@@ -37,7 +37,7 @@ class TensorBoardTracker:
         self._writer = EventFileWriter(self.place)
         self._last = (0, identity.started)  # step and time of the newest point
 
-    def config(self, values: Mapping[str, Value]) -> None:
+    def config(self, values: Mapping[str, TrackedValue]) -> None:
         """As a table among the texts, and as hyperparameters."""
         rows = [f"| {name} | {str(value).replace('|', '&#124;')} |" for name, value in values.items()]
         table = "\n".join(["| name | value |", "|---|---|", *rows])

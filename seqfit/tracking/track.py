@@ -28,11 +28,11 @@ from seqfit.rundir.reader import Run
 from seqfit.rundir.records import SNAPSHOT
 from seqfit.tracking.series import read_config, read_evaluation, read_sample, read_scores, read_step
 from seqfit.tracking.stream import Entry, Stream
-from seqfit.tracking.tracker import Opener, ToolName, check_tool, identify, open_tracker
+from seqfit.tracking.tracker import ToolName, TrackerOpener, check_tool, identify_run, open_tracker
 
 POLL_SECONDS = 2.0
-PATIENCE_SECONDS = 600.0
-DIED = "died"  # the manifest still says 'running', and nobody writes any more
+_PATIENCE_SECONDS = 600.0
+_DIED = "died"  # the manifest still says 'running', and nobody writes any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,10 @@ class Sent:
 class Export:
     """One run on its way to one tool."""
 
-    def __init__(self, run: Run, open_tracker: Opener, project: str) -> None:
+    def __init__(self, run: Run, open_tracker: TrackerOpener, project: str) -> None:
         self.run = run
         self.records = 0
-        self._tracker = open_tracker(identify(run, project))
+        self._tracker = open_tracker(identify_run(run, project))
         self._tracker.config(read_config(run))
         self._stream = Stream(run.path)
 
@@ -90,10 +90,10 @@ class Following:
     def __init__(
         self,
         folder: Path,
-        open_tracker: Opener,
+        open_tracker: TrackerOpener,
         project: str,
         *,
-        patience_seconds: float = PATIENCE_SECONDS,
+        patience_seconds: float = _PATIENCE_SECONDS,
         is_left: Callable[[], bool] = lambda: False,
     ) -> None:
         self._folder = folder
@@ -118,7 +118,7 @@ class Following:
         over = left or impatient or status != "running"
         if self._export.send(final=over):
             self._heard = time.monotonic()
-        return self._export.finish(DIED if status == "running" else status) if over else None
+        return self._export.finish(_DIED if status == "running" else status) if over else None
 
     def stop(self) -> Sent | None:
         """Send what is there and let go; the run goes on."""
@@ -128,7 +128,7 @@ class Following:
         return self._export.finish(self._export.run.status)
 
 
-def export_runs(folders: Sequence[Path], open_tracker: Opener, project: str) -> list[Sent]:
+def export_runs(folders: Sequence[Path], open_tracker: TrackerOpener, project: str) -> list[Sent]:
     """What is there now. Missing directories are found before anything is sent."""
     sent = []
     for run in [Run(folder) for folder in folders]:
@@ -163,7 +163,7 @@ def track(
     to: ToolName,
     project: str = "seqfit",
     follow: bool = False,
-    patience_seconds: float = PATIENCE_SECONDS,
+    patience_seconds: float = _PATIENCE_SECONDS,
 ) -> list[Sent]:
     """Send runs to a tool; sending one again adds what is new and nothing twice.
 

@@ -21,7 +21,7 @@ from typing import Literal, Protocol
 from seqfit.errors import RecipeError, did_you_mean
 from seqfit.rundir.reader import Run
 
-Value = str | int | float | bool
+TrackedValue = str | int | float | bool
 ToolName = Literal["tensorboard", "trackio", "wandb", "mlflow"]
 
 
@@ -40,7 +40,7 @@ class Identity:
         return f"{self.name}-{self.id[:8]}"
 
 
-def identify(run: Run, project: str) -> Identity:
+def identify_run(run: Run, project: str) -> Identity:
     """From when the run began and what its data was: renaming its directory does not make it another run."""
     manifest = run.manifest
     started = float(manifest.get("started") or 0.0)
@@ -55,7 +55,7 @@ class Tracker(Protocol):
     place: str  # where to look, for the user
     sent_until: float | None  # a time up to which the tool has the run already and can't replace it
 
-    def config(self, values: Mapping[str, Value]) -> None:
+    def config(self, values: Mapping[str, TrackedValue]) -> None:
         """Recipe, strategy and environment, by dotted names."""
         ...
 
@@ -76,7 +76,7 @@ class Tracker(Protocol):
         ...
 
 
-Opener = Callable[[Identity], Tracker]
+TrackerOpener = Callable[[Identity], Tracker]
 # Tool -> package to import, module here, class there. The name of the tool is that of seqfit's extra, too.
 TOOLS: dict[str, tuple[str, str, str]] = {
     "tensorboard": ("tensorboard", "seqfit.tracking.tensorboard", "TensorBoardTracker"),
@@ -108,5 +108,5 @@ def open_tracker(tool: str, identity: Identity) -> Tracker:
     """The tool's tracker of a run."""
     check_tool(tool)
     _, module, name = TOOLS[tool]
-    opener: Opener = getattr(importlib.import_module(module), name)
+    opener: TrackerOpener = getattr(importlib.import_module(module), name)
     return opener(identity)

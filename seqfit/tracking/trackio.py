@@ -14,7 +14,7 @@ from typing import Any
 
 from trackio.sqlite_storage import SQLiteStorage
 
-from seqfit.tracking.tracker import Identity, Value
+from seqfit.tracking.tracker import Identity, TrackedValue
 
 
 class TrackioTracker:
@@ -26,11 +26,11 @@ class TrackioTracker:
         self._identity = identity
         self.place = f"{SQLiteStorage.get_project_db_path(identity.project)}, run {identity.label}"
         self._step = 0
-        self._config: dict[str, Value] = {}
+        self._config: dict[str, TrackedValue] = {}
         self._rows: list[tuple[dict[str, float], int, str, str]] = []  # metrics, step, time, id
         self._alerts: list[tuple[str, str, int, str, str]] = []  # title, text, step, time, id
 
-    def config(self, values: Mapping[str, Value]) -> None:
+    def config(self, values: Mapping[str, TrackedValue]) -> None:
         """Goes with the first rows."""
         self._config = dict(values)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import wandb
 
 from seqfit.errors import SeqfitError
-from seqfit.tracking.tracker import Identity, Value
+from seqfit.tracking.tracker import Identity, TrackedValue
 
 _BY_SECONDS = ("host/*", "gpu/*")
 
@@ -71,7 +71,7 @@ class WandbTracker:
         newest = self._run.summary.get("_timestamp")
         return None if newest is None else float(newest)
 
-    def config(self, values: Mapping[str, Value]) -> None:
+    def config(self, values: Mapping[str, TrackedValue]) -> None:
         """The run's config."""
         self._run.config.update(dict(values), allow_val_change=True)
 

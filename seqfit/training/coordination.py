@@ -14,10 +14,10 @@ from collections.abc import Callable
 from seqfit.parallel.world import World
 from seqfit.training.stopping import Stopping
 
-FINE = 2**62  # of tokens: no process has failed
+NO_OOM = 2**62  # of tokens: no process has failed
 
 
-class Agreement:
+class Coordination:
     """Collects what this process has to say, and knows what all have said."""
 
     def __init__(self, world: World, stopping: Stopping) -> None:
@@ -35,10 +35,10 @@ class Agreement:
         """By the clock, for all."""
         return self._is_due() if self.world.size == 1 else self._agreed_due
 
-    def exchange(self, tokens: int = FINE) -> int:
+    def exchange(self, tokens: int = NO_OOM) -> int:
         """Whether all processes have come so far: the fewest tokens that one of them can take, or FINE."""
         is_due = self.world.is_first and self._is_due()
-        lowest, stop, due = self.world.lowest([tokens, self.stopping.offer(), -int(is_due)])
+        lowest, stop, due = self.world.all_reduce_min([tokens, self.stopping.offer(), -int(is_due)])
         self.stopping.settle(stop)
         self._agreed_due = due < 0
         return lowest

@@ -15,22 +15,22 @@ from pathlib import Path
 
 import numpy as np
 
-from seqfit.data.batching import Rows
+from seqfit.data.batching import RowNumbers
 from seqfit.data.tokenize import TokenizedSplit
 from seqfit.errors import OutOfMemory, TrainingFailed
-from seqfit.evaluation.generator import Answers, adjust_threshold, answer_split
-from seqfit.evaluation.scoring import SplitScores, score_answers, spread_rows
+from seqfit.evaluation.generator import Generated, adjust_threshold, generate_split
+from seqfit.evaluation.scoring import SplitScores, score_generated, spread_over_rows
 from seqfit.evaluation.threshold import Threshold
-from seqfit.model.checkpoint import Teaching, save_checkpoint
+from seqfit.model.checkpoint import GenerationMetadata, save_checkpoint
 from seqfit.rundir import files
 from seqfit.rundir.records import EvaluationRecord
-from seqfit.rundir.writer import RunWriter, told_failures
+from seqfit.rundir.writer import RunWriter, explained_failures
 from seqfit.training.nonfinite import explain_nan
 from seqfit.training.oom import attempt
-from seqfit.training.state import Best, Progress
+from seqfit.training.state import Best, TrainingState
 from seqfit.training.stopping import Stopping
 from seqfit.training.trial_variables import UNSCORED
-from seqfit.training.view import View
+from seqfit.training.view import TrainingView
 
 _LEAST_TOKENS = 64  # of an evaluation batch; a longer row is a batch by itself
 
@@ -39,10 +39,10 @@ class _StopAsked(Exception):
     """A signal came in the middle of an evaluation."""
 
 
-class Judge:
+class Evaluator:
     """Evaluates the model of a run, and keeps the best."""
 
-    def __init__(self, progress: Progress, writer: RunWriter, view: View, stopping: Stopping) -> None:
+    def __init__(self, progress: TrainingState, writer: RunWriter, view: TrainingView, stopping: Stopping) -> None:
         self._progress = progress
         self._job = progress.job
         self._writer = writer
@@ -71,7 +71,7 @@ class Judge:
 
     def save(self) -> None:
         """Keep the model as it is now."""
-        teaching = Teaching(
+        teaching = GenerationMetadata(
             kind=self._job.recipe.model.kind,
             task=self._job.task.recipe,
             beams=self._job.answerer.beams,
@@ -81,7 +81,7 @@ class Judge:
         )
         with self._job.step.clock.phase("checkpoint"), self._job.whole_model() as model:
             if self._world.is_first:
-                with told_failures(self.checkpoint, self._writer.path):
+                with explained_failures(self.checkpoint, self._writer.path):
                     save_checkpoint(self.checkpoint, model, self._job.answerer.tokenizer, teaching)
 
     @property
@@ -112,22 +112,22 @@ class Judge:
     def _score(self, split: TokenizedSplit) -> SplitScores:
         """Each process answers a share of the rows, long and short ones alike, and all of them score all answers."""
         started = time.perf_counter()
-        rows = spread_rows(len(split), self._job.recipe.eval.limit)
+        rows = spread_over_rows(len(split), self._job.recipe.eval.limit)
         by_length = np.argsort(split.source_lengths[rows] + split.target_lengths[rows], kind="stable")
         own = rows[np.sort(by_length[self._world.rank :: self._world.size])]
         while (answers := self._answer(split, own)) is None:
             self._make_smaller()
         joined, self._threshold = adjust_threshold(self._progress.answerer, split, rows, self._join(rows, own, answers))
-        return score_answers(self._job.task, split, rows, joined, self._job.metrics, started=started)
+        return score_generated(self._job.task, split, rows, joined, self._job.metrics, started=started)
 
-    def _answer(self, split: TokenizedSplit, rows: Rows) -> Answers | None:
+    def _answer(self, split: TokenizedSplit, rows: RowNumbers) -> Generated | None:
         """None where memory ran out, here or in another process."""
         answers, is_stopped = None, False
         try:
-            answers = attempt(lambda: answer_split(self._progress.answerer, split, rows, self._show))
+            answers = attempt(lambda: generate_split(self._progress.answerer, split, rows, self._show))
         except _StopAsked:
             is_stopped = True
-        fine, going_on, stop = self._world.lowest(
+        fine, going_on, stop = self._world.all_reduce_min(
             [int(answers is not None), int(not is_stopped), self._stopping.offer()]
         )
         self._stopping.settle(stop)
@@ -135,15 +135,15 @@ class Judge:
             raise _StopAsked
         return answers if fine else None
 
-    def _join(self, rows: Rows, own: Rows, answers: Answers) -> Answers:
+    def _join(self, rows: RowNumbers, own: RowNumbers, answers: Generated) -> Generated:
         """The answers of all processes, in the order of the rows."""
         found: Sequence[list[float] | None] = answers.probabilities or [None] * len(answers.texts)
         answered = list(zip(own.tolist(), answers.texts, found, strict=True))
-        parts = self._world.gather([answered, answers.loss_sum, answers.terms])
+        parts = self._world.all_gather([answered, answers.loss_sum, answers.terms])
         by_row = {row: (text, values) for part, _, _ in parts for row, text, values in part}
         texts, probabilities = zip(*(by_row[row] for row in rows.tolist()), strict=True)
         loss_sum, terms = (sum(part[place] for part in parts) for place in (1, 2))
-        return Answers(list(texts), loss_sum, terms, None if None in probabilities else list(probabilities))
+        return Generated(list(texts), loss_sum, terms, None if None in probabilities else list(probabilities))
 
     def _show(self, done: int, total: int) -> None:
         if self._stopping.noted:

@@ -34,17 +34,17 @@ from seqfit.hardware.cards import match_card
 from seqfit.model.flops import ModelShape, count_training_flops, read_model_shape
 from seqfit.rundir.records import StepRecord
 from seqfit.rundir.writer import RunWriter
-from seqfit.step.clock import Moment, StepClock, read_queued_seconds
+from seqfit.step.clock import ClockMoment, StepClock, read_queued_seconds
 from seqfit.step.precision import Precision
 from seqfit.step.step import StepOutcome
 from seqfit.telemetry.host import read_resident_bytes
-from seqfit.training.peak import Yardstick
-from seqfit.training.setup import Job
-from seqfit.training.view import View
+from seqfit.training.peak import CalibrationWorkload
+from seqfit.training.setup import TrainingSetup
+from seqfit.training.view import TrainingView
 
 
 @dataclass(frozen=True)
-class Work:
+class StepWork:
     """What a step has to compute, and the most that its device can."""
 
     loader: Loader | None = None
@@ -59,7 +59,7 @@ class Work:
         return count_training_flops(self.shape, *self.loader.lengths(batch))
 
 
-def describe_work(job: Job) -> Work:
+def describe_step_work(job: TrainingSetup) -> StepWork:
     """Of a job's steps; what is absent says why."""
     shape, reason = read_model_shape(job.answerer.model.config.to_dict())
     if not all(parameter.requires_grad for parameter in job.step.model.parameters()):
@@ -68,7 +68,7 @@ def describe_work(job: Job) -> Work:
     absent = {"model_flops_per_second": reason} if shape is None else {}
     absent |= {"model_flops_share": unknown} if peak is None else {}
     processes = job.step.way.world.size
-    return Work(job.loader, shape, None if peak is None else peak * processes, absent)
+    return StepWork(job.loader, shape, None if peak is None else peak * processes, absent)
 
 
 def find_peak_rate(precision: Precision) -> tuple[float | None, str]:
@@ -89,7 +89,7 @@ def find_peak_rate(precision: Precision) -> tuple[float | None, str]:
 class _Window:
     """What is summed up between two records."""
 
-    started: Moment
+    started: ClockMoment
     queued_before: float | None = None  # what the thread had waited for a core until then
     before: int = 0  # steps that were made before its first
     judged: int = 0  # of its steps, so many were judged ahead of their record
@@ -127,9 +127,9 @@ class _Reading:
     losses: torch.Tensor
     marks: torch.Tensor
     gradient_norm: torch.Tensor | None
-    arrived: Moment
+    arrived: ClockMoment
     queued_seconds: float | None
-    yardstick_seconds: float | None
+    calibration_seconds: float | None
 
 
 class StepLog:
@@ -138,11 +138,11 @@ class StepLog:
     def __init__(
         self,
         writer: RunWriter,
-        view: View,
+        view: TrainingView,
         clock: StepClock,
-        work: Work,
+        work: StepWork,
         judge: Callable[[Sequence[SeenStep]], None],
-        yardstick: Yardstick | None = None,
+        yardstick: CalibrationWorkload | None = None,
     ) -> None:
         self._yardstick = yardstick
         self._writer = writer
@@ -153,11 +153,11 @@ class StepLog:
         self._device = clock.device
         self._reading: _Reading | None = None
         self._is_open = False
-        self._window = _Window(Moment.mark(self._device))
+        self._window = _Window(ClockMoment.mark(self._device))
 
     def __enter__(self) -> Self:
         """The next step is about to begin."""
-        self._window.started = Moment.mark(self._device)
+        self._window.started = ClockMoment.mark(self._device)
         self._window.queued_before = self._read_queued()
         self._is_open = True
         return self
@@ -181,7 +181,7 @@ class StepLog:
 
     def read_state(self) -> dict[str, Any]:
         """What is summed up since the last record, for a snapshot: waits for the device."""
-        window, now = self._window, Moment.mark(self._device)
+        window, now = self._window, ClockMoment.mark(self._device)
         now.wait()
         return {
             "before": window.before,
@@ -218,14 +218,14 @@ class StepLog:
         window = self._window
         losses, marks = _send(torch.stack(window.losses)), _send(torch.stack(window.marks))
         norm = None if outcome.gradient_norm is None else _send(outcome.gradient_norm)
-        arrived = Moment.mark(self._device)
+        arrived = ClockMoment.mark(self._device)
         memory = measure_memory_bytes(self._device)
         phases = self._clock.take()
         now = time.time()
         queued, yardstick, begins = self._measure_queued(), None, arrived
         if self._yardstick is not None:
             yardstick = self._yardstick.measure(arrived.seconds_since(window.started) / len(window.losses))
-            begins = Moment.mark(self._device)  # that was no part of a step
+            begins = ClockMoment.mark(self._device)  # that was no part of a step
         self._reading = _Reading(
             step, batch, learning_rate, memory, now, window, phases, losses, marks, norm, arrived, queued, yardstick
         )
@@ -263,7 +263,7 @@ class StepLog:
 
     def wait(self) -> None:
         """Until the device has done all that was launched, so that what follows can be timed on its own."""
-        Moment.mark(self._device).wait()
+        ClockMoment.mark(self._device).wait()
 
 
 def _see(window: _Window, losses: torch.Tensor, marks: torch.Tensor) -> list[SeenStep]:
@@ -303,9 +303,9 @@ def _finish(reading: _Reading, peak_flops_per_second: float | None) -> StepRecor
         phase_seconds={name: round(spent, 6) for name, spent in reading.phase_seconds.items()},
         padding_share=window.padded_tokens / (window.tokens + window.padded_tokens),
         model_flops_per_second=rate,
-        model_flops_share=rate / peak_flops_per_second if rate and peak_flops_per_second else None,
+        mfu=rate / peak_flops_per_second if rate and peak_flops_per_second else None,
         queued_seconds=reading.queued_seconds,
-        yardstick_seconds=reading.yardstick_seconds,
+        calibration_seconds=reading.calibration_seconds,
     )
 
 

@@ -13,25 +13,32 @@ from itertools import islice
 from seqfit.data.loader import GlobalBatch, prefetch
 from seqfit.rundir.writer import RunWriter
 from seqfit.step.optimizers import Schedule, set_learning_rate
-from seqfit.training.coordination import Agreement
-from seqfit.training.evaluator import Judge
-from seqfit.training.log import StepLog, Work
-from seqfit.training.nonfinite import Numbers
-from seqfit.training.oom import HalfUpdated, Recovery
-from seqfit.training.peak import PeakWatch, build_yardstick
-from seqfit.training.setup import Job
+from seqfit.training.coordination import Coordination
+from seqfit.training.evaluator import Evaluator
+from seqfit.training.log import StepLog, StepWork
+from seqfit.training.nonfinite import NonFiniteHandler
+from seqfit.training.oom import HalfUpdated, OomRecovery
+from seqfit.training.peak import PeakWatch, build_calibration_workload
+from seqfit.training.setup import TrainingSetup
 from seqfit.training.snapshot_files import Snapshot
 from seqfit.training.snapshots import Snapshots
-from seqfit.training.state import Best, Progress
+from seqfit.training.state import Best, TrainingState
 from seqfit.training.stopping import Stopping
-from seqfit.training.view import View
+from seqfit.training.view import TrainingView
 
 
 class TrainingLoop:
     """Runs the steps of one run. All it leaves behind is in the run directory."""
 
     def __init__(
-        self, job: Job, writer: RunWriter, view: View, work: Work, stopping: Stopping, *, watches_peak: bool = True
+        self,
+        job: TrainingSetup,
+        writer: RunWriter,
+        view: TrainingView,
+        work: StepWork,
+        stopping: Stopping,
+        *,
+        watches_peak: bool = True,
     ) -> None:
         self._job = job
         self._recipe = job.recipe
@@ -42,13 +49,13 @@ class TrainingLoop:
         self._writer = writer
         self._view = view
         self._clock = job.step.clock
-        numbers = Numbers(job.step, job.loader, job.recipe.train.when_not_finite, writer)
-        yardstick = build_yardstick(self._clock.device, job.step.way.world.size)
+        numbers = NonFiniteHandler(job.step, job.loader, job.recipe.train.when_not_finite, writer)
+        yardstick = build_calibration_workload(self._clock.device, job.step.way.world.size)
         self._log = StepLog(writer, view, self._clock, work, numbers.judge, yardstick)
         early = job.recipe.eval.early_stopping
         best = Best(job.best, early.min_delta if early is not None else 0.0)
         schedule = Schedule(job.recipe.train.schedule, job.total_steps)
-        self._progress = Progress(
+        self._progress = TrainingState(
             job,
             best,
             schedule,
@@ -57,10 +64,10 @@ class TrainingLoop:
             answerer=job.answerer,
             evaluation_is_due=job.recipe.eval.at_start,
         )
-        self._judge = Judge(self._progress, writer, view, stopping)
-        agreement = Agreement(job.step.way.world, stopping)
+        self._judge = Evaluator(self._progress, writer, view, stopping)
+        agreement = Coordination(job.step.way.world, stopping)
         self._snapshots = Snapshots(self._progress, writer, agreement)
-        self._recovery = Recovery(self.peak, job.step, job.loader, numbers, writer, agreement)
+        self._recovery = OomRecovery(self.peak, job.step, job.loader, numbers, writer, agreement)
         self._stopping = stopping
 
     def resume(self, snapshot: Snapshot | None, cuts: Mapping[int, int]) -> None:
@@ -125,7 +132,7 @@ class TrainingLoop:
     def _stop(self) -> None:
         self._snapshots.take()
         self._snapshots.wait()
-        self._step.way.world.wait()  # nobody leaves, and is seen to leave, while the first one writes
+        self._step.way.world.barrier()  # nobody leaves, and is seen to leave, while the first one writes
         self._stopping.raise_stopped(self._progress.step, self._writer.path)
 
     def _batches(self) -> Generator[GlobalBatch]:
@@ -150,8 +157,8 @@ class TrainingLoop:
         """
         if self._step.way.world.size > 1 and not self._stopping.requested:
             return False
-        if self._step.way.world.follow(self._judge.checkpoint.is_dir()):
+        if self._step.way.world.broadcast(self._judge.checkpoint.is_dir()):
             return False
         self._judge.save()
-        self._step.way.world.wait()
+        self._step.way.world.barrier()
         return True

@@ -43,15 +43,15 @@ from seqfit.hardware.cards import match_card
 from seqfit.hardware.probe import probe_machine
 from seqfit.hardware.process_memory import should_return
 from seqfit.model.flops import build_cost_model, count_training_flops, read_model_shape
-from seqfit.model.load import load_outline
-from seqfit.planning.calibration import LEAST_STEPS, add_run, read_factor
+from seqfit.model.load import load_model_config
+from seqfit.planning.calibration import LEAST_STEPS, read_factor, record_run
 from seqfit.planning.fake_step import import_for_traces
 from seqfit.planning.memory import CONTEXT_BYTES, Memory
 from seqfit.planning.report import plan_key
-from seqfit.planning.request import build_question, choose_precision_name
-from seqfit.planning.search import Question, quick_predict, quick_search
+from seqfit.planning.request import build_request, choose_precision_name
+from seqfit.planning.search import PlanRequest, predict_strategy_quickly, search_quickly
 from seqfit.planning.target import Target, card_target, cpu_target
-from seqfit.planning.timing import TimeIsUp, time_limit
+from seqfit.planning.timing import TimeLimitReached, time_limit
 from seqfit.recipe.schema import Recipe, TrainRecipe
 from seqfit.rundir.notes import optional_work
 from seqfit.strategy.load import load_strategy
@@ -65,7 +65,7 @@ SLOW_SECONDS = 60.0  # of a step
 _WHOLE_PERCENT = 95
 _ROUND_LIMITS = (8192, 4096, 2048, 1024, 512, 256, 128)
 
-Lengths = npt.NDArray[np.int32]
+_Lengths = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -149,14 +149,14 @@ def _advise(
 def _measure_saving(train: TrainRecipe, split: TokenizedSplit, cost: CostModel, limit: int) -> float:
     """What share of its cost a mean step keeps where sources have at most `limit` tokens."""
 
-    def mean_cost(sources: Lengths) -> float:
+    def mean_cost(sources: _Lengths) -> float:
         steps = _count_steps(train, sources + split.target_lengths)
         return float(cost.costs(sources, split.target_lengths).sum()) / steps
 
     return mean_cost(np.minimum(split.source_lengths, limit)) / mean_cost(split.source_lengths)
 
 
-def _count_steps(train: TrainRecipe, lengths: Lengths) -> float:
+def _count_steps(train: TrainRecipe, lengths: _Lengths) -> float:
     """Steps of one epoch."""
     if train.batch_tokens is not None:
         return max(1.0, float(lengths.sum()) / train.batch_tokens)
@@ -168,7 +168,7 @@ _SECONDS, _STORED_SECONDS = 3.0, 0.2
 
 
 @dataclass(frozen=True)
-class Forecast:
+class RunPrediction:
     """A strategy with what it is predicted to take; None where nothing can be predicted, with the reason."""
 
     strategy: Strategy
@@ -184,7 +184,7 @@ class Forecast:
     def learn(self, steps: int, measured_step_seconds: float) -> None:
         """Remember how long the steps of a run took, for the next predictions."""
         if self.predicted_step_seconds and steps >= LEAST_STEPS:
-            add_run(
+            record_run(
                 self.device,
                 predicted_seconds=self.predicted_step_seconds,
                 factor=self.time_factor,
@@ -193,7 +193,7 @@ class Forecast:
 
 
 @dataclass(frozen=True)
-class Compared:
+class PredictionOutcome:
     """Predicted and measured, as they stand in the manifest."""
 
     predicted_peak_bytes: int | None
@@ -215,7 +215,7 @@ class Compared:
         )
 
 
-def make_forecast(
+def predict_run(
     recipe: Recipe,
     data: PreparedData,
     device: torch.device,
@@ -223,18 +223,18 @@ def make_forecast(
     words: int | None = None,
     memory_limit_bytes: int | None = None,
     sharers: int = 1,
-) -> Forecast:
+) -> RunPrediction:
     """The recipe's strategy, or the planned one, with its prediction; remembered between runs.
 
     `words` is the size of a trimmed vocabulary; a limit of the process's memory may leave less than the machine has.
     `sharers` processes of the run are on this machine, and have its memory together.
     """
     if os.environ.get("SEQFIT_FORECAST") == "off":
-        return Forecast(load_strategy(recipe), None, None)
+        return RunPrediction(load_strategy(recipe), None, None)
     events: list[tuple[str, str]] = []
     try:
         made = _make_forecast(recipe, data, device, words, memory_limit_bytes, sharers, events)
-    except TimeIsUp as late:
+    except TimeLimitReached as late:
         longer = f"{SECONDS}=60 lets it take longer, and `seqfit plan` as long as it takes"
         made = _go_without(recipe, f"the prediction was given up because {late}", longer)
     except Exception as error:  # of whatever kind: no run ends because its prediction fails
@@ -245,9 +245,9 @@ def make_forecast(
     return replace(made, events=events)
 
 
-def _find_long_rows(recipe: Recipe, data: PreparedData, device: torch.device, made: Forecast) -> LongRows | None:
+def _find_long_rows(recipe: Recipe, data: PreparedData, device: torch.device, made: RunPrediction) -> LongRows | None:
     """By the prediction, or where there is none by the operations of a step."""
-    config = load_outline(recipe.model, head_of(recipe.task)).config.to_dict()
+    config = load_model_config(recipe.model, head_of(recipe.task)).config.to_dict()
     split, seconds = data.splits["train"], made.predicted_step_seconds
     target = None if seconds is not None else _find_target(device, 1)
     if target is not None:
@@ -264,12 +264,12 @@ def _find_long_rows(recipe: Recipe, data: PreparedData, device: torch.device, ma
     )
 
 
-def _go_without(recipe: Recipe, why: str, instead: str) -> Forecast:
+def _go_without(recipe: Recipe, why: str, instead: str) -> RunPrediction:
     """The recipe's strategy, or the default one, whose micro-batches are split further where memory runs out."""
     strategy = load_strategy(recipe)
     chosen = "the recipe's strategy" if recipe.strategy is not None else "the default strategy"
     taken = f"the run starts with {chosen} (micro-batches of {strategy.micro_batch_tokens} tokens)"
-    return Forecast(strategy, None, None, [("prediction", f"{why}; {taken}; {instead}")])
+    return RunPrediction(strategy, None, None, [("prediction", f"{why}; {taken}; {instead}")])
 
 
 def _make_forecast(
@@ -280,11 +280,11 @@ def _make_forecast(
     memory_limit_bytes: int | None,
     sharers: int,
     events: list[tuple[str, str]],
-) -> Forecast:
+) -> RunPrediction:
     target = _find_target(device, sharers)
     if target is None:
         reason = f"{torch.cuda.get_device_name(device)} is not in the hardware table"
-        return Forecast(load_strategy(recipe), None, None, [("plan", f"nothing is predicted: {reason}")])
+        return RunPrediction(load_strategy(recipe), None, None, [("plan", f"nothing is predicted: {reason}")])
     if memory_limit_bytes is not None:
         left_bytes = memory_limit_bytes - read_resident_bytes()
         target = replace(target, capacity_bytes=min(target.capacity_bytes, left_bytes))
@@ -297,9 +297,9 @@ def _make_forecast(
     if stored is not None:
         with optional_work("prediction", "the stored prediction is damaged and made again", _into(events)):
             return _say(recipe, target, stored)
-    question = build_question(recipe, target, data=data, words=words)
+    question = build_request(recipe, target, data=data, words=words)
     if not question.workload.steps:
-        return Forecast(load_strategy(recipe), None, None)
+        return RunPrediction(load_strategy(recipe), None, None)
     import_for_traces(question.outline)  # which training needs, too, and no limit should count
     with time_limit(float(os.environ.get(SECONDS, _SECONDS))):
         found = _predict(recipe, question) | {"factor": read_factor(target.name)[0]}
@@ -340,15 +340,15 @@ def _read_stored(place: Path, events: list[tuple[str, str]]) -> dict[str, Any] |
 
 
 def compare_with_measured(
-    forecast: Forecast, device: torch.device, peak: PeakWatch, *, before_bytes: int, step_seconds: float | None
-) -> Compared:
+    forecast: RunPrediction, device: torch.device, peak: PeakWatch, *, before_bytes: int, step_seconds: float | None
+) -> PredictionOutcome:
     """Predicted and measured side by side. `before_bytes` is what the process took before its model came."""
     if device.type == "cuda":
         measured_bytes: int | None = torch.cuda.max_memory_reserved(device)
         measured_is = "reserved by torch's allocator, whole run"
     else:
         measured_bytes, measured_is = peak.peak_bytes, peak.describe()
-    return Compared(
+    return PredictionOutcome(
         predicted_peak_bytes=forecast.predicted_peak_bytes,
         measured_peak_bytes=measured_bytes,
         measured_peak_is=measured_is,
@@ -360,7 +360,7 @@ def compare_with_measured(
     )
 
 
-def replace_peak(compared: Compared, peak: PeakWatch) -> Compared:
+def replace_peak(compared: PredictionOutcome, peak: PeakWatch) -> PredictionOutcome:
     """With a peak on a CPU that was measured later; all else is as it was."""
     return replace(
         compared,
@@ -370,9 +370,9 @@ def replace_peak(compared: Compared, peak: PeakWatch) -> Compared:
     )
 
 
-def before_the_first_step(forecast: Forecast) -> Compared:
+def before_the_first_step(forecast: RunPrediction) -> PredictionOutcome:
     """What a run that is killed leaves of it."""
-    return Compared(
+    return PredictionOutcome(
         predicted_peak_bytes=forecast.predicted_peak_bytes,
         measured_peak_bytes=None,
         measured_peak_is="not measured: the run has not ended",
@@ -383,16 +383,16 @@ def before_the_first_step(forecast: Forecast) -> Compared:
     )
 
 
-def _predict(recipe: Recipe, question: Question) -> dict[str, Any]:
+def _predict(recipe: Recipe, question: PlanRequest) -> dict[str, Any]:
     if recipe.strategy is None:
-        chosen = quick_search(question)
+        chosen = search_quickly(question)
         if chosen is not None:
             strategy, memory, seconds = chosen
             fields = strategy.model_dump(mode="json", exclude_defaults=True)
             return {"strategy": fields, "seconds": seconds, **_count_bytes(memory)}
     strategy = load_strategy(recipe)
     precision = choose_precision_name(strategy, question.target, question.allow)
-    memory, seconds = quick_predict(question, strategy, precision)
+    memory, seconds = predict_strategy_quickly(question, strategy, precision)
     return {"strategy": None, "seconds": seconds, **_count_bytes(memory)}
 
 
@@ -400,7 +400,7 @@ def _count_bytes(memory: Memory) -> dict[str, Any]:
     return {"bytes": memory.reserved_bytes, "total": memory.total_bytes, "parts": memory.parts}
 
 
-def _say(recipe: Recipe, target: Target, found: dict[str, Any]) -> Forecast:
+def _say(recipe: Recipe, target: Target, found: dict[str, Any]) -> RunPrediction:
     stated = found["strategy"] is None
     strategy = load_strategy(recipe) if stated else Strategy.model_validate(found["strategy"])
     factor = read_factor(target.name)[0]
@@ -418,7 +418,7 @@ def _say(recipe: Recipe, target: Target, found: dict[str, Any]) -> Forecast:
         strategy = strategy.model_copy(update={"host_memory": "return"})
         usable = format_bytes(target.capacity_bytes)
         events.append(("memory", f"strategy.host_memory=return: kept memory might need more than {usable}"))
-    return Forecast(strategy, found["bytes"], seconds, events, target.name, factor, found["parts"], missing_bytes)
+    return RunPrediction(strategy, found["bytes"], seconds, events, target.name, factor, found["parts"], missing_bytes)
 
 
 def _find_target(device: torch.device, sharers: int) -> Target | None:

@@ -34,7 +34,7 @@ _DEVIATIONS = 8  # of the median deviation: losses of batches scatter
 _RATIO = 1.5  # and it must stand out by this much
 
 
-class Numbers:
+class NonFiniteHandler:
     """Follows the recipe's policy on steps whose numbers are none, and notes losses that stand out."""
 
     def __init__(self, step: TrainStep, loader: Loader, policy: str, writer: RunWriter) -> None:
@@ -89,7 +89,7 @@ class Numbers:
         way = self._step.way
         if way.saves_shards:
             return None
-        found = way.world.gather(find_first_overflow(self._step, self._loader.load(seen.rows)))
+        found = way.world.all_gather(find_first_overflow(self._step, self._loader.load(seen.rows)))
         return next((where for where in found if where != NOWHERE), NOWHERE)
 
 

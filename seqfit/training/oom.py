@@ -53,11 +53,11 @@ from seqfit.rundir.writer import RunWriter
 from seqfit.step.rng import read_torch_states, restore_torch_states
 from seqfit.step.step import StepOutcome, TrainStep
 from seqfit.system import data_limit, has_memory_limits
-from seqfit.training.coordination import FINE, Agreement
-from seqfit.training.nonfinite import Numbers
+from seqfit.training.coordination import NO_OOM, Coordination
+from seqfit.training.nonfinite import NonFiniteHandler
 from seqfit.units import format_bytes
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class _OthersFailed(Exception):
@@ -68,7 +68,7 @@ class HalfUpdated(Exception):
     """Memory ran out while weights were being changed."""
 
 
-class Recovery:
+class OomRecovery:
     """Makes steps, and makes them again where memory runs out."""
 
     def __init__(
@@ -76,9 +76,9 @@ class Recovery:
         make: Callable[[int, GlobalBatch], StepOutcome],
         step: TrainStep,
         loader: Loader,
-        numbers: Numbers,
+        numbers: NonFiniteHandler,
         writer: RunWriter,
-        agreement: Agreement,
+        agreement: Coordination,
     ) -> None:
         self._make = make  # calls the step
         self._world = step.way.world
@@ -91,7 +91,7 @@ class Recovery:
         self._writer = writer
         self._known_cuts: dict[int, int] = {}
         self._others_failed = False
-        self._lowest_tokens = FINE
+        self._lowest_tokens = NO_OOM
 
     def expect(self, cuts: Mapping[int, int]) -> None:
         """Cuts that an earlier process made after the snapshot that this one goes on from (`find_cuts`)."""
@@ -101,7 +101,7 @@ class Recovery:
         """The step, and its batch as it was cut in the end."""
         if number in self._known_cuts:
             self._cut_smaller(self._known_cuts.pop(number))
-        batch = self._loader.cut_anew(batch)  # one that was prepared before the cut became smaller
+        batch = self._loader.split_again(batch)  # one that was prepared before the cut became smaller
         states = read_torch_states(self._step.precision.device)
         outcome, batch = self._try(number, batch, states)
         if self._numbers.wants_more_precision(number, outcome):
@@ -119,7 +119,7 @@ class Recovery:
             if half_updated:
                 raise HalfUpdated
             restore_torch_states(states, self._step.precision.device)
-            batch = self._loader.cut_anew(batch)
+            batch = self._loader.split_again(batch)
         return outcome, batch
 
     def _attempt(self, number: int, batch: GlobalBatch) -> StepOutcome | None:
@@ -135,7 +135,7 @@ class Recovery:
         """Whether all have come so far."""
         self._has_agreed = True
         self._lowest_tokens = self._agreement.exchange()
-        if self._lowest_tokens != FINE:
+        if self._lowest_tokens != NO_OOM:
             raise _OthersFailed
 
     def _cut_smaller(self, tokens: int) -> None:
@@ -149,7 +149,7 @@ class Recovery:
             if self._world.size > 1 and self._has_agreed:
                 self._leave(number, tokens, where)
             tokens = self._agreement.exchange(tokens)
-        told = [text for text in self._world.gather(where) if text is not None]
+        told = [text for text in self._world.all_gather(where) if text is not None]
         self._cut_smaller(tokens)
         self._writer.event(
             "out-of-memory",
@@ -162,7 +162,7 @@ class Recovery:
 
     def _find_failed(self, batch: GlobalBatch) -> MicroBatch:
         """The micro-batch that it failed with; where all run in step, who knows: the largest."""
-        if not self._step.way.in_step:
+        if not self._step.way.lockstep:
             return batch.micro_batches[self._step.micro_batch]
         return max(batch.micro_batches, key=lambda micro: (micro.examples > 1, micro.tokens))
 
@@ -206,7 +206,7 @@ def find_cuts(events: Iterable[Mapping[str, Any]], after: int) -> dict[int, int]
     return cuts
 
 
-def attempt(action: Callable[[], T]) -> T | None:
+def attempt(action: Callable[[], _T]) -> _T | None:
     """What it returns; None where memory ran out, and then nothing that it had made is alive any more."""
     try:
         return action()

@@ -46,7 +46,7 @@ from seqfit.planning.measured import run_measured
 from seqfit.step.clock import StepClock
 from seqfit.step.step import StepOutcome, TrainStep
 from seqfit.system import quiet_profiler
-from seqfit.training.trial_variables import WATCHED, YARDSTICK
+from seqfit.training.trial_variables import CALIBRATED, WATCHED
 
 FIRST, LAST = 2, 16  # steps that may be watched
 _Measure = tuple[str, bool]  # of what, and whether a micro-batch is the only one of its step
@@ -191,7 +191,7 @@ _WIDTH, _HEADS, _INNER, _ROWS, _TOKENS = 128, 4, 512, 4, 64
 _SHARE = 0.05  # of a step's time is spent on it: more than one piece where steps are long
 
 
-class Yardstick:
+class CalibrationWorkload:
     """The piece of work, and its timing."""
 
     def __init__(self) -> None:
@@ -215,6 +215,6 @@ class Yardstick:
         torch.autograd.grad(self._layer(self._states).sum(), self._weights)
 
 
-def build_yardstick(device: torch.device, processes: int) -> Yardstick | None:
+def build_calibration_workload(device: torch.device, processes: int) -> CalibrationWorkload | None:
     """Where it is asked for. Several processes would disturb each other's, and a GPU is not slowed by neighbours."""
-    return Yardstick() if os.environ.get(YARDSTICK) and device.type == "cpu" and processes == 1 else None
+    return CalibrationWorkload() if os.environ.get(CALIBRATED) and device.type == "cpu" and processes == 1 else None

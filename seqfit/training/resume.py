@@ -20,9 +20,9 @@ from seqfit.rundir import files
 from seqfit.rundir.reader import Run
 from seqfit.strategy.load import read_strategy
 from seqfit.system import quote
-from seqfit.training.setup import Job
+from seqfit.training.setup import TrainingSetup
 from seqfit.training.snapshot_files import Snapshot
-from seqfit.training.state import find_differences
+from seqfit.training.state import find_state_differences
 
 FINISHED = "finished"
 
@@ -79,9 +79,9 @@ def check_same_recipe(run: Run, recipe: Recipe, *, is_guessed: bool = False) -> 
         )
 
 
-def check_exact(run: Path, snapshot: Snapshot, job: Job) -> str | None:
+def check_exact(run: Path, snapshot: Snapshot, job: TrainingSetup) -> str | None:
     """What decides over the rest of the run must be as it was, but for the number of processes: then a sentence."""
-    differences = find_differences(snapshot, job)
+    differences = find_state_differences(snapshot, job)
     allowed = {"processes", "threads"} if "processes" in differences else set()
     change = "; ".join(differences[name] for name in differences if name in allowed)
     differences = {name: text for name, text in differences.items() if name not in allowed}

@@ -18,10 +18,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seqfit.data.batching import TOKENS
 from seqfit.data.encode import smaller_limit
-from seqfit.data.loader import WHOLE, Loader, Share
+from seqfit.data.loader import WHOLE_BATCH_SHARE, Loader, Share
 from seqfit.data.tokenize import PreparedData, TokenizedSplit, prepare_data
 from seqfit.errors import RecipeError
-from seqfit.evaluation.generator import Answerer, build_padding, explain_fallback
+from seqfit.evaluation.generator import Generator, build_padding, explain_fallback
 from seqfit.evaluation.scoring import choose_metrics
 from seqfit.evaluation.start import set_start
 from seqfit.model.flops import build_cost_model, read_model_shape
@@ -35,7 +35,7 @@ from seqfit.model.load import (
 )
 from seqfit.model.trainable import sum_frozen_bits
 from seqfit.parallel.way import Skeleton, Way
-from seqfit.parallel.world import ALONE, World
+from seqfit.parallel.world import SINGLE_PROCESS, World
 from seqfit.recipe.schema import Recipe
 from seqfit.step.build import BuiltStep, Events, build_rule, build_step, choose_weights, padding_limits
 from seqfit.step.optimizer_state import allocate_state
@@ -46,10 +46,10 @@ from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import Strategy
 from seqfit.tasks import Task, build_task, head_of
 from seqfit.telemetry.host import read_resident_bytes
-from seqfit.training.measurement import Forecast, make_forecast
-from seqfit.training.view import View
-from seqfit.trimming.choose import KeptWords
-from seqfit.trimming.remap import count_words, remap_data
+from seqfit.training.measurement import RunPrediction, predict_run
+from seqfit.training.view import TrainingView
+from seqfit.trimming.choose import KeptTokens
+from seqfit.trimming.remap import count_tokens, remap_data
 from seqfit.trimming.vocabulary import check_trimmable
 from seqfit.trimming.weights import choose_vocabulary, load_trimmed_model
 from seqfit.units import format_bytes
@@ -58,7 +58,7 @@ _HEAD_REACHES = (0.02, 20.0)  # standard deviations of scores that a head learns
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingSetup:
     """All that a run trains with, built and checked before the first step."""
 
     recipe: Recipe
@@ -67,12 +67,12 @@ class Job:
     step: TrainStep
     loader: Loader
     validation: TokenizedSplit | None
-    answerer: Answerer
+    answerer: Generator
     metrics: list[str]
     best: str  # the score that decides which checkpoint is kept
     total_steps: int
     data_fingerprint: str
-    forecast: Forecast
+    forecast: RunPrediction
     before_bytes: int  # of the process, before its model came
     frozen_bits: int = 0  # of the weights that do not learn: whether they are the same after a resume
     skeleton: Skeleton | None = None  # what is evaluated and saved where no process has the whole model
@@ -94,7 +94,7 @@ class _Corpus:
 
     tokenizer: PreTrainedTokenizerBase
     data: PreparedData
-    kept: KeptWords | None = None  # where the vocabulary is trimmed
+    kept: KeptTokens | None = None  # where the vocabulary is trimmed
 
 
 @dataclass(frozen=True)
@@ -114,14 +114,14 @@ class _Learner:
         return self.model if self.skeleton is None else self.skeleton.model
 
 
-def build_job(
+def build_setup(
     recipe: Recipe,
-    view: View,
+    view: TrainingView,
     memory_limit_bytes: int | None = None,
-    world: World = ALONE,
+    world: World = SINGLE_PROCESS,
     *,
     is_guessed: bool = False,
-) -> tuple[Job, PreparedData]:
+) -> tuple[TrainingSetup, PreparedData]:
     """Everything that the loop needs, checked. A plan keeps within the limit of the process, if there is one.
 
     A guessed recipe gets a limit on the length of its sources where a step would take minutes or would not fit.
@@ -145,7 +145,7 @@ def build_job(
         *learner.events,
         *built.events,
     ]
-    job = Job(
+    job = TrainingSetup(
         recipe=recipe,
         strategy=strategy,
         task=task,
@@ -179,14 +179,20 @@ def _check_stated(recipe: Recipe, processes: int) -> tuple[torch.device, Task]:
 
 
 def _plan(
-    recipe: Recipe, view: View, device: torch.device, memory_limit_bytes: int | None, world: World, *, is_guessed: bool
-) -> tuple[Recipe, _Corpus, Forecast]:
+    recipe: Recipe,
+    view: TrainingView,
+    device: torch.device,
+    memory_limit_bytes: int | None,
+    world: World,
+    *,
+    is_guessed: bool,
+) -> tuple[Recipe, _Corpus, RunPrediction]:
     """The data and the strategy, of a guessed recipe with a length limit where its rows need one."""
     with world.one_after_the_first(on_each_host=True):
         corpus = _read_corpus(recipe, view)
     forecast = _forecast(recipe, corpus, device, memory_limit_bytes, world)
     long = forecast.long_rows
-    limit = world.follow(None if long is None or not is_guessed else long.limit)
+    limit = world.broadcast(None if long is None or not is_guessed else long.limit)
     if limit is None:
         return recipe, corpus, _warn(forecast)
     task = recipe.task.model_copy(update={"max_source_tokens": limit})
@@ -197,7 +203,7 @@ def _plan(
     return limited[0], limited[1], replace(limited[2], events=told)
 
 
-def _warn(forecast: Forecast) -> Forecast:
+def _warn(forecast: RunPrediction) -> RunPrediction:
     if forecast.long_rows is None:
         return forecast
     return replace(forecast, events=[*forecast.events, ("lengths", forecast.long_rows.warn())])
@@ -205,11 +211,11 @@ def _warn(forecast: Forecast) -> Forecast:
 
 def _forecast(
     recipe: Recipe, corpus: _Corpus, device: torch.device, memory_limit_bytes: int | None, world: World
-) -> Forecast:
+) -> RunPrediction:
     """Of several processes the first one's strategy, for all must do the same; its figures are those of one alone."""
     chosen, events, long_rows = None, [], None
     if world.is_first:
-        alone = make_forecast(
+        alone = predict_run(
             recipe,
             corpus.data,
             device,
@@ -223,7 +229,7 @@ def _forecast(
         chosen, events = alone.strategy.model_copy(update=not_here).model_dump(mode="json"), alone.events
         long_rows = alone.long_rows
     events = [(kind, f"one process: {message}") for kind, message in events]
-    return Forecast(Strategy.model_validate(world.follow(chosen)), None, None, events, long_rows=long_rows)
+    return RunPrediction(Strategy.model_validate(world.broadcast(chosen)), None, None, events, long_rows=long_rows)
 
 
 def _build_step(recipe: Recipe, strategy: Strategy, precision: Precision, learner: _Learner, world: World) -> BuiltStep:
@@ -256,10 +262,10 @@ def _build_loader(recipe: Recipe, strategy: Strategy, learner: _Learner, built: 
 def _choose_share(model: PreTrainedModel, way: Way) -> Share:
     """What each process loads of a global batch, by what its examples cost this model."""
     if way.world.size == 1 or not way.splits_batches:
-        return WHOLE
+        return WHOLE_BATCH_SHARE
     shape, _ = read_model_shape(model.config.to_dict())
     cost = TOKENS if shape is None else build_cost_model(shape)
-    return Share(way.world.rank, way.world.size, way.in_step, cost)
+    return Share(way.world.rank, way.world.size, way.lockstep, cost)
 
 
 def _say_device(strategy: Strategy, device: torch.device) -> Events:
@@ -271,7 +277,7 @@ def _say_limit(limit_bytes: int | None) -> Events:
     return [] if limit_bytes is None else [("memory-limit", f"the process may take {format_bytes(limit_bytes)}")]
 
 
-def _read_corpus(recipe: Recipe, view: View) -> _Corpus:
+def _read_corpus(recipe: Recipe, view: TrainingView) -> _Corpus:
     """The tokenized data. Trimming makes a smaller tokenizer; mT5's full one, 220 MiB, goes before the model comes."""
     tokenizer = load_tokenizer(recipe.model)
     mode = recipe.model.trim_vocabulary
@@ -281,7 +287,7 @@ def _read_corpus(recipe: Recipe, view: View) -> _Corpus:
     data = prepare_data(recipe, tokenizer, ("train", "validation"), position_limit=limit, progress=view.progress)
     if mode is None:
         return _Corpus(tokenizer, data)
-    kept, trimmed = choose_vocabulary(recipe.model, tokenizer, count_words(data, len(tokenizer)), mode)
+    kept, trimmed = choose_vocabulary(recipe.model, tokenizer, count_tokens(data, len(tokenizer)), mode)
     return _Corpus(trimmed, remap_data(data, kept.remap), kept)
 
 
@@ -335,10 +341,10 @@ def _begin_at_mean(model: PreTrainedModel, scores: NDArray[np.float64]) -> Event
     return events
 
 
-def _build_answerer(recipe: Recipe, learner: _Learner, precision: Precision) -> Answerer:
+def _build_answerer(recipe: Recipe, learner: _Learner, precision: Precision) -> Generator:
     limit = load_position_limit(recipe.model)
     start_of = set_start(learner.evaluated, learner.tokenizer, recipe.task)
-    return Answerer(
+    return Generator(
         model=learner.evaluated,
         tokenizer=learner.tokenizer,
         precision=precision,

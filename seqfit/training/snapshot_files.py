@@ -54,7 +54,7 @@ from seqfit.errors import RunError, TrainingFailed
 from seqfit.parallel.world import World
 from seqfit.rundir import files
 from seqfit.rundir.records import SnapshotRecord
-from seqfit.rundir.writer import say_resume
+from seqfit.rundir.writer import describe_resume
 from seqfit.step.optimizer_state import PARTS
 from seqfit.system import sync_path
 
@@ -120,7 +120,7 @@ class SnapshotWriter:
 
     def _write(self, snapshot: Snapshot, began: float, waited_seconds: float | None = None) -> None:
         draft = SnapshotDraft(self._run, snapshot.step)
-        with told_failures(snapshot.step, draft.folder.parent):
+        with _explained_failures(snapshot.step, draft.folder.parent):
             draft.begin()
             try:
                 save_file(_without_sharing(snapshot.tensors), draft.folder / _STATE)
@@ -134,7 +134,7 @@ class SnapshotWriter:
 
 
 @contextlib.contextmanager
-def told_failures(step: int, folder: Path) -> Iterator[None]:
+def _explained_failures(step: int, folder: Path) -> Iterator[None]:
     """A disk that is full or gone is the user's to put right."""
     try:
         yield
@@ -143,7 +143,7 @@ def told_failures(step: int, folder: Path) -> Iterator[None]:
         raise TrainingFailed(
             f"the snapshot of step {step} can't be written to '{folder}' ({reason})",
             "training does not go on without the snapshots that it was asked for",
-            f"Make room (train.snapshot.keep=1 takes less), then {say_resume(folder.parent)}",
+            f"Make room (train.snapshot.keep=1 takes less), then {describe_resume(folder.parent)}",
         ) from error
 
 
@@ -310,10 +310,10 @@ def _hash(path: Path) -> str:
 def write_shards(run: Path, snapshot: Snapshot, world: World, *, keep: int) -> None:
     """All processes write, the first one gives the folder its name."""
     draft = SnapshotDraft(run, snapshot.step)
-    with told_failures(snapshot.step, draft.folder.parent):
+    with _explained_failures(snapshot.step, draft.folder.parent):
         if world.is_first:
             draft.begin()
-        world.wait()
+        world.barrier()
         try:
             with _quiet_torch():
                 storage = HuggingFaceStorageWriter(str(draft.folder / SHARDS), save_distributed=True)
@@ -324,10 +324,10 @@ def write_shards(run: Path, snapshot: Snapshot, world: World, *, keep: int) -> N
                 draft.drop()
             raise OSError(_first_reason(error)) from error
         own = [path.name for path in (draft.folder / SHARDS).glob(f"shard-{world.rank + 1:05d}-*")]
-        names = [f"{SHARDS}/{name}" for part in world.gather(own) for name in part]
+        names = [f"{SHARDS}/{name}" for part in world.all_gather(own) for name in part]
         if world.is_first:
             draft.finish(snapshot.facts, keep=keep, written=names)
-        world.wait()
+        world.barrier()
 
 
 def copy_tensors(snapshot: Snapshot, live: Mapping[str, torch.Tensor]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from seqfit.errors import OutOfMemory
 from seqfit.rundir.records import SnapshotRecord
 from seqfit.rundir.writer import RunWriter
-from seqfit.training.coordination import Agreement
+from seqfit.training.coordination import Coordination
 from seqfit.training.snapshot_files import (
     Damaged,
     Snapshot,
@@ -24,13 +24,13 @@ from seqfit.training.snapshot_files import (
     load_snapshot,
     write_shards,
 )
-from seqfit.training.state import Progress
+from seqfit.training.state import TrainingState
 
 
 class Snapshots:
     """The snapshots of a run that is going on."""
 
-    def __init__(self, progress: Progress, writer: RunWriter, agreement: Agreement) -> None:
+    def __init__(self, progress: TrainingState, writer: RunWriter, agreement: Coordination) -> None:
         self._progress = progress
         self._writer = writer
         self._rule = progress.job.recipe.train.snapshot

@@ -26,15 +26,15 @@ from typing import Any
 
 import torch
 
-from seqfit.evaluation.generator import Answerer
+from seqfit.evaluation.generator import Generator
 from seqfit.metrics import higher_is_better
 from seqfit.rundir.writer import collect_versions
 from seqfit.step.optimizer_state import allocate_state, read_state, restore_values
 from seqfit.step.optimizers import Schedule
 from seqfit.step.rng import read_host_states, read_torch_states, restore_host_states, restore_torch_states
 from seqfit.training.log import StepLog
-from seqfit.training.nonfinite import Numbers
-from seqfit.training.setup import Job
+from seqfit.training.nonfinite import NonFiniteHandler
+from seqfit.training.setup import TrainingSetup
 from seqfit.training.snapshot_files import Snapshot, copy_tensors
 
 
@@ -75,33 +75,33 @@ _EVALUATION_SIZES = ("batch_tokens", "decoded_rows")
 
 
 @dataclass
-class Progress:
+class TrainingState:
     """The parts of a run that change while it trains."""
 
-    job: Job
+    job: TrainingSetup
     best: Best
     schedule: Schedule
     log: StepLog
-    numbers: Numbers
-    answerer: Answerer  # that evaluates; its batches become smaller where memory runs out
+    numbers: NonFiniteHandler
+    answerer: Generator  # that evaluates; its batches become smaller where memory runs out
     step: int = 0
     evaluation_is_due: bool = False  # of `step`: the run was stopped before it or in the middle of it
     is_best: bool = False  # whether the evaluation of `step` was the best so far
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
-        return identify(self.job)
+        return identify_step(self.job)
 
     def take(self) -> Snapshot:
         """As it is now. Tensors are not copied."""
         step, world = self.job.step, self.job.step.way.world
         tensors, values = self._read_live()
         for name, state in read_torch_states(step.precision.device).items():
-            states = enumerate(world.gather_bytes(state))
+            states = enumerate(world.all_gather_tensor(state))
             tensors |= {f"random/{rank}/{name}": of_rank for rank, of_rank in states}
         facts = {
             "identity": self._identity,
-            "optimizer": {name: value for part in world.gather(values) for name, value in part.items()},
+            "optimizer": {name: value for part in world.all_gather(values) for name, value in part.items()},
             "random": read_host_states(),
             "scaler": None if step.scaler is None else step.scaler.state_dict(),
             "schedule": self.schedule.read_state(),
@@ -151,14 +151,14 @@ class Progress:
         return tensors | {f"optimizer/{name}": tensor for name, tensor in state.items()}, values
 
 
-def _find_packages(job: Job) -> list[str]:
+def _find_packages(job: TrainingSetup) -> list[str]:
     """Whose versions decide what a step of this run computes."""
     eight_bit = ["bitsandbytes", "torchao"] if job.strategy.optimizer == "8bit" else []
     deepspeed = ["deepspeed"] if job.strategy.sharding != "fsdp2" else []
     return ["torch", "transformers", "seqfit", "peft", *eight_bit, *deepspeed]
 
 
-def identify(job: Job) -> dict[str, Any]:
+def identify_step(job: TrainingSetup) -> dict[str, Any]:
     """What must be the same for a resume to be exact, and is not in the snapshot itself.
 
     A process uses one GPU: how many more it sees does not count.
@@ -178,9 +178,9 @@ def identify(job: Job) -> dict[str, Any]:
     }
 
 
-def find_differences(snapshot: Snapshot, job: Job) -> dict[str, str]:
+def find_state_differences(snapshot: Snapshot, job: TrainingSetup) -> dict[str, str]:
     """Why a resume would not be exact, by what differs; empty where it is."""
-    then, now = snapshot.facts["identity"], identify(job)
+    then, now = snapshot.facts["identity"], identify_step(job)
     pairs = {name: (then.get(name), value) for name, value in now.items() if then.get(name) != value}
     return {name: f"{name}: {before} then, {value} now" for name, (before, value) in pairs.items()}
 

@@ -20,14 +20,14 @@ from types import FrameType, TracebackType
 from typing import Any, NoReturn, Self
 
 from seqfit.errors import Stopped, format_error
-from seqfit.rundir.writer import say_resume
+from seqfit.rundir.writer import describe_resume
 from seqfit.system import known_signals
 
 _ASKED = known_signals("SIGINT", "SIGTERM", "SIGUSR1")
 _OF_TERMINALS = known_signals("SIGINT", "SIGHUP", "SIGQUIT")
 
 
-def select_heeded(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
+def select_handled(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
     """Those that may have a handler: the signals of a terminal only if they are not ignored."""
     return [n for n in numbers if n not in _OF_TERMINALS or signal.getsignal(n) is not signal.SIG_IGN]
 
@@ -44,7 +44,7 @@ class Stopping:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in select_heeded(_ASKED)}
+            self._before = {number: signal.signal(number, self._note) for number in select_handled(_ASKED)}
         return self
 
     def __exit__(
@@ -82,7 +82,7 @@ class Stopping:
         message = format_error(
             f"{'Ctrl-C' if self.signal is signal.SIGINT else name} came after step {step}",
             "a run that is asked to stop finishes its step and takes a snapshot",
-            f"To resume, {say_resume(run)}",
+            f"To resume, {describe_resume(run)}",
         )
         if self.signal is signal.SIGINT:
             raise KeyboardInterrupt(message)

@@ -25,20 +25,20 @@ from seqfit.hub import went_offline
 from seqfit.inspection.given import Data, Given, RecipeLike, read_given
 from seqfit.inspection.statistics import summarise_splits
 from seqfit.model.load import count_parameters
-from seqfit.parallel.world import World, explain_lost_peer, is_lost_peer, join_world
+from seqfit.parallel.world import World, explain_peer_lost, is_peer_lost, join_world
 from seqfit.recipe.load import anchor_paths, dump_recipe, warn_of_warm_up
 from seqfit.rundir import files
 from seqfit.rundir.masking import mask_text
 from seqfit.rundir.notes import check_no_fault, leave_fault, optional_work, read_notes, remove_notes
 from seqfit.rundir.reader import Run
 from seqfit.rundir.records import BETWEEN_STEPS, EventRecord
-from seqfit.rundir.writer import NoWriter, RunWriter, collect_versions, find_commit, say_resume
+from seqfit.rundir.writer import NullWriter, RunWriter, collect_versions, describe_resume, find_commit
 from seqfit.step.precision import choose_device
 from seqfit.strategy.load import dump_strategy, load_strategy
-from seqfit.telemetry.recorder import Recorder
-from seqfit.training.log import describe_work
+from seqfit.telemetry.recorder import SamplerProcess
+from seqfit.training.log import describe_step_work
 from seqfit.training.loop import TrainingLoop
-from seqfit.training.measurement import Compared, before_the_first_step, compare_with_measured, replace_peak
+from seqfit.training.measurement import PredictionOutcome, before_the_first_step, compare_with_measured, replace_peak
 from seqfit.training.oom import attempt, find_cuts, limited_memory
 from seqfit.training.peak import PeakWatch
 from seqfit.training.resume import (
@@ -49,11 +49,11 @@ from seqfit.training.resume import (
     find_earlier,
     load_earlier_recipe,
 )
-from seqfit.training.setup import Job, build_job
+from seqfit.training.setup import TrainingSetup, build_setup
 from seqfit.training.snapshot_files import Snapshot, load_snapshot, snapshot_folder
 from seqfit.training.snapshots import find_newest
 from seqfit.training.stopping import Stopping
-from seqfit.training.view import Silent, View, choose_view
+from seqfit.training.view import SilentView, TrainingView, choose_training_view
 from seqfit.units import format_count
 from seqfit.validation import load_checked_recipe, load_noted_recipe
 
@@ -70,7 +70,7 @@ def train(
     resume: bool = False,
     memory_limit_bytes: int | None = None,
     progress: bool = True,
-    view: View | None = None,
+    view: TrainingView | None = None,
     is_guessed: bool = False,
 ) -> Run:
     """Fine-tune as the recipe says; `out` is the run directory, by default runs/NAME-TIME.
@@ -85,7 +85,7 @@ def train(
     prints nothing. A `view` (seqfit.training.view) is told instead.
     A recipe that `is_guessed` from the data gets task.max_source_tokens where its rows are too long for this machine.
     """
-    view = view or (choose_view() if progress else Silent())
+    view = view or (choose_training_view() if progress else SilentView())
     asked = read_given(recipe, overrides, data=data, task=task, model=model)
     given = _Given(
         asked.recipe,
@@ -99,7 +99,7 @@ def train(
     with join_world(choose_device(load_strategy(load_checked_recipe(given.recipe, given.overrides))).type) as world:
         check_no_fault(world.restarts)
         try:
-            with view if world.is_first else Silent() as shown:
+            with view if world.is_first else SilentView() as shown:
                 for note in () if isinstance(recipe, Given) else asked.notes:  # the command has printed them
                     shown.event(EventRecord(time.time(), "guessed", note))
                 return _train_in(world, given, asked.place, shown, resume=resume)
@@ -109,9 +109,9 @@ def train(
             raise
 
 
-def _train_in(world: World, given: _Given, place: Path | None, view: View, *, resume: bool) -> Run:
+def _train_in(world: World, given: _Given, place: Path | None, view: TrainingView, *, resume: bool) -> Run:
     path = _find_place(given, place, world, resume=resume)
-    run = world.follow(_read_manifest(path) if world.is_first else None)
+    run = world.broadcast(_read_manifest(path) if world.is_first else None)
     is_ours = run is not None and world.launch is not None and run.get("launch") == world.launch
     if run is None or not (resume or is_ours):
         _begin(path, given, view, world, resumes=resume or world.restarts > 0)
@@ -143,43 +143,43 @@ def _find_place(given: _Given, place: Path | None, world: World, *, resume: bool
     if world.is_first:
         earlier = find_earlier(given.name, given.out, place) if resume else None
         path = given.out or files.new_run(given.name) if earlier is None else earlier.path
-    return Path(world.follow(None if path is None else str(path)))
+    return Path(world.broadcast(None if path is None else str(path)))
 
 
-def _begin(path: Path, given: _Given, view: View, world: World, *, resumes: bool) -> None:
+def _begin(path: Path, given: _Given, view: TrainingView, world: World, *, resumes: bool) -> None:
     stated, notes = load_noted_recipe(given.recipe, given.overrides)
     loaded = anchor_paths(stated)
     if world.is_first:
         RunWriter.check_free(path, resumes=resumes)
     device = choose_device(load_strategy(loaded))
     with limited_memory(given.memory_limit_bytes, device, world.local_size) as limit_bytes:
-        job, data = build_job(loaded, view, limit_bytes, world, is_guessed=given.is_guessed)
-        writer = RunWriter.create(path, listener=view.event, resumes=resumes) if world.is_first else NoWriter(path)
+        job, data = build_setup(loaded, view, limit_bytes, world, is_guessed=given.is_guessed)
+        writer = RunWriter.create(path, listener=view.event, resumes=resumes) if world.is_first else NullWriter(path)
         with contextlib.closing(writer):
             _write_start(writer, job, data, notes, given.guessed)
-            world.wait()  # nobody writes a note before there is a directory
+            world.barrier()  # nobody writes a note before there is a directory
             _train(job, writer, view)
 
 
-def _go_on(run: Run, given: _Given, view: View, world: World) -> None:
+def _go_on(run: Run, given: _Given, view: TrainingView, world: World) -> None:
     """From the newest snapshot, or from the beginning where there is none yet."""
     if given.overrides or not (isinstance(given.recipe, str | Path) and Path(given.recipe) == run.path):
         stated = anchor_paths(load_checked_recipe(given.recipe, given.overrides))
         check_same_recipe(run, stated, is_guessed=given.is_guessed)
     used = load_earlier_recipe(run)
-    writer = RunWriter.reopen(run.path, listener=view.event) if world.is_first else NoWriter(run.path)
+    writer = RunWriter.reopen(run.path, listener=view.event) if world.is_first else NullWriter(run.path)
     device = choose_device(load_strategy(used))
     limited = limited_memory(given.memory_limit_bytes, device, world.local_size)
     with contextlib.closing(writer), limited as limit_bytes:
         check_unfinished(run)  # once more, now that nobody else writes it
         _hear_notes(run, writer, world)
-        job, _ = build_job(used, view, limit_bytes, world)
+        job, _ = build_setup(used, view, limit_bytes, world)
         snapshot = _find_snapshot(run, writer, world)
         changed = None if snapshot is None else check_exact(run.path, snapshot, job)
         if changed is not None:
             writer.event("resume", changed)
         found = find_cuts(run.events() if world.is_first else [], after=0 if snapshot is None else snapshot.step)
-        cuts = dict(world.follow(list(found.items())))
+        cuts = dict(world.broadcast(list(found.items())))
         if snapshot is None:
             writer.forget_after(-1)
         else:
@@ -202,17 +202,21 @@ def _hear_notes(run: Run, writer: RunWriter, world: World) -> None:
 def _find_snapshot(run: Run, writer: RunWriter, world: World) -> Snapshot | None:
     """The newest whole one, as the first process finds it."""
     found = find_newest(run.path, writer) if world.is_first else None
-    step = world.follow(None if found is None else found.step)
+    step = world.broadcast(None if found is None else found.step)
     if world.is_first or step is None:
         return found
     return load_snapshot(snapshot_folder(run.path, step), is_checked=True)
 
 
-def _write_start(writer: RunWriter, job: Job, data: PreparedData, notes: Sequence[str], guessed: Sequence[str]) -> None:
+def _write_start(
+    writer: RunWriter, job: TrainingSetup, data: PreparedData, notes: Sequence[str], guessed: Sequence[str]
+) -> None:
     """What is known before the first step."""
     hardware, world = describe_hardware(job.step.precision.device), job.step.way.world
     if world.size > 1 and "uuid" in hardware:
-        hardware["uuids"] = world.gather(hardware["uuid"])  # of all processes: telemetry reads every GPU of the host
+        hardware["uuids"] = world.all_gather(
+            hardware["uuid"]
+        )  # of all processes: telemetry reads every GPU of the host
     writer.write_text(files.RECIPE, dump_recipe(job.recipe))
     writer.write_text(files.STRATEGY, dump_strategy(job.strategy))
     writer.write_manifest(
@@ -251,12 +255,14 @@ def _write_start(writer: RunWriter, job: Job, data: PreparedData, notes: Sequenc
         writer.event("data", message)
 
 
-def _train(job: Job, writer: RunWriter, view: View, prepare: Callable[[TrainingLoop], None] | None = None) -> None:
+def _train(
+    job: TrainingSetup, writer: RunWriter, view: TrainingView, prepare: Callable[[TrainingLoop], None] | None = None
+) -> None:
     """The loop, and how it ended, in the manifest."""
     view.decide_by(job.best)
     view.start(_headline(job), job.total_steps)
     status, world = "failed", job.step.way.world
-    work = describe_work(job)
+    work = describe_step_work(job)
     writer.write_manifest(absent=work.absent)
     try:
         with Stopping(alone=world.size == 1) as stopping:
@@ -274,9 +280,9 @@ def _train(job: Job, writer: RunWriter, view: View, prepare: Callable[[TrainingL
         status = "interrupted"
         raise
     except Exception as error:
-        if world.size > 1 and is_lost_peer(error):
+        if world.size > 1 and is_peer_lost(error):
             status = "interrupted"
-            raise explain_lost_peer(error) from error
+            raise explain_peer_lost(error) from error
         writer.failure(f"{type(error).__name__}: {error}")
         if is_out_of_memory(error):
             raise _explain_memory(error, writer.path) from error
@@ -294,7 +300,7 @@ def _say_stopped_at_once(run: Path) -> str:
     return format_error(
         "Ctrl-C came again",
         "the run stopped at once, without a snapshot of its last steps",
-        f"To resume from the newest snapshot, {say_resume(run)}",
+        f"To resume from the newest snapshot, {describe_resume(run)}",
     )
 
 
@@ -303,15 +309,15 @@ def _explain_memory(error: BaseException, run: Path) -> OutOfMemory:
     return OutOfMemory(
         f"out of memory (OOM) outside a step and an evaluation ({error})",
         "smaller micro-batches help only within them",
-        f"End other programs or raise --memory-limit, then {say_resume(run)}",
+        f"End other programs or raise --memory-limit, then {describe_resume(run)}",
     )
 
 
-def _run_loop(loop: TrainingLoop, job: Job, writer: RunWriter) -> str:
+def _run_loop(loop: TrainingLoop, job: TrainingSetup, writer: RunWriter) -> str:
     try:
         # The one place that starts a sampler. It reads the whole host, and writes beside the first process's records.
         is_first = job.step.way.world.is_first
-        with Recorder(writer.path, job.strategy.telemetry_hz if is_first else 0, writer.event):
+        with SamplerProcess(writer.path, job.strategy.telemetry_hz if is_first else 0, writer.event):
             steps = loop.run()
     except (KeyboardInterrupt, Stopped) as stopped:
         last = loop.keep_something()
@@ -329,7 +335,7 @@ def _run_loop(loop: TrainingLoop, job: Job, writer: RunWriter) -> str:
     return FINISHED
 
 
-def _judge_forecast(job: Job, loop: TrainingLoop, tell: Callable[[str, str], None]) -> Compared:
+def _judge_forecast(job: TrainingSetup, loop: TrainingLoop, tell: Callable[[str, str], None]) -> PredictionOutcome:
     """What was predicted and what was measured."""
     within = sum(seconds for phase, seconds in job.step.clock.totals.items() if phase not in BETWEEN_STEPS)
     unwatched = loop.made - loop.peak.watched_steps
@@ -346,7 +352,7 @@ def _judge_forecast(job: Job, loop: TrainingLoop, tell: Callable[[str, str], Non
     return compared
 
 
-def _watch_largest(peak: PeakWatch, compared: Compared, writer: RunWriter) -> Compared:
+def _watch_largest(peak: PeakWatch, compared: PredictionOutcome, writer: RunWriter) -> PredictionOutcome:
     """With the peak of the largest steps, made once more; trials of a comparison alone are asked for it."""
     watched = attempt(peak.watch_largest)
     if watched == 0:
@@ -358,7 +364,7 @@ def _watch_largest(peak: PeakWatch, compared: Compared, writer: RunWriter) -> Co
     return compared
 
 
-def _headline(job: Job) -> str:
+def _headline(job: TrainingSetup) -> str:
     count = torch.get_num_threads()
     threads = f", {count} thread{'' if count == 1 else 's'}" if job.step.precision.device.type == "cpu" else ""
     parameters = format_count(count_parameters(job.answerer.model))

@@ -9,6 +9,6 @@ SEQFIT_TRIAL=/c/runs/a    the run that this process and those it starts belong t
 from __future__ import annotations
 
 WATCHED = "SEQFIT_WATCHED_STEPS"
-YARDSTICK = "SEQFIT_YARDSTICK"
+CALIBRATED = "SEQFIT_YARDSTICK"
 UNSCORED = "SEQFIT_UNSCORED"
 TRIAL = "SEQFIT_TRIAL"

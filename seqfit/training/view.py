@@ -21,7 +21,7 @@ from seqfit.units import format_bytes, format_count, format_seconds
 _SHOWN_SCORES = 4
 
 
-class View(Protocol):
+class TrainingView(Protocol):
     """Told of everything, in order."""
 
     def __enter__(self) -> Self: ...
@@ -37,7 +37,7 @@ class View(Protocol):
     def event(self, record: EventRecord) -> None: ...
 
 
-class Silent:
+class SilentView:
     """Shows nothing: the records are in the run directory."""
 
     def __enter__(self) -> Self:
@@ -70,7 +70,7 @@ class Silent:
         """Something happened that a reader of the run should know."""
 
 
-class Lines(Silent):
+class LineView(SilentView):
     """One line per record: for logs and pipes."""
 
     def __init__(self, console: Console | None = None) -> None:
@@ -146,7 +146,7 @@ def choose_shown(scores: Iterable[str], decides: str) -> list[str]:
     return [*shown[: _SHOWN_SCORES - 1], decides] if decides in names and decides not in shown else shown
 
 
-class Terminal(Lines):
+class Terminal(LineView):
     """A progress bar with the newest figures, and evaluations and events above it."""
 
     def __init__(self, console: Console | None = None) -> None:
@@ -210,6 +210,6 @@ class Terminal(Lines):
             self._slow = None
 
 
-def choose_view() -> View:
+def choose_training_view() -> TrainingView:
     """Live in a terminal, plain lines elsewhere."""
-    return Terminal() if Console().is_terminal else Lines()
+    return Terminal() if Console().is_terminal else LineView()

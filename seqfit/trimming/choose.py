@@ -45,7 +45,7 @@ _EXAMPLES = 24
 
 
 @dataclass(frozen=True, eq=False)
-class KeptWords:
+class KeptTokens:
     """The words that stay, by their old ids in old order; the place in it is the new id."""
 
     old_ids: NDArray[np.int64]
@@ -68,12 +68,12 @@ class KeptWords:
         return remap
 
 
-def choose_kept_words(
+def choose_kept_tokens(
     tokenizer: PreTrainedTokenizerBase,
     counts: NDArray[np.integer],
     mode: Mode,
     needed: Iterable[int] = (),
-) -> KeptWords:
+) -> KeptTokens:
     """`counts`: how often each id occurs in the data; `needed`: ids that must stay whatever the data uses."""
     vocabulary = read_vocabulary(tokenizer)
     assert len(counts) <= len(vocabulary)
@@ -89,7 +89,7 @@ def choose_kept_words(
     kept |= found["more"]
     found["fallback"] |= vocabulary.ancestors(kept)
     kept |= found["fallback"]
-    return KeptWords(
+    return KeptTokens(
         old_ids=np.array(sorted(kept), dtype=np.int64),
         words_before=len(vocabulary),
         unknown_id=vocabulary.unknown_id,

@@ -17,7 +17,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedToken
 
 from seqfit.errors import ModelError
 from seqfit.hub import is_remote_code_trusted
-from seqfit.model.checkpoint import find_teaching, write_teaching
+from seqfit.model.checkpoint import find_metadata, write_metadata
 from seqfit.model.load import load_model, quiet
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.rundir import files
@@ -58,7 +58,7 @@ def save_trimmed(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedToke
     with quiet():
         model.save_pretrained(fresh)
         tokenizer.save_pretrained(fresh)
-    teaching = find_teaching(model)
+    teaching = find_metadata(model)
     if teaching is not None:
-        write_teaching(fresh, teaching)
+        write_metadata(fresh, teaching)
     os.replace(fresh, folder)

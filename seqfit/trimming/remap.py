@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from seqfit.data.encode import Encoder
 from seqfit.data.formats import ENDINGS, ending, read_rows
-from seqfit.data.text_files import read_lines, require_file
+from seqfit.data.text_files import read_text_lines, require_file
 from seqfit.data.tokenized import Ids, PreparedData, TokenizedSplit
 from seqfit.errors import DataError
 from seqfit.progress import Progress
@@ -61,7 +61,7 @@ class RemappedSplit(TokenizedSplit):
         return counts
 
 
-def count_words(data: PreparedData, vocabulary: int) -> NDArray[np.int64]:
+def count_tokens(data: PreparedData, vocabulary: int) -> NDArray[np.int64]:
     """How often each of `vocabulary` ids occurs in all splits together."""
     counts = np.zeros(vocabulary, dtype=np.int64)
     for split in data.splits.values():
@@ -77,7 +77,7 @@ def remap_data(data: PreparedData, remap: Ids) -> PreparedData:
 _CHUNK_TEXTS = 1000
 
 
-def count_file_words(
+def count_file_tokens(
     files: Sequence[Path], tokenizer: PreTrainedTokenizerBase, progress: Progress | None = None
 ) -> NDArray[np.int64]:
     """How often each of the tokenizer's ids occurs in all texts of the files, its end token included."""
@@ -98,7 +98,7 @@ def count_file_words(
 
 def _read_texts(file: Path) -> Iterator[str]:
     if ending(file) not in ENDINGS:
-        yield from (text for line in read_lines(file) if (text := line.rstrip("\r\n")))
+        yield from (text for line in read_text_lines(file) if (text := line.rstrip("\r\n")))
         return
     for row in read_rows(file):
         yield from _texts_in(value for column, value in row.items() if column != "id")

@@ -23,16 +23,16 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from seqfit.errors import ModelError
 from seqfit.model.load import quiet
-from seqfit.trimming.choose import KeptWords
-from seqfit.trimming.vocabulary import merged, read_json, to_merge
+from seqfit.trimming.choose import KeptTokens
+from seqfit.trimming.vocabulary import merged, read_tokenizer_json, to_merge
 
 _JSON = "tokenizer.json"
 _CONFIG = "tokenizer_config.json"
 
 
-def trim_tokenizer(tokenizer: PreTrainedTokenizerBase, kept: KeptWords) -> PreTrainedTokenizerBase:
+def trim_tokenizer(tokenizer: PreTrainedTokenizerBase, kept: KeptTokens) -> PreTrainedTokenizerBase:
     """The same tokenizer with the kept words only; the given one stays as it is."""
-    content = trim_json(read_json(tokenizer), kept.remap, kept.old_ids)
+    content = trim_json(read_tokenizer_json(tokenizer), kept.remap, kept.old_ids)
     with quiet(), tempfile.TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
         for file in Path(folder).iterdir():  # a vocabulary in another format would still hold all words
@@ -96,7 +96,7 @@ def _renumber(processor: Any, remap: NDArray[np.integer]) -> Any:
     return changed
 
 
-def _check_words(before: PreTrainedTokenizerBase, after: PreTrainedTokenizerBase, kept: KeptWords) -> None:
+def _check_words(before: PreTrainedTokenizerBase, after: PreTrainedTokenizerBase, kept: KeptTokens) -> None:
     """Some classes rebuild themselves when loaded; what came back must be what was written."""
     pieces = before.convert_ids_to_tokens(kept.old_ids.tolist())
     expected = {piece: number for number, piece in enumerate(pieces)}

@@ -43,7 +43,7 @@ def trim(
     # These import torch: a recipe's mistakes are reported before.
     from seqfit.model.load import check_vocabulary, load_tokenizer, position_limit
     from seqfit.trimming.folder import check_free, load_whole, save_trimmed
-    from seqfit.trimming.remap import count_file_words
+    from seqfit.trimming.remap import count_file_tokens
     from seqfit.trimming.vocabulary import check_trimmable
     from seqfit.trimming.weights import trim_vocabulary
 
@@ -55,7 +55,7 @@ def trim(
     whole = load_whole(wanted)
     check_vocabulary(whole, full, wanted)
     counts = (
-        count_file_words(list(map(Path, data)), full, progress)
+        count_file_tokens(list(map(Path, data)), full, progress)
         if loaded is None
         else _count_recipe_words(loaded, full, position_limit(whole.config), progress)
     )
@@ -84,10 +84,10 @@ def _count_recipe_words(
 ) -> NDArray[np.int64]:
     """How often all splits of the recipe's data, as the model reads them, use each word."""
     from seqfit.data.tokenize import prepare_data
-    from seqfit.trimming.remap import count_words
+    from seqfit.trimming.remap import count_tokens
 
     prepared = prepare_data(recipe, tokenizer, SPLITS, position_limit=limit, progress=progress)
-    return count_words(prepared, len(tokenizer))
+    return count_tokens(prepared, len(tokenizer))
 
 
 def _mode_of(recipe: Recipe | None) -> Mode:

@@ -35,7 +35,7 @@ from transformers import PreTrainedTokenizerBase
 
 from seqfit.errors import ModelError
 
-KINDS = ("Unigram", "WordPiece", "BPE", "WordLevel")
+TOKENIZER_KINDS = ("Unigram", "WordPiece", "BPE", "WordLevel")
 SPACE = "▁"
 _SENTINEL = re.compile(rf"{SPACE}?<extra_id_\d+>")  # mT5 spells them with ▁ and does not call them special
 _PLACEHOLDER = re.compile(r"\[unused\d+\]|madeupword\d+")  # BERT's and fairseq's, which stand for no text
@@ -110,7 +110,7 @@ def merged(first: str, second: str, continuing_prefix: str) -> str:
 def read_vocabulary(tokenizer: PreTrainedTokenizerBase) -> Vocabulary:
     """The words of a tokenizer; one that cannot be trimmed is an error that says why."""
     check_trimmable(tokenizer)
-    content = read_json(tokenizer)
+    content = read_tokenizer_json(tokenizer)
     model = content["model"]
     pieces = _list_pieces(tokenizer)
     scores = dict(model["vocab"]) if model["type"] == "Unigram" else None
@@ -127,7 +127,7 @@ def read_vocabulary(tokenizer: PreTrainedTokenizerBase) -> Vocabulary:
     )
 
 
-def read_json(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+def read_tokenizer_json(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     """What tokenizer.json holds."""
     content: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
     return content
@@ -181,10 +181,10 @@ def check_trimmable(tokenizer: PreTrainedTokenizerBase) -> None:
             "Remove model.trim_vocabulary",
         )
     kind = type(tokenizer.backend_tokenizer.model).__name__ if tokenizer.is_fast else None
-    if kind not in KINDS:
+    if kind not in TOKENIZER_KINDS:
         raise ModelError(
             f"the tokenizer is a {name}" + (f" of the kind {kind}" if kind else " written in Python"),
-            f"a vocabulary can be trimmed where tokenizer.json holds it as {', '.join(KINDS)}",
+            f"a vocabulary can be trimmed where tokenizer.json holds it as {', '.join(TOKENIZER_KINDS)}",
             "Remove model.trim_vocabulary",
         )
 

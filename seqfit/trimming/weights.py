@@ -43,11 +43,19 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cache
 from transformers.utils.hub import get_checkpoint_shard_files
 
 from seqfit.errors import ModelError
-from seqfit.model.checkpoint import find_teaching
-from seqfit.model.load import Outline, build_model, check_embeddings, count_parameters, load_model, load_outline, quiet
+from seqfit.model.checkpoint import find_metadata
+from seqfit.model.load import (
+    ModelConfig,
+    build_model,
+    check_embeddings,
+    count_parameters,
+    load_model,
+    load_model_config,
+    quiet,
+)
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.tasks import ClassifierHead
-from seqfit.trimming.choose import KeptWords, Mode, choose_kept_words
+from seqfit.trimming.choose import KeptTokens, Mode, choose_kept_tokens
 from seqfit.trimming.tokenizer import trim_tokenizer
 from seqfit.units import format_bytes, format_count, format_share
 
@@ -118,7 +126,7 @@ class Trimmed:
     """What comes out beside the model, which is changed in place."""
 
     tokenizer: PreTrainedTokenizerBase
-    kept: KeptWords
+    kept: KeptTokens
     report: TrimReport
 
 
@@ -130,12 +138,12 @@ def trim_vocabulary(
     The words of a checkpoint's own task are kept like the data's: `question:` of a template is in no data file.
     """
     taught = _count_taught_words(model, tokenizer, len(counts))
-    kept = choose_kept_words(tokenizer, counts + taught, mode, needed=read_token_ids(model))
+    kept = choose_kept_tokens(tokenizer, counts + taught, mode, needed=read_token_ids(model))
     trimmed = trim_tokenizer(tokenizer, kept)  # first: what cannot be trimmed leaves the model as it was
     return Trimmed(trimmed, kept, trim_model(model, kept))
 
 
-def trim_model(model: PreTrainedModel, kept: KeptWords) -> TrimReport:
+def trim_model(model: PreTrainedModel, kept: KeptTokens) -> TrimReport:
     """Drop the other words' rows from every matrix, in place. Before an optimizer or an adapter is built on them."""
     words_before = model.get_input_embeddings().num_embeddings
     assert list_ids_before_pad(model) <= set(kept.old_ids.tolist())
@@ -145,7 +153,7 @@ def trim_model(model: PreTrainedModel, kept: KeptWords) -> TrimReport:
     return report_trimming(model, kept, words_before)
 
 
-def trim_config(config: Any, kept: KeptWords, words_before: int) -> None:
+def trim_config(config: Any, kept: KeptTokens, words_before: int) -> None:
     """New ids and the new number of words, in place; of a model or of generation."""
     _renumber(config, kept)
     for name in _SIZES:
@@ -153,7 +161,7 @@ def trim_config(config: Any, kept: KeptWords, words_before: int) -> None:
             setattr(config, name, len(kept))
 
 
-def report_trimming(model: PreTrainedModel, kept: KeptWords, words_before: int) -> TrimReport:
+def report_trimming(model: PreTrainedModel, kept: KeptTokens, words_before: int) -> TrimReport:
     """Of a model that has the kept words only: what was dropped is known from the rows of its matrices."""
     assert model.get_input_embeddings().weight.shape[0] == len(kept)
     matrices = {parameter for parameter in find_matrices(model) if parameter.shape[0] == len(kept)}
@@ -194,13 +202,13 @@ def list_token_ids(configs: Iterable[Any]) -> set[int]:
 
 
 def _count_taught_words(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, words: int) -> NDArray[np.integer]:
-    teaching = find_teaching(model)
+    teaching = find_metadata(model)
     texts = [] if teaching is None else list(teaching.own_texts())
     ids = [number for text in texts for number in tokenizer(text, add_special_tokens=False).input_ids]
     return np.bincount(np.array(ids, dtype=np.int64), minlength=words)
 
 
-def _slice_rows(model: PreTrainedModel, kept: KeptWords, words_before: int) -> None:
+def _slice_rows(model: PreTrainedModel, kept: KeptTokens, words_before: int) -> None:
     old_ids = torch.from_numpy(kept.old_ids)
     sliced: dict[nn.Parameter, nn.Parameter] = {}
     for parameter in find_matrices(model):
@@ -228,7 +236,7 @@ def find_matrices(model: PreTrainedModel) -> Iterator[nn.Parameter]:
                 yield from layer.parameters(recurse=False)
 
 
-def _set_sizes(module: nn.Module, kept: KeptWords) -> None:
+def _set_sizes(module: nn.Module, kept: KeptTokens) -> None:
     if isinstance(module, nn.Embedding):
         module.num_embeddings = len(kept)
         if module.padding_idx is not None:
@@ -251,14 +259,14 @@ def _find_configs(model: PreTrainedModel) -> list[Any]:
     return list({id(config): config for config in [*found, *inner, own] if config is not None}.values())
 
 
-def _renumber(config: Any, kept: KeptWords) -> None:
+def _renumber(config: Any, kept: KeptTokens) -> None:
     for name in (*_ONE_ID, *_FORBIDDEN):
         value = getattr(config, name, None)
         if value is not None:
             setattr(config, name, _new_ids(value, kept))
 
 
-def _new_ids(value: Any, kept: KeptWords) -> Any:
+def _new_ids(value: Any, kept: KeptTokens) -> Any:
     """An id, or a list of ids (or of lists of them), from which those of dropped words are left out.
 
     An id that no word has, such as -1 for "none", stays as it is.
@@ -285,22 +293,22 @@ class TrimmedModel:
 
 def choose_vocabulary(
     model: ModelRecipe, tokenizer: PreTrainedTokenizerBase, counts: NDArray[np.integer], mode: Mode
-) -> tuple[KeptWords, PreTrainedTokenizerBase]:
+) -> tuple[KeptTokens, PreTrainedTokenizerBase]:
     """The kept words and the tokenizer that knows them only, without a look at the model's weights."""
-    config = load_outline(model).config
+    config = load_model_config(model).config
     words = getattr(config, "vocab_size", None)
     if words is not None:
         check_embeddings(words, tokenizer, model)
     needed = list_token_ids([config, *_load_generation_config(model)])
     if getattr(config, "pad_token_id", None):
         needed |= list_ids_before_pad(_build_shapes(AutoModel, config))
-    kept = choose_kept_words(tokenizer, counts, mode, needed)
+    kept = choose_kept_tokens(tokenizer, counts, mode, needed)
     return kept, trim_tokenizer(tokenizer, kept)
 
 
-def load_trimmed_model(model: ModelRecipe, head: ClassifierHead | None, kept: KeptWords) -> TrimmedModel:
+def load_trimmed_model(model: ModelRecipe, head: ClassifierHead | None, kept: KeptTokens) -> TrimmedModel:
     """The model in fp32 with the kept words only."""
-    picked = _pick_rows(model, load_outline(model, head), kept)
+    picked = _pick_rows(model, load_model_config(model, head), kept)
     if isinstance(picked, TrimmedModel):
         return picked
     whole = load_model(model, head)
@@ -328,7 +336,7 @@ def _copy_rows(file: str, name: str, old_ids: NDArray[np.integer], to: torch.Ten
     torch.index_select(rows, 0, torch.from_numpy(old_ids - low), out=to)
 
 
-def _pick_rows(model: ModelRecipe, outline: Outline, kept: KeptWords) -> TrimmedModel | str:
+def _pick_rows(model: ModelRecipe, outline: ModelConfig, kept: KeptTokens) -> TrimmedModel | str:
     """The model, or why rows cannot be picked while it loads."""
     if outline.config.sub_configs or getattr(outline.config, "vocab_size", None) is None:
         return "its vocabulary belongs to a part of it"
@@ -345,14 +353,14 @@ def _pick_rows(model: ModelRecipe, outline: Outline, kept: KeptWords) -> Trimmed
         return f"{type(error).__name__}: {error}"  # what is really wrong is said by loading it whole
 
 
-def _build_random(model: ModelRecipe, outline: Outline, kept: KeptWords) -> TrimmedModel:
+def _build_random(model: ModelRecipe, outline: ModelConfig, kept: KeptTokens) -> TrimmedModel:
     words_before = outline.config.vocab_size
     trim_config(outline.config, kept, words_before)
     built = build_model(model, outline)
     return TrimmedModel(built, report_trimming(built, kept, words_before), None)
 
 
-def _load_kept(model: ModelRecipe, outline: Outline, kept: KeptWords, files: list[str]) -> TrimmedModel:
+def _load_kept(model: ModelRecipe, outline: ModelConfig, kept: KeptTokens, files: list[str]) -> TrimmedModel:
     words_before = outline.config.vocab_size
     shapes = _build_shapes(outline.auto, outline.config)
     weights = _read_weights(files, _find_vocabulary_names(shapes), kept, words_before)
@@ -373,7 +381,7 @@ def _build_shapes(auto: Any, config: PreTrainedConfig) -> PreTrainedModel:
 
 
 def _read_weights(
-    files: list[str], vocabulary_names: set[str], kept: KeptWords, words_before: int
+    files: list[str], vocabulary_names: set[str], kept: KeptTokens, words_before: int
 ) -> dict[str, torch.Tensor]:
     weights = {}
     for file in files:

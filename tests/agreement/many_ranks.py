@@ -24,13 +24,13 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
-from seqfit.data.loader import WHOLE, Loader, Share
+from seqfit.data.loader import WHOLE_BATCH_SHARE, Loader, Share
 from seqfit.data.micro_batch import Padding
 from seqfit.model.flops import build_cost_model, read_model_shape
 from seqfit.model.load import load_model
 from seqfit.model.trainable import find_blocks
 from seqfit.parallel.way import Skeleton, Way
-from seqfit.parallel.world import ALONE, World
+from seqfit.parallel.world import SINGLE_PROCESS, World
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.step.build import BuiltStep, build_rule, build_step
 from seqfit.step.precision import Precision
@@ -73,7 +73,7 @@ def run_rank(meeting: str, rank: int, size: int, folders: list[str]) -> None:
         for folder in folders:
             rounds = [torch.float32] if size == 2 and read_type(folder) in ALSO_IN_FP32 else []
             for dtype in (torch.float64, *rounds):
-                expected = share(train(folder, dtype, Strategy(), ALONE) if rank == 0 else None)
+                expected = share(train(folder, dtype, Strategy(), SINGLE_PROCESS) if rank == 0 else None)
                 for case, fields in CASES.items():
                     if fields.get("parallel") == "pipeline" and is_classifier(folder):
                         continue  # refused: there is no second stack to cut
@@ -110,8 +110,8 @@ def compare(
 
 def compare_in_bf16(folder: str, world: World) -> None:
     """Autocast over fp32 weights, however many processes hold them."""
-    alone = share(make_bf16_step(folder, Strategy(), ALONE) if world.is_first else None)
-    smaller = share(make_bf16_step(folder, Strategy(micro_batch_tokens=24), ALONE) if world.is_first else None)
+    alone = share(make_bf16_step(folder, Strategy(), SINGLE_PROCESS) if world.is_first else None)
+    smaller = share(make_bf16_step(folder, Strategy(micro_batch_tokens=24), SINGLE_PROCESS) if world.is_first else None)
     usual = measure_distance(smaller[1], alone[1])
     for case in BF16_CASES:
         types, gradient = make_bf16_step(folder, Strategy.model_validate(CASES[case]), world)
@@ -163,7 +163,11 @@ def build(
     way = built.step.way
     shape, _ = read_model_shape(model.config.to_dict())
     assert shape is not None
-    share = Share(world.rank, world.size, way.in_step, build_cost_model(shape)) if way.splits_batches else WHOLE
+    share = (
+        Share(world.rank, world.size, way.lockstep, build_cost_model(shape))
+        if way.splits_batches
+        else WHOLE_BATCH_SHARE
+    )
     rule = build_rule(strategy, built.batching, (None, None))
     rows, padding = make_rows(labels=kind == "classifier"), Padding(0, None if kind == "classifier" else 0)
     loader = Loader(rows, padding, rule, batch_examples=6, batch_tokens=None, seed=3, share=share)

@@ -22,7 +22,7 @@ from torch import nn
 from seqfit.data.micro_batch import MicroBatch, Padding, collate_sequences, pack_sequences
 from seqfit.model.load import load_model
 from seqfit.model.loss import PLAIN, LossModel, LossRule
-from seqfit.model.packing import Ragged
+from seqfit.model.packing import PackedModel
 from seqfit.parallel import pipeline as pipelines
 from seqfit.parallel.pipeline import Pipeline, count_rows, round_rows
 from seqfit.recipe.schema import ModelRecipe
@@ -133,7 +133,7 @@ def compare(case: Case, folder: str, rank: int, group: dist.ProcessGroup | None,
 
 def build_pipeline(case: Case, folder: str, group: dist.ProcessGroup | None, dropout: float = 0.0) -> Pipeline:
     model = prepare(case, folder, dropout)
-    ragged = Ragged(model) if case.batching == "ragged" else None
+    ragged = PackedModel(model) if case.batching == "ragged" else None
     pipeline = Pipeline(model, case.rule, ragged, schedule=case.schedule, costs=case.costs, group=group)
     enable_recompute(pipeline.model, case.recompute)
     return pipeline

@@ -9,7 +9,7 @@ import torch
 
 from seqfit.data.loader import GlobalBatch
 from seqfit.model.loss import LossModel, LossRule
-from seqfit.model.packing import Ragged
+from seqfit.model.packing import PackedModel
 from seqfit.step.precision import Precision
 from seqfit.step.step import TrainStep
 
@@ -22,7 +22,7 @@ CPU = Precision("fp32", torch.device("cpu"), "")
 def run_step(model: Any, batch: GlobalBatch, rule: LossRule | None = None) -> Update:
     """Loss and gradients of a real step of a plain model, packed or padded as the batch is."""
     packed = batch.micro_batches[0].source_lengths is not None
-    return run_wrapped(LossModel(model, rule or LossRule(), Ragged(model) if packed else None), batch)
+    return run_wrapped(LossModel(model, rule or LossRule(), PackedModel(model) if packed else None), batch)
 
 
 def run_wrapped(wrapped: LossModel, batch: GlobalBatch) -> Update:

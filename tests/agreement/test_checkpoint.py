@@ -11,8 +11,8 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, AutoTokenizer
 
-from seqfit.evaluation.generator import Answerer, answer_sources
-from seqfit.model.checkpoint import Teaching, load_checkpoint, save_checkpoint
+from seqfit.evaluation.generator import Generator, generate_sources
+from seqfit.model.checkpoint import GenerationMetadata, load_checkpoint, save_checkpoint
 from seqfit.model.load import load_model, load_tokenizer, quiet
 from seqfit.recipe.schema import ModelRecipe, TaskRecipe
 from seqfit.step.precision import Precision
@@ -31,13 +31,13 @@ def save(tiny: Path, folder: Path, kind: str, beams: int) -> None:
     name = "classify" if kind == "classifier" else "qa"
     labels = LABELS if kind == "classifier" else None
     task = TaskRecipe.model_validate({"name": name, "source": "{q}", "target": "{a}", "labels": labels})
-    teaching = Teaching(kind, task, beams=beams, max_new_tokens=25, step=1)
+    teaching = GenerationMetadata(kind, task, beams=beams, max_new_tokens=25, step=1)
     save_checkpoint(folder, load_model(recipe, HEAD), load_tokenizer(recipe), teaching)
 
 
 def own_answers(folder: Path) -> list[str]:
     checkpoint = load_checkpoint(folder)
-    answerer = Answerer(
+    answerer = Generator(
         model=checkpoint.model,
         tokenizer=checkpoint.tokenizer,
         precision=PRECISION,
@@ -46,7 +46,7 @@ def own_answers(folder: Path) -> list[str]:
         batch_tokens=20,
         head=head_of(checkpoint.teaching.task),
     )
-    return answer_sources(answerer, [np.array(checkpoint.tokenizer(text).input_ids) for text in TEXTS])
+    return generate_sources(answerer, [np.array(checkpoint.tokenizer(text).input_ids) for text in TEXTS])
 
 
 def plain(auto: Any, folder: Path) -> tuple[Any, Any]:

@@ -17,15 +17,15 @@ import numpy as np
 import pytest
 import torch
 
-from seqfit.data.encode import Encoder, cut
+from seqfit.data.encode import Encoder, truncate
 from seqfit.data.micro_batch import MicroBatch, Padding, collate_sequences, pack_sequences
 from seqfit.errors import ModelError
-from seqfit.evaluation.generator import Answerer, answer_sources, build_padding
+from seqfit.evaluation.generator import Generator, build_padding, generate_sources
 from seqfit.evaluation.start import set_start
 from seqfit.model.families import FAMILIES, HEAD_TYPES, PACKED_TYPES, REFUSED, find_start_id, starts_with_last_label
 from seqfit.model.load import load_model, load_tokenizer, quiet
 from seqfit.model.loss import LossModel, LossRule
-from seqfit.model.packing import Ragged, explain_why_not
+from seqfit.model.packing import PackedModel, explain_why_not_packed
 from seqfit.parallel.pipeline import check_can_split
 from seqfit.recipe.schema import ModelRecipe, TaskRecipe
 from seqfit.step.precision import choose_precision
@@ -131,10 +131,10 @@ def test_a_shortened_sequence_is_that_of_transformers(name: str, prepare: Callab
         tokenizer.src_lang, tokenizer.tgt_lang = rows.case.languages
     stock = tokenizer(SOURCES[:EXAMPLES], text_target=TARGETS[:EXAMPLES], truncation=True, max_length=5)
     if name not in WITHOUT_END:
-        assert [cut(ids, 5, encoder.source_tail(source)) for ids in rows.sources] == stock["input_ids"]
-        assert [cut(ids, 5, encoder.target_tail(target)) for ids in rows.targets] == stock["labels"]
+        assert [truncate(ids, 5, encoder.source_tail(source)) for ids in rows.sources] == stock["input_ids"]
+        assert [truncate(ids, 5, encoder.target_tail(target)) for ids in rows.targets] == stock["labels"]
     else:
-        assert all(cut(ids, 5, encoder.target_tail(target))[-1] == tokenizer.eos_token_id for ids in rows.targets)
+        assert all(truncate(ids, 5, encoder.target_tail(target))[-1] == tokenizer.eos_token_id for ids in rows.targets)
 
 
 @pytest.mark.parametrize("name", FAMILY_CASES)
@@ -193,12 +193,12 @@ def test_a_type_runs_packed_only_where_that_gives_the_same_loss(name: str, prepa
     rows = prepare(name)
     model = rows.load()
     if rows.case.model_type not in PACKED_TYPES:
-        assert explain_why_not(model) is not None
+        assert explain_why_not_packed(model) is not None
         with pytest.raises(ModelError, match=r"of the kinds t5.*Set strategy\.parallel=fsdp"):
             check_can_split(model, 2)
         return
-    assert explain_why_not(model) is None
-    batch, packed = rows.pack(), LossModel(model, LossRule(), Ragged(model))
+    assert explain_why_not_packed(model) is None
+    batch, packed = rows.pack(), LossModel(model, LossRule(), PackedModel(model))
     with packed.running(batch.source_lengths, batch.target_lengths):
         ours = packed(batch.source_ids, batch.labels, batch.decoder_ids) / batch.target_tokens
         ours.backward()
@@ -217,7 +217,7 @@ def test_answers_are_those_of_generate_started_as_transformers_documents_it(
     rows = prepare(name)
     answerer = _build_answerer(rows, rows.task, beams)
     assert (answerer.fallback is None) == (beams == 1 and rows.case.model_type in HEAD_TYPES)
-    answers = answer_sources(answerer, _arrays(rows.sources))
+    answers = generate_sources(answerer, _arrays(rows.sources))
     batch = rows.collate()
     with torch.no_grad():
         ids = (
@@ -243,11 +243,11 @@ def _documented_start(name: str, rows: Prepared) -> dict[str, int]:
     return {"decoder_start_token_id" if name in ("mbart", "plbart") else "forced_bos_token_id": code}
 
 
-def _build_answerer(rows: Prepared, task: TaskRecipe, beams: int) -> Answerer:
+def _build_answerer(rows: Prepared, task: TaskRecipe, beams: int) -> Generator:
     model = rows.load().eval()
     start_of = set_start(model, rows.tokenizer, task)
     precision = choose_precision(Strategy(), torch.device("cpu"), [])
-    return Answerer(model, rows.tokenizer, precision, beams, NEW_TOKENS, batch_tokens=4096, start_of=start_of)
+    return Generator(model, rows.tokenizer, precision, beams, NEW_TOKENS, batch_tokens=4096, start_of=start_of)
 
 
 @pytest.mark.parametrize("beams", [1, 2])
@@ -259,10 +259,10 @@ def test_rows_of_two_languages_are_answered_as_those_of_one(
     assert rows.case.languages is not None
     codes = [rows.case.languages[1], other] * (EXAMPLES // 2)
     by_column = rows.task.model_copy(update={"target_language": "{lang}"})
-    mixed = answer_sources(_build_answerer(rows, by_column, beams), _arrays(rows.sources), codes)
+    mixed = generate_sources(_build_answerer(rows, by_column, beams), _arrays(rows.sources), codes)
     for code in set(codes):
         task = rows.task.model_copy(update={"target_language": code})
-        alone = answer_sources(_build_answerer(rows, task, beams), _arrays(rows.sources))
+        alone = generate_sources(_build_answerer(rows, task, beams), _arrays(rows.sources))
         assert [text for text, own in zip(mixed, codes, strict=True) if own == code] == [
             text for text, own in zip(alone, codes, strict=True) if own == code
         ]

@@ -18,10 +18,10 @@ from transformers import (
     T5Config,
 )
 
-from seqfit.model.load import Outline
+from seqfit.model.load import ModelConfig
 from seqfit.model.loss import blank_label
 from seqfit.planning.device_rules import rules_for
-from seqfit.planning.fake_step import FakeStep, Subject
+from seqfit.planning.fake_step import FakeStep, TracedModel
 from seqfit.planning.measured import build_real_step, draw_batch, measure_peak_bytes
 from seqfit.planning.shape import Shape
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
@@ -33,13 +33,13 @@ BERT_SHAPE = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads":
 SOURCES, TARGETS = (180, 65, 90, 121), (20, 3, 45, 9)
 
 
-def build_outline(model: str) -> Outline:
+def build_outline(model: str) -> ModelConfig:
     if model == "bert":
-        return Outline(BertConfig(**BERT_SHAPE, vocab_size=2000), {}, AutoModelForSequenceClassification)
+        return ModelConfig(BertConfig(**BERT_SHAPE, vocab_size=2000), {}, AutoModelForSequenceClassification)
     if model == "mt5":
         config: PreTrainedConfig = MT5Config(**T5_SHAPE, feed_forward_proj="gated-gelu", decoder_start_token_id=0)
-        return Outline(config, {"tie_word_embeddings": False}, AutoModelForSeq2SeqLM)
-    return Outline(T5Config(**T5_SHAPE, decoder_start_token_id=0), {}, AutoModelForSeq2SeqLM)
+        return ModelConfig(config, {"tie_word_embeddings": False}, AutoModelForSeq2SeqLM)
+    return ModelConfig(T5Config(**T5_SHAPE, decoder_start_token_id=0), {}, AutoModelForSeq2SeqLM)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_steps_peak_is_the_one_that_was_planned(
     lora: dict[str, Any] | None,
 ) -> None:
     kind = "classifier" if model == "bert" else "text-to-text"
-    subject = Subject(
+    subject = TracedModel(
         build_outline(model),
         ModelRecipe.model_validate({"path": "x", "kind": kind, "lora": lora}),
         TrainRecipe.model_validate({"optimizer": {"name": optimizer}}),
@@ -85,8 +85,8 @@ def test_a_steps_peak_is_the_one_that_was_planned(
 def test_so_is_the_peak_with_a_head_for_scores_or_several_labels(problem_type: str) -> None:
     config = BertConfig(**BERT_SHAPE, vocab_size=2000, problem_type=problem_type)
     config.num_labels = 1 if problem_type == "regression" else 7
-    subject = Subject(
-        Outline(config, {}, AutoModelForSequenceClassification),
+    subject = TracedModel(
+        ModelConfig(config, {}, AutoModelForSequenceClassification),
         ModelRecipe(path="x", kind="classifier"),
         TrainRecipe(),
         Strategy(batching="padded"),

@@ -15,7 +15,7 @@ from seqfit.data.batching import MicroBatchRule
 from seqfit.data.loader import GlobalBatch
 from seqfit.model.lean import make_lean
 from seqfit.model.loss import LossModel, LossRule
-from seqfit.model.packing import Ragged
+from seqfit.model.packing import PackedModel
 from seqfit.model.trainable import add_adapters
 from seqfit.recipe.schema import LoraRecipe
 from seqfit.step.execution import enable_recompute
@@ -77,7 +77,7 @@ def test_bf16_stays_near_padded_bf16(name: str, fresh_model: Callable[..., Any],
     losses = []
     for rule in (PADDED, RAGGED):
         model = fresh_model(name)
-        wrapped = LossModel(model, LossRule(), Ragged(model) if rule is RAGGED else None)
+        wrapped = LossModel(model, LossRule(), PackedModel(model) if rule is RAGGED else None)
         step = TrainStep(wrapped, torch.optim.SGD(model.parameters(), lr=0.0), Precision("bf16", CPU, ""), 1.0)
         outcome = step(global_batch(name, rule))
         losses.append((float(outcome.loss), float(outcome.gradient_norm)))  # type: ignore[arg-type]

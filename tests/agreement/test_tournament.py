@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from seqfit.comparison.compare import compare
-from seqfit.comparison.records import RUNS, Comparison, Standing
+from seqfit.comparison.records import TRIAL_RUNS, CandidateResult, Comparison
 from seqfit.rundir.reader import Run
 
 TOLERANCE = 1e-4
@@ -39,10 +39,10 @@ def comparison(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempP
 
 
 def run_of(comparison: Comparison, name: str) -> Run:
-    return Run(Path(comparison.folder) / RUNS / f"{name}-seed0-repeat0")
+    return Run(Path(comparison.folder) / TRIAL_RUNS / f"{name}-seed0-repeat0")
 
 
-def standing_of(comparison: Comparison, name: str) -> Standing:
+def standing_of(comparison: Comparison, name: str) -> CandidateResult:
     return next(one for one in comparison.standings if one.entrant.name == name)
 
 

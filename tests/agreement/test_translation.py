@@ -19,7 +19,7 @@ import pytest
 import torch
 
 import seqfit
-from seqfit.data.batching import cut_global_batches, order_epoch
+from seqfit.data.batching import order_epoch, split_global_batches
 from seqfit.data.tokenize import TokenizedSplit, prepare_data
 from seqfit.model.load import load_position_limit, load_tokenizer, quiet
 from seqfit.recipe.schema import Recipe
@@ -100,7 +100,7 @@ class PlainLoop:
         while True:
             order = order_epoch(split.source_index, split.weights, self._recipe.seed, epoch)
             examples = self._recipe.train.examples_per_step
-            yield from (rows.tolist() for rows in cut_global_batches(order, lengths, examples=examples, tokens=None))
+            yield from (rows.tolist() for rows in split_global_batches(order, lengths, examples=examples, tokens=None))
             epoch += 1
 
     def _load(self, split: TokenizedSplit, rows: list[int]) -> Any:

@@ -31,7 +31,7 @@ from seqfit.model.flops import build_cost_model, read_model_shape
 from seqfit.model.load import load_model
 from seqfit.parallel import deepspeed as zero
 from seqfit.parallel.way import Skeleton
-from seqfit.parallel.world import ALONE, World
+from seqfit.parallel.world import SINGLE_PROCESS, World
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.step.build import build_rule, build_step
 from seqfit.step.optimizer_state import allocate_state, read_state, restore_values
@@ -83,7 +83,7 @@ def run_rank(meeting: str, rank: int, size: int, place: str, folders: list[str])
         world = World(rank, size, rank, size, hosts=dist.group.WORLD)
         for folder in folders:
             for recipe in (CLIPPED, UNCLIPPED) if folder == folders[0] else (CLIPPED,):
-                alone = build(folder, Strategy(), ALONE, recipe)
+                alone = build(folder, Strategy(), SINGLE_PROCESS, recipe)
                 expected = alone.run(0, STEPS), alone.weights()
                 cases = CASES if recipe is CLIPPED else {name: CASES[name] for name in ("zero2", "zero3")}
                 for case, fields in cases.items():
@@ -139,7 +139,7 @@ def check_left_out(case: str, folder: str, world: World) -> None:
     assert bool(outcome.not_finite), case
     for name, weight in trained.weights().items():
         assert torch.equal(weight, before[name]), (case, name)
-    alone = build(folder, Strategy(), ALONE, CLIPPED)
+    alone = build(folder, Strategy(), SINGLE_PROCESS, CLIPPED)
     compare(
         f"{case}, behind a step that was left out",
         (trained.run(0, 1), trained.weights()),
@@ -156,7 +156,7 @@ def build(folder: str, strategy: Strategy, world: World, recipe: TrainRecipe) ->
     allocate_state(built.step.optimizer)  # as a run does
     shape, _ = read_model_shape(model.config.to_dict())
     assert shape is not None
-    share = Share(world.rank, world.size, built.step.way.in_step, build_cost_model(shape))
+    share = Share(world.rank, world.size, built.step.way.lockstep, build_cost_model(shape))
     rule = build_rule(strategy, built.batching, (None, None))
     rows, padding = make_rows(labels=kind == "classifier"), Padding(0, None if kind == "classifier" else 0)
     loader = Loader(rows, padding, rule, batch_examples=6, batch_tokens=None, seed=3, share=share)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.compare.measure import build_words, find_gap, hide_places, judge, lower_headings
-from seqfit.comparison.matrix import list_rounds
-from seqfit.comparison.records import RUNS, Comparison, add_outcome, dump_matrix
+from seqfit.comparison.matrix import list_repeats
+from seqfit.comparison.records import TRIAL_RUNS, Comparison, add_outcome, dump_matrix
 from seqfit.comparison.results import collect_comparison
 from seqfit.rundir import files
 from tests.comparison.tournaments import matrix_of, pretend
@@ -18,9 +18,9 @@ def comparison(tmp_path: Path) -> Comparison:
     """Of trials that nobody ran; the loss of accumulate is off by 0.5 at its last step."""
     matrix = matrix_of(strategies="classic", repeats=1, steps=5)
     dump_matrix(matrix, tmp_path)
-    for trial in list_rounds(matrix)[0]:
+    for trial in list_repeats(matrix)[0]:
         add_outcome(pretend(matrix, trial, tmp_path), tmp_path)
-    steps = tmp_path / RUNS / "accumulate-seed0-repeat0" / files.STEPS
+    steps = tmp_path / TRIAL_RUNS / "accumulate-seed0-repeat0" / files.STEPS
     *others, last = steps.read_text().splitlines()
     steps.write_text("\n".join([*others, last.replace('"loss": 1.0', '"loss": 1.5')]) + "\n")
     return collect_comparison(tmp_path)

@@ -7,19 +7,19 @@ import pytest
 from seqfit import doctor
 from seqfit.cli import doctor as doctor_command
 from seqfit.cli.main import main
-from seqfit.doctor import Finding
+from seqfit.doctor import DoctorFinding
 
-FINE = Finding("Python", "ok", "3.11.7")
-SLOW = Finding("torch", "warn", "built for the CPU alone", "pip install torch")
-GONE = Finding("libraries", "missing", "not installed: rich", "pip install rich")
+FINE = DoctorFinding("Python", "ok", "3.11.7")
+SLOW = DoctorFinding("torch", "warn", "built for the CPU alone", "pip install torch")
+GONE = DoctorFinding("libraries", "missing", "not installed: rich", "pip install rich")
 
 
-def install(monkeypatch: pytest.MonkeyPatch, *findings: Finding) -> None:
+def install(monkeypatch: pytest.MonkeyPatch, *findings: DoctorFinding) -> None:
     monkeypatch.setattr(doctor_command, "examine", lambda network: list(findings))
 
 
 @pytest.mark.parametrize(("findings", "code"), [([FINE], 0), ([FINE, SLOW], 0), ([FINE, SLOW, GONE], 1)])
-def test_only_what_is_missing_fails(findings: list[Finding], code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_is_missing_fails(findings: list[DoctorFinding], code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, *findings)
     assert main(["doctor"]) == code
 
@@ -35,5 +35,5 @@ def test_the_fix_stands_below_the_finding(monkeypatch: pytest.MonkeyPatch, capsy
 
 def test_json_is_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     main(["doctor", "--json"])
-    findings = [Finding(**entry) for entry in json.loads(capsys.readouterr().out)]
+    findings = [DoctorFinding(**entry) for entry in json.loads(capsys.readouterr().out)]
     assert {finding.name for finding in findings} == {finding.name for finding in doctor.examine()}

@@ -11,23 +11,23 @@ import pytest
 
 from seqfit.cli.main import main
 from seqfit.cli.plan import say_miss
-from seqfit.planning.report import Answer, Way
+from seqfit.planning.report import PlannedStrategy, PlanReport
 
 QUICK = ["--no-data", "--source-tokens", "48", "--target-tokens", "6", "train.batch_examples=4"]
 
 
 @pytest.fixture(scope="module")
-def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Answer, Path]:
+def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[PlanReport, Path]:
     """One plan of the demo's model for a card, and the page that comes with it."""
     folder = tmp_path_factory.mktemp("plan")
     page, printed = folder / "plan.html", io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
         patch.setenv("SEQFIT_CACHE", str(folder / "cache"))
         assert not main(["plan", "demo", *QUICK, "allow=[]", "--gpu", "rtx3090", "--json", "--html", str(page)])
-    return Answer.from_json(json.loads(printed.getvalue())), page
+    return PlanReport.from_json(json.loads(printed.getvalue())), page
 
 
-def test_a_plan_chooses_a_way_that_fits_and_says_why_not_the_others(planned: tuple[Answer, Path]) -> None:
+def test_a_plan_chooses_a_way_that_fits_and_says_why_not_the_others(planned: tuple[PlanReport, Path]) -> None:
     answer, _ = planned
     assert answer.chosen is not None
     assert answer.chosen.fits
@@ -38,7 +38,7 @@ def test_a_plan_chooses_a_way_that_fits_and_says_why_not_the_others(planned: tup
     assert "lossy" in dict(answer.refused)["LoRA"]
 
 
-def test_the_page_shows_the_memory_of_a_step(planned: tuple[Answer, Path]) -> None:
+def test_the_page_shows_the_memory_of_a_step(planned: tuple[PlanReport, Path]) -> None:
     text = planned[1].read_text("utf-8")
     assert "Plan for NVIDIA GeForce RTX 3090" in text
     assert "The cause of the peak" in text
@@ -46,7 +46,7 @@ def test_the_page_shows_the_memory_of_a_step(planned: tuple[Answer, Path]) -> No
 
 
 def test_the_terminal_shows_answer_table_and_anatomy(
-    planned: tuple[Answer, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    planned: tuple[PlanReport, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from seqfit.cli.plan import print_difference, print_plan
 
@@ -60,7 +60,7 @@ def test_the_terminal_shows_answer_table_and_anatomy(
     assert "max_source_tokens=9" in shown
 
 
-def test_a_stored_plan_needs_no_torch(planned: tuple[Answer, Path]) -> None:
+def test_a_stored_plan_needs_no_torch(planned: tuple[PlanReport, Path]) -> None:
     cache = planned[1].parent / "cache"
     program = (
         "import sys, seqfit.cli.main as m; "
@@ -72,9 +72,9 @@ def test_a_stored_plan_needs_no_torch(planned: tuple[Answer, Path]) -> None:
     assert done.stderr.strip().splitlines()[-1] == "0 False"
 
 
-def make_answer(*ways: Way, refused: list[tuple[str, str]] | None = None) -> Answer:
+def make_answer(*ways: PlannedStrategy, refused: list[tuple[str, str]] | None = None) -> PlanReport:
     """A plan for a card of 10 GiB that has chosen none of these ways."""
-    return Answer(
+    return PlanReport(
         target="a card",
         target_kind="gpu",
         capacity_bytes=10 * 2**30,
@@ -91,8 +91,8 @@ def make_answer(*ways: Way, refused: list[tuple[str, str]] | None = None) -> Ans
     )
 
 
-def make_way(label: str, spread: str, gibibytes: int, *, fits: bool) -> Way:
-    return Way(label, spread, 512, 4.0, gibibytes * 2**30, 1.0, fits, [])
+def make_way(label: str, spread: str, gibibytes: int, *, fits: bool) -> PlannedStrategy:
+    return PlannedStrategy(label, spread, 512, 4.0, gibibytes * 2**30, 1.0, fits, [])
 
 
 def test_where_nothing_fits_the_closest_way_and_its_miss_are_told() -> None:

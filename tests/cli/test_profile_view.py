@@ -8,7 +8,7 @@ from rich.console import Console
 from seqfit.cli.profile import print_findings, print_proof, print_summary
 from seqfit.profiling.findings import Finding
 from seqfit.profiling.prove import Proof
-from seqfit.profiling.summary import diagnose, summarise
+from seqfit.profiling.summary import diagnose, summarise_trace
 from seqfit.profiling.trace import Allocation, HostSpan, Op, Trace
 
 FINDING = Finding("padding", "half is padding", "Run real tokens only", ("strategy.batching=ragged",), 0.45)
@@ -33,7 +33,7 @@ def test_the_tables_of_a_cpu_are_shown_with_the_place_of_a_read(console: Console
         frames=(HostSpan("mine.py(7): check", 79_000, 30_000, "1"),),
         allocations=(Allocation(10, 2048, 1, False, 2048),),
     )
-    print_summary(summarise(diagnose(trace)), console)
+    print_summary(summarise_trace(diagnose(trace)), console)
     text = shown(console)
     for part in ("75.0% │     1 │   75 us", "encoder", "mine.py(7): check", "2.0 KiB", "activations", "█ over"):
         assert part in text

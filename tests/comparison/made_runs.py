@@ -8,15 +8,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from seqfit.comparison.records import RUNS, Entrant, Matrix, Outcome, State, Trial, add_outcome, dump_matrix
+from seqfit.comparison.records import TRIAL_RUNS, Candidate, Matrix, Outcome, State, Trial, add_outcome, dump_matrix
 from seqfit.recipe.yaml_text import write_yaml
 from seqfit.rundir import files
 from seqfit.rundir.records import EvaluationRecord, EventRecord, HostReading, StepRecord, TelemetryRecord
 
 START = 1_770_000_000.0
-VANILLA = Entrant("vanilla", ("strategy.name=vanilla",), "reference")
-RECOMPUTE = Entrant("recompute", ("strategy.recompute=blocks", "strategy.name=recompute"), "lossless")
-FP16 = Entrant("fp16", ("strategy.precision=fp16", "allow=[fp16]", "strategy.name=fp16"), "lossy", "fp16")
+VANILLA = Candidate("vanilla", ("strategy.name=vanilla",), "reference")
+RECOMPUTE = Candidate("recompute", ("strategy.recompute=blocks", "strategy.name=recompute"), "lossless")
+FP16 = Candidate("fp16", ("strategy.precision=fp16", "allow=[fp16]", "strategy.name=fp16"), "lossy", "fp16")
 MATRIX = Matrix("demo", "seed: 0\n", (VANILLA, RECOMPUTE, FP16), seeds=(0,), repeats=3, steps=12, warm_up=2)
 HARDWARE = {"device": "cpu", "name": "x86", "cores": 2, "threads": 2, "host_bytes": 2**34}
 _BASE_SECONDS = (0.40, 0.80, 0.50)  # by the length of a step's rows
@@ -29,10 +29,10 @@ def make_folder(folder: Path, matrix: Matrix = MATRIX) -> Path:
     return folder
 
 
-def add_trial(folder: Path, entrant: Entrant, seed: int = 0, repeat: int = 0, **made: Any) -> Path:
+def add_trial(folder: Path, entrant: Candidate, seed: int = 0, repeat: int = 0, **made: Any) -> Path:
     """A finished trial with its run directory; `made`: see `write_run`. Trials are a minute apart, in their order."""
     trial = Trial(entrant.name, seed, repeat)
-    path = write_run(folder / RUNS / trial.folder, entrant, seed, **made)
+    path = write_run(folder / TRIAL_RUNS / trial.folder, entrant, seed, **made)
     add_end(folder, trial)
     return path
 
@@ -47,7 +47,7 @@ def add_end(folder: Path, trial: Trial, state: State = "finished", reason: str =
 
 def write_run(
     path: Path,
-    entrant: Entrant,
+    entrant: Candidate,
     seed: int = 0,
     *,
     factor: float | Sequence[float] = 1.0,
@@ -99,7 +99,7 @@ def several(seeds: int = 1, repeats: int = 3) -> Matrix:
     return replace(MATRIX, seeds=tuple(range(seeds)), repeats=repeats)
 
 
-def _recipe(entrant: Entrant, seed: int) -> dict[str, Any]:
+def _recipe(entrant: Candidate, seed: int) -> dict[str, Any]:
     strategy = {"name": entrant.name, "threads": 2}
     strategy |= {"recompute": "blocks"} if entrant.name == "recompute" else {}
     return {

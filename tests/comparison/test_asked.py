@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from seqfit.comparison.options import read_asked, split_words
+from seqfit.comparison.options import read_options, split_words
 from seqfit.errors import RecipeError
 from seqfit.units import parse_seconds
 
@@ -23,7 +23,7 @@ def test_commas_within_brackets_part_nothing() -> None:
 )
 def test_a_budget_is_read_in_hours_minutes_and_seconds(text: str, seconds: float) -> None:
     assert parse_seconds(text) == seconds
-    assert read_asked(None, {"budget": text}).budget_seconds == seconds
+    assert read_options(None, {"budget": text}).budget_seconds == seconds
 
 
 @pytest.mark.parametrize("text", ["soon", "20x", "m", "-5m", ""])
@@ -35,26 +35,26 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 def test_options_win_over_the_file_and_none_is_not_given(tmp_path: Path) -> None:
     file = tmp_path / "matrix.yaml"
     file.write_text("strategies: [vanilla, {short: [task.max_source_tokens=8]}]\nseeds: [3, 4]\nrepeats: 2\n")
-    asked = read_asked(file, {"repeats": 5, "steps": None, "seeds": None})
+    asked = read_options(file, {"repeats": 5, "steps": None, "seeds": None})
     assert asked.strategies == ["vanilla", {"short": ["task.max_source_tokens=8"]}]
     assert (asked.seeds, asked.repeats, asked.steps) == ([3, 4], 5, None)
 
 
 def test_strategies_may_be_a_text_a_list_or_a_mapping() -> None:
-    assert read_asked(None, {"strategies": "vanilla,fp16"}).strategies == ["vanilla", "fp16"]
-    assert read_asked(None, {"strategies": {"mine": ["fp16"], "again": []}}).strategies == [
+    assert read_options(None, {"strategies": "vanilla,fp16"}).strategies == ["vanilla", "fp16"]
+    assert read_options(None, {"strategies": {"mine": ["fp16"], "again": []}}).strategies == [
         {"mine": ["fp16"]},
         {"again": []},
     ]
 
 
 def test_values_that_vary_are_spelt_as_overrides_are() -> None:
-    asked = read_asked(None, {"vary": {"train.learning_rate": [0.0001, "3e-4"], "train.clip_norm": [None, 1.0]}})
+    asked = read_options(None, {"vary": {"train.learning_rate": [0.0001, "3e-4"], "train.clip_norm": [None, 1.0]}})
     assert asked.vary == {"train.learning_rate": ["0.0001", "3e-4"], "train.clip_norm": ["null", "1.0"]}
 
 
 def test_cards_are_found_by_any_spelling() -> None:
-    assert read_asked(None, {"gpus": ["V100 16GB", "rtx 3090", "3090"]}).gpus == ["v100-16-sxm", "rtx3090"]
+    assert read_options(None, {"gpus": ["V100 16GB", "rtx 3090", "3090"]}).gpus == ["v100-16-sxm", "rtx3090"]
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -73,13 +73,13 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_mistake_is_told_with_its_field(case: str) -> None:
     options, said = WRONG[case]
     with pytest.raises(RecipeError) as told:
-        read_asked(None, options)
+        read_options(None, options)
     assert said in str(told.value)
 
 
 def test_all_mistakes_are_told_together() -> None:
     with pytest.raises(RecipeError, match="The comparison has 3 mistakes") as told:
-        read_asked(None, {"repeats": 0, "seeds": [-1], "budget": "x"})
+        read_options(None, {"repeats": 0, "seeds": [-1], "budget": "x"})
     assert len(str(told.value).splitlines()) == 4
 
 
@@ -94,9 +94,9 @@ def test_all_mistakes_are_told_together() -> None:
 def test_a_file_that_is_no_matrix_is_refused(text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "matrix.yaml").write_text(text)
     with pytest.raises(RecipeError, match=said):
-        read_asked(tmp_path / "matrix.yaml", {})
+        read_options(tmp_path / "matrix.yaml", {})
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="No such file"):
-        read_asked(tmp_path / "nothing.yaml", {})
+        read_options(tmp_path / "nothing.yaml", {})

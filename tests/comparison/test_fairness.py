@@ -8,21 +8,21 @@ import pytest
 
 from seqfit.comparison.collect import read_trial
 from seqfit.comparison.fairness import check_equality
-from seqfit.comparison.records import Check, Entrant, Matrix, Trial, add_outcome, read_outcomes
+from seqfit.comparison.records import Candidate, FairnessCheck, Matrix, Trial, add_outcome, read_outcomes
 from seqfit.rundir import files
 from tests.comparison.made_runs import FP16, HARDWARE, MATRIX, RECOMPUTE, VANILLA, add_end, add_trial, make_folder, play
 
 PAIR = replace(MATRIX, entrants=(VANILLA, RECOMPUTE), repeats=1)
-SHORT = Entrant("short", ("task.max_source_tokens=8", "strategy.name=short"), "different", "task.max_source_tokens=8")
+SHORT = Candidate("short", ("task.max_source_tokens=8", "strategy.name=short"), "different", "task.max_source_tokens=8")
 
 
-def check(folder: Path, matrix: Matrix = PAIR) -> dict[str, Check]:
+def check(folder: Path, matrix: Matrix = PAIR) -> dict[str, FairnessCheck]:
     outcomes = read_outcomes(folder)
     runs = [read_trial(folder, outcome) for outcome in outcomes if outcome.state == "finished"]
     return {line.name: line for line in check_equality(matrix, outcomes, runs)}
 
 
-def differ(folder: Path, entrant: Entrant = RECOMPUTE, **made: Any) -> list[str]:
+def differ(folder: Path, entrant: Candidate = RECOMPUTE, **made: Any) -> list[str]:
     """The lines that fail for a pair of which the second was made so."""
     make_folder(folder, PAIR)
     add_trial(folder, VANILLA)
@@ -87,7 +87,7 @@ def test_a_different_recipe_may_have_other_data(tmp_path: Path) -> None:
 
 
 def test_processes_share_the_threads(tmp_path: Path) -> None:
-    ddp = Entrant("ddp2", ("strategy.parallel=ddp", "strategy.name=ddp2"), "lossless", processes=2)
+    ddp = Candidate("ddp2", ("strategy.parallel=ddp", "strategy.name=ddp2"), "lossless", processes=2)
     made = {"manifest": {"hardware": HARDWARE | {"threads": 1}}}
     made["recipe"] = {"strategy": {"name": "ddp2", "threads": 1, "parallel": "ddp"}}
     assert differ(tmp_path, ddp, **made) == []

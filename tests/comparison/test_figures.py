@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.comparison.collect import measure, read_trial
+from seqfit.comparison.collect import measure_trials, read_trial
 from seqfit.comparison.quantities import find_quantity
 from seqfit.comparison.records import Figure, Matrix, read_outcomes
-from seqfit.comparison.statistics import Figures, MeasuredTrial
+from seqfit.comparison.statistics import CandidateFigures, MeasuredTrial
 from seqfit.rundir import files
 from tests.comparison.made_runs import FP16, MATRIX, RECOMPUTE, VANILLA, add_trial, make_folder, play, several
 
 
 def figures_of(folder: Path, name: str, matrix: Matrix = MATRIX) -> dict[str, Figure]:
     runs = [read_trial(folder, outcome) for outcome in read_outcomes(folder)]
-    trials = [MeasuredTrial(run, measure(run, matrix.warm_up)) for run in runs]
+    trials = [MeasuredTrial(run, measure_trials(run, matrix.warm_up)) for run in runs]
     entrant = next(entrant for entrant in matrix.entrants if entrant.name == name)
-    return Figures(matrix, trials).of(entrant)
+    return CandidateFigures(matrix, trials).of(entrant)
 
 
 def test_a_slowdown_beyond_noise_is_found_and_its_interval_holds_it(tmp_path: Path) -> None:

@@ -6,8 +6,17 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from seqfit.comparison.live import Lines, Now, Standings, build_table, choose_view, list_cells, say_standings, say_where
-from seqfit.comparison.records import Figure, Outcome, Standing, Trial
+from seqfit.comparison.live import (
+    ComparisonLines,
+    ComparisonTable,
+    Now,
+    build_table,
+    choose_comparison_view,
+    describe_results,
+    list_cells,
+    say_where,
+)
+from seqfit.comparison.records import CandidateResult, Figure, Outcome, Trial
 from tests.comparison.tournaments import matrix_of
 
 MATRIX = matrix_of(strategies="vanilla,fp16,recompute", repeats=2, steps=40)
@@ -17,7 +26,7 @@ DONE = [
 ]
 STEPS = {"vanilla": Figure((1.0,), 1.0, None), "recompute": Figure((1.25,), 1.25, None, 0.25)}
 STANDINGS = [
-    Standing(entrant, "finished", "", 1, {"step_seconds": STEPS[entrant.name]})
+    CandidateResult(entrant, "finished", "", 1, {"step_seconds": STEPS[entrant.name]})
     for entrant in MATRIX.entrants
     if entrant.name in STEPS
 ]
@@ -52,13 +61,13 @@ def test_a_line_of_the_table_has_trials_time_and_share() -> None:
 
 
 def test_standings_in_a_line_leave_out_who_has_no_time() -> None:
-    assert say_standings(NOW) == "a step takes vanilla 1 s; recompute 1.25 s (125%)"
-    assert say_standings(replace(NOW, standings=[])) == "no trial has finished yet"
+    assert describe_results(NOW) == "a step takes vanilla 1 s; recompute 1.25 s (125%)"
+    assert describe_results(replace(NOW, standings=[])) == "no trial has finished yet"
 
 
 def test_lines_are_printed_with_their_time_and_nothing_is_drawn() -> None:
     stream = io.StringIO()
-    with Lines(Console(file=stream, highlight=False, markup=False)) as view:
+    with ComparisonLines(Console(file=stream, highlight=False, markup=False)) as view:
         view.say("[a] begins")
         view.show(NOW)
     assert stream.getvalue()[8:] == "  [a] begins\n"
@@ -66,7 +75,7 @@ def test_lines_are_printed_with_their_time_and_nothing_is_drawn() -> None:
 
 def test_a_terminal_has_the_table_below_the_lines() -> None:
     stream = io.StringIO()
-    with Standings(Console(file=stream, force_terminal=True, width=100)) as view:
+    with ComparisonTable(Console(file=stream, force_terminal=True, width=100)) as view:
         view.say("a line")
         view.show(NOW)
     said = stream.getvalue()
@@ -82,4 +91,4 @@ def test_the_table_fits_eighty_columns() -> None:
 
 def test_a_pipe_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seqfit.comparison.live.Console.is_terminal", False)
-    assert type(choose_view()) is Lines
+    assert type(choose_comparison_view()) is ComparisonLines

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.comparison.matrix import describe_matrix, list_rounds
+from seqfit.comparison.matrix import describe_matrix, list_repeats
 from seqfit.comparison.records import dump_matrix, load_matrix
 from seqfit.errors import RecipeError
 from tests.comparison.tournaments import matrix_of, recipe_of, recipe_values
@@ -13,7 +13,7 @@ from tests.comparison.tournaments import matrix_of, recipe_of, recipe_values
 
 def test_every_round_has_each_entrant_once_and_none_that_is_impossible() -> None:
     matrix = matrix_of(strategies="classic", seeds=[0, 1], repeats=2)
-    rounds = list_rounds(matrix)
+    rounds = list_repeats(matrix)
     assert len(rounds) == 4
     assert {frozenset(trial.entrant for trial in trials) for trials in rounds} == {
         frozenset({"vanilla", "accumulate", "recompute", "adafactor"})
@@ -25,7 +25,7 @@ def test_every_round_has_each_entrant_once_and_none_that_is_impossible() -> None
 def test_every_second_round_goes_backwards_and_every_third_begins_with_another() -> None:
     orders = [
         "".join(trial.entrant[0] for trial in trials)
-        for trials in list_rounds(matrix_of(strategies=[{"a": []}, {"b": []}, {"c": []}], repeats=4))
+        for trials in list_repeats(matrix_of(strategies=[{"a": []}, {"b": []}, {"c": []}], repeats=4))
     ]
     assert orders == ["abc", "cba", "bca", "acb"]
 
@@ -33,7 +33,7 @@ def test_every_second_round_goes_backwards_and_every_third_begins_with_another()
 def test_over_all_rounds_each_entrant_is_as_often_early_as_late() -> None:
     names = ["a", "b", "c"]
     places: dict[str, Counter[int]] = {name: Counter() for name in names}
-    for trials in list_rounds(matrix_of(strategies=[{name: []} for name in names], repeats=6)):
+    for trials in list_repeats(matrix_of(strategies=[{name: []} for name in names], repeats=6)):
         for place, trial in enumerate(trials):
             places[trial.entrant][place] += 1
     assert all(set(counts.values()) == {2} for counts in places.values())

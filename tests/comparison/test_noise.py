@@ -7,7 +7,7 @@ import statistics
 import pytest
 
 from seqfit.comparison.statistics import (
-    Change,
+    RelativeChange,
     Scatter,
     compare_steps,
     compare_values,
@@ -41,7 +41,7 @@ def test_steps_are_compared_with_the_same_step_of_the_other() -> None:
 
 
 def test_one_pair_says_nothing_about_noise() -> None:
-    assert judge_pairs([math.log(1.3)], FLOOR) == Change(pytest.approx(0.3))
+    assert judge_pairs([math.log(1.3)], FLOOR) == RelativeChange(pytest.approx(0.3))
     assert judge_pairs([], FLOOR) is None
 
 
@@ -67,7 +67,7 @@ def test_a_change_below_the_floor_is_never_called_one() -> None:
 
 def test_equal_values_are_within_noise() -> None:
     change = judge_pairs([0.0, 0.0, 0.0], 0.01)
-    assert change == Change(0.0, 0.0, 0.0, True)
+    assert change == RelativeChange(0.0, 0.0, 0.0, True)
 
 
 def test_others_tell_how_much_three_pairs_scatter() -> None:
@@ -139,15 +139,23 @@ def test_mcnemar_counts_only_the_rows_that_differ() -> None:
 @pytest.mark.parametrize(
     ("wall", "calibrated", "better"),
     [
-        (Change(0.07, -0.04, 0.19, True), Change(0.05, 0.03, 0.07, False), "calibrated"),  # a busy machine
-        (Change(0.05, 0.02, 0.08, False), Change(0.0, -0.01, 0.01, True), "wall"),  # it slows the calibration, too
-        (Change(0.05, 0.04, 0.06, False), Change(0.05, -0.1, 0.2, True), "wall"),  # less well known
-        (Change(0.05, 0.02, 0.08, False), None, "wall"),
-        (Change(0.05), Change(0.05, 0.04, 0.06, False), "wall"),  # one round
+        (
+            RelativeChange(0.07, -0.04, 0.19, True),
+            RelativeChange(0.05, 0.03, 0.07, False),
+            "calibrated",
+        ),  # a busy machine
+        (
+            RelativeChange(0.05, 0.02, 0.08, False),
+            RelativeChange(0.0, -0.01, 0.01, True),
+            "wall",
+        ),  # it slows the calibration, too
+        (RelativeChange(0.05, 0.04, 0.06, False), RelativeChange(0.05, -0.1, 0.2, True), "wall"),  # less well known
+        (RelativeChange(0.05, 0.02, 0.08, False), None, "wall"),
+        (RelativeChange(0.05), RelativeChange(0.05, 0.04, 0.06, False), "wall"),  # one round
     ],
 )
 def test_the_calibrated_clock_is_taken_where_it_is_sharper_and_does_not_contradict(
-    wall: Change, calibrated: Change | None, better: str
+    wall: RelativeChange, calibrated: RelativeChange | None, better: str
 ) -> None:
     assert sharpen(wall, calibrated) is (wall if better == "wall" else calibrated)
 
@@ -184,7 +192,7 @@ def make_trial(generator: random.Random, slowdown: float, drift: float, process:
     return seconds
 
 
-def play(generator: random.Random, rounds: int, slowdowns: list[float], process: float) -> list[Change]:
+def play(generator: random.Random, rounds: int, slowdowns: list[float], process: float) -> list[RelativeChange]:
     """Every entrant of one tournament against the first; the machine drifts by 5% from round to round."""
     values: list[list[float]] = [[] for _ in slowdowns[1:]]
     for _ in range(rounds):
@@ -196,7 +204,7 @@ def play(generator: random.Random, rounds: int, slowdowns: list[float], process:
     return [change for kept in values if (change := judge_pairs(kept, FLOOR, pooled)) is not None]
 
 
-def count(tries: list[list[Change]]) -> tuple[float, float]:
+def count(tries: list[list[RelativeChange]]) -> tuple[float, float]:
     """How often what is the same was called different, and how often the last entrant was."""
     alarms = statistics.fmean(change.within_noise is False for *same, _ in tries for change in same)
     return alarms, statistics.fmean(slowed.within_noise is False for *_, slowed in tries)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from seqfit.comparison.possible import explain_impossible
+from seqfit.comparison.possible import explain_unavailable
 from seqfit.hardware.probe import Machine
 from seqfit.recipe.load import load_recipe
 from tests.comparison.tournaments import CPU, machine_with, recipe_values
@@ -12,7 +12,7 @@ from tests.comparison.tournaments import CPU, machine_with, recipe_values
 
 def explain(machine: Machine, processes: int = 1, **strategy: object) -> str:
     recipe = load_recipe(recipe_values(strategy=strategy, allow=["bf16", "fp16", "8bit"]))
-    return explain_impossible(recipe, processes, machine)
+    return explain_unavailable(recipe, processes, machine)
 
 
 ONE_V100 = machine_with("v100-16-sxm")

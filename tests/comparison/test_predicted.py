@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from seqfit.comparison.predicted import judge_fit, name_target, predict_entrants, tokenize_ahead
+from seqfit.comparison.predicted import judge_fit, name_target, predict_candidates, tokenize_ahead
 from seqfit.comparison.records import HERE, Matrix, Prediction
 from seqfit.errors import DataError
 from seqfit.hardware.cards import Card, find_card
@@ -48,7 +48,7 @@ def predictions(
     """By entrant and target, planned once for all tests of this file."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SEQFIT_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield {(one.entrant, one.target): one for one in predict_entrants(matrix)}
+        yield {(one.entrant, one.target): one for one in predict_candidates(matrix)}
 
 
 @pytest.mark.slow
@@ -114,11 +114,11 @@ def test_what_was_planned_before_is_found_in_the_cache(
     monkeypatch.setenv("SEQFIT_CACHE", str(tmp_path))
     monkeypatch.setattr("seqfit.comparison.predicted._plan", plan)
     matrix = matrix_of(recipe=recipe, strategies=["vanilla", {"again": []}, "ddp2"], gpus=["rtx3090"])
-    before = list(predict_entrants(matrix))
+    before = list(predict_candidates(matrix))
     assert sorted(planned) == [1, 1, 1, 1, 2]  # two of one process on two targets, two processes on the card alone
     assert {one.entrant for one in before} == {"vanilla", "again", "ddp2"}
-    assert list(predict_entrants(matrix)) == before
-    assert list(predict_entrants(matrix, before[1:])) == before[:1]
+    assert list(predict_candidates(matrix)) == before
+    assert list(predict_candidates(matrix, before[1:])) == before[:1]
     assert len(planned) == 5
 
 

@@ -2,8 +2,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from seqfit.comparison.recommendation import find_picks, rank_standings, say_verdict
-from seqfit.comparison.records import Comparison, Entrant, Figure, Kind, Prediction, Standing, State, name_device
+from seqfit.comparison.recommendation import describe_recommendation, find_picks, rank_results
+from seqfit.comparison.records import (
+    Candidate,
+    CandidateResult,
+    Comparison,
+    Figure,
+    Prediction,
+    State,
+    StrategyKind,
+    name_device,
+)
 from tests.comparison.made_runs import MATRIX
 
 BASELINE = {"step_seconds": 1.0, "resident_bytes": 2.0**30, "accuracy": 90.0}
@@ -27,22 +36,22 @@ def candidate(
     memory: float | None = None,
     accuracy: float | None = None,
     *,
-    kind: Kind = "lossless",
+    kind: StrategyKind = "lossless",
     state: State = "finished",
     is_known: bool = True,
-) -> Standing:
+) -> CandidateResult:
     given = {"step_seconds": time, "resident_bytes": memory, "accuracy": accuracy}
     figures = {quantity: figure(quantity, change, is_known) for quantity, change in given.items()}
-    return Standing(Entrant(name, (), kind), state, "", 3, figures if state == "finished" else {})
+    return CandidateResult(Candidate(name, (), kind), state, "", 3, figures if state == "finished" else {})
 
 
-def on_v100(standing: Standing, seconds: float, gib: float) -> Standing:
+def on_v100(standing: CandidateResult, seconds: float, gib: float) -> CandidateResult:
     prediction = Prediction(standing.entrant.name, V100, int(gib * 2**30), seconds, 1 / seconds, True)
     return replace(standing, predictions=(prediction,))
 
 
-VANILLA = Standing(
-    Entrant("vanilla", (), "reference"),
+VANILLA = CandidateResult(
+    Candidate("vanilla", (), "reference"),
     "finished",
     "",
     3,
@@ -50,11 +59,11 @@ VANILLA = Standing(
 )
 
 
-def compare(*standings: Standing, reference: Standing = VANILLA) -> Comparison:
+def compare(*standings: CandidateResult, reference: CandidateResult = VANILLA) -> Comparison:
     matrix = replace(MATRIX, entrants=tuple(one.entrant for one in (reference, *standings)))
     comparison = Comparison("demo", ".", "", {}, matrix, (), (reference, *standings), "")
     comparison = replace(comparison, picks=find_picks(comparison))
-    return replace(comparison, verdict=say_verdict(comparison))
+    return replace(comparison, verdict=describe_recommendation(comparison))
 
 
 def test_fastest_smallest_and_best_score_are_a_sentence_each_with_what_they_cost() -> None:
@@ -72,7 +81,7 @@ def test_fastest_smallest_and_best_score_are_a_sentence_each_with_what_they_cost
 
 def test_the_fastest_predicted_one_for_the_gpu_that_was_asked_about_is_named() -> None:
     """Only one lossless strategy that was measured here was."""
-    fp16 = Standing(Entrant("fp16", (), "lossy", impossible="needs a GPU"), "impossible", "needs a GPU", 0)
+    fp16 = CandidateResult(Candidate("fp16", (), "lossy", impossible="needs a GPU"), "impossible", "needs a GPU", 0)
     comparison = compare(
         on_v100(candidate("recompute", 0.3, -0.4), 0.26, 1.0),
         on_v100(fp16, 0.1, 1.5),
@@ -83,7 +92,7 @@ def test_the_fastest_predicted_one_for_the_gpu_that_was_asked_about_is_named() -
     assert f"; {predicted} fp16 (lossy): 100 ms per step against 200 ms (50%), 1.5 GiB against 3 GiB (50%)." in time
     assert f"; {predicted} recompute (lossless): 1 GiB against 3 GiB (33%), 260 ms per step against 200 ms" in memory
     assert predicted not in score
-    assert [one.entrant.name for one in rank_standings(comparison)] == ["fp16", "vanilla", "recompute"]
+    assert [one.entrant.name for one in rank_results(comparison)] == ["fp16", "vanilla", "recompute"]
 
 
 def test_what_adafactor_costs_in_time_for_less_memory_is_said() -> None:
@@ -124,7 +133,7 @@ def test_what_is_missing_is_named() -> None:
     comparison = compare(candidate("ragged", -0.2), broken, not_run)
     assert comparison.verdict.splitlines()[-1] == "Missing: fp16 (out of memory); all (not run)."
     asked = replace(comparison, matrix=replace(comparison.matrix, targets=("v100-16-sxm",)))
-    assert "; predictions for Tesla V100-SXM2-16GB (vanilla, ragged, fp16 and all)." in say_verdict(asked)
+    assert "; predictions for Tesla V100-SXM2-16GB (vanilla, ragged, fp16 and all)." in describe_recommendation(asked)
     nothing = replace(VANILLA, state="out_of_memory", figures={})
     assert compare(candidate("ragged", -0.2), reference=nothing).verdict.splitlines() == [
         "Nothing measured can be compared: only ragged has figures.",

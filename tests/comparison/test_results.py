@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.comparison.records import Comparison, Entrant, Prediction, Standing, Trial, dump_predictions
+from seqfit.comparison.records import Candidate, CandidateResult, Comparison, Prediction, Trial, dump_predictions
 from seqfit.comparison.results import collect_comparison, read_results, write_results
 from seqfit.rundir import files
 from tests.comparison.made_runs import FP16, MATRIX, RECOMPUTE, VANILLA, add_end, add_trial, make_folder, play, several
 
-DDP2 = Entrant("ddp2", ("strategy.parallel=ddp", "strategy.name=ddp2"), "lossless", processes=2)
+DDP2 = Candidate("ddp2", ("strategy.parallel=ddp", "strategy.name=ddp2"), "lossless", processes=2)
 
 
-def standing(comparison: Comparison, name: str) -> Standing:
+def standing(comparison: Comparison, name: str) -> CandidateResult:
     return next(one for one in comparison.standings if one.entrant.name == name)
 
 

@@ -12,10 +12,10 @@ import pytest
 from seqfit.comparison import repeats as running
 from seqfit.comparison import slurm as module
 from seqfit.comparison.compare import compare
-from seqfit.comparison.options import read_asked
+from seqfit.comparison.options import read_options
 from seqfit.comparison.records import (
     RESULTS,
-    RUNS,
+    TRIAL_RUNS,
     Matrix,
     Outcome,
     Prediction,
@@ -29,11 +29,11 @@ from seqfit.comparison.slurm import (
     describe_node,
     is_complete,
     is_submitted,
-    prepare_rounds,
-    read_rounds,
-    run_round,
-    submit_rounds,
-    submit_rounds_again,
+    prepare_repeats,
+    read_repeats,
+    resubmit_repeats,
+    run_repeat,
+    submit_repeats,
 )
 from seqfit.comparison.trial import Tick
 from seqfit.errors import RecipeError, RunError, Stopped
@@ -62,15 +62,15 @@ def predicted(monkeypatch: pytest.MonkeyPatch, workplace: Path) -> list[int]:
 
     monkeypatch.setattr(running, "run_trial", pretend)
     monkeypatch.setattr(module, "tokenize_ahead", lambda matrix, say: None)
-    monkeypatch.setattr(module, "predict_entrants", predict)
+    monkeypatch.setattr(module, "predict_candidates", predict)
     return calls
 
 
 def give(site: Site | None = None, options: dict[str, Any] | None = None, **asked: Any) -> Submitted:
     settings = site or Site()
     resources = choose_resources(settings, **({"gpus_per_node": 0, "processes_per_node": 2} | (options or {})))
-    wanted = read_asked(None, {"strategies": "vanilla,recompute,ddp2", "repeats": 2, "steps": 5} | asked)
-    return submit_rounds(prepare_rounds(recipe_values(), (), wanted, OUT, resources, settings))
+    wanted = read_options(None, {"strategies": "vanilla,recompute,ddp2", "repeats": 2, "steps": 5} | asked)
+    return submit_repeats(prepare_repeats(recipe_values(), (), wanted, OUT, resources, settings))
 
 
 def test_the_folder_has_the_matrix_the_job_and_a_place_for_each_round(fake_slurm: FakeSlurm) -> None:
@@ -118,11 +118,11 @@ def test_trials_on_gpus_are_told_so_and_do_not_take_a_cpu_instead() -> None:
 @pytest.mark.usefixtures("fake_slurm")
 def test_rounds_run_apart_and_the_last_one_finds_all(predicted: list[int]) -> None:
     give()
-    comparison = run_round(OUT, 1)
+    comparison = run_repeat(OUT, 1)
     assert [(one.state, one.trials) for one in comparison.standings] == [("waiting", 1)] * 3
     assert not is_complete(OUT)
     assert predicted == []
-    comparison = run_round(OUT, 0)
+    comparison = run_repeat(OUT, 0)
     assert [(one.state, one.trials) for one in comparison.standings] == [("finished", 2)] * 3
     assert is_complete(OUT)
     assert len(predicted) == 1
@@ -139,13 +139,13 @@ def test_a_comparison_that_runs_elsewhere_is_not_run_here(fake_slurm: FakeSlurm)
 
 def test_only_rounds_that_are_not_finished_are_submitted_again(fake_slurm: FakeSlurm) -> None:
     give()
-    run_round(OUT, 0)
-    submitted = submit_rounds_again(OUT)
+    run_repeat(OUT, 0)
+    submitted = resubmit_repeats(OUT)
     assert fake_slurm.asked("sbatch")[-1].startswith("--parsable --array=1 ")
     assert [run.name for run in submitted.runs] == ["1"]
-    run_round(OUT, 1)
+    run_repeat(OUT, 1)
     with pytest.raises(RunError, match="'c' is finished"):
-        submit_rounds_again(OUT)
+        resubmit_repeats(OUT)
 
 
 @pytest.mark.usefixtures("fake_slurm")
@@ -158,7 +158,7 @@ def test_a_round_that_goes_on_elsewhere_begins_anew(monkeypatch: pytest.MonkeyPa
             made.append(trial.entrant)
             if trial.entrant == fails:
                 raise Stopped("asked to stop")
-            shutil.rmtree(folder / RUNS / trial.folder, ignore_errors=True)
+            shutil.rmtree(folder / TRIAL_RUNS / trial.folder, ignore_errors=True)
             return replace(pretend(matrix, trial, folder, tick), node=node)
 
         return run
@@ -167,7 +167,7 @@ def test_a_round_that_goes_on_elsewhere_begins_anew(monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv("SLURMD_NODENAME", node)
         monkeypatch.setattr(running, "run_trial", on(node, fails))
         with pytest.raises(Stopped) if fails else nullcontext():
-            run_round(OUT, 0)
+            run_repeat(OUT, 0)
     assert made == ["vanilla", "recompute", "vanilla", "recompute", "ddp2"]
     assert {outcome.node for outcome in read_outcomes(OUT)} == {"n2"}
 
@@ -181,20 +181,20 @@ def test_trials_that_failed_are_tried_again_by_a_new_submission(monkeypatch: pyt
         state = states.get(trial.entrant, "finished")
         return replace(pretend(matrix, trial, folder, tick), state=state, node=platform.node())
 
-    run_round(OUT, 1)
+    run_repeat(OUT, 1)
     monkeypatch.setattr(running, "run_trial", fail)
-    run_round(OUT, 0)
+    run_repeat(OUT, 0)
     assert is_complete(OUT)
-    assert [run.name for run in submit_rounds_again(OUT).runs] == ["0"]
+    assert [run.name for run in resubmit_repeats(OUT).runs] == ["0"]
     left = sorted((outcome.entrant, outcome.repeat) for outcome in read_outcomes(OUT) if outcome.repeat == 0)
     assert left == [("ddp2", 0), ("vanilla", 0)]
 
 
 def test_the_standing_of_rounds_has_slurms_word_and_the_trials(fake_slurm: FakeSlurm) -> None:
     give()
-    run_round(OUT, 0)
+    run_repeat(OUT, 0)
     fake_slurm.says("RUNNING", NodeList="n1", Restarts=1)
-    told = [(one.job, one.queue.split()[0], one.is_over, one.ended, one.trials) for one in read_rounds(OUT)]
+    told = [(one.job, one.queue.split()[0], one.is_over, one.ended, one.trials) for one in read_repeats(OUT)]
     assert told == [("17_0", "finished", True, 3, 3), ("17_1", "RUNNING", False, 0, 3)]
 
 
@@ -223,22 +223,22 @@ def test_where_slurm_refuses_nothing_is_left_behind(fake_slurm: FakeSlurm) -> No
 
 @pytest.mark.usefixtures("fake_slurm")
 def test_a_recipe_that_names_its_device_keeps_it_or_is_refused() -> None:
-    wanted = read_asked(None, {"strategies": "vanilla", "repeats": 1, "steps": 5})
+    wanted = read_options(None, {"strategies": "vanilla", "repeats": 1, "steps": 5})
     recipe, on_gpu = recipe_values(strategy={"device": "cpu"}), choose_resources(Site(), gpus_per_node=1)
     with pytest.raises(RecipeError, match=r"on a CPU, and --gpus-per-node is 1"):
-        prepare_rounds(recipe, (), wanted, OUT, on_gpu, Site())
+        prepare_repeats(recipe, (), wanted, OUT, on_gpu, Site())
 
 
 @pytest.mark.usefixtures("fake_slurm")
 def test_a_round_that_is_not_there_is_an_error() -> None:
     give()
     with pytest.raises(RunError, match=r"--round is 2 for 'c'\. It is one of 0 to 1"):
-        run_round(OUT, 2)
+        run_repeat(OUT, 2)
     (OUT / "comparison.yaml").write_text(
         (OUT / "comparison.yaml").read_text().replace("is_apart: true", "is_apart: false")
     )
     with pytest.raises(RunError, match="--round is 0"):
-        run_round(OUT, 0)
+        run_repeat(OUT, 0)
 
 
 def test_a_matrix_of_before_is_not_apart() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from seqfit.comparison.quantities import find_quantity
-from seqfit.comparison.records import Comparison, Entrant, Figure, Prediction, Trial, dump_predictions
+from seqfit.comparison.records import Candidate, Comparison, Figure, Prediction, Trial, dump_predictions
 from seqfit.comparison.results import collect_comparison
 from seqfit.comparison.tables import (
     build_measured,
@@ -19,7 +19,7 @@ from seqfit.comparison.tables import (
 )
 from tests.comparison.made_runs import FP16, MATRIX, RECOMPUTE, VANILLA, add_end, add_trial, make_folder, play
 
-DDP2 = Entrant("ddp2", ("strategy.parallel=ddp",), "lossless", processes=2, impossible="there is one GPU")
+DDP2 = Candidate("ddp2", ("strategy.parallel=ddp",), "lossless", processes=2, impossible="there is one GPU")
 PREDICTIONS = [
     Prediction("vanilla", "this machine", 2**30, 0.4, 300.0, True),
     Prediction("recompute", "this machine", 2**29, 0.5, 240.0, True),

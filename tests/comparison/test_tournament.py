@@ -15,13 +15,13 @@ import pytest
 import seqfit
 from seqfit.comparison import compare as module
 from seqfit.comparison import repeats as running
-from seqfit.comparison.compare import compare, prepare_tournament, run_tournament
-from seqfit.comparison.live import Now, Silent
+from seqfit.comparison.compare import compare, prepare_comparison, run_comparison
+from seqfit.comparison.live import Now, SilentComparisonView
 from seqfit.comparison.records import (
     HERE,
     MATRIX,
     RESULTS,
-    RUNS,
+    TRIAL_RUNS,
     Matrix,
     Outcome,
     Prediction,
@@ -55,7 +55,7 @@ class Pretended:
         return self.run(matrix, trial, folder, tick)
 
 
-class Heard(Silent):
+class Heard(SilentComparisonView):
     """Keeps what is said and shown."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ def trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pretended:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(running, "run_trial", pretended)
     monkeypatch.setattr(module, "tokenize_ahead", lambda matrix, say: None)
-    monkeypatch.setattr(module, "predict_entrants", predict_nothing)
+    monkeypatch.setattr(module, "predict_candidates", predict_nothing)
     monkeypatch.setattr(module, "probe_machine", lambda: CPU)
     return pretended
 
@@ -156,7 +156,7 @@ def stop_at(number: int, error: type[BaseException]) -> Run:
         nonlocal made
         made += 1
         if made == number:
-            (folder / RUNS / trial.folder).mkdir(parents=True)
+            (folder / TRIAL_RUNS / trial.folder).mkdir(parents=True)
             raise error
         return pretend(matrix, trial, folder, tick)
 
@@ -180,7 +180,7 @@ def test_a_tournament_that_was_stopped_keeps_what_is_done_and_goes_on_with_the_r
 
 def _run_over(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome:
     """As `run_trial` does: what an earlier try has left goes first."""
-    left = folder / RUNS / trial.folder
+    left = folder / TRIAL_RUNS / trial.folder
     if left.exists():
         left.rmdir()
     return pretend(matrix, trial, folder, tick)
@@ -276,7 +276,7 @@ def test_nobody_compares_inside_a_launcher(trials: Pretended, monkeypatch: pytes
 
 def run_again(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome:
     """As `run_trial` does: what an earlier try has left goes first."""
-    shutil.rmtree(folder / RUNS / trial.folder, ignore_errors=True)
+    shutil.rmtree(folder / TRIAL_RUNS / trial.folder, ignore_errors=True)
     return pretend(matrix, trial, folder, tick)
 
 
@@ -363,7 +363,7 @@ def test_the_end_of_a_budget_leaves_the_table_of_what_is_there_and_names_what_is
     assert compare("c", resume=True).verdict == comparison.verdict
 
 
-@pytest.mark.parametrize("stage", ["tokenize_ahead", "predict_entrants"])
+@pytest.mark.parametrize("stage", ["tokenize_ahead", "predict_candidates"])
 @pytest.mark.parametrize("end", [KeyboardInterrupt, Stopped, OutOfTime])
 def test_whatever_stops_it_wherever_the_table_is_left(
     trials: Pretended, monkeypatch: pytest.MonkeyPatch, stage: str, end: type[BaseException]
@@ -398,13 +398,13 @@ def test_a_trial_that_is_stopped_after_some_counted_steps_keeps_their_times_and_
 
 
 def test_an_outcome_that_was_torn_by_a_kill_is_made_again(trials: Pretended) -> None:
-    tournament = prepare_tournament(recipe_values(), strategies="vanilla", repeats=2, steps=5, out="c")
-    run_tournament(tournament)
+    tournament = prepare_comparison(recipe_values(), strategies="vanilla", repeats=2, steps=5, out="c")
+    run_comparison(tournament)
     text = (Path("c") / "outcomes.jsonl").read_text()
     (Path("c") / "outcomes.jsonl").write_text(text[:-20])
     (Path("c") / MATRIX).touch()
     trials.trials = []
-    left = Path("c") / RUNS / "vanilla-seed0-repeat1"
+    left = Path("c") / TRIAL_RUNS / "vanilla-seed0-repeat1"
     for file in left.iterdir():
         file.unlink()
     trials.run = lambda *words: _run_over(*words)
@@ -413,10 +413,10 @@ def test_an_outcome_that_was_torn_by_a_kill_is_made_again(trials: Pretended) -> 
 
 
 def test_outcomes_of_an_earlier_start_are_not_run_again(trials: Pretended) -> None:
-    tournament = prepare_tournament(recipe_values(), strategies="vanilla", repeats=2, steps=5, out="c")
+    tournament = prepare_comparison(recipe_values(), strategies="vanilla", repeats=2, steps=5, out="c")
     module._open_folder(tournament)
     add_outcome(pretend(tournament.matrix, Trial("vanilla", 0, 0), Path("c")), Path("c"))
-    run_tournament(tournament)
+    run_comparison(tournament)
     assert trials.trials == [("vanilla", 0, 1)]
 
 

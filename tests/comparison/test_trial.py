@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from seqfit.comparison import trial as module
-from seqfit.comparison.records import RUNS, Matrix, Trial
+from seqfit.comparison.records import TRIAL_RUNS, Matrix, Trial
 from seqfit.comparison.trial import LOGS, build_command, count_kernel_kills, judge_end, read_last_step, run_trial
 from seqfit.errors import RunError
 from seqfit.rundir import RunWriter, files
@@ -83,7 +83,7 @@ def test_a_trial_that_ends_well_is_finished(matrix: Matrix, tmp_path: Path, monk
 def test_what_an_earlier_try_has_left_is_removed(
     matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = tmp_path / RUNS / VANILLA.folder / "left"
+    left = tmp_path / TRIAL_RUNS / VANILLA.folder / "left"
     left.mkdir(parents=True)
     instead_of_python(monkeypatch, tmp_path, '[ ! -e "$run" ]')
     assert run_trial(matrix, VANILLA, tmp_path).state == "finished"
@@ -186,7 +186,7 @@ def test_a_trial_and_all_it_starts_are_known_by_their_run(
     instead_of_python(monkeypatch, tmp_path, f'sh -c "echo \\${TRIAL}"')
     run_trial(matrix, VANILLA, Path("c"))
     said = (tmp_path / "c" / LOGS / f"{VANILLA.folder}.txt").read_text()
-    assert said == f"{tmp_path / 'c' / RUNS / VANILLA.folder}\n"
+    assert said == f"{tmp_path / 'c' / TRIAL_RUNS / VANILLA.folder}\n"
 
 
 def test_a_recovery_is_told_with_the_finished_trial(
@@ -203,7 +203,7 @@ def test_only_the_first_repeat_keeps_its_model(matrix: Matrix, tmp_path: Path, m
     instead_of_python(monkeypatch, tmp_path, f"mkdir -p $run/{files.CHECKPOINT} $run/{files.SNAPSHOTS}/step-1")
     for repeat in (0, 1):
         run_trial(matrix, Trial("vanilla", 0, repeat), tmp_path)
-    left = {run.name: sorted(place.name for place in run.iterdir()) for run in (tmp_path / RUNS).iterdir()}
+    left = {run.name: sorted(place.name for place in run.iterdir()) for run in (tmp_path / TRIAL_RUNS).iterdir()}
     assert left == {"vanilla-seed0-repeat0": [files.CHECKPOINT], "vanilla-seed0-repeat1": []}
 
 

@@ -7,9 +7,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from seqfit.comparison.matrix import build_matrix, build_recipe, find_entrant
-from seqfit.comparison.options import read_asked
-from seqfit.comparison.records import RUNS, Matrix, Outcome, Trial
+from seqfit.comparison.matrix import build_matrix, build_recipe, find_candidate
+from seqfit.comparison.options import read_options
+from seqfit.comparison.records import TRIAL_RUNS, Matrix, Outcome, Trial
 from seqfit.comparison.trial import Tick, name_node
 from seqfit.hardware.cards import find_card
 from seqfit.hardware.probe import Driver, Gpu, Machine
@@ -41,16 +41,16 @@ def recipe_values(**changes: Any) -> Values:
 
 
 def matrix_of(machine: Machine = CPU, recipe: Values | None = None, **asked: Any) -> Matrix:
-    return build_matrix(recipe or recipe_values(), (), read_asked(None, asked), machine)
+    return build_matrix(recipe or recipe_values(), (), read_options(None, asked), machine)
 
 
 def recipe_of(matrix: Matrix, name: str, seed: int = 0) -> Recipe:
-    return build_recipe(matrix, find_entrant(matrix, name), seed)
+    return build_recipe(matrix, find_candidate(matrix, name), seed)
 
 
 def pretend(matrix: Matrix, trial: Trial, folder: Path, tick: Tick = lambda _: None) -> Outcome:
     """Leaves what a trial of a second a step would leave, and takes no time."""
-    run = folder / RUNS / trial.folder
+    run = folder / TRIAL_RUNS / trial.folder
     run.mkdir(parents=True)
     (run / files.MANIFEST).write_text(json.dumps({"status": "finished"}))
     (run / files.RECIPE).write_text(dump_recipe(recipe_of(matrix, trial.entrant, trial.seed)))

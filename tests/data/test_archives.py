@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.data.archives import is_archive, open_bytes, plain_name, unpack
+from seqfit.data.archives import is_archive, open_bytes, plain_file_name, unpack
 from seqfit.data.tables import find_tables
 from seqfit.errors import DataError
 from seqfit.recipe.schema import SourceRecipe
@@ -50,7 +50,7 @@ def test_a_compressed_file_is_known_by_its_content(
 
 
 def test_the_ending_of_a_compressor_is_not_the_files_own() -> None:
-    assert [plain_name(name) for name in ("a.csv.gz", "a.xz", "a.csv")] == ["a.csv", "a", "a.csv"]
+    assert [plain_file_name(name) for name in ("a.csv.gz", "a.xz", "a.csv")] == ["a.csv", "a", "a.csv"]
 
 
 def test_one_table_in_an_archive_is_read(tmp_path: Path) -> None:

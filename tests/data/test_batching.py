@@ -9,13 +9,13 @@ import pytest
 
 from seqfit.data.batching import (
     Batching,
-    Lengths,
     MicroBatchRule,
-    Rows,
-    cut_global_batches,
-    cut_micro_batches,
-    deal_rows,
+    RowLengths,
+    RowNumbers,
+    assign_rows,
     order_epoch,
+    split_global_batches,
+    split_micro_batches,
 )
 
 RULES = [
@@ -28,16 +28,16 @@ RULES = [
 
 
 @pytest.fixture(scope="module")
-def lengths() -> tuple[Lengths, Lengths]:
+def lengths() -> tuple[RowLengths, RowLengths]:
     random = np.random.default_rng(3)
     return random.integers(1, 40, 100, dtype=np.int32), random.integers(1, 20, 100, dtype=np.int32)
 
 
-def one_source(rows: int) -> Rows:
+def one_source(rows: int) -> RowNumbers:
     return np.zeros(rows, dtype=np.int64)
 
 
-def ints(*numbers: int) -> Lengths:
+def ints(*numbers: int) -> RowLengths:
     return np.array(numbers, dtype=np.int32)
 
 
@@ -45,7 +45,7 @@ def ints(*numbers: int) -> Lengths:
     ("batching", "pieces"), [("grouped", [[1, 3], [2, 0]]), ("padded", [[0, 1], [2, 3]]), ("ragged", [[0, 1], [2, 3]])]
 )
 def test_the_docstring_example_holds(batching: Batching, pieces: list[list[int]]) -> None:
-    cut = cut_micro_batches(np.arange(4), ints(9, 2, 8, 3), ints(1, 1, 1, 1), MicroBatchRule(batching, tokens=20))
+    cut = split_micro_batches(np.arange(4), ints(9, 2, 8, 3), ints(1, 1, 1, 1), MicroBatchRule(batching, tokens=20))
     assert [piece.tolist() for piece in cut] == pieces
 
 
@@ -91,15 +91,15 @@ def test_a_source_without_rows_adds_none() -> None:
 
 @pytest.mark.parametrize(("examples", "sizes"), [(4, [4, 4, 2]), (5, [5, 5]), (100, [10])])
 def test_global_batches_of_so_many_examples_leave_no_row_out(examples: int, sizes: list[int]) -> None:
-    batches = list(cut_global_batches(np.arange(10)[::-1], ints(*range(10)), examples=examples))
+    batches = list(split_global_batches(np.arange(10)[::-1], ints(*range(10)), examples=examples))
     assert [len(batch) for batch in batches] == sizes
     assert np.concatenate(batches).tolist() == list(range(10))[::-1]
 
 
-def test_a_token_budget_is_never_exceeded_but_by_a_single_row(lengths: tuple[Lengths, Lengths]) -> None:
+def test_a_token_budget_is_never_exceeded_but_by_a_single_row(lengths: tuple[RowLengths, RowLengths]) -> None:
     real = lengths[0] + lengths[1]
     order = order_epoch(one_source(100), [1.0], seed=0, epoch=0)
-    batches = list(cut_global_batches(order, real, tokens=50))
+    batches = list(split_global_batches(order, real, tokens=50))
     assert np.concatenate(batches).tolist() == order.tolist()
     assert all(real[batch].sum() <= 50 or len(batch) == 1 for batch in batches)
     assert any(real[batch].sum() > 50 for batch in batches)  # the exception occurs here
@@ -109,24 +109,24 @@ def test_a_token_budget_is_never_exceeded_but_by_a_single_row(lengths: tuple[Len
 
 def test_no_rows_make_no_batches() -> None:
     nothing = np.array([], dtype=np.int64)
-    assert list(cut_global_batches(nothing, ints(1), tokens=5)) == []
-    assert list(cut_global_batches(nothing, ints(1), examples=5)) == []
-    assert list(cut_micro_batches(nothing, ints(1), ints(1), MicroBatchRule())) == []
+    assert list(split_global_batches(nothing, ints(1), tokens=5)) == []
+    assert list(split_global_batches(nothing, ints(1), examples=5)) == []
+    assert list(split_micro_batches(nothing, ints(1), ints(1), MicroBatchRule())) == []
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_the_cut_never_changes_the_global_batch(rule: MicroBatchRule, lengths: tuple[Lengths, Lengths]) -> None:
+def test_the_cut_never_changes_the_global_batch(rule: MicroBatchRule, lengths: tuple[RowLengths, RowLengths]) -> None:
     rows = order_epoch(one_source(100), [1.0], seed=0, epoch=0)[:64]
-    pieces = list(cut_micro_batches(rows, *lengths, rule))
+    pieces = list(split_micro_batches(rows, *lengths, rule))
     assert sorted(np.concatenate(pieces)) == sorted(rows)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_micro_batch_keeps_to_its_rule_unless_it_is_a_single_row(
-    rule: MicroBatchRule, lengths: tuple[Lengths, Lengths]
+    rule: MicroBatchRule, lengths: tuple[RowLengths, RowLengths]
 ) -> None:
     source, target = lengths
-    for piece in cut_micro_batches(np.arange(100), source, target, rule):
+    for piece in split_micro_batches(np.arange(100), source, target, rule):
         shape = rule.padded_shape(int(source[piece].max()), int(target[piece].max()))
         assert len(piece) == 1 or len(piece) * sum(shape) <= rule.tokens
         assert rule.examples is None or len(piece) <= rule.examples
@@ -134,11 +134,11 @@ def test_a_micro_batch_keeps_to_its_rule_unless_it_is_a_single_row(
 
 @pytest.mark.parametrize("tokens", [30, 60, 100, 1000, 10**6])
 def test_ragged_pieces_keep_the_order_and_the_budget_and_are_about_equally_large(
-    tokens: int, lengths: tuple[Lengths, Lengths]
+    tokens: int, lengths: tuple[RowLengths, RowLengths]
 ) -> None:
     source, target = lengths
     real = source + target
-    pieces = list(cut_micro_batches(np.arange(100), source, target, MicroBatchRule("ragged", tokens)))
+    pieces = list(split_micro_batches(np.arange(100), source, target, MicroBatchRule("ragged", tokens)))
     sizes = [int(real[piece].sum()) for piece in pieces]
     assert np.concatenate(pieces).tolist() == list(range(100))
     assert all(size <= tokens or len(piece) == 1 for size, piece in zip(sizes, pieces, strict=True))
@@ -147,18 +147,18 @@ def test_ragged_pieces_keep_the_order_and_the_budget_and_are_about_equally_large
         assert max(sizes) - min(sizes) <= 2 * int(real.max())
 
 
-def test_ragged_pieces_keep_to_the_examples_too(lengths: tuple[Lengths, Lengths]) -> None:
-    pieces = list(cut_micro_batches(np.arange(100), *lengths, MicroBatchRule("ragged", 10**6, examples=7)))
+def test_ragged_pieces_keep_to_the_examples_too(lengths: tuple[RowLengths, RowLengths]) -> None:
+    pieces = list(split_micro_batches(np.arange(100), *lengths, MicroBatchRule("ragged", 10**6, examples=7)))
     assert [len(piece) for piece in pieces] == [7] * 14 + [2]
 
 
 def test_no_rows_make_no_ragged_pieces() -> None:
     nothing = np.array([], dtype=np.int64)
-    assert list(cut_micro_batches(nothing, ints(1), ints(1), MicroBatchRule("ragged"))) == []
+    assert list(split_micro_batches(nothing, ints(1), ints(1), MicroBatchRule("ragged"))) == []
 
 
 def test_a_row_that_occurs_twice_in_a_batch_stays_twice() -> None:
-    (piece,) = cut_micro_batches(np.array([1, 0, 1]), ints(2, 3), ints(1, 1), MicroBatchRule())
+    (piece,) = split_micro_batches(np.array([1, 0, 1]), ints(2, 3), ints(1, 1), MicroBatchRule())
     assert piece.tolist() == [0, 1, 1]
 
 
@@ -184,8 +184,8 @@ def test_a_million_rows_are_ordered_and_cut_within_seconds() -> None:
     order = order_epoch(one_source(rows), [1.0], seed=0, epoch=0)
     taken = sum(
         len(piece)
-        for batch in cut_global_batches(order, lengths, tokens=65536)
-        for piece in cut_micro_batches(batch, lengths, lengths, MicroBatchRule(tokens=16384))
+        for batch in split_global_batches(order, lengths, tokens=65536)
+        for piece in split_micro_batches(batch, lengths, lengths, MicroBatchRule(tokens=16384))
     )
     assert taken == rows
     assert time.process_time() - started < 10  # 2 to 3 s of one core when written
@@ -193,15 +193,15 @@ def test_a_million_rows_are_ordered_and_cut_within_seconds() -> None:
 
 def test_rows_are_dealt_so_that_no_rank_waits() -> None:
     rows, costs = np.array([10, 11, 12, 13]), np.array([9.0, 2.0, 8.0, 3.0])
-    assert [part.tolist() for part in deal_rows(rows, costs, 2)] == [[10, 11], [12, 13]]
-    assert [part.tolist() for part in deal_rows(rows[:1], costs[:1], 3)] == [[10], [], []]
+    assert [part.tolist() for part in assign_rows(rows, costs, 2)] == [[10, 11], [12, 13]]
+    assert [part.tolist() for part in assign_rows(rows[:1], costs[:1], 3)] == [[10], [], []]
 
 
 def test_dealt_rows_are_all_rows_and_nearly_balanced() -> None:
     draw = np.random.default_rng(0)
     for ranks in (2, 3, 4):
         costs = draw.lognormal(5, 0.6, 32)
-        parts = deal_rows(np.arange(32), costs, ranks)
+        parts = assign_rows(np.arange(32), costs, ranks)
         assert sorted(row for part in parts for row in part.tolist()) == list(range(32))
         loads = [costs[part].sum() for part in parts]
         assert max(loads) < 1.05 * np.mean(loads)

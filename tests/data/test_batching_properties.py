@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqfit.data.batching import MicroBatchRule, cut_global_batches, cut_micro_batches, order_epoch
+from seqfit.data.batching import MicroBatchRule, order_epoch, split_global_batches, split_micro_batches
 
 lengths = st.lists(st.tuples(st.integers(1, 600), st.integers(0, 200)), min_size=1, max_size=60)
 rules = st.builds(
@@ -33,7 +33,7 @@ def test_micro_batches_are_the_global_batch_cut_within_the_budget(
 ) -> None:
     sources, targets = _arrays(pairs)
     rows = np.random.default_rng(0).permutation(len(pairs)).astype(np.int64)
-    pieces = list(cut_micro_batches(rows, sources, targets, rule))
+    pieces = list(split_micro_batches(rows, sources, targets, rule))
     assert sorted(np.concatenate(pieces).tolist()) == sorted(rows.tolist())
     if rule.batching in ("ragged", "padded", "max_length"):
         assert np.concatenate(pieces).tolist() == rows.tolist()
@@ -54,6 +54,6 @@ def test_global_batches_are_the_epoch_in_its_order(
     sources, targets = _arrays(pairs)
     order = order_epoch(np.zeros(len(pairs), dtype=np.int32), [1.0], seed, epoch)
     assert sorted(order.tolist()) == list(range(len(pairs)))
-    batches = list(cut_global_batches(order, sources + targets, tokens=tokens))
+    batches = list(split_global_batches(order, sources + targets, tokens=tokens))
     assert np.concatenate(batches).tolist() == order.tolist()
     assert all(len(batch) == 1 or int((sources + targets)[batch].sum()) <= tokens for batch in batches)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seqfit.data import encode
-from seqfit.data.encode import Encoder, cut
+from seqfit.data.encode import Encoder, truncate
 
 
 def _words_tokenizer(end: bool) -> object:
@@ -27,9 +27,9 @@ def test_the_end_token_is_added_where_the_tokenizer_has_one_and_does_not() -> No
 
 
 def test_a_cut_sequence_keeps_its_end() -> None:
-    assert cut([5, 6, 7, 1], 3) == [5, 6, 1]
-    assert cut([5, 6, 7, 1], 1) == [1]
-    assert cut([5, 6, 7, 1], 4) == cut([5, 6, 7, 1], None) == [5, 6, 7, 1]
+    assert truncate([5, 6, 7, 1], 3) == [5, 6, 1]
+    assert truncate([5, 6, 7, 1], 1) == [1]
+    assert truncate([5, 6, 7, 1], 4) == truncate([5, 6, 7, 1], None) == [5, 6, 7, 1]
 
 
 def test_identity_follows_the_vocabulary_and_not_the_padding() -> None:

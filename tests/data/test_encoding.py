@@ -7,7 +7,7 @@ import pytest
 
 from seqfit.data.formats import FileOptions, read_rows
 from seqfit.data.rows import BadRow
-from seqfit.data.text_files import find_encoding, read_lines, recognise
+from seqfit.data.text_files import find_encoding, read_text_lines, recognise
 from seqfit.errors import DataError
 
 SAMPLES = {
@@ -42,7 +42,7 @@ def test_a_few_bytes_among_ascii_are_cp1252(text: str) -> None:
 @pytest.mark.parametrize("name", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le"])
 def test_unicode_is_found_by_its_mark_or_its_zero_bytes(tmp_path: Path, name: str) -> None:
     (tmp_path / "a.txt").write_bytes("text and naïve\r\nlabel\r\n".encode(name))
-    assert list(read_lines(tmp_path / "a.txt")) == ["text and naïve\r\n", "label\r\n"]
+    assert list(read_text_lines(tmp_path / "a.txt")) == ["text and naïve\r\n", "label\r\n"]
 
 
 def test_a_recognised_encoding_is_noted_with_the_first_words_that_depend_on_it(tmp_path: Path) -> None:
@@ -88,8 +88,8 @@ def test_a_file_is_scanned_once_until_it_changes(tmp_path: Path, monkeypatch: py
     path = tmp_path / "a.txt"
     path.write_text("a\n", "utf-8")
     for _ in range(3):
-        list(read_lines(path))
+        list(read_text_lines(path))
     assert len(scans) == 1
     os.utime(path, (1, 1))
-    list(read_lines(path))
+    list(read_text_lines(path))
     assert len(scans) == 2

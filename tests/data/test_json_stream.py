@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from seqfit.data import json_stream
-from seqfit.data.json_stream import JsonLayout, find_json_layout, is_squad, read_json, read_squad
+from seqfit.data.json_stream import JsonLayout, find_json_layout, is_squad, read_json_rows, read_squad
 from seqfit.data.rows import BadRow
 from seqfit.errors import DataError
 
@@ -66,7 +66,7 @@ ROWS = [{"q": "¿Qué?", "n": -12.5e3}, {"q": 'a "b" \\ \u00e9', "l": [1, {"x": 
 def test_rows_are_the_same_wherever_the_window_cuts(
     tmp_path: Path, content: Any, rows: list[Any], indent: int | None
 ) -> None:
-    assert list(read_json(_write(tmp_path, json.dumps(content, indent=indent)))) == rows
+    assert list(read_json_rows(_write(tmp_path, json.dumps(content, indent=indent)))) == rows
 
 
 def test_a_window_that_ends_inside_a_number_does_not_shorten_it(
@@ -74,7 +74,7 @@ def test_a_window_that_ends_inside_a_number_does_not_shorten_it(
 ) -> None:
     chunks = ['{"v": 12', '34, "data": [{"n": 1}]}']
     monkeypatch.setattr(json_stream, "read_chunks", lambda path, *_, **__: iter(chunks))
-    assert list(read_json(_write(tmp_path, ""))) == [{"n": 1}]
+    assert list(read_json_rows(_write(tmp_path, ""))) == [{"n": 1}]
 
 
 @pytest.mark.parametrize(
@@ -94,14 +94,14 @@ def test_a_window_that_ends_inside_a_number_does_not_shorten_it(
 )
 def test_wrong_json_names_line_and_column(tmp_path: Path, text: str, place: str) -> None:
     with pytest.raises(DataError, match=place):
-        list(read_json(_write(tmp_path, text)))
+        list(read_json_rows(_write(tmp_path, text)))
 
 
 @pytest.mark.usefixtures("tiny_chunks")
 def test_the_line_is_right_although_the_window_has_moved_on(tmp_path: Path) -> None:
     text = '[\n{"a": 1},\n{"a": 2},\n{"a": 3},\n  {"a" 4}]'
     with pytest.raises(DataError, match="line 5, column 8: expecting ':' delimiter"):
-        list(read_json(_write(tmp_path, text)))
+        list(read_json_rows(_write(tmp_path, text)))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_the_line_is_right_although_the_window_has_moved_on(tmp_path: Path) -> N
 )
 def test_a_layout_without_one_place_for_rows_is_an_error(tmp_path: Path, content: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        list(read_json(_write(tmp_path, content)))
+        list(read_json_rows(_write(tmp_path, content)))
 
 
 @pytest.mark.parametrize(
@@ -140,31 +140,31 @@ def test_a_layout_without_one_place_for_rows_is_an_error(tmp_path: Path, content
     ],
 )
 def test_other_layouts_are_recognised(tmp_path: Path, content: Any, rows: list[Any]) -> None:
-    assert list(read_json(_write(tmp_path, content))) == rows
+    assert list(read_json_rows(_write(tmp_path, content))) == rows
 
 
 def test_texts_by_class_are_rows_with_a_label(tmp_path: Path) -> None:
     path = _write(tmp_path, {"pos": ["good"] * 6, "neg": ["bad"] * 5})
-    assert list(read_json(path))[5:7] == [{"text": "good", "label": "pos"}, {"text": "bad", "label": "neg"}]
+    assert list(read_json_rows(path))[5:7] == [{"text": "good", "label": "pos"}, {"text": "bad", "label": "neg"}]
     assert find_json_layout(path).describe() == "one row per text, with the columns text and label: pos, neg"
 
 
 def test_items_that_are_not_like_the_first_are_bad_rows(tmp_path: Path) -> None:
-    rows = list(read_json(_write(tmp_path, [{"a": 1}, 2, ["x"]])))
+    rows = list(read_json_rows(_write(tmp_path, [{"a": 1}, 2, ["x"]])))
     assert [row.cause for row in rows if isinstance(row, BadRow)] == ["not an object", "not an object"]
 
 
 def test_lists_named_like_splits_are_read_by_their_keys(tmp_path: Path) -> None:
     path = _write(tmp_path, {"train": [["a", 1]], "oos_train": [["b", 2]], "test": [["c", 3]]})
     assert find_json_layout(path) == JsonLayout("splits", ("train", "oos_train", "test"))
-    assert [row["column1"] for row in read_json(path, keys=("train", "oos_train"))] == ["a", "b"]
+    assert [row["column1"] for row in read_json_rows(path, keys=("train", "oos_train"))] == ["a", "b"]
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     path = _write(tmp_path, [{"text": "x" * 1000} for _ in range(20_000)])  # 20 MB
     tracemalloc.start()
     try:
-        count = sum(1 for _ in read_json(path))
+        count = sum(1 for _ in read_json_rows(path))
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -215,6 +215,6 @@ def test_real_squad_files_have_all_their_questions(shared_data: Path, name: str,
 
 
 def test_real_rows_keyed_by_id_have_an_id(shared_data: Path) -> None:
-    rows = list(read_json(shared_data / "pubmedqa" / "ori_pqal.json"))
+    rows = list(read_json_rows(shared_data / "pubmedqa" / "ori_pqal.json"))
     assert len(rows) == 1000
     assert rows[0]["id"] == "21645374"

@@ -16,7 +16,7 @@ from seqfit.data.encode import (
 )
 from seqfit.data.tokenize import prepare_data
 from seqfit.errors import DataError, RecipeError
-from seqfit.inspection.describe import describe_data
+from seqfit.inspection.describe import describe_recipe_data
 from seqfit.model.load import load_tokenizer
 from seqfit.recipe.schema import ModelRecipe, Recipe, TaskRecipe
 
@@ -186,10 +186,10 @@ def test_a_look_at_the_data_shows_the_codes_that_texts_are_marked_with(
     load: Callable[[str], Any], tmp_path: Path, name: str, codes: tuple[str, str], shown: tuple[str, str]
 ) -> None:
     recipe = _recipe(tmp_path, "a,b\ntwo dogs,deux chiens\n", source_language=codes[0], target_language=codes[1])
-    (example,) = describe_data(recipe, load(name)).splits[0].examples
+    (example,) = describe_recipe_data(recipe, load(name)).splits[0].examples
     for view, code in zip((example.source_tokens, example.target_tokens), shown, strict=True):
         assert [token.text for token in view.head if token.text == code and token.special] == [code]
     limits = {"max_source_tokens": 3, "max_target_tokens": 3}
     short = recipe.model_copy(update={"task": recipe.task.model_copy(update=limits)})
-    (example,) = describe_data(short, load(name)).splits[0].examples
+    (example,) = describe_recipe_data(short, load(name)).splits[0].examples
     assert {code, "</s>"} < {token.text for token in example.target_tokens.head}

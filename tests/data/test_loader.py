@@ -146,7 +146,7 @@ def test_ranks_share_every_batch_and_agree_on_what_is_of_the_whole(
 ) -> None:
     settings: dict[str, Any] = {"batch_examples": 5, "batch_tokens": None, "seed": 3}
     alone = take(Loader(split, PADDING, rule, **settings), 6)
-    shares = [Share(rank, ranks, in_step=True) for rank in range(ranks)]
+    shares = [Share(rank, ranks, lockstep=True) for rank in range(ranks)]
     parts = [take(Loader(split, PADDING, rule, **settings, share=share), 6) for share in shares]
     for whole, batches in zip(alone, zip(*parts, strict=True), strict=True):
         counted = [[micro for micro in batch.micro_batches if micro.counts] for batch in batches]

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from seqfit.data.micro_batch import (
-    IGNORED,
+    IGNORED_LABEL,
     Padding,
     TokenIds,
     collate_labels,
@@ -25,14 +25,14 @@ def test_the_docstring_example_holds() -> None:
     assert batch.source_mask.tolist() == [[1, 1, 1], [1, 1, 0]]
     assert batch.decoder_ids is not None
     assert batch.decoder_ids.tolist() == [[0, 8, 1], [0, 9, 3]]
-    assert batch.labels.tolist() == [[8, 1, IGNORED], [9, 3, 1]]
+    assert batch.labels.tolist() == [[8, 1, IGNORED_LABEL], [9, 3, 1]]
     assert (batch.examples, batch.source_tokens, batch.target_tokens, batch.padded_tokens) == (2, 5, 5, 2)
 
 
 def test_a_pad_id_that_is_also_a_real_token_is_attended_to_and_learnt() -> None:
     batch = collate_sequences(ids([0, 5, 0], [0]), ids([0, 7], [0]), Padding(0, 2), (4, 3))
     assert batch.source_mask.tolist() == [[1, 1, 1, 0], [1, 0, 0, 0]]
-    assert batch.labels.tolist() == [[0, 7, IGNORED], [0, IGNORED, IGNORED]]
+    assert batch.labels.tolist() == [[0, 7, IGNORED_LABEL], [0, IGNORED_LABEL, IGNORED_LABEL]]
     assert batch.decoder_ids is not None
     assert batch.decoder_ids.tolist() == [[2, 0, 7], [2, 0, 0]]
     assert (batch.source_tokens, batch.target_tokens, batch.padded_tokens) == (4, 3, 14 - 7)

@@ -8,7 +8,7 @@ import pytest
 
 from seqfit.data.rows import BadRow
 from seqfit.data.splits import NO_VALUE, UNLISTED, Indexer
-from seqfit.data.tables import Table
+from seqfit.data.tables import DataTable
 from seqfit.errors import DataError, RowError
 
 ROWS = [
@@ -18,8 +18,8 @@ ROWS = [
 ]
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
-    return Table("rows", (), lambda: iter(rows))
+def _table(rows: list[dict[str, Any]]) -> DataTable:
+    return DataTable("rows", (), lambda: iter(rows))
 
 
 INDEXER = Indexer("mine", 0, None, lambda row: str(row["context"]), {"test": frozenset({"8"})}, "label")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from seqfit.data.separated import Dialect, Fault, find_dialect, find_dialect_by_content, read_records
+from seqfit.data.separated import Dialect, Fault, find_dialect, find_dialect_by_content, read_separated_records
 
 
 def _lines(text: str) -> list[str]:
@@ -11,7 +11,10 @@ def _lines(text: str) -> list[str]:
 
 def _fields(text: str, natural: str = ",") -> list[list[str] | str]:
     dialect = find_dialect(_lines(text), natural, is_whole=True)
-    return [fields.cause if isinstance(fields, Fault) else fields for _, fields in read_records(_lines(text), dialect)]
+    return [
+        fields.cause if isinstance(fields, Fault) else fields
+        for _, fields in read_separated_records(_lines(text), dialect)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +60,7 @@ def test_two_stray_quotes_far_apart_are_no_field() -> None:
 
 def test_a_record_has_its_line_and_the_right_number_of_fields() -> None:
     lines = _lines('1,"a\nb"\n2\n3,c,\n4,d,e\n')
-    records = list(read_records(lines, Dialect(","), 2))
+    records = list(read_separated_records(lines, Dialect(","), 2))
     assert records == [
         (1, ["1", "a\nb"]),
         (3, Fault("1 field instead of 2")),
@@ -67,7 +70,7 @@ def test_a_record_has_its_line_and_the_right_number_of_fields() -> None:
 
 
 def test_a_carriage_return_inside_a_field_is_kept() -> None:
-    assert list(read_records(["1,a\rb\n"], Dialect(","), 2)) == [(1, ["1", "a\rb"])]
+    assert list(read_separated_records(["1,a\rb\n"], Dialect(","), 2)) == [(1, ["1", "a\rb"])]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from seqfit.data import splits as splits_module
 from seqfit.data.splits import GroupRanks, SourceSplits, choose_rows, find_splits, read_ids
-from seqfit.data.tables import Table
+from seqfit.data.tables import DataTable
 from seqfit.errors import DataError
 from seqfit.recipe.schema import SPLITS, SourceRecipe
 
@@ -190,7 +190,7 @@ def test_lists_of_ids_are_not_looked_for_beside_a_hub_data_set(monkeypatch: pyte
     monkeypatch.setattr(
         splits_module,
         "find_tables",
-        lambda *_: {"train": Table("a/b, train", (), lambda: iter(rows), lambda: ("converted",))},
+        lambda *_: {"train": DataTable("a/b, train", (), lambda: iter(rows), lambda: ("converted",))},
     )
     source = SourceRecipe(hub="a/b", ids={"test": "ids.json"})
     selection = find_splits(source, 0, lambda row: str(row["context"])).select("test")

@@ -18,7 +18,7 @@ from seqfit.cache import cache_root
 from seqfit.data import splits, tokenize
 from seqfit.data.encode import Encoder
 from seqfit.data.rows import BadRow, BadRows
-from seqfit.data.tables import Table
+from seqfit.data.tables import DataTable
 from seqfit.data.tokenize import PreparedData, TokenizedSplit, prepare_data
 from seqfit.data.tokenized import HashedFile
 from seqfit.errors import DataError
@@ -301,7 +301,7 @@ def test_what_a_reader_cannot_read_is_left_out_as_well(tokenizer: Any, monkeypat
         BadRow("broken JSON", "line 1: no value"),
         *({"question": f"q{n}", "context": "", "answer": "a"} for n in range(30)),
     ]
-    monkeypatch.setattr(splits, "find_tables", lambda source, named: {"all": Table("rows", (), lambda: iter(rows))})
+    monkeypatch.setattr(splits, "find_tables", lambda source, named: {"all": DataTable("rows", (), lambda: iter(rows))})
     prepared = prepare_data(_recipe({"path": "rows"}), tokenizer, ["train", "validation", "test"])
     parts = [split.facts[0] for split in prepared.splits.values()]
     assert sum(part.rows for part in parts) == 30

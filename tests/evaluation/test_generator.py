@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from seqfit.evaluation import generator as answer
-from seqfit.evaluation.generator import Answerer, answer_sources, answer_split
+from seqfit.evaluation.generator import Generator, generate_sources, generate_split
 from seqfit.model.load import load_model, load_tokenizer
 from seqfit.model.loss import LossModel, LossRule
 from seqfit.recipe.schema import ModelRecipe
@@ -23,8 +23,8 @@ FP32 = Precision("fp32", torch.device("cpu"), "a test")
 
 
 @pytest.fixture
-def build(tiny_model: Callable[[str], Path]) -> Callable[..., Answerer]:
-    def build_answerer(name: str, *, beams: int = 1, batch_tokens: int = 64) -> Answerer:
+def build(tiny_model: Callable[[str], Path]) -> Callable[..., Generator]:
+    def build_answerer(name: str, *, beams: int = 1, batch_tokens: int = 64) -> Generator:
         kind: Any = "classifier" if name == "bert" else "text-to-text"
         head = ClassifierHead(("yes", "no", "maybe")) if name == "bert" else None
         recipe = ModelRecipe(path=str(tiny_model(name)), kind=kind)
@@ -34,7 +34,7 @@ def build(tiny_model: Callable[[str], Path]) -> Callable[..., Answerer]:
             parameter.data.add_(torch.randn(parameter.shape, generator=generator), alpha=0.4)
         if head is None:
             model.lm_head.weight = torch.nn.Parameter(torch.randn(model.lm_head.weight.shape, generator=generator))
-        return Answerer(model, load_tokenizer(recipe), FP32, beams, 9, batch_tokens, head)
+        return Generator(model, load_tokenizer(recipe), FP32, beams, 9, batch_tokens, head)
 
     return build_answerer
 
@@ -59,20 +59,20 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return rows
 
 
-def ask_stock(answerer: Answerer, source: list[int], beams: int = 1) -> list[int]:
+def ask_stock(answerer: Generator, source: list[int], beams: int = 1) -> list[int]:
     """Of one row alone, without a cache; the start token left out."""
     settings: dict[str, Any] = {"num_beams": beams, "do_sample": False, "max_new_tokens": 9, "use_cache": False}
     ids: list[int] = answerer.model.eval().generate(input_ids=torch.tensor([source]), **settings)[0, 1:].tolist()
     return ids
 
 
-def texts_of(answerer: Answerer, answers: list[list[int]]) -> list[str]:
+def texts_of(answerer: Generator, answers: list[list[int]]) -> list[str]:
     return [answerer.tokenizer.decode(ids, skip_special_tokens=True) for ids in answers]
 
 
 @pytest.mark.parametrize(("name", "beams"), [("t5", 1), ("mt5", 1), ("umt5", 1), ("bart", 1), ("t5", 3)])
 def test_answers_and_loss_are_those_of_rows_answered_alone(
-    build: Callable[..., Answerer], make_split: Any, sources: list[list[int]], name: str, beams: int
+    build: Callable[..., Generator], make_split: Any, sources: list[list[int]], name: str, beams: int
 ) -> None:
     answerer = build(name, beams=beams)
     targets = [[4 + row, 5, 1][row % 2 :] for row in range(ROWS)]
@@ -85,22 +85,22 @@ def test_answers_and_loss_are_those_of_rows_answered_alone(
             )
             for source, target in zip(sources, targets, strict=True)
         ]
-    found = answer_split(answerer, make_split(sources, targets), ALL)
+    found = generate_split(answerer, make_split(sources, targets), ALL)
     assert found.texts == expected
     assert len(set(found.texts)) >= 8
     assert found.loss == pytest.approx(float(sum(losses)) / sum(map(len, targets)), rel=1e-5)
-    assert answer_sources(answerer, [np.array(source) for source in sources]) == expected
+    assert generate_sources(answerer, [np.array(source) for source in sources]) == expected
 
 
 def test_a_row_whose_target_the_model_would_write_is_not_searched_for(
-    build: Callable[..., Answerer], make_split: Any, sources: list[list[int]], searched: list[int]
+    build: Callable[..., Generator], make_split: Any, sources: list[list[int]], searched: list[int]
 ) -> None:
     answerer = build("t5")
     answerer.model.generation_config.eos_token_id = list(range(1, 100, 6))
     written = [ask_stock(answerer, source) for source in sources]
     ended = [row for row, ids in enumerate(written) if ids[-1] % 6 == 1]
     targets = [ids if row in ended[::2] else [3, *ids] for row, ids in enumerate(written)]
-    assert answer_split(answerer, make_split(sources, targets), ALL).texts == texts_of(answerer, written)
+    assert generate_split(answerer, make_split(sources, targets), ALL).texts == texts_of(answerer, written)
     assert sum(searched) == ROWS - len(ended[::2]) < ROWS
 
 
@@ -108,7 +108,7 @@ def test_a_row_whose_target_the_model_would_write_is_not_searched_for(
     ("rows", "cache_bytes", "batches"), [(7, 2**30, [7, 7, 7, 7, 2]), (128, 1, [1] * ROWS), (128, 2**30, [ROWS])]
 )
 def test_rows_wait_for_each_other_up_to_a_limit(
-    build: Callable[..., Answerer],
+    build: Callable[..., Generator],
     make_split: Any,
     sources: list[list[int]],
     searched: list[int],
@@ -119,24 +119,24 @@ def test_rows_wait_for_each_other_up_to_a_limit(
 ) -> None:
     answerer = build("t5", batch_tokens=1)  # a piece a row
     split = make_split(sources, [[5, 1]] * ROWS)
-    expected = answer_split(answerer, split, ALL).texts
+    expected = generate_split(answerer, split, ALL).texts
     searched.clear()
     monkeypatch.setattr(answer, "DECODED_CACHE_BYTES", cache_bytes)
-    assert answer_split(replace(answerer, decoded_rows=rows), split, ALL).texts == expected
+    assert generate_split(replace(answerer, decoded_rows=rows), split, ALL).texts == expected
     assert searched == batches
 
 
 def test_texts_come_in_the_order_of_the_rows_asked_for(
-    build: Callable[..., Answerer], make_split: Any, sources: list[list[int]]
+    build: Callable[..., Generator], make_split: Any, sources: list[list[int]]
 ) -> None:
     answerer, split = build("t5"), make_split(sources, [[5, 1]] * ROWS)
-    texts = answer_split(answerer, split, ALL).texts
+    texts = generate_split(answerer, split, ALL).texts
     asked = np.array([7, 2, 7, 29, 0])
-    assert answer_split(answerer, split, asked).texts == [texts[row] for row in asked]
+    assert generate_split(answerer, split, asked).texts == [texts[row] for row in asked]
 
 
 def test_forced_answers_are_as_long_as_their_targets(
-    build: Callable[..., Answerer], make_split: Any, sources: list[list[int]], monkeypatch: pytest.MonkeyPatch
+    build: Callable[..., Generator], make_split: Any, sources: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answerer = replace(build("t5"), force_lengths=True)
     targets = [[5] * (row % 8) + [1] for row in range(ROWS)]
@@ -146,24 +146,24 @@ def test_forced_answers_are_as_long_as_their_targets(
         "batch_decode",
         lambda _self, ids, **_settings: written.extend(ids.tolist()) or [str(row) for row in ids.tolist()],
     )
-    answer_split(answerer, make_split(sources, targets), ALL)
+    generate_split(answerer, make_split(sources, targets), ALL)
     assert sorted(ids.index(1) for ids in written) == sorted(map(len, targets))
 
 
 def test_a_classifier_answers_with_the_words_of_its_labels(
-    build: Callable[..., Answerer], make_split: Any, sources: list[list[int]]
+    build: Callable[..., Generator], make_split: Any, sources: list[list[int]]
 ) -> None:
     answerer = build("bert")
-    found = answer_split(answerer, make_split(sources, labels=[row % 3 for row in range(ROWS)]), ALL)
+    found = generate_split(answerer, make_split(sources, labels=[row % 3 for row in range(ROWS)]), ALL)
     with torch.inference_mode():
         best = [int(answerer.model.eval()(input_ids=torch.tensor([source])).logits.argmax()) for source in sources]
     assert found.texts == [["yes", "no", "maybe"][index] for index in best]
     assert found.loss is not None
-    assert answer_sources(answerer, [np.array(source) for source in sources]) == found.texts
+    assert generate_sources(answerer, [np.array(source) for source in sources]) == found.texts
     assert answerer.fallback is None
 
 
-def test_the_reason_for_stock_generate_is_told(build: Callable[..., Answerer]) -> None:
+def test_the_reason_for_stock_generate_is_told(build: Callable[..., Generator]) -> None:
     assert build("t5").fallback is None
     assert "3 beams" in str(build("t5", beams=3).fallback)
     answerer = build("bart")
@@ -172,33 +172,33 @@ def test_the_reason_for_stock_generate_is_told(build: Callable[..., Answerer]) -
 
 
 def test_settings_without_a_loop_of_ours_are_honoured(
-    build: Callable[..., Answerer], make_split: Any, sources: list[list[int]]
+    build: Callable[..., Generator], make_split: Any, sources: list[list[int]]
 ) -> None:
     answerer, split = build("t5"), make_split(sources, [[5, 1]] * ROWS)
-    plain = answer_split(answerer, split, ALL).texts
+    plain = generate_split(answerer, split, ALL).texts
     banned = sorted({int(word[1:]) for text in plain for word in text.split()})[:20]
     answerer.model.generation_config.suppress_tokens = banned
-    texts = answer_split(answerer, split, ALL).texts
+    texts = generate_split(answerer, split, ALL).texts
     assert not {f"w{token}" for token in banned} & {word for text in texts for word in text.split()}
     assert texts == texts_of(answerer, [ask_stock(answerer, source) for source in sources])
 
 
 def test_progress_counts_answered_rows_and_ends_with_all_of_them(
-    build: Callable[..., Answerer], make_split: Any, sources: list[list[int]]
+    build: Callable[..., Generator], make_split: Any, sources: list[list[int]]
 ) -> None:
     seen: list[tuple[int, int]] = []
     answerer = replace(build("t5", batch_tokens=40), decoded_rows=8)
-    answer_split(answerer, make_split(sources, [[5, 1]] * ROWS), ALL, lambda done, total: seen.append((done, total)))
+    generate_split(answerer, make_split(sources, [[5, 1]] * ROWS), ALL, lambda done, total: seen.append((done, total)))
     assert seen == sorted(seen)
     assert seen[-1] == (ROWS, ROWS)
     assert {done for done, _ in seen} > {0, ROWS}
 
 
 def test_a_model_in_training_is_put_back_into_it(
-    build: Callable[..., Answerer], make_split: Any, sources: list[list[int]]
+    build: Callable[..., Generator], make_split: Any, sources: list[list[int]]
 ) -> None:
     answerer = build("t5")
     answerer.model.train()
-    answer_split(answerer, make_split(sources, [[5, 1]] * ROWS), ALL[:3])
+    generate_split(answerer, make_split(sources, [[5, 1]] * ROWS), ALL[:3])
     assert answerer.model.training
     assert not torch.is_inference_mode_enabled()

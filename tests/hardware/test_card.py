@@ -6,7 +6,7 @@ from itertools import chain
 import pytest
 
 from seqfit.errors import PlanError
-from seqfit.hardware.cards import TORCH_SHARE, Card, find_card, load_cards, match_card, plain_name
+from seqfit.hardware.cards import TORCH_SHARE, Card, find_card, load_cards, match_card, plain_card_name
 
 CARDS = list(load_cards().values())
 MIB, GB, TERA = 1024**2, 1e9, 1e12
@@ -79,7 +79,7 @@ def test_cards_stand_to_each_other_as_they_should() -> None:
 
 
 def test_no_two_cards_answer_to_one_name() -> None:
-    names = list(chain.from_iterable({plain_name(name) for name in (card.key, *card.aliases)} for card in CARDS))
+    names = list(chain.from_iterable({plain_card_name(name) for name in (card.key, *card.aliases)} for card in CARDS))
     assert sorted(names) == sorted(set(names))
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.hardware.process_memory import Limits, read_limits
+from seqfit.hardware.process_memory import MemoryLimits, read_limits
 
 GIB = 1024**3
 
@@ -23,7 +23,7 @@ def test_the_example_of_the_module(tmp_path: Path) -> None:
         "sys/fs/cgroup/pod/memory.max": f"{8 * GIB}\n",
         "sys/fs/cgroup/pod/main/cpu.max": "150000 100000\n",
     }
-    assert read_limits(lay(tmp_path, files)) == Limits(8 * GIB, None, 1.5)
+    assert read_limits(lay(tmp_path, files)) == MemoryLimits(8 * GIB, None, 1.5)
 
 
 def test_the_tightest_limit_on_the_way_up_counts_with_its_own_use(tmp_path: Path) -> None:
@@ -37,14 +37,14 @@ def test_the_tightest_limit_on_the_way_up_counts_with_its_own_use(tmp_path: Path
         "sys/fs/cgroup/pod/cpu.max": "400000 100000\n",
         "sys/fs/cgroup/pod/main/cpu.max": "max 100000\n",
     }
-    assert read_limits(lay(tmp_path, files)) == Limits(4 * GIB, 2 * GIB, 4.0)
+    assert read_limits(lay(tmp_path, files)) == MemoryLimits(4 * GIB, 2 * GIB, 4.0)
 
 
 def test_processes_of_a_group_share_what_is_left_of_it() -> None:
-    limits = Limits(memory_bytes=8 * GIB, used_bytes=2 * GIB)
+    limits = MemoryLimits(memory_bytes=8 * GIB, used_bytes=2 * GIB)
     assert (limits.left_bytes(), limits.left_bytes(sharers=3)) == (6 * GIB, 2 * GIB)
-    assert Limits(memory_bytes=GIB, used_bytes=2 * GIB).left_bytes(2) == 0
-    assert Limits(used_bytes=GIB).left_bytes(2) is None
+    assert MemoryLimits(memory_bytes=GIB, used_bytes=2 * GIB).left_bytes(2) == 0
+    assert MemoryLimits(used_bytes=GIB).left_bytes(2) is None
 
 
 def test_a_container_that_sees_only_the_root_of_its_tree_is_read(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_container_that_sees_only_the_root_of_its_tree_is_read(tmp_path: Path)
         "sys/fs/cgroup/memory.max": f"{2 * GIB}\n",
         "sys/fs/cgroup/cpu.max": "50000 100000\n",
     }
-    assert read_limits(lay(tmp_path, files)) == Limits(2 * GIB, None, 0.5)
+    assert read_limits(lay(tmp_path, files)) == MemoryLimits(2 * GIB, None, 0.5)
 
 
 def test_version_1_has_a_tree_for_each_kind(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_version_1_has_a_tree_for_each_kind(tmp_path: Path) -> None:
         "sys/fs/cgroup/cpu/docker/abc/cpu.cfs_quota_us": "200000\n",
         "sys/fs/cgroup/cpu/docker/abc/cpu.cfs_period_us": "100000\n",
     }
-    assert read_limits(lay(tmp_path, files)) == Limits(3 * GIB, GIB, 2.0)
+    assert read_limits(lay(tmp_path, files)) == MemoryLimits(3 * GIB, GIB, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -83,4 +83,4 @@ def test_version_1_has_a_tree_for_each_kind(tmp_path: Path) -> None:
     ids=["no groups at all", "version 2", "version 1"],
 )
 def test_no_limit_is_none(files: dict[str, str], tmp_path: Path) -> None:
-    assert read_limits(lay(tmp_path, files)) == Limits()
+    assert read_limits(lay(tmp_path, files)) == MemoryLimits()

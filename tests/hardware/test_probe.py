@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from seqfit.hardware import probe
-from seqfit.hardware.probe import probe_machine, read_driver, read_processor_name, usable_cores, usable_memory
-from seqfit.hardware.process_memory import Limits
+from seqfit.hardware.probe import allowed_cores, probe_machine, read_driver, read_processor_name, usable_memory
+from seqfit.hardware.process_memory import MemoryLimits
 
 GIB, MIB = 1024**3, 1024**2
 
@@ -156,25 +156,25 @@ def test_a_missing_library_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("quota", "cores"), [(None, 4), (8.0, 4), (2.0, 2), (2.7, 2), (0.5, 1)])
 def test_a_quota_leaves_whole_cores(quota: float | None, cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2, 3}, raising=False)
-    assert usable_cores(Limits(cores=quota)) == cores
+    assert allowed_cores(MemoryLimits(cores=quota)) == cores
 
 
 @pytest.mark.parametrize(
     ("limits", "expected"),
     [
-        (Limits(), (64 * GIB, 40 * GIB)),
-        (Limits(memory_bytes=100 * GIB), (64 * GIB, 40 * GIB)),
-        (Limits(memory_bytes=8 * GIB, used_bytes=3 * GIB), (8 * GIB, 5 * GIB)),
-        (Limits(memory_bytes=50 * GIB, used_bytes=3 * GIB), (50 * GIB, 40 * GIB)),
-        (Limits(memory_bytes=8 * GIB, used_bytes=9 * GIB), (8 * GIB, 0)),
+        (MemoryLimits(), (64 * GIB, 40 * GIB)),
+        (MemoryLimits(memory_bytes=100 * GIB), (64 * GIB, 40 * GIB)),
+        (MemoryLimits(memory_bytes=8 * GIB, used_bytes=3 * GIB), (8 * GIB, 5 * GIB)),
+        (MemoryLimits(memory_bytes=50 * GIB, used_bytes=3 * GIB), (50 * GIB, 40 * GIB)),
+        (MemoryLimits(memory_bytes=8 * GIB, used_bytes=9 * GIB), (8 * GIB, 0)),
     ],
 )
-def test_a_container_has_its_share_of_the_memory(limits: Limits, expected: tuple[int, int]) -> None:
+def test_a_container_has_its_share_of_the_memory(limits: MemoryLimits, expected: tuple[int, int]) -> None:
     assert usable_memory(64 * GIB, 40 * GIB, limits) == expected
 
 
 def test_a_limit_shows_on_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "read_limits", lambda: Limits(memory_bytes=GIB, used_bytes=0))
+    monkeypatch.setattr(probe, "read_limits", lambda: MemoryLimits(memory_bytes=GIB, used_bytes=0))
     machine = probe_machine()
     assert (machine.memory_bytes, machine.is_limited) == (GIB, True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seqfit.hardware.probe import Listed, Place, find_visible
+from seqfit.hardware.probe import Listed, PciPlace, find_visible
 
 T4 = Listed("GPU-aa11", "00000000:03:00.0", speed=2560 * 1590)
 A100 = Listed("GPU-ab22", "00000000:07:00.0", speed=6912 * 1410)
@@ -38,23 +38,23 @@ SLICED = Listed("GPU-cc33", "00000000:0B:00.0", 6912 * 1410, ("MIG-d1", "MIG-d2"
 def test_gpus_are_shown_as_the_variables_say(visible: str | None, order: str | None, places: list[int]) -> None:
     given = {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": order}
     environment = {name: value for name, value in given.items() if value is not None}
-    assert find_visible([T4, A100], environment) == [Place(gpu) for gpu in places]
+    assert find_visible([T4, A100], environment) == [PciPlace(gpu) for gpu in places]
 
 
 def test_the_order_of_equal_gpus_is_that_of_their_slots_whatever_nvml_lists_first() -> None:
     twin = Listed("GPU-ee", "00000000:01:00.0", A100.speed)
-    assert find_visible([A100, twin], {}) == [Place(1), Place(0)]
+    assert find_visible([A100, twin], {}) == [PciPlace(1), PciPlace(0)]
 
 
 @pytest.mark.parametrize(
     ("visible", "places"),
     [
-        (None, [Place(1, 0)]),
-        ("MIG-d2", [Place(1, 1)]),
-        ("1", [Place(0)]),  # the T4, which comes after the faster one
-        ("0", [Place(1, 0)]),
-        ("GPU-cc33", [Place(1, 0)]),
+        (None, [PciPlace(1, 0)]),
+        ("MIG-d2", [PciPlace(1, 1)]),
+        ("1", [PciPlace(0)]),  # the T4, which comes after the faster one
+        ("0", [PciPlace(1, 0)]),
+        ("GPU-cc33", [PciPlace(1, 0)]),
     ],
 )
-def test_of_a_divided_gpu_one_slice_is_shown_and_nothing_beside_it(visible: str | None, places: list[Place]) -> None:
+def test_of_a_divided_gpu_one_slice_is_shown_and_nothing_beside_it(visible: str | None, places: list[PciPlace]) -> None:
     assert find_visible([T4, SLICED], {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}) == places

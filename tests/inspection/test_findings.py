@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from seqfit.inspection.findings import find
+from seqfit.inspection.findings import find_problems
 from seqfit.inspection.report import (
     ClassCount,
+    Duplicates,
     LeftOut,
     LostCharacter,
     Overlap,
     PaddingWaste,
-    Repeats,
     RoundTrip,
     SplitReport,
     TokenUse,
@@ -34,30 +34,30 @@ def split() -> SplitReport:
         padding=(PaddingWaste("dynamic", 1.0, 1.0, 1.0), PaddingWaste("grouped", 1.0, 1.0, 1.0)),
         batch_examples=8,
         round_trip=RoundTrip(rows=1000, affected_share=0, lower_cased=False, lost=()),
-        repeats=Repeats(0, 0, None),
+        repeats=Duplicates(0, 0, None),
         examples=(),
     )
 
 
 def test_sound_data_give_no_findings(split: SplitReport) -> None:
-    assert find([split], [Overlap("validation", 0, 0, 100, None)]) == []
+    assert find_problems([split], [Overlap("validation", 0, 0, 100, None)]) == []
 
 
 def test_a_cut_names_the_limit_that_cuts_one_per_cent(split: SplitReport) -> None:
     cut = replace(split, source=summarise_lengths(np.arange(1, 1001), 877))
-    (sentence,) = find([cut, replace(cut, name="validation")], [])
+    (sentence,) = find_problems([cut, replace(cut, name="validation")], [])
     assert sentence.startswith("12.3% of the train sources are cut at 877 tokens: set task.max_source_tokens=1024")
 
 
 def test_the_end_of_the_positions_is_no_setting(split: SplitReport) -> None:
     cut = replace(split, source=summarise_lengths(np.minimum(np.arange(1, 1001), 512), None, already_cut=488))
-    (sentence,) = find([cut], [])
+    (sentence,) = find_problems([cut], [])
     assert "48.8%" in sentence
     assert "max_source_tokens" not in sentence
 
 
 def test_one_very_long_row_is_named(split: SplitReport) -> None:
-    (sentence,) = find([replace(split, source=summarise_lengths(np.append(np.full(999, 50), 4000), None))], [])
+    (sentence,) = find_problems([replace(split, source=summarise_lengths(np.append(np.full(999, 50), 4000), None))], [])
     assert "4,000 tokens" in sentence
     assert "task.max_source_tokens=56" in sentence
 
@@ -65,25 +65,25 @@ def test_one_very_long_row_is_named(split: SplitReport) -> None:
 def test_lost_characters_are_told_once_and_line_breaks_apart(split: SplitReport) -> None:
     lost = (LostCharacter("ñ", "N WITH TILDE", 900, 0.8), LostCharacter("\n", "LINE FEED", 500, 0.5))
     split = replace(split, round_trip=RoundTrip(1000, 0.9, False, lost))
-    letters, breaks = find([split, replace(split, name="test")], [])
+    letters, breaks = find_problems([split, replace(split, name="test")], [])
     assert letters.startswith("the tokenizer loses 'ñ' in 80.0% of the train rows")
     assert breaks.startswith("the tokenizer turns line feed in 50.0% of the train rows into a space")
 
 
 def test_rare_losses_stay_in_the_table(split: SplitReport) -> None:
     lost = (LostCharacter("ñ", "N WITH TILDE", 1, 0.001),)
-    assert find([replace(split, round_trip=RoundTrip(1000, 0.001, False, lost))], []) == []
+    assert find_problems([replace(split, round_trip=RoundTrip(1000, 0.001, False, lost))], []) == []
 
 
 def test_shared_sources_come_before_everything_else(split: SplitReport) -> None:
-    repeated = replace(split, repeats=Repeats(same_pair=50, several_targets=20, example="x"))
-    first, *others = find([repeated], [Overlap("validation", 3, 3, 100, "x")])
+    repeated = replace(split, repeats=Duplicates(same_pair=50, several_targets=20, example="x"))
+    first, *others = find_problems([repeated], [Overlap("validation", 3, 3, 100, "x")])
     assert first.startswith("3 of 100 validation sources also occur in train")
     assert len(others) == 2
 
 
 def test_a_shared_context_is_told_where_no_source_is_shared(split: SplitReport) -> None:
-    (sentence,) = find([split], [Overlap("test", 0, 40, 100, "x")])
+    (sentence,) = find_problems([split], [Overlap("test", 0, 40, 100, "x")])
     assert sentence.startswith("40 of 100 test rows share their context with train")
 
 
@@ -93,13 +93,13 @@ def test_padding_and_unused_vocabulary_are_told_for_train_only(split: SplitRepor
         padding=(PaddingWaste("dynamic", 2.0, 2.0, 2.0), PaddingWaste("grouped", 1.1, 1.1, 1.1)),
         tokens=TokenUse(tokens=9, vocabulary=250_000, never_used=232_500, unknown=0, most_frequent=()),
     )
-    padding, vocabulary = find([wasteful, replace(wasteful, name="test")], [])
+    padding, vocabulary = find_problems([wasteful, replace(wasteful, name="test")], [])
     assert "2.0 tokens out of each real one in random batches of 8, and 1.1" in padding
     assert "93.0%" in vocabulary
 
 
 def test_lower_casing_is_told(split: SplitReport) -> None:
-    (sentence,) = find([replace(split, round_trip=RoundTrip(1000, 0, True, ()))], [])
+    (sentence,) = find_problems([replace(split, round_trip=RoundTrip(1000, 0, True, ()))], [])
     assert "lower case" in sentence
 
 
@@ -117,13 +117,13 @@ def _classes(**counts: int) -> tuple[ClassCount, ...]:
     ],
 )
 def test_labels_that_cannot_be_learnt_are_named(split: SplitReport, classes: tuple[ClassCount, ...], said: str) -> None:
-    (sentence,) = find([replace(split, classes=classes)], [], task="classify")
+    (sentence,) = find_problems([replace(split, classes=classes)], [], task="classify")
     assert sentence.startswith(said)
 
 
 def test_balanced_labels_are_fine_and_ranges_of_numbers_are_no_labels(split: SplitReport) -> None:
-    assert find([replace(split, classes=_classes(yes=600, no=400))], [], task="classify") == []
-    assert find([replace(split, classes=_classes(low=1000))], [], task="regression") == []
+    assert find_problems([replace(split, classes=_classes(yes=600, no=400))], [], task="classify") == []
+    assert find_problems([replace(split, classes=_classes(low=1000))], [], task="regression") == []
 
 
 def test_rows_left_out_are_told_once_with_all_causes(split: SplitReport) -> None:
@@ -132,7 +132,7 @@ def test_rows_left_out_are_told_once_with_all_causes(split: SplitReport) -> None
         LeftOut("test", "an empty target", 2, ("row 9",)),
         LeftOut("test", "broken JSON", 1, ("line 9",)),
     ]
-    (sentence,) = find([split], [], left_out)
+    (sentence,) = find_problems([split], [], left_out)
     assert sentence.startswith("6 of 1,006 rows are left out: an empty target (5), broken JSON (1).")
     assert "task.missing_target" in sentence
 
@@ -140,4 +140,4 @@ def test_rows_left_out_are_told_once_with_all_causes(split: SplitReport) -> None
 def test_words_say_nothing_about_limits_in_tokens(split: SplitReport) -> None:
     far_out = summarise_lengths(np.append(np.full(999, 50), 4000), None)
     in_words = replace(split, source=far_out, tokens=None, round_trip=None, padding=())
-    assert find([in_words], []) == []
+    assert find_problems([in_words], []) == []

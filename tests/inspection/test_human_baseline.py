@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from seqfit.errors import DataError
-from seqfit.inspection.word_split import Question, try_task
+from seqfit.inspection.word_split import TryQuestion, run_tryout
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import Recipe
 
@@ -27,41 +27,41 @@ def recipe(tmp_path: Path) -> Recipe:
     )
 
 
-def right(question: Question) -> str:
+def right(question: TryQuestion) -> str:
     return "odd" if int(question.example.source.split()[1]) % 2 else "even"
 
 
 def test_right_answers_score_everything(recipe: Recipe) -> None:
-    baseline = try_task(recipe, 10, right)
+    baseline = run_tryout(recipe, 10, right)
     assert (baseline.split, baseline.rows) == ("validation", 10)
     assert baseline.scores == {"accuracy": 100.0, "macro_f1": 100.0}
     assert baseline.answers[0]["answer"] == baseline.answers[0]["references"][0]
 
 
 def test_rows_are_chosen_by_the_seed_and_no_row_twice(recipe: Recipe) -> None:
-    first, again = try_task(recipe, 10, right), try_task(recipe, 10, right)
+    first, again = run_tryout(recipe, 10, right), run_tryout(recipe, 10, right)
     assert first == again
     assert len({answer["source"] for answer in first.answers}) == 10
-    other = try_task(recipe.model_copy(update={"seed": 1}), 10, right)
+    other = run_tryout(recipe.model_copy(update={"seed": 1}), 10, right)
     assert {answer["id"] for answer in other.answers} != {answer["id"] for answer in first.answers}
 
 
 def test_an_empty_answer_counts_and_none_ends_it(recipe: Recipe) -> None:
     answers: list[Any] = ["", "even", None]
-    baseline = try_task(recipe, 10, lambda question: answers[question.number - 1])
+    baseline = run_tryout(recipe, 10, lambda question: answers[question.number - 1])
     assert [answer["answer"] for answer in baseline.answers] == ["", "even"]
     assert baseline.scores["accuracy"] <= 50
 
 
 def test_without_an_answer_scores_are_absent_and_not_zero(recipe: Recipe) -> None:
-    baseline = try_task(recipe, 10, lambda question: None)
+    baseline = run_tryout(recipe, 10, lambda question: None)
     assert (baseline.rows, baseline.scores) == (0, {})
     assert set(baseline.absent) == {"accuracy", "macro_f1"}
 
 
 def test_more_than_there_are_is_all(recipe: Recipe) -> None:
-    asked: list[Question] = []
-    try_task(recipe, 10_000, lambda question: asked.append(question) or "odd")
+    asked: list[TryQuestion] = []
+    run_tryout(recipe, 10_000, lambda question: asked.append(question) or "odd")
     assert len(asked) == asked[0].total == 20
     assert asked[0].choices == ("even", "odd")
 
@@ -69,4 +69,4 @@ def test_more_than_there_are_is_all(recipe: Recipe) -> None:
 def test_rows_without_a_target_leave_nothing_to_try(recipe: Recipe, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("text,label\n" + "\n".join(f"text {n}," for n in range(30)))
     with pytest.raises(DataError, match="empty target"):
-        try_task(recipe, 3, right)
+        run_tryout(recipe, 3, right)

@@ -8,7 +8,7 @@ import pytest
 
 from seqfit.data import tables
 from seqfit.data.rows import BadRow
-from seqfit.inspection.word_split import WordData, count_words, read_words
+from seqfit.inspection.word_split import WordData, count_text_words, read_words
 from seqfit.recipe.load import load_recipe
 
 
@@ -17,7 +17,7 @@ from seqfit.recipe.load import load_recipe
     [("two words", 2), ("", 0), ("¿Quién? — Ada", 3), ("他们在GPU上", 5), ("สวัสดี", 6), ("don't stop", 2)],
 )
 def test_words_are_counted_between_spaces_and_by_character_where_there_are_none(text: str, words: int) -> None:
-    assert count_words(text) == words
+    assert count_text_words(text) == words
 
 
 def read(folder: Path, **task: Any) -> WordData:

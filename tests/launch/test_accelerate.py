@@ -9,7 +9,7 @@ import pytest
 
 from seqfit.errors import RecipeError
 from seqfit.launch.accelerate import read_accelerate_file
-from seqfit.launch.local import Place
+from seqfit.launch.local import LaunchSpec
 
 TWO = """\
 compute_environment: LOCAL_MACHINE
@@ -46,7 +46,7 @@ def write(folder: Path, text: str) -> Path:
 
 def test_two_processes_and_their_precision(tmp_path: Path) -> None:
     file = read_accelerate_file(write(tmp_path, TWO))
-    assert file.place == Place(2)
+    assert file.place == LaunchSpec(2)
     assert file.overrides == ["strategy.parallel=ddp", "strategy.precision=bf16"]
     assert file.ignored == []
 
@@ -99,7 +99,7 @@ def test_deepspeeds_settings_in_a_file_of_another_type_are_named(tmp_path: Path)
 def test_several_machines_meet_at_the_first(tmp_path: Path) -> None:
     text = TWO.replace("num_machines: 1", "num_machines: 2").replace("machine_rank: 0", "machine_rank: 1")
     text = text.replace("num_processes: 2", "num_processes: 8") + "main_process_ip: n1\nmain_process_port: 29500\n"
-    assert read_accelerate_file(write(tmp_path, text)).place == Place(4, 2, 1, "n1", 29500)
+    assert read_accelerate_file(write(tmp_path, text)).place == LaunchSpec(4, 2, 1, "n1", 29500)
 
 
 @pytest.mark.parametrize(

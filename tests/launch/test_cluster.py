@@ -16,7 +16,7 @@ import pytest
 from seqfit.cli.main import main
 from seqfit.comparison.records import read_outcomes_at, read_results
 from seqfit.comparison.slurm import is_complete
-from seqfit.launch.slurm import Standing, last_submission, read_standing
+from seqfit.launch.slurm import RunStatus, last_submission, read_status
 from seqfit.rundir import files
 from seqfit.rundir.reader import Run, read_records
 from seqfit.training.snapshot_files import find_snapshots
@@ -79,14 +79,14 @@ def has_step(run: Path, step: int) -> bool:
     return any(record["step"] >= step for record in read_records(run / files.STEPS))
 
 
-def wait_for_end(run: Path) -> Standing:
-    wait_until(lambda: (job := read_standing(run).job) is not None and job.is_over, f"end of {run}")
-    return read_standing(run)
+def wait_for_end(run: Path) -> RunStatus:
+    wait_until(lambda: (job := read_status(run).job) is not None and job.is_over, f"end of {run}")
+    return read_status(run)
 
 
 def kill_node(run: Path, node: str) -> int:
     """SIGKILL to torchrun and its processes on one node, known by Slurm's variables; returns how many there were."""
-    job = read_standing(run).submission.job
+    job = read_status(run).submission.job
     found = []
     for process in psutil.process_iter():
         try:
@@ -117,12 +117,12 @@ def test_a_job_that_is_requeued_and_then_loses_a_node_ends_as_the_one_left_alone
 ) -> None:
     disturbed = submit("disturbed")
     wait_until(lambda: has_step(disturbed, MIDDLE), "middle of a run")
-    standing = read_standing(disturbed)
+    standing = read_status(disturbed)
     assert (standing.status, standing.total_steps, standing.is_over) == ("running", STEPS, False)
     assert "RUNNING on n[1-2]" in standing.queue
     cluster.command("scontrol", "requeue", standing.submission.job)
 
-    wait_until(lambda: read_standing(disturbed).restarts == 1, "second try")
+    wait_until(lambda: read_status(disturbed).restarts == 1, "second try")
     wait_until(lambda: has_step(disturbed, LATE), "step after the first try's")
     assert kill_node(disturbed, "n2") == 2  # torchrun, and the process it has started
 

@@ -14,7 +14,7 @@ import pytest
 from seqfit.cache import cache_root
 from seqfit.data import tables
 from seqfit.errors import ModelError, RecipeError
-from seqfit.launch.download import prefetch
+from seqfit.launch.download import download
 from tests.launch.hub import serve_model
 from tests.switched_off import NO_PREDICTION
 
@@ -34,17 +34,17 @@ def recipe(workplace: Path, tiny_model: Callable[[str], Path]) -> Recipe:
 
 
 def test_a_local_model_is_checked_and_the_data_are_tokenized_once(recipe: Recipe) -> None:
-    said = list(prefetch(recipe))
+    said = list(download(recipe))
     assert [line.split(":")[0] for line in said] == ["model", "data", "tokenized"]
     assert said[-1] == "tokenized: train 28, validation 4, test 4 rows"
     entries = set((cache_root() / "tokenized").iterdir())
-    list(prefetch(recipe))
+    list(download(recipe))
     assert set((cache_root() / "tokenized").iterdir()) == entries
 
 
 def test_without_tokenizing_only_what_is_far_away_is_fetched(recipe: Recipe) -> None:
     before = set((cache_root() / "tokenized").glob("*"))
-    assert [line.split(":")[0] for line in prefetch(recipe, tokenize=False)] == ["model", "data"]
+    assert [line.split(":")[0] for line in download(recipe, tokenize=False)] == ["model", "data"]
     assert set((cache_root() / "tokenized").glob("*")) == before
 
 
@@ -64,36 +64,36 @@ def test_a_data_set_of_the_hub_is_downloaded(recipe: Recipe, monkeypatch: pytest
 
     monkeypatch.setattr(tables, "load_hub_splits", load)
     recipe["data"] = {"hub": "knkarthick/dialogsum"}
-    assert list(prefetch(recipe, tokenize=False))[-1] == "data: knkarthick/dialogsum, from the Hub (train, test)"
+    assert list(download(recipe, tokenize=False))[-1] == "data: knkarthick/dialogsum, from the Hub (train, test)"
     assert asked == [("knkarthick/dialogsum", None)]
 
 
 def test_a_mistake_in_the_recipe_comes_before_any_download(recipe: Recipe) -> None:
     with pytest.raises(RecipeError, match="stepps"):
-        list(prefetch(recipe, ["train.stepps=3"]))
+        list(download(recipe, ["train.stepps=3"]))
 
 
 def test_a_folder_without_weights_is_told(recipe: Recipe, workplace: Path) -> None:
     shutil.copytree(recipe["model"]["path"], workplace / "bare", ignore=shutil.ignore_patterns("*.safetensors"))
     recipe["model"]["path"] = str(workplace / "bare")
     with pytest.raises(ModelError, match=r"has no weights\. They are files such as \*\.safetensors .*weights=random"):
-        list(prefetch(recipe))
-    assert list(prefetch(recipe, ["model.weights=random"]))
+        list(download(recipe))
+    assert list(download(recipe, ["model.weights=random"]))
 
 
 def test_a_model_that_is_not_on_the_hub_is_told_in_three_parts(recipe: Recipe) -> None:
     recipe["model"] = {"name": "nobody/nothing"}
     with pytest.raises(ModelError, match=r"model.name is 'nobody/nothing', and its config does not load .* network"):
-        list(prefetch(recipe))
+        list(download(recipe))
     recipe["model"] = {"path": "nowhere"}
     with pytest.raises(ModelError, match=r"model.path is 'nowhere', and there is no such folder"):
-        list(prefetch(recipe))
+        list(download(recipe))
 
 
 def test_a_tokenizer_that_is_not_on_the_hub_is_told_in_three_parts(recipe: Recipe) -> None:
     recipe["model"]["tokenizer"] = "nobody/nothing"
     with pytest.raises(ModelError, match=r"the tokenizer 'nobody/nothing' can't be fetched .*needs the network.*login"):
-        list(prefetch(recipe))
+        list(download(recipe))
 
 
 @pytest.mark.journey

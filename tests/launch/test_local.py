@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.launch.local import SIGNALS, Place, _configure
+from seqfit.launch.local import SIGNALS, LaunchSpec, _configure
 
 
 @pytest.mark.usefixtures("default_signals")
 def test_the_launcher_ends_its_processes_at_a_hangup_unless_nohup_started_it() -> None:
     def name_signals() -> list[str]:
-        config = _configure(Path("logs"), Place(2), max_restarts=0, grace_seconds=1)
+        config = _configure(Path("logs"), LaunchSpec(2), max_restarts=0, grace_seconds=1)
         return str(config.signals_to_handle).split(",")
 
     assert name_signals() == SIGNALS.split(",")

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from seqfit.launch.job_file import Job, build_job_file, uses_this_python
+from seqfit.launch.job_file import JobRequest, build_job_file, uses_this_python
 from seqfit.launch.resources import choose_resources
 from seqfit.launch.site import Scratch, Site
 
 RUN = Path("/home/ada/runs/demo")
 
 
-def make_job(site: Site | None = None, **options: Any) -> Job:
+def make_job(site: Site | None = None, **options: Any) -> JobRequest:
     settings = site or Site()
-    return Job(RUN, [RUN], choose_resources(settings, **options), settings, {})
+    return JobRequest(RUN, [RUN], choose_resources(settings, **options), settings, {})
 
 
 def options_of(text: str) -> list[str]:

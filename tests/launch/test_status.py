@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.launch.slurm import advise, read_standing
+from seqfit.launch.slurm import advise, read_status
 from tests.launch.fixtures import FakeSlurm, write_progress
 
 
 def test_a_job_that_waits_says_why(submitted_run: Path, fake_slurm: FakeSlurm) -> None:
     fake_slurm.says("PENDING", Reason="Priority")
-    standing = read_standing(submitted_run)
+    standing = read_status(submitted_run)
     assert (standing.queue, standing.status, standing.step) == ("PENDING (Priority)", None, None)
     assert advise(standing) == "seqfit logs runs/demo --follow"
 
@@ -18,7 +18,7 @@ def test_a_job_that_waits_says_why(submitted_run: Path, fake_slurm: FakeSlurm) -
 def test_a_job_that_runs_says_where_and_how_far_it_is(submitted_run: Path, fake_slurm: FakeSlurm) -> None:
     fake_slurm.says("RUNNING", NodeList="n[1-2]", Restarts=1)
     write_progress(submitted_run, "running", 4)
-    standing = read_standing(submitted_run)
+    standing = read_status(submitted_run)
     assert standing.queue == "RUNNING on n[1-2] (00:01:10 of 04:00:00)"
     assert (standing.step, standing.total_steps, standing.loss, standing.restarts) == (4, 50, 0.25, 1)
     assert not standing.is_over
@@ -27,7 +27,7 @@ def test_a_job_that_runs_says_where_and_how_far_it_is(submitted_run: Path, fake_
 @pytest.mark.usefixtures("fake_slurm")
 def test_a_job_that_slurm_has_forgotten_is_told_by_its_directory(submitted_run: Path) -> None:
     write_progress(submitted_run, "finished", 50, resumed=[1.0, 2.0])
-    standing = read_standing(submitted_run)
+    standing = read_status(submitted_run)
     assert (standing.queue, standing.status, standing.restarts) == ("not in the queue", "finished", 2)
     assert advise(standing) == "seqfit evaluate runs/demo"
 
@@ -35,7 +35,7 @@ def test_a_job_that_slurm_has_forgotten_is_told_by_its_directory(submitted_run: 
 @pytest.mark.usefixtures("fake_slurm")
 def test_a_run_that_ended_early_is_told_how_to_go_on(submitted_run: Path) -> None:
     write_progress(submitted_run, "interrupted", 3)
-    standing = read_standing(submitted_run)
+    standing = read_status(submitted_run)
     assert standing.is_over
     assert advise(standing) == "see why: seqfit logs runs/demo; then go on: seqfit submit runs/demo"
 
@@ -43,6 +43,6 @@ def test_a_run_that_ended_early_is_told_how_to_go_on(submitted_run: Path) -> Non
 @pytest.mark.usefixtures("without_slurm")
 def test_without_slurm_the_directory_still_speaks(submitted_run: Path) -> None:
     write_progress(submitted_run, "running", 3)
-    standing = read_standing(submitted_run)
+    standing = read_status(submitted_run)
     assert (standing.queue, standing.step) == ("Slurm is not on this machine", 3)
     assert "where Slurm's commands are" in advise(standing)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.launch.job_file import Job, build_job_file, describe_work, own_codes
+from seqfit.launch.job_file import JobRequest, build_job_file, describe_job_work, own_codes
 from seqfit.launch.resources import choose_resources
 from seqfit.launch.site import Site
 
 FOLDER = Path("/home/ada/comparisons/my demo")
 ROUNDS = [FOLDER / "rounds" / str(number) for number in range(3)]
-COMPARISON = Job(
+COMPARISON = JobRequest(
     FOLDER, ROUNDS, choose_resources(Site(), gpus_per_node=2), Site(python="python3"), {}, is_comparison=True
 )
 TRAINING = replace(COMPARISON, runs=[FOLDER], is_comparison=False)
@@ -49,8 +49,8 @@ def test_a_trusted_model_stays_trusted_in_the_rounds() -> None:
 
 
 def test_codes_that_forbid_another_try_are_those_of_the_process_that_srun_starts() -> None:
-    assert own_codes(describe_work(TRAINING)) == [202, 203, 204]
-    assert own_codes(describe_work(COMPARISON)) == [2, 3, 4]
+    assert own_codes(describe_job_work(TRAINING)) == [202, 203, 204]
+    assert own_codes(describe_job_work(COMPARISON)) == [2, 3, 4]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from seqfit.metrics import Scores, format_score, score
-from seqfit.metrics.regression import rank
+from seqfit.metrics.regression import rank_values
 
 
 def regression(references: list[object], predictions: list[object]) -> Scores:
@@ -23,11 +23,11 @@ def test_correlations_agree_with_numpy_on_random_numbers_with_ties() -> None:
     wanted, said = draw.integers(0, 6, 200).tolist(), (draw.normal(size=200).round(1) + 3).tolist()
     found = regression(wanted, said).values
     assert found["pearson"] == pytest.approx(100 * np.corrcoef(wanted, said)[0, 1])
-    assert found["spearman"] == pytest.approx(100 * np.corrcoef(rank(wanted), rank(said))[0, 1])
+    assert found["spearman"] == pytest.approx(100 * np.corrcoef(rank_values(wanted), rank_values(said))[0, 1])
 
 
 def test_equal_values_share_the_mean_of_their_ranks() -> None:
-    assert rank([7, 5, 7]) == [2.5, 1, 2.5]
+    assert rank_values([7, 5, 7]) == [2.5, 1, 2.5]
 
 
 def test_an_answer_without_a_number_lowers_the_correlation_and_is_counted() -> None:

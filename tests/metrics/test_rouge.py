@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from seqfit.metrics.ngrams import SCORES, EnglishTokenizer, UnicodeTokenizer, score_rouge, split_sentences
+from seqfit.metrics.ngrams import NGRAM_SCORES, EnglishTokenizer, UnicodeTokenizer, score_rouge, split_sentences
 from seqfit.metrics.scores import Pairs
 
 
@@ -21,9 +21,9 @@ def test_rouge_has_the_values_computed_by_hand() -> None:
 
 
 def test_every_score_is_given() -> None:
-    assert tuple(score_rouge(Pairs([["a"]], ["b"])).values) == SCORES
-    assert "rougeL_precision" in SCORES
-    assert "rougeLsum_f1" in SCORES
+    assert tuple(score_rouge(Pairs([["a"]], ["b"])).values) == NGRAM_SCORES
+    assert "rougeL_precision" in NGRAM_SCORES
+    assert "rougeLsum_f1" in NGRAM_SCORES
 
 
 def test_english_words_are_stemmed() -> None:

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from seqfit.errors import ModelError
-from seqfit.model.checkpoint import Teaching, find_teaching, load_checkpoint, read_teaching, save_checkpoint
+from seqfit.model.checkpoint import GenerationMetadata, find_metadata, load_checkpoint, read_metadata, save_checkpoint
 from seqfit.model.load import load_model, load_tokenizer
 from seqfit.recipe.schema import ModelRecipe, TaskRecipe
 from seqfit.tasks import head_of
 
 TASK = TaskRecipe(name="qa", prefix="responde: ", source="¿{q}?", target="{a}")
-TEACHING = Teaching("text-to-text", TASK, beams=2, max_new_tokens=33, step=7)
+TEACHING = GenerationMetadata("text-to-text", TASK, beams=2, max_new_tokens=33, step=7)
 
 
 @pytest.fixture
@@ -37,21 +37,21 @@ def test_a_checkpoint_brings_back_weights_tokenizer_and_teaching(saved: tuple[Pa
 
 
 def test_the_teaching_of_the_model_before_fine_tuning_is_at_step_0() -> None:
-    assert TEACHING.at_start() == Teaching("text-to-text", TASK, beams=2, max_new_tokens=33, step=0)
+    assert TEACHING.at_start() == GenerationMetadata("text-to-text", TASK, beams=2, max_new_tokens=33, step=0)
 
 
 def test_a_teachings_own_texts_are_all_that_a_row_does_not_bring() -> None:
     sources = ["frage: {q}", "{title}[[ in {c.text}]]"]
     task = TaskRecipe(name="classify", prefix="tu: ", source=sources, target="{l}!", labels={"gut": ["1"], "nein": []})
-    texts = list(Teaching("text-to-text", task, 1, 1, 0).own_texts())
+    texts = list(GenerationMetadata("text-to-text", task, 1, 1, 0).own_texts())
     assert texts == ["tu: frage: .", "tu: . in .", ".!", "gut", "nein", "unanswerable"]
 
 
 def test_the_teaching_of_a_loaded_model_is_that_of_its_folder(
     saved: tuple[Path, Any, Any], tiny_model: Callable[[str], Path]
 ) -> None:
-    assert find_teaching(load_checkpoint(saved[0]).model) == TEACHING
-    assert find_teaching(load_model(ModelRecipe(path=str(tiny_model("t5"))))) is None
+    assert find_metadata(load_checkpoint(saved[0]).model) == TEACHING
+    assert find_metadata(load_model(ModelRecipe(path=str(tiny_model("t5"))))) is None
 
 
 def test_plain_generate_reads_the_answers_length_and_beams_from_the_folder(saved: tuple[Path, Any, Any]) -> None:
@@ -64,7 +64,7 @@ def test_a_classifiers_checkpoint_keeps_its_labels(tiny_model: Callable[[str], P
     task = TaskRecipe(name="classify", source="{t}", target="{l}", labels={"yes": ["1"], "no": ["0"], "maybe": []})
     model: Any = load_model(recipe, head_of(task))
     folder = tmp_path / "checkpoint"
-    save_checkpoint(folder, model, load_tokenizer(recipe), Teaching("classifier", task, 1, 1, 0))
+    save_checkpoint(folder, model, load_tokenizer(recipe), GenerationMetadata("classifier", task, 1, 1, 0))
     checkpoint: Any = load_checkpoint(folder)
     assert checkpoint.model.config.id2label == {0: "yes", 1: "no", 2: "maybe"}
     assert torch.equal(checkpoint.model.classifier.weight, model.classifier.weight)
@@ -77,7 +77,7 @@ def test_a_new_checkpoint_takes_the_place_of_the_old_one_and_leaves_nothing_besi
     folder, model, tokenizer = saved
     (folder / "leftover.txt").write_text("of the old one")
     save_checkpoint(folder, model, tokenizer, TEACHING.at_start())
-    assert read_teaching(folder).step == 0
+    assert read_metadata(folder).step == 0
     assert not (folder / "leftover.txt").exists()
     assert os.listdir(folder.parent) == ["checkpoint"]
 
@@ -126,4 +126,4 @@ def test_a_folder_without_readable_teaching_is_an_error_in_three_parts(tmp_path:
     if text is not None:
         (tmp_path / "seqfit.json").write_text(text)
     with pytest.raises(ModelError, match=r"(?s)has no readable seqfit\.json .* says there how .*Give a run directory"):
-        read_teaching(tmp_path)
+        read_metadata(tmp_path)

@@ -12,10 +12,10 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, T5Config, T5ForCondi
 import seqfit
 from seqfit.errors import ModelError
 from seqfit.model.families import REFUSED
-from seqfit.model.load import explain_untested, load_model, load_outline, load_tokenizer, quiet
+from seqfit.model.load import explain_untested, load_model, load_model_config, load_tokenizer, quiet
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.reporting.overview import show_gaps, show_header
-from seqfit.reporting.subject import read_subject
+from seqfit.reporting.subject import read_report_subject
 from seqfit.trimming.vocabulary import check_trimmable
 from tests.tiny_families import SOURCES, TARGETS
 
@@ -30,7 +30,7 @@ def test_a_type_that_is_not_trained_is_refused_by_name_whatever_the_recipe_says(
     Config.model_type = model_type
     monkeypatch.setattr("seqfit.model.load._load_config", lambda model: (Config(), {}))
     with pytest.raises(ModelError, match=rf"'m' is a {model_type} model: .*\. It is not trained\. Take .* model"):
-        load_outline(ModelRecipe(path="m", untested=True))
+        load_model_config(ModelRecipe(path="m", untested=True))
 
 
 class OwnConfig(T5Config):  # type: ignore[misc]
@@ -80,13 +80,13 @@ def test_with_consent_it_trains_padded_and_its_page_says_so(own_type: Path, tmp_
     told = {event["kind"]: event["message"] for event in run.events()}
     assert "own-t5 is a type that seqfit is not tested with" in told["untested"]
     assert "own-t5" in told["fallback"] or "ragged" in told["fallback"]
-    subject = read_subject([tmp_path / "run"])
+    subject = read_report_subject([tmp_path / "run"])
     assert "untested model type" in str(show_header(subject))
     assert "own-t5 is a type that seqfit is not tested with" in str(show_gaps(subject))
 
 
 def test_a_tested_types_page_says_nothing_of_it(run_of_t5: Any) -> None:
-    assert "untested" not in str(show_header(read_subject([run_of_t5])))
+    assert "untested" not in str(show_header(read_report_subject([run_of_t5])))
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from transformers import DynamicCache, LogitsProcessor, LogitsProcessorList, Mar
 
 from seqfit.model import greedy
 from seqfit.model.decode import build_generation_config, encode, generate, read_targets
-from seqfit.model.greedy import GreedyRule, RowLayer, Sources, decode_greedily, explain_why_not, join_sources
+from seqfit.model.greedy import GreedyRule, RowLayer, Sources, decode_greedily, explain_why_not_greedy, join_sources
 from seqfit.model.load import load_model
-from seqfit.model.packing import Ragged
+from seqfit.model.packing import PackedModel
 from seqfit.recipe.schema import ModelRecipe
 
 NAMES = ["t5", "t5-v1.1", "mt5", "umt5", "deep-decoder", "bart"]
@@ -166,7 +166,7 @@ def test_a_token_that_is_never_written_is_left_out_as_stock_generate_does(load: 
 def test_a_model_that_also_runs_packed_rows_decodes_the_same(load: Callable[[str], Any], name: str) -> None:
     model = load(name)
     expected = decode(model)
-    Ragged(model)
+    PackedModel(model)
     assert torch.equal(decode(model), expected)
 
 
@@ -215,23 +215,23 @@ def test_a_setting_that_may_change_the_tokens_is_named_as_the_reason(
 ) -> None:
     model = load("t5")
     model.generation_config.update(min_length=0, repetition_penalty=1.0, no_repeat_ngram_size=0, temperature=0.7)
-    assert explain_why_not(model, build_generation_config(model, 1, 5)) is None
+    assert explain_why_not_greedy(model, build_generation_config(model, 1, 5)) is None
     config = build_generation_config(model, 1, 5)
     for name, value in settings.items():
         setattr(config, name, value)
-    reason = explain_why_not(model, config)
+    reason = explain_why_not_greedy(model, config)
     assert reason is not None
     assert next(iter(settings)) in reason
 
 
 def test_beams_and_models_with_an_unknown_last_layer_are_for_stock_generate(load: Callable[[str], Any]) -> None:
     model = load("t5")
-    assert "4 beams" in str(explain_why_not(model, build_generation_config(model, 4, 5)))
+    assert "4 beams" in str(explain_why_not_greedy(model, build_generation_config(model, 4, 5)))
     config = build_generation_config(model, 1, 5)
     config.decoder_start_token_id = None
-    assert "decoder_start_token_id" in str(explain_why_not(model, config))
+    assert "decoder_start_token_id" in str(explain_why_not_greedy(model, config))
     model.config.model_type = "led"
-    assert "led" in str(explain_why_not(model, build_generation_config(model, 1, 5)))
+    assert "led" in str(explain_why_not_greedy(model, build_generation_config(model, 1, 5)))
 
 
 def test_the_attention_of_the_decoder_is_put_back_after_an_error(

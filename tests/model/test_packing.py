@@ -11,7 +11,7 @@ from transformers import AutoModelForSeq2SeqLM, BartConfig, BartForSequenceClass
 from seqfit.kernels.layout import Layout
 from seqfit.model.head import find_head
 from seqfit.model.load import load_model, quiet
-from seqfit.model.packing import Ragged, explain_why_not
+from seqfit.model.packing import PackedModel, explain_why_not_packed
 from seqfit.recipe.schema import ModelRecipe
 
 SOURCES = [[5, 6, 7, 8, 1], [9, 1], [10, 11, 12, 1]]
@@ -28,13 +28,13 @@ def pack(sequences: list[list[int]]) -> torch.Tensor:
     return torch.tensor([[token for sequence in sequences for token in sequence]])
 
 
-def states_of(ragged: Ragged, sources: list[list[int]], targets: list[list[int]]) -> torch.Tensor:
+def states_of(ragged: PackedModel, sources: list[list[int]], targets: list[list[int]]) -> torch.Tensor:
     with ragged.running(LAYOUT), torch.no_grad():
         return ragged.decoder_states(pack(sources), pack(targets))
 
 
 def test_ragged_rows_never_attend_across_examples(model: Any) -> None:
-    ragged = Ragged(model)
+    ragged = PackedModel(model)
     before = states_of(ragged, SOURCES, TARGETS)
     others = states_of(ragged, [[50] * 5, SOURCES[1], [51] * 4], [[52] * 2, TARGETS[1], [53] * 2])
     assert torch.equal(before[2:6], others[2:6])
@@ -42,7 +42,7 @@ def test_ragged_rows_never_attend_across_examples(model: Any) -> None:
 
 
 def test_a_token_sees_none_of_the_target_after_it(model: Any) -> None:
-    ragged = Ragged(model)
+    ragged = PackedModel(model)
     changed = states_of(ragged, SOURCES, [TARGETS[0], [21, 22, 60, 61], TARGETS[2]])
     same = torch.isclose(states_of(ragged, SOURCES, TARGETS), changed, atol=1e-6).all(dim=1)
     assert same.tolist() == [True, True, True, True, False, False, True, True]
@@ -52,7 +52,7 @@ def test_generation_is_as_before_also_after_a_ragged_forward_that_failed(model: 
     ids, mask = torch.tensor([[5, 6, 7, 1], [9, 1, 0, 0]]), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
     with quiet():
         before = model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=6)
-        ragged = Ragged(model)
+        ragged = PackedModel(model)
         with pytest.raises((RuntimeError, AssertionError)), ragged.running(LAYOUT):
             ragged.decoder_states(pack(SOURCES)[:, :-1], pack(TARGETS))  # one token fewer than the layout says
         after = model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=6)
@@ -60,7 +60,7 @@ def test_generation_is_as_before_also_after_a_ragged_forward_that_failed(model: 
 
 
 def test_what_is_saved_is_a_plain_model(model: Any, tmp_path: Path) -> None:
-    Ragged(model)
+    PackedModel(model)
     ids = torch.tensor([[5, 6, 7, 1]])
     with quiet():
         model.save_pretrained(tmp_path)
@@ -85,9 +85,9 @@ def test_the_heads_logits_are_the_models(model: Any) -> None:
 
 
 def test_a_model_without_a_ragged_path_says_why(model: Any) -> None:
-    assert explain_why_not(model) is None
+    assert explain_why_not_packed(model) is None
     model.config.model_type = "led"
-    reason = explain_why_not(model)
+    reason = explain_why_not_packed(model)
     assert reason is not None
     assert reason.startswith("led has no ragged path; those that have: t5, mt5")
 
@@ -104,5 +104,5 @@ def test_an_encoder_decoder_that_classifies_says_why_not() -> None:
         decoder_ffn_dim=8,
         num_labels=2,
     )
-    reason = explain_why_not(BartForSequenceClassification(config))
+    reason = explain_why_not_packed(BartForSequenceClassification(config))
     assert reason == "an encoder-decoder that classifies has no ragged path"

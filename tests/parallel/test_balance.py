@@ -10,7 +10,7 @@ import pytest
 from transformers import MT5Config, MT5ForConditionalGeneration, T5Config, T5ForConditionalGeneration
 
 from seqfit.model.load import load_model
-from seqfit.parallel.balance import bubble_share, cut_stages, estimate_block_costs, estimate_block_times
+from seqfit.parallel.balance import bubble_share, estimate_block_costs, estimate_block_times, split_stages
 from seqfit.recipe.schema import ModelRecipe
 
 SHAPE: dict[str, Any] = {"d_model": 16, "d_kv": 4, "d_ff": 32, "num_layers": 2, "num_heads": 4}
@@ -29,24 +29,24 @@ def test_the_largest_share_is_the_smallest_that_any_cut_has() -> None:
             [range(start, end) for start, end in pairwise([0, *inner, len(costs)])]
             for inner in combinations(range(1, len(costs)), stages - 1)
         ]
-        assert largest_of(costs, cut_stages(costs, stages)) == min(largest_of(costs, cut) for cut in every)
+        assert largest_of(costs, split_stages(costs, stages)) == min(largest_of(costs, cut) for cut in every)
 
 
 @pytest.mark.parametrize(("blocks", "stages"), [(4, 2), (5, 3), (24, 7), (3, 3), (6, 1)])
 def test_stages_are_consecutive_and_none_is_empty(blocks: int, stages: int) -> None:
-    cut = cut_stages([1.0] * blocks, stages)
+    cut = split_stages([1.0] * blocks, stages)
     assert len(cut) == stages
     assert [block for part in cut for block in part] == list(range(blocks))
     assert min(map(len, cut)) >= 1
 
 
 def test_the_example_of_the_module_is_true() -> None:
-    assert cut_stages([6, 2, 2, 2, 2, 3], 3) == [range(1), range(1, 4), range(4, 6)]
+    assert split_stages([6, 2, 2, 2, 2, 3], 3) == [range(1), range(1, 4), range(4, 6)]
 
 
 def test_equal_blocks_are_spread_evenly() -> None:
-    assert [len(part) for part in cut_stages([1.0] * 8, 4)] == [2, 2, 2, 2]
-    assert sorted(len(part) for part in cut_stages([1.0] * 8, 3)) == [2, 3, 3]
+    assert [len(part) for part in split_stages([1.0] * 8, 4)] == [2, 2, 2, 2]
+    assert sorted(len(part) for part in split_stages([1.0] * 8, 3)) == [2, 3, 3]
 
 
 def test_the_embedding_counts_for_the_first_block_and_the_head_for_the_last() -> None:
@@ -60,7 +60,7 @@ def test_the_embedding_counts_for_the_first_block_and_the_head_for_the_last() ->
 
 def test_a_large_vocabulary_leaves_its_stages_fewer_blocks() -> None:
     shape = {**SHAPE, "num_layers": 4}
-    cut = cut_stages(estimate_block_costs(MT5ForConditionalGeneration(MT5Config(vocab_size=50_000, **shape))), 4)
+    cut = split_stages(estimate_block_costs(MT5ForConditionalGeneration(MT5Config(vocab_size=50_000, **shape))), 4)
     assert [len(part) for part in cut] == [1, 3, 3, 1]
 
 

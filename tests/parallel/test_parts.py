@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from seqfit.model.load import load_model
-from seqfit.parallel.balance import cut_stages
-from seqfit.parallel.parts import Part, assign_parts, blocks_of, keep_part
+from seqfit.parallel.balance import split_stages
+from seqfit.parallel.parts import StagePart, assign_parts, blocks_of, keep_part
 from seqfit.recipe.schema import ModelRecipe
 
 Load = Callable[[str], Any]
@@ -25,7 +25,7 @@ def load(tiny_model: Callable[[str], Path]) -> Load:
 def cut_into_parts(load: Load, name: str, stages: int) -> list[Any]:
     models = [load(name) for _ in range(stages)]
     encoder_blocks = len(blocks_of(models[0].get_encoder()))
-    for model, part in zip(models, assign_parts(cut_stages([1.0] * 4, stages), encoder_blocks), strict=True):
+    for model, part in zip(models, assign_parts(split_stages([1.0] * 4, stages), encoder_blocks), strict=True):
         keep_part(model, part)
     return models
 
@@ -33,9 +33,9 @@ def cut_into_parts(load: Load, name: str, stages: int) -> list[Any]:
 def test_blocks_are_numbered_within_their_stack() -> None:
     parts = assign_parts([range(2), range(2, 5), range(5, 6)], encoder_blocks=3)
     assert parts == [
-        Part(range(2), range(0), is_first=True, is_last=False),
-        Part(range(2, 3), range(2), is_first=False, is_last=False),
-        Part(range(5, 5), range(2, 3), is_first=False, is_last=True),
+        StagePart(range(2), range(0), is_first=True, is_last=False),
+        StagePart(range(2, 3), range(2), is_first=False, is_last=False),
+        StagePart(range(5, 5), range(2, 3), is_first=False, is_last=True),
     ]
 
 

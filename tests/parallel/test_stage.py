@@ -14,10 +14,10 @@ import torch
 from seqfit.data.micro_batch import MicroBatch, Padding, collate_sequences, pack_sequences
 from seqfit.model.load import load_model
 from seqfit.model.loss import PLAIN, LossModel
-from seqfit.model.packing import Ragged
-from seqfit.parallel.balance import cut_stages
+from seqfit.model.packing import PackedModel
+from seqfit.parallel.balance import split_stages
 from seqfit.parallel.parts import assign_parts, blocks_of
-from seqfit.parallel.pipeline import LEAST_ROWS, StageModel, round_rows
+from seqfit.parallel.pipeline import LEAST_WIRE_ROWS, StageModel, round_rows
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.step.execution import Recompute, enable_recompute
 
@@ -51,8 +51,8 @@ def build_stages(load: Load, name: str, batching: str, count: int, change: Chang
         model = load(name)
         if change is not None:
             change(model)
-        ragged = Ragged(model) if batching == "ragged" else None
-        parts = assign_parts(cut_stages([1.0] * 4, count), len(blocks_of(model.get_encoder())))
+        ragged = PackedModel(model) if batching == "ragged" else None
+        parts = assign_parts(split_stages([1.0] * 4, count), len(blocks_of(model.get_encoder())))
         stages.append(StageModel(model, parts[number], PLAIN, ragged))
     return stages
 
@@ -103,7 +103,7 @@ def test_embeddings_that_the_stacks_scale_are_scaled(batching: str, load: Load) 
 
 def test_all_wires_have_one_size_and_their_rest_is_empty(load: Load) -> None:
     *wires, _ = run(build_stages(load, "t5", "ragged", 2), make_batches("t5", "ragged"))
-    assert [tuple(wire.shape) for wire in (wires[0], wires[2])] == [(LEAST_ROWS, 32)] * 2
+    assert [tuple(wire.shape) for wire in (wires[0], wires[2])] == [(LEAST_WIRE_ROWS, 32)] * 2
     for wire, lengths in zip((wires[0], wires[2]), LENGTHS, strict=True):
         rows = sum(map(sum, lengths))
         assert bool(wire[:rows].any(1).all())
@@ -166,7 +166,7 @@ def test_a_block_that_runs_again_is_told_the_layout_of_its_own_micro_batch(load:
 def test_wires_have_few_sizes_and_little_to_spare() -> None:
     sizes = {round_rows(rows) for rows in range(1, 8193)}
     assert len(sizes) <= 45
-    assert all(rows <= round_rows(rows) <= max(rows * 9 / 8, rows + LEAST_ROWS - 1) for rows in range(1, 8193))
+    assert all(rows <= round_rows(rows) <= max(rows * 9 / 8, rows + LEAST_WIRE_ROWS - 1) for rows in range(1, 8193))
 
 
 @pytest.mark.parametrize(("rows", "size"), [(1, 64), (100, 128), (1000, 1024), (1025, 1152), (6144, 6144)])

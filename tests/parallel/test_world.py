@@ -14,12 +14,12 @@ import torch.distributed as dist
 from seqfit.errors import PeerLost, RunError
 from seqfit.parallel import world as world_module
 from seqfit.parallel.world import (
-    ALONE,
+    SINGLE_PROCESS,
     World,
     check_cards,
     check_count,
-    explain_lost_peer,
-    is_lost_peer,
+    explain_peer_lost,
+    is_peer_lost,
     join_world,
     read_world,
 )
@@ -40,13 +40,13 @@ def test_so_does_srun() -> None:
 @pytest.mark.parametrize("environment", [{}, {"SLURM_NTASKS": "4", "SLURM_JOB_ID": "7"}, {**SRUN, "SLURM_NTASKS": "1"}])
 def test_a_login_shell_a_batch_script_and_one_task_are_alone(environment: dict[str, str]) -> None:
     """sbatch sets SLURM_NTASKS in the script itself, which no srun has started."""
-    assert read_world(environment) == ALONE
+    assert read_world(environment) == SINGLE_PROCESS
 
 
 def test_fewer_processes_than_asked_for_are_noticed() -> None:
     check_count(World(0, 2), {"SEQFIT_PROCESSES": "2"})
     with pytest.raises(RunError, match=r"2 processes are asked for, and 1 run together.*--nproc"):
-        check_count(ALONE, {"SEQFIT_PROCESSES": "2"})
+        check_count(SINGLE_PROCESS, {"SEQFIT_PROCESSES": "2"})
 
 
 def test_accelerate_that_started_one_process_instead_of_two_is_noticed() -> None:
@@ -58,19 +58,19 @@ def test_accelerate_that_started_one_process_instead_of_two_is_noticed() -> None
 
 
 def test_one_process_agrees_with_itself_at_once() -> None:
-    assert ALONE.lowest([3, -1]) == [3, -1]
-    assert ALONE.gather({"a": 1}) == [{"a": 1}]
-    assert ALONE.follow("x") == "x"
-    assert ALONE.all(True)
-    with ALONE.one_after_the_first():
+    assert SINGLE_PROCESS.lowest([3, -1]) == [3, -1]
+    assert SINGLE_PROCESS.gather({"a": 1}) == [{"a": 1}]
+    assert SINGLE_PROCESS.follow("x") == "x"
+    assert SINGLE_PROCESS.all(True)
+    with SINGLE_PROCESS.one_after_the_first():
         pass
 
 
 def test_a_peer_that_is_gone_is_told_from_other_errors() -> None:
     gone = RuntimeError("[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:5")
-    assert is_lost_peer(gone)
-    assert not is_lost_peer(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
-    assert explain_lost_peer(gone).exit_code == 76
+    assert is_peer_lost(gone)
+    assert not is_peer_lost(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    assert explain_peer_lost(gone).exit_code == 76
 
 
 NCCL = (
@@ -94,7 +94,7 @@ UNHANDLED = "ncclUnhandledCudaError: Call to CUDA function failed."
     ],
 )
 def test_a_failure_of_nccl_is_another_ones_only_where_nccl_says_so(message: str, is_lost: bool) -> None:
-    assert is_lost_peer(dist.DistBackendError(message)) is is_lost
+    assert is_peer_lost(dist.DistBackendError(message)) is is_lost
 
 
 class FakeGroups:

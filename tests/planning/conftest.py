@@ -8,20 +8,20 @@ import pytest
 from transformers import AutoModelForSeq2SeqLM, T5Config
 
 from seqfit.hardware.cards import find_card
-from seqfit.model.load import Outline
-from seqfit.planning.cluster import ALONE
-from seqfit.planning.search import Question
+from seqfit.model.load import ModelConfig
+from seqfit.planning.cluster import ONE_GPU
+from seqfit.planning.search import PlanRequest
 from seqfit.planning.shape import assume_workload
 from seqfit.planning.target import Target, card_target
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 
 
 @pytest.fixture
-def outline() -> Outline:
+def outline() -> ModelConfig:
     config = T5Config(
         vocab_size=512, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, decoder_start_token_id=0
     )
-    return Outline(config, {}, AutoModelForSeq2SeqLM)
+    return ModelConfig(config, {}, AutoModelForSeq2SeqLM)
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def card() -> Target:
 
 
 @pytest.fixture
-def make_question(outline: Outline, card: Target) -> Any:
-    def make(**fields: Any) -> Question:
+def make_question(outline: ModelConfig, card: Target) -> Any:
+    def make(**fields: Any) -> PlanRequest:
         chosen = {
             "outline": outline,
             "model": ModelRecipe(path="model"),
@@ -40,8 +40,8 @@ def make_question(outline: Outline, card: Target) -> Any:
             "fixed": {},
             "workload": assume_workload(8, 64, 8),
             "target": card,
-            "spreads": (ALONE,),
+            "spreads": (ONE_GPU,),
         }
-        return Question(**{**chosen, **fields})
+        return PlanRequest(**{**chosen, **fields})
 
     return make

@@ -9,10 +9,10 @@ import pytest
 
 from seqfit.planning.allocator import (
     Allocate,
+    AllocationFailed,
     CachingAllocator,
     ExpandableAllocator,
     Free,
-    OutOfMemory,
     replay,
     round_request,
     segment_bytes,
@@ -165,7 +165,7 @@ def test_a_segment_with_one_live_block_stays_and_the_request_fails() -> None:
     allocator = filled(5 * MIB, 5 * MIB, capacity_bytes=32 * MIB)
     allocator.free(0)
     with pytest.raises(
-        OutOfMemory, match=r"14\.0 MiB asked for; 5\.0 MiB in use and 20\.0 MiB reserved of 32\.0 MiB"
+        AllocationFailed, match=r"14\.0 MiB asked for; 5\.0 MiB in use and 20\.0 MiB reserved of 32\.0 MiB"
     ) as caught:
         allocator.allocate(2, 14 * MIB + 512)
     assert (caught.value.key, caught.value.asked_bytes) == (2, 14 * MIB + 512)
@@ -176,7 +176,7 @@ def test_a_segment_with_one_live_block_stays_and_the_request_fails() -> None:
 def test_what_was_there_stays_after_an_out_of_memory(kind: type[CachingAllocator]) -> None:
     allocator = kind(40 * MIB)
     allocator.allocate(0, 18 * MIB)
-    with pytest.raises(OutOfMemory):
+    with pytest.raises(AllocationFailed):
         allocator.allocate(1, 30 * MIB)
     allocator.free(0)
     allocator.allocate(1, 30 * MIB)
@@ -249,7 +249,7 @@ def test_blocks_never_overlap_and_the_sums_hold(kind: type[CachingAllocator], ca
         if isinstance(event, Allocate):
             try:
                 allocator.allocate(event.key, event.size_bytes)
-            except OutOfMemory:
+            except AllocationFailed:
                 refused.add(event.key)
         elif event.key not in refused:
             allocator.free(event.key)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqfit.planning.fake_step import FakeStep, Subject
+from seqfit.planning.fake_step import FakeStep, TracedModel
 from seqfit.planning.memory import explain_tape, is_scores, trace_timeline
 from seqfit.planning.shape import uniform
 from seqfit.planning.tape import ACTIVATIONS, Tape
@@ -12,7 +12,7 @@ from seqfit.strategy.schema import Strategy
 
 def trace(outline: Any, length: int, **strategy: Any) -> Tape:
     fields = {"batching": "padded", "attention": "eager", "loss": "full", **strategy}
-    subject = Subject(outline, ModelRecipe(path="model"), TrainRecipe(), Strategy(**fields), "fp32")
+    subject = TracedModel(outline, ModelRecipe(path="model"), TrainRecipe(), Strategy(**fields), "fp32")
     return FakeStep(subject).trace([uniform(1, length, 4, packed=fields["batching"] == "ragged")])
 
 

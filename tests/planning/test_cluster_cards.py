@@ -8,7 +8,7 @@ import pytest
 
 from seqfit.errors import PlanError, RecipeError
 from seqfit.hardware.cards import find_card
-from seqfit.planning.cluster import Cluster, Row
+from seqfit.planning.cluster import Cluster, ScalingRow
 from seqfit.planning.cluster_cards import CardScaling, predict_cards
 from seqfit.recipe.schema import Recipe
 from seqfit.validation import load_checked_recipe
@@ -37,7 +37,7 @@ def predicted(recipe: Recipe) -> CardScaling:
     return predict_cards(recipe, Cluster(find_card("a100-40-sxm"), 16, 4, SLOW, "given"), ("ddp", "fsdp"))
 
 
-def find(scaling: CardScaling, way: str, kind: str, count: int) -> Row:
+def find(scaling: CardScaling, way: str, kind: str, count: int) -> ScalingRow:
     return next(row for row in scaling.rows if (row.way, row.kind, row.processes) == (way, kind, count))
 
 

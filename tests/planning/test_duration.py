@@ -7,13 +7,13 @@ import pytest
 
 from seqfit.hardware.cards import find_card
 from seqfit.planning.calibration import fit_rates
-from seqfit.planning.tape import KINDS, Kernel, Stretch, Tape
+from seqfit.planning.tape import KINDS, KernelCost, Stretch, Tape
 from seqfit.planning.timing import Rates, kernel_seconds, kinds_of, rates_of_card, sum_features
 
 RATES = Rates("test", {"product": 1e13, "batched product": 1e12}, 1e12, 2e12, 5e-6)
 
 
-def make_tape(*kernels: Kernel) -> Tape:
+def make_tape(*kernels: KernelCost) -> Tape:
     return Tape(kernels=list(kernels))
 
 
@@ -24,12 +24,12 @@ def sum_seconds(tape: Tape) -> float:
 
 
 def test_a_kernel_takes_its_arithmetic_or_its_traffic_and_its_launch() -> None:
-    tape = make_tape(Kernel("mm", 0, "float32", int(2e9), int(1e7)), Kernel("add", 0, "float32", 0, int(3e7)))
+    tape = make_tape(KernelCost("mm", 0, "float32", int(2e9), int(1e7)), KernelCost("add", 0, "float32", 0, int(3e7)))
     assert sum_seconds(tape) == pytest.approx(205e-6 + 35e-6)
 
 
 def test_a_product_of_little_arithmetic_waits_for_memory() -> None:
-    tape = make_tape(Kernel("mm", 0, "float32", 1000, int(1e9)))
+    tape = make_tape(KernelCost("mm", 0, "float32", 1000, int(1e9)))
     assert sum_seconds(tape) == pytest.approx(1e-3 + 5e-6)
 
 
@@ -42,13 +42,15 @@ def test_a_calibrated_product_waits_for_memory_only_where_it_is_thin() -> None:
 
 
 def test_features_tell_products_from_the_rest() -> None:
-    tape = make_tape(Kernel("bmm", 0, "bfloat16", 7, 1), Kernel("mm", 0, "float32", 5, 1), Kernel("add", 0, "x", 0, 3))
+    tape = make_tape(
+        KernelCost("bmm", 0, "bfloat16", 7, 1), KernelCost("mm", 0, "float32", 5, 1), KernelCost("add", 0, "x", 0, 3)
+    )
     features = sum_features(tape)
     assert (features["half batched product"], features["product"], features["other"], features["calls"]) == (7, 5, 3, 3)
 
 
 def test_what_the_optimizer_moves_has_a_rate_of_its_own() -> None:
-    tape = make_tape(Kernel("add", 0, "float32", 0, int(2e12)), Kernel("add", 1, "float32", 0, int(2e12)))
+    tape = make_tape(KernelCost("add", 0, "float32", 0, int(2e12)), KernelCost("add", 1, "float32", 0, int(2e12)))
     tape.stretches = [Stretch("forward", "layer", 0, 0), Stretch("update", "optimizer", 0, 1)]
     features = sum_features(tape)
     assert (features["other"], features["update"]) == (2e12, 2e12)

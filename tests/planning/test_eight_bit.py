@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 from seqfit.planning.eight_bit import shrink_tape
-from seqfit.planning.tape import GIVEN, STATE, WEIGHTS, Block, Tape
+from seqfit.planning.tape import GIVEN, STATE, WEIGHTS, MemoryBlock, Tape
 
 
 def make_tape(category: str, *shape: int) -> Tape:
     tape = Tape()
     weights = shape[0] * shape[1]
-    tape.take(Block(4 * weights, category, "", GIVEN, shape, "float32"))
+    tape.take(MemoryBlock(4 * weights, category, "", GIVEN, shape, "float32"))
     return tape
 
 

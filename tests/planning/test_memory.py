@@ -5,7 +5,7 @@ import pytest
 from seqfit.planning.allocator import Allocate, Free
 from seqfit.planning.device_rules import CPU_RULES, GPU_RULES
 from seqfit.planning.memory import list_requests, measure_steps, measure_tape, sum_categories
-from seqfit.planning.tape import ACTIVATIONS, GIVEN, GRADIENTS, STATE, TEMPORARIES, WEIGHTS, Block, Tape
+from seqfit.planning.tape import ACTIVATIONS, GIVEN, GRADIENTS, STATE, TEMPORARIES, WEIGHTS, MemoryBlock, Tape
 
 MIB = 2**20
 
@@ -13,17 +13,17 @@ MIB = 2**20
 def make_tape(activation_bytes: int = 40 * MIB, micro_batches: int = 1) -> Tape:
     """Weights and state of 30 and 60 MiB, an activation each, a gradient, a temporary of the update."""
     tape = Tape()
-    tape.take(Block(30 * MIB, WEIGHTS, "", GIVEN))
-    tape.take(Block(60 * MIB, STATE, "", GIVEN))
+    tape.take(MemoryBlock(30 * MIB, WEIGHTS, "", GIVEN))
+    tape.take(MemoryBlock(60 * MIB, STATE, "", GIVEN))
     tape.parts.append(len(tape.events))
-    activation = tape.take(Block(activation_bytes, ACTIVATIONS, "layer", "mm"))
-    gradient = tape.take(Block(30 * MIB, GRADIENTS, "", "mm"))
+    activation = tape.take(MemoryBlock(activation_bytes, ACTIVATIONS, "layer", "mm"))
+    gradient = tape.take(MemoryBlock(30 * MIB, GRADIENTS, "", "mm"))
     tape.give(activation)
     for _ in range(micro_batches - 1):
         tape.parts.append(len(tape.events))
-        tape.give(tape.take(Block(activation_bytes, ACTIVATIONS, "layer", "mm")))
+        tape.give(tape.take(MemoryBlock(activation_bytes, ACTIVATIONS, "layer", "mm")))
     tape.update_from = len(tape.events)
-    tape.give(tape.take(Block(30 * MIB, TEMPORARIES, "", "sqrt")))
+    tape.give(tape.take(MemoryBlock(30 * MIB, TEMPORARIES, "", "sqrt")))
     tape.give(gradient)
     return tape
 
@@ -78,5 +78,5 @@ def test_a_tape_of_one_micro_batch_does_not_stand_for_several() -> None:
 
 @pytest.mark.parametrize("count", [0, 2])
 def test_categories_without_bytes_are_left_out(count: int) -> None:
-    blocks = [Block(5, GRADIENTS, "", "mm")] * count
+    blocks = [MemoryBlock(5, GRADIENTS, "", "mm")] * count
     assert sum_categories(blocks) == ({GRADIENTS: 10} if count else {})

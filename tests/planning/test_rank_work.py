@@ -7,13 +7,13 @@ from transformers import BartConfig, BertConfig, T5Config, T5Gemma2Config, T5Gem
 
 from seqfit.planning.candidates import build_variant
 from seqfit.planning.rank_work import build_work, count_layers, sum_weight_bytes
-from seqfit.planning.search import Question, trace_variant
+from seqfit.planning.search import PlanRequest, trace_variant
 from seqfit.step.build import build_rule
 from seqfit.strategy.schema import Strategy
 
 
 def test_a_step_is_its_batch_and_its_update(make_question: Any) -> None:
-    question: Question = make_question()
+    question: PlanRequest = make_question()
     strategy = Strategy(micro_batch_tokens=160)
     model = trace_variant(question, build_variant(strategy, "fp32"))
     rates, workload = question.target.rates("fp32"), question.workload

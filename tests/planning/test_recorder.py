@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from seqfit.planning.device_rules import DeviceRules
-from seqfit.planning.recorder import Recorder
+from seqfit.planning.recorder import TapeRecorder
 from seqfit.planning.tape import ACTIVATIONS, GRADIENTS, LOSS, TEMPORARIES, WEIGHTS, Tape
 
 
@@ -24,7 +24,7 @@ class Net(nn.Module):
 
 def record(rules: DeviceRules | None = None, micro_batches: int = 1) -> Tape:
     net = Net()
-    recorder = Recorder(net, rules or DeviceRules())
+    recorder = TapeRecorder(net, rules or DeviceRules())
     recorder.own(net.parameters(), WEIGHTS)
     given = torch.ones(32, 16)
     with recorder:
@@ -77,7 +77,7 @@ def test_a_gradient_that_is_a_view_is_not_added_to_in_place() -> None:
             return ((given @ self.weight.exp()) @ self.weight.t()).sum()
 
     net = Tied()
-    recorder = Recorder(net)
+    recorder = TapeRecorder(net)
     with recorder:
         net(torch.ones(2, 64)).backward()
     tape = recorder.tape
@@ -108,7 +108,7 @@ def test_a_kernels_input_is_held_as_long_as_its_output_where_a_rule_says_so() ->
 
     def peak(rules: DeviceRules) -> int:
         net, given = Softmax(), torch.ones(64, 64, requires_grad=True)
-        recorder = Recorder(net, rules)
+        recorder = TapeRecorder(net, rules)
         with recorder:
             net(given).backward()
         return recorder.tape.peak_bytes
@@ -119,7 +119,7 @@ def test_a_kernels_input_is_held_as_long_as_its_output_where_a_rule_says_so() ->
 
 def test_hooks_are_gone_afterwards() -> None:
     net = Net()
-    recorder = Recorder(net)
+    recorder = TapeRecorder(net)
     with recorder:
         net(torch.ones(2, 16)).backward()
     events = len(recorder.tape.events)

@@ -10,10 +10,10 @@ from itertools import product
 import pytest
 from transformers import AutoModelForSeq2SeqLM, T5Config
 
-from seqfit.kernels.cross_entropy import CHUNK_BYTES, LEAST_ROWS
-from seqfit.kernels.layout import BLOCK, WHOLE
-from seqfit.model.load import Outline
-from seqfit.planning.fake_step import FakeStep, Subject
+from seqfit.kernels.cross_entropy import CHUNK_BYTES, LEAST_CHUNK_ROWS
+from seqfit.kernels.layout import BLOCK, WHOLE_SEGMENT_TOKENS
+from seqfit.model.load import ModelConfig
+from seqfit.planning.fake_step import FakeStep, TracedModel
 from seqfit.planning.measured import build_real_step, draw_batch, measure_peak_bytes
 from seqfit.planning.shape import BLOCKS, KERNEL, Paths, Shape, choose_traced, count_loss_rows, find_regime
 from seqfit.planning.shape import WHOLE as WHOLE_SEGMENTS
@@ -27,11 +27,11 @@ WORDS = 40_000  # so that a few hundred target tokens are several chunks of logi
 CONFIG = T5Config(
     vocab_size=WORDS, d_model=32, d_kv=8, d_ff=64, num_layers=1, num_heads=4, decoder_start_token_id=0, dropout_rate=0.1
 )
-SUBJECT = Subject(
-    Outline(CONFIG, {}, AutoModelForSeq2SeqLM), ModelRecipe(path="x"), TrainRecipe(), Strategy(), precision="fp32"
+SUBJECT = TracedModel(
+    ModelConfig(CONFIG, {}, AutoModelForSeq2SeqLM), ModelRecipe(path="x"), TrainRecipe(), Strategy(), precision="fp32"
 )
 ON_CPU = Paths(SHORT_ON_CPU, WORDS)
-THRESHOLDS = (SHORT_ON_CPU, BLOCK, WHOLE, SHORT_ON_GPU, LEAST_ROWS)
+THRESHOLDS = (SHORT_ON_CPU, BLOCK, WHOLE_SEGMENT_TOKENS, SHORT_ON_GPU, LEAST_CHUNK_ROWS)
 SEEN_TO_FAIL = [
     Shape((60, 70, 80), (22, 28, 34), packed=True),
     Shape((40, 40, 40, 40), (30, 31, 33, 34), packed=True),
@@ -76,9 +76,9 @@ def test_a_regime_changes_where_the_model_changes_its_path() -> None:
     assert path(SHORT_ON_CPU, SHORT_ON_CPU) == (KERNEL, KERNEL, KERNEL)
     assert path(SHORT_ON_CPU + 1, SHORT_ON_CPU) == (WHOLE_SEGMENTS, KERNEL, WHOLE_SEGMENTS)
     assert path(SHORT_ON_CPU, SHORT_ON_CPU + 1) == (KERNEL, WHOLE_SEGMENTS, WHOLE_SEGMENTS)
-    assert path(WHOLE, WHOLE) == (WHOLE_SEGMENTS,) * 3
-    assert path(WHOLE + 1, WHOLE) == (BLOCKS, WHOLE_SEGMENTS, WHOLE_SEGMENTS)
-    assert path(8, WHOLE + 1) == (KERNEL, BLOCKS, BLOCKS)
+    assert path(WHOLE_SEGMENT_TOKENS, WHOLE_SEGMENT_TOKENS) == (WHOLE_SEGMENTS,) * 3
+    assert path(WHOLE_SEGMENT_TOKENS + 1, WHOLE_SEGMENT_TOKENS) == (BLOCKS, WHOLE_SEGMENTS, WHOLE_SEGMENTS)
+    assert path(8, WHOLE_SEGMENT_TOKENS + 1) == (KERNEL, BLOCKS, BLOCKS)
     alone = Shape((8,), (8,), packed=True)
     assert find_regime(alone, ON_CPU) != find_regime(Shape((8, 8), (8, 8), packed=True), ON_CPU)
 
@@ -151,7 +151,7 @@ def test_two_traces_differ_in_all_that_sizes_depend_on(packed: bool) -> None:
 def test_the_peak_of_short_texts_is_that_of_their_own_trace(shape: Shape) -> None:
     """Within 1%, with so few words that activations are most of it."""
     strategy = Strategy(batching="ragged" if shape.packed else "padded")
-    small = Outline(T5Config(**CONFIG.to_dict() | {"vocab_size": 100}), {}, AutoModelForSeq2SeqLM)
+    small = ModelConfig(T5Config(**CONFIG.to_dict() | {"vocab_size": 100}), {}, AutoModelForSeq2SeqLM)
     fake = FakeStep(replace(SUBJECT, outline=small, strategy=strategy))
     model, holds = Tracer(fake).trace(shape)
     assert holds

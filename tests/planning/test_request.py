@@ -14,10 +14,10 @@ from seqfit.hardware.cards import find_card
 from seqfit.model.load import load_model
 from seqfit.parallel.pipeline import check_can_split
 from seqfit.planning.candidates import Variant
-from seqfit.planning.cluster import Spread
-from seqfit.planning.report import Way
-from seqfit.planning.request import Assumed, ask_plan, build_question, summarise
-from seqfit.planning.search import Question, search, trace_variant
+from seqfit.planning.cluster import LayoutCost
+from seqfit.planning.report import PlannedStrategy
+from seqfit.planning.request import Assumed, build_request, make_plan, summarise_plan
+from seqfit.planning.search import PlanRequest, search, trace_variant
 from seqfit.planning.step_model import StepModel
 from seqfit.planning.target import card_target
 from seqfit.recipe.schema import Recipe
@@ -42,7 +42,7 @@ def _traced_once() -> Iterator[None]:
     """One trace stands for all variants: what is listed does not depend on its figures."""
     known: list[StepModel] = []
 
-    def trace(question: Question, variant: Variant) -> StepModel:
+    def trace(question: PlanRequest, variant: Variant) -> StepModel:
         if not known:
             known.append(trace_variant(question, variant))
         return known[0]
@@ -65,11 +65,11 @@ def make_recipe(tiny_model: Callable[[str], Path]) -> Callable[..., Recipe]:
     return make
 
 
-def list_ways(recipe: Recipe, card: str) -> list[tuple[Way, Spread]]:
+def list_ways(recipe: Recipe, card: str) -> list[tuple[PlannedStrategy, LayoutCost]]:
     """Those of two cards on which nothing fits, so that none is left out since another is better."""
-    question = build_question(recipe, replace(card_target(find_card(card), 2), capacity_bytes=1), SHORT)
+    question = build_request(recipe, replace(card_target(find_card(card), 2), capacity_bytes=1), SHORT)
     plan = search(replace(question, fixed={"micro_batch_tokens": 512}))
-    ways = summarise(question, plan, None).ways
+    ways = summarise_plan(question, plan, None).ways
     return [(way, found.spread) for way, found in zip(ways, plan.best_of_each, strict=True)]
 
 
@@ -101,12 +101,12 @@ def test_a_plan_for_two_cards_lists_fsdp_where_training_has_it(make_recipe: Call
 def test_offload_on_one_card_is_refused_before_the_data_are_read(make_recipe: Callable[..., Recipe]) -> None:
     recipe = make_recipe(strategy={"parallel": "fsdp", "offload": True})
     with pytest.raises(RecipeError, match=r"strategy\.offload is on, and one process trains"):
-        ask_plan(recipe, card_target(find_card("rtx3090"), 1), Assumed())
+        make_plan(recipe, card_target(find_card("rtx3090"), 1), Assumed())
 
 
 def test_offload_on_two_cards_is_a_line_of_the_table(make_recipe: Callable[..., Recipe]) -> None:
     recipe = make_recipe(strategy={"parallel": "fsdp", "offload": True}, allow=[])
-    answer = ask_plan(recipe, card_target(find_card("rtx3090"), 2), SHORT)
+    answer = make_plan(recipe, card_target(find_card("rtx3090"), 2), SHORT)
     assert answer.asked is None
     assert any("see the lines of fsdp with offload" in event for event in answer.events)
     assert any("strategy.offload=true" in way.overrides for way in answer.ways)

@@ -7,10 +7,10 @@ import pytest
 from seqfit.hardware.cards import HOP_SECONDS, find_card
 from seqfit.planning.cluster import (
     Cluster,
-    Figures,
     Link,
-    Row,
-    Work,
+    RankFiguresPredicted,
+    RankWork,
+    ScalingRow,
     compare_rates,
     link_of_ring,
     list_counts,
@@ -20,13 +20,15 @@ from seqfit.planning.cluster import (
 )
 
 FAST = Link(bytes_per_second=1e9, exchange_seconds=0.0)
-WORK = Work(batch_seconds=4.0, update_seconds=1.0, micro_batches=2, weight_bytes=10**9, gradient_bytes=10**9, blocks=13)
+WORK = RankWork(
+    batch_seconds=4.0, update_seconds=1.0, micro_batches=2, weight_bytes=10**9, gradient_bytes=10**9, blocks=13
+)
 CLUSTER = Cluster(find_card("a100-40-sxm"), 64, 8, 25e9, "assumed")
 
 
-def row(count: int, efficiency: float, kind: str = "strong") -> Row:
-    figures = Figures(1.0, 1.0, efficiency, 0.0, 0.0)
-    return Row("ddp", count, kind, 32, None, figures)  # type: ignore[arg-type]
+def row(count: int, efficiency: float, kind: str = "strong") -> ScalingRow:
+    figures = RankFiguresPredicted(1.0, 1.0, efficiency, 0.0, 0.0)
+    return ScalingRow("ddp", count, kind, 32, None, figures)  # type: ignore[arg-type]
 
 
 def test_the_example_of_the_module_holds() -> None:

@@ -12,18 +12,18 @@ from transformers import AutoModelForSeq2SeqLM, T5Config
 
 from seqfit.errors import PlanError
 from seqfit.hardware.cards import find_card
-from seqfit.model.load import Outline
-from seqfit.planning.candidates import Variant, build_variant, list_spreads
-from seqfit.planning.cluster import ALONE, Spread
+from seqfit.model.load import ModelConfig
+from seqfit.planning.candidates import Variant, build_variant, list_layouts
+from seqfit.planning.cluster import ONE_GPU, LayoutCost
 from seqfit.planning.search import (
-    Candidate,
     Plan,
-    Question,
+    PlanCandidate,
+    PlanRequest,
     pareto_front,
-    predict,
-    quick_predict,
-    quick_search,
+    predict_strategy,
+    predict_strategy_quickly,
     search,
+    search_quickly,
     trace_variant,
 )
 from seqfit.planning.shape import assume_workload
@@ -32,12 +32,12 @@ from seqfit.planning.target import Target, card_target
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.strategy.schema import Strategy
 
-Make = Callable[..., Question]
+Make = Callable[..., PlanRequest]
 PLAIN = {"recompute": "none", "attention": "auto"}  # each further choice is a second or two of tracing
 
 
 @pytest.fixture
-def outline(outline: Outline) -> Outline:
+def outline(outline: ModelConfig) -> ModelConfig:
     """One layer: half as much to trace."""
     outline.config.num_layers = outline.config.num_decoder_layers = 1
     return outline
@@ -48,7 +48,7 @@ def _traced_once() -> Iterator[None]:
     """What several tests ask of one variant of one model is traced for the first of them: it takes seconds."""
     known: dict[tuple[Any, ...], StepModel] = {}
 
-    def trace(question: Question, variant: Variant) -> StepModel:
+    def trace(question: PlanRequest, variant: Variant) -> StepModel:
         workload = question.workload
         key = (
             variant,
@@ -69,13 +69,13 @@ def _traced_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def recomputing() -> tuple[Question, Plan]:
+def recomputing() -> tuple[PlanRequest, Plan]:
     """A search that only recompute is left open for, with two layers, so that every other block is not every block."""
     config = T5Config(
         vocab_size=256, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, decoder_start_token_id=0
     )
-    question = Question(
-        outline=Outline(config, {}, AutoModelForSeq2SeqLM),
+    question = PlanRequest(
+        outline=ModelConfig(config, {}, AutoModelForSeq2SeqLM),
         model=ModelRecipe(path="model"),
         train=TrainRecipe(),
         allow=("bf16",),
@@ -86,9 +86,9 @@ def recomputing() -> tuple[Question, Plan]:
     return question, search(question)
 
 
-def make_candidate(seconds: float, size: int) -> Candidate:
+def make_candidate(seconds: float, size: int) -> PlanCandidate:
     variant = Variant((), "fp32")
-    return Candidate(variant, variant.strategy, ALONE, size, seconds, 1.0, 100)
+    return PlanCandidate(variant, variant.strategy, ONE_GPU, size, seconds, 1.0, 100)
 
 
 def test_the_front_holds_what_nothing_beats_in_both() -> None:
@@ -97,7 +97,7 @@ def test_the_front_holds_what_nothing_beats_in_both() -> None:
     assert [(item.step_seconds, item.total_bytes) for item in front] == [(1, 90), (3, 40)]
 
 
-def test_where_all_fits_the_plainest_is_chosen_and_verified(recomputing: tuple[Question, Plan]) -> None:
+def test_where_all_fits_the_plainest_is_chosen_and_verified(recomputing: tuple[PlanRequest, Plan]) -> None:
     plan = recomputing[1]
     assert plan.chosen is not None
     assert plan.memory is not None
@@ -108,7 +108,7 @@ def test_where_all_fits_the_plainest_is_chosen_and_verified(recomputing: tuple[Q
     assert labels == {"bf16", "bf16, recompute every other block", "bf16, recompute every block"}
 
 
-def test_a_card_that_is_too_small_for_the_plain_way_gets_recompute(recomputing: tuple[Question, Plan]) -> None:
+def test_a_card_that_is_too_small_for_the_plain_way_gets_recompute(recomputing: tuple[PlanRequest, Plan]) -> None:
     question, roomy = recomputing
     sizes = {candidate.variant.label: candidate.total_bytes for candidate in roomy.best_of_each}
     between = (sizes["bf16"] + sizes["bf16, recompute every other block"]) // 2
@@ -123,7 +123,7 @@ def test_nothing_fits_a_card_without_room(make_question: Make, card: Target) -> 
     plan = search(question)
     assert plan.chosen is None
     assert not any(candidate.fits for candidate in plan.best_of_each)
-    assert quick_search(question) is None
+    assert search_quickly(question) is None
 
 
 def test_lossy_ways_are_tried_only_where_they_are_allowed(make_question: Make) -> None:
@@ -138,8 +138,8 @@ def test_lossy_ways_are_tried_only_where_they_are_allowed(make_question: Make) -
 
 def test_smaller_micro_batches_take_less_memory_and_more_time(make_question: Make) -> None:
     question = make_question(workload=assume_workload(64, 128, 16))
-    small, small_seconds = quick_predict(question, Strategy(micro_batch_tokens=512), "fp32")
-    large, large_seconds = quick_predict(question, Strategy(micro_batch_tokens=16_384), "fp32")
+    small, small_seconds = predict_strategy_quickly(question, Strategy(micro_batch_tokens=512), "fp32")
+    large, large_seconds = predict_strategy_quickly(question, Strategy(micro_batch_tokens=16_384), "fp32")
     assert small.allocated_bytes < large.allocated_bytes
     assert small_seconds > large_seconds
 
@@ -147,7 +147,9 @@ def test_smaller_micro_batches_take_less_memory_and_more_time(make_question: Mak
 @pytest.mark.parametrize("batching", ["ragged", "padded"])
 def test_more_examples_take_more_memory(make_question: Make, batching: Any) -> None:
     sizes = [
-        quick_predict(make_question(workload=assume_workload(count, 64, 8)), Strategy(batching=batching), "fp32")[0]
+        predict_strategy_quickly(
+            make_question(workload=assume_workload(count, 64, 8)), Strategy(batching=batching), "fp32"
+        )[0]
         for count in (8, 16)
     ]
     assert sizes[0].parts["activations"] < sizes[1].parts["activations"]
@@ -155,8 +157,8 @@ def test_more_examples_take_more_memory(make_question: Make, batching: Any) -> N
 
 def test_a_strategy_of_8_bits_is_predicted_without_its_package(make_question: Make) -> None:
     question = make_question()
-    whole, _, _ = predict(question, Strategy(), "fp32")
-    eight, tape, _ = predict(question, Strategy(optimizer="8bit"), "fp32")
+    whole, _, _ = predict_strategy(question, Strategy(), "fp32")
+    eight, tape, _ = predict_strategy(question, Strategy(optimizer="8bit"), "fp32")
     state = sum(block.bytes for block in tape.blocks if block.category == "optimizer state")
     assert eight.parts["optimizer state"] == state
     assert 0.25 < state / whole.parts["optimizer state"] < 0.27
@@ -165,7 +167,7 @@ def test_a_strategy_of_8_bits_is_predicted_without_its_package(make_question: Ma
 def test_bf16_is_refused_on_a_card_without_it(make_question: Make) -> None:
     question = make_question(target=card_target(find_card("t4"), 1))
     with pytest.raises(PlanError, match=r"has no bf16 in hardware. Set strategy.precision=fp32"):
-        predict(question, Strategy(precision="bf16"), "bf16")
+        predict_strategy(question, Strategy(precision="bf16"), "bf16")
 
 
 def test_updates_in_backward_are_tried_without_clipping_and_their_price_is_told(make_question: Make) -> None:
@@ -179,7 +181,7 @@ def test_updates_in_backward_are_tried_without_clipping_and_their_price_is_told(
 
 def test_two_cards_are_compared_in_every_way_that_training_has(make_question: Make, card: Target) -> None:
     fixed = {**PLAIN, "precision": "fp32"}
-    plan = search(make_question(fixed=fixed, spreads=list_spreads(2), target=replace(card, count=2)))
+    plan = search(make_question(fixed=fixed, spreads=list_layouts(2), target=replace(card, count=2)))
     ways = {str(candidate.spread): candidate for candidate in plan.best_of_each}
     assert set(ways) == {"one device", "ddp, 2 GPUs", "fsdp, 2 GPUs", "pipeline, 2 GPUs", "fsdp with offload, 2 GPUs"}
     assert ways["ddp, 2 GPUs"].strategy.parallel == "ddp"
@@ -192,11 +194,11 @@ def test_two_cards_are_compared_in_every_way_that_training_has(make_question: Ma
 def test_a_strategy_for_several_processes_updates_nothing_in_the_backward(make_question: Make) -> None:
     fixed = {**PLAIN, "precision": "fp32", "optimizer_in_backward": True}
     question = make_question(train=TrainRecipe(clip_norm=None), fixed=fixed)
-    assert quick_search(question) is not None
-    assert quick_search(question, [Spread("ddp", 2)]) is None
+    assert search_quickly(question) is not None
+    assert search_quickly(question, [LayoutCost("ddp", 2)]) is None
 
 
-def test_the_process_beside_a_search_traces_the_same(recomputing: tuple[Question, Plan]) -> None:
+def test_the_process_beside_a_search_traces_the_same(recomputing: tuple[PlanRequest, Plan]) -> None:
     question, _ = recomputing
     variant = build_variant(Strategy(micro_batch_tokens=100_000), "bf16")
     given = pickle.dumps(question) + pickle.dumps(variant)

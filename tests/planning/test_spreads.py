@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from seqfit.model.load import load_model
-from seqfit.planning.candidates import build_variant, find_refusals, list_spreads, open_spreads
-from seqfit.planning.cluster import ALONE, Spread
+from seqfit.planning.candidates import build_variant, find_open_layouts, find_refusals, list_layouts
+from seqfit.planning.cluster import ONE_GPU, LayoutCost
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.strategy.schema import Strategy
 from seqfit.tasks import ClassifierHead
 
 PLAIN = build_variant(Strategy(), "bf16")
-TWO = (ALONE, *(Spread(way, 2) for way in ("ddp", "fsdp", "offload", "pipeline")))
+TWO = (ONE_GPU, *(LayoutCost(way, 2) for way in ("ddp", "fsdp", "offload", "pipeline")))
 
 
 @pytest.fixture
@@ -26,13 +26,13 @@ def load(tiny_model: Callable[[str], Path]) -> Callable[..., Any]:
 
 
 def test_one_card_is_used_in_one_way() -> None:
-    assert list_spreads(1) == (ALONE,)
+    assert list_layouts(1) == (ONE_GPU,)
 
 
 def test_several_cards_are_used_by_two_four_and_all() -> None:
-    assert {spread.way for spread in list_spreads(2)} == {"", "ddp", "fsdp", "pipeline", "offload", "dataparallel"}
-    assert sorted({spread.count for spread in list_spreads(6)}) == [1, 2, 4, 6]
-    assert [spread.count for spread in list_spreads(8) if spread.way == "offload"] == [2, 4, 8]
+    assert {spread.way for spread in list_layouts(2)} == {"", "ddp", "fsdp", "pipeline", "offload", "dataparallel"}
+    assert sorted({spread.count for spread in list_layouts(6)}) == [1, 2, 4, 6]
+    assert [spread.count for spread in list_layouts(8) if spread.way == "offload"] == [2, 4, 8]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_strategy_is_open_to_the_ways_that_training_accepts(
 def test_what_closes_a_way_is_told_once_in_the_words_of_training(load: Callable[..., Any]) -> None:
     eight_bit = build_variant(Strategy(optimizer="8bit"), "bf16")
     variants = [PLAIN, eight_bit, build_variant(Strategy(optimizer="8bit", recompute="blocks"), "bf16")]
-    opened, refusals = open_spreads(variants, TWO, TrainRecipe(), load("t5"))
+    opened, refusals = find_open_layouts(variants, TWO, TrainRecipe(), load("t5"))
     assert opened[PLAIN] == list(TWO)
     assert [spread.way for spread in opened[eight_bit]] == ["", "ddp", "pipeline"]
     assert [refusal.what for refusal in refusals] == ["fsdp, 2 GPUs; fsdp with offload, 2 GPUs"]
@@ -64,14 +64,14 @@ def test_what_closes_a_way_is_told_once_in_the_words_of_training(load: Callable[
 
 
 def test_a_classifier_has_no_pipeline(load: Callable[..., Any]) -> None:
-    opened, refusals = open_spreads([PLAIN], TWO, TrainRecipe(), load("bert", "classifier"))
+    opened, refusals = find_open_layouts([PLAIN], TWO, TrainRecipe(), load("bert", "classifier"))
     assert [spread.way for spread in opened[PLAIN]] == ["", "ddp", "fsdp", "offload"]
     assert "BertForSequenceClassification" in refusals[0].why
 
 
 def test_a_pipeline_has_no_more_stages_than_the_model_has_blocks(load: Callable[..., Any]) -> None:
-    spreads = (Spread("pipeline", 4), Spread("pipeline", 8))
-    opened, refusals = open_spreads([PLAIN], spreads, TrainRecipe(), load("t5"))
-    assert opened[PLAIN] == [Spread("pipeline", 4)]
+    spreads = (LayoutCost("pipeline", 4), LayoutCost("pipeline", 8))
+    opened, refusals = find_open_layouts([PLAIN], spreads, TrainRecipe(), load("t5"))
+    assert opened[PLAIN] == [LayoutCost("pipeline", 4)]
     assert refusals[0].what == "pipeline, 8 GPUs"
     assert "the model has 4 blocks" in refusals[0].why

@@ -4,14 +4,16 @@ import json
 import os
 from pathlib import Path
 
-from seqfit.planning.report import Answer, Explained, Part, Way, find_plan, plan_key, store_plan
+from seqfit.planning.report import Explained, MemoryPart, PlannedStrategy, PlanReport, find_plan, plan_key, store_plan
 from seqfit.recipe.load import load_recipe
 
-WAY = Way("fp32", "one device", 4096, 1.0, 10, 0.5, True, ["strategy.precision=fp32"])
+WAY = PlannedStrategy("fp32", "one device", 4096, 1.0, 10, 0.5, True, ["strategy.precision=fp32"])
 EXPLAINED = Explained(
-    "fp32", 8, 9, 1, True, "weights", [Part("weights", 8, [Part("all", 8)])], ["forward"], {"weights": [8]}
+    "fp32", 8, 9, 1, True, "weights", [MemoryPart("weights", 8, [MemoryPart("all", 8)])], ["forward"], {"weights": [8]}
 )
-ANSWER = Answer("card", "gpu", 100, 50.0, 10, "data sheet", WAY, None, EXPLAINED, [WAY], [WAY], [("bf16", "no")], [])
+ANSWER = PlanReport(
+    "card", "gpu", 100, 50.0, 10, "data sheet", WAY, None, EXPLAINED, [WAY], [WAY], [("bf16", "no")], []
+)
 
 
 def make_recipe(folder: Path) -> dict[str, object]:

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from seqfit.planning.tape import ACTIVATIONS, WEIGHTS, Block, Kernel, Tape
+from seqfit.planning.tape import ACTIVATIONS, WEIGHTS, KernelCost, MemoryBlock, Tape
 
 
-def block(size: int, category: str = ACTIVATIONS) -> Block:
-    return Block(size, category, "", "mm")
+def block(size: int, category: str = ACTIVATIONS) -> MemoryBlock:
+    return MemoryBlock(size, category, "", "mm")
 
 
 @pytest.fixture
@@ -80,4 +80,4 @@ def test_a_part_is_what_one_micro_batch_did() -> None:
     ],
 )
 def test_a_kernel_is_of_the_kind_that_a_device_is_good_or_bad_at(name: str, dtype: str, flops: int, kind: str) -> None:
-    assert Kernel(name, 0, dtype, flops, 0).kind == kind
+    assert KernelCost(name, 0, dtype, flops, 0).kind == kind

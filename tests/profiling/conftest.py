@@ -98,9 +98,9 @@ def build_word_job(word_recipe: dict[str, Any]) -> Callable[..., Any]:
 
     def build(*overrides: str) -> Any:
         from seqfit.recipe.load import load_recipe
-        from seqfit.training.setup import build_job
-        from seqfit.training.view import Silent
+        from seqfit.training.setup import build_setup
+        from seqfit.training.view import SilentView
 
-        return build_job(load_recipe(word_recipe, overrides), Silent())[0]
+        return build_setup(load_recipe(word_recipe, overrides), SilentView())[0]
 
     return build

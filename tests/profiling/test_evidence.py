@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.profiling.findings import Evidence, add_recipe, add_run, add_summary
+from seqfit.profiling.findings import Evidence, add_recipe, add_run_evidence, add_summary
 from seqfit.profiling.nsight import read_trace
-from seqfit.profiling.summary import diagnose, summarise
+from seqfit.profiling.summary import diagnose, summarise_trace
 from seqfit.recipe.load import load_recipe
 from seqfit.rundir.reader import Run
 
 
 def test_a_trace_says_whether_it_is_a_gpus_and_how_many_operators_run(both: dict[str, Path]) -> None:
-    evidence = add_summary(Evidence(), summarise(diagnose(read_trace(both["nsight"]))))
+    evidence = add_summary(Evidence(), summarise_trace(diagnose(read_trace(both["nsight"]))))
     assert (evidence.on_gpu, evidence.operators_per_step) == (True, None)
 
 
@@ -44,7 +44,7 @@ def test_a_runs_records_give_phases_losses_and_evaluations(tmp_path: Path) -> No
         {"step": 0, "loss": 5.0, "seconds": 1.0},
         {"step": 15, "loss": 1.5, "seconds": 50.0},
     ]
-    evidence = add_run(Evidence(), write_run(tmp_path, steps, evaluations))
+    evidence = add_run_evidence(Evidence(), write_run(tmp_path, steps, evaluations))
     assert evidence.step_seconds == pytest.approx(2.0)
     assert evidence.phases == pytest.approx({"forward": 0.3, "backward": 0.6, "data_wait": 0.1})
     assert (evidence.evaluation_seconds, evidence.evaluate_every, evidence.padding_share) == (50.0, 15, 0.25)
@@ -53,10 +53,10 @@ def test_a_runs_records_give_phases_losses_and_evaluations(tmp_path: Path) -> No
 
 def test_a_runs_records_say_how_long_it_was_writing_snapshots(tmp_path: Path) -> None:
     steps = [step(n, 1.0, {"forward": 10.0, "snapshot": 4.0, "checkpoint": 1.0}, 2.0) for n in (10, 20, 30)]
-    assert add_run(Evidence(), write_run(tmp_path, steps, [])).saving_share == pytest.approx(4 / 15)
+    assert add_run_evidence(Evidence(), write_run(tmp_path, steps, [])).saving_share == pytest.approx(4 / 15)
 
 
 def test_a_run_without_records_leaves_the_evidence_as_it_was(tmp_path: Path) -> None:
     before = Evidence(step_seconds=1.0, phases={"forward": 1.0})
-    after = add_run(before, write_run(tmp_path, [], []))
+    after = add_run_evidence(before, write_run(tmp_path, [], []))
     assert (after.step_seconds, after.phases) == (1.0, {"forward": 1.0})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from seqfit.profiling.findings import RULES, Evidence, Finding, find
+from seqfit.profiling.findings import RULES, Evidence, Finding, find_findings
 from seqfit.recipe.load import load_recipe
 from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import Strategy
@@ -111,15 +111,15 @@ STAYS_SILENT: dict[str, dict[str, Any]] = {
 
 
 def first(changes: dict[str, Any]) -> Finding:
-    return find(replace(HEALTHY, **changes))[0]
+    return find_findings(replace(HEALTHY, **changes))[0]
 
 
 def test_a_healthy_step_has_no_findings() -> None:
-    assert find(HEALTHY) == []
+    assert find_findings(HEALTHY) == []
 
 
 def test_without_evidence_nothing_is_claimed() -> None:
-    assert find(Evidence()) == []
+    assert find_findings(Evidence()) == []
 
 
 def test_every_rule_has_a_case_that_fires_and_one_that_does_not() -> None:
@@ -137,7 +137,7 @@ def test_a_cause_is_named_first_with_its_change_and_gain(cause: str) -> None:
 
 @pytest.mark.parametrize("cause", STAYS_SILENT)
 def test_a_cause_that_is_not_there_is_not_named(cause: str) -> None:
-    assert cause not in [finding.cause for finding in find(replace(HEALTHY, **STAYS_SILENT[cause]))]
+    assert cause not in [finding.cause for finding in find_findings(replace(HEALTHY, **STAYS_SILENT[cause]))]
 
 
 @pytest.mark.parametrize("cause", [cause for cause, (_, _, change) in FIRES.items() if change])
@@ -148,7 +148,7 @@ def test_a_change_can_be_pasted_behind_a_recipe(cause: str) -> None:
 
 def test_the_largest_gain_comes_first() -> None:
     padded = {"padding_share": 0.9, "strategy": strategy(batching="padded")}
-    assert [finding.cause for finding in find(replace(HEALTHY, **padded, threads=3))] == [
+    assert [finding.cause for finding in find_findings(replace(HEALTHY, **padded, threads=3))] == [
         "padding",
         "oversubscribed-threads",
     ]

@@ -8,7 +8,7 @@ import pytest
 from seqfit.profiling.nsight import read_trace
 from seqfit.profiling.summary import diagnose
 from seqfit.profiling.tables import GpuTime
-from seqfit.profiling.trace import HostSpan, Kernel, Trace
+from seqfit.profiling.trace import HostSpan, KernelSpan, Trace
 
 TENTH_OF_A_PER_CENT = 0.001
 
@@ -50,7 +50,7 @@ def test_only_the_steps_count_where_there_are_steps(both: dict[str, Path]) -> No
 
 
 def test_kernels_of_two_streams_are_not_counted_twice_and_devices_are_apart() -> None:
-    kernels = (Kernel("a", 0, 80, 0, 1), Kernel("b", 20, 80, 0, 2), Kernel("c", 0, 25, 1, 1))
+    kernels = (KernelSpan("a", 0, 80, 0, 1), KernelSpan("b", 20, 80, 0, 2), KernelSpan("c", 0, 25, 1, 1))
     first, second = _gpus(Trace("x", "kineto", kernels=kernels))
     assert (first.computing, second.computing) == (1.0, 0.25)
     assert second.causes["no work"] == 0.75

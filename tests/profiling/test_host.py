@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from seqfit.profiling.host import HostTimeline
-from seqfit.profiling.trace import Call, Copy, HostSpan, Kernel, Op, Trace
+from seqfit.profiling.trace import Call, Copy, HostSpan, KernelSpan, Op, Trace
 
 CALLS = (
     Call("cudaLaunchKernel", 0, 10, "1", 1),
@@ -11,7 +11,7 @@ CALLS = (
     Call("cudaMemcpyAsync", 900_000, 10, "1", 3),
     Call("cudaLaunchKernel", 900_020, 10, "1", 4),
 )
-KERNELS = (Kernel("k", 5, 90, 0, 7, 1), Kernel("k", 900_030, 100, 0, 7, 4))
+KERNELS = (KernelSpan("k", 5, 90, 0, 7, 1), KernelSpan("k", 900_030, 100, 0, 7, 4))
 COPIES = (Copy("HtoD", 900_005, 10, 0, 7, 3, 4096),)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from seqfit.errors import DataError
 from seqfit.profiling.kineto import read_kineto
-from seqfit.profiling.trace import Allocation, Call, Copy, HostSpan, Kernel, Op
+from seqfit.profiling.trace import Allocation, Call, Copy, HostSpan, KernelSpan, Op
 from tests.profiling.traces import gpu_events, span
 
 
@@ -30,7 +30,7 @@ def test_every_kind_of_event_is_read_into_nanoseconds(write_kineto: Callable[...
     assert trace.ranges == (HostSpan("data_wait", 0, 1000, "7"),)
     assert trace.frames == (HostSpan("a.py(3): f", 0, 9000, "7"),)
     assert trace.allocations == (Allocation(4000, -64, 9, True, 128),)
-    assert trace.kernels == (Kernel("gemm", 100_000, 30_000, 0, 7, 4),)
+    assert trace.kernels == (KernelSpan("gemm", 100_000, 30_000, 0, 7, 4),)
     assert trace.copies == (Copy("HtoD", 140_000, 10_000, 0, 7, 5, 4096, True),)
 
 

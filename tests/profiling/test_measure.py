@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from seqfit.profiling.measure import Measurement, measure
+from seqfit.profiling.measure import Measurement, measure_training_steps
 
 # A plan takes longer than the steps that are looked at, and a strategy is stated.
 pytestmark = pytest.mark.usefixtures("no_prediction")
 
 
 def test_phases_are_shares_of_the_step(build_word_job: Callable[..., Any]) -> None:
-    measured = measure(build_word_job(), 3)
+    measured = measure_training_steps(build_word_job(), 3)
     assert {"data_wait", "forward", "backward", "optimizer"} <= set(measured.phases)
     assert 0.5 < sum(measured.phases.values()) <= 1
     assert measured.evaluate_every == 8
@@ -21,8 +21,10 @@ def test_phases_are_shares_of_the_step(build_word_job: Callable[..., Any]) -> No
 
 
 def test_packed_batches_have_no_padding_and_padded_ones_do(build_word_job: Callable[..., Any]) -> None:
-    packed = measure(build_word_job(), 2, evaluate=False)
-    padded = measure(build_word_job("strategy.batching=max_length", "task.max_source_tokens=24"), 2, evaluate=False)
+    packed = measure_training_steps(build_word_job(), 2, evaluate=False)
+    padded = measure_training_steps(
+        build_word_job("strategy.batching=max_length", "task.max_source_tokens=24"), 2, evaluate=False
+    )
     assert packed.padding_share == 0
     assert padded.padding_share > 0.5
     assert packed.tokens == padded.tokens
@@ -30,7 +32,7 @@ def test_packed_batches_have_no_padding_and_padded_ones_do(build_word_job: Calla
 
 
 def test_micro_batches_are_counted(build_word_job: Callable[..., Any]) -> None:
-    measured = measure(build_word_job("strategy.micro_batch_examples=2"), 2, evaluate=False)
+    measured = measure_training_steps(build_word_job("strategy.micro_batch_examples=2"), 2, evaluate=False)
     assert measured.micro_batches == 4
 
 

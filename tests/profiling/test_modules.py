@@ -6,7 +6,7 @@ import pytest
 
 from seqfit.profiling.nsight import read_trace
 from seqfit.profiling.tables import ELSEWHERE, rank_modules, tidy_name
-from seqfit.profiling.trace import Call, HostSpan, Kernel, Op, Trace
+from seqfit.profiling.trace import Call, HostSpan, KernelSpan, Op, Trace
 
 NODE = "autograd::engine::evaluate_function: "
 RANGES = (
@@ -35,7 +35,11 @@ def test_on_a_cpu_operators_belong_to_the_innermost_module_forward_and_backward(
 
 def test_on_a_gpu_a_kernel_belongs_to_where_it_was_launched() -> None:
     calls = (Call("cudaLaunchKernel", 30, 1, "1", 1), Call("cudaLaunchKernel", 312, 1, "2", 2))
-    kernels = (Kernel("gemm", 500, 1000, 0, 7, 1), Kernel("gemm", 1500, 2000, 0, 7, 2), Kernel("x", 0, 10, 0, 7, 9))
+    kernels = (
+        KernelSpan("gemm", 500, 1000, 0, 7, 1),
+        KernelSpan("gemm", 1500, 2000, 0, 7, 2),
+        KernelSpan("x", 0, 10, 0, 7, 9),
+    )
     trace = Trace("x", "kineto", ops=OPS, ranges=RANGES, calls=calls, kernels=kernels)
     rows = {row.name: (row.forward_ns, row.backward_ns) for row in rank_modules(trace)}
     assert rows == {"encoder.block.0.SelfAttention": (1000, 2000), ELSEWHERE: (10, 0)}

@@ -8,7 +8,7 @@ import pytest
 from seqfit.errors import DataError
 from seqfit.profiling.host import EVALUATING, HostTimeline
 from seqfit.profiling.nsight import read_nsight
-from seqfit.profiling.trace import Call, Copy, HostSpan, Kernel, Op
+from seqfit.profiling.trace import Call, Copy, HostSpan, KernelSpan, Op
 
 
 def test_the_tables_are_read_with_their_names(nsight_file: Path) -> None:
@@ -21,7 +21,7 @@ def test_the_tables_are_read_with_their_names(nsight_file: Path) -> None:
         "cudaLaunchKernel",
         "cudaMemcpyAsync",
     ]
-    assert trace.kernels[1] == Kernel("softmax", 40_000, 40_000, 0, 7, 2)
+    assert trace.kernels[1] == KernelSpan("softmax", 40_000, 40_000, 0, 7, 2)
     assert trace.copies == (Copy("HtoD", 140_000, 10_000, 0, 7, 5, 4096, True),)
 
 

@@ -12,8 +12,8 @@ from seqfit.profiling.findings import Finding
 from seqfit.profiling.prove import Proof, prove
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import Recipe
-from seqfit.training.setup import Job, build_job
-from seqfit.training.view import Silent
+from seqfit.training.setup import TrainingSetup, build_setup
+from seqfit.training.view import SilentView
 
 PADDING = Finding("padding", "much is padding", "Run real tokens only", ("strategy.batching=ragged",), 0.5)
 
@@ -21,8 +21,8 @@ PADDING = Finding("padding", "much is padding", "Run real tokens only", ("strate
 pytestmark = pytest.mark.usefixtures("no_prediction")
 
 
-def build(recipe: Recipe) -> Job:
-    return build_job(recipe, Silent())[0]
+def build(recipe: Recipe) -> TrainingSetup:
+    return build_setup(recipe, SilentView())[0]
 
 
 def test_gains_are_shares_saved_round_by_round() -> None:

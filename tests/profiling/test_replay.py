@@ -7,7 +7,7 @@ import pytest
 from seqfit.profiling.host import HostTimeline
 from seqfit.profiling.replay import Change, Replay
 from seqfit.profiling.steps import find_steps
-from seqfit.profiling.trace import Call, HostSpan, Kernel, Op, Trace
+from seqfit.profiling.trace import Call, HostSpan, KernelSpan, Op, Trace
 
 US = 1000
 
@@ -21,7 +21,7 @@ def loader_with_a_sync(steps: int = 5, loading_us: int = 400) -> Trace:
         now += loading_us
         for place in range(2):
             calls.append(Call("cudaLaunchKernel", (now + 5 * place) * US, 5 * US, "1", number + place))
-            kernels.append(Kernel("gemm", (now + 5 + 50 * place) * US, 50 * US, 0, 7, number + place))
+            kernels.append(KernelSpan("gemm", (now + 5 + 50 * place) * US, 50 * US, 0, 7, number + place))
         calls.append(Call("cudaStreamSynchronize", (now + 10) * US, 96 * US, "1", number + 2))
         number += 3
         now += 106
@@ -50,7 +50,7 @@ def test_a_loader_that_the_gpus_work_hides_counts_for_what_sticks_out() -> None:
         ranges.append(HostSpan("data_wait", now * US, 110 * US, "1"))
         calls.append(Call("cudaLaunchKernel", (now + 110) * US, 5 * US, "1", step))
         start = max(now + 115, busy_until)
-        kernels.append(Kernel("gemm", start * US, 100 * US, 0, 7, step))
+        kernels.append(KernelSpan("gemm", start * US, 100 * US, 0, 7, step))
         busy_until = start + 100
     marks = tuple(HostSpan(f"ProfilerStep#{n}", 115 * n * US, 115 * US, "1") for n in range(6))
     trace = Trace("x", "nsight", calls=tuple(calls), kernels=tuple(kernels), ranges=tuple(ranges), steps=marks)
@@ -82,9 +82,9 @@ def test_two_changes_together_save_no_more_than_both() -> None:
 def test_a_kernel_that_waits_for_another_stream_still_does() -> None:
     calls = tuple(Call("cudaLaunchKernel", n * 10 * US, 5 * US, "1", n) for n in range(3))
     kernels = (
-        Kernel("backward", 5 * US, 100 * US, 0, 7, 0),
-        Kernel("ncclDevKernel", 105 * US, 200 * US, 0, 20, 1),
-        Kernel("adam", 305 * US, 50 * US, 0, 7, 2),
+        KernelSpan("backward", 5 * US, 100 * US, 0, 7, 0),
+        KernelSpan("ncclDevKernel", 105 * US, 200 * US, 0, 20, 1),
+        KernelSpan("adam", 305 * US, 50 * US, 0, 7, 2),
     )
     run = replay(Trace("x", "nsight", calls=calls, kernels=kernels))
     assert run.before_ns == pytest.approx(355 * US, rel=0.01)

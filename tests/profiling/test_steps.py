@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from seqfit.profiling.steps import find_period, find_steps
-from seqfit.profiling.trace import Call, HostSpan, Kernel, Trace
+from seqfit.profiling.trace import Call, HostSpan, KernelSpan, Trace
 
 
 def traced(count: int, ranges: tuple[HostSpan, ...] = (), steps: tuple[HostSpan, ...] = ()) -> Trace:
     """Steps of 1,000 ns: ten kernels of ten names, launched right before they run."""
     starts = [1000 * step + 90 * number for step in range(count) for number in range(10)]
     calls = tuple(Call("cudaLaunchKernel", start, 5, "1", n) for n, start in enumerate(starts))
-    kernels = tuple(Kernel(f"k{n % 10}", start + 10, 50, 0, 7, n) for n, start in enumerate(starts))
+    kernels = tuple(KernelSpan(f"k{n % 10}", start + 10, 50, 0, 7, n) for n, start in enumerate(starts))
     return Trace("x", "nsight", calls=calls, kernels=kernels, ranges=ranges, steps=steps)
 
 
@@ -51,7 +51,7 @@ def test_a_range_named_optimizer_ends_a_step() -> None:
 def launched(names: list[str]) -> Trace:
     """Kernels of 10 us, all launched at once, as an export without ranges has them."""
     calls = tuple(Call("cudaLaunchKernel", 100 * n, 50, "1", n) for n in range(len(names)))
-    kernels = tuple(Kernel(name, 10_000 * n + 1000, 10_000, 0, 7, n) for n, name in enumerate(names))
+    kernels = tuple(KernelSpan(name, 10_000 * n + 1000, 10_000, 0, 7, n) for n, name in enumerate(names))
     return find_steps(Trace("x", "nsight", calls=calls, kernels=kernels))
 
 
@@ -108,7 +108,7 @@ def test_some_names_may_differ_from_step_to_step() -> None:
 def test_a_host_that_is_ahead_does_not_make_the_steps_short() -> None:
     """All launched at once, and 10 us of kernels per step: the device's steps count."""
     calls = tuple(Call("cudaLaunchKernel", 10 * n, 5, "1", n) for n in range(4))
-    kernels = tuple(Kernel("k", 10_000 * n + 50, 10_000, 0, 7, n) for n in range(4))
+    kernels = tuple(KernelSpan("k", 10_000 * n + 50, 10_000, 0, 7, n) for n in range(4))
     steps = tuple(HostSpan(f"ProfilerStep#{n}", 10 * n, 10, "1") for n in range(4))
     trace = find_steps(Trace("x", "kineto", calls=calls, kernels=kernels, steps=steps))
     assert trace.step_seconds == pytest.approx(1e-5)

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from seqfit.profiling.nsight import read_trace
-from seqfit.profiling.summary import diagnose, summarise
+from seqfit.profiling.summary import diagnose, summarise_trace
 
 
 def test_all_tables_of_both_formats_agree_where_both_know(both: dict[str, Path]) -> None:
-    kineto, nsight = (summarise(diagnose(read_trace(both[kind]))) for kind in ("kineto", "nsight"))
+    kineto, nsight = (summarise_trace(diagnose(read_trace(both[kind]))) for kind in ("kineto", "nsight"))
     assert (kineto.calls, kineto.kernels, kineto.copies) == (nsight.calls, nsight.kernels, nsight.copies)
     assert kineto.gpus == nsight.gpus
     assert kineto.step_seconds == pytest.approx(150e-6)
 
 
 def test_a_summary_is_json(both: dict[str, Path]) -> None:
-    values = json.loads(json.dumps(summarise(diagnose(read_trace(both["kineto"]))).to_json()))
+    values = json.loads(json.dumps(summarise_trace(diagnose(read_trace(both["kineto"]))).to_json()))
     assert values["calls"][0] == {
         "name": "cudaStreamSynchronize",
         "calls": 1,

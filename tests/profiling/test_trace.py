@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from seqfit.profiling.trace import Call, HostSpan, Kernel, Op, Trace
+from seqfit.profiling.trace import Call, HostSpan, KernelSpan, Op, Trace
 
 
 def test_the_window_is_that_of_the_steps_where_there_are_steps() -> None:
-    kernels = (Kernel("a", 5, 100, 0, 0),)
+    kernels = (KernelSpan("a", 5, 100, 0, 0),)
     steps = (HostSpan("ProfilerStep#1", 10, 20, "1"), HostSpan("ProfilerStep#2", 30, 20, "1"))
     assert Trace("x", "kineto", kernels=kernels).window_ns == (5, 105)
     assert Trace("x", "kineto", kernels=kernels, steps=steps).window_ns == (10, 50)

@@ -25,8 +25,8 @@ from seqfit.errors import DataError
 from seqfit.profiling.findings import Finding
 from seqfit.profiling.nsight import read_trace
 from seqfit.profiling.steps import find_steps
-from seqfit.profiling.summary import diagnose, summarise
-from seqfit.profiling.trace import Call, Gpu, HostSpan, Kernel, Op, Trace
+from seqfit.profiling.summary import diagnose, summarise_trace
+from seqfit.profiling.trace import Call, HostSpan, KernelSpan, Op, Trace, TracedGpu
 from seqfit.profiling.trace_findings import find_in_trace
 
 GEMM = "ampere_bf16_s16816gemm_bf16"
@@ -100,7 +100,9 @@ main()
 def test_a_foreign_trace_has_steps_and_times_per_step(tmp_path: Path, marked: bool) -> None:
     """(d) ten steps counted as one, also with NVTX ranges named step."""
     step = [Work(300, None), CopyData("HtoD", 1 << 20, 50.0), *[Launch(f"k{n}", 300.0) for n in range(20)], Sync()]
-    summary = summarise(diagnose(read_trace(write_nsight(simulate([step] * 10), tmp_path / "r.db", nvtx_steps=marked))))
+    summary = summarise_trace(
+        diagnose(read_trace(write_nsight(simulate([step] * 10), tmp_path / "r.db", nvtx_steps=marked)))
+    )
     assert summary.steps == 10
     assert summary.steps_by == ("ranges named like a step" if marked else "the kernels that repeat")
     assert summary.step_seconds == pytest.approx(6.4e-3, rel=0.05)
@@ -222,7 +224,7 @@ def test_the_softmax_of_the_loss_is_no_attention(tmp_path: Path) -> None:
 def exchanging(lengths_us: list[float], sizes: list[int | None], compute_us: float = 400.0) -> Trace:
     """Six steps: a forward, a backward with a collective for each kernel, and an update that waits for all of them."""
     calls: list[Call] = []
-    kernels: list[Kernel] = []
+    kernels: list[KernelSpan] = []
     steps: list[HostSpan] = []
     now = 0.0
 
@@ -230,7 +232,7 @@ def exchanging(lengths_us: list[float], sizes: list[int | None], compute_us: flo
         number = len(kernels)
         calls.append(Call("cudaLaunchKernel", 1000 * number, 500, "1", number))  # the host is far ahead
         span = (round(1000 * start), round(1000 * length))
-        kernels.append(Kernel(name, *span, 0, stream, number, message_elements=size))
+        kernels.append(KernelSpan(name, *span, 0, stream, number, message_elements=size))
         return start + length
 
     for step in range(6):
@@ -287,11 +289,12 @@ def test_a_backward_hides_no_more_of_an_exchange_than_its_own_length(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("gpu", "left"), [(Gpu("NVIDIA A100-SXM4-40GB", (8, 0)), 0.09), (Gpu("NVIDIA GeForce RTX 4090", (8, 9)), 0.54)]
+    ("gpu", "left"),
+    [(TracedGpu("NVIDIA A100-SXM4-40GB", (8, 0)), 0.09), (TracedGpu("NVIDIA GeForce RTX 4090", (8, 9)), 0.54)],
 )
-def test_what_fp32_costs_depends_on_the_card(gpu: Gpu, left: float) -> None:
+def test_what_fp32_costs_depends_on_the_card(gpu: TracedGpu, left: float) -> None:
     calls = tuple(Call("cudaLaunchKernel", 1000 * n, 500, "1", n) for n in range(40))
-    kernels = tuple(Kernel("ampere_sgemm_128x64", 10_000 + 100_000 * n, 100_000, 0, 7, n) for n in range(40))
+    kernels = tuple(KernelSpan("ampere_sgemm_128x64", 10_000 + 100_000 * n, 100_000, 0, 7, n) for n in range(40))
     (finding,) = find_in_trace(diagnose(Trace("x", "kineto", calls=calls, kernels=kernels, gpus={0: gpu})))
     assert finding.cause == "fp32"
     assert finding.gain == pytest.approx(1 - left, abs=0.02)
@@ -302,7 +305,7 @@ def padded(ops: list[Op]) -> Trace:
     """Four steps of a kernel on 4 x 100 tokens."""
     calls = [Call("cudaLaunchKernel", 1_000_000 * n, 500, "1", n) for n in range(4)]
     calls += [Call("cudaStreamSynchronize", 1_000_000 * n + 1000, 998_000, "1") for n in range(4)]
-    kernels = tuple(Kernel(GEMM, 1_000_000 * n + 5000, 990_000, 0, 7, n) for n in range(4))
+    kernels = tuple(KernelSpan(GEMM, 1_000_000 * n + 5000, 990_000, 0, 7, n) for n in range(4))
     steps = tuple(HostSpan(f"ProfilerStep#{n}", 1_000_000 * n, 1_000_000, "1") for n in range(4))
     looked_up = Op("aten::embedding", 600, 10, "1", shapes=((1000, 8), (4, 100), ()))
     each = [replace(op, start_ns=op.start_ns + step.start_ns) for step in steps for op in (looked_up, *ops)]

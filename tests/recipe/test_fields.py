@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from seqfit.recipe.overrides import Key, annotation_at, names_at, union_members
+from seqfit.recipe.overrides import OverrideKey, annotation_at, names_at, union_members
 from seqfit.recipe.schema import EarlyStopping, OptimizerRecipe, SourceRecipe
 
 
@@ -24,12 +24,12 @@ from seqfit.recipe.schema import EarlyStopping, OptimizerRecipe, SourceRecipe
         (["train", "epochs"], [float]),
     ],
 )
-def test_a_path_leads_to_its_types(path: list[Key], members: list[Any]) -> None:
+def test_a_path_leads_to_its_types(path: list[OverrideKey], members: list[Any]) -> None:
     assert union_members(annotation_at(path)) == members
 
 
 @pytest.mark.parametrize("path", [["trane"], ["train", "x"], ["seed", "x"], ["data", "0", "pth"]])
-def test_an_unknown_path_leads_to_nothing(path: list[Key]) -> None:
+def test_an_unknown_path_leads_to_nothing(path: list[OverrideKey]) -> None:
     assert annotation_at(path) is None
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from seqfit.recipe.mistakes import explain, report_mistakes, to_line
+from seqfit.recipe.mistakes import explain_mistake, report_mistakes, to_line
 from seqfit.recipe.overrides import join_path
 from seqfit.recipe.schema import Recipe
 
@@ -21,7 +21,7 @@ def mistakes_of(section: str, value: Any) -> list[str]:
     values = copy.deepcopy(GOOD) | {section: value}
     with pytest.raises(ValidationError) as caught:
         Recipe.model_validate(values)
-    return [f"{join_path(path)}: {sentence}" for path, sentence in explain(caught.value, values)]
+    return [f"{join_path(path)}: {sentence}" for path, sentence in explain_mistake(caught.value, values)]
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 
 from seqfit.errors import RecipeError
 from seqfit.recipe import resolve as module
-from seqfit.recipe.resolve import DATA, RECIPES, Kind, check_kind, resolve
+from seqfit.recipe.resolve import DATA, RECIPES, ArgumentKind, check_kind, resolve
 
-ALL: tuple[Kind, ...] = ("recipe", "script", "data", "run", "comparison", "model", "folder", "hub")
+ALL: tuple[ArgumentKind, ...] = ("recipe", "script", "data", "run", "comparison", "model", "folder", "hub")
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, ArgumentKind] = {
     "demo": "recipe",
     "./demo": "run",
     "t5-gsm8k": "recipe",
@@ -53,7 +53,7 @@ KINDS: dict[str, Kind] = {
 
 
 @pytest.mark.parametrize(("word", "kind"), KINDS.items())
-def test_a_word_is_the_first_kind_that_it_can_be(word: str, kind: Kind) -> None:
+def test_a_word_is_the_first_kind_that_it_can_be(word: str, kind: ArgumentKind) -> None:
     assert resolve(word, ALL).kind == kind
 
 
@@ -87,7 +87,7 @@ def test_what_is_nearby_is_suggested() -> None:
         resolve("rows/trian.csv", DATA)
 
 
-MISFITS: dict[tuple[str, str, tuple[Kind, ...]], str] = {
+MISFITS: dict[tuple[str, str, tuple[ArgumentKind, ...]], str] = {
     ("my.csv", "validate", RECIPES): "seqfit data my.csv --model MODEL --write-recipe mine.yaml",
     ("my.csv", "evaluate", ("run",)): "seqfit evaluate RUN --data my.csv",
     ("my.csv", "predict", ("run", "model")): "seqfit predict RUN --file my.csv",
@@ -102,7 +102,7 @@ MISFITS: dict[tuple[str, str, tuple[Kind, ...]], str] = {
 
 
 @pytest.mark.parametrize("case", MISFITS, ids=lambda case: f"{case[1]} {case[0]}")
-def test_another_kind_is_answered_with_what_to_type_instead(case: tuple[str, str, tuple[Kind, ...]]) -> None:
+def test_another_kind_is_answered_with_what_to_type_instead(case: tuple[str, str, tuple[ArgumentKind, ...]]) -> None:
     word, command, takes = case
     with pytest.raises(RecipeError) as refused:
         resolve(word, takes, command)

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 from seqfit.comparison.records import (
-    RUNS,
-    Check,
+    TRIAL_RUNS,
+    Candidate,
+    CandidateResult,
     Comparison,
-    Entrant,
+    FairnessCheck,
     Figure,
     Matrix,
     Prediction,
-    Standing,
     Trial,
     dump_matrix,
     dump_results,
@@ -30,10 +30,10 @@ from seqfit.comparison.records import (
 from seqfit.errors import SeqfitError
 from seqfit.inspection.report import (
     DataReport,
+    Duplicates,
     ExampleView,
     LostCharacter,
     Overlap,
-    Repeats,
     RoundTrip,
     SplitReport,
     Token,
@@ -205,15 +205,15 @@ def comparison_path(tmp_path: Path, edit_lines: Callable[[Path, str, Change], No
     """Three entrants with two seeds each; ddp2 is predicted only, and recompute is slower and smaller."""
     folder = tmp_path / "comparisons" / "squad-es"
     entrants = (
-        Entrant("vanilla", (), "reference"),
-        Entrant("recompute", ("strategy.recompute=blocks",), "lossless"),
-        Entrant("bf16", ("strategy.precision=bf16",), "lossy", why="<bf16> rounds"),
-        Entrant("ddp2", ("strategy.parallel=ddp",), "lossless", processes=2, impossible="one core is here"),
+        Candidate("vanilla", (), "reference"),
+        Candidate("recompute", ("strategy.recompute=blocks",), "lossless"),
+        Candidate("bf16", ("strategy.precision=bf16",), "lossy", why="<bf16> rounds"),
+        Candidate("ddp2", ("strategy.parallel=ddp",), "lossless", processes=2, impossible="one core is here"),
     )
     matrix = Matrix("squad-es", _recipe_text(), entrants, (0, 1), 1, 400, 2, targets=("v100",))
     for entrant, slower in (("vanilla", 1.0), ("recompute", 1.25), ("bf16", 0.8)):
         for seed in matrix.seeds:
-            run = write_run(folder / RUNS / Trial(entrant, seed, 0).folder)
+            run = write_run(folder / TRIAL_RUNS / Trial(entrant, seed, 0).folder)
             edit_lines(run, files.STEPS, lambda line, s=slower: line | {"step_seconds": s * line["step_seconds"]})
     dump_matrix(matrix, folder, command="seqfit compare squad-es --strategies vanilla,recompute,bf16,ddp2")
     dump_results(_build_comparison(matrix, folder), folder)
@@ -241,7 +241,7 @@ def _build_comparison(matrix: Matrix, folder: Path) -> Comparison:
         "bf16": figures(1.5, 5_200, 2.6e9, 67.7, False),
     }
 
-    def predict(entrant: Entrant, number: int) -> tuple[Prediction, ...]:
+    def predict(entrant: Candidate, number: int) -> tuple[Prediction, ...]:
         card = "Tesla V100" if entrant.processes == 1 else "2 x Tesla V100"
         tensors = int(2e9 - 1e8 * number)
         parts = {"weights": int(6e8), "activations": tensors - int(6e8)}
@@ -251,7 +251,7 @@ def _build_comparison(matrix: Matrix, folder: Path) -> Comparison:
         return (here, there) if not entrant.impossible else (there,)
 
     standings = tuple(
-        Standing(
+        CandidateResult(
             entrant,
             "impossible" if entrant.impossible else "finished",
             entrant.impossible,
@@ -261,7 +261,10 @@ def _build_comparison(matrix: Matrix, folder: Path) -> Comparison:
         )
         for number, entrant in enumerate(matrix.entrants)
     )
-    checks = (Check("same data order", True, "400 steps of 2 seeds"), Check("same versions", True, "torch 2.13.0"))
+    checks = (
+        FairnessCheck("same data order", True, "400 steps of 2 seeds"),
+        FairnessCheck("same versions", True, "torch 2.13.0"),
+    )
     verdict = "recompute takes 34% less memory for 26% more time."
     machine = {"absent": {"gpu_busy_share": "no driver <library>"}}
     command = "seqfit compare squad-es --strategies vanilla,recompute,bf16,ddp2"
@@ -315,7 +318,7 @@ def data_report() -> DataReport:
         padding=tuple(measure_padding(lengths, lengths // 10 + 1, 16, (900, 91), seed=0)),
         batch_examples=16,
         round_trip=RoundTrip(200, 0.8, False, (LostCharacter("ñ", "LATIN SMALL LETTER N WITH TILDE", 300, 0.8),)),
-        repeats=Repeats(2, 1, hostile),
+        repeats=Duplicates(2, 1, hostile),
         examples=(example,),
     )
     overlap = Overlap("validation", 3, 5, 40, hostile)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from seqfit.reporting.advice import show_advice
 from seqfit.reporting.page import report
-from seqfit.reporting.subject import read_subject
+from seqfit.reporting.subject import read_report_subject
 from seqfit.rundir import files
 
 
@@ -32,7 +32,7 @@ def test_a_finding_is_shown_with_evidence_override_and_gain(run_path: Path) -> N
 def test_the_largest_gain_comes_first_and_can_be_pasted(run_path: Path) -> None:
     (run_path / files.STRATEGY).write_text("batching: grouped\n", "utf-8")  # as a plan has chosen, not the recipe
     add_to_steps(run_path, {"phase_seconds": {"data_wait": 0.5, "forward": 3.3}, "padding_share": 0.8})
-    shown = str(show_advice(read_subject([run_path])))
+    shown = str(show_advice(read_report_subject([run_path])))
     assert shown.index("padding") < shown.index("waiting for data")
     assert "<code>strategy.batching=ragged</code>" in shown
 
@@ -42,12 +42,12 @@ def test_threads_beyond_the_cores_are_known_from_the_manifest(run_path: Path) ->
     manifest["hardware"] |= {"cores": 2, "threads": 16}
     (run_path / files.MANIFEST).write_text(json.dumps(manifest), "utf-8")
     add_to_steps(run_path, {"phase_seconds": {"forward": 1.9, "backward": 1.9}})
-    assert "strategy.threads=2" in str(show_advice(read_subject([run_path])))
+    assert "strategy.threads=2" in str(show_advice(read_report_subject([run_path])))
 
 
 def test_where_nothing_is_found_the_part_is_left_out(run_path: Path) -> None:
     calm_evaluations(run_path)
-    assert show_advice(read_subject([run_path])) is None
+    assert show_advice(read_report_subject([run_path])) is None
     assert "What to change" not in report(run_path).read_text("utf-8")
 
 
@@ -56,11 +56,11 @@ def test_of_several_runs_each_way_has_its_first_finding(comparison_path: Path) -
         add_to_steps(run, {"phase_seconds": {"data_wait": 1.9, "forward": 1.9}})
     for run in (comparison_path / "runs").iterdir():
         calm_evaluations(run)
-    shown = str(show_advice(read_subject([comparison_path])))
+    shown = str(show_advice(read_report_subject([comparison_path])))
     assert "<td>vanilla</td>" in shown
     assert "<td>bf16</td>" not in shown
 
 
 def test_without_a_recipe_there_is_no_advice(run_path: Path) -> None:
     (run_path / files.RECIPE).unlink()
-    assert show_advice(read_subject([run_path])) is None
+    assert show_advice(read_report_subject([run_path])) is None

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.reporting.runs import ShownRun, Track, find_pauses
+from seqfit.reporting.runs import ShownRun, Track, find_run_pauses
 from seqfit.rundir import files
 
 
@@ -44,7 +44,7 @@ def test_the_time_until_a_resume_is_no_work(
 def test_a_pause_with_two_resumes_counts_once(run_path: Path, edit_manifest: Callable[..., None]) -> None:
     last = ShownRun(run_path).steps()[-1]["time"]
     edit_manifest(run_path, resumed=[last + 100, last + 300])
-    assert list(find_pauses(ShownRun(run_path))) == [(last + 100, 100), (last + 300, 200)]
+    assert list(find_run_pauses(ShownRun(run_path))) == [(last + 100, 100), (last + 300, 200)]
 
 
 def test_a_loss_that_is_no_number_leaves_a_gap(run_path: Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from seqfit.reporting.html import Html, command, element, facts, folded, join, markup, table
+from seqfit.reporting.html import Html, command_line, element, facts, folded, join, markup, table
 
 
 def test_text_is_escaped_and_markup_is_not() -> None:
@@ -68,4 +68,4 @@ def test_a_column_of_markup_can_be_one_of_numbers() -> None:
 
 
 def test_a_command_is_there_to_be_copied() -> None:
-    assert command("a < b") == '<pre class="copy">a &lt; b</pre>'
+    assert command_line("a < b") == '<pre class="copy">a &lt; b</pre>'

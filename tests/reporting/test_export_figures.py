@@ -13,7 +13,7 @@ from seqfit.errors import RunError, SeqfitError
 from seqfit.reporting.export_figures import BROWSER, export_figures, find_browser
 from seqfit.reporting.html import Html, element, figure, figures
 from seqfit.reporting.memory import show_memory
-from seqfit.reporting.subject import read_subject
+from seqfit.reporting.subject import read_report_subject
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -52,7 +52,7 @@ def test_every_chart_is_a_file_over_each_of_its_axes(folder: Path) -> None:
 
 
 def test_a_comparisons_memory_is_a_file_for_every_device(chromium: str, comparison_path: Path, tmp_path: Path) -> None:
-    shown = show_memory(read_subject([comparison_path]))
+    shown = show_memory(read_report_subject([comparison_path]))
     assert shown is not None
     export_figures("comparison", [shown], tmp_path / "figures")
     for name, bars in (("memory-anatomy", 6), ("memory-anatomy-Tesla-V100", 4)):

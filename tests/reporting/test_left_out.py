@@ -6,7 +6,7 @@ from typing import Any
 
 from seqfit.reporting.lengths import show_left_out
 from seqfit.reporting.page import build_parts
-from seqfit.reporting.subject import read_subject
+from seqfit.reporting.subject import read_report_subject
 
 BAD: dict[str, Any] = {
     "split": "train",
@@ -21,7 +21,7 @@ BAD: dict[str, Any] = {
 
 def test_each_cause_has_its_count_and_first_rows(run_path: Path, edit_manifest: Callable[..., None]) -> None:
     edit_manifest(run_path, data={"left_out": [BAD, BAD | {"split": "validation", "rows": 3, "of": 1000}]})
-    shown = str(show_left_out(read_subject([run_path])))
+    shown = str(show_left_out(read_report_subject([run_path])))
     assert "empty target" in shown
     assert "1.0%" in shown
     assert "0.3%" in shown
@@ -31,13 +31,13 @@ def test_each_cause_has_its_count_and_first_rows(run_path: Path, edit_manifest: 
 def test_runs_on_the_same_data_show_it_once(comparison_path: Path, edit_manifest: Callable[..., None]) -> None:
     for run in (comparison_path / "runs").iterdir():
         edit_manifest(run, data={"left_out": [BAD]})
-    assert str(show_left_out(read_subject([comparison_path]))).count("empty target") == 1
+    assert str(show_left_out(read_report_subject([comparison_path]))).count("empty target") == 1
 
 
 def test_a_run_without_bad_rows_has_no_such_part(run_path: Path, edit_manifest: Callable[..., None]) -> None:
-    assert show_left_out(read_subject([run_path])) is None
+    assert show_left_out(read_report_subject([run_path])) is None
     edit_manifest(run_path, data={"left_out": "damaged"})
-    assert show_left_out(read_subject([run_path])) is None
+    assert show_left_out(read_report_subject([run_path])) is None
 
 
 def test_a_damaged_record_is_named_and_the_page_is_built(run_path: Path, edit_manifest: Callable[..., None]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from seqfit.reporting.memory import show_memory
-from seqfit.reporting.subject import read_subject
+from seqfit.reporting.subject import read_report_subject
 
 GIB = 2**30
 FORECAST = {
@@ -23,7 +23,7 @@ def test_the_predicted_peak_is_taken_apart_beside_the_measured_one(
     run_path: Path, edit_manifest: Callable[..., None]
 ) -> None:
     edit_manifest(run_path, forecast=FORECAST)
-    shown = str(show_memory(read_subject([run_path])))
+    shown = str(show_memory(read_report_subject([run_path])))
     for said in (
         "weights",
         "activations",
@@ -39,7 +39,7 @@ def test_the_predicted_peak_is_taken_apart_beside_the_measured_one(
 
 def test_a_process_is_not_held_against_its_tensors(run_path: Path, edit_manifest: Callable[..., None]) -> None:
     edit_manifest(run_path, forecast={**FORECAST, "measured_peak_bytes": None})
-    shown = str(show_memory(read_subject([run_path])))
+    shown = str(show_memory(read_report_subject([run_path])))
     assert "resident memory of the process" in shown
     assert "they can&#x27;t be compared" in shown
     assert "%" not in shown.split("<tbody>")[1]
@@ -49,11 +49,11 @@ def test_a_forecast_that_was_not_taken_apart_is_one_hollow_bar(
     run_path: Path, edit_manifest: Callable[..., None]
 ) -> None:
     edit_manifest(run_path, forecast={**FORECAST, "predicted_parts": {}})
-    assert "predicted as a whole" in str(show_memory(read_subject([run_path])))
+    assert "predicted as a whole" in str(show_memory(read_report_subject([run_path])))
 
 
 def test_without_a_forecast_the_page_says_so(run_path: Path) -> None:
-    shown = str(show_memory(read_subject([run_path])))
+    shown = str(show_memory(read_report_subject([run_path])))
     assert "Nothing was predicted: several processes, a card that is not in the table" in shown
     assert "3.1 GiB" in shown  # the records' own
 
@@ -70,7 +70,7 @@ def read_chart(shown: str, device: str) -> dict[str, dict[str, float]]:
 
 
 def test_a_comparisons_predicted_peaks_are_taken_apart_beside_the_measured_ones(comparison_path: Path) -> None:
-    shown = str(show_memory(read_subject([comparison_path])))
+    shown = str(show_memory(read_report_subject([comparison_path])))
     bars = read_chart(shown, "this machine")
     assert bars["recompute, predicted"] == {"weights": 0.6, "activations": 1.3}
     assert bars["recompute, measured"] == {"measured": 2.1}
@@ -79,7 +79,7 @@ def test_a_comparisons_predicted_peaks_are_taken_apart_beside_the_measured_ones(
 
 
 def test_every_card_that_a_comparison_was_predicted_for_is_a_choice(comparison_path: Path) -> None:
-    shown = str(show_memory(read_subject([comparison_path])))
+    shown = str(show_memory(read_report_subject([comparison_path])))
     bars = read_chart(shown, "Tesla V100")
     assert bars["vanilla, predicted"] == {"weights": 0.6, "activations": 1.4, "allocator and CUDA context": 1.0}
     assert bars["ddp2, predicted"] == {"predicted as a whole": 2.7}
@@ -88,7 +88,7 @@ def test_every_card_that_a_comparison_was_predicted_for_is_a_choice(comparison_p
 
 
 def test_what_only_some_have_counted_is_not_set_beside_what_others_take(comparison_path: Path) -> None:
-    subject = read_subject([comparison_path])
+    subject = read_report_subject([comparison_path])
     assert subject.comparison is not None
     first, *others = subject.comparison.standings
     counted = replace(first, figures=first.figures | {"allocated_bytes": replace(first.figures["f1"], mean=1e9)})
@@ -102,14 +102,14 @@ def test_beside_a_run_whose_tensors_nobody_counted_no_peak_is_held_against_its_p
     runs = [make_run(tmp_path / name) for name in ("a", "b")]
     edit_manifest(runs[0], forecast=FORECAST)
     edit_manifest(runs[1], forecast={**FORECAST, "measured_peak_bytes": None}, precision="bf16")
-    shown = str(show_memory(read_subject(runs)))
+    shown = str(show_memory(read_report_subject(runs)))
     assert shown.count("resident memory of the process") == 2
     assert "4.4 GiB" not in shown
     assert "%" not in shown.split("<tbody>")[1]
 
 
 def test_what_is_allocated_on_a_card_is_not_held_against_all_that_it_holds(comparison_path: Path) -> None:
-    subject = read_subject([comparison_path])
+    subject = read_report_subject([comparison_path])
     assert subject.comparison is not None
     standing = subject.comparison.standings[0]
     size = standing.figures["resident_bytes"]

@@ -5,16 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from seqfit.reporting.comparison import show_pareto
-from seqfit.reporting.subject import read_subject
+from seqfit.reporting.subject import read_report_subject
 from seqfit.rundir import files
 
 
 def test_one_run_has_nothing_to_be_compared_with(run_path: Path) -> None:
-    assert show_pareto(read_subject([run_path])) is None
+    assert show_pareto(read_report_subject([run_path])) is None
 
 
 def test_measured_and_predicted_are_told_apart_and_each_device_is_a_choice(comparison_path: Path) -> None:
-    shown = str(show_pareto(read_subject([comparison_path])))
+    shown = str(show_pareto(read_report_subject([comparison_path])))
     assert 'data-choice="this machine"' in shown
     assert 'data-choice="Tesla V100"' in shown
     assert "2 x Tesla V100" not in shown
@@ -27,7 +27,7 @@ def test_measured_and_predicted_are_told_apart_and_each_device_is_a_choice(compa
 
 
 def test_what_trials_have_allocated_is_the_memory_of_all_where_all_have_counted_it(comparison_path: Path) -> None:
-    subject = read_subject([comparison_path])
+    subject = read_report_subject([comparison_path])
     assert subject.comparison is not None
     standings = tuple(
         replace(one, figures=one.figures | {"allocated_bytes": replace(one.figures["f1"], mean=2.0**30)})
@@ -47,7 +47,7 @@ def test_several_runs_are_placed_by_their_own_records(
     runs = [make_run(tmp_path / name) for name in ("a", "b")]
     (runs[1] / files.STRATEGY).write_text("precision: bf16\n")
     edit_lines(runs[1], files.STEPS, lambda line: line | {"tokens_per_second": 9_000.0, "memory_bytes": 2 * 2**30})
-    shown = str(show_pareto(read_subject(runs)))
+    shown = str(show_pareto(read_report_subject(runs)))
     assert "Beaten by no other: b." in shown
     assert "2.0 GiB, 9000 tokens/s" in shown
 
@@ -58,17 +58,17 @@ def test_the_memory_of_all_is_of_one_kind_and_the_page_says_which(
     runs = [make_run(tmp_path / name) for name in ("a", "b")]
     (runs[1] / files.STRATEGY).write_text("precision: bf16\n")
     edit_manifest(runs[0], forecast={"measured_peak_bytes": 2**30})
-    shown = str(show_pareto(read_subject(runs)))
+    shown = str(show_pareto(read_report_subject(runs)))
     assert "Memory is that of the processes: not every run has counted its tensors." in shown
     assert "1.0 GiB, " not in shown
     edit_manifest(runs[1], forecast={"measured_peak_bytes": 2**31})
-    shown = str(show_pareto(read_subject(runs)))
+    shown = str(show_pareto(read_report_subject(runs)))
     assert "Memory is that of tensors." in shown
     assert "1.0 GiB, " in shown
 
 
 def test_one_that_was_measured_is_not_nothing(comparison_path: Path) -> None:
-    subject = read_subject([comparison_path])
+    subject = read_report_subject([comparison_path])
     assert subject.comparison is not None
     first, *others = subject.comparison.standings
     standings = (first, *(replace(standing, figures={}) for standing in others))

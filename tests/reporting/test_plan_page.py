@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.planning.report import Answer, Explained, Part, Way
+from seqfit.planning.report import Explained, MemoryPart, PlannedStrategy, PlanReport
 from seqfit.reporting.plan_page import draw_memory_timeline, write_plan_page
 
 GIB = 2**30
-WAY = Way("bf16", "one GPU", 4096, 2.0, 6 * GIB, 0.25, True, ["strategy.precision=bf16"])
+WAY = PlannedStrategy("bf16", "one GPU", 4096, 2.0, 6 * GIB, 0.25, True, ["strategy.precision=bf16"])
 EXPLAINED = Explained(
     label="bf16",
     allocated_bytes=6 * GIB,
@@ -17,16 +17,16 @@ EXPLAINED = Explained(
     context_bytes=0,
     fits=True,
     cause="activations <of> linear layers",
-    parts=[Part("weights", 2 * GIB), Part("activations", 4 * GIB, [Part("encoder blocks", 3 * GIB)])],
+    parts=[MemoryPart("weights", 2 * GIB), MemoryPart("activations", 4 * GIB, [MemoryPart("encoder blocks", 3 * GIB)])],
     phases=["forward", "forward", "backward"],
     timeline={"weights": [2 * GIB] * 3, "activations": [GIB, 4 * GIB, 2 * GIB]},
 )
 
 
 @pytest.fixture
-def answer() -> Answer:
+def answer() -> PlanReport:
     slow = replace(WAY, label="fp32", fits=False, why_not="misses by 2 GiB")
-    return Answer(
+    return PlanReport(
         *("RTX 3090", "gpu", 8 * GIB, 8_000.0, 400, "measured"),
         chosen=WAY,
         asked=None,
@@ -38,7 +38,7 @@ def answer() -> Answer:
     )
 
 
-def test_the_page_says_what_was_chosen_and_what_was_not(answer: Answer, tmp_path: Path) -> None:
+def test_the_page_says_what_was_chosen_and_what_was_not(answer: PlanReport, tmp_path: Path) -> None:
     page = write_plan_page(answer, tmp_path / "plan.html").read_text("utf-8")
     for said in ("Plan for RTX 3090", "6.0 GiB", "250 ms", "activations &lt;of&gt; linear layers", "encoder blocks"):
         assert said in page
@@ -46,7 +46,7 @@ def test_the_page_says_what_was_chosen_and_what_was_not(answer: Answer, tmp_path
         assert said in page
 
 
-def test_where_nothing_fits_the_page_says_by_how_much(answer: Answer, tmp_path: Path) -> None:
+def test_where_nothing_fits_the_page_says_by_how_much(answer: PlanReport, tmp_path: Path) -> None:
     none = replace(answer, chosen=None, explained=None, capacity_bytes=4 * GIB)
     assert "misses by 2.0 GiB" in write_plan_page(none, tmp_path / "plan.html").read_text("utf-8")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from seqfit.recipe.schema import TaskRecipe
 from seqfit.reporting.scores import SHOWN, SIDE_BY_SIDE, is_right, show_answers, show_predictions
-from seqfit.reporting.subject import read_subject
+from seqfit.reporting.subject import read_report_subject
 from seqfit.rundir import files
 
 QA = TaskRecipe(name="qa", source="{q}", target="{a}")
@@ -80,7 +80,7 @@ def test_several_runs_answer_the_same_rows_side_by_side(tmp_path: Path, make_run
     runs = [make_run(tmp_path / name) for name in ("a", "b")]
     (runs[1] / files.STRATEGY).write_text("precision: bf16\n")
     change_answers(runs[1], lambda number, row: row | ({"prediction": "Ciudad 0"} if number == 41 else {}))
-    shown = str(show_answers(read_subject(runs)))
+    shown = str(show_answers(read_report_subject(runs)))
     assert "10 of 61 rows that all have answered; on 1 their answers differ." in shown
     assert shown.count('class="example"') == SIDE_BY_SIDE
     first = shown[: shown.index('class="example"', shown.index('class="example"') + 1)]
@@ -94,14 +94,14 @@ def test_rows_that_only_one_run_has_are_left_out(tmp_path: Path, make_run: Calla
     runs = [make_run(tmp_path / name) for name in ("a", "b")]
     (runs[1] / files.STRATEGY).write_text("precision: bf16\n")
     change_answers(runs[1], lambda number, row: row | {"id": f"other{number}"})
-    assert "no evaluated row in common" in str(show_answers(read_subject(runs)))
+    assert "no evaluated row in common" in str(show_answers(read_report_subject(runs)))
 
 
 def test_runs_that_were_not_evaluated_have_no_answers(tmp_path: Path, make_run: Callable[[Path], Path]) -> None:
     runs = [make_run(tmp_path / name) for name in ("a", "b")]
     (runs[1] / files.STRATEGY).write_text("precision: bf16\n")
     (runs[1] / files.evaluation("test")).unlink()
-    assert show_answers(read_subject(runs)) is None
+    assert show_answers(read_report_subject(runs)) is None
     (runs[0] / files.evaluation("test")).unlink()
     for places in (runs, runs[:1]):
-        assert "No split was evaluated: seqfit evaluate RUN shows" in str(show_answers(read_subject(places)))
+        assert "No split was evaluated: seqfit evaluate RUN shows" in str(show_answers(read_report_subject(places)))

@@ -10,7 +10,7 @@ import pytest
 from seqfit.profiling.findings import Finding
 from seqfit.reporting.advice import read_profile, show_advice, show_profile
 from seqfit.reporting.runs import ShownRun
-from seqfit.reporting.subject import read_subject
+from seqfit.reporting.subject import read_report_subject
 from seqfit.rundir import files
 
 FINDING = Finding("tiny-batch", "<micro> batches are small", "Cut less", ("strategy.micro_batch_tokens=99",), 0.3)
@@ -35,12 +35,12 @@ def add_profile(run: Path, stored: Any) -> None:
 
 
 def test_a_run_without_a_profile_has_no_such_part(run_path: Path) -> None:
-    assert show_profile(read_subject([run_path])) is None
+    assert show_profile(read_report_subject([run_path])) is None
 
 
 def test_the_tables_of_a_profile_are_shown(run_path: Path) -> None:
     add_profile(run_path, STORED)
-    shown = str(show_profile(read_subject([run_path])))
+    shown = str(show_profile(read_report_subject([run_path])))
     for said in ("aten::&lt;mm&gt;", "200 us", "60.0%", "encoder.block.0", "step_log.py:150", "1,234", "1.0 GiB"):
         assert said in shown
     assert "28.0% gained, 30.0% expected" in shown
@@ -48,7 +48,7 @@ def test_the_tables_of_a_profile_are_shown(run_path: Path) -> None:
 
 def test_its_findings_take_the_place_of_those_from_records(run_path: Path) -> None:
     add_profile(run_path, STORED)
-    shown = str(show_advice(read_subject([run_path])))
+    shown = str(show_advice(read_report_subject([run_path])))
     assert "From the profile of this run." in shown
     assert "&lt;micro&gt; batches are small" in shown
     assert "30.0% of the time" in shown
@@ -60,4 +60,4 @@ def test_findings_that_are_none_are_passed_over(findings: Any, run_path: Path) -
     profile = read_profile(ShownRun(run_path))
     assert profile is not None
     assert profile.findings == []
-    assert show_profile(read_subject([run_path])) is not None
+    assert show_profile(read_report_subject([run_path])) is not None

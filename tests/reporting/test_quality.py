@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from seqfit.reporting.scores import find_common, minutes_to, show_quality
-from seqfit.reporting.subject import read_subject
+from seqfit.reporting.subject import read_report_subject
 from seqfit.rundir import files
 
 
@@ -26,7 +26,7 @@ def test_a_loss_is_reached_from_above() -> None:
 
 
 def test_one_way_has_nothing_in_common(run_path: Path) -> None:
-    assert show_quality(read_subject([run_path])) is None
+    assert show_quality(read_report_subject([run_path])) is None
 
 
 def test_seeds_are_averaged_and_those_that_never_get_there_counted(
@@ -34,7 +34,7 @@ def test_seeds_are_averaged_and_those_that_never_get_there_counted(
 ) -> None:
     poor = comparison_path / "runs" / "bf16-seed1-repeat0"
     edit_lines(poor, files.EVALUATIONS, lambda line: line | {"scores": {"f1": 0.5 * line["scores"]["f1"]}})
-    shown = str(show_quality(read_subject([comparison_path])))
+    shown = str(show_quality(read_report_subject([comparison_path])))
     assert "Time to quality" in shown
     assert "(95%)" in shown
     assert "(1 of 2 seeds)" in shown
@@ -44,7 +44,7 @@ def test_a_target_that_nobody_but_one_reaches_is_none(comparison_path: Path) -> 
     for name in ("vanilla", "recompute"):
         for run in (comparison_path / "runs").glob(f"{name}-*"):
             (run / files.EVALUATIONS).unlink()
-    assert show_quality(read_subject([comparison_path])) is None
+    assert show_quality(read_report_subject([comparison_path])) is None
 
 
 def test_runs_that_were_scored_at_their_end_alone_have_no_such_part(
@@ -53,10 +53,10 @@ def test_runs_that_were_scored_at_their_end_alone_have_no_such_part(
     for run in (comparison_path / "runs").iterdir():
         lines = (run / files.EVALUATIONS).read_text("utf-8").splitlines(keepends=True)
         (run / files.EVALUATIONS).write_text(lines[-1], "utf-8")
-    assert show_quality(read_subject([comparison_path])) is None
+    assert show_quality(read_report_subject([comparison_path])) is None
 
 
 def test_the_model_before_training_does_not_count(comparison_path: Path, edit_lines: Callable[..., None]) -> None:
     for run in (comparison_path / "runs").iterdir():
         edit_lines(run, files.EVALUATIONS, lambda line: line | ({"scores": {"f1": 99.0}} if line["step"] == 0 else {}))
-    assert "99.0" not in str(show_quality(read_subject([comparison_path])))
+    assert "99.0" not in str(show_quality(read_report_subject([comparison_path])))

@@ -3,19 +3,19 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from seqfit.comparison.records import Check, dump_results, read_results
-from seqfit.reporting.comparison import show_checklist, show_standings
+from seqfit.comparison.records import FairnessCheck, dump_results, read_results
+from seqfit.reporting.comparison import show_checklist, show_results
 from seqfit.reporting.page import report
-from seqfit.reporting.subject import read_subject
+from seqfit.reporting.subject import read_report_subject
 
 
 def test_runs_alone_have_no_standings(run_path: Path) -> None:
-    subject = read_subject([run_path])
-    assert [show(subject) for show in (show_standings, show_checklist)] == [None, None]
+    subject = read_report_subject([run_path])
+    assert [show(subject) for show in (show_results, show_checklist)] == [None, None]
 
 
 def test_every_candidate_has_one_row_with_its_values_and_their_ratios_to_the_baseline(comparison_path: Path) -> None:
-    shown = str(show_standings(read_subject([comparison_path])))
+    shown = str(show_results(read_report_subject([comparison_path])))
     first = shown[: shown.index("</table>")]
     assert first.count("<tr>") == 1 + 4
     for said in ("2.4 s", "67.70", "-0.20, not significant"):
@@ -25,7 +25,7 @@ def test_every_candidate_has_one_row_with_its_values_and_their_ratios_to_the_bas
 
 
 def test_kinds_and_reasons_are_told(comparison_path: Path) -> None:
-    shown = str(show_standings(read_subject([comparison_path])))
+    shown = str(show_results(read_report_subject([comparison_path])))
     for said in (
         "baseline",
         "lossless",
@@ -46,13 +46,13 @@ def test_unknown_noise_is_neither_good_nor_bad(comparison_path: Path) -> None:
         for one in comparison.standings
     )
     dump_results(replace(comparison, standings=unknown), comparison_path)
-    shown = str(show_standings(read_subject([comparison_path])))
+    shown = str(show_results(read_report_subject([comparison_path])))
     assert "126%, too few repeats to tell" in shown
     assert "worse" not in shown
 
 
 def test_what_is_predicted_is_marked_in_the_ranking_and_folds_out_for_every_device(comparison_path: Path) -> None:
-    shown = str(show_standings(read_subject([comparison_path])))
+    shown = str(show_results(read_report_subject([comparison_path])))
     first, *folded = shown.split("<details")
     assert "100 ms of 100 ms" in first
     assert '100% <span class="badge predicted">predicted</span>' in first
@@ -63,16 +63,16 @@ def test_what_is_predicted_is_marked_in_the_ranking_and_folds_out_for_every_devi
 
 
 def test_a_fair_comparison_folds_its_checklist(comparison_path: Path) -> None:
-    shown = str(show_checklist(read_subject([comparison_path])))
+    shown = str(show_checklist(read_report_subject([comparison_path])))
     assert "Is it fair? Yes" in shown
     assert "All 2 lines of the checklist hold" in shown
 
 
 def test_an_unfair_comparison_says_so_on_top_and_why(comparison_path: Path) -> None:
     comparison = read_results(comparison_path)
-    broken = Check("same versions", False, "torch 2.13.0 and 2.12.0")
+    broken = FairnessCheck("same versions", False, "torch 2.13.0 and 2.12.0")
     dump_results(replace(comparison, checks=(*comparison.checks[:1], broken)), comparison_path)
-    shown = str(show_checklist(read_subject([comparison_path])))
+    shown = str(show_checklist(read_report_subject([comparison_path])))
     assert "Is it fair? No" in shown
     assert shown.index("does not hold") < shown.index("same data order")
     page = report(comparison_path).read_text("utf-8")

@@ -10,7 +10,7 @@ import pytest
 
 from seqfit.comparison.records import MATRIX, RESULTS
 from seqfit.recipe.load import dump_recipe, load_recipe
-from seqfit.reporting.subject import SCALING, read_subject
+from seqfit.reporting.subject import SCALING, read_report_subject
 from seqfit.rundir import files
 from seqfit.rundir.writer import add_event
 
@@ -20,7 +20,7 @@ def set_recipe(run: Path, *overrides: str) -> None:
 
 
 def test_one_run_is_single_and_has_the_accent(run_path: Path) -> None:
-    subject = read_subject([run_path])
+    subject = read_report_subject([run_path])
     assert subject.single is not None
     assert subject.title == run_path.name
     assert subject.colour(run_path.name) == "var(--accent)"
@@ -30,7 +30,7 @@ def test_runs_that_differ_in_the_seed_alone_are_one_way(tmp_path: Path, make_run
     runs = [make_run(tmp_path / name) for name in ("a", "b", "c")]
     set_recipe(runs[1], "seed=7")
     set_recipe(runs[2], "train.learning_rate=1e-3")
-    subject = read_subject(runs)
+    subject = read_report_subject(runs)
     assert {way: len(group) for way, group in subject.ways.items()} == {"a (2 seeds)": 2, "c": 1}
     assert subject.colour("a (2 seeds)") != subject.colour("c")
 
@@ -42,9 +42,9 @@ def test_another_machine_precision_or_launch_is_no_other_seed(
     entries: dict[str, Any], tmp_path: Path, make_run: Callable[[Path], Path], edit_manifest: Callable[..., None]
 ) -> None:
     runs = [make_run(tmp_path / name) for name in ("a", "b")]
-    assert list(read_subject(runs).ways) == ["a (2 runs)"]  # of one seed
+    assert list(read_report_subject(runs).ways) == ["a (2 runs)"]  # of one seed
     edit_manifest(runs[1], **entries)
-    assert list(read_subject(runs).ways) == ["a", "b"]
+    assert list(read_report_subject(runs).ways) == ["a", "b"]
 
 
 def test_another_number_of_processes_is_another_way_and_its_name_tells_it(
@@ -54,10 +54,10 @@ def test_another_number_of_processes_is_another_way_and_its_name_tells_it(
     for run, processes in zip(runs, (2, 2, 4), strict=True):
         edit_manifest(run, launch=f"here-{run.name}", processes=processes)
     set_recipe(runs[1], "seed=7")
-    assert list(read_subject(runs).ways) == ["a (2 processes, 2 seeds)", "c (4 processes)"]
-    assert list(read_subject(runs[:2]).ways) == ["a (2 seeds)"]  # it says nothing where all have as many
+    assert list(read_report_subject(runs).ways) == ["a (2 processes, 2 seeds)", "c (4 processes)"]
+    assert list(read_report_subject(runs[:2]).ways) == ["a (2 seeds)"]  # it says nothing where all have as many
     edit_manifest(runs[2], launch=None, processes=1)
-    assert list(read_subject([runs[0], runs[2]]).ways) == ["a (2 processes)", "c (1 process)"]
+    assert list(read_report_subject([runs[0], runs[2]]).ways) == ["a (2 processes)", "c (1 process)"]
 
 
 def test_of_older_runs_the_event_tells_the_number_of_processes(
@@ -67,19 +67,19 @@ def test_of_older_runs_the_event_tells_the_number_of_processes(
     for run, processes in zip(runs, (2, 4), strict=True):
         edit_manifest(run, launch=f"here-{run.name}")
         add_event(run, "parallel", f"ddp over {processes} processes")
-    assert list(read_subject(runs).ways) == ["a (2 processes)", "b (4 processes)"]
+    assert list(read_report_subject(runs).ways) == ["a (2 processes)", "b (4 processes)"]
 
 
 def test_a_strategy_that_differs_makes_another_way(tmp_path: Path, make_run: Callable[[Path], Path]) -> None:
     runs = [make_run(tmp_path / name) for name in ("a", "b")]
     (runs[1] / files.STRATEGY).write_text("name: other\nprecision: bf16\n")
-    assert list(read_subject(runs).ways) == ["a", "b"]
+    assert list(read_report_subject(runs).ways) == ["a", "b"]
 
 
 def test_folders_of_one_name_are_told_apart_by_their_parents(tmp_path: Path, make_run: Callable[[Path], Path]) -> None:
     runs = [make_run(tmp_path / parent / "1") for parent in ("x", "y")]
     set_recipe(runs[1], "train.steps=300")
-    assert list(read_subject(runs).ways) == ["x/1", "y/1"]
+    assert list(read_report_subject(runs).ways) == ["x/1", "y/1"]
 
 
 def test_folders_whose_parents_have_one_name_too_are_all_there(
@@ -87,11 +87,11 @@ def test_folders_whose_parents_have_one_name_too_are_all_there(
 ) -> None:
     runs = [make_run(tmp_path / parent / "runs" / "demo") for parent in ("x", "y")]
     set_recipe(runs[1], "train.steps=300")
-    assert list(read_subject(runs).ways) == ["x/runs/demo", "y/runs/demo"]
+    assert list(read_report_subject(runs).ways) == ["x/runs/demo", "y/runs/demo"]
 
 
 def test_a_place_that_is_given_twice_is_shown_once(run_path: Path) -> None:
-    subject = read_subject([run_path, run_path.parent, run_path / ".." / run_path.name])
+    subject = read_report_subject([run_path, run_path.parent, run_path / ".." / run_path.name])
     assert subject.single is not None
     assert subject.title == run_path.name
 
@@ -99,11 +99,11 @@ def test_a_place_that_is_given_twice_is_shown_once(run_path: Path) -> None:
 def test_a_folder_of_runs_is_all_of_them(tmp_path: Path, make_run: Callable[[Path], Path]) -> None:
     for name in ("a", "b"):
         make_run(tmp_path / "runs" / name)
-    assert len(read_subject([tmp_path / "runs"]).runs) == 2
+    assert len(read_report_subject([tmp_path / "runs"]).runs) == 2
 
 
 def test_a_comparison_has_a_way_for_each_entrant(comparison_path: Path) -> None:
-    subject = read_subject([comparison_path])
+    subject = read_report_subject([comparison_path])
     assert subject.comparison is not None
     assert {way: len(runs) for way, runs in subject.ways.items()} == {"vanilla": 2, "recompute": 2, "bf16": 2}
     assert subject.single is None
@@ -113,7 +113,7 @@ def test_a_comparison_has_a_way_for_each_entrant(comparison_path: Path) -> None:
 
 
 def test_curves_that_coincide_can_all_be_seen(comparison_path: Path) -> None:
-    subject = read_subject([comparison_path])
+    subject = read_report_subject([comparison_path])
     widths = [subject.width(way) for way in ("vanilla", "recompute", "bf16", "ddp2")]
     assert widths == sorted(widths, reverse=True)
     assert len(set(widths)) == 4
@@ -122,7 +122,7 @@ def test_curves_that_coincide_can_all_be_seen(comparison_path: Path) -> None:
 def test_a_comparison_that_has_just_begun_shows_its_runs(comparison_path: Path) -> None:
     (comparison_path / RESULTS).unlink()
     shutil.rmtree(comparison_path / "runs" / "bf16-seed0-repeat0")
-    subject = read_subject([comparison_path])
+    subject = read_report_subject([comparison_path])
     assert subject.comparison is None
     assert len(subject.runs) == 5
     assert "no round has ended" in subject.gaps[0]
@@ -132,35 +132,35 @@ def test_a_trial_that_died_goes_on_with_its_comparison(
     comparison_path: Path, edit_manifest: Callable[..., None]
 ) -> None:
     edit_manifest(comparison_path / "runs" / "bf16-seed0-repeat0", status="running")
-    gaps = " ".join(gap for run in read_subject([comparison_path]).runs for gap in run.gaps)
+    gaps = " ".join(gap for run in read_report_subject([comparison_path]).runs for gap in run.gaps)
     assert f"seqfit compare {comparison_path} --resume goes on" in gaps
     assert "seqfit train" not in gaps
 
 
 def test_damaged_results_are_told_and_the_runs_shown(comparison_path: Path) -> None:
     (comparison_path / RESULTS).write_text("{")
-    subject = read_subject([comparison_path])
+    subject = read_report_subject([comparison_path])
     assert len(subject.runs) == 6
     assert "can't be read" in subject.gaps[0]
     (comparison_path / MATRIX).write_text("[")
-    assert len(read_subject([comparison_path]).runs) == 6
+    assert len(read_report_subject([comparison_path]).runs) == 6
 
 
 def test_beside_other_places_a_comparison_gives_its_runs_alone(comparison_path: Path, run_path: Path) -> None:
-    subject = read_subject([comparison_path, run_path])
+    subject = read_report_subject([comparison_path, run_path])
     assert subject.comparison is None
     assert len(subject.runs) == 7
     assert "are on its own page" in subject.gaps[0]
 
 
 def test_a_place_without_a_run_is_told(tmp_path: Path) -> None:
-    subject = read_subject([tmp_path / "nowhere"])
+    subject = read_report_subject([tmp_path / "nowhere"])
     assert subject.runs == []
     assert "holds no run yet" in subject.gaps[0]
 
 
 def test_a_scaling_report_is_read(tmp_path: Path) -> None:
     (tmp_path / SCALING).write_text(json.dumps({"rows": [], "sentences": ["it scales"]}))
-    subject = read_subject([tmp_path])
+    subject = read_report_subject([tmp_path])
     assert subject.gaps == []
     assert subject.scalings[0]["sentences"] == ["it scales"]

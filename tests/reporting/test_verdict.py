@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from seqfit.recipe.load import dump_recipe, load_recipe
-from seqfit.reporting.overview import find_differences, say_run, say_verdict
+from seqfit.reporting.overview import describe_verdict, find_run_differences, say_run
 from seqfit.reporting.runs import ShownRun
-from seqfit.reporting.subject import read_subject
+from seqfit.reporting.subject import read_report_subject
 from seqfit.rundir import files
 
 Edit = Callable[..., None]
@@ -50,9 +50,9 @@ def test_several_runs_are_told_by_what_differs_without_a_claim(
     recipe = load_recipe(runs[1] / files.RECIPE, ["train.learning_rate=1e-3"])
     (runs[1] / files.RECIPE).write_text(dump_recipe(recipe), "utf-8")
     edit_lines(runs[1], files.STEPS, lambda line: line | {"tokens_per_second": 9_000.0, "memory_bytes": 2 * 2**30})
-    subject = read_subject(runs)
-    assert find_differences(subject) == {"train.learning_rate": [3e-4, 1e-3]}
-    assert say_verdict(subject) == (
+    subject = read_report_subject(runs)
+    assert find_run_differences(subject) == {"train.learning_rate": [3e-4, 1e-3]}
+    assert describe_verdict(subject) == (
         "2 runs differ in train.learning_rate; best F1: a (68.6), most tokens/s: b (9000), "
         "least memory: b (2.0 GiB). Nobody has checked that they are comparable: seqfit compare does."
     )
@@ -60,18 +60,20 @@ def test_several_runs_are_told_by_what_differs_without_a_claim(
 
 def test_seeds_alone_are_no_difference(tmp_path: Path, make_run: Callable[[Path], Path]) -> None:
     runs = [make_run(tmp_path / name) for name in ("a", "b")]
-    assert say_verdict(read_subject(runs)) == "2 runs that differ in nothing."
+    assert describe_verdict(read_report_subject(runs)) == "2 runs that differ in nothing."
     recipe = load_recipe(runs[1] / files.RECIPE, ["seed=7"])
     (runs[1] / files.RECIPE).write_text(dump_recipe(recipe), "utf-8")
-    assert say_verdict(read_subject(runs)) == "2 runs that differ in nothing but their seeds."
+    assert describe_verdict(read_report_subject(runs)) == "2 runs that differ in nothing but their seeds."
 
 
 def test_a_comparison_has_its_own_verdict(comparison_path: Path) -> None:
-    assert say_verdict(read_subject([comparison_path])) == "recompute takes 34% less memory for 26% more time."
+    assert (
+        describe_verdict(read_report_subject([comparison_path])) == "recompute takes 34% less memory for 26% more time."
+    )
 
 
 def test_nothing_yet_is_told(tmp_path: Path) -> None:
-    assert say_verdict(read_subject([tmp_path])) == "Nothing to show yet."
+    assert describe_verdict(read_report_subject([tmp_path])) == "Nothing to show yet."
 
 
 def test_the_best_of_several_runs_are_best_at_the_same_thing(
@@ -81,6 +83,6 @@ def test_the_best_of_several_runs_are_best_at_the_same_thing(
     recipe = load_recipe(runs[1] / files.RECIPE, ["eval.best=em", "train.learning_rate=1e-3"])
     (runs[1] / files.RECIPE).write_text(dump_recipe(recipe), "utf-8")
     (runs[0] / files.EVALUATIONS).write_text("")  # its score is the loss, and it has none
-    assert "best loss: b (1.210)" in say_verdict(read_subject(runs))
+    assert "best loss: b (1.210)" in describe_verdict(read_report_subject(runs))
     edit_manifest(runs[0], forecast={"measured_peak_bytes": 2**30})  # of tensors: b has the process's alone
-    assert "least memory: a (3.1 GiB)" in say_verdict(read_subject(runs))
+    assert "least memory: a (3.1 GiB)" in describe_verdict(read_report_subject(runs))

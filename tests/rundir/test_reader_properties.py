@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from seqfit.errors import RunError, SeqfitError
 from seqfit.rundir import files
 from seqfit.rundir.reader import Run, read_records
-from seqfit.rundir.writer import cut_records
+from seqfit.rundir.writer import truncate_records
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -32,7 +32,7 @@ def test_a_file_that_is_cut_anywhere_has_its_whole_lines(written: list[dict[str,
         whole = path.read_bytes().count(b"\n")
         read = read_records(path)
         assert read[:whole] == written[:whole]
-        cut_records(path)
+        truncate_records(path)
         assert read_records(path) == written[:whole]
 
 

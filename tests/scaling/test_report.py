@@ -7,24 +7,26 @@ from pathlib import Path
 import pytest
 
 from seqfit.errors import RunError
-from seqfit.planning.cluster import Figures, Link, Row
+from seqfit.planning.cluster import Link, RankFiguresPredicted, ScalingRow
 from seqfit.planning.cluster_cards import CardScaling
-from seqfit.scaling.report import Scaling, check_place, write_scaling
-from seqfit.scaling.rows import Place
+from seqfit.scaling.report import ScalingReport, check_place, write_scaling
+from seqfit.scaling.rows import ScalingPlace
 
-ALONE = Row("one", 1, "strong", 32, Figures(1.0, 1000.0, 1.0, 0.0, 0.0, 2**30, 2**30), None)
-TWO = Row(
+ALONE = ScalingRow("one", 1, "strong", 32, RankFiguresPredicted(1.0, 1000.0, 1.0, 0.0, 0.0, 2**30, 2**30), None)
+TWO = ScalingRow(
     "ddp",
     2,
     "strong",
     32,
-    Figures(0.6, 1666.0, 0.833, 0.05, 0.02, 2**30, 2**29),
-    Figures(0.55, 1818.0, 0.909, 0.03, 0.01),
+    RankFiguresPredicted(0.6, 1666.0, 0.833, 0.05, 0.02, 2**30, 2**29),
+    RankFiguresPredicted(0.55, 1818.0, 0.909, 0.03, 0.01),
     "a note",
 )
-FAR = Row("fsdp", 512, "weak", 16384, None, Figures(0.1, 5e6, 0.4, 0.6, 0.0, 3 * 2**30), "does not fit")
-PLACE = Place(2, Link(2**30, 2e-4), 1.1)
-SCALING = Scaling(
+FAR = ScalingRow(
+    "fsdp", 512, "weak", 16384, None, RankFiguresPredicted(0.1, 5e6, 0.4, 0.6, 0.0, 3 * 2**30), "does not fit"
+)
+PLACE = ScalingPlace(2, Link(2**30, 2e-4), 1.1)
+SCALING = ScalingReport(
     [ALONE, TWO],
     [PLACE],
     "a model",
@@ -50,7 +52,7 @@ def test_what_was_measured_stands_above_what_is_predicted_of_it() -> None:
 
 
 def test_what_is_not_known_is_not_shown_as_zero() -> None:
-    unknown = replace(TWO, measured=Figures(0.6, 1666.0, 0.833, None, None), predicted=None)
+    unknown = replace(TWO, measured=RankFiguresPredicted(0.6, 1666.0, 0.833, None, None), predicted=None)
     (line,) = replace(SCALING, rows=[unknown], cards=None).tables()[0].lines
     assert line[7:10] == ["-", "-", "-"]
 

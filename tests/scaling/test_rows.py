@@ -6,15 +6,15 @@ import pytest
 
 from seqfit.planning.cluster import Link
 from seqfit.scaling.rows import (
-    ALONE,
+    _ONE_PROCESS,
     BUFFER_BYTES,
-    Place,
     RankFigures,
+    ScalingPlace,
     build_rows,
     find_note,
     find_places,
     predict_group,
-    summarise,
+    summarise_repeats,
 )
 
 ONE = RankFigures(
@@ -39,38 +39,38 @@ TWO = [
     replace(ONE, step_seconds=0.70, busy_seconds=0.50, micro_batches=2.0, peak_bytes=700, probe_seconds=0.11),
     replace(ONE, step_seconds=0.68, busy_seconds=0.58, micro_batches=2.0, peak_bytes=600, probe_seconds=0.11),
 ]
-PLACE = Place(2, Link(bytes_per_second=2e9, exchange_seconds=0.0), slower=1.1)
+PLACE = ScalingPlace(2, Link(bytes_per_second=2e9, exchange_seconds=0.0), slower=1.1)
 
 
 def test_a_group_is_as_slow_as_its_slowest_rank() -> None:
-    found = summarise([TWO], alone_rate=1000.0)
+    found = summarise_repeats([TWO], alone_rate=1000.0)
     assert found.step_seconds == 0.70
     assert found.efficiency == pytest.approx(1000 / 0.70 / 2000)
 
 
 def test_what_is_neither_work_nor_a_wait_for_a_core_or_a_batch_is_spent_on_the_others() -> None:
-    assert summarise([TWO], 1000.0).communication_share == pytest.approx((0.15 / 0.70 + 0.05 / 0.68) / 2)
+    assert summarise_repeats([TWO], 1000.0).communication_share == pytest.approx((0.15 / 0.70 + 0.05 / 0.68) / 2)
     queued = [replace(rank, queued_seconds=0.05) for rank in TWO]
-    assert summarise([queued], 1000.0).communication_share == pytest.approx((0.10 / 0.70) / 2)
+    assert summarise_repeats([queued], 1000.0).communication_share == pytest.approx((0.10 / 0.70) / 2)
 
 
 def test_one_process_spends_nothing_on_others() -> None:
-    assert summarise([[replace(ONE, busy_seconds=0.2)]], 1000.0).communication_share == 0.0
+    assert summarise_repeats([[replace(ONE, busy_seconds=0.2)]], 1000.0).communication_share == 0.0
 
 
 def test_balance_compares_the_busiest_rank_with_the_mean() -> None:
-    assert summarise([TWO], 1000.0).imbalance == pytest.approx(0.58 / 0.54 - 1)
+    assert summarise_repeats([TWO], 1000.0).imbalance == pytest.approx(0.58 / 0.54 - 1)
 
 
 def test_the_median_of_the_repeats_counts_and_the_extremes_of_memory() -> None:
     slow = [replace(rank, step_seconds=9.0, peak_bytes=900) for rank in TWO]
-    found = summarise([TWO, slow, TWO], 1000.0)
+    found = summarise_repeats([TWO, slow, TWO], 1000.0)
     assert found.step_seconds == 0.70
     assert (found.lowest_bytes, found.highest_bytes) == (600, 900)
 
 
 def test_on_gpus_the_share_is_not_known_and_not_zero() -> None:
-    found = summarise([[replace(rank, busy_seconds=None) for rank in TWO]], 1000.0)
+    found = summarise_repeats([[replace(rank, busy_seconds=None) for rank in TWO]], 1000.0)
     assert found.communication_share is None
     assert found.imbalance is None
 
@@ -90,14 +90,14 @@ def test_weak_scaling_is_predicted_from_the_tokens_of_its_larger_batch() -> None
 def test_a_place_is_found_from_all_groups_of_its_size() -> None:
     ddp = [replace(rank, reduce_seconds=0.009, exchange_seconds=0.001) for rank in TWO]
     fsdp = [replace(rank, probe_seconds=0.13) for rank in ddp]
-    (place,) = find_places({ALONE: [[ONE]], ("ddp", 2): [ddp], ("fsdp", 2): [fsdp]})
+    (place,) = find_places({_ONE_PROCESS: [[ONE]], ("ddp", 2): [ddp], ("fsdp", 2): [fsdp]})
     assert place.slower == pytest.approx(1.2)
     assert place.link.bytes_per_second == pytest.approx(BUFFER_BYTES / 0.008)
 
 
 def test_rows_keep_the_order_of_the_groups_and_one_process_is_not_predicted() -> None:
     ddp = [replace(rank, reduce_seconds=0.009, exchange_seconds=0.001) for rank in TWO]
-    found = {ALONE: [[ONE]], ("ddp", 2): [ddp]}
+    found = {_ONE_PROCESS: [[ONE]], ("ddp", 2): [ddp]}
     rows = build_rows(found, find_places(found), "strong", cores=2, on_gpus=False)
     assert [(row.way, row.processes, row.predicted is None) for row in rows] == [("one", 1, True), ("ddp", 2, False)]
     assert rows[0].measured is not None

@@ -7,7 +7,7 @@ import pytest
 
 import seqfit
 from seqfit.errors import PlanError
-from seqfit.scaling.measure import Asked
+from seqfit.scaling.measure import ScalingOptions
 
 RECIPE: dict[str, Any] = {
     "model": {"name": "t5-small"},
@@ -27,7 +27,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_scale_measures_groups_of_processes_here(asked: dict[str, Any]) -> None:
     seqfit.scale(RECIPE, ["train.batch_examples=4"], nproc=[2], ways=["ddp", "fsdp"], weak=True, repeats=1)
-    assert asked["asked"] == Asked((1, 2), ("ddp", "fsdp"), steps=5, repeats=1, kind="weak")
+    assert asked["asked"] == ScalingOptions((1, 2), ("ddp", "fsdp"), steps=5, repeats=1, kind="weak")
     assert [(group.way, group.count) for group in asked["groups"]] == [("one", 1), ("ddp", 2), ("fsdp", 2)]
     assert [group.recipe.train.batch_examples for group in asked["groups"]] == [4, 8, 8]
     assert asked["cluster"] is None

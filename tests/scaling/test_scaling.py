@@ -16,7 +16,7 @@ import pytest
 
 from seqfit.errors import RecipeError, SeqfitError, TrainingFailed
 from seqfit.scaling import measure as scaling
-from seqfit.scaling.measure import Asked, list_groups, measure_scaling, run_group, say_groups
+from seqfit.scaling.measure import ScalingOptions, list_groups, measure_scaling, run_group, say_groups
 from seqfit.strategy.load import load_strategy
 from seqfit.validation import load_checked_recipe
 from tests.processes import wait_until
@@ -36,7 +36,7 @@ def recipe(tiny_model: Callable[[str], Path], tmp_path: Path) -> dict[str, Any]:
 
 @pytest.mark.journey
 def test_one_and_two_processes_are_measured_and_predicted(recipe: dict[str, Any]) -> None:
-    asked = Asked((1, 2), ("ddp",), steps=2, repeats=1)
+    asked = ScalingOptions((1, 2), ("ddp",), steps=2, repeats=1)
     shown: list[tuple[str, int, int | None]] = []
     rows, places = measure_scaling(list_groups(recipe, [], asked), asked, lambda *words: shown.append(words))
     assert [(row.way, row.processes, row.examples) for row in rows] == [("one", 1, 8.0), ("ddp", 2, 8.0)]
@@ -65,7 +65,7 @@ def test_one_and_two_processes_are_measured_and_predicted(recipe: dict[str, Any]
 
 
 def test_weak_scaling_enlarges_the_batch_of_examples_or_tokens(recipe: dict[str, Any]) -> None:
-    asked = Asked((1, 2, 4), ("ddp",), kind="weak")
+    asked = ScalingOptions((1, 2, 4), ("ddp",), kind="weak")
     batches = [group.recipe.train.batch_examples for group in list_groups(recipe, [], asked)]
     assert batches == [8, 16, 32]
     overrides = ["~train.batch_examples", "train.batch_tokens=100"]
@@ -73,9 +73,9 @@ def test_weak_scaling_enlarges_the_batch_of_examples_or_tokens(recipe: dict[str,
 
 
 def test_one_process_is_started_once_for_all_ways(recipe: dict[str, Any]) -> None:
-    groups = list_groups(recipe, [], Asked((1, 2), ("ddp", "fsdp")))
+    groups = list_groups(recipe, [], ScalingOptions((1, 2), ("ddp", "fsdp")))
     assert [(group.way, group.count) for group in groups] == [("one", 1), ("ddp", 2), ("fsdp", 2)]
-    assert say_groups(groups, Asked((1, 2), ("ddp", "fsdp")), None).splitlines() == [
+    assert say_groups(groups, ScalingOptions((1, 2), ("ddp", "fsdp")), None).splitlines() == [
         "measured 3 times, each time 2 + 5 steps by:",
         "  one, 1 process, global batch of 8 examples",
         "  ddp, 2 processes, global batch of 8 examples",
@@ -84,24 +84,24 @@ def test_one_process_is_started_once_for_all_ways(recipe: dict[str, Any]) -> Non
 
 
 def test_a_named_strategy_is_shared_as_it_is(recipe: dict[str, Any]) -> None:
-    groups = list_groups(recipe, ["strategy=vanilla"], Asked((1, 2), ("ddp",)))
+    groups = list_groups(recipe, ["strategy=vanilla"], ScalingOptions((1, 2), ("ddp",)))
     vanilla = load_strategy(load_checked_recipe(recipe, ["strategy=vanilla"]))
     assert load_strategy(groups[1].recipe) == vanilla.model_copy(update={"parallel": "ddp"})
 
 
 def test_a_way_that_the_recipe_rules_out_is_refused_before_anything_starts(recipe: dict[str, Any]) -> None:
     with pytest.raises(RecipeError, match="Adafactor"):
-        list_groups(recipe, ["train.optimizer.name=adafactor"], Asked((1, 2), ("ddp", "fsdp")))
+        list_groups(recipe, ["train.optimizer.name=adafactor"], ScalingOptions((1, 2), ("ddp", "fsdp")))
 
 
 def test_it_is_not_one_of_several_processes_itself(recipe: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "0")
     with pytest.raises(RecipeError, match="inside torchrun, srun or accelerate"):
-        list_groups(recipe, [], Asked((1, 2), ("ddp",)))
+        list_groups(recipe, [], ScalingOptions((1, 2), ("ddp",)))
 
 
 def test_a_mistake_that_a_rank_finds_is_told_in_its_own_words(recipe: dict[str, Any], tmp_path: Path) -> None:
-    (group,) = list_groups(recipe, [f"model.path={tmp_path}/nowhere"], Asked((1,), ("ddp",)))
+    (group,) = list_groups(recipe, [f"model.path={tmp_path}/nowhere"], ScalingOptions((1,), ("ddp",)))
     with pytest.raises(SeqfitError, match="nowhere") as raised:
         run_group(group, 0, 1)
     assert "Traceback" not in str(raised.value)
@@ -126,7 +126,7 @@ def fake_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[st
 def test_a_rank_that_dies_ends_the_group_and_is_quoted(
     recipe: dict[str, Any], fake_python: Callable[[str], Callable[[], bool]]
 ) -> None:
-    group = list_groups(recipe, [], Asked((1, 2), ("ddp",)))[1]
+    group = list_groups(recipe, [], ScalingOptions((1, 2), ("ddp",)))[1]
     still_sleeps = fake_python("if [ $RANK = 1 ]; then until_it_sleeps; echo 'out of luck' >&2; exit 9; fi")
     with pytest.raises(TrainingFailed, match="rank 1 ended with exit code 9, and printed:\nout of luck"):
         run_group(group, 0, 1)
@@ -137,7 +137,7 @@ def test_a_rank_that_dies_ends_the_group_and_is_quoted(
 def test_who_ends_the_command_ends_its_processes(
     recipe: dict[str, Any], fake_python: Callable[[str], Callable[[], bool]]
 ) -> None:
-    (group,) = list_groups(recipe, [], Asked((1,), ("ddp",)))
+    (group,) = list_groups(recipe, [], ScalingOptions((1,), ("ddp",)))
     still_sleeps = fake_python(f"(until_it_sleeps; kill -TERM {os.getpid()}) &")
     with pytest.raises(SystemExit, match="143"):
         run_group(group, 0, 1)

@@ -9,7 +9,7 @@ import torch
 
 from seqfit.errors import RecipeError
 from seqfit.model.load import load_model
-from seqfit.parallel.world import ALONE, World
+from seqfit.parallel.world import SINGLE_PROCESS, World
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.step.build import build_step
 from seqfit.step.precision import Precision
@@ -19,8 +19,8 @@ from seqfit.strategy.schema import Strategy
 @pytest.mark.parametrize(
     ("fields", "world", "said"),
     [
-        ({"parallel": "fsdp", "offload": True}, ALONE, "strategy.offload is on, and one process trains"),
-        ({"parallel": "fsdp", "sharding": "zero3", "offload": True}, ALONE, "Start several"),
+        ({"parallel": "fsdp", "offload": True}, SINGLE_PROCESS, "strategy.offload is on, and one process trains"),
+        ({"parallel": "fsdp", "sharding": "zero3", "offload": True}, SINGLE_PROCESS, "Start several"),
         ({"optimizer_in_backward": True}, World(0, 2, 0, 2), "2 processes train together"),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from seqfit.step import clock as module
-from seqfit.step.clock import Moment, StepClock
+from seqfit.step.clock import ClockMoment, StepClock
 
 CPU = torch.device("cpu")
 
@@ -174,7 +174,7 @@ def test_on_a_gpu_waiting_for_data_costs_only_what_the_device_stands_idle(host: 
 
 
 def test_a_moment_on_a_gpu_can_be_waited_for(host: HostTime, device: FakeDevice) -> None:
-    moment = Moment.mark(torch.device("cuda"))
+    moment = ClockMoment.mark(torch.device("cuda"))
     assert not moment.is_reached()
     moment.wait()
     assert moment.is_reached()

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 from seqfit.rundir.records import GpuReading
-from seqfit.telemetry.gpu import Gpu, GpuReader, NoReadings, open_gpu_reader
+from seqfit.telemetry.gpu import GpuReader, NoReadings, SampledGpu, open_gpu_reader
 
 
 class Working:
     def __init__(self) -> None:
-        self.gpus = [Gpu(0, "card", None, None)]
+        self.gpus = [SampledGpu(0, "card", None, None)]
 
     def read(self) -> list[GpuReading]:
         return [GpuReading(0)]

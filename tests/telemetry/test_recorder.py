@@ -9,7 +9,7 @@ import pytest
 from seqfit.rundir import files
 from seqfit.rundir.reader import read_records
 from seqfit.telemetry import recorder
-from seqfit.telemetry.recorder import Recorder
+from seqfit.telemetry.recorder import SamplerProcess
 from tests.processes import wait_until
 
 
@@ -24,7 +24,7 @@ class Told:
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Told:
     """Nothing of a sampler that is slow to end because others need the cores."""
-    monkeypatch.setattr(recorder, "PATIENCE_SECONDS", 240.0)
+    monkeypatch.setattr(recorder, "_PATIENCE_SECONDS", 240.0)
     return Told()
 
 
@@ -33,7 +33,7 @@ def wait_for_samples(folder: Path, count: int) -> None:
 
 
 def test_a_run_is_sampled_until_it_ends_and_gpus_play_back(tmp_path: Path, recording: Path, told: Told) -> None:
-    with Recorder(tmp_path, 50, told, replay=recording):
+    with SamplerProcess(tmp_path, 50, told, replay=recording):
         wait_for_samples(tmp_path, 5)
     samples = read_records(tmp_path / files.TELEMETRY)
     time.sleep(0.1)
@@ -44,7 +44,7 @@ def test_a_run_is_sampled_until_it_ends_and_gpus_play_back(tmp_path: Path, recor
 
 
 def test_without_a_gpu_the_host_is_sampled_and_an_event_says_why(tmp_path: Path, told: Told) -> None:
-    with Recorder(tmp_path, 50, told, replay=tmp_path):  # a recording without GPUs stands for a machine without
+    with SamplerProcess(tmp_path, 50, told, replay=tmp_path):  # a recording without GPUs stands for a machine without
         wait_for_samples(tmp_path, 2)
     samples = read_records(tmp_path / files.TELEMETRY)
     assert {tuple(sample["gpus"]) for sample in samples} == {()}
@@ -53,14 +53,14 @@ def test_without_a_gpu_the_host_is_sampled_and_an_event_says_why(tmp_path: Path,
 
 
 def test_a_rate_of_zero_starts_nothing(tmp_path: Path, told: Told) -> None:
-    with Recorder(tmp_path, 0, told):
+    with SamplerProcess(tmp_path, 0, told):
         pass
     assert list(tmp_path.iterdir()) == []
     assert told.events == []
 
 
 def test_a_sampler_that_breaks_does_not_stop_the_run_but_is_told(tmp_path: Path, told: Told) -> None:
-    with Recorder(tmp_path / "nowhere", 50, told):
+    with SamplerProcess(tmp_path / "nowhere", 50, told):
         time.sleep(0)
     ((kind, message),) = told.events
     assert kind == "telemetry"
@@ -69,7 +69,7 @@ def test_a_sampler_that_breaks_does_not_stop_the_run_but_is_told(tmp_path: Path,
 
 def test_a_sampler_that_does_not_start_is_told(tmp_path: Path, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    with Recorder(tmp_path, 50, told):
+    with SamplerProcess(tmp_path, 50, told):
         pass
     ((_, message),) = told.events
     assert message.startswith("nothing is sampled: FileNotFoundError: [Errno 2]")
@@ -82,7 +82,7 @@ def test_a_sampler_that_does_not_end_is_killed_and_told(
     stubborn.write_text("#!/bin/sh\nexec sleep 600\n")
     stubborn.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(stubborn))
-    monkeypatch.setattr(recorder, "PATIENCE_SECONDS", 0.1)
-    with Recorder(tmp_path, 50, told):
+    monkeypatch.setattr(recorder, "_PATIENCE_SECONDS", 0.1)
+    with SamplerProcess(tmp_path, 50, told):
         pass
     assert told.events == [("telemetry", "the sampler did not end within 0.1 s and was killed")]

@@ -10,7 +10,7 @@ from seqfit.recipe.load import dump_recipe, load_recipe
 from seqfit.rundir import EvaluationRecord, EventRecord, RunWriter, StepRecord, files
 from seqfit.rundir.records import GpuReading, HostReading, TelemetryRecord
 from seqfit.rundir.writer import append_record
-from seqfit.tracking.tracker import Identity, Value
+from seqfit.tracking.tracker import Identity, TrackedValue
 
 Record = StepRecord | EvaluationRecord | EventRecord | TelemetryRecord
 START = 1_770_000_000.0
@@ -68,13 +68,13 @@ class Recording:
     identity: Identity
     place: str = "nowhere"
     sent_until: float | None = None
-    settings: dict[str, Value] = field(default_factory=dict)
+    settings: dict[str, TrackedValue] = field(default_factory=dict)
     points: dict[str, list[tuple[int, float, float]]] = field(default_factory=dict)  # name -> step, time, value
     notes: list[tuple[str, str, int, float]] = field(default_factory=list)
     flushed: int = 0
     end: tuple[str, float | None, dict[str, float]] | None = None
 
-    def config(self, values: Mapping[str, Value]) -> None:
+    def config(self, values: Mapping[str, TrackedValue]) -> None:
         self.settings.update(values)
 
     def scalars(self, values: Mapping[str, float], step: int, time: float) -> None:

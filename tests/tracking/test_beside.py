@@ -8,7 +8,7 @@ import pytest
 from seqfit.errors import RecipeError
 from seqfit.rundir import Run, files
 from seqfit.tracking import follower as beside
-from seqfit.tracking.follower import Beside
+from seqfit.tracking.follower import TrackerProcess
 from tests.tracking.records import START, start_run, step_record, write_records
 
 pytest.importorskip("tensorboard", reason="tensorboard is not installed; pip install 'seqfit[tensorboard]' has it")
@@ -35,7 +35,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None
 
 def test_a_run_is_followed_from_before_its_start_to_its_end(tmp_path: Path) -> None:
     told: list[str] = []
-    with Beside(tmp_path / "run", "tensorboard", "p", told.append):
+    with TrackerProcess(tmp_path / "run", "tensorboard", "p", told.append):
         finish_run(tmp_path / "run")
     assert told == []
     (file,) = (tmp_path / "logs").rglob("events*")
@@ -48,7 +48,7 @@ def test_a_follower_that_fails_is_told_and_is_an_event_of_the_run(
 ) -> None:
     stand_in(tmp_path, monkeypatch, "echo first >&2; echo 'no server' >&2; exit 3")
     told: list[str] = []
-    with Beside(tmp_path / "run", "tensorboard", "p", told.append):
+    with TrackerProcess(tmp_path / "run", "tensorboard", "p", told.append):
         finish_run(tmp_path / "run")
     assert told == ["the run could not be sent to tensorboard: no server"]
     (event,) = Run(tmp_path / "run").events()
@@ -59,7 +59,7 @@ def test_a_slow_follower_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.M
     stand_in(tmp_path, monkeypatch, "exec sleep 2")
     monkeypatch.setattr(beside, "PATIENCE_SECONDS", 0.05)
     told: list[str] = []
-    following = Beside(tmp_path / "run", "tensorboard", "p", told.append)
+    following = TrackerProcess(tmp_path / "run", "tensorboard", "p", told.append)
     with following:
         finish_run(tmp_path / "run")
     assert "still sends the run to tensorboard" in told[0]
@@ -70,7 +70,7 @@ def test_a_slow_follower_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.M
 def test_a_program_that_does_not_start_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
     told: list[str] = []
-    with Beside(tmp_path / "run", "tensorboard", "p", told.append):
+    with TrackerProcess(tmp_path / "run", "tensorboard", "p", told.append):
         finish_run(tmp_path / "run")
     assert told[0].startswith("nothing is sent to tensorboard: FileNotFoundError: [Errno 2]")
     assert [event["message"] for event in Run(tmp_path / "run").events()] == told
@@ -78,7 +78,7 @@ def test_a_program_that_does_not_start_stops_nothing(tmp_path: Path, monkeypatch
 
 def test_a_directory_that_holds_a_run_already_is_left_alone_and_that_is_told(run_path: Path, tmp_path: Path) -> None:
     told: list[str] = []
-    with Beside(run_path, "tensorboard", "p", told.append):
+    with TrackerProcess(run_path, "tensorboard", "p", told.append):
         pass
     assert not (tmp_path / "logs").exists()
     assert f"seqfit track {run_path} --to tensorboard" in told[0]
@@ -86,7 +86,7 @@ def test_a_directory_that_holds_a_run_already_is_left_alone_and_that_is_told(run
 
 def test_a_run_that_never_began_leaves_nothing(tmp_path: Path) -> None:
     told: list[str] = []
-    with Beside(tmp_path / "run", "tensorboard", "p", told.append):
+    with TrackerProcess(tmp_path / "run", "tensorboard", "p", told.append):
         pass
     assert told == []
     assert not (tmp_path / "logs").exists()
@@ -94,13 +94,13 @@ def test_a_run_that_never_began_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_tool_that_is_missing_is_an_error_before_training(tmp_path: Path) -> None:
     with pytest.raises(RecipeError):
-        Beside(tmp_path, "nothing", "p", print)
+        TrackerProcess(tmp_path, "nothing", "p", print)
 
 
 def test_a_follower_that_is_killed_is_reported_with_its_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(tmp_path, monkeypatch, "echo working >&2; kill -9 $$")
     told: list[str] = []
-    with Beside(tmp_path / "run", "tensorboard", "p", told.append):
+    with TrackerProcess(tmp_path / "run", "tensorboard", "p", told.append):
         finish_run(tmp_path / "run")
     assert told == [
         "the run could not be sent to tensorboard: the process that sends it was killed by SIGKILL (signal 9)"

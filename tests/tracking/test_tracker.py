@@ -8,21 +8,21 @@ import pytest
 from seqfit.errors import RecipeError
 from seqfit.rundir import Run, files
 from seqfit.tracking import tracker
-from seqfit.tracking.tracker import TOOLS, check_tool, identify
+from seqfit.tracking.tracker import TOOLS, check_tool, identify_run
 
 
 def test_a_renamed_directory_is_the_same_run_under_another_name(run_path: Path) -> None:
-    before = identify(Run(run_path), "p")
-    after = identify(Run(run_path.rename(run_path.with_name("other"))), "p")
+    before = identify_run(Run(run_path), "p")
+    after = identify_run(Run(run_path.rename(run_path.with_name("other"))), "p")
     assert (before.id, before.name, after.name) == (after.id, "demo", "other")
     assert before.label == f"demo-{before.id[:8]}"
 
 
 def test_two_runs_of_one_name_are_told_apart(run_path: Path) -> None:
-    before = identify(Run(run_path), "p")
+    before = identify_run(Run(run_path), "p")
     manifest = json.loads((run_path / files.MANIFEST).read_text())
     (run_path / files.MANIFEST).write_text(json.dumps(manifest | {"started": manifest["started"] + 1e-3}))
-    assert identify(Run(run_path), "p").label != before.label
+    assert identify_run(Run(run_path), "p").label != before.label
 
 
 @pytest.mark.parametrize("tool", TOOLS)

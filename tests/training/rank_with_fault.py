@@ -19,7 +19,7 @@ import seqfit
 from seqfit.errors import SeqfitError
 from seqfit.parallel.way import Replicated
 from seqfit.step.step import TrainStep
-from seqfit.training.view import Silent
+from seqfit.training.view import SilentView
 
 NO_MEMORY = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes."
 AT_STEP = 5
@@ -31,7 +31,7 @@ def main(recipe: str, out: str, fault: str, *more: str) -> int:
     if is_last:
         FAULTS[fault]()
     try:
-        seqfit.train(json.loads(Path(recipe).read_text()), out=out, resume="--resume" in more, view=Silent())
+        seqfit.train(json.loads(Path(recipe).read_text()), out=out, resume="--resume" in more, view=SilentView())
     except SeqfitError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

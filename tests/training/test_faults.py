@@ -26,7 +26,7 @@ from seqfit.rundir.records import EventRecord
 from seqfit.rundir.writer import RunWriter
 from seqfit.training import snapshot_files as snapshot_module
 from seqfit.training.snapshot_files import find_snapshots
-from seqfit.training.view import Silent
+from seqfit.training.view import SilentView
 
 Recipe = dict[str, Any]
 
@@ -117,7 +117,7 @@ def test_a_disk_that_stays_full_is_reported_once_and_by_its_first_error(
 
     seen = []
 
-    class Heard(Silent):
+    class Heard(SilentView):
         def event(self, record: EventRecord) -> None:
             seen.append(record.message)
 
@@ -154,7 +154,7 @@ def test_data_that_vanish_while_it_trains_do_not_matter(word_recipe: Recipe, tmp
         (folder / path.name).write_bytes(path.read_bytes())
     word_recipe["data"]["path"] = str(folder)
 
-    class Delete(Silent):
+    class Delete(SilentView):
         def advance(self, step: int) -> None:
             for path in folder.iterdir():
                 path.unlink()
@@ -177,7 +177,7 @@ def test_a_killed_sampler_is_no_end_of_a_run(word_recipe: Recipe, tmp_path: Path
     """Its own sampler: other children of this process belong to other tests."""
     killed: list[int] = []
 
-    class Kill(Silent):
+    class Kill(SilentView):
         def advance(self, step: int) -> None:
             for child in psutil.Process().children():
                 with contextlib.suppress(psutil.ZombieProcess):  # killed at the step before
@@ -222,7 +222,7 @@ def _cache_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_directory_without_one_of_its_files_is_an_error_of_three_parts(
     word_recipe: Recipe, tmp_path: Path, name: str
 ) -> None:
-    class Stop(Silent):
+    class Stop(SilentView):
         def advance(self, step: int) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 

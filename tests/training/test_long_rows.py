@@ -17,10 +17,10 @@ from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files
 from seqfit.rundir.reader import Run
 from seqfit.training import setup as job_module
-from seqfit.training.measurement import Forecast, LongRows, estimate_step_seconds, find_long_rows
+from seqfit.training.measurement import LongRows, RunPrediction, estimate_step_seconds, find_long_rows
 from seqfit.training.resume import check_same_recipe
-from seqfit.training.setup import build_job
-from seqfit.training.view import Silent
+from seqfit.training.setup import build_setup
+from seqfit.training.view import SilentView
 from seqfit.validation import load_checked_recipe
 
 pytestmark = pytest.mark.usefixtures("no_prediction")
@@ -108,21 +108,21 @@ SLOW = LongRows("a step is predicted to take 1 h 00 min", 3, 0.95, "Change it")
 def slow_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
     make_forecast = job_module.make_forecast
 
-    def make(recipe: Recipe, *given: Any, **options: Any) -> Forecast:
-        made: Forecast = make_forecast(recipe, *given, **options)
+    def make(recipe: Recipe, *given: Any, **options: Any) -> RunPrediction:
+        made: RunPrediction = make_forecast(recipe, *given, **options)
         return replace(made, long_rows=SLOW if recipe.task.max_source_tokens is None else None)
 
-    monkeypatch.setattr(job_module, "make_forecast", make)
+    monkeypatch.setattr(job_module, "predict_run", make)
 
 
 @pytest.mark.usefixtures("slow_forecast")
 def test_a_guessed_recipe_gets_the_limit_and_a_stated_one_a_warning(word_recipe: dict[str, Any]) -> None:
     recipe = load_checked_recipe(word_recipe)
-    job, data = build_job(recipe, Silent(), is_guessed=True)
+    job, data = build_setup(recipe, SilentView(), is_guessed=True)
     assert job.recipe.task.max_source_tokens == 3
     assert data.splits["train"].source_lengths.max() == 3
     assert ("lengths", SLOW.explain_limit()) in job.events
-    job, _ = build_job(recipe, Silent())
+    job, _ = build_setup(recipe, SilentView())
     assert job.recipe == recipe
     assert ("lengths", "a step is predicted to take 1 h 00 min. Change it") in job.events
 

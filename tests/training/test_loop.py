@@ -15,7 +15,7 @@ from seqfit.rundir.records import EvaluationRecord, StepRecord
 from seqfit.step.step import StepOutcome, TrainStep
 from seqfit.training.loop import Best
 from seqfit.training.trial_variables import UNSCORED
-from seqfit.training.view import Silent
+from seqfit.training.view import SilentView
 
 Recipe = dict[str, Any]
 
@@ -55,7 +55,7 @@ def test_without_any_score_the_first_model_is_kept() -> None:
     assert math.isinf(best.loss)
 
 
-class Diary(Silent):
+class Diary(SilentView):
     """What the loop showed, in order."""
 
     def __init__(self) -> None:

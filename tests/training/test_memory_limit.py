@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from seqfit.errors import RecipeError
-from seqfit.hardware.process_memory import Limits
+from seqfit.hardware.process_memory import MemoryLimits
 from seqfit.rundir.reader import Run
 from seqfit.training import oom as memory_limit
 from seqfit.training.oom import limited_memory
@@ -48,7 +48,7 @@ def test_in_a_container_each_process_of_a_run_gets_its_part_of_what_is_left(
     sharers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left_bytes = 64 * 2**30
-    monkeypatch.setattr(memory_limit, "read_limits", lambda: Limits(left_bytes + 2**30, 2**30))
+    monkeypatch.setattr(memory_limit, "read_limits", lambda: MemoryLimits(left_bytes + 2**30, 2**30))
     monkeypatch.setattr(memory_limit, "_read_taken_bytes", lambda: 5 * 2**30)
     with limited_memory(None, CPU, sharers) as limit_bytes:
         assert limit_bytes == 5 * 2**30 + left_bytes // sharers

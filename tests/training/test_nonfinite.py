@@ -14,7 +14,7 @@ from seqfit.errors import RecipeError, TrainingFailed
 from seqfit.rundir.reader import Run
 from seqfit.step.step import TrainStep
 from seqfit.training.nonfinite import SpikeDetector
-from seqfit.training.view import Silent
+from seqfit.training.view import SilentView
 
 Recipe = dict[str, Any]
 
@@ -98,7 +98,7 @@ def test_a_resume_counts_them_on(recipe: Recipe, tmp_path: Path, poisoned: dict[
     recipe["train"] |= {"when_not_finite": "skip", "steps": 30, "log_every": 1, "snapshot": {"every_steps": 1}}
     poisoned["steps"] = set(range(2, 40))
 
-    class Stop(Silent):
+    class Stop(SilentView):
         def advance(self, step: int) -> None:
             if step == 8:
                 raise SystemExit

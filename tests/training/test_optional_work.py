@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 import seqfit
 from seqfit.cli.main import main
-from seqfit.planning.timing import TimeIsUp, check_time, time_limit
+from seqfit.planning.timing import TimeLimitReached, check_time_limit, time_limit
 from seqfit.recipe.load import dump_recipe, load_recipe
 from seqfit.rundir import Run, files
 from seqfit.training import measurement as forecast
@@ -63,7 +63,7 @@ def run_out(*_: Any, **__: Any) -> Any:
 
 def never_in_time(*_: Any, **__: Any) -> Any:
     with time_limit(-1):
-        check_time()
+        check_time_limit()
 
 
 def damage_stored(patch: Patch) -> None:
@@ -95,7 +95,7 @@ def fill_the_cache(patch: Patch) -> None:
 
 
 FAULTS: dict[str, tuple[Callable[[Patch], None], str]] = {
-    "the question": (lambda patch: patch.setattr(forecast, "build_question", fail), "RuntimeError: broken for a test"),
+    "the question": (lambda patch: patch.setattr(forecast, "build_request", fail), "RuntimeError: broken for a test"),
     "the search": (lambda patch: patch.setattr(forecast, "_predict", fail), "RuntimeError: broken for a test"),
     "its memory": (lambda patch: patch.setattr(forecast, "_predict", run_out), "MemoryError"),
     "its time": (lambda patch: patch.setattr(forecast, "_predict", never_in_time), "SEQFIT_PREDICTION_SECONDS=60"),
@@ -146,10 +146,10 @@ def test_a_prediction_that_takes_too_long_says_what_is_taken_instead(short: Reci
 
 
 def test_a_limit_holds_within_it_alone() -> None:
-    check_time()
-    with pytest.raises(TimeIsUp), time_limit(-1):
-        check_time()
-    check_time()
+    check_time_limit()
+    with pytest.raises(TimeLimitReached), time_limit(-1):
+        check_time_limit()
+    check_time_limit()
 
 
 STAND_INS = {

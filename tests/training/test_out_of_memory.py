@@ -13,12 +13,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import seqfit
-from seqfit.errors import TrainingFailed
+from seqfit.errors import OutOfMemory
 from seqfit.rundir.reader import Run
 from seqfit.step.step import TrainStep
 from seqfit.training.oom import is_out_of_memory
 from seqfit.training.snapshot_files import find_snapshots
-from seqfit.training.view import Silent
+from seqfit.training.view import SilentView
 
 Recipe = dict[str, Any]
 
@@ -129,7 +129,7 @@ def test_one_example_that_does_not_fit_is_told_in_three_parts(
         raise torch.OutOfMemoryError("no")
 
     monkeypatch.setattr(TrainStep, "__call__", never)
-    with pytest.raises(TrainingFailed, match=r"1 examples.*recompute=blocks"):
+    with pytest.raises(OutOfMemory, match=r"1 examples.*recompute=blocks"):
         seqfit.train(exact, out=tmp_path / "run")
     assert Run(tmp_path / "run").status == "failed"
 
@@ -147,7 +147,7 @@ def test_an_evaluation_is_made_again_in_smaller_batches(
             raise RuntimeError(CPU_MESSAGE)
         return score(answerer, *rest, **settings)
 
-    monkeypatch.setattr(judge, "answer_split", once)
+    monkeypatch.setattr(judge, "generate_split", once)
     run = seqfit.train(exact, out=tmp_path / "run")
     assert tried[1] == tried[0] // 2
     assert [event for event in run.events() if event["kind"] == "out-of-memory"]
@@ -158,7 +158,7 @@ def test_the_cut_is_remembered_across_a_resume(exact: Recipe, tmp_path: Path, fa
     exact["train"]["snapshot"] = {"every_steps": 1}
     failing["mode"] = FailAt(40)
 
-    class Stop(Silent):
+    class Stop(SilentView):
         def advance(self, step: int) -> None:
             if step == 3:
                 raise SystemExit
@@ -205,12 +205,12 @@ def test_smaller_batches_of_evaluations_are_remembered_across_a_resume(
             raise RuntimeError(CPU_MESSAGE)
         return score(answerer, *rest, **settings)
 
-    class Stop(Silent):
+    class Stop(SilentView):
         def advance(self, step: int) -> None:
             if step == 3:
                 raise SystemExit
 
-    monkeypatch.setattr(judge, "answer_split", once)
+    monkeypatch.setattr(judge, "generate_split", once)
     with pytest.raises(SystemExit):
         seqfit.train(exact, out=tmp_path / "run", view=Stop())
     seqfit.train(tmp_path / "run", resume=True)
@@ -224,7 +224,7 @@ def test_memory_that_runs_out_elsewhere_is_told_in_three_parts(
         raise MemoryError("no room")
 
     monkeypatch.setattr("seqfit.data.loader.Loader.cut_anew", never)
-    with pytest.raises(TrainingFailed, match=r"outside a step.*no room.*--resume"):
+    with pytest.raises(OutOfMemory, match=r"outside a step.*no room.*--resume"):
         seqfit.train(exact, out=tmp_path / "run")
 
 

@@ -8,22 +8,24 @@ from typing import Any
 import pytest
 import torch
 
-from seqfit.parallel.world import ALONE
+from seqfit.parallel.world import SINGLE_PROCESS
 from seqfit.step.precision import Precision
 from seqfit.strategy.schema import Strategy
 from seqfit.training.snapshot_files import Snapshot
-from seqfit.training.state import find_differences, identify
+from seqfit.training.state import find_state_differences, identify_step
 
 
 def test_gpus_that_a_run_does_not_use_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """A one-process run that began where four GPUs were visible goes on where one is."""
-    step = SimpleNamespace(precision=Precision("bf16", torch.device("cuda", 0), ""), way=SimpleNamespace(world=ALONE))
+    step = SimpleNamespace(
+        precision=Precision("bf16", torch.device("cuda", 0), ""), way=SimpleNamespace(world=SINGLE_PROCESS)
+    )
     recipe = SimpleNamespace(model_dump_json=lambda **_options: "{}")
     job: Any = SimpleNamespace(step=step, recipe=recipe, strategy=Strategy(), data_fingerprint="d", frozen_bits=0)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _device: "NVIDIA A100")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    snapshot = Snapshot(3, {}, {"identity": identify(job)})
+    snapshot = Snapshot(3, {}, {"identity": identify_step(job)})
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert find_differences(snapshot, job) == {}
+    assert find_state_differences(snapshot, job) == {}
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _device: "Tesla T4")
-    assert list(find_differences(snapshot, job)) == ["device"]
+    assert list(find_state_differences(snapshot, job)) == ["device"]

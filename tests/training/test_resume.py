@@ -21,7 +21,7 @@ from seqfit.recipe.load import dump_recipe, load_recipe
 from seqfit.rundir import files
 from seqfit.rundir.reader import Run
 from seqfit.training.snapshot_files import Damaged, find_snapshots, load_snapshot
-from seqfit.training.view import Silent
+from seqfit.training.view import SilentView
 
 Recipe = dict[str, Any]
 Undisturbed = Callable[[Recipe], Run]
@@ -30,7 +30,7 @@ Undisturbed = Callable[[Recipe], Run]
 pytestmark = pytest.mark.usefixtures("no_prediction", "no_telemetry", "default_signals")
 
 
-class Stopper(Silent):
+class Stopper(SilentView):
     """Sends a signal to this process when a step is launched."""
 
     def __init__(self, step: int, number: signal.Signals) -> None:
@@ -112,7 +112,7 @@ def test_so_does_one_that_stops_by_a_plateau_and_early(drops: Recipe, undisturbe
 def test_a_signal_during_an_evaluation_leaves_it_for_the_resume(
     drops: Recipe, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    class InEvaluation(Silent):
+    class InEvaluation(SilentView):
         def progress(self, what: str, done: int, total: int | None) -> None:
             if what == "evaluating":
                 os.kill(os.getpid(), signal.SIGUSR1)
@@ -134,7 +134,7 @@ def assert_same_ending_of_weights(one: Run, other: Run) -> None:
 
 
 def test_the_first_of_two_signals_decides_over_the_exit_code(drops: Recipe, tmp_path: Path) -> None:
-    class Both(Silent):
+    class Both(SilentView):
         def advance(self, step: int) -> None:
             if step == 2:
                 os.kill(os.getpid(), signal.SIGTERM)
@@ -200,7 +200,7 @@ def test_a_damaged_snapshot_is_passed_over_with_an_event(
 def test_without_a_snapshot_it_begins_anew_in_the_same_directory(
     drops: Recipe, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    class Killed(Silent):
+    class Killed(SilentView):
         def advance(self, step: int) -> None:
             if step == 9:
                 raise SystemExit(9)

@@ -11,7 +11,7 @@ from seqfit.rundir.reader import Run
 from seqfit.rundir.records import EventRecord
 from seqfit.training import snapshots as module
 from seqfit.training.snapshot_files import SnapshotWriter
-from seqfit.training.view import Silent
+from seqfit.training.view import SilentView
 
 Recipe = dict[str, Any]
 
@@ -19,7 +19,7 @@ Recipe = dict[str, Any]
 pytestmark = pytest.mark.usefixtures("no_prediction", "no_telemetry")
 
 
-class Heard(Silent):
+class Heard(SilentView):
     """The kinds of events that a user is told of."""
 
     def __init__(self) -> None:

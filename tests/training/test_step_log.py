@@ -17,14 +17,14 @@ from seqfit.step import clock as step_clock
 from seqfit.step.clock import StepClock
 from seqfit.step.step import StepOutcome
 from seqfit.training import log as step_log
-from seqfit.training.log import SeenStep, StepLog, Work
-from seqfit.training.peak import Yardstick
-from seqfit.training.view import Silent
+from seqfit.training.log import SeenStep, StepLog, StepWork
+from seqfit.training.peak import CalibrationWorkload
+from seqfit.training.view import SilentView
 
 CPU = torch.device("cpu")
 
 
-class Records(Silent):
+class Records(SilentView):
     def __init__(self) -> None:
         self.seen: list[StepRecord] = []
 
@@ -53,7 +53,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-class CountedWork(Work):
+class CountedWork(StepWork):
     """A thousand operations for every target token, on a device that makes 4,000 a second."""
 
     def count(self, batch: GlobalBatch) -> int:
@@ -190,7 +190,7 @@ def test_operations_and_padding_are_counted_over_the_recorded_steps(
             log.observe(outcome(1.0), batch(tokens))
         log.read(2, batch(3), outcome(1.0), None)
     (record,) = records.seen
-    assert (record.model_flops_per_second, record.model_flops_share) == (2000.0, 0.5)
+    assert (record.model_flops_per_second, record.mfu) == (2000.0, 0.5)
     assert record.padding_share == 6 / (6 + 10 + 1 + 10 + 3)
 
 
@@ -203,7 +203,7 @@ def test_a_piece_of_work_between_steps_is_recorded_and_is_no_part_of_a_step(
             return 0.1 * step_seconds
 
     writer = RunWriter.create(tmp_path / "run")
-    log = StepLog(writer, records, phases, Work(), judge, cast(Yardstick, Piece()))
+    log = StepLog(writer, records, phases, StepWork(), judge, cast(CalibrationWorkload, Piece()))
     with log:
         for step, seconds in ((1, 1.0), (2, 3.0)):
             clock.now += seconds
@@ -211,7 +211,7 @@ def test_a_piece_of_work_between_steps_is_recorded_and_is_no_part_of_a_step(
             log.read(step, batch(5), outcome(1.0), None)
             log.write()
     writer.close()
-    told = [(record.step_seconds, record.yardstick_seconds) for record in records.seen]
+    told = [(record.step_seconds, record.calibration_seconds) for record in records.seen]
     assert told == [(1.0, pytest.approx(0.1)), (3.0, pytest.approx(0.3))]
 
 
@@ -219,10 +219,10 @@ def test_where_operations_are_not_counted_they_are_absent_and_not_zero(
     clock: Clock, phases: StepClock, records: Records, tmp_path: Path
 ) -> None:
     writer = RunWriter.create(tmp_path / "run")
-    log = StepLog(writer, records, phases, Work(), judge)
+    log = StepLog(writer, records, phases, StepWork(), judge)
     with log:
         clock.now += 1
         log.observe(outcome(1.0), batch(5))
         log.read(1, batch(5), outcome(1.0), None)
     writer.close()
-    assert (records.seen[0].model_flops_per_second, records.seen[0].model_flops_share) == (None, None)
+    assert (records.seen[0].model_flops_per_second, records.seen[0].mfu) == (None, None)

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from seqfit.training.stopping import Stopping, select_heeded
+from seqfit.training.stopping import Stopping, select_handled
 
 pytestmark = pytest.mark.usefixtures("default_signals")
 
@@ -31,5 +31,5 @@ def test_an_interrupt_that_a_script_has_ignored_stays_ignored() -> None:
 def test_only_signals_of_a_terminal_can_be_ignored() -> None:
     for number in (signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    heeded = select_heeded([signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+    heeded = select_handled([signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
     assert heeded == [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]

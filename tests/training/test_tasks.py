@@ -19,7 +19,7 @@ import seqfit
 from seqfit.errors import Stopped
 from seqfit.reporting.scores import is_right
 from seqfit.rundir.reader import Run
-from seqfit.training.view import Silent
+from seqfit.training.view import SilentView
 from tests.switched_off import prediction_off, telemetry_off
 
 Recipe = dict[str, Any]
@@ -78,7 +78,7 @@ def recipe_of(rows: Path, tiny_model: Callable[[str], Path]) -> Callable[[str, s
     return build
 
 
-class Stopper(Silent):
+class Stopper(SilentView):
     def advance(self, step: int) -> None:
         if step == 6:
             os.kill(os.getpid(), signal.SIGTERM)

@@ -16,7 +16,7 @@ import seqfit
 from seqfit.errors import DataError, ModelError, RunError, TrainingFailed
 from seqfit.rundir import files
 from seqfit.rundir.records import EventRecord
-from seqfit.training.view import Silent
+from seqfit.training.view import SilentView
 from tests.processes import started
 
 Recipe = dict[str, Any]
@@ -148,7 +148,7 @@ def test_a_loss_that_is_no_number_ends_the_run_and_says_so(word_recipe: Recipe, 
     recipe = changed(word_recipe, "train", learning_rate=1e30, clip_norm=None)
     seen = []
 
-    class Heard(Silent):
+    class Heard(SilentView):
         def event(self, record: EventRecord) -> None:
             seen.append(record.kind)
 
@@ -180,7 +180,7 @@ def test_a_warm_up_longer_than_the_run_is_warned_of(word_recipe: Recipe, tmp_pat
 
 
 def test_an_interrupted_run_says_so(word_recipe: Recipe, tmp_path: Path) -> None:
-    class Impatient(Silent):
+    class Impatient(SilentView):
         def advance(self, step: int) -> None:
             if step == 8:
                 raise KeyboardInterrupt
@@ -241,7 +241,7 @@ def test_weights_that_are_no_numbers_are_never_the_best(word_recipe: Recipe, tmp
 
 
 def test_interrupted_before_any_evaluation_the_last_step_is_kept(word_recipe: Recipe, tmp_path: Path) -> None:
-    class Impatient(Silent):
+    class Impatient(SilentView):
         def advance(self, step: int) -> None:
             if step == 3:
                 raise KeyboardInterrupt

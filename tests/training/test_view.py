@@ -8,7 +8,7 @@ from rich.console import Console
 
 from seqfit.rundir.records import EvaluationRecord, EventRecord, StepRecord
 from seqfit.training import view as views
-from seqfit.training.view import Lines, Terminal, choose_view
+from seqfit.training.view import LineView, Terminal, choose_training_view
 
 STEP = StepRecord(
     step=50, epoch=0.5, loss=1.25, learning_rate=3e-4, gradient_norm=0.7, examples=32, source_tokens=900,
@@ -19,7 +19,7 @@ EVALUATION = EvaluationRecord(50, "validation", 0.5, {"em": 81.5, "f1": 90.0}, 2
 
 
 def test_plain_lines_tell_loss_speed_memory_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
-    view = Lines()
+    view = LineView()
     view.start("a model", 100)
     view.step(STEP)
     view.evaluation(EVALUATION, best=True)
@@ -48,11 +48,11 @@ def test_a_terminal_shows_a_bar_with_the_newest_figures() -> None:
 
 def test_a_pipe_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(views, "Console", lambda *a, **k: Console(file=io.StringIO()))
-    assert type(choose_view()) is Lines
+    assert type(choose_training_view()) is LineView
 
 
 def test_the_last_step_says_how_long_it_took_and_no_time_left(capsys: pytest.CaptureFixture[str]) -> None:
-    view = Lines()
+    view = LineView()
     view.start("a model", 50)
     view.step(STEP)
     line = capsys.readouterr().out.splitlines()[1]
@@ -63,7 +63,7 @@ def test_the_last_step_says_how_long_it_took_and_no_time_left(capsys: pytest.Cap
 def test_a_resumed_runs_time_left_counts_only_the_steps_made_since(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    view, now = Lines(), [1000.0]
+    view, now = LineView(), [1000.0]
     monkeypatch.setattr(views.time, "monotonic", lambda: now[0])
     view.start("a model", 100)
     for step in range(41, 51):
@@ -78,7 +78,7 @@ ROUGE = [f"rouge{kind}_{part}" for kind in ("1", "2", "L", "Lsum") for part in (
 
 def test_of_rouge_the_f1_scores_are_shown_and_what_chooses_the_best(capsys: pytest.CaptureFixture[str]) -> None:
     record = replace(EVALUATION, scores=dict.fromkeys(ROUGE, 20.0))
-    view = Lines()
+    view = LineView()
     view.decide_by("rougeL_f1")
     view.evaluation(record, best=False)
     scores = "rouge1_f1 20.00  rouge2_f1 20.00  rougeL_f1 20.00  rougeLsum_f1 20.00"
@@ -91,7 +91,7 @@ def test_of_rouge_the_f1_scores_are_shown_and_what_chooses_the_best(capsys: pyte
 def test_preparing_data_has_lines_and_evaluating_has_none(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    view, now = Lines(), [1000.0]
+    view, now = LineView(), [1000.0]
     monkeypatch.setattr(views.time, "monotonic", lambda: now[0])
     for done in (0, 10):
         now[0] += 6

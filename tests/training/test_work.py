@@ -11,9 +11,9 @@ from seqfit.data.loader import GlobalBatch
 from seqfit.hardware.cards import find_card
 from seqfit.model.flops import count_training_flops
 from seqfit.step.precision import Precision
-from seqfit.training.log import describe_work, find_peak_rate
-from seqfit.training.setup import build_job
-from seqfit.training.view import Silent
+from seqfit.training.log import describe_step_work, find_peak_rate
+from seqfit.training.setup import build_setup
+from seqfit.training.view import SilentView
 from seqfit.validation import load_checked_recipe
 
 Recipe = dict[str, Any]
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.usefixtures("no_prediction")
 
 @pytest.mark.parametrize("batching", ["ragged", "padded"])
 def test_a_batch_costs_what_its_real_tokens_cost_however_it_is_padded(word_recipe: Recipe, batching: str) -> None:
-    job, data = build_job(load_checked_recipe(word_recipe, [f"strategy.batching={batching}"]), Silent())
-    work = describe_work(job)
+    job, data = build_setup(load_checked_recipe(word_recipe, [f"strategy.batching={batching}"]), SilentView())
+    work = describe_step_work(job)
     batch: GlobalBatch = next(job.loader.iterate())
     split = data.splits["train"]
     assert work.shape is not None
@@ -38,8 +38,8 @@ def test_a_batch_costs_what_its_real_tokens_cost_however_it_is_padded(word_recip
 
 def test_adapters_make_the_count_absent_with_a_reason(word_recipe: Recipe) -> None:
     recipe = load_checked_recipe(word_recipe, ["model.freeze=[encoder]"])
-    job, _ = build_job(recipe, Silent())
-    work = describe_work(job)
+    job, _ = build_setup(recipe, SilentView())
+    work = describe_step_work(job)
     assert work.count(next(job.loader.iterate())) is None
     assert "frozen" in work.absent["model_flops_per_second"]
 

@@ -6,26 +6,26 @@ import pytest
 import torch
 
 from seqfit.training import peak as module
-from seqfit.training.peak import Yardstick, build_yardstick
-from seqfit.training.trial_variables import YARDSTICK
+from seqfit.training.peak import CalibrationWorkload, build_calibration_workload
+from seqfit.training.trial_variables import CALIBRATED
 
 CPU = torch.device("cpu")
 
 
 def test_it_is_there_only_where_a_comparison_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(YARDSTICK, raising=False)
-    assert build_yardstick(CPU, 1) is None
-    monkeypatch.setenv(YARDSTICK, "1")
-    assert build_yardstick(CPU, 1) is not None
-    assert build_yardstick(CPU, 2) is None
-    assert build_yardstick(torch.device("cuda"), 1) is None
+    monkeypatch.delenv(CALIBRATED, raising=False)
+    assert build_calibration_workload(CPU, 1) is None
+    monkeypatch.setenv(CALIBRATED, "1")
+    assert build_calibration_workload(CPU, 1) is not None
+    assert build_calibration_workload(CPU, 2) is None
+    assert build_calibration_workload(torch.device("cuda"), 1) is None
 
 
 def test_trainings_random_numbers_stay_what_they_are() -> None:
     torch.manual_seed(7)
     expected = torch.rand(3)
     torch.manual_seed(7)
-    Yardstick().measure(0.0)
+    CalibrationWorkload().measure(0.0)
     assert torch.equal(torch.rand(3), expected)
 
 
@@ -35,20 +35,20 @@ def test_a_slower_machine_takes_longer_for_a_piece_and_a_long_step_has_more_of_t
     made: list[float] = []
     now = [0.0]
 
-    def do(self: Yardstick) -> None:
+    def do(self: CalibrationWorkload) -> None:
         made.append(now[0])
         now[0] += 0.006
 
-    monkeypatch.setattr(Yardstick, "_do", do)
+    monkeypatch.setattr(CalibrationWorkload, "_do", do)
     monkeypatch.setattr(module, "time", type("Clock", (), {"perf_counter": staticmethod(lambda: now[0])}))
-    assert Yardstick().measure(0.045) == pytest.approx(0.006)
+    assert CalibrationWorkload().measure(0.045) == pytest.approx(0.006)
     assert len(made) == 2  # one that is not timed
-    assert Yardstick().measure(1.2) == pytest.approx(0.006)
+    assert CalibrationWorkload().measure(1.2) == pytest.approx(0.006)
     assert len(made) == 2 + 1 + 10  # 5% of the step
 
 
 def test_a_piece_is_a_few_milliseconds_of_work() -> None:
-    stick = Yardstick()
+    stick = CalibrationWorkload()
     stick.measure(0.0)
     started = time.perf_counter()
     assert 0 < stick.measure(0.0) <= time.perf_counter() - started

@@ -7,7 +7,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from seqfit.trimming.choose import KeptWords, Mode, choose_kept_words
+from seqfit.trimming.choose import KeptTokens, Mode, choose_kept_tokens
 
 WORDS = [
     ("<pad>", 0.0),
@@ -38,14 +38,14 @@ def tokenizer() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
 
 
-def choose(tokenizer: Any, counts: dict[str, int], mode: Mode = "data", needed: tuple[int, ...] = ()) -> KeptWords:
+def choose(tokenizer: Any, counts: dict[str, int], mode: Mode = "data", needed: tuple[int, ...] = ()) -> KeptTokens:
     array = np.zeros(len(WORDS), dtype=np.int64)
     for piece, count in counts.items():
         array[IDS[piece]] = count
-    return choose_kept_words(tokenizer, array, mode, needed)
+    return choose_kept_tokens(tokenizer, array, mode, needed)
 
 
-def pieces(kept: KeptWords) -> list[str]:
+def pieces(kept: KeptTokens) -> list[str]:
     return [WORDS[number][0] for number in kept.old_ids]
 
 
@@ -99,5 +99,5 @@ def test_what_the_models_config_names_stays(tokenizer: Any) -> None:
 
 
 def test_without_an_unknown_word_a_dropped_one_has_no_id() -> None:
-    kept = KeptWords(np.array([0, 2]), 3, None, {}, (), ())
+    kept = KeptTokens(np.array([0, 2]), 3, None, {}, (), ())
     assert kept.remap.tolist() == [0, -1, 1]

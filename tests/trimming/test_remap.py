@@ -13,7 +13,7 @@ from seqfit.data.loader import Loader
 from seqfit.data.micro_batch import Padding
 from seqfit.data.tokenize import PreparedData, prepare_data
 from seqfit.recipe.schema import Recipe
-from seqfit.trimming.remap import RemappedSplit, count_words, remap_data
+from seqfit.trimming.remap import RemappedSplit, count_tokens, remap_data
 
 REMAP = np.full(100, 2, dtype=np.int32)
 REMAP[[0, 1, 2, 10, 20, 30]] = range(6)
@@ -36,7 +36,7 @@ def data(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Prep
 
 
 def test_words_of_all_splits_are_counted(data: PreparedData) -> None:
-    counts = count_words(data, 100)
+    counts = count_tokens(data, 100)
     assert {number: int(counts[number]) for number in counts.nonzero()[0]} == {1: 8, 10: 2, 20: 4, 30: 5}
     assert data.splits["validation"].token_counts(100).sum() == 6
 

@@ -16,7 +16,7 @@ from seqfit.data.encode import Encoder
 from seqfit.data.formats import read_rows
 from seqfit.model.load import load_tokenizer
 from seqfit.recipe.schema import ModelRecipe
-from seqfit.trimming.choose import KeptWords, Mode, choose_kept_words
+from seqfit.trimming.choose import KeptTokens, Mode, choose_kept_tokens
 from seqfit.trimming.tokenizer import trim_json, trim_tokenizer
 from seqfit.trimming.vocabulary import writing_system_of
 
@@ -60,9 +60,9 @@ def wordpiece() -> Any:
     return BertTokenizer(vocab=dict(sorted(vocabulary.items(), key=lambda item: item[1])))
 
 
-def trim(tokenizer: Any, texts: list[str], mode: Mode = "data") -> tuple[Any, KeptWords]:
+def trim(tokenizer: Any, texts: list[str], mode: Mode = "data") -> tuple[Any, KeptTokens]:
     ids = np.concatenate(Encoder(tokenizer).encode(texts))
-    kept = choose_kept_words(tokenizer, np.bincount(ids, minlength=len(tokenizer)), mode)
+    kept = choose_kept_tokens(tokenizer, np.bincount(ids, minlength=len(tokenizer)), mode)
     return trim_tokenizer(tokenizer, kept), kept
 
 
@@ -71,7 +71,7 @@ def round_trip(tokenizer: Any, texts: list[str]) -> list[str]:
     return decoded
 
 
-def assert_cut_as_before(whole: Any, trimmed: Any, kept: KeptWords, texts: list[str]) -> None:
+def assert_cut_as_before(whole: Any, trimmed: Any, kept: KeptTokens, texts: list[str]) -> None:
     before, after = Encoder(whole).encode(texts), Encoder(trimmed).encode(texts)
     assert [kept.remap[ids].tolist() for ids in before] == after
 

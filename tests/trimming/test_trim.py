@@ -24,12 +24,12 @@ from seqfit.errors import ModelError
 from seqfit.model.load import count_parameters, load_model
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.tasks import ClassifierHead
-from seqfit.trimming.choose import KeptWords
+from seqfit.trimming.choose import KeptTokens
 from seqfit.trimming.weights import TrimReport, list_ids_before_pad, read_token_ids, trim_model, trim_vocabulary
 
 
-def keep(*old_ids: int, of: int) -> KeptWords:
-    return KeptWords(np.array(old_ids), of, old_ids[0], {"data": len(old_ids)}, ("LATIN",), ("rest",))
+def keep(*old_ids: int, of: int) -> KeptTokens:
+    return KeptTokens(np.array(old_ids), of, old_ids[0], {"data": len(old_ids)}, ("LATIN",), ("rest",))
 
 
 def bart(words: int = 20, **ids: Any) -> Any:

@@ -17,12 +17,12 @@ from seqfit.errors import ModelError
 from seqfit.model.load import load_model, load_tokenizer, quiet
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.tasks import ClassifierHead
-from seqfit.trimming.choose import KeptWords
+from seqfit.trimming.choose import KeptTokens
 from seqfit.trimming.weights import TrimmedModel, choose_vocabulary, load_trimmed_model, read_kept_rows, trim_model
 
 NAMES = ["t5", "t5-v1.1", "mt5", "umt5", "bart", "marian", "bert"]
 HEAD = ClassifierHead(("yes", "no", "maybe"))
-KEPT = KeptWords(np.array([0, 1, 2, 5, 50, 98, 99]), 100, 2, {"data": 7}, ("LATIN",), ("w3",))
+KEPT = KeptTokens(np.array([0, 1, 2, 5, 50, 98, 99]), 100, 2, {"data": 7}, ("LATIN",), ("w3",))
 
 
 def recipe_of(folder: Path, **fields: Any) -> ModelRecipe:
