@@ -135,7 +135,7 @@ def _compare(job: JobRequest) -> JobWork:
     folder = shlex.quote(str(job.folder))
     more = "".join(f" {word}" for word in _trust(job))
     return JobWork(
-        opening=f"Compares strategies: the {len(job.runs)} repeats that {SUBMITTED_RUNS} lists, every candidate once in each",
+        opening=f"Compares strategies: the {len(job.runs)} repeats of {SUBMITTED_RUNS}, every candidate once in each",
         options=[] if job.resources.gpus_per_node else _ALONE,
         which=_which_run(job),
         exports=["export run"],

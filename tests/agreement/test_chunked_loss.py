@@ -74,7 +74,7 @@ def in_chunks(smoothing: float, z_loss: float) -> Callable[..., torch.Tensor]:
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear_loss, "LEAST_ROWS", 4)
+    monkeypatch.setattr(linear_loss, "LEAST_CHUNK_ROWS", 4)
 
 
 @pytest.mark.parametrize(("smoothing", "z_loss"), TERMS)
@@ -102,8 +102,8 @@ def test_a_step_in_many_chunks_is_that_of_stock_transformers(
     chunks: list[int] = []
 
     def count(rows: int, row_bytes: int, chunk_bytes: int) -> int:
-        chunks.append(linear_loss.LEAST_ROWS)
-        return linear_loss.LEAST_ROWS
+        chunks.append(linear_loss.LEAST_CHUNK_ROWS)
+        return linear_loss.LEAST_CHUNK_ROWS
 
     monkeypatch.setattr(linear_loss, "count_chunk_rows", count)
     batch = global_batch(name, MicroBatchRule(batching, 10**6, examples=4))

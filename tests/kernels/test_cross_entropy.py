@@ -17,7 +17,7 @@ ROWS, WIDTH, WORDS = 22, 6, 31
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear_loss, "LEAST_ROWS", 4)
+    monkeypatch.setattr(linear_loss, "LEAST_CHUNK_ROWS", 4)
 
 
 class Watch(TorchDispatchMode):
@@ -57,7 +57,7 @@ def test_the_rows_of_a_chunk_fit_the_bytes_and_are_alike() -> None:
 
 
 def test_a_chunk_has_enough_rows_to_be_worth_a_pass_over_the_weight(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear_loss, "LEAST_ROWS", 256)
+    monkeypatch.setattr(linear_loss, "LEAST_CHUNK_ROWS", 256)
     assert count_chunk_rows(700, row_bytes=5, chunk_bytes=500) == 350
     assert count_chunk_rows(255, row_bytes=5, chunk_bytes=500) == 255
     assert count_chunk_rows(512, row_bytes=5, chunk_bytes=500) == 256
