@@ -5,7 +5,7 @@ Checks on the user's own device that every way of running gives the reference's 
 In: a device. Out: one `Check` for each way. The reference is a padded batch in fp32 with transformers' own attention
 and all logits, on that device; models are tiny and random, so nothing is downloaded.
 
-    ragged, blockwise    ok      loss 4.6032, gradients within 3e-07
+    packed, blockwise    ok      loss 4.6032, gradients within 3e-07
 
 Whether predictions hold on this machine: a few steps of small models, traced on fake tensors and then run for real.
 
@@ -50,11 +50,11 @@ from seqfit.units import format_bytes
 SELFTEST_TOLERANCE = {"fp32": 1e-4, "bf16": 0.05, "fp16": 0.05}  # of the loss, and of the largest gradient
 _SHAPE = {"vocab_size": 200, "d_model": 64, "d_kv": 16, "num_heads": 4, "d_ff": 128, "num_layers": 2}
 _SOURCES, _TARGETS = (5, 70, 33, 130), (3, 40, 1, 9)  # lengths on both sides of where attention changes its way
-_VANILLA = Strategy(precision="fp32", batching="padded", attention="stock", loss="full")
+_BASELINE = Strategy(precision="fp32", batching="padded", attention="sdpa", loss="full")
 _STRATEGIES = {
-    "ragged, blockwise": Strategy(attention="blockwise"),
-    "ragged, torch's attention": Strategy(attention="stock"),
-    "ragged, all logits": Strategy(loss="full"),
+    "packed, blockwise": Strategy(attention="blockwise"),
+    "packed, torch's attention": Strategy(attention="sdpa"),
+    "packed, all logits": Strategy(loss="full"),
     "padded, chunked loss": Strategy(batching="padded"),
     "recompute": Strategy(recompute="blocks"),
     "optimizer in the backward": Strategy(optimizer_in_backward=True),
@@ -75,7 +75,7 @@ class SelfCheck:
 def run_selftest(device: torch.device) -> Iterator[SelfCheck]:
     """One check after the other, as they are done."""
     for model_name, build in _MODELS.items():
-        reference = _update(build(), _VANILLA, device)
+        reference = _update(build(), _BASELINE, device)
         for name, strategy in _STRATEGIES.items():
             reason = _why_not(strategy, device)
             title = f"{model_name}: {name}"
@@ -116,7 +116,7 @@ def _update(model: Any, strategy: Strategy, device: torch.device) -> tuple[float
     execution = build_execution(model, strategy, TrainRecipe(clip_norm=None), device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     step = TrainStep(execution.model, optimizer, precision, None, in_backward=strategy.optimizer_in_backward)
-    outcome = step(_build_batch(model, packed=execution.batching == "ragged", device=device))
+    outcome = step(_build_batch(model, packed=execution.batching == "packed", device=device))
     after = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
     return float(outcome.loss), (after - before).cpu()
 
@@ -177,8 +177,8 @@ _MODELS: dict[str, Callable[[], Any]] = {"T5": _build_t5, "mT5": _build_mt5, "BE
 
 
 _PLANNED_STRATEGIES = {
-    "ragged": Strategy(),
-    "padded, full loss": Strategy(batching="padded", loss="full", attention="stock"),
+    "packed": Strategy(),
+    "padded, full loss": Strategy(batching="padded", loss="full", attention="sdpa"),
     "recompute": Strategy(recompute="blocks"),
     "Adafactor": Strategy(optimizer="adafactor"),
 }
@@ -192,7 +192,7 @@ def check_predictions(device: torch.device) -> Iterator[SelfCheck]:
         precisions = ("fp32",) if device.type == "cpu" else ("fp32", "bf16")
         for precision in precisions:
             subject = _subject(strategy, precision, device)
-            shape = Shape(_PLANNED_SOURCES, _PLANNED_TARGETS, packed=strategy.batching == "ragged")
+            shape = Shape(_PLANNED_SOURCES, _PLANNED_TARGETS, packed=strategy.batching == "packed")
             predicted = _predict(subject, shape)
             measured = _measure(subject, shape, device)
             off = predicted / measured - 1

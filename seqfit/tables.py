@@ -2,9 +2,9 @@ r"""A table of text, for a terminal, Markdown and LaTeX. Cells come in as they a
 
 Columns of one group stand together under its name:
 
-    Column("", "strategy"), Column("step", "mean"), Column("step", "% of vanilla")
+    Column("", "strategy"), Column("step", "mean"), Column("step", "% of baseline")
 
-    strategy    step               | strategy | step: mean | step: % of vanilla |     & \multicolumn{2}{c}{step} \\
+    strategy    step               | strategy | step: mean | step: % of baseline |     & \multicolumn{2}{c}{step} \\
                 mean   % of v...   | -------- | ---------: | -----------------: |     strategy & mean & \% of ... \\
 """
 

@@ -24,8 +24,8 @@ def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("seqfit.model.packing.attend_segments", forget_the_bias)
     wrong = {check.name for check in run_selftest(CPU) if check.state == "wrong"}
-    assert {"T5: ragged, blockwise", "mT5: ragged, blockwise"} <= wrong
-    assert not wrong & {"T5: ragged, torch's attention", "BERT: ragged, blockwise"}
+    assert {"T5: packed, blockwise", "mT5: packed, blockwise"} <= wrong
+    assert not wrong & {"T5: packed, torch's attention", "BERT: packed, blockwise"}
 
 
 def test_what_a_device_refuses_is_told_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,5 +33,5 @@ def test_what_a_device_refuses_is_told_not_raised(monkeypatch: pytest.MonkeyPatc
         raise RuntimeError("no kernel image is available")
 
     monkeypatch.setattr("seqfit.model.packing.attend_segments", refuse)
-    (check,) = [check for check in run_selftest(CPU) if check.name == "T5: ragged, blockwise"]
+    (check,) = [check for check in run_selftest(CPU) if check.name == "T5: packed, blockwise"]
     assert (check.state, check.detail) == ("wrong", "RuntimeError: no kernel image is available")

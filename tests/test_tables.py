@@ -10,7 +10,7 @@ TABLE = Table(
         TableColumn("step", "%"),
         TableColumn("loss", "mean"),
     ),
-    (("vanilla", "412 ms ± 0.8%", "100.0%", "0.5"), ("a|b_c", "9 ms", "2.2% ≈", "0.25")),
+    (("baseline", "412 ms ± 0.8%", "100.0%", "0.5"), ("a|b_c", "9 ms", "2.2% ≈", "0.25")),
 )
 
 
@@ -20,7 +20,7 @@ def test_text_is_aligned_with_numbers_at_the_right() -> None:
         "                   step          loss",
         "strategy           mean       %  mean",
         "─" * 37,
-        "vanilla   412 ms ± 0.8%  100.0%   0.5",
+        "baseline   412 ms ± 0.8%  100.0%   0.5",
         "a|b_c              9 ms  2.2% ≈  0.25",
     ]
     assert TABLE.width == 37
@@ -29,7 +29,7 @@ def test_text_is_aligned_with_numbers_at_the_right() -> None:
 def test_columns_can_be_left_out() -> None:
     kept = TABLE.keep([0, 2])
     assert [column.label for column in kept.columns] == ["strategy", "%"]
-    assert kept.rows == (("vanilla", "100.0%"), ("a|b_c", "2.2% ≈"))
+    assert kept.rows == (("baseline", "100.0%"), ("a|b_c", "2.2% ≈"))
 
 
 def test_markdown_has_a_heading_for_every_column_and_escapes_pipes() -> None:
@@ -38,7 +38,7 @@ def test_markdown_has_a_heading_for_every_column_and_escapes_pipes() -> None:
         "",
         "| strategy | step: mean | step: % | loss: mean |",
         "| -------- | -------: | -------: | -------: |",
-        "| vanilla | 412 ms ± 0.8% | 100.0% | 0.5 |",
+        "| baseline | 412 ms ± 0.8% | 100.0% | 0.5 |",
         "| a\\|b_c | 9 ms | 2.2% ≈ | 0.25 |",
     ]
 
@@ -49,7 +49,7 @@ def test_latex_is_booktabs_with_spanned_groups_and_nothing_unescaped() -> None:
     assert r" & \multicolumn{2}{c}{step} & \multicolumn{1}{c}{loss} \\" in text
     assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-4}" in text
     assert r"strategy & mean & \% & mean \\" in text
-    assert r"vanilla & 412 ms $\pm$ 0.8\% & 100.0\% & 0.5 \\" in text
+    assert r"baseline & 412 ms $\pm$ 0.8\% & 100.0\% & 0.5 \\" in text
     assert r"a|b\_c & 9 ms & 2.2\% $\approx$ & 0.25 \\" in text
     assert [text.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule")] == [1, 1, 1]
 

@@ -84,12 +84,12 @@ def judge(comparison: Comparison, seconds: float) -> Iterator[str]:
     for entrant in comparison.matrix.entrants:
         if entrant.kind == "lossless" and not entrant.impossible:
             gap = find_gap(comparison, entrant.name)
-            asked = f"losses of {entrant.name} within {TOLERANCE:g} of vanilla's"
+            asked = f"losses of {entrant.name} within {TOLERANCE:g} of baseline's"
             yield _line(asked, f"{gap:.1e} over {comparison.matrix.steps} steps", gap <= TOLERANCE)
     for standing in comparison.standings:
         figure = standing.figures.get("accuracy")
         if figure is not None and standing.entrant.kind != "reference":
-            found = f"{figure.mean:.1f}%, vanilla {find_reference(comparison, 'accuracy'):.1f}%"
+            found = f"{figure.mean:.1f}%, baseline {find_reference(comparison, 'accuracy'):.1f}%"
             asked = f"accuracy of {standing.entrant.name} not significantly different"
             yield _line(asked, found, figure.within_noise is True)
     unequal = [check.name for check in comparison.checks if not check.same]
@@ -108,11 +108,11 @@ def find_reference(comparison: Comparison, name: str) -> float:
 
 
 def find_gap(comparison: Comparison, name: str) -> float:
-    """The largest difference from vanilla's loss at any step of any pair of trials."""
+    """The largest difference from baseline's loss at any step of any pair of trials."""
     gaps = []
     for seed in comparison.matrix.seeds:
         for repeat in range(comparison.matrix.repeats):
-            pair = [Trial(each, seed, repeat) for each in (name, "vanilla")]
+            pair = [Trial(each, seed, repeat) for each in (name, "baseline")]
             if all(
                 (Path(comparison.folder) / TRIAL_RUNS / trial.folder).is_dir() for trial in pair
             ):  # the budget may end first

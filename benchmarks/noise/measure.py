@@ -5,7 +5,7 @@ python benchmarks/noise/measure.py --table               # README.md again, from
 
 Every try is a comparison of its own, run as `seqfit compare` runs it, with three candidates:
 
-    vanilla    the baseline
+    baseline    the baseline
     again      the same under another name: a significant difference is a false alarm
     slowed     the same, and every step is made 5% longer from outside (plant/sitecustomize.py)
 
@@ -83,7 +83,7 @@ def run_try(arguments: argparse.Namespace, folder: Path) -> Try:
     comparison = compare(
         "demo",
         [*RECIPE, f"train.batch_examples={arguments.batch}"],
-        strategies=["vanilla", {"again": ["vanilla"]}, {"slowed": ["vanilla"]}],
+        strategies=["baseline", {"again": ["baseline"]}, {"slowed": ["baseline"]}],
         repeats=arguments.repeats,
         steps=arguments.steps,
         out=folder,

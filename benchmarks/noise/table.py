@@ -2,7 +2,7 @@
 
 In: the times of all steps of all tries. Out: Markdown.
 
-    try 1   vanilla  .100 .101 ...     again +0.3% (-1.2% to +1.8%), within noise     right
+    try 1   baseline  .100 .101 ...     again +0.3% (-1.2% to +1.8%), within noise     right
             slowed   .105 .106 ...     slowed +5.1% (+3.5% to +6.7%), beyond noise    found
 """
 
@@ -20,7 +20,7 @@ from seqfit.comparison.quantities import find_quantity
 from seqfit.comparison.statistics import RelativeChange, compare_steps, judge_pairs, pool_scatter, sharpen
 from seqfit.units import format_seconds, format_share
 
-ENTRANTS = ("vanilla", "again", "slowed")
+ENTRANTS = ("baseline", "again", "slowed")
 CLOCKS = ("wall", "yardsticks")
 MUST = 0.9  # of the tries
 Seconds = Mapping[int, float]  # by step
@@ -55,7 +55,7 @@ class Rule:
     floor: float = _FLOOR
 
     def judge(self, one: Try) -> dict[str, RelativeChange]:
-        """`again` and `slowed`, each against the vanilla of the same rounds."""
+        """`again` and `slowed`, each against the baseline of the same rounds."""
         wall = self._judge_clock(one.wall)
         is_read = self.is_calibrated and all(all(rounds) for rounds in one.yardsticks.values())
         calibrated = self._judge_clock(one.yardsticks) if is_read else {}
@@ -64,7 +64,7 @@ class Rule:
 
     def _judge_clock(self, trials: Trials) -> dict[str, RelativeChange | None]:
         values = {
-            name: [self.compare(*pair) for pair in zip(trials[name], trials["vanilla"], strict=True)]
+            name: [self.compare(*pair) for pair in zip(trials[name], trials["baseline"], strict=True)]
             for name in ENTRANTS[1:]
         }
         pooled = pool_scatter(values.values()) if self.is_pooled else None
@@ -126,7 +126,7 @@ def say(change: RelativeChange) -> str:
 
 def format_tables(tries: Sequence[Try]) -> str:
     """Every try, how often each was right, what fewer rounds and other rules would have said."""
-    rounds = len(tries[0].wall["vanilla"])
+    rounds = len(tries[0].wall["baseline"])
     fewer = {f"the first {count}": ([one.first(count) for one in tries], RULES[0]) for count in range(2, rounds + 1)}
     others = {rule.name: (tries, rule) for rule in RULES}
     parts = [_list_tries(tries), _sum_up(tries, rounds), _count("rounds counted", fewer)]
@@ -144,7 +144,7 @@ def _list_tries(tries: Sequence[Try]) -> str:
 def _sum_up(tries: Sequence[Try], rounds: int) -> str:
     within, found, _ = _count_right(tries, RULES[0])
     words = ["reached" if count >= MUST * len(tries) else "**not reached**" for count in (within, found)]
-    steps = [seconds for one in tries for trial in one.wall["vanilla"] for seconds in trial.values()]
+    steps = [seconds for one in tries for trial in one.wall["baseline"] for seconds in trial.values()]
     loads = [one.load for one in tries]
     return (
         f"`again` is not significant in {within} of {len(tries)} tries ({words[0]}), `slowed` is found in {found} "

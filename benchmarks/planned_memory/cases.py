@@ -45,7 +45,7 @@ class Case:
 
     model: str = "t5"
     lengths: str = "short"
-    batching: str = "ragged"
+    batching: str = "packed"
     precision: str = "fp32"
     optimizer: str = "adamw"
     recompute: str = "none"
@@ -80,7 +80,7 @@ class Case:
             Shape(
                 tuple(source for source, _ in batch[:examples]),
                 None if self.model == "bert" else tuple(target for _, target in batch[:examples]),
-                packed=self.batching == "ragged",
+                packed=self.batching == "packed",
             )
             for batch in self.batches()
         ]

@@ -128,7 +128,7 @@ def format_error(result: Result, which: str) -> str:
 
 
 def describe(result: Result) -> str:
-    """'t5, long, ragged, bf16, adafactor, recompute blocks, LoRA'."""
+    """'t5, long, packed, bf16, adafactor, recompute blocks, LoRA'."""
     named = [result[name] for name in ("model", "lengths", "batching", "precision", "optimizer")]
     recompute = [] if result["recompute"] == "none" else [f"recompute {result['recompute']}"]
     return ", ".join([*named, *recompute, *(["LoRA"] if result["lora"] else [])])

@@ -81,7 +81,7 @@ def _write_mix(folder: Path, model: Path, draw: random.Random) -> dict[str, Any]
     }
     if draw.random() < 0.5:
         recipe["strategy"] = draw.choice(
-            [{"micro_batch_tokens": 4096}, {"micro_batch_examples": 3}, {"batching": "padded"}, {"attention": "stock"}]
+            [{"micro_batch_tokens": 4096}, {"micro_batch_examples": 3}, {"batching": "padded"}, {"attention": "sdpa"}]
         )
     return recipe
 

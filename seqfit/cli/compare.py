@@ -29,8 +29,8 @@ def command(
             "--strategies",
             "-s",
             metavar="LIST",
-            help="Candidates: sets (classic, scaling), names (vanilla, fp16, recompute, ragged, ddp2, ...), several "
-            "at once (fp16+recompute), fields (strategy.prefetch=4); default: classic, or vanilla with --vary.",
+            help="Candidates: sets (classic, scaling), names (baseline, fp16, recompute, packed, ddp2, ...), several "
+            "at once (fp16+recompute), fields (strategy.prefetch=4); default: classic, or baseline with --vary.",
         ),
     ] = None,
     vary: Annotated[
@@ -93,7 +93,7 @@ def command(
     much longer. On a cluster: seqfit submit RECIPE --compare classic.
 
     Examples: seqfit compare bert-agnews --strategies classic --gpu v100-16-sxm; seqfit compare mine.yaml
-    model.dropout=0 -s vanilla,ragged,bf16+recompute --seeds 0,1 --budget 20m; seqfit compare comparisons/X --resume
+    model.dropout=0 -s baseline,packed,bf16+recompute --seeds 0,1 --budget 20m; seqfit compare comparisons/X --resume
     """
     from seqfit.comparison.compare import prepare_comparison, run_comparison
     from seqfit.comparison.live import choose_comparison_view

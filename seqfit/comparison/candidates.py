@@ -2,7 +2,7 @@
 
 From words to entrants: what was asked for and the common recipe come in, checked `Entrant`s go out.
 
-    vanilla, fp16, recompute     ->   vanilla     reference
+    baseline, fp16, recompute     ->   baseline     reference
                                       fp16        lossy (fp16)    strategy.precision=fp16  allow=[bf16, fp16]
                                       recompute   lossless        strategy.recompute=blocks
     --vary train.learning_rate=1e-4 -> learning_rate=1e-4   different (train.learning_rate=1e-4)
@@ -14,7 +14,7 @@ another answer; what differs in a lossy field of the strategy is lossy; all else
 What the parts of an entrant stand for: a name or a field comes in, overrides of the recipe go out.
 
     recompute                   strategy.recompute=blocks              a strategy of the library
-    accumulate                  strategy.micro_batch_examples=8        a quarter of a global batch of 32
+    accumulation                  strategy.micro_batch_examples=8        a quarter of a global batch of 32
     ddp2                        strategy.parallel=ddp                  and two processes
     workers4                    strategy.prefetch=4
     fp16+recompute              both
@@ -22,16 +22,16 @@ What the parts of an entrant stand for: a name or a field comes in, overrides of
 
 The one idea: all entrants start from the same base (equal_recipe.py), so a part says only what it changes of that.
 
-What all entrants have in common: the recipe, made equal for all, with vanilla as the strategy that they change.
+What all entrants have in common: the recipe, made equal for all, with baseline as the strategy that they change.
 
 In: a recipe as the user has it. Out: the recipe that every trial starts from, and notes on what was changed.
 
-    strategy   vanilla: fp32, rows in their order, padded to the longest; the whole global batch at once; then what the
+    strategy   baseline: fp32, rows in their order, padded to the longest; the whole global batch at once; then what the
                recipe's own `strategy:` states (threads, device, max_length padding ...), for all entrants alike
     train      a record of every step, no snapshots on the way: a trial that is stopped begins anew
     eval       once, after the last step
 
-What a recipe's `strategy:` states holds for vanilla, too: `strategy.batching=max_length` makes all entrants pad so, and
+What a recipe's `strategy:` states holds for baseline, too: `strategy.batching=max_length` makes all entrants pad so, and
 a note says it. Dropout stays as the recipe has it.
 """
 
@@ -56,18 +56,18 @@ from seqfit.strategy.load import list_strategies, load_named, load_strategy
 from seqfit.strategy.schema import LOSSY
 from seqfit.validation import find_mistakes
 
-BASELINE = "vanilla"
+BASELINE = "baseline"
 _SHARED = re.compile(r"(ddp|fsdp|pipeline)(\d*)")
 _WORKERS = re.compile(r"workers(\d+)")
 _MEANS: dict[str, tuple[str, ...]] = {
     BASELINE: (),  # it is the base
-    "ragged": ("strategy.batching=ragged",),
+    "packed": ("strategy.batching=packed",),
     "grouped": ("strategy.batching=grouped",),
     "max_length": ("strategy.batching=max_length",),
     "trimmed": ("model.trim_vocabulary=data",),
-    "all": ("fp16", "accumulate", "recompute", "adafactor"),
+    "all": ("fp16", "accumulation", "recompute", "adafactor"),
 }
-_ACCUMULATED = 4  # micro-batches of a step with 'accumulate'
+_ACCUMULATED = 4  # micro-batches of a step with 'accumulation'
 _PIPELINED = 8  # of a step in a pipeline: with one, all stages but one would always be idle
 _LARGER = {  # the next size on the Hub
     "google-t5/t5-small": "google-t5/t5-base",
@@ -133,7 +133,7 @@ def _find_overrides(part: str, base: Recipe, larger: str | None) -> list[str]:
     shared, workers = _SHARED.fullmatch(part), _WORKERS.fullmatch(part)
     if is_field(part):
         return [part]
-    if part == "accumulate":
+    if part == "accumulation":
         return _cut_batch(base, _ACCUMULATED)
     if part == "larger":
         return _choose_larger(base, larger)
@@ -232,8 +232,8 @@ def build_base(recipe: Recipe, cores: int, device: str | None = None) -> tuple[R
     """
     stated = _read_stated(recipe) | ({} if device is None else {"device": device})
     common: dict[str, Any] = {"name": BASELINE, "micro_batch_tokens": WHOLE_BATCH, "threads": cores}
-    vanilla = load_strategy(recipe.model_copy(update={"strategy": BASELINE}))
-    common |= {name: getattr(vanilla, name) for name in sorted(vanilla.model_fields_set - {"name"})}
+    baseline = load_strategy(recipe.model_copy(update={"strategy": BASELINE}))
+    common |= {name: getattr(baseline, name) for name in sorted(baseline.model_fields_set - {"name"})}
     changed = {name: value for name, value in stated.items() if common.get(name, value) != value}
     base = anchor_paths(recipe).model_copy(update={"strategy": common | stated})
     return load_recipe(base, _EQUAL), [*_say_batch(stated), *_say_stated(changed)]
@@ -249,14 +249,14 @@ def _read_stated(recipe: Recipe) -> dict[str, Any]:
 def _say_batch(stated: dict[str, Any]) -> list[str]:
     if "micro_batch_tokens" in stated or "micro_batch_examples" in stated:
         return []
-    return ["vanilla, and what does not cut it, runs the whole global batch at once, where memory allows"]
+    return ["baseline, and what does not cut it, runs the whole global batch at once, where memory allows"]
 
 
 def _say_stated(changed: dict[str, Any]) -> list[str]:
     if not changed:
         return []
     fields = ", ".join(f"strategy.{name}={value}" for name, value in changed.items())
-    return [f"the recipe's own {fields} holds for all entrants, vanilla too"]
+    return [f"the recipe's own {fields} holds for all entrants, baseline too"]
 
 
 _PLACES = ("model.path", "model.tokenizer", "data.path")

@@ -12,7 +12,7 @@ How far an entrant's loss is from the reference's, step by step: the proof that 
 In: the runs of all trials. Out: for each entrant the largest gap over its seeds and steps.
 
     step          1        2        3
-    vanilla    2.4012   2.1180   1.9021
+    baseline    2.4012   2.1180   1.9021
     recompute  2.4012   2.1180   1.9022      ->   Gap(0.0001, step 3, seed 0)
 
 Where dropout is on, the numbers it draws depend on how a batch is cut, so equal losses can't be expected.

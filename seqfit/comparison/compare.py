@@ -140,7 +140,7 @@ def compare(
 ) -> Comparison:
     """Run ways to train one recipe against each other, fairly.
 
-    `asked`: the fields of a matrix (asked.py), such as strategies=["vanilla", "recompute"], seeds=[0, 1], repeats=5,
+    `asked`: the fields of a matrix (asked.py), such as strategies=["baseline", "recompute"], seeds=[0, 1], repeats=5,
     steps=40, gpus=["v100-16-sxm"], vary={"train.learning_rate": [1e-4, 3e-4]}, budget="20m". They win over those of the
     file or mapping `matrix`. `out` is the folder, by default comparisons/NAME-TIME. With `resume` a tournament that was
     stopped goes on: the one in `out`, or in the folder that stands in the place of the recipe. It prints what

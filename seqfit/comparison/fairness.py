@@ -3,7 +3,7 @@
 In: the matrix, the outcomes and the runs of all trials that finished. Out: a line for each thing that must be equal:
 
     same data order      yes   6 runs: examples, source and target tokens of 40 steps
-    same global batch    NO    accumulate, seed 0: train.batch_examples is 16, not 32
+    same global batch    NO    accumulation, seed 0: train.batch_examples is 16, not 32
 
 An entrant may differ where its own overrides say so, and one of kind `different` in its data, too: that is what it is
 for. Every run is compared with the reference's run of the same seed.

@@ -1,8 +1,8 @@
 """What a user sees while a tournament goes on: a table that is drawn anew in a terminal, plain lines elsewhere.
 
     bert-agnews: trial 5 of 12, round 2 of 3; recompute, seed 0: step 17 of 40; about 6 min 10 s left
-    candidate    kind       trials   step      of vanilla
-    vanilla      baseline   2 of 3   1.41 s
+    candidate    kind       trials   step      of baseline
+    baseline      baseline   2 of 3   1.41 s
     recompute    lossless   1 of 3   1.71 s    121%
     fp16         lossy      only predicted: fp16 needs a GPU: CPUs compute it more slowly than fp32
 
@@ -127,7 +127,7 @@ def say_where(now: Now) -> str:
 
 
 def describe_results(now: Now) -> str:
-    """'a step takes vanilla 1.41 s; recompute 1.71 s (121%)'."""
+    """'a step takes baseline 1.41 s; recompute 1.71 s (121%)'."""
     cells = [list_cells(now, entrant) for entrant in now.matrix.entrants if not entrant.impossible]
     known = [(name, seconds, share) for name, _, _, seconds, share in cells if seconds]
     texts = [f"{name} {seconds}{f' ({share})' if share else ''}" for name, seconds, share in known]

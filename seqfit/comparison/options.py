@@ -10,7 +10,7 @@ Options win over the file. All mistakes are told together. Nothing of the recipe
 
 Named sets of entrants: YAML files of this room, each a list of what --strategies takes.
 
-expand_sets(["classic", "bf16"])   ->   ["vanilla", "fp16", "accumulate", "recompute", "adafactor", "all", "bf16"]
+expand_sets(["classic", "bf16"])   ->   ["baseline", "fp16", "accumulation", "recompute", "adafactor", "all", "bf16"]
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ComparisonOptions(RecipePart):
     strategies: list[str | dict[str, list[str]]] | None = Field(
         None,
         description="Sets, names, names joined by +, fields such as strategy.prefetch=4, or {name: [parts]}; default: "
-        "classic, or vanilla where something varies.",
+        "classic, or baseline where something varies.",
     )
     vary: dict[str, Annotated[list[str], Field(min_length=1)]] = Field(
         default_factory=dict, description="Fields of the recipe and the values to try: other answers, marked as such."
@@ -139,7 +139,7 @@ def _read_file(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict) or repeated:
         wrong = repeated[0] if repeated else "it holds no fields"
         raise RecipeError(
-            f"'{path}': {wrong}", "a matrix has each field once", "Write strategies: [vanilla, fp16] first"
+            f"'{path}': {wrong}", "a matrix has each field once", "Write strategies: [baseline, fp16] first"
         )
     return values
 

@@ -5,7 +5,7 @@ comparisons/bert-agnews-20260102-030405/
   recipe.yaml                   what all trials start from
   outcomes.jsonl                one `Outcome` a line, appended as trials end
   predictions.json              the `Prediction`s
-  runs/vanilla-seed0-repeat0/   ordinary run directories, one a trial
+  runs/baseline-seed0-repeat0/   ordinary run directories, one a trial
   logs/                         what trials printed
   rounds/0/                     of a comparison that was given to Slurm, one a round: which job it was, its outcomes
   job.sbatch  runs.txt          of such a one: its job file, and the rounds that it has
@@ -15,12 +15,12 @@ comparisons/bert-agnews-20260102-030405/
 An *entrant* is a way to train the recipe: a name and overrides. A *trial* is one run of an entrant, with a seed and the
 number of its repeat. Two entrants, two seeds and two repeats are eight trials, in rounds that take turns:
 
-    round 0 (repeat 0, seed 0)   vanilla   fp16        round 1 (repeat 0, seed 1)   fp16   vanilla   ...
+    round 0 (repeat 0, seed 0)   baseline   fp16        round 1 (repeat 0, seed 1)   fp16   baseline   ...
 
 The files of a comparison's folder (records.py lists them): plain values go in, the same values come out.
 
     dump_matrix(matrix, folder, command="seqfit compare demo --strategies classic")
-    add_outcome(Outcome("vanilla", 0, 0, "finished", "", 31.2, 1767323045.0), folder)     # as trials end
+    add_outcome(Outcome("baseline", 0, 0, "finished", "", 31.2, 1767323045.0), folder)     # as trials end
     read_outcomes(folder)                                                                 # after a kill, too
 
 A file is written whole or a line at its end is, so a tournament may be killed at any moment: a torn last line of

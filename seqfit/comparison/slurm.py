@@ -3,9 +3,9 @@
 In: a recipe, what is asked for, and the nodes. Out: a folder as `seqfit compare` makes it, with a job file, and Slurm
 has the job. Every task then calls `run_round`; the last one that ends finds all outcomes.
 
-    task 0   n1   vanilla fp16 recompute        the entrants of a round are compared with each other, so they run on one
-    task 1   n2   recompute fp16 vanilla        node, one after another; rounds may run on different nodes, of
-    task 2   n1   fp16 recompute vanilla        different speed, even: only differences within rounds are judged
+    task 0   n1   baseline fp16 recompute        the entrants of a round are compared with each other, so they run on one
+    task 1   n2   recompute fp16 baseline        node, one after another; rounds may run on different nodes, of
+    task 2   n1   fp16 recompute baseline        different speed, even: only differences within rounds are judged
 
 What can run is judged by the nodes that are asked for, not by the machine that submits. A task that is preempted goes
 on with its round, from the trial that was torn; on another node it begins the round anew. No budget: it cuts steps by

@@ -10,7 +10,7 @@ same steps. So steps are compared one by one, and the median over the steps is t
 and a burst of other work that hits a few steps of one moves the median little.
 
     step              4      5      6      7      8
-    vanilla, s       .40    .80    .41    .81*   .60       * vanilla was disturbed
+    baseline, s       .40    .80    .41    .81*   .60       * baseline was disturbed
     entrant, s       .42    .84    .44    .42    .63
     log ratio        .049   .049   .071  -.657   .049      ->   the pair's value is .049, a change of 5%
 
@@ -49,7 +49,7 @@ tokens/s, for log, tables, verdict and page:
                     candidate   that, times the ratio to the baseline, which is measured pair by pair (noise.py)
     tokens/s        both        real tokens per step, over the step time
 
-    vanilla     .400  .404  .396                        step .400
+    baseline     .400  .404  .396                        step .400
     recompute   .480  .640* .476    * disturbed         ratio 1.20, the disturbed pair corrected; step .480
 
 So a disturbed machine is corrected for once, in the ratio; the percentage that is printed is the ratio of the two step

@@ -8,10 +8,10 @@ or of a score the difference. A candidate that can't run here is ranked by what 
 shown next to the baseline there:
 
                             step                                    allocated              accuracy
-    candidate    kind       mean                of vanilla          mean        of ...     mean     against vanilla
+    candidate    kind       mean                of baseline          mean        of ...     mean     against baseline
     fp16         lossy      101 ms of 215 ms    47% predicted       ...
-    accumulate   lossless   1.22 s              92% (90 to 95)      533 MiB     43%        82.00    +0.00 ≈
-    vanilla      baseline   1.32 s                                  1.22 GiB               82.00
+    accumulation   lossless   1.22 s              92% (90 to 95)      533 MiB     43%        82.00    +0.00 ≈
+    baseline      baseline   1.32 s                                  1.22 GiB               82.00
     recompute    lossless   1.71 s              130% (127 to 133)   514 MiB     41%        82.00    +0.00 ≈
 
 ≈: not significant; ?: too few repeats to tell.

@@ -6,7 +6,7 @@ An epoch's order is a pure function of seed and epoch number, so a position in t
     global batch of 4          [0 1 2 3]
     micro-batches of 20 tokens, grouped (sorted by length first):  [1 3] = 2 x (3+1),  [2 0] = 2 x (9+1)
     the same, padded (order kept):                                 [0 1] = 2 x (9+1),  [2 3] = 2 x (8+1)
-    the same, ragged (order kept, real tokens, evenly filled):     [0 1] = 13,         [2 3] = 13
+    the same, packed (order kept, real tokens, evenly filled):     [0 1] = 13,         [2 3] = 13
 
 Whatever the cut, the global batch is the same: the update does not depend on the micro-batches. Of several ranks each
 gets rows of about the same predicted cost, the dearest dealt out first, and cuts its own:
@@ -34,7 +34,7 @@ import numpy.typing as npt
 
 RowNumbers = npt.NDArray[np.int64]
 RowLengths = npt.NDArray[np.int32]
-Batching = Literal["ragged", "grouped", "padded", "max_length"]
+Batching = Literal["packed", "grouped", "padded", "max_length"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class MicroBatchRule:
 
     def count_padding(self, source_lengths: RowLengths, target_lengths: RowLengths) -> int:
         """Tokens that padding adds to a micro-batch of such examples."""
-        if self.batching == "ragged":
+        if self.batching == "packed":
             return 0
         shape = self.padded_shape(int(source_lengths.max()), int(target_lengths.max()))
         return len(source_lengths) * sum(shape) - int(source_lengths.sum()) - int(target_lengths.sum())
@@ -104,9 +104,9 @@ def split_micro_batches(
 ) -> Iterator[RowNumbers]:
     """Pieces of one global batch, each within the rule's tokens and examples after padding.
 
-    `least`: into so many ragged pieces, where other ranks need as many; the last may be missing for want of rows.
+    `least`: into so many packed pieces, where other ranks need as many; the last may be missing for want of rows.
     """
-    if rule.batching == "ragged":
+    if rule.batching == "packed":
         yield from _cut_evenly(rows, source_lengths[rows] + target_lengths[rows], rule, least)
         return
     if rule.batching == "grouped":
@@ -140,7 +140,7 @@ def assign_rows(rows: RowNumbers, costs: npt.NDArray[np.float64], ranks: int) ->
 def count_micro_batches(
     rows: RowNumbers, source_lengths: RowLengths, target_lengths: RowLengths, rule: MicroBatchRule
 ) -> int:
-    """Ragged pieces that the budget of tokens asks for, at least."""
+    """Packed pieces that the budget of tokens asks for, at least."""
     return max(1, math.ceil(int((source_lengths[rows] + target_lengths[rows]).sum()) / rule.tokens))
 
 

@@ -145,7 +145,7 @@ def _read_separated(path: Path, options: FileOptions, layout: FileLayout) -> Ite
     for _ in range(layout.skipped_lines):
         next(lines)
     dialect = layout.dialect or Dialect(",")
-    records = read_separated_records(lines, dialect, None if layout.is_ragged else layout.width)
+    records = read_separated_records(lines, dialect, None if layout.is_packed else layout.width)
     if layout.header:
         next(records, None)
     for number, fields in records:
@@ -153,7 +153,7 @@ def _read_separated(path: Path, options: FileOptions, layout: FileLayout) -> Ite
         if isinstance(fields, Fault):
             yield BadRow(fields.cause, f"{line} ({', '.join(layout.names[:6])})")
             continue
-        if layout.is_ragged:
+        if layout.is_packed:
             if len(fields) > layout.width:
                 yield BadRow(f"{len(fields)} fields instead of at most {layout.width}", line)
                 continue

@@ -90,7 +90,7 @@ class FileLayout:
     header: tuple[str, ...] = ()  # the fields of the line that names the columns
     dialect: Dialect | None = None
     skipped_lines: int = 0
-    is_ragged: bool = False  # missing fields at the end of a line are empty
+    is_packed: bool = False  # missing fields at the end of a line are empty
 
 
 def ending(path: Path) -> str:
@@ -209,14 +209,14 @@ def _name_fields(
     verdict = _judge_header(path, first, below, options)
     has_header = verdict.kind == "header"
     width = len(first) if has_header else usual
-    is_ragged = not has_header and options.columns is None and _is_ragged(records, layout)
-    if is_ragged and max(map(len, records)) > _MOST_RAGGED:
+    is_packed = not has_header and options.columns is None and _is_packed(records, layout)
+    if is_packed and max(map(len, records)) > _MOST_RAGGED:
         raise DataError(
             f"{path}: lines have {min(map(len, records))} to {max(map(len, records))} fields",
             "That is no table: the words of a text are separated as if they were columns",
             f"Write them with spaces, all but the first separator: sed 's/\\t/ /2g' {path.name} > rows.tsv",
         )
-    if is_ragged:
+    if is_packed:
         width = max(map(len, records))
         notes.append(
             f"{path.name}: lines have {min(map(len, records))} to {width} fields; missing ones at the end are empty"
@@ -255,7 +255,7 @@ def _name_fields(
         empty=tuple(empty),
         width=width,
         header=tuple(records[0]) if has_header else (),
-        is_ragged=is_ragged,
+        is_packed=is_packed,
     )
 
 
@@ -266,7 +266,7 @@ def _with_row_names(first: list[str], below: list[list[str]], usual: int) -> lis
     return ["", *first] if is_short and len(numbers) > 1 and is_index(numbers) else first
 
 
-def _is_ragged(records: Sequence[Sequence[str]], layout: FileLayout) -> bool:
+def _is_packed(records: Sequence[Sequence[str]], layout: FileLayout) -> bool:
     if layout.dialect is None or layout.dialect.separator != "\t":
         return False
     usual = _usual_width(records)

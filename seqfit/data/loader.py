@@ -97,7 +97,7 @@ def collate_rows(split: Split, rows: RowNumbers, rule: MicroBatchRule, padding: 
     pairs = [split.token_ids(int(row)) for row in rows]
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
     labels = [split.label(int(row)) for row in rows] if padding.decoder_start_id is None else None
-    if rule.batching == "ragged":
+    if rule.batching == "packed":
         return pack_sequences(sources, targets, padding) if labels is None else pack_labels(sources, labels)
     shape = rule.padded_shape(int(split.source_lengths[rows].max()), int(split.target_lengths[rows].max()))
     if labels is None:

@@ -6,7 +6,7 @@ lengths 3 5 4 20, batches of 2            tokens computed    per real token (32)
 max_length  (all to 20)                   80                 2.50
 dynamic     [3 5] [4 20]                  10 + 40            1.56
 grouped     [3 4] [5 20]  (sorted)        8 + 40             1.50
-ragged      no padding                    32                 1.00
+packed      no padding                    32                 1.00
 
 Rows that occur twice: in one split, or in train and an evaluation split. Hashes come in, counts go out.
 
@@ -159,7 +159,7 @@ def measure_padding(
         "max_length": everything,
         "dynamic": _padded_tokens(source, target, shuffled, batch),
         "grouped": _padded_tokens(source, target, _group_by_length(source, target, shuffled, batch), batch),
-        "ragged": (int(source.sum()), int(target.sum())),
+        "packed": (int(source.sum()), int(target.sum())),
     }
     source_tokens, target_tokens = int(source.sum()), int(target.sum())
     return [

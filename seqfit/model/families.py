@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 T5_TYPES = ("t5", "mt5", "umt5")
 BART_TYPES = ("bart", "mbart", "marian", "pegasus")
-PACKED_TYPES = (*T5_TYPES, *BART_TYPES)  # whose attention and positions work segment by segment (ragged.py)
+PACKED_TYPES = (*T5_TYPES, *BART_TYPES)  # whose attention and positions work segment by segment (packed.py)
 HEAD_TYPES = (*PACKED_TYPES, "m2m_100")  # whose last layer is known (head.py): NLLB's logits of a batch are gigabytes
 
 

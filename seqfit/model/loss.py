@@ -44,11 +44,11 @@ class LossModel(nn.Module):
     This is what parallel training wraps, so that the head's weights are used inside a forward that it sees.
     """
 
-    def __init__(self, model: PreTrainedModel, rule: LossRule, ragged: PackedModel | None = None) -> None:
+    def __init__(self, model: PreTrainedModel, rule: LossRule, packed: PackedModel | None = None) -> None:
         super().__init__()
         self.model = model
         self._rule = rule
-        self._ragged = ragged
+        self._packed = packed
         self._head = find_head(model)
 
     def running(
@@ -57,8 +57,8 @@ class LossModel(nn.Module):
         """Around forward and backward of a micro-batch, with the lengths of its segments; None if it is padded."""
         if source_lengths is None:
             return contextlib.nullcontext()
-        assert self._ragged is not None
-        return self._ragged.running(self._ragged.layout(source_lengths, target_lengths))
+        assert self._packed is not None
+        return self._packed.running(self._packed.layout(source_lengths, target_lengths))
 
     def forward(
         self,
@@ -75,8 +75,8 @@ class LossModel(nn.Module):
         if decoder_ids is None:
             return head_loss_sum(self.model, self._class_logits(source_ids, source_mask), labels, self._rule)
         if source_mask is None:
-            assert self._ragged is not None
-            return self._states_loss(self._ragged.decoder_states(source_ids, decoder_ids), labels[0], labels.numel())
+            assert self._packed is not None
+            return self._states_loss(self._packed.decoder_states(source_ids, decoder_ids), labels[0], labels.numel())
         if self._head is None or not self._rule.chunked:
             output = self.model(
                 input_ids=source_ids, attention_mask=source_mask, decoder_input_ids=decoder_ids, use_cache=False
@@ -88,8 +88,8 @@ class LossModel(nn.Module):
     def _class_logits(self, source_ids: torch.Tensor, source_mask: torch.Tensor | None) -> torch.Tensor:
         if source_mask is not None:
             return class_logits(self.model, source_ids, source_mask)
-        assert self._ragged is not None
-        return self._ragged.class_logits(source_ids).float()
+        assert self._packed is not None
+        return self._packed.class_logits(source_ids).float()
 
     def _states_loss(self, states_ND: torch.Tensor, labels_N: torch.Tensor, counted_rows: int | None) -> torch.Tensor:
         assert self._head is not None  # a model that runs packed rows has a known head

@@ -2,7 +2,7 @@
 
 Shapes: B examples, N packed source tokens, M packed target tokens, D model, H heads, K head width, C classes.
 
-    padded   a a a . .      ragged   a a a b b c c c c c      linear layers see no padding;
+    padded   a a a . .      packed   a a a b b c c c c c      linear layers see no padding;
              b b . . .                                        attention works segment by segment
              c c c c c
 
@@ -163,9 +163,9 @@ def explain_why_not_packed(model: PreTrainedModel) -> str | None:
     kind = model.config.model_type
     known = PACKED_TYPES if model.config.is_encoder_decoder else tuple(BERT_TYPES)
     if kind not in known:
-        return f"{kind} has no ragged path; those that have: {', '.join(known)}"
+        return f"{kind} has no packed path; those that have: {', '.join(known)}"
     if model.config.is_encoder_decoder and find_head(model) is None:
-        return "an encoder-decoder that classifies has no ragged path"
+        return "an encoder-decoder that classifies has no packed path"
     if model.config.is_encoder_decoder and not _has_one_embedding(model):
         return "its encoder and its decoder have embeddings of their own"
     position_type = getattr(model.config, "position_embedding_type", None) or "absolute"

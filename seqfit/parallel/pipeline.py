@@ -73,7 +73,7 @@ class StageModel(nn.Module):
     The last stage gives the micro-batch's share of the step's loss.
     """
 
-    def __init__(self, model: PreTrainedModel, part: StagePart, rule: LossRule, ragged: PackedModel | None) -> None:
+    def __init__(self, model: PreTrainedModel, part: StagePart, rule: LossRule, packed: PackedModel | None) -> None:
         super().__init__()
         # Marian's encoder scales what it looks up itself, and not what it is given; its decoder scales both.
         self._source_scale = float(getattr(model.get_encoder(), "embed_scale", 1.0))
@@ -81,7 +81,7 @@ class StageModel(nn.Module):
         self.model = model
         self.part = part
         self._rule = rule
-        self._ragged = ragged
+        self._packed = packed
         self._head = find_head(model)
         self._step: SharedStep | None = None
         self._number = 0
@@ -114,7 +114,7 @@ class StageModel(nn.Module):
         assert self._step is not None
         self._number = number
         layout = self._step.layouts.get(number)
-        with nullcontext() if layout is None or self._ragged is None else self._ragged.running(layout):
+        with nullcontext() if layout is None or self._packed is None else self._packed.running(layout):
             yield
 
     def finish(self, number: int) -> None:
@@ -134,9 +134,9 @@ class StageModel(nn.Module):
             return self._pack(source_BSD, target_BTD)
 
     def _layout(self, batch: MicroBatch) -> Layout:
-        assert self._ragged is not None
+        assert self._packed is not None
         assert batch.source_lengths is not None
-        return self._ragged.layout(batch.source_lengths, batch.target_lengths)
+        return self._packed.layout(batch.source_lengths, batch.target_lengths)
 
     def _embed(self, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
         """Both sides in one lookup: each has a gradient of the vocabulary's size."""
@@ -222,14 +222,14 @@ class Pipeline(StageModel):
 
     All processes of `group` make one, from the same whole model, and call its methods together. `costs` are those of
     the blocks, the encoder's first; the default is what they take of memory by a simple rule. What is plugged into the
-    model (ragged execution, lean parts, adapters) comes before, recompute may come after.
+    model (packed execution, lean parts, adapters) comes before, recompute may come after.
     """
 
     def __init__(
         self,
         model: PreTrainedModel,
         rule: LossRule,
-        ragged: PackedModel | None,
+        packed: PackedModel | None,
         *,
         schedule: Literal["1f1b", "gpipe"] = "1f1b",
         costs: Sequence[float] | None = None,
@@ -240,7 +240,7 @@ class Pipeline(StageModel):
         whole = {name: torch.empty_like(weight, device="meta") for name, weight in model.named_parameters()}
         cut = split_stages(estimate_block_costs(model) if costs is None else costs, stages)
         parts = assign_parts(cut, len(blocks_of(model.get_encoder())))
-        super().__init__(model, parts[rank], rule, ragged)
+        super().__init__(model, parts[rank], rule, packed)
         self._rank, self._stages, self._group = rank, stages, group
         self._whole = whole
         self._kind = schedule

@@ -215,7 +215,7 @@ def _subject(trial: _Trial, device: torch.device) -> TracedModel:
         num_heads=max(2, trial.width // 64),
         decoder_start_token_id=0,
     )
-    strategy = Strategy(batching="ragged" if trial.shape.packed else "grouped", micro_batch_tokens=10**9)
+    strategy = Strategy(batching="packed" if trial.shape.packed else "grouped", micro_batch_tokens=10**9)
     rules = rules_for("cpu" if device.type == "cpu" else "gpu")
     train = TrainRecipe.model_validate({"optimizer": {"name": trial.optimizer}})
     return TracedModel(ModelConfig(config, {}, AutoModelForSeq2SeqLM), _MODEL, train, strategy, "fp32", rules)

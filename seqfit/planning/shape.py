@@ -282,7 +282,7 @@ class Workload:
 
     def _shape(self, rows: npt.NDArray[np.int64], rule: MicroBatchRule) -> Shape:
         sources, targets = self.source_lengths[rows], self.target_lengths[rows]
-        if rule.batching == "ragged":
+        if rule.batching == "packed":
             return Shape(tuple(sources.tolist()), None if self.is_classifier else tuple(targets.tolist()), packed=True)
         source, target = rule.padded_shape(int(sources.max()), int(targets.max()))
         return Shape((source,) * len(rows), None if self.is_classifier else (target,) * len(rows), packed=False)

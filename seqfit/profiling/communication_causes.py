@@ -46,7 +46,7 @@ def find_communication(seen: Seen) -> Iterator[Cause]:
             f"collectives take up to {max(1 / max(f, 1e-6) for f in waiting.values()):.0f} times as long as others of "
             f"their kind: this GPU waits for another one for {seen.a_step(waited)}",
             "Profile the slowest rank; give ranks equal work (batches by tokens); look for a slow loader or a busy GPU",
-            ("strategy.batching=ragged",),
+            ("strategy.batching=packed",),
             'train_sampling_strategy="group_by_length", a profile of every rank',
             likely=Change(work=waiting),
             least=Change(work={n: (1 + f) / 2 for n, f in waiting.items()}),

@@ -250,7 +250,7 @@ def _padding(seen: Seen) -> Iterator[Cause]:
         "padding",
         f"{format_share(share)} of the tokens are padding, by the lengths of the rows in the trace",
         "Run real tokens only, or pad to the longest row of a batch and sort rows by length",
-        ("strategy.batching=ragged",),
+        ("strategy.batching=packed",),
         'DataCollatorForSeq2Seq(padding="longest"), train_sampling_strategy="group_by_length"',
         likely=_less_compute(seen, 1 - share),
         least=_less_compute(seen, 1 - 0.8 * share),  # kernels that are too small to shrink with their rows

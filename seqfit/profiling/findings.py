@@ -196,7 +196,7 @@ def _waiting_for_data(e: Evidence) -> Finding | None:
 
 
 def _padding(e: Evidence) -> Finding | None:
-    if e.padding_share is None or e.computing is None or e.strategy.batching == "ragged":
+    if e.padding_share is None or e.computing is None or e.strategy.batching == "packed":
         return None
     gain = e.padding_share * e.computing
     if gain < WORTH:
@@ -205,7 +205,7 @@ def _padding(e: Evidence) -> Finding | None:
         "padding",
         f"{format_share(e.padding_share)} of all tokens are padding ({e.strategy.batching} batches)",
         "Run real tokens only",
-        ("strategy.batching=ragged",),
+        ("strategy.batching=packed",),
         gain,
         evidence={"padding_share": e.padding_share, "computing_share": e.computing},
     )

@@ -13,9 +13,9 @@ Bar charts in the house style: shares by length, single values, and stacks that 
 
 In: names and numbers. Out: plotly figures. Bars lie, so that long names can be read on a phone, the first on top:
 
-    draw_stacks({"vanilla": {"forward": 1.0, "backward": 2.0}, "bf16": {"forward": .6, "backward": 1.1}}, ...)
+    draw_stacks({"baseline": {"forward": 1.0, "backward": 2.0}, "bf16": {"forward": .6, "backward": 1.1}}, ...)
 
-    vanilla  |forward |backward        |
+    baseline  |forward |backward        |
     bf16     |forwa|backward |
 
 Charts of points: what costs how much, way beside way.

@@ -6,7 +6,7 @@ In: a subject with a comparison. Out: sections. A cell has the value, and below 
     candidate            step                       allocated
     fp16     lossy       101 ms of 215 ms           1.02 GiB of 3.10 GiB
                          47% predicted              33% predicted
-    vanilla  baseline    412 ms                     1.22 GiB
+    baseline  baseline    412 ms                     1.22 GiB
     recompute lossless   498 ms                     0.8 GiB
                          121% (118 to 124)          66%
 

@@ -295,7 +295,7 @@ def _padding(splits: Sequence[SplitReport]) -> Html | None:
         return None
     drawn = [
         figure(
-            draw_bars({waste.method: waste.both for waste in split.padding}, highlight="ragged"),
+            draw_bars({waste.method: waste.both for waste in split.padding}, highlight="packed"),
             split.name,
             f"batches of {split.batch_examples}",
         )
@@ -308,7 +308,7 @@ def _padding(splits: Sequence[SplitReport]) -> Html | None:
     ]
     note = (
         "Tokens computed for each real token: max_length pads to the recipe's limit or the longest text, dynamic to "
-        "the longest of a random batch, grouped to the longest of a batch of similar lengths; ragged pads nothing."
+        "the longest of a random batch, grouped to the longest of a batch of similar lengths; packed pads nothing."
     )
     columns = ["split", "batching", "source", "target", "both"]
     return section("Padding", element("div", *drawn, table(columns, rows), class_="figures"), note=note)

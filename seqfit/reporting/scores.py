@@ -13,7 +13,7 @@ wrong ones first, and the others folded; buttons show one kind only. Of several 
 those first on which they differ:
 
     who wrote the first program?      reference  Ada Lovelace
-                                      vanilla    Ada Lovelace   right
+                                      baseline    Ada Lovelace   right
                                       bf16       Charles        wrong
 
 Time to quality: how long each way takes to a score that all of them reach.
@@ -21,8 +21,8 @@ Time to quality: how long each way takes to a score that all of them reach.
 In: a subject with several ways. Out: a section with the scores over minutes and a table. The common best is the best
 score that every way has reached; a way that once lay above it has reached it.
 
-    best of vanilla 80, of bf16 78    common best 78      95% of it: 74.1     vanilla 6.0 min   bf16 4.2 min
-                                                          99% of it: 77.2     vanilla 9.0 min   bf16 8.1 min
+    best of baseline 80, of bf16 78    common best 78      95% of it: 74.1     baseline 6.0 min   bf16 4.2 min
+                                                          99% of it: 77.2     baseline 9.0 min   bf16 8.1 min
 """
 
 from __future__ import annotations

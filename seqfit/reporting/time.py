@@ -2,7 +2,7 @@
 
 In: a subject. Out: a section, left out where no run has recorded phases.
 
-    vanilla   |data wait|forward    |backward             |optimizer|  420 ms
+    baseline   |data wait|forward    |backward             |optimizer|  420 ms
     bf16      |data wait|forward|backward       |optimizer|            310 ms
 """
 

@@ -50,7 +50,7 @@ class Execution:
     batching: Batching
     events: list[tuple[str, str]]  # kind and message: what was plugged in, what differs from what was asked for
     rule: LossRule
-    ragged: PackedModel | None
+    packed: PackedModel | None
 
 
 def choose_blockwise_above(attention: str, device: torch.device) -> int:
@@ -70,16 +70,16 @@ def build_execution(model: PreTrainedModel, strategy: Strategy, train: TrainReci
     blocks = enable_recompute(model, strategy.recompute)
     if blocks:
         events.append(("recompute", f"activations of {blocks} blocks are computed again in the backward"))
-    batching, ragged = strategy.batching, None
+    batching, packed = strategy.batching, None
     reason = explain_why_not_packed(model)
-    if batching == "ragged" and reason is not None:
+    if batching == "packed" and reason is not None:
         batching = "grouped"
         events.append(("fallback", f"padded batches, grouped by length: {reason}"))
-    elif batching == "ragged":
+    elif batching == "packed":
         if not strategy.compile:  # which fuses these parts by itself, and can't look into numpy
             make_lean(model, device)
-        ragged = PackedModel(model, choose_blockwise_above(strategy.attention, device))
-    if ragged is None and strategy.attention == "eager":
+        packed = PackedModel(model, choose_blockwise_above(strategy.attention, device))
+    if packed is None and strategy.attention == "eager":
         model.set_attn_implementation("eager")
     if device.type == "cpu":
         arranged = arrange_freed_memory(strategy.host_memory)
@@ -88,7 +88,7 @@ def build_execution(model: PreTrainedModel, strategy: Strategy, train: TrainReci
     if strategy.compile:
         events.append(("compile", f"{compile_blocks(model, device)} blocks, at the first steps"))
     rule = LossRule(train.label_smoothing, train.z_loss, chunked=strategy.loss == "chunked")
-    return Execution(LossModel(model, rule, ragged), batching, events, rule, ragged)
+    return Execution(LossModel(model, rule, packed), batching, events, rule, packed)
 
 
 Events = list[tuple[str, str]]  # kind, message
@@ -186,7 +186,7 @@ def _build_way(
         pipeline = Pipeline(
             model.model,
             execution.rule,
-            execution.ragged,
+            execution.packed,
             schedule=strategy.pipeline_schedule,
             costs=estimate_block_times(model.model, *lengths) if by_time else None,
         )

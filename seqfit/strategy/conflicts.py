@@ -38,12 +38,12 @@ def check_processes(strategy: Strategy, processes: int) -> None:
 
 
 def _find_attention_conflicts(strategy: Strategy) -> list[Mistake]:
-    if strategy.attention != "eager" or strategy.batching != "ragged":
+    if strategy.attention != "eager" or strategy.batching != "packed":
         return []
     sentence = format_error(
-        "it is 'eager' and strategy.batching is 'ragged'",
+        "it is 'eager' and strategy.batching is 'packed'",
         "eager attention takes padded batches",
-        "Set strategy.batching=grouped, or strategy.attention=stock",
+        "Set strategy.batching=grouped, or strategy.attention=sdpa",
     )
     return [(("strategy", "attention"), sentence)]
 

@@ -1,6 +1,6 @@
 """Reads a recipe's strategy: nothing, a name (a YAML file of this room), or its fields.
 
-Fields that name a strategy of this room start from it: {name: vanilla, threads: 1} is vanilla with one thread.
+Fields that name a strategy of this room start from it: {name: baseline, threads: 1} is baseline with one thread.
 """
 
 from __future__ import annotations

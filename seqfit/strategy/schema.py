@@ -27,9 +27,9 @@ class Strategy(RecipePart):
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
         "auto", description="Autocast precision; auto is bf16 where the device has it and the recipe allows it."
     )
-    batching: Literal["ragged", "grouped", "padded", "max_length"] = Field(
-        "ragged",
-        description="ragged runs real tokens only; grouped sorts the examples of one global batch by length before "
+    batching: Literal["packed", "grouped", "padded", "max_length"] = Field(
+        "packed",
+        description="packed runs real tokens only; grouped sorts the examples of one global batch by length before "
         "cutting it; padded keeps their order; max_length pads to the recipe's limits.",
     )
     micro_batch_tokens: Annotated[int, Field(ge=1)] = Field(
@@ -39,10 +39,10 @@ class Strategy(RecipePart):
         None, description="Examples of one micro-batch, at most."
     )
     pad_multiple: Annotated[int, Field(ge=1)] = Field(1, description="Padded lengths are multiples of this.")
-    attention: Literal["auto", "blockwise", "stock", "eager"] = Field(
+    attention: Literal["auto", "blockwise", "sdpa", "eager"] = Field(
         "auto",
-        description="blockwise recomputes scores in the backward, with memory linear in the length; stock is torch's "
-        "own kernel; eager keeps all scores, as transformers does without one (not with ragged); auto chooses by "
+        description="blockwise recomputes scores in the backward, with memory linear in the length; sdpa is torch's "
+        "own kernel; eager keeps all scores, as transformers does without one (not with packed); auto chooses by "
         "length.",
     )
     loss: Literal["chunked", "full"] = Field(

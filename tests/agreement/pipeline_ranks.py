@@ -46,7 +46,7 @@ class Case:
     model: str
     stages: int
     schedule: Literal["1f1b", "gpipe"]
-    batching: Literal["ragged", "padded"] = "ragged"
+    batching: Literal["packed", "padded"] = "packed"
     recompute: Recompute = "none"
     costs: tuple[float, ...] | None = None
     frozen: tuple[str, ...] = ()  # beginnings of names
@@ -133,8 +133,8 @@ def compare(case: Case, folder: str, rank: int, group: dist.ProcessGroup | None,
 
 def build_pipeline(case: Case, folder: str, group: dist.ProcessGroup | None, dropout: float = 0.0) -> Pipeline:
     model = prepare(case, folder, dropout)
-    ragged = PackedModel(model) if case.batching == "ragged" else None
-    pipeline = Pipeline(model, case.rule, ragged, schedule=case.schedule, costs=case.costs, group=group)
+    packed = PackedModel(model) if case.batching == "packed" else None
+    pipeline = Pipeline(model, case.rule, packed, schedule=case.schedule, costs=case.costs, group=group)
     enable_recompute(pipeline.model, case.recompute)
     return pipeline
 
@@ -206,7 +206,7 @@ def _draw(random: np.random.Generator, longest_source: int, longest_target: int)
 def collate(case: Case, pairs: list[Pair], batching: str) -> MicroBatch:
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
     padding = Padding(0, 2 if case.model in ("bart", "marian") else 0)
-    if batching == "ragged":
+    if batching == "packed":
         return pack_sequences(sources, targets, padding)
     return collate_sequences(sources, targets, padding, (max(map(len, sources)), max(map(len, targets))))
 

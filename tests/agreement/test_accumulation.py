@@ -19,8 +19,8 @@ from tests.agreement.steps import TOLERANCE, Update, assert_agree, run_step
 EXAMPLES = 8
 PARTS = (1, 2, 4, 8)
 RULES = {
-    **{f"ragged, {parts} parts": MicroBatchRule("ragged", 10**6, examples=EXAMPLES // parts) for parts in PARTS},
-    "ragged, by tokens": MicroBatchRule("ragged", tokens=50),
+    **{f"packed, {parts} parts": MicroBatchRule("packed", 10**6, examples=EXAMPLES // parts) for parts in PARTS},
+    "packed, by tokens": MicroBatchRule("packed", tokens=50),
     **{f"padded, {parts} parts": MicroBatchRule("padded", 10**6, examples=EXAMPLES // parts) for parts in PARTS},
     **{f"grouped, {parts} parts": MicroBatchRule("grouped", 10**6, examples=EXAMPLES // parts) for parts in (2, 4)},
     "grouped, by tokens": MicroBatchRule("grouped", tokens=70),
@@ -39,7 +39,7 @@ def test_any_cut_gives_the_loss_and_gradients_of_stock_transformers_on_the_whole
 
 
 @pytest.mark.parametrize("name", ["t5", "mt5", "umt5", "bart", "bert"])
-@pytest.mark.parametrize("rule", ["ragged, 2 parts", "padded, 2 parts"])
+@pytest.mark.parametrize("rule", ["packed, 2 parts", "padded, 2 parts"])
 def test_the_loss_from_all_logits_is_that_from_chunks(
     name: str, rule: str, fresh_model: Callable[[str], Any], global_batch: Batches
 ) -> None:
@@ -52,13 +52,13 @@ def test_the_loss_from_all_logits_is_that_from_chunks(
 
 def test_the_cuts_are_as_many_as_they_say(global_batch: Batches) -> None:
     parts = {rule: len(global_batch("t5", RULES[rule]).micro_batches) for rule in RULES}
-    for kind in ("padded", "ragged"):
+    for kind in ("padded", "packed"):
         assert [parts[f"{kind}, {number} parts"] for number in PARTS] == list(PARTS)
     assert min(number for rule, number in parts.items() if not rule.endswith(", 1 parts")) > 1
 
 
 def test_packed_micro_batches_have_no_padding(global_batch: Batches) -> None:
-    packed, padded = (global_batch("t5", RULES[f"{kind}, 2 parts"]) for kind in ("ragged", "padded"))
+    packed, padded = (global_batch("t5", RULES[f"{kind}, 2 parts"]) for kind in ("packed", "padded"))
     assert packed.padded_tokens == 0 < padded.padded_tokens
     assert packed.source_tokens == padded.source_tokens == sum(b.source_ids.numel() for b in packed.micro_batches)
 

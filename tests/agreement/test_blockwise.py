@@ -86,7 +86,7 @@ def test_a_models_step_with_blocks_is_that_with_transformers_eager_attention(
     """Sources and targets of up to 30 tokens: with blocks of 7 queries, several a segment and a last one of 2."""
     eager = fresh_model(name)
     eager.set_attn_implementation("eager")
-    padded, packed = (global_batch(name, MicroBatchRule(kind, 10**6)) for kind in ("padded", "ragged"))
+    padded, packed = (global_batch(name, MicroBatchRule(kind, 10**6)) for kind in ("padded", "packed"))
     assert_agree(run_step(fresh_model(name), packed), run_step(eager, padded))
 
 

@@ -90,7 +90,7 @@ def test_chunks_agree_with_all_logits_under_autocast() -> None:
 
 
 @pytest.mark.parametrize("name", ["t5", "t5-v1.1", "mt5", "umt5", "bart"])
-@pytest.mark.parametrize("batching", ["padded", "ragged"])
+@pytest.mark.parametrize("batching", ["padded", "packed"])
 def test_a_step_in_many_chunks_is_that_of_stock_transformers(
     name: str,
     batching: Any,

@@ -27,7 +27,7 @@ from tests.agreement.steps import assert_agree, run_wrapped
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The .grad attribute of a Tensor:UserWarning", "ignore:.*torch.jit.script.*:DeprecationWarning"
 )
-CUTS = [MicroBatchRule("ragged", 10**6, examples=examples) for examples in (3, 4)]  # into 3 rows, into 2 others
+CUTS = [MicroBatchRule("packed", 10**6, examples=examples) for examples in (3, 4)]  # into 3 rows, into 2 others
 # Attention by segments is left to Python, so each block falls into parts before and behind its attentions. T5's
 # encoder and decoder blocks, with and without the position table, have 19; BERT's equal ones 4, and 2 of them a second
 # time at the second length that they meet.
@@ -57,6 +57,6 @@ def test_a_compiled_step_on_packed_rows_is_the_eager_one_whatever_their_lengths(
 
 def build(model: Any, strategy: Strategy) -> LossModel:
     execution = build_execution(model, strategy, TrainRecipe(), torch.device("cpu"))
-    assert execution.batching == "ragged"
+    assert execution.batching == "packed"
     assert [kind for kind, _ in execution.events] == (["compile"] if strategy.compile else [])
     return execution.model

@@ -58,7 +58,7 @@ def batch_of(make_split: Any) -> Callable[[list[Any], MicroBatchRule], GlobalBat
 
 
 @pytest.mark.parametrize("kind", HEADS)
-@pytest.mark.parametrize("rule", [WHOLE, MicroBatchRule("padded", tokens=60), MicroBatchRule("ragged", tokens=60)])
+@pytest.mark.parametrize("rule", [WHOLE, MicroBatchRule("padded", tokens=60), MicroBatchRule("packed", tokens=60)])
 def test_a_heads_update_is_transformers_own(
     kind: str,
     rule: MicroBatchRule,

@@ -52,14 +52,14 @@ def test_copies_of_a_weight_stay_equal_bit_for_bit(case: str, found: Found) -> N
 
 
 def test_what_is_tied_is_copied_and_learns(found: Found) -> None:
-    tied = found["t5, 4 stages, 1f1b, ragged blocks float64"]
+    tied = found["t5, 4 stages, 1f1b, packed blocks float64"]
     assert tied["copied"] == [
         "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
         "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
         "shared.weight",
     ]
     assert tied["moved"] > 1e-3
-    assert found["umt5, 4 stages, gpipe, ragged none float64"]["copied"] == []
+    assert found["umt5, 4 stages, gpipe, packed none float64"]["copied"] == []
 
 
 def test_the_steps_need_wires_of_more_sizes_than_are_kept_and_come_back_to_one(found: Found) -> None:

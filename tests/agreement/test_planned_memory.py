@@ -46,7 +46,7 @@ def build_outline(model: str) -> ModelConfig:
     ("model", "micro_batches", "precision", "optimizer", "strategy", "lora"),
     [
         ("t5", 1, "fp32", "adamw", {}, None),
-        ("t5", 1, "fp32", "adamw", {"batching": "padded", "loss": "full", "attention": "stock"}, None),
+        ("t5", 1, "fp32", "adamw", {"batching": "padded", "loss": "full", "attention": "sdpa"}, None),
         ("t5", 2, "fp32", "adafactor", {"recompute": "alternate"}, None),
         ("t5", 1, "bf16", "adamw", {"batching": "padded", "recompute": "blocks"}, None),
         ("mt5", 1, "fp32", "adamw", {"batching": "padded", "loss": "full", "attention": "eager"}, None),
@@ -73,7 +73,7 @@ def test_a_steps_peak_is_the_one_that_was_planned(
         precision,
         rules_for("cpu"),
     )
-    packed = subject.strategy.batching == "ragged"
+    packed = subject.strategy.batching == "packed"
     shapes = [Shape(SOURCES, None if kind == "classifier" else TARGETS, packed)] * micro_batches
     step, batch = build_real_step(subject).step, draw_batch(shapes)
     step(batch)  # the first one makes the optimizer's state

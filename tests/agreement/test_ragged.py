@@ -23,7 +23,7 @@ from seqfit.step.precision import Precision
 from seqfit.step.step import TrainStep
 from tests.agreement.steps import assert_agree, run_step
 
-RAGGED, PADDED = MicroBatchRule("ragged", tokens=60), MicroBatchRule("padded", tokens=10**6)
+PACKED, PADDED = MicroBatchRule("packed", tokens=60), MicroBatchRule("padded", tokens=10**6)
 Batches = Callable[[str, MicroBatchRule], GlobalBatch]
 CPU = torch.device("cpu")
 
@@ -39,7 +39,7 @@ def test_recompute_gives_the_same_update_to_the_last_bit_with_dropout_on(
         make_lean(model, CPU)
         assert (enable_recompute(model, recompute) > 0) is (recompute != "none")
         torch.manual_seed(5)
-        updates.append(run_step(model, global_batch(name, RAGGED)))
+        updates.append(run_step(model, global_batch(name, PACKED)))
     assert updates[0][0] == updates[1][0]
     assert all(torch.equal(updates[0][1][key], gradient) for key, gradient in updates[1][1].items())
 
@@ -51,7 +51,7 @@ def test_dropout_is_on_in_packed_rows(name: str, fresh_model: Callable[..., Any]
         model = fresh_model(name, 0.1)
         make_lean(model, CPU)
         torch.manual_seed(seed)
-        losses.append(run_step(model, global_batch(name, RAGGED))[0])
+        losses.append(run_step(model, global_batch(name, PACKED))[0])
     assert losses[0] == losses[1] != losses[2]
 
 
@@ -60,7 +60,7 @@ def test_adapters_learn_the_same_in_packed_and_in_padded_rows(
     name: str, fresh_model: Callable[..., Any], global_batch: Batches
 ) -> None:
     updates = []
-    for rule in (PADDED, RAGGED):
+    for rule in (PADDED, PACKED):
         model = fresh_model(name)
         add_adapters(model, LoraRecipe(rank=4))
         torch.manual_seed(2)
@@ -75,9 +75,9 @@ def test_adapters_learn_the_same_in_packed_and_in_padded_rows(
 @pytest.mark.parametrize("name", ["t5", "mt5", "bert"])
 def test_bf16_stays_near_padded_bf16(name: str, fresh_model: Callable[..., Any], global_batch: Batches) -> None:
     losses = []
-    for rule in (PADDED, RAGGED):
+    for rule in (PADDED, PACKED):
         model = fresh_model(name)
-        wrapped = LossModel(model, LossRule(), PackedModel(model) if rule is RAGGED else None)
+        wrapped = LossModel(model, LossRule(), PackedModel(model) if rule is PACKED else None)
         step = TrainStep(wrapped, torch.optim.SGD(model.parameters(), lr=0.0), Precision("bf16", CPU, ""), 1.0)
         outcome = step(global_batch(name, rule))
         losses.append((float(outcome.loss), float(outcome.gradient_norm)))  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ def comparison(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempP
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SEQFIT_CACHE", str(folder / "cache"))
         patch.setattr("seqfit.comparison.compare.predict_entrants", lambda *_, **__: [])
-        options = {"strategies": "vanilla,fp16,accumulate", "repeats": 1, "steps": STEPS, "warm_up": 1}
+        options = {"strategies": "baseline,fp16,accumulation", "repeats": 1, "steps": STEPS, "warm_up": 1}
         return compare(recipe, out=folder / "c", devices=["cpu"], **options)
 
 
@@ -51,7 +51,7 @@ def test_a_lossless_entrant_has_the_losses_of_vanilla(comparison: Comparison) ->
     """The others have them in one process: tests/training/test_strategies.py."""
     ours, theirs = (
         {record["step"]: record["loss"] for record in run_of(comparison, each).steps()}
-        for each in ("accumulate", "vanilla")
+        for each in ("accumulation", "baseline")
     )
     assert list(ours) == list(range(1, STEPS + 1))
     assert ours == pytest.approx(theirs, abs=TOLERANCE)
@@ -62,14 +62,14 @@ def test_a_lossless_entrant_has_the_losses_of_vanilla(comparison: Comparison) ->
 def test_vanilla_runs_the_whole_batch_at_once_and_accumulate_a_quarter(comparison: Comparison) -> None:
     pieces = {
         name: {record["micro_batches"] for record in run_of(comparison, name).steps() if record["examples"] == 16}
-        for name in ("vanilla", "accumulate")
+        for name in ("baseline", "accumulation")
     }
-    assert pieces == {"vanilla": {1}, "accumulate": {4}}
+    assert pieces == {"baseline": {1}, "accumulation": {4}}
 
 
 @pytest.mark.slow
 def test_every_trial_is_scored_once_after_the_last_step(comparison: Comparison) -> None:
-    for name in ("vanilla", "accumulate"):
+    for name in ("baseline", "accumulation"):
         assert [record["step"] for record in run_of(comparison, name).evaluations()] == [STEPS]
 
 
@@ -77,4 +77,4 @@ def test_every_trial_is_scored_once_after_the_last_step(comparison: Comparison) 
 def test_the_checklist_holds_and_fp16_is_impossible_on_a_cpu(comparison: Comparison) -> None:
     assert [check for check in comparison.checks if not check.same] == []
     assert standing_of(comparison, "fp16").state == "impossible"
-    assert {standing_of(comparison, name).state for name in ("vanilla", "accumulate")} == {"finished"}
+    assert {standing_of(comparison, name).state for name in ("baseline", "accumulation")} == {"finished"}

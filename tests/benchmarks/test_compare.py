@@ -15,22 +15,22 @@ from tests.comparison.tournaments import matrix_of, pretend
 
 @pytest.fixture
 def comparison(tmp_path: Path) -> Comparison:
-    """Of trials that nobody ran; the loss of accumulate is off by 0.5 at its last step."""
+    """Of trials that nobody ran; the loss of accumulation is off by 0.5 at its last step."""
     matrix = matrix_of(strategies="classic", repeats=1, steps=5)
     dump_matrix(matrix, tmp_path)
     for trial in list_repeats(matrix)[0]:
         add_outcome(pretend(matrix, trial, tmp_path), tmp_path)
-    steps = tmp_path / TRIAL_RUNS / "accumulate-seed0-repeat0" / files.STEPS
+    steps = tmp_path / TRIAL_RUNS / "accumulation-seed0-repeat0" / files.STEPS
     *others, last = steps.read_text().splitlines()
     steps.write_text("\n".join([*others, last.replace('"loss": 1.0', '"loss": 1.5')]) + "\n")
     return collect_comparison(tmp_path)
 
 
 def test_losses_are_judged_at_every_step(comparison: Comparison) -> None:
-    assert find_gap(comparison, "accumulate") == 0.5
+    assert find_gap(comparison, "accumulation") == 0.5
     lines = list(judge(comparison, 60.0))
-    assert "| losses of accumulate within 0.0001 of vanilla's | 5.0e-01 over 5 steps | **no** |" in lines
-    assert "| losses of recompute within 0.0001 of vanilla's | 0.0e+00 over 5 steps | yes |" in lines
+    assert "| losses of accumulation within 0.0001 of baseline's | 5.0e-01 over 5 steps | **no** |" in lines
+    assert "| losses of recompute within 0.0001 of baseline's | 0.0e+00 over 5 steps | yes |" in lines
 
 
 def test_a_comparison_that_takes_too_long_is_marked(comparison: Comparison) -> None:

@@ -12,7 +12,7 @@ from benchmarks.noise.table import Try, format_tables, judge, say
 
 def make_clock(generator: random.Random, noise: float) -> dict[str, list[dict[int, float]]]:
     trials: dict[str, list[dict[int, float]]] = {}
-    for name, factor in {"vanilla": 1.0, "again": 1.0, "slowed": 1.05}.items():
+    for name, factor in {"baseline": 1.0, "again": 1.0, "slowed": 1.05}.items():
         trials[name] = [
             {step: 0.1 * factor * math.exp(process + generator.gauss(0, 0.03)) for step in range(4, 41)}
             for process in (generator.gauss(0, noise) for _ in range(5))

@@ -24,9 +24,9 @@ def test_a_dry_run_says_what_would_be_run_and_writes_nothing(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "mine: 24 trials in 4 rounds (seeds 0, 1), each of 5 steps, of which 3 are warm-up"
     assert [line.split()[0] for line in lines[1:] if line.startswith("  ") and line[2] != " "] == [
-        "vanilla",
+        "baseline",
         "fp16",
-        "accumulate",
+        "accumulation",
         "recompute",
         "adafactor",
         "all",
@@ -38,9 +38,9 @@ def test_a_dry_run_says_what_would_be_run_and_writes_nothing(
 
 
 WRONG = {
-    "a strategy that is none": (["-s", "vanilla,recompue"], "Did you mean 'recompute'?"),
+    "a strategy that is none": (["-s", "baseline,recompue"], "Did you mean 'recompute'?"),
     "a set that is none": (["-s", "clasic"], "Did you mean 'classic'?"),
-    "fields that disagree": (["-s", "vanilla,in_backward"], "train.clip_norm is 1"),
+    "fields that disagree": (["-s", "baseline,in_backward"], "train.clip_norm is 1"),
     "a card that could be several": (["--gpu", "v100"], "could be v100-16-sxm"),
     "a seed in words": (["--seeds", "one"], "seeds.0: 'one' is given"),
     "a budget in words": (["--budget", "soon"], "'soon' is no time"),
@@ -80,14 +80,14 @@ def test_a_comparison_ends_with_its_tables_and_its_folder(
     changes: dict[str, Any] = {"tokenize_ahead": lambda *_: None, "predict_entrants": lambda *_, **__: []}
     for name, function in changes.items():
         monkeypatch.setattr(f"seqfit.comparison.compare.{name}", function)
-    words = ["compare", "mine.yaml", "-s", "vanilla,recompute", "--repeats", "1", "--out", "c"]
+    words = ["compare", "mine.yaml", "-s", "baseline,recompute", "--repeats", "1", "--out", "c"]
     monkeypatch.setattr(sys, "argv", ["seqfit", *words])
     assert main(words) == 0
     said = capsys.readouterr().out
     assert "repeat 1 of 1 is done" in said
     assert "recompute" in said.split("repeat 1 of 1 is done")[1]
     assert said.endswith("comparison: c\nreport: c/report.html\n")
-    assert "command: seqfit compare mine.yaml -s vanilla,recompute" in Path("c/comparison.yaml").read_text()
+    assert "command: seqfit compare mine.yaml -s baseline,recompute" in Path("c/comparison.yaml").read_text()
 
 
 @pytest.mark.usefixtures("recipe_file")
@@ -99,7 +99,7 @@ def test_ctrl_c_prints_the_table_of_what_is_there(
 
     monkeypatch.setattr("seqfit.comparison.compare.tokenize_ahead", lambda *_: None)
     monkeypatch.setattr("seqfit.comparison.repeats.run_trial", stop)
-    words = ["compare", "mine.yaml", "-s", "vanilla,recompute", "--repeats", "1", "--budget", "5m", "--out", "c"]
+    words = ["compare", "mine.yaml", "-s", "baseline,recompute", "--repeats", "1", "--budget", "5m", "--out", "c"]
     assert main(words) != 0
     said = capsys.readouterr().out
     assert "Nothing measured can be compared: there are no figures." in said

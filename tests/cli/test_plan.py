@@ -131,7 +131,7 @@ def test_a_plan_that_chooses_nothing_ends_with_1(
         (["--no-data", "--source-tokens", "0", "--target-tokens", "3"], "at least one token"),
         (["--no-data", "--source-tokens", "9", "--target-tokens", "0"], "Give a length from 1 on: --target-tokens 64"),
         (["--what-if", "max_source_tokens=0"], "at least one token"),
-        (["strategy={attention: eager, batching: ragged}"], "Set strategy.batching=grouped"),
+        (["strategy={attention: eager, batching: packed}"], "Set strategy.batching=grouped"),
         (["strategy={optimizer_in_backward: true}"], "needs the norm of all gradients"),
         (["strategy={optimizer: 8bit}"], "allow=[bf16, 8bit]"),
     ],

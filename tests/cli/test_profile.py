@@ -55,7 +55,7 @@ def test_a_recipe_is_profiled_and_its_findings_come_last(
     shown = capfd.readouterr().out
     assert "a step takes" in shown
     assert "1. padding:" in shown
-    assert "strategy.batching=ragged" in shown
+    assert "strategy.batching=packed" in shown
     assert (out / "trace.json.gz").is_file()
     assert (out / "summary.json").is_file()
 

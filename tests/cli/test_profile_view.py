@@ -11,7 +11,7 @@ from seqfit.profiling.prove import Proof
 from seqfit.profiling.summary import diagnose, summarise_trace
 from seqfit.profiling.trace import Allocation, HostSpan, Op, Trace
 
-FINDING = Finding("padding", "half is padding", "Run real tokens only", ("strategy.batching=ragged",), 0.45)
+FINDING = Finding("padding", "half is padding", "Run real tokens only", ("strategy.batching=packed",), 0.45)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_the_tables_of_a_cpu_are_shown_with_the_place_of_a_read(console: Console
 
 def test_a_finding_is_shown_with_what_to_paste(console: Console) -> None:
     print_findings([FINDING], console)
-    assert "Run real tokens only: strategy.batching=ragged" in shown(console)
+    assert "Run real tokens only: strategy.batching=packed" in shown(console)
     assert "45.0% of the time" in shown(console)
 
 

@@ -78,7 +78,7 @@ def test_an_array_has_a_run_for_each_line_of_overrides(recipe_file: Path, fake_s
 def test_a_comparison_is_submitted_shown_and_submitted_again(
     recipe_file: Path, fake_slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["submit", "mine.yaml", "--compare", "vanilla,recompute", "--gpus-per-node", "0", "--out", "c"]
+    words = ["submit", "mine.yaml", "--compare", "baseline,recompute", "--gpus-per-node", "0", "--out", "c"]
     assert main([*words, "--dry-run"]) == 0
     assert "-m seqfit compare" in capsys.readouterr().out
     assert not Path("c").exists()
@@ -108,11 +108,11 @@ def test_a_comparison_is_submitted_shown_and_submitted_again(
 
 
 def test_a_matrix_file_says_more_than_names(recipe_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("matrix.yaml").write_text("strategies: [vanilla]\nseeds: [0, 1]\nrepeats: 1\n")
+    Path("matrix.yaml").write_text("strategies: [baseline]\nseeds: [0, 1]\nrepeats: 1\n")
     words = ["submit", "mine.yaml", "--gpus-per-node", "0", "--out", "c"]
     assert main([*words, "--compare", "matrix.yaml", "--dry-run"]) == 0
     assert "#SBATCH --array=0-1\n" in capsys.readouterr().out
-    assert main([*words, "--compare", "vanilla", "--memory-limit", "4GiB"]) == 2
+    assert main([*words, "--compare", "baseline", "--memory-limit", "4GiB"]) == 2
     assert "--memory-limit is given with --compare." in capsys.readouterr().err
 
 
@@ -180,7 +180,7 @@ def test_a_typo_in_a_sweep_file_is_named_with_its_file_and_line(
 def test_a_comparison_of_a_model_that_is_not_there_is_refused(
     recipe_file: Path, fake_slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["submit", "mine.yaml", "model.path=./gone", "--compare", "vanilla,recompute", "--gpus-per-node", "0"]
+    words = ["submit", "mine.yaml", "model.path=./gone", "--compare", "baseline,recompute", "--gpus-per-node", "0"]
     assert main(words) == 2
     assert "model.path is './gone', and there is no such folder" in capsys.readouterr().err
     assert fake_slurm.asked("sbatch") == []

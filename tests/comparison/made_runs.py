@@ -14,10 +14,10 @@ from seqfit.rundir import files
 from seqfit.rundir.records import EvaluationRecord, EventRecord, HostReading, StepRecord, TelemetryRecord
 
 START = 1_770_000_000.0
-VANILLA = Candidate("vanilla", ("strategy.name=vanilla",), "reference")
+BASELINE = Candidate("baseline", ("strategy.name=baseline",), "reference")
 RECOMPUTE = Candidate("recompute", ("strategy.recompute=blocks", "strategy.name=recompute"), "lossless")
 FP16 = Candidate("fp16", ("strategy.precision=fp16", "allow=[fp16]", "strategy.name=fp16"), "lossy", "fp16")
-MATRIX = Matrix("demo", "seed: 0\n", (VANILLA, RECOMPUTE, FP16), seeds=(0,), repeats=3, steps=12, warm_up=2)
+MATRIX = Matrix("demo", "seed: 0\n", (BASELINE, RECOMPUTE, FP16), seeds=(0,), repeats=3, steps=12, warm_up=2)
 HARDWARE = {"device": "cpu", "name": "x86", "cores": 2, "threads": 2, "host_bytes": 2**34}
 _BASE_SECONDS = (0.40, 0.80, 0.50)  # by the length of a step's rows
 
@@ -83,7 +83,7 @@ def write_run(
 
 
 def play(folder: Path, matrix: Matrix = MATRIX, **factors: float) -> Path:
-    """All trials of all entrants; each is slower than vanilla by its factor, and scatters by half a per cent."""
+    """All trials of all entrants; each is slower than baseline by its factor, and scatters by half a per cent."""
     make_folder(folder, matrix)
     scatter = (1.0, 1.005, 0.995, 1.003, 0.997)
     for repeat in range(matrix.repeats):

@@ -34,14 +34,14 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 
 def test_options_win_over_the_file_and_none_is_not_given(tmp_path: Path) -> None:
     file = tmp_path / "matrix.yaml"
-    file.write_text("strategies: [vanilla, {short: [task.max_source_tokens=8]}]\nseeds: [3, 4]\nrepeats: 2\n")
+    file.write_text("strategies: [baseline, {short: [task.max_source_tokens=8]}]\nseeds: [3, 4]\nrepeats: 2\n")
     asked = read_options(file, {"repeats": 5, "steps": None, "seeds": None})
-    assert asked.strategies == ["vanilla", {"short": ["task.max_source_tokens=8"]}]
+    assert asked.strategies == ["baseline", {"short": ["task.max_source_tokens=8"]}]
     assert (asked.seeds, asked.repeats, asked.steps) == ([3, 4], 5, None)
 
 
 def test_strategies_may_be_a_text_a_list_or_a_mapping() -> None:
-    assert read_options(None, {"strategies": "vanilla,fp16"}).strategies == ["vanilla", "fp16"]
+    assert read_options(None, {"strategies": "baseline,fp16"}).strategies == ["baseline", "fp16"]
     assert read_options(None, {"strategies": {"mine": ["fp16"], "again": []}}).strategies == [
         {"mine": ["fp16"]},
         {"again": []},
@@ -86,7 +86,7 @@ def test_all_mistakes_are_told_together() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("- vanilla\n", "it holds no fields"),
+        ("- baseline\n", "it holds no fields"),
         ("seeds: [0]\nseeds: [1]\n", "'seeds' is given already in line 1"),
         ("seeds: [0\n", "can't be read"),
     ],

@@ -18,7 +18,7 @@ NO_ROWS = 1e9  # examples per step: scoring takes no time
 
 
 def four(**asked: Any) -> Matrix:
-    return matrix_of(strategies="vanilla,accumulate,recompute,adafactor", **asked)
+    return matrix_of(strategies="baseline,accumulation,recompute,adafactor", **asked)
 
 
 def test_the_example_of_the_docstring_holds() -> None:
@@ -69,7 +69,7 @@ def test_rows_are_limited_where_scoring_would_take_too_long_and_never_raised() -
     matrix = four(steps=15, repeats=5, budget="10m")
     slow = decide(matrix, matrix, Pace(5.0, 4.0, 32), 560.0)
     assert slow.scored_rows == 64  # a quarter of 105 s for each candidate, at 0.375 s per generated answer
-    few = matrix_of(recipe=recipe_values(eval={"limit": 16}), strategies="vanilla,recompute", budget="10m")
+    few = matrix_of(recipe=recipe_values(eval={"limit": 16}), strategies="baseline,recompute", budget="10m")
     assert decide(few, few, Pace(5.0, 4.0, 32), 560.0).scored_rows is None
 
 

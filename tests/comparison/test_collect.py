@@ -12,13 +12,13 @@ from seqfit.comparison.collect import TrialRun, measure_trials, read_trial
 from seqfit.comparison.records import read_outcomes
 from seqfit.rundir import files
 from seqfit.rundir.records import GpuReading, HostReading, TelemetryRecord
-from tests.comparison.made_runs import START, VANILLA, add_trial, make_folder
+from tests.comparison.made_runs import START, BASELINE, add_trial, make_folder
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """The run directory of one trial: 12 steps of 0.4, 0.8 and 0.5 s in turn, the first of them 3 times slower."""
-    return add_trial(make_folder(tmp_path), VANILLA)
+    return add_trial(make_folder(tmp_path), BASELINE)
 
 
 def read(path: Path) -> TrialRun:

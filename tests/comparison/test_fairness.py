@@ -10,9 +10,19 @@ from seqfit.comparison.collect import read_trial
 from seqfit.comparison.fairness import check_equality
 from seqfit.comparison.records import Candidate, FairnessCheck, Matrix, Trial, add_outcome, read_outcomes
 from seqfit.rundir import files
-from tests.comparison.made_runs import FP16, HARDWARE, MATRIX, RECOMPUTE, VANILLA, add_end, add_trial, make_folder, play
+from tests.comparison.made_runs import (
+    FP16,
+    HARDWARE,
+    MATRIX,
+    RECOMPUTE,
+    BASELINE,
+    add_end,
+    add_trial,
+    make_folder,
+    play,
+)
 
-PAIR = replace(MATRIX, entrants=(VANILLA, RECOMPUTE), repeats=1)
+PAIR = replace(MATRIX, entrants=(BASELINE, RECOMPUTE), repeats=1)
 SHORT = Candidate("short", ("task.max_source_tokens=8", "strategy.name=short"), "different", "task.max_source_tokens=8")
 
 
@@ -25,9 +35,9 @@ def check(folder: Path, matrix: Matrix = PAIR) -> dict[str, FairnessCheck]:
 def differ(folder: Path, entrant: Candidate = RECOMPUTE, **made: Any) -> list[str]:
     """The lines that fail for a pair of which the second was made so."""
     make_folder(folder, PAIR)
-    add_trial(folder, VANILLA)
+    add_trial(folder, BASELINE)
     add_trial(folder, entrant, **made)
-    matrix = replace(PAIR, entrants=(VANILLA, entrant))
+    matrix = replace(PAIR, entrants=(BASELINE, entrant))
     return [name for name, line in check(folder, matrix).items() if not line.same]
 
 
@@ -66,7 +76,7 @@ def test_each_way_to_be_unequal_is_found_by_its_line(tmp_path: Path, made: dict[
 
 def test_what_differs_is_told_with_both_values(tmp_path: Path) -> None:
     make_folder(tmp_path, PAIR)
-    add_trial(tmp_path, VANILLA)
+    add_trial(tmp_path, BASELINE)
     add_trial(tmp_path, RECOMPUTE, recipe={"train": {"batch_examples": 16, "steps": 12}})
     assert check(tmp_path)["same recipe"].detail == "recompute, seed 0, repeat 0: train.batch_examples is 16, not 8"
 
@@ -102,7 +112,7 @@ def test_a_fallback_that_all_share_leaves_them_equal(tmp_path: Path) -> None:
 
 def test_with_dropout_losses_are_told_and_not_judged(tmp_path: Path) -> None:
     make_folder(tmp_path, PAIR)
-    for entrant, loss in ((VANILLA, 0.0), (RECOMPUTE, 0.02)):
+    for entrant, loss in ((BASELINE, 0.0), (RECOMPUTE, 0.02)):
         add_trial(tmp_path, entrant, loss=loss, recipe={"model": {"name": "a/model"}})
     line = check(tmp_path)["losses of lossless entrants"]
     assert line.same
@@ -111,9 +121,9 @@ def test_with_dropout_losses_are_told_and_not_judged(tmp_path: Path) -> None:
 
 
 def test_how_far_a_lossy_entrant_is_is_told(tmp_path: Path) -> None:
-    matrix = replace(PAIR, entrants=(VANILLA, FP16))
+    matrix = replace(PAIR, entrants=(BASELINE, FP16))
     make_folder(tmp_path, matrix)
-    add_trial(tmp_path, VANILLA)
+    add_trial(tmp_path, BASELINE)
     add_trial(tmp_path, FP16, loss=0.03)
     line = check(tmp_path, matrix)["losses of lossy entrants"]
     assert (line.same, line.detail) == (True, "fp16 differs by 3.0e-02 at most (step 12)")
@@ -127,7 +137,7 @@ def test_one_entrant_after_the_other_is_no_turn_taking(tmp_path: Path) -> None:
             add_trial(tmp_path, entrant, repeat=repeat)
     line = check(tmp_path, matrix)["entrants took turns"]
     assert not line.same
-    assert "vanilla had run 2 times, another 0" in line.detail
+    assert "baseline had run 2 times, another 0" in line.detail
 
 
 def test_rounds_may_go_backwards(tmp_path: Path) -> None:
@@ -155,13 +165,13 @@ def test_rounds_that_are_jobs_go_on_side_by_side_and_take_turns_within_each(tmp_
 def test_trials_of_a_round_that_overlap_or_have_other_machines_are_unequal(tmp_path: Path) -> None:
     matrix = replace(PAIR, is_apart=True)
     make_folder(tmp_path, matrix)
-    add_trial(tmp_path, VANILLA)
+    add_trial(tmp_path, BASELINE)
     add_trial(tmp_path, RECOMPUTE, manifest={"hardware": HARDWARE | {"name": "n2"}})
     assert not check(tmp_path, matrix)["same versions and machine"].same
     both = replace(read_outcomes(tmp_path)[1], seconds=90.0)
     add_outcome(both, tmp_path)
     line = check(tmp_path, matrix)["entrants took turns"]
-    assert (line.same, line.detail) == (False, "seed 0, repeat 0: recompute began before vanilla had ended")
+    assert (line.same, line.detail) == (False, "seed 0, repeat 0: recompute began before baseline had ended")
 
 
 @pytest.mark.parametrize("is_apart", [False, True])
@@ -210,7 +220,7 @@ def test_a_comparison_without_warm_up_is_not_equal(tmp_path: Path) -> None:
 
 def test_missing_telemetry_is_told_and_missing_steps_are_an_inequality(tmp_path: Path) -> None:
     make_folder(tmp_path, PAIR)
-    add_trial(tmp_path, VANILLA)
+    add_trial(tmp_path, BASELINE)
     run = add_trial(tmp_path, RECOMPUTE)
     (run / files.TELEMETRY).unlink()
     line = check(tmp_path)["records are whole"]
@@ -224,6 +234,6 @@ def test_a_long_list_of_differences_is_cut_and_counted(tmp_path: Path) -> None:
     matrix = replace(PAIR, repeats=5)
     make_folder(tmp_path, matrix)
     for repeat in range(5):
-        add_trial(tmp_path, VANILLA, repeat=repeat)
+        add_trial(tmp_path, BASELINE, repeat=repeat)
         add_trial(tmp_path, RECOMPUTE, repeat=repeat, tokens=50)
     assert check(tmp_path, matrix)["same data order"].detail.endswith("; and 2 more")

@@ -11,7 +11,7 @@ from seqfit.comparison.quantities import find_quantity
 from seqfit.comparison.records import Figure, Matrix, read_outcomes
 from seqfit.comparison.statistics import CandidateFigures, MeasuredTrial
 from seqfit.rundir import files
-from tests.comparison.made_runs import FP16, MATRIX, RECOMPUTE, VANILLA, add_trial, make_folder, play, several
+from tests.comparison.made_runs import FP16, MATRIX, RECOMPUTE, BASELINE, add_trial, make_folder, play, several
 
 
 def figures_of(folder: Path, name: str, matrix: Matrix = MATRIX) -> dict[str, Figure]:
@@ -38,7 +38,7 @@ def test_the_same_speed_is_within_noise(tmp_path: Path) -> None:
 
 
 def test_the_reference_is_compared_with_nothing(tmp_path: Path) -> None:
-    figure = figures_of(play(tmp_path), "vanilla")["step_seconds"]
+    figure = figures_of(play(tmp_path), "baseline")["step_seconds"]
     assert (figure.change, figure.within_noise) == (None, None)
     assert figure.spread is not None
 
@@ -47,23 +47,23 @@ def test_a_step_that_was_disturbed_in_one_trial_changes_little(tmp_path: Path) -
     make_folder(tmp_path)
     disturbed = [1.0] * 5 + [9.0] * 2 + [1.0] * 5
     for repeat in range(3):
-        add_trial(tmp_path, VANILLA, repeat=repeat)
+        add_trial(tmp_path, BASELINE, repeat=repeat)
         add_trial(tmp_path, RECOMPUTE, repeat=repeat, factor=disturbed)
     figure = figures_of(tmp_path, "recompute")["step_seconds"]
     assert figure.change == pytest.approx(0.0)
-    assert figure.mean == pytest.approx(figures_of(tmp_path, "vanilla")["step_seconds"].mean)
+    assert figure.mean == pytest.approx(figures_of(tmp_path, "baseline")["step_seconds"].mean)
 
 
 def test_a_trial_whose_partner_is_missing_is_in_no_pair(tmp_path: Path) -> None:
     make_folder(tmp_path)
     for repeat in range(2):
-        add_trial(tmp_path, VANILLA, repeat=repeat)
+        add_trial(tmp_path, BASELINE, repeat=repeat)
         add_trial(tmp_path, RECOMPUTE, repeat=repeat, factor=1.1)
     add_trial(tmp_path, RECOMPUTE, repeat=2, factor=3.0)
     figure = figures_of(tmp_path, "recompute")["step_seconds"]
     assert len(figure.values) == 3
     assert figure.change == pytest.approx(0.1)
-    assert figure.mean == pytest.approx(1.1 * figures_of(tmp_path, "vanilla")["step_seconds"].mean)
+    assert figure.mean == pytest.approx(1.1 * figures_of(tmp_path, "baseline")["step_seconds"].mean)
 
 
 def slow_machine(path: Path, factor: float) -> None:
@@ -85,19 +85,19 @@ def test_a_disturbed_machine_is_corrected_for_and_every_percentage_is_the_ratio_
     matrix = several(repeats=5)
     make_folder(tmp_path, matrix)
     for repeat, slow in enumerate((1.0, 1.3, 1.0, 1.4, 1.05)):
-        slow_machine(add_trial(tmp_path, VANILLA, repeat=repeat, factor=1.0 + repeat / 500), 1.0)
+        slow_machine(add_trial(tmp_path, BASELINE, repeat=repeat, factor=1.0 + repeat / 500), 1.0)
         slow_machine(add_trial(tmp_path, RECOMPUTE, repeat=repeat, factor=1.2), slow)
-    vanilla, recompute = (figures_of(tmp_path, name, matrix) for name in ("vanilla", "recompute"))
+    baseline, recompute = (figures_of(tmp_path, name, matrix) for name in ("baseline", "recompute"))
     step, rate = recompute["step_seconds"], recompute["tokens_per_second"]
     assert step.change == pytest.approx(0.2, abs=0.01)
     assert (step.within_noise, rate.within_noise) == (False, False)
     for name in ("step_seconds", "tokens_per_second", "resident_bytes"):
-        ratio = recompute[name].mean / vanilla[name].mean
+        ratio = recompute[name].mean / baseline[name].mean
         assert 1 + (recompute[name].change or 0.0) == pytest.approx(ratio)
         quantity = find_quantity(name)
-        ours, theirs = (float(quantity.format(one[name].mean).split()[0]) for one in (recompute, vanilla))
+        ours, theirs = (float(quantity.format(one[name].mean).split()[0]) for one in (recompute, baseline))
         assert ours / theirs == pytest.approx(ratio, abs=0.011)  # as a reader counts it
-    assert rate.mean / vanilla["tokens_per_second"].mean == pytest.approx(vanilla["step_seconds"].mean / step.mean)
+    assert rate.mean / baseline["tokens_per_second"].mean == pytest.approx(baseline["step_seconds"].mean / step.mean)
     assert rate.change_low == pytest.approx(1 / (1 + (step.change_high or 0.0)) - 1)
 
 
@@ -105,7 +105,7 @@ def test_what_is_not_significant_says_how_many_repeats_it_would_take(tmp_path: P
     matrix = several(repeats=3)
     make_folder(tmp_path, matrix)
     for repeat, slower in enumerate((1.10, 0.98, 1.07)):
-        add_trial(tmp_path, VANILLA, repeat=repeat)
+        add_trial(tmp_path, BASELINE, repeat=repeat)
         add_trial(tmp_path, RECOMPUTE, repeat=repeat, factor=slower)
     figure = figures_of(tmp_path, "recompute", matrix)["step_seconds"]
     assert (figure.within_noise, figure.needed, figure.needed_of) == (True, 9, "repeats")
@@ -115,7 +115,7 @@ def test_bytes_of_tensors_are_known_from_one_repeat(tmp_path: Path) -> None:
     matrix = several(repeats=2)
     make_folder(tmp_path, matrix)
     for repeat in range(2):
-        for entrant, peak in ((VANILLA, 2**30), (RECOMPUTE, 2**29)):
+        for entrant, peak in ((BASELINE, 2**30), (RECOMPUTE, 2**29)):
             watched = {"measured_peak_bytes": None if repeat else peak, "peak_is_of_all_steps": True}
             add_trial(tmp_path, entrant, repeat=repeat, manifest={"forecast": watched})
     figure = figures_of(tmp_path, "recompute", matrix)["allocated_bytes"]
@@ -134,7 +134,7 @@ def test_repeats_of_a_seed_are_one_training(tmp_path: Path) -> None:
     make_folder(tmp_path, matrix)
     for repeat in range(2):
         for seed in range(2):
-            add_trial(tmp_path, VANILLA, seed, repeat, accuracy=90.0 + seed)
+            add_trial(tmp_path, BASELINE, seed, repeat, accuracy=90.0 + seed)
             add_trial(tmp_path, FP16, seed, repeat, accuracy=80.0 + seed, loss=0.1)
     figure = figures_of(tmp_path, "fp16", matrix)["accuracy"]
     assert len(figure.values) == 4
@@ -144,7 +144,7 @@ def test_repeats_of_a_seed_are_one_training(tmp_path: Path) -> None:
 def test_a_lossless_entrant_with_the_reference_losses_has_the_same_quality(tmp_path: Path) -> None:
     matrix = several(repeats=1)
     make_folder(tmp_path, matrix)
-    add_trial(tmp_path, VANILLA)
+    add_trial(tmp_path, BASELINE)
     add_trial(tmp_path, RECOMPUTE, loss=2e-5)
     add_trial(tmp_path, FP16, loss=0.2, accuracy=60.0)
     assert figures_of(tmp_path, "recompute", matrix)["final_loss"].within_noise is True
@@ -156,7 +156,7 @@ def test_an_accuracy_on_a_hundred_rows_is_no_better_known_than_they_allow(tmp_pa
     matrix = several(seeds=3, repeats=1)
     make_folder(tmp_path, matrix)
     for seed in range(3):
-        add_trial(tmp_path, VANILLA, seed, accuracy=90.0)
+        add_trial(tmp_path, BASELINE, seed, accuracy=90.0)
         add_trial(tmp_path, FP16, seed, accuracy=86.0, loss=0.1)
     figure = figures_of(tmp_path, "fp16", matrix)["accuracy"]
     assert figure.within_noise is True  # all three seeds agree, and 4 points of 100 rows are still chance
@@ -170,10 +170,10 @@ def keep_answers(run: Path, right: int) -> None:
 
 
 def test_kept_answers_show_more_than_the_number_of_rows(tmp_path: Path) -> None:
-    matrix = replace(several(seeds=3, repeats=1), entrants=(VANILLA, FP16))
+    matrix = replace(several(seeds=3, repeats=1), entrants=(BASELINE, FP16))
     make_folder(tmp_path, matrix)
     for seed in range(3):
-        keep_answers(add_trial(tmp_path, VANILLA, seed, accuracy=90.0), right=90)
+        keep_answers(add_trial(tmp_path, BASELINE, seed, accuracy=90.0), right=90)
         keep_answers(add_trial(tmp_path, FP16, seed, accuracy=84.0, loss=0.1), right=84)
     figure = figures_of(tmp_path, "fp16", matrix)["accuracy"]
     assert figure.within_noise is False  # it lost six rows and won none

@@ -25,7 +25,7 @@ from seqfit.comparison.results import collect_comparison
 from seqfit.errors import RunError
 from tests.comparison.made_runs import MATRIX, play
 
-DONE = Outcome("vanilla", 0, 0, "finished", "", 31.5, 1_770_000_000.25)
+DONE = Outcome("baseline", 0, 0, "finished", "", 31.5, 1_770_000_000.25)
 
 
 def test_a_matrix_comes_back_as_it_was_with_its_command(tmp_path: Path) -> None:

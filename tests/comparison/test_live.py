@@ -19,12 +19,12 @@ from seqfit.comparison.live import (
 from seqfit.comparison.records import CandidateResult, Figure, Outcome, Trial
 from tests.comparison.tournaments import matrix_of
 
-MATRIX = matrix_of(strategies="vanilla,fp16,recompute", repeats=2, steps=40)
+MATRIX = matrix_of(strategies="baseline,fp16,recompute", repeats=2, steps=40)
 DONE = [
-    Outcome("vanilla", 0, 0, "finished", "", 60.0, 0.0),
+    Outcome("baseline", 0, 0, "finished", "", 60.0, 0.0),
     Outcome("recompute", 0, 0, "out_of_memory", "memory ran out", 20.0, 0.0),
 ]
-STEPS = {"vanilla": Figure((1.0,), 1.0, None), "recompute": Figure((1.25,), 1.25, None, 0.25)}
+STEPS = {"baseline": Figure((1.0,), 1.0, None), "recompute": Figure((1.25,), 1.25, None, 0.25)}
 STANDINGS = [
     CandidateResult(entrant, "finished", "", 1, {"step_seconds": STEPS[entrant.name]})
     for entrant in MATRIX.entrants
@@ -54,14 +54,14 @@ def test_what_runs_is_said_with_its_step() -> None:
 
 
 def test_a_line_of_the_table_has_trials_time_and_share() -> None:
-    vanilla, fp16, recompute = MATRIX.entrants
-    assert list_cells(NOW, vanilla) == ["vanilla", "baseline", "1 of 2", "1 s", ""]
+    baseline, fp16, recompute = MATRIX.entrants
+    assert list_cells(NOW, baseline) == ["baseline", "baseline", "1 of 2", "1 s", ""]
     assert list_cells(NOW, fp16) == ["fp16", "lossy", "only predicted", "", ""]
     assert list_cells(NOW, recompute) == ["recompute", "lossless", "1 of 2, out of memory", "1.25 s", "125%"]
 
 
 def test_standings_in_a_line_leave_out_who_has_no_time() -> None:
-    assert describe_results(NOW) == "a step takes vanilla 1 s; recompute 1.25 s (125%)"
+    assert describe_results(NOW) == "a step takes baseline 1 s; recompute 1.25 s (125%)"
     assert describe_results(replace(NOW, standings=[])) == "no trial has finished yet"
 
 
@@ -80,7 +80,7 @@ def test_a_terminal_has_the_table_below_the_lines() -> None:
         view.show(NOW)
     said = stream.getvalue()
     assert "a line" in said
-    assert "of vanilla" in said
+    assert "of baseline" in said
     assert "out of memory" in said
 
 

@@ -16,7 +16,7 @@ def test_every_round_has_each_entrant_once_and_none_that_is_impossible() -> None
     rounds = list_repeats(matrix)
     assert len(rounds) == 4
     assert {frozenset(trial.entrant for trial in trials) for trials in rounds} == {
-        frozenset({"vanilla", "accumulate", "recompute", "adafactor"})
+        frozenset({"baseline", "accumulation", "recompute", "adafactor"})
     }
     assert [len(trials) for trials in rounds] == [4] * 4
     assert [(trials[0].seed, trials[0].repeat) for trials in rounds] == [(0, 0), (1, 0), (0, 1), (1, 1)]
@@ -62,14 +62,16 @@ def test_a_matrix_is_the_same_after_it_was_written_and_read(tmp_path: Path) -> N
 
 
 def test_what_would_be_run_is_said_in_lines() -> None:
-    said = describe_matrix(matrix_of(strategies="vanilla,fp16,recompute", gpus=["rtx3090"], seeds=[0, 1], budget="20m"))
+    said = describe_matrix(
+        matrix_of(strategies="baseline,fp16,recompute", gpus=["rtx3090"], seeds=[0, 1], budget="20m")
+    )
     lines = said.splitlines()
     assert lines[0] == ("comparison: 20 trials in 10 rounds (seeds 0, 1), each of 15 steps, of which 3 are warm-up")
     assert "  recompute  lossless: strategy.recompute=blocks" in lines
     assert any("only predicted, because it is not available here: fp16 needs a GPU" in line for line in lines)
     assert any(line.startswith("predicted for: this machine, NVIDIA GeForce RTX 3090") for line in lines)
     assert any(line.startswith("budget: 20 min 00 s") for line in lines)
-    assert any(line.startswith("note: vanilla") for line in lines)
+    assert any(line.startswith("note: baseline") for line in lines)
 
 
 def test_a_learning_rate_that_never_peaks_is_noted() -> None:

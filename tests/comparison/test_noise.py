@@ -24,9 +24,9 @@ FLOOR = 0.025
 
 
 def test_the_example_of_the_docstring_holds() -> None:
-    vanilla = {4: 0.40, 5: 0.80, 6: 0.41, 7: 0.81, 8: 0.60}
+    baseline = {4: 0.40, 5: 0.80, 6: 0.41, 7: 0.81, 8: 0.60}
     entrant = {4: 0.42, 5: 0.84, 6: 0.44, 7: 0.42, 8: 0.63}
-    assert compare_steps(entrant, vanilla) == pytest.approx(0.0488, abs=1e-4)
+    assert compare_steps(entrant, baseline) == pytest.approx(0.0488, abs=1e-4)
     assert find_student(4) * 0.02 / math.sqrt(5) == pytest.approx(0.025, abs=5e-4)
     assert find_student(2) * 0.02 / math.sqrt(3) == pytest.approx(0.050, abs=5e-4)
     pooled = pool_scatter([[0.0, 0.01, 0.02]] * 5)

@@ -12,12 +12,12 @@ from tests.comparison.tournaments import recipe_values
 BASE: Recipe = load_recipe(recipe_values())
 
 MEANINGS = {
-    "vanilla": Meaning(()),
+    "baseline": Meaning(()),
     "recompute": Meaning(("strategy.recompute=blocks",)),
     "in_backward": Meaning(("strategy.optimizer_in_backward=true",)),
-    "accumulate": Meaning(("strategy.micro_batch_examples=8",)),
+    "accumulation": Meaning(("strategy.micro_batch_examples=8",)),
     "trimmed": Meaning(("model.trim_vocabulary=data",)),
-    "ragged": Meaning(("strategy.batching=ragged",)),
+    "packed": Meaning(("strategy.batching=packed",)),
     "workers4": Meaning(("strategy.prefetch=4",)),
     "ddp2": Meaning(("strategy.parallel=ddp",), 2),
     "pipeline4": Meaning(("strategy.parallel=pipeline", "strategy.micro_batch_examples=4"), 4),
@@ -34,16 +34,16 @@ def test_a_part_stands_for_overrides(part: str) -> None:
 
 
 def test_all_is_everything_that_classic_has() -> None:
-    one_by_one = find_meaning(["fp16", "accumulate", "recompute", "adafactor"], BASE, None)
+    one_by_one = find_meaning(["fp16", "accumulation", "recompute", "adafactor"], BASE, None)
     assert find_meaning(["all"], BASE, None) == one_by_one
     assert len(one_by_one.overrides) == 4
 
 
 def test_a_quarter_of_a_batch_is_rounded_up_and_a_batch_of_tokens_is_cut_by_tokens() -> None:
     odd = load_recipe(recipe_values(train={"batch_examples": 10}))
-    assert find_meaning(["accumulate"], odd, None).overrides == ("strategy.micro_batch_examples=3",)
+    assert find_meaning(["accumulation"], odd, None).overrides == ("strategy.micro_batch_examples=3",)
     tokens = load_recipe(recipe_values(train={"batch_tokens": 4096}))
-    assert find_meaning(["accumulate"], tokens, None).overrides == ("strategy.micro_batch_tokens=1024",)
+    assert find_meaning(["accumulation"], tokens, None).overrides == ("strategy.micro_batch_tokens=1024",)
 
 
 def test_larger_is_what_the_user_says_a_folder_or_a_name(tmp_path: Path) -> None:
@@ -79,4 +79,4 @@ def test_no_larger_model_of_an_unknown_one() -> None:
 
 @pytest.mark.parametrize("name", list_names())
 def test_every_name_that_is_offered_has_a_meaning(name: str) -> None:
-    assert find_meaning([name], BASE, None).overrides or name == "vanilla"
+    assert find_meaning([name], BASE, None).overrides or name == "baseline"

@@ -15,7 +15,7 @@ from seqfit.recipe.schema import Recipe
 from tests.comparison.tournaments import matrix_of
 
 V100 = "Tesla V100-SXM2-16GB"
-STRATEGIES = "vanilla,fp16,bf16,ddp2,pipeline2"
+STRATEGIES = "baseline,fp16,bf16,ddp2,pipeline2"
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_several_processes_are_predicted_for_as_many_cards_and_not_for_a_cpu(
 
 @pytest.mark.slow
 def test_a_peak_is_taken_apart_where_it_was_traced(predictions: dict[tuple[str, str], Prediction]) -> None:
-    here, card = predictions["vanilla", HERE], predictions["vanilla", V100]
+    here, card = predictions["baseline", HERE], predictions["baseline", V100]
     stage = predictions["pipeline2", f"2 x {V100}"]
     assert {"weights", "optimizer state", "activations"} <= set(here.parts)
     assert sum(here.parts.values()) == here.peak_bytes
@@ -113,10 +113,10 @@ def test_what_was_planned_before_is_found_in_the_cache(
 
     monkeypatch.setenv("SEQFIT_CACHE", str(tmp_path))
     monkeypatch.setattr("seqfit.comparison.predicted._plan", plan)
-    matrix = matrix_of(recipe=recipe, strategies=["vanilla", {"again": []}, "ddp2"], gpus=["rtx3090"])
+    matrix = matrix_of(recipe=recipe, strategies=["baseline", {"again": []}, "ddp2"], gpus=["rtx3090"])
     before = list(predict_candidates(matrix))
     assert sorted(planned) == [1, 1, 1, 1, 2]  # two of one process on two targets, two processes on the card alone
-    assert {one.entrant for one in before} == {"vanilla", "again", "ddp2"}
+    assert {one.entrant for one in before} == {"baseline", "again", "ddp2"}
     assert list(predict_candidates(matrix)) == before
     assert list(predict_candidates(matrix, before[1:])) == before[:1]
     assert len(planned) == 5
@@ -124,14 +124,14 @@ def test_what_was_planned_before_is_found_in_the_cache(
 
 def test_data_are_tokenised_once_for_every_seed_and_every_other_recipe(recipe: dict[str, Any]) -> None:
     said: list[str] = []
-    strategies: list[Any] = ["vanilla", "recompute", {"short": ["task.max_source_tokens=6"]}]
+    strategies: list[Any] = ["baseline", "recompute", {"short": ["task.max_source_tokens=6"]}]
     tokenize_ahead(matrix_of(recipe=recipe, strategies=strategies, seeds=[0, 1]), said.append)
-    assert said == [f"reading the data of {name}, seed {seed}" for name in ("vanilla", "short") for seed in (0, 1)]
+    assert said == [f"reading the data of {name}, seed {seed}" for name in ("baseline", "short") for seed in (0, 1)]
 
 
 def test_data_that_are_not_there_are_told_before_anything_runs(recipe: dict[str, Any]) -> None:
     with pytest.raises(DataError):
-        tokenize_ahead(matrix_of(recipe=recipe | {"data": {"path": "nothing.jsonl"}}, strategies="vanilla"))
+        tokenize_ahead(matrix_of(recipe=recipe | {"data": {"path": "nothing.jsonl"}}, strategies="baseline"))
 
 
 def test_targets_are_named_with_their_number() -> None:

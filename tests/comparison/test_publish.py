@@ -57,8 +57,8 @@ def test_the_scaling_efficiency_of_several_processes_is_a_line(comparison: Compa
 
 
 def test_the_reference_has_no_change_rather_than_zero(comparison: Comparison) -> None:
-    vanilla = [line for line in read_csv(comparison) if line["entrant"] == "vanilla"]
-    assert {line["change"] for line in vanilla} == {""}
+    baseline = [line for line in read_csv(comparison) if line["entrant"] == "baseline"]
+    assert {line["change"] for line in baseline} == {""}
 
 
 def test_markdown_has_the_verdict_the_tables_and_the_checklist(comparison: Comparison) -> None:
@@ -83,7 +83,7 @@ def test_latex_has_the_published_shape(comparison: Comparison) -> None:
     text = to_latex(comparison)
     assert text.startswith("% needs \\usepackage{booktabs}")
     assert r"\multicolumn{2}{c}{step} & \multicolumn{2}{c}{resident}" in text
-    assert r"candidate & kind & mean & of vanilla" in text
+    assert r"candidate & kind & mean & of baseline" in text
     assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 2
 
 

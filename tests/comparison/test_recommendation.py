@@ -50,8 +50,8 @@ def on_v100(standing: CandidateResult, seconds: float, gib: float) -> CandidateR
     return replace(standing, predictions=(prediction,))
 
 
-VANILLA = CandidateResult(
-    Candidate("vanilla", (), "reference"),
+BASELINE = CandidateResult(
+    Candidate("baseline", (), "reference"),
     "finished",
     "",
     3,
@@ -59,7 +59,7 @@ VANILLA = CandidateResult(
 )
 
 
-def compare(*standings: CandidateResult, reference: CandidateResult = VANILLA) -> Comparison:
+def compare(*standings: CandidateResult, reference: CandidateResult = BASELINE) -> Comparison:
     matrix = replace(MATRIX, entrants=tuple(one.entrant for one in (reference, *standings)))
     comparison = Comparison("demo", ".", "", {}, matrix, (), (reference, *standings), "")
     comparison = replace(comparison, picks=find_picks(comparison))
@@ -67,9 +67,9 @@ def compare(*standings: CandidateResult, reference: CandidateResult = VANILLA) -
 
 
 def test_fastest_smallest_and_best_score_are_a_sentence_each_with_what_they_cost() -> None:
-    said = compare(candidate("ragged", -0.2, 0.1), candidate("recompute", 0.3, -0.4, 0.05)).verdict
+    said = compare(candidate("packed", -0.2, 0.1), candidate("recompute", 0.3, -0.4, 0.05)).verdict
     assert said.splitlines() == [
-        "Fastest is ragged (lossless): 800 ms per step against 1 s (80%, 95% confidence interval 78% to 82%), "
+        "Fastest is packed (lossless): 800 ms per step against 1 s (80%, 95% confidence interval 78% to 82%), "
         "1.1 GiB against 1 GiB (110%, 108% to 112%), "
         "accuracy 90.90 against 90.00 (+0.90, -0.90 to +2.70, not significant, about 12 repeats would tell).",
         "Smallest is recompute (lossless): 614 MiB against 1 GiB (60%, 95% confidence interval 58% to 62%), "
@@ -85,14 +85,14 @@ def test_the_fastest_predicted_one_for_the_gpu_that_was_asked_about_is_named() -
     comparison = compare(
         on_v100(candidate("recompute", 0.3, -0.4), 0.26, 1.0),
         on_v100(fp16, 0.1, 1.5),
-        reference=on_v100(VANILLA, 0.2, 3.0),
+        reference=on_v100(BASELINE, 0.2, 3.0),
     )
     time, memory, score = comparison.verdict.splitlines()
     predicted = "on Tesla V100 it is predicted to be"
     assert f"; {predicted} fp16 (lossy): 100 ms per step against 200 ms (50%), 1.5 GiB against 3 GiB (50%)." in time
     assert f"; {predicted} recompute (lossless): 1 GiB against 3 GiB (33%), 260 ms per step against 200 ms" in memory
     assert predicted not in score
-    assert [one.entrant.name for one in rank_results(comparison)] == ["fp16", "vanilla", "recompute"]
+    assert [one.entrant.name for one in rank_results(comparison)] == ["fp16", "baseline", "recompute"]
 
 
 def test_what_adafactor_costs_in_time_for_less_memory_is_said() -> None:
@@ -103,47 +103,47 @@ def test_what_adafactor_costs_in_time_for_less_memory_is_said() -> None:
 
 def test_nothing_significant_leaves_the_baseline_with_the_closest_and_what_it_would_take() -> None:
     slower = candidate("recompute", 0.3)
-    faster = candidate("ragged")
+    faster = candidate("packed")
     gained = replace(faster.figures["step_seconds"], change=-0.04, mean=0.96, change_low=-0.1, change_high=0.02)
     faster = replace(faster, figures=faster.figures | {"step_seconds": gained})
     first = compare(slower, faster).verdict.splitlines()[0]
     assert first.startswith(
-        "Fastest is vanilla, the baseline: nothing measured is significantly better; closest is ragged (lossless): "
+        "Fastest is baseline, the baseline: nothing measured is significantly better; closest is packed (lossless): "
         "960 ms per step against 1 s (96%, 95% confidence interval 90% to 102%, not significant, about 12 repeats "
         "would tell)"
     )
     assert compare(slower).verdict.startswith(
-        "Fastest is vanilla, the baseline (1 s per step): nothing measured is significantly better."
+        "Fastest is baseline, the baseline (1 s per step): nothing measured is significantly better."
     )
 
 
 def test_one_repeat_is_too_few_to_tell() -> None:
-    said = compare(candidate("ragged", -0.2, -0.1, 0.0, is_known=False)).verdict
-    assert "Fastest may be ragged (lossless): 800 ms per step against 1 s (80%, too few repeats to tell)" in said
+    said = compare(candidate("packed", -0.2, -0.1, 0.0, is_known=False)).verdict
+    assert "Fastest may be packed (lossless): 800 ms per step against 1 s (80%, too few repeats to tell)" in said
 
 
 def test_another_recipe_is_ranked_by_its_score_only() -> None:
     said = compare(candidate("rate=1", -0.5, -0.5, 0.05, kind="different")).verdict.splitlines()
-    assert said[0].startswith("Fastest is vanilla")
+    assert said[0].startswith("Fastest is baseline")
     assert said[2].startswith("Best by score is rate=1 (different)")
 
 
 def test_what_is_missing_is_named() -> None:
     broken, not_run = candidate("fp16", state="out_of_memory"), candidate("all", state="missing")
-    comparison = compare(candidate("ragged", -0.2), broken, not_run)
+    comparison = compare(candidate("packed", -0.2), broken, not_run)
     assert comparison.verdict.splitlines()[-1] == "Missing: fp16 (out of memory); all (not run)."
     asked = replace(comparison, matrix=replace(comparison.matrix, targets=("v100-16-sxm",)))
-    assert "; predictions for Tesla V100-SXM2-16GB (vanilla, ragged, fp16 and all)." in describe_recommendation(asked)
-    nothing = replace(VANILLA, state="out_of_memory", figures={})
-    assert compare(candidate("ragged", -0.2), reference=nothing).verdict.splitlines() == [
-        "Nothing measured can be compared: only ragged has figures.",
-        "Missing: vanilla (out of memory).",
+    assert "; predictions for Tesla V100-SXM2-16GB (baseline, packed, fp16 and all)." in describe_recommendation(asked)
+    nothing = replace(BASELINE, state="out_of_memory", figures={})
+    assert compare(candidate("packed", -0.2), reference=nothing).verdict.splitlines() == [
+        "Nothing measured can be compared: only packed has figures.",
+        "Missing: baseline (out of memory).",
     ]
 
 
 def test_all_are_compared_by_the_same_kind_of_memory() -> None:
     both = {"allocated_bytes": Figure((0.6 * 2**30,), 0.6 * 2**30, None, -0.4, -0.4, -0.4, False)}
-    reference = replace(VANILLA, figures=VANILLA.figures | {"allocated_bytes": Figure((2**30,), 2.0**30, None)})
+    reference = replace(BASELINE, figures=BASELINE.figures | {"allocated_bytes": Figure((2**30,), 2.0**30, None)})
     recompute = candidate("recompute", 0.21, -0.1)
     recompute = replace(recompute, figures=recompute.figures | both)
     assert "614 MiB against 1 GiB (60%)" in compare(recompute, reference=reference).verdict

@@ -10,7 +10,7 @@ import pytest
 from seqfit.comparison.records import Candidate, CandidateResult, Comparison, Prediction, Trial, dump_predictions
 from seqfit.comparison.results import collect_comparison, read_results, write_results
 from seqfit.rundir import files
-from tests.comparison.made_runs import FP16, MATRIX, RECOMPUTE, VANILLA, add_end, add_trial, make_folder, play, several
+from tests.comparison.made_runs import FP16, MATRIX, RECOMPUTE, BASELINE, add_end, add_trial, make_folder, play, several
 
 DDP2 = Candidate("ddp2", ("strategy.parallel=ddp", "strategy.name=ddp2"), "lossless", processes=2)
 
@@ -30,9 +30,9 @@ def test_a_finished_comparison_is_fair_and_says_who_is_slower(tmp_path: Path) ->
 
 
 def test_the_reference_comes_first_wherever_it_was_named(tmp_path: Path) -> None:
-    matrix = replace(MATRIX, entrants=(RECOMPUTE, VANILLA, FP16))
+    matrix = replace(MATRIX, entrants=(RECOMPUTE, BASELINE, FP16))
     comparison = collect_comparison(play(tmp_path, matrix))
-    assert [one.entrant.name for one in comparison.standings] == ["vanilla", "recompute", "fp16"]
+    assert [one.entrant.name for one in comparison.standings] == ["baseline", "recompute", "fp16"]
 
 
 def test_a_comparison_that_has_only_begun_is_waiting(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_half_done_comparison_has_figures_of_what_is_done(tmp_path: Path) -> N
     for repeat in range(2):
         for entrant in MATRIX.entrants:
             add_trial(tmp_path, entrant, repeat=repeat)
-    add_trial(tmp_path, VANILLA, repeat=2)
+    add_trial(tmp_path, BASELINE, repeat=2)
     comparison = collect_comparison(tmp_path)
     assert comparison.is_fair
     assert [one.state for one in comparison.standings] == ["finished", "waiting", "waiting"]
@@ -58,7 +58,7 @@ def test_a_half_done_comparison_has_figures_of_what_is_done(tmp_path: Path) -> N
 def test_out_of_memory_is_a_result(tmp_path: Path) -> None:
     make_folder(tmp_path)
     for repeat in range(3):
-        add_trial(tmp_path, VANILLA, repeat=repeat)
+        add_trial(tmp_path, BASELINE, repeat=repeat)
         add_trial(tmp_path, RECOMPUTE, repeat=repeat)
         add_end(tmp_path, Trial("fp16", 0, repeat), "out_of_memory", "memory ran out at step 1")
     comparison = collect_comparison(tmp_path)
@@ -85,17 +85,17 @@ def test_a_trial_that_failed_among_others_is_told_and_makes_it_unequal(tmp_path:
 def test_a_run_that_recovered_says_so(tmp_path: Path) -> None:
     matrix = several(repeats=1)
     make_folder(tmp_path, matrix)
-    add_trial(tmp_path, VANILLA, events=[("out-of-memory", "cut smaller")])
+    add_trial(tmp_path, BASELINE, events=[("out-of-memory", "cut smaller")])
     comparison = collect_comparison(tmp_path)
     assert not comparison.is_fair
 
 
 def test_what_is_impossible_is_predicted_and_never_measured(tmp_path: Path) -> None:
     impossible = replace(FP16, impossible="the CPU has no fp16")
-    matrix = replace(MATRIX, entrants=(VANILLA, impossible))
+    matrix = replace(MATRIX, entrants=(BASELINE, impossible))
     make_folder(tmp_path, matrix)
     for repeat in range(3):
-        add_trial(tmp_path, VANILLA, repeat=repeat)
+        add_trial(tmp_path, BASELINE, repeat=repeat)
     prediction = Prediction("fp16", "Tesla V100", 2**33, 0.2, 1e4, True)
     dump_predictions([prediction], tmp_path)
     found = standing(collect_comparison(tmp_path), "fp16")
@@ -104,10 +104,10 @@ def test_what_is_impossible_is_predicted_and_never_measured(tmp_path: Path) -> N
 
 
 def test_two_processes_that_are_1_6_times_as_fast_are_80_per_cent_efficient(tmp_path: Path) -> None:
-    matrix = replace(MATRIX, entrants=(VANILLA, DDP2))
+    matrix = replace(MATRIX, entrants=(BASELINE, DDP2))
     comparison = collect_comparison(play(tmp_path, matrix, ddp2=1 / 1.6))
     assert standing(comparison, "ddp2").scaling_efficiency == pytest.approx(0.8, abs=0.01)
-    assert standing(comparison, "vanilla").scaling_efficiency is None
+    assert standing(comparison, "baseline").scaling_efficiency is None
 
 
 def test_damaged_runs_leave_the_others_and_are_told(tmp_path: Path) -> None:
@@ -134,4 +134,4 @@ def test_all_four_files_are_written_and_the_json_is_the_comparison(tmp_path: Pat
     assert all(path.parent == tmp_path and path.stat().st_size > 100 for path in paths)
     assert read_results(tmp_path) == comparison
     lines = list(csv.DictReader(io.StringIO((tmp_path / "results.csv").read_text("utf-8"))))
-    assert {line["entrant"] for line in lines} == {"vanilla", "recompute", "fp16"}
+    assert {line["entrant"] for line in lines} == {"baseline", "recompute", "fp16"}

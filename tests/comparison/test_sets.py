@@ -7,25 +7,25 @@ from tests.comparison.tournaments import machine_with, matrix_of
 
 
 def test_classic_is_the_published_comparison() -> None:
-    assert expand_sets(["classic"]) == ["vanilla", "fp16", "accumulate", "recompute", "adafactor", "all"]
+    assert expand_sets(["classic"]) == ["baseline", "fp16", "accumulation", "recompute", "adafactor", "all"]
 
 
 def test_what_is_named_twice_is_there_once() -> None:
-    assert expand_sets(["fp16", "classic", "fp16"])[:3] == ["fp16", "vanilla", "accumulate"]
+    assert expand_sets(["fp16", "classic", "fp16"])[:3] == ["fp16", "baseline", "accumulation"]
     assert expand_sets(["fp16", "classic", "fp16"]).count("fp16") == 1
 
 
 @pytest.mark.parametrize("name", list_sets())
 def test_every_set_makes_a_matrix(name: str) -> None:
     matrix = matrix_of(machine_with("v100-16-sxm", 2), strategies=[name])
-    assert matrix.reference.name == "vanilla"
+    assert matrix.reference.name == "baseline"
     assert [entrant.name for entrant in matrix.entrants if entrant.impossible] == []
 
 
 def test_scaling_has_workers_gpus_precision_and_a_larger_model_by_model_parallel() -> None:
     matrix = matrix_of(machine_with("v100-16-sxm", 2), strategies="scaling")
     assert {entrant.name: (entrant.kind, entrant.processes) for entrant in matrix.entrants} == {
-        "vanilla": ("reference", 1),
+        "baseline": ("reference", 1),
         "workers1": ("lossless", 1),
         "workers2": ("lossless", 1),
         "ddp2": ("lossless", 2),

@@ -69,7 +69,7 @@ def predicted(monkeypatch: pytest.MonkeyPatch, workplace: Path) -> list[int]:
 def give(site: Site | None = None, options: dict[str, Any] | None = None, **asked: Any) -> Submitted:
     settings = site or Site()
     resources = choose_resources(settings, **({"gpus_per_node": 0, "processes_per_node": 2} | (options or {})))
-    wanted = read_options(None, {"strategies": "vanilla,recompute,ddp2", "repeats": 2, "steps": 5} | asked)
+    wanted = read_options(None, {"strategies": "baseline,recompute,ddp2", "repeats": 2, "steps": 5} | asked)
     return submit_repeats(prepare_repeats(recipe_values(), (), wanted, OUT, resources, settings))
 
 
@@ -90,7 +90,7 @@ def test_the_folder_has_the_matrix_the_job_and_a_place_for_each_round(fake_slurm
 def test_what_can_run_is_judged_by_the_nodes_that_are_asked_for() -> None:
     give()
     impossible = {entrant.name: entrant.impossible for entrant in load_matrix(OUT).entrants}
-    assert impossible == {"vanilla": "", "recompute": "", "ddp2": ""}
+    assert impossible == {"baseline": "", "recompute": "", "ddp2": ""}
     assert "strategy.device=cpu" not in str(load_matrix(OUT).entrants)
     for name in ("v100-16-sxm", "v100"):
         node = describe_node(choose_resources(Site(), gpus_per_node=2), Site(gpu_type=name))
@@ -168,7 +168,7 @@ def test_a_round_that_goes_on_elsewhere_begins_anew(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(running, "run_trial", on(node, fails))
         with pytest.raises(Stopped) if fails else nullcontext():
             run_repeat(OUT, 0)
-    assert made == ["vanilla", "recompute", "vanilla", "recompute", "ddp2"]
+    assert made == ["baseline", "recompute", "baseline", "recompute", "ddp2"]
     assert {outcome.node for outcome in read_outcomes(OUT)} == {"n2"}
 
 
@@ -187,7 +187,7 @@ def test_trials_that_failed_are_tried_again_by_a_new_submission(monkeypatch: pyt
     assert is_complete(OUT)
     assert [run.name for run in resubmit_repeats(OUT).runs] == ["0"]
     left = sorted((outcome.entrant, outcome.repeat) for outcome in read_outcomes(OUT) if outcome.repeat == 0)
-    assert left == [("ddp2", 0), ("vanilla", 0)]
+    assert left == [("ddp2", 0), ("baseline", 0)]
 
 
 def test_the_standing_of_rounds_has_slurms_word_and_the_trials(fake_slurm: FakeSlurm) -> None:
@@ -223,7 +223,7 @@ def test_where_slurm_refuses_nothing_is_left_behind(fake_slurm: FakeSlurm) -> No
 
 @pytest.mark.usefixtures("fake_slurm")
 def test_a_recipe_that_names_its_device_keeps_it_or_is_refused() -> None:
-    wanted = read_options(None, {"strategies": "vanilla", "repeats": 1, "steps": 5})
+    wanted = read_options(None, {"strategies": "baseline", "repeats": 1, "steps": 5})
     recipe, on_gpu = recipe_values(strategy={"device": "cpu"}), choose_resources(Site(), gpus_per_node=1)
     with pytest.raises(RecipeError, match=r"on a CPU, and --gpus-per-node is 1"):
         prepare_repeats(recipe, (), wanted, OUT, on_gpu, Site())

@@ -17,13 +17,13 @@ from seqfit.comparison.tables import (
     say_change,
     say_mean,
 )
-from tests.comparison.made_runs import FP16, MATRIX, RECOMPUTE, VANILLA, add_end, add_trial, make_folder, play
+from tests.comparison.made_runs import FP16, MATRIX, RECOMPUTE, BASELINE, add_end, add_trial, make_folder, play
 
 DDP2 = Candidate("ddp2", ("strategy.parallel=ddp",), "lossless", processes=2, impossible="there is one GPU")
 PREDICTIONS = [
-    Prediction("vanilla", "this machine", 2**30, 0.4, 300.0, True),
+    Prediction("baseline", "this machine", 2**30, 0.4, 300.0, True),
     Prediction("recompute", "this machine", 2**29, 0.5, 240.0, True),
-    Prediction("vanilla", "Tesla V100", 2**31, 0.02, 6000.0, True),
+    Prediction("baseline", "Tesla V100", 2**31, 0.02, 6000.0, True),
     Prediction("fp16", "Tesla V100", 2**30, 0.01, 12000.0, False, "it takes 1.0 GiB more than there is"),
     Prediction("ddp2", "2 x Tesla V100", 2**31, 0.012, 10000.0, True),
 ]
@@ -32,10 +32,10 @@ PREDICTIONS = [
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     """Recompute is 20% slower; fp16 runs out of memory; two GPUs are not here."""
-    matrix = replace(MATRIX, entrants=(VANILLA, RECOMPUTE, FP16, DDP2))
+    matrix = replace(MATRIX, entrants=(BASELINE, RECOMPUTE, FP16, DDP2))
     folder = make_folder(tmp_path_factory.mktemp("made"), matrix)
     for repeat, noise in enumerate((1.0, 1.004, 0.997)):
-        add_trial(folder, VANILLA, repeat=repeat)
+        add_trial(folder, BASELINE, repeat=repeat)
         add_trial(folder, RECOMPUTE, repeat=repeat, factor=1.2 * noise, resident_bytes=2**29)
         add_end(folder, Trial("fp16", 0, repeat), "out_of_memory", "memory ran out at step 1")
     dump_predictions(PREDICTIONS, folder)
@@ -45,13 +45,13 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
 def test_every_candidate_has_one_row_ranked_by_time_and_what_is_predicted_says_so(comparison: Comparison) -> None:
     table = build_measured(comparison, ["step_seconds", "resident_bytes", "accuracy"])
     assert [column.heading for column in table.columns] == [
-        *("candidate", "kind", "step: mean", "step: of vanilla", "resident: mean", "resident: of vanilla"),
-        *("accuracy: mean", "accuracy: against vanilla"),
+        *("candidate", "kind", "step: mean", "step: of baseline", "resident: mean", "resident: of baseline"),
+        *("accuracy: mean", "accuracy: against baseline"),
     ]
-    fp16, ddp, vanilla, recompute = table.rows
+    fp16, ddp, baseline, recompute = table.rows
     assert fp16 == ("fp16", "lossy", "10 ms of 20 ms", "50% predicted", "-", "-", "-", "-")
     assert ddp[:4] == ("ddp2", "lossless", "12 ms of 20 ms", "60% predicted")
-    assert vanilla == ("vanilla", "baseline", "500 ms", "", "1 GiB", "", "90.00", "")
+    assert baseline == ("baseline", "baseline", "500 ms", "", "1 GiB", "", "90.00", "")
     assert recompute[:3] == ("recompute", "lossless", "600 ms")
     assert recompute[3].startswith("120% (119 to 121")
     assert recompute[4:] == ("512 MiB", "50%", "90.00", "+0.00 ≈")
@@ -98,7 +98,7 @@ def test_a_hundred_and_ten_columns_show_time_memory_and_quality_together(compari
 
 
 def test_long_names_are_cut_on_a_narrow_terminal(comparison: Comparison) -> None:
-    long = replace(VANILLA, name="vanilla-with-a-very-long-name-indeed-of-fifty-letters")
+    long = replace(BASELINE, name="baseline-with-a-very-long-name-indeed-of-fifty-letters")
     first, *others = comparison.standings
     named = replace(comparison, standings=(replace(first, entrant=long), *others))
     assert max(map(len, format_terminal(named, width=40).splitlines())) <= 40
@@ -128,7 +128,7 @@ def test_a_comparison_without_a_finished_trial_can_be_shown(tmp_path: Path) -> N
 
 def test_scaling_efficiency_has_a_column_where_there_is_one(tmp_path: Path) -> None:
     two = replace(DDP2, impossible="")
-    comparison = collect_comparison(play(tmp_path, replace(MATRIX, entrants=(VANILLA, two)), ddp2=0.625))
+    comparison = collect_comparison(play(tmp_path, replace(MATRIX, entrants=(BASELINE, two)), ddp2=0.625))
     table = build_measured(comparison, ["step_seconds"])
     assert table.columns[-1].heading == "scaling: efficiency"
     assert [row[-1] for row in table.rows] == ["80.1%", "-"]

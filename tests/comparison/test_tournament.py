@@ -90,15 +90,15 @@ def predict_nothing(
 
 
 def go(out: str = "c", **asked: Any) -> Any:
-    options = {"strategies": "vanilla,fp16,recompute", "repeats": 2, "steps": 5, "out": out} | asked
+    options = {"strategies": "baseline,fp16,recompute", "repeats": 2, "steps": 5, "out": out} | asked
     return compare(recipe_values(), **options)
 
 
 def test_every_trial_runs_once_in_rounds_and_the_folder_says_what_came_of_it(trials: Pretended) -> None:
     comparison = go()
-    assert trials.trials == [("vanilla", 0, 0), ("recompute", 0, 0), ("recompute", 0, 1), ("vanilla", 0, 1)]
+    assert trials.trials == [("baseline", 0, 0), ("recompute", 0, 0), ("recompute", 0, 1), ("baseline", 0, 1)]
     assert [(one.entrant.name, one.state, one.trials) for one in comparison.standings] == [
-        ("vanilla", "finished", 2),
+        ("baseline", "finished", 2),
         ("fp16", "impossible", 0),
         ("recompute", "finished", 2),
     ]
@@ -111,7 +111,7 @@ def test_every_trial_runs_once_in_rounds_and_the_folder_says_what_came_of_it(tri
 
 
 def test_the_room_itself_can_be_called(trials: Pretended) -> None:
-    assert seqfit.compare(recipe_values(), strategies=["vanilla"], repeats=1, steps=5, out="c").name == "comparison"
+    assert seqfit.compare(recipe_values(), strategies=["baseline"], repeats=1, steps=5, out="c").name == "comparison"
     assert len(trials.trials) == 1
 
 
@@ -130,11 +130,11 @@ def test_results_are_written_after_every_trial(trials: Pretended) -> None:
 def test_what_runs_and_what_is_left_is_shown(trials: Pretended) -> None:
     view = Heard()
     go(view=view)
-    assert view.shown[-1].trial == Trial("vanilla", 0, 1)
+    assert view.shown[-1].trial == Trial("baseline", 0, 1)
     assert view.shown[-1].step == 5
     assert [one.figures["step_seconds"].mean for one in view.shown[-1].standings if one.figures] == [1.0, 1.0]
     assert any("recompute, seed 0, repeat 0: finished in 15.0 s; comparison: 2 of 4" in line for line in view.lines)
-    assert view.lines[-1] == "repeat 2 of 2 is done: a step takes vanilla 1 s; recompute 1 s (100%)"
+    assert view.lines[-1] == "repeat 2 of 2 is done: a step takes baseline 1 s; recompute 1 s (100%)"
 
 
 def test_a_trial_that_fails_or_runs_out_of_memory_is_a_result_and_the_others_go_on(trials: Pretended) -> None:
@@ -169,12 +169,12 @@ def test_a_tournament_that_was_stopped_keeps_what_is_done_and_goes_on_with_the_r
     with pytest.raises(KeyboardInterrupt):
         go(view=view)
     assert "seqfit compare c --resume" in view.lines[-1]
-    assert [outcome.entrant for outcome in read_outcomes(Path("c"))] == ["vanilla", "recompute"]
+    assert [outcome.entrant for outcome in read_outcomes(Path("c"))] == ["baseline", "recompute"]
     assert (Path("c") / RESULTS).is_file()
 
     trials.run, trials.trials = lambda *words: _run_over(*words), []
     comparison = compare("c", resume=True)
-    assert trials.trials == [("recompute", 0, 1), ("vanilla", 0, 1)]
+    assert trials.trials == [("recompute", 0, 1), ("baseline", 0, 1)]
     assert [one.trials for one in comparison.standings] == [2, 0, 2]
 
 
@@ -201,13 +201,13 @@ def test_a_resume_that_names_the_same_matrix_goes_on_and_another_is_refused(tria
     with pytest.raises(RunError, match=r"comparison of another matrix: seeds, repeats"):
         go(resume=True, repeats=3, seeds=[1])
     with pytest.raises(RunError, match=r"another matrix: entrants"):
-        go(resume=True, strategies="vanilla,recompute")
+        go(resume=True, strategies="baseline,recompute")
     assert go(resume=True).standings[0].trials == 2
 
 
 def test_a_resume_without_a_folder_takes_the_newest_of_that_name(trials: Pretended) -> None:
     trials.run = stop_at(1, KeyboardInterrupt)
-    options: dict[str, Any] = {"strategies": "vanilla", "repeats": 1, "steps": 5}
+    options: dict[str, Any] = {"strategies": "baseline", "repeats": 1, "steps": 5}
     with pytest.raises(RunError, match="has no comparison of 'comparison'"):
         compare(recipe_values(), resume=True, **options)
     with pytest.raises(KeyboardInterrupt):
@@ -243,7 +243,7 @@ def test_two_tournaments_in_one_folder_are_refused(trials: Pretended) -> None:
         return pretend(matrix, trial, folder, tick)
 
     trials.run = second
-    go(strategies="vanilla", repeats=1)
+    go(strategies="baseline", repeats=1)
 
 
 def test_a_mistake_leaves_nothing_behind(trials: Pretended) -> None:
@@ -281,7 +281,7 @@ def run_again(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome
 
 
 def test_the_first_trial_of_a_budget_is_its_dry_run_and_counts(trials: Pretended) -> None:
-    comparison = go(strategies="vanilla,recompute", steps=15, repeats=3, budget="1h")
+    comparison = go(strategies="baseline,recompute", steps=15, repeats=3, budget="1h")
     assert len(trials.trials) == 6
     assert comparison.matrix.steps == 15
     assert "affordable: 2 candidates, 3 of 3 repeats, 15 steps each" in load_matrix(Path("c")).notes[-1]
@@ -290,9 +290,9 @@ def test_the_first_trial_of_a_budget_is_its_dry_run_and_counts(trials: Pretended
 def test_where_fewer_steps_are_affordable_the_first_trial_begins_again(trials: Pretended) -> None:
     trials.run = run_again
     view = Heard()
-    comparison = go(view=view, strategies="vanilla,recompute", steps=500, repeats=2, budget="200s")
+    comparison = go(view=view, strategies="baseline,recompute", steps=500, repeats=2, budget="200s")
     assert comparison.matrix.steps == 18  # a second per step, two repeats, and 128 generated answers take 12 s
-    assert trials.trials == [("vanilla", 0, 0), ("vanilla", 0, 0), *trials.trials[2:]]
+    assert trials.trials == [("baseline", 0, 0), ("baseline", 0, 0), *trials.trials[2:]]
     assert len(trials.trials) == 5
     assert any("affordable: 2 candidates, 2 of 2 repeats, 18 of 500 steps each" in line for line in view.lines)
     assert comparison.is_fair
@@ -319,7 +319,7 @@ def test_a_repeat_that_no_longer_fits_is_not_begun_and_more_time_goes_on(
 
     monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
     trials.run = run_slowly
-    asked = {"strategies": "vanilla,recompute", "steps": 15, "repeats": 5, "budget": "270s"}
+    asked = {"strategies": "baseline,recompute", "steps": 15, "repeats": 5, "budget": "270s"}
     comparison = go(**asked)
     assert [one.trials for one in comparison.standings] == [3, 3]
     assert {one.state for one in comparison.standings} == {"finished"}
@@ -353,7 +353,7 @@ def test_the_end_of_a_budget_leaves_the_table_of_what_is_there_and_names_what_is
     trials.run = end
     comparison = go(budget="10s")
     assert [(one.entrant.name, one.state) for one in comparison.standings] == [
-        ("vanilla", "finished"),
+        ("baseline", "finished"),
         ("fp16", "impossible"),
         ("recompute", "missing"),
     ]
@@ -376,7 +376,7 @@ def test_whatever_stops_it_wherever_the_table_is_left(
     monkeypatch.setattr(module, stage, stop)
     with nullcontext() if end is OutOfTime else pytest.raises(end):
         go(budget="1h")
-    assert "vanilla" in (Path("c") / "results.md").read_text()
+    assert "baseline" in (Path("c") / "results.md").read_text()
     monkeypatch.undo()
 
 
@@ -389,7 +389,7 @@ def test_a_trial_that_is_stopped_after_some_counted_steps_keeps_their_times_and_
 
     trials.run = stop_late
     with pytest.raises(KeyboardInterrupt):
-        go(strategies="vanilla,recompute", repeats=1)
+        go(strategies="baseline,recompute", repeats=1)
     recompute = read_results(Path("c")).standings[1]
     assert (recompute.state, recompute.trials, recompute.figures["step_seconds"].mean) == ("unfinished", 0, 1.0)
     assert "final_loss" not in recompute.figures
@@ -398,26 +398,26 @@ def test_a_trial_that_is_stopped_after_some_counted_steps_keeps_their_times_and_
 
 
 def test_an_outcome_that_was_torn_by_a_kill_is_made_again(trials: Pretended) -> None:
-    tournament = prepare_comparison(recipe_values(), strategies="vanilla", repeats=2, steps=5, out="c")
+    tournament = prepare_comparison(recipe_values(), strategies="baseline", repeats=2, steps=5, out="c")
     run_comparison(tournament)
     text = (Path("c") / "outcomes.jsonl").read_text()
     (Path("c") / "outcomes.jsonl").write_text(text[:-20])
     (Path("c") / MATRIX).touch()
     trials.trials = []
-    left = Path("c") / TRIAL_RUNS / "vanilla-seed0-repeat1"
+    left = Path("c") / TRIAL_RUNS / "baseline-seed0-repeat1"
     for file in left.iterdir():
         file.unlink()
     trials.run = lambda *words: _run_over(*words)
     assert compare("c", resume=True).standings[0].trials == 2
-    assert trials.trials == [("vanilla", 0, 1)]
+    assert trials.trials == [("baseline", 0, 1)]
 
 
 def test_outcomes_of_an_earlier_start_are_not_run_again(trials: Pretended) -> None:
-    tournament = prepare_comparison(recipe_values(), strategies="vanilla", repeats=2, steps=5, out="c")
+    tournament = prepare_comparison(recipe_values(), strategies="baseline", repeats=2, steps=5, out="c")
     module._open_folder(tournament)
-    add_outcome(pretend(tournament.matrix, Trial("vanilla", 0, 0), Path("c")), Path("c"))
+    add_outcome(pretend(tournament.matrix, Trial("baseline", 0, 0), Path("c")), Path("c"))
     run_comparison(tournament)
-    assert trials.trials == [("vanilla", 0, 1)]
+    assert trials.trials == [("baseline", 0, 1)]
 
 
 def test_where_nobody_can_run_all_are_predicted(trials: Pretended) -> None:

@@ -23,12 +23,12 @@ from seqfit.training.trial_variables import TRIAL
 from tests.comparison.tournaments import matrix_of, step_record
 from tests.processes import has_ended, started, wait_until
 
-VANILLA = Trial("vanilla", 0, 0)
+BASELINE = Trial("baseline", 0, 0)
 
 
 @pytest.fixture
 def matrix() -> Matrix:
-    return matrix_of(strategies="vanilla,recompute,ddp2", steps=6)
+    return matrix_of(strategies="baseline,recompute,ddp2", steps=6)
 
 
 def instead_of_python(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
@@ -55,9 +55,9 @@ def test_a_trial_plans_nothing_and_is_told_its_threads(
     matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     instead_of_python(monkeypatch, tmp_path, 'echo "forecast $SEQFIT_FORECAST threads $OMP_NUM_THREADS"')
-    run_trial(matrix, VANILLA, tmp_path)
+    run_trial(matrix, BASELINE, tmp_path)
     run_trial(matrix, Trial("ddp2", 0, 0), tmp_path)
-    said = [(tmp_path / LOGS / f"{name}-seed0-repeat0.txt").read_text() for name in ("vanilla", "ddp2")]
+    said = [(tmp_path / LOGS / f"{name}-seed0-repeat0.txt").read_text() for name in ("baseline", "ddp2")]
     assert said == ["forecast off threads 2\n", "forecast off threads 1\n"]
 
 
@@ -67,14 +67,14 @@ def test_the_first_repeat_is_scored_and_watched_and_the_others_are_not(
     instead_of_python(monkeypatch, tmp_path, 'echo "watched $SEQFIT_WATCHED_STEPS unscored $SEQFIT_UNSCORED"')
     said = []
     for repeat in range(2):
-        run_trial(matrix, Trial("vanilla", 0, repeat), tmp_path)
-        said.append((tmp_path / LOGS / f"vanilla-seed0-repeat{repeat}.txt").read_text())
+        run_trial(matrix, Trial("baseline", 0, repeat), tmp_path)
+        said.append((tmp_path / LOGS / f"baseline-seed0-repeat{repeat}.txt").read_text())
     assert said == ["watched 3 unscored \n", "watched  unscored 1\n"]
 
 
 def test_a_trial_that_ends_well_is_finished(matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     instead_of_python(monkeypatch, tmp_path, "sleep 0.2")
-    outcome = run_trial(matrix, VANILLA, tmp_path)
+    outcome = run_trial(matrix, BASELINE, tmp_path)
     assert (outcome.state, outcome.reason) == ("finished", "")
     assert outcome.seconds >= 0.2
     assert abs(outcome.time - time.time()) < 3600
@@ -83,10 +83,10 @@ def test_a_trial_that_ends_well_is_finished(matrix: Matrix, tmp_path: Path, monk
 def test_what_an_earlier_try_has_left_is_removed(
     matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = tmp_path / TRIAL_RUNS / VANILLA.folder / "left"
+    left = tmp_path / TRIAL_RUNS / BASELINE.folder / "left"
     left.mkdir(parents=True)
     instead_of_python(monkeypatch, tmp_path, '[ ! -e "$run" ]')
-    assert run_trial(matrix, VANILLA, tmp_path).state == "finished"
+    assert run_trial(matrix, BASELINE, tmp_path).state == "finished"
 
 
 ENDS: dict[str, tuple[dict[str, object], str, int, str, str]] = {  # error's fields, log, exit code -> state, reason
@@ -151,10 +151,10 @@ def test_a_process_that_the_kernel_ended_ran_out_of_memory(tmp_path: Path, monke
 
 
 def test_a_trial_that_outlived_its_tournament_is_not_begun_anew_beside_it(tmp_path: Path) -> None:
-    with contextlib.closing(RunWriter.create(tmp_path / "runs" / VANILLA.folder)):
+    with contextlib.closing(RunWriter.create(tmp_path / "runs" / BASELINE.folder)):
         with pytest.raises(RunError, match="is still being trained"):
-            run_trial(matrix_of(), VANILLA, tmp_path)
-        assert (tmp_path / "runs" / VANILLA.folder).is_dir()
+            run_trial(matrix_of(), BASELINE, tmp_path)
+        assert (tmp_path / "runs" / BASELINE.folder).is_dir()
 
 
 HOLDS_THE_LOCK = "import fcntl; lock = open(sys.argv[1] + '/.lock', 'w'); fcntl.flock(lock, fcntl.LOCK_EX)"
@@ -165,7 +165,7 @@ STILL_IMPORTS = "pass"  # and will create the run directory in a moment
 def test_a_trial_that_a_killed_tournament_has_left_is_ended_and_begun_again(
     matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holds: str
 ) -> None:
-    run = tmp_path / "runs" / VANILLA.folder
+    run = tmp_path / "runs" / BASELINE.folder
     if holds == HOLDS_THE_LOCK:
         run.mkdir(parents=True)
     program = f"import sys, time; {holds}; print('runs', flush=True); time.sleep(600)"
@@ -175,7 +175,7 @@ def test_a_trial_that_a_killed_tournament_has_left_is_ended_and_begun_again(
         assert left.stdout is not None
         assert left.stdout.readline() == "runs\n"
         instead_of_python(monkeypatch, tmp_path, "mkdir -p $run")
-        assert run_trial(matrix, VANILLA, tmp_path).state == "finished"
+        assert run_trial(matrix, BASELINE, tmp_path).state == "finished"
         assert not psutil.pid_exists(left.pid)
 
 
@@ -184,9 +184,9 @@ def test_a_trial_and_all_it_starts_are_known_by_their_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     instead_of_python(monkeypatch, tmp_path, f'sh -c "echo \\${TRIAL}"')
-    run_trial(matrix, VANILLA, Path("c"))
-    said = (tmp_path / "c" / LOGS / f"{VANILLA.folder}.txt").read_text()
-    assert said == f"{tmp_path / 'c' / TRIAL_RUNS / VANILLA.folder}\n"
+    run_trial(matrix, BASELINE, Path("c"))
+    said = (tmp_path / "c" / LOGS / f"{BASELINE.folder}.txt").read_text()
+    assert said == f"{tmp_path / 'c' / TRIAL_RUNS / BASELINE.folder}\n"
 
 
 def test_a_recovery_is_told_with_the_finished_trial(
@@ -194,7 +194,7 @@ def test_a_recovery_is_told_with_the_finished_trial(
 ) -> None:
     event = json.dumps({"time": 1.0, "kind": "out-of-memory", "message": "step 2: cut into 8 tokens", "data": {}})
     instead_of_python(monkeypatch, tmp_path, f"mkdir -p $run; echo '{event}' > $run/{files.EVENTS}")
-    outcome = run_trial(matrix, VANILLA, tmp_path)
+    outcome = run_trial(matrix, BASELINE, tmp_path)
     assert outcome.state == "finished"
     assert outcome.reason == "recovered from OOM: step 2: cut into 8 tokens"
 
@@ -202,9 +202,9 @@ def test_a_recovery_is_told_with_the_finished_trial(
 def test_only_the_first_repeat_keeps_its_model(matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     instead_of_python(monkeypatch, tmp_path, f"mkdir -p $run/{files.CHECKPOINT} $run/{files.SNAPSHOTS}/step-1")
     for repeat in (0, 1):
-        run_trial(matrix, Trial("vanilla", 0, repeat), tmp_path)
+        run_trial(matrix, Trial("baseline", 0, repeat), tmp_path)
     left = {run.name: sorted(place.name for place in run.iterdir()) for run in (tmp_path / TRIAL_RUNS).iterdir()}
-    assert left == {"vanilla-seed0-repeat0": [files.CHECKPOINT], "vanilla-seed0-repeat1": []}
+    assert left == {"baseline-seed0-repeat0": [files.CHECKPOINT], "baseline-seed0-repeat1": []}
 
 
 def test_whoever_looks_is_told_the_last_step(matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +213,7 @@ def test_whoever_looks_is_told_the_last_step(matrix: Matrix, tmp_path: Path, mon
     monkeypatch.setattr(module, "_TICK_SECONDS", 0.01)
     instead_of_python(monkeypatch, tmp_path, f"mkdir -p $run; cp {tmp_path}/lines $run/{files.STEPS}; sleep 1")
     seen: list[int] = []
-    run_trial(matrix, VANILLA, tmp_path, seen.append)
+    run_trial(matrix, BASELINE, tmp_path, seen.append)
     assert seen[0] in (0, 2)
     assert seen[-1] == 2
 
@@ -241,6 +241,6 @@ def test_a_tournament_that_is_interrupted_ends_the_trial_and_all_it_has_started(
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
-        run_trial(matrix, VANILLA, tmp_path, lambda _: waits.set())
+        run_trial(matrix, BASELINE, tmp_path, lambda _: waits.set())
     pid = int((tmp_path / "pid").read_text())
     wait_until(lambda: has_ended(pid))

@@ -15,7 +15,7 @@ from tests.comparison.tournaments import matrix_of, pretend
 @pytest.fixture
 def matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Matrix:
     """Two entrants, three rounds; nobody is started."""
-    built = matrix_of(strategies="vanilla,recompute", repeats=3, steps=5)
+    built = matrix_of(strategies="baseline,recompute", repeats=3, steps=5)
     dump_matrix(built, tmp_path)
     monkeypatch.setattr(module, "run_trial", pretend)
     return built
@@ -24,12 +24,12 @@ def matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Matrix:
 def test_a_round_notes_its_outcomes_where_it_is_told_and_all_are_read(tmp_path: Path, matrix: Matrix) -> None:
     place = repeat_folder(tmp_path, 1)
     place.mkdir(parents=True)
-    add_outcome(pretend(matrix, Trial("vanilla", 0, 0), tmp_path), tmp_path)
+    add_outcome(pretend(matrix, Trial("baseline", 0, 0), tmp_path), tmp_path)
     assert run_one_repeat(matrix, tmp_path, 1, SilentComparisonView(), place)
     assert not run_one_repeat(matrix, tmp_path, 1, SilentComparisonView(), place)  # nothing is left of it
     assert len((place / "outcomes.jsonl").read_text().splitlines()) == 2
     found = {(outcome.entrant, outcome.repeat) for outcome in read_outcomes(tmp_path)}
-    assert found == {("vanilla", 0), ("recompute", 1), ("vanilla", 1)}
+    assert found == {("baseline", 0), ("recompute", 1), ("baseline", 1)}
     assert find_missing(matrix, 0, read_outcomes(tmp_path)) == [Trial("recompute", 0, 0)]
     assert len(find_all_missing(matrix, read_outcomes(tmp_path))) == 3
 
@@ -42,6 +42,6 @@ def test_all_rounds_leave_nothing_missing_and_results_after_every_trial(tmp_path
 
 
 def test_a_trial_that_was_stopped_is_still_missing(tmp_path: Path, matrix: Matrix) -> None:
-    outcome = pretend(matrix, Trial("vanilla", 0, 0), tmp_path)
+    outcome = pretend(matrix, Trial("baseline", 0, 0), tmp_path)
     add_outcome(replace(outcome, state="unfinished"), tmp_path)
-    assert Trial("vanilla", 0, 0) in find_missing(matrix, 0, read_outcomes(tmp_path))
+    assert Trial("baseline", 0, 0) in find_missing(matrix, 0, read_outcomes(tmp_path))

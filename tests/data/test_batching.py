@@ -42,7 +42,7 @@ def ints(*numbers: int) -> RowLengths:
 
 
 @pytest.mark.parametrize(
-    ("batching", "pieces"), [("grouped", [[1, 3], [2, 0]]), ("padded", [[0, 1], [2, 3]]), ("ragged", [[0, 1], [2, 3]])]
+    ("batching", "pieces"), [("grouped", [[1, 3], [2, 0]]), ("padded", [[0, 1], [2, 3]]), ("packed", [[0, 1], [2, 3]])]
 )
 def test_the_docstring_example_holds(batching: Batching, pieces: list[list[int]]) -> None:
     cut = split_micro_batches(np.arange(4), ints(9, 2, 8, 3), ints(1, 1, 1, 1), MicroBatchRule(batching, tokens=20))
@@ -133,12 +133,12 @@ def test_a_micro_batch_keeps_to_its_rule_unless_it_is_a_single_row(
 
 
 @pytest.mark.parametrize("tokens", [30, 60, 100, 1000, 10**6])
-def test_ragged_pieces_keep_the_order_and_the_budget_and_are_about_equally_large(
+def test_packed_pieces_keep_the_order_and_the_budget_and_are_about_equally_large(
     tokens: int, lengths: tuple[RowLengths, RowLengths]
 ) -> None:
     source, target = lengths
     real = source + target
-    pieces = list(split_micro_batches(np.arange(100), source, target, MicroBatchRule("ragged", tokens)))
+    pieces = list(split_micro_batches(np.arange(100), source, target, MicroBatchRule("packed", tokens)))
     sizes = [int(real[piece].sum()) for piece in pieces]
     assert np.concatenate(pieces).tolist() == list(range(100))
     assert all(size <= tokens or len(piece) == 1 for size, piece in zip(sizes, pieces, strict=True))
@@ -147,14 +147,14 @@ def test_ragged_pieces_keep_the_order_and_the_budget_and_are_about_equally_large
         assert max(sizes) - min(sizes) <= 2 * int(real.max())
 
 
-def test_ragged_pieces_keep_to_the_examples_too(lengths: tuple[RowLengths, RowLengths]) -> None:
-    pieces = list(split_micro_batches(np.arange(100), *lengths, MicroBatchRule("ragged", 10**6, examples=7)))
+def test_packed_pieces_keep_to_the_examples_too(lengths: tuple[RowLengths, RowLengths]) -> None:
+    pieces = list(split_micro_batches(np.arange(100), *lengths, MicroBatchRule("packed", 10**6, examples=7)))
     assert [len(piece) for piece in pieces] == [7] * 14 + [2]
 
 
-def test_no_rows_make_no_ragged_pieces() -> None:
+def test_no_rows_make_no_packed_pieces() -> None:
     nothing = np.array([], dtype=np.int64)
-    assert list(split_micro_batches(nothing, ints(1), ints(1), MicroBatchRule("ragged"))) == []
+    assert list(split_micro_batches(nothing, ints(1), ints(1), MicroBatchRule("packed"))) == []
 
 
 def test_a_row_that_occurs_twice_in_a_batch_stays_twice() -> None:

@@ -13,7 +13,7 @@ from seqfit.data.batching import MicroBatchRule, order_epoch, split_global_batch
 lengths = st.lists(st.tuples(st.integers(1, 600), st.integers(0, 200)), min_size=1, max_size=60)
 rules = st.builds(
     MicroBatchRule,
-    batching=st.sampled_from(["ragged", "grouped", "padded", "max_length"]),
+    batching=st.sampled_from(["packed", "grouped", "padded", "max_length"]),
     tokens=st.integers(1, 5000),
     examples=st.none() | st.integers(1, 9),
     pad_multiple=st.sampled_from([1, 8]),
@@ -35,11 +35,11 @@ def test_micro_batches_are_the_global_batch_cut_within_the_budget(
     rows = np.random.default_rng(0).permutation(len(pairs)).astype(np.int64)
     pieces = list(split_micro_batches(rows, sources, targets, rule))
     assert sorted(np.concatenate(pieces).tolist()) == sorted(rows.tolist())
-    if rule.batching in ("ragged", "padded", "max_length"):
+    if rule.batching in ("packed", "padded", "max_length"):
         assert np.concatenate(pieces).tolist() == rows.tolist()
     for piece in pieces:
         assert rule.examples is None or len(piece) <= rule.examples
-        if rule.batching == "ragged":
+        if rule.batching == "packed":
             cost = int((sources[piece] + targets[piece]).sum())
         else:
             cost = len(piece) * sum(rule.padded_shape(int(sources[piece].max()), int(targets[piece].max())))

@@ -139,7 +139,7 @@ def test_an_empty_split_is_refused_rather_than_searched_for_ever(make_split: Any
         loader(make_split([], []))
 
 
-@pytest.mark.parametrize("rule", [MicroBatchRule("ragged", tokens=20), *RULES])
+@pytest.mark.parametrize("rule", [MicroBatchRule("packed", tokens=20), *RULES])
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_ranks_share_every_batch_and_agree_on_what_is_of_the_whole(
     split: Any, rule: MicroBatchRule, ranks: int

@@ -21,7 +21,7 @@ def test_the_example_of_the_docstring_holds() -> None:
     waste = {entry.method: entry.source for entry in measure_padding(lengths, lengths, 2, (20, 20), seed=0)}
     assert waste["max_length"] == 80 / 32
     assert waste["grouped"] == 48 / 32
-    assert waste["ragged"] == 1
+    assert waste["packed"] == 1
     assert waste["dynamic"] in (48 / 32, 50 / 32)  # which rows meet depends on the shuffle
 
 
@@ -35,7 +35,7 @@ def test_grouping_by_length_wastes_less_than_random_batches() -> None:
     rng = np.random.default_rng(0)
     source, target = rng.integers(5, 300, 2000), rng.integers(2, 30, 2000)
     waste = {entry.method: entry.both for entry in measure_padding(source, target, 16, (300, 30), seed=1)}
-    assert waste["max_length"] > waste["dynamic"] > waste["grouped"] > waste["ragged"] == 1
+    assert waste["max_length"] > waste["dynamic"] > waste["grouped"] > waste["packed"] == 1
 
 
 def test_without_target_tokens_only_sources_are_padded() -> None:

@@ -73,7 +73,9 @@ SUBSTITUTIONS = (
     Substitution("README.md", r"compare bert-agnews", f"compare bert-agnews {_FEW_STEPS}"),
     Substitution("README.md", r"train: 1000, validation: 100, test: 100", "train: 60, validation: 10, test: 10"),
     Substitution("docs/comparing.md", r"(compare .*(--strategies|--vary) \S+)", rf"\1 {_FEW_TRIALS}"),
-    Substitution("docs/comparing.md", r"--strategies classic", "--strategies vanilla,accumulate"),  # README's are six
+    Substitution(
+        "docs/comparing.md", r"--strategies classic", "--strategies baseline,accumulation"
+    ),  # README's are six
     Substitution("docs/comparing.md", r"--matrix matrix.yaml --repeats 8", f"--matrix matrix.yaml {_FEW_TRIALS}"),
     Substitution("docs/comparing.md", r"repeats=5, steps=40", "repeats=1, steps=3, warm_up=1"),
     # A cluster of two small machines without GPUs.
@@ -125,8 +127,8 @@ EXPECTED = (
     Expected("README.md", r"^import seqfit", prints=r"\['"),
     Expected("docs/cluster.md", r"--dry-run", prints=r"#SBATCH"),
     Expected("docs/cluster.md", r"logs runs.*--follow", until=r"step \d+/"),
-    Expected("docs/cluster.md", r"logs comparisons", until=r"PENDING|vanilla"),  # other jobs may have the nodes
-    Expected("docs/comparing.md", r"^seqfit compare", prints=r"vanilla"),
+    Expected("docs/cluster.md", r"logs comparisons", until=r"PENDING|baseline"),  # other jobs may have the nodes
+    Expected("docs/comparing.md", r"^seqfit compare", prints=r"baseline"),
     Expected("docs/parallel.md", r"zero3", prints=r"deepspeed", exit_code=2),
     Expected("docs/parallel.md", r"^(seqfit|torchrun|srun|accelerate).* train ((?!zero3).)*$", prints=r"step 4/4"),
     Expected("docs/parallel.md", r"--out report", leaves=("report/scaling.json", "report/scaling.md")),

@@ -68,7 +68,7 @@ def _prepare_cluster(person: Person, belongings: dict[str, str]) -> None:
 
 def _prepare_comparing(person: Person, belongings: dict[str, str]) -> None:
     _write_matrix(person, seeds="[0]", repeats=1, steps=3)
-    stopped = "seqfit compare mine.yaml --strategies vanilla,recompute --steps 3 --warm-up 1 --repeats 2"
+    stopped = "seqfit compare mine.yaml --strategies baseline,recompute --steps 3 --warm-up 1 --repeats 2"
     with person.starts(f"{stopped} --out comparisons/mine-20260102-030405") as going:
         going.wait_for(r"1 of 4 trials are done")
         going.interrupt()
@@ -105,7 +105,7 @@ def _prepare_reports(person: Person, belongings: dict[str, str]) -> None:
     for name in ("a", "b"):
         copy_run(person.folder / "runs" / "demo", person.folder / "runs" / name)
     few = "--steps 3 --warm-up 1 --repeats 1"
-    person.types(f"seqfit compare mine.yaml --strategies vanilla {few} --out comparisons/bert-agnews-20260102")
+    person.types(f"seqfit compare mine.yaml --strategies baseline {few} --out comparisons/bert-agnews-20260102")
 
 
 def _prepare_trimming(person: Person, belongings: dict[str, str]) -> None:

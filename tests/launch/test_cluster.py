@@ -147,7 +147,7 @@ def test_the_rounds_of_a_comparison_are_tasks_and_one_whose_process_is_killed_go
     site: Path, cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two rounds, each alone on a node. The second is the last task, which has the number of the whole array."""
-    (site / "matrix.yaml").write_text(json.dumps({"strategies": "vanilla,accumulate", "repeats": 2, "steps": 40}))
+    (site / "matrix.yaml").write_text(json.dumps({"strategies": "baseline,accumulation", "repeats": 2, "steps": 40}))
     words = ["submit", "words.yaml", "--compare", "matrix.yaml", "--out", "compared", "model.dropout=0"]
     assert main([*words, *OPTIONS[2:], "--processes-per-node", "1"]) == 0
     folder = Path("compared").absolute()
@@ -169,8 +169,8 @@ def test_the_rounds_of_a_comparison_are_tasks_and_one_whose_process_is_killed_go
     results = read_results(folder)
     assert results.is_fair, results.checks
     assert [(one.entrant.name, one.state, one.trials) for one in results.standings] == [
-        ("vanilla", "finished", 2),
-        ("accumulate", "finished", 2),
+        ("baseline", "finished", 2),
+        ("accumulation", "finished", 2),
     ]
     assert (folder / "report.html").is_file()
     assert "ended with code 137" in last_submission(second).log.read_text()

@@ -79,7 +79,7 @@ def test_with_consent_it_trains_padded_and_its_page_says_so(own_type: Path, tmp_
         assert len(seqfit.predict(run, ["w3 w4"])) == 1
     told = {event["kind"]: event["message"] for event in run.events()}
     assert "own-t5 is a type that seqfit is not tested with" in told["untested"]
-    assert "own-t5" in told["fallback"] or "ragged" in told["fallback"]
+    assert "own-t5" in told["fallback"] or "packed" in told["fallback"]
     subject = read_report_subject([tmp_path / "run"])
     assert "untested model type" in str(show_header(subject))
     assert "own-t5 is a type that seqfit is not tested with" in str(show_gaps(subject))

@@ -28,33 +28,33 @@ def pack(sequences: list[list[int]]) -> torch.Tensor:
     return torch.tensor([[token for sequence in sequences for token in sequence]])
 
 
-def states_of(ragged: PackedModel, sources: list[list[int]], targets: list[list[int]]) -> torch.Tensor:
-    with ragged.running(LAYOUT), torch.no_grad():
-        return ragged.decoder_states(pack(sources), pack(targets))
+def states_of(packed: PackedModel, sources: list[list[int]], targets: list[list[int]]) -> torch.Tensor:
+    with packed.running(LAYOUT), torch.no_grad():
+        return packed.decoder_states(pack(sources), pack(targets))
 
 
-def test_ragged_rows_never_attend_across_examples(model: Any) -> None:
-    ragged = PackedModel(model)
-    before = states_of(ragged, SOURCES, TARGETS)
-    others = states_of(ragged, [[50] * 5, SOURCES[1], [51] * 4], [[52] * 2, TARGETS[1], [53] * 2])
+def test_packed_rows_never_attend_across_examples(model: Any) -> None:
+    packed = PackedModel(model)
+    before = states_of(packed, SOURCES, TARGETS)
+    others = states_of(packed, [[50] * 5, SOURCES[1], [51] * 4], [[52] * 2, TARGETS[1], [53] * 2])
     assert torch.equal(before[2:6], others[2:6])
     assert not torch.isclose(before[:2], others[:2]).any(dim=1).all()
 
 
 def test_a_token_sees_none_of_the_target_after_it(model: Any) -> None:
-    ragged = PackedModel(model)
-    changed = states_of(ragged, SOURCES, [TARGETS[0], [21, 22, 60, 61], TARGETS[2]])
-    same = torch.isclose(states_of(ragged, SOURCES, TARGETS), changed, atol=1e-6).all(dim=1)
+    packed = PackedModel(model)
+    changed = states_of(packed, SOURCES, [TARGETS[0], [21, 22, 60, 61], TARGETS[2]])
+    same = torch.isclose(states_of(packed, SOURCES, TARGETS), changed, atol=1e-6).all(dim=1)
     assert same.tolist() == [True, True, True, True, False, False, True, True]
 
 
-def test_generation_is_as_before_also_after_a_ragged_forward_that_failed(model: Any) -> None:
+def test_generation_is_as_before_also_after_a_packed_forward_that_failed(model: Any) -> None:
     ids, mask = torch.tensor([[5, 6, 7, 1], [9, 1, 0, 0]]), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
     with quiet():
         before = model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=6)
-        ragged = PackedModel(model)
-        with pytest.raises((RuntimeError, AssertionError)), ragged.running(LAYOUT):
-            ragged.decoder_states(pack(SOURCES)[:, :-1], pack(TARGETS))  # one token fewer than the layout says
+        packed = PackedModel(model)
+        with pytest.raises((RuntimeError, AssertionError)), packed.running(LAYOUT):
+            packed.decoder_states(pack(SOURCES)[:, :-1], pack(TARGETS))  # one token fewer than the layout says
         after = model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=6)
     assert torch.equal(before, after)
 
@@ -84,12 +84,12 @@ def test_the_heads_logits_are_the_models(model: Any) -> None:
     assert torch.allclose(head.logits(states), stock, atol=1e-6)
 
 
-def test_a_model_without_a_ragged_path_says_why(model: Any) -> None:
+def test_a_model_without_a_packed_path_says_why(model: Any) -> None:
     assert explain_why_not_packed(model) is None
     model.config.model_type = "led"
     reason = explain_why_not_packed(model)
     assert reason is not None
-    assert reason.startswith("led has no ragged path; those that have: t5, mt5")
+    assert reason.startswith("led has no packed path; those that have: t5, mt5")
 
 
 def test_an_encoder_decoder_that_classifies_says_why_not() -> None:
@@ -105,4 +105,4 @@ def test_an_encoder_decoder_that_classifies_says_why_not() -> None:
         num_labels=2,
     )
     reason = explain_why_not_packed(BartForSequenceClassification(config))
-    assert reason == "an encoder-decoder that classifies has no ragged path"
+    assert reason == "an encoder-decoder that classifies has no packed path"

@@ -38,7 +38,7 @@ def make_batches(name: str, batching: str) -> list[MicroBatch]:
     batches = []
     for source_lengths, target_lengths in LENGTHS:
         sources, targets = ([random.integers(3, 100, n) for n in side] for side in (source_lengths, target_lengths))
-        if batching == "ragged":
+        if batching == "packed":
             batches.append(pack_sequences(sources, targets, padding))
         else:
             batches.append(collate_sequences(sources, targets, padding, (max(source_lengths), max(target_lengths))))
@@ -51,9 +51,9 @@ def build_stages(load: Load, name: str, batching: str, count: int, change: Chang
         model = load(name)
         if change is not None:
             change(model)
-        ragged = PackedModel(model) if batching == "ragged" else None
+        packed = PackedModel(model) if batching == "packed" else None
         parts = assign_parts(split_stages([1.0] * 4, count), len(blocks_of(model.get_encoder())))
-        stages.append(StageModel(model, parts[number], PLAIN, ragged))
+        stages.append(StageModel(model, parts[number], PLAIN, packed))
     return stages
 
 
@@ -81,13 +81,13 @@ def reference(model: Any, batches: Sequence[MicroBatch]) -> float:
 
 
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("batching", ["ragged", "padded"])
+@pytest.mark.parametrize("batching", ["packed", "padded"])
 def test_the_loss_behind_the_last_stage_is_that_of_the_whole_model(name: str, batching: str, load: Load) -> None:
     *_, loss = run(build_stages(load, name, batching, 3), make_batches(name, batching))
     assert float(loss) == pytest.approx(reference(load(name), make_batches(name, "padded")), rel=1e-6)
 
 
-@pytest.mark.parametrize("batching", ["ragged", "padded"])
+@pytest.mark.parametrize("batching", ["packed", "padded"])
 def test_embeddings_that_the_stacks_scale_are_scaled(batching: str, load: Load) -> None:
     """Published Marian models have it."""
 
@@ -102,7 +102,7 @@ def test_embeddings_that_the_stacks_scale_are_scaled(batching: str, load: Load) 
 
 
 def test_all_wires_have_one_size_and_their_rest_is_empty(load: Load) -> None:
-    *wires, _ = run(build_stages(load, "t5", "ragged", 2), make_batches("t5", "ragged"))
+    *wires, _ = run(build_stages(load, "t5", "packed", 2), make_batches("t5", "packed"))
     assert [tuple(wire.shape) for wire in (wires[0], wires[2])] == [(LEAST_WIRE_ROWS, 32)] * 2
     for wire, lengths in zip((wires[0], wires[2]), LENGTHS, strict=True):
         rows = sum(map(sum, lengths))
@@ -115,24 +115,24 @@ def test_a_stage_that_does_not_learn_hands_on_what_can_be_answered(load: Load) -
         model.requires_grad_(False)
         blocks_of(model.base_model.decoder).requires_grad_(True)
 
-    wire, loss, *_ = run(build_stages(load, "mt5", "ragged", 2, freeze), make_batches("mt5", "ragged"))
+    wire, loss, *_ = run(build_stages(load, "mt5", "packed", 2, freeze), make_batches("mt5", "packed"))
     loss.backward()
     assert wire.is_leaf
     assert wire.grad is not None
 
 
 def test_states_are_sent_in_the_type_of_the_weights_under_autocast(load: Load) -> None:
-    stages, batches = build_stages(load, "bart", "ragged", 2), make_batches("bart", "ragged")
+    stages, batches = build_stages(load, "bart", "packed", 2), make_batches("bart", "packed")
     stages[0].begin(batches, 1, lambda: torch.autocast("cpu", torch.bfloat16), None)
     with stages[0].running(0):
         assert stages[0]().dtype == torch.float32
 
 
 def test_a_loss_is_scaled_for_its_backward_alone(load: Load) -> None:
-    (stage,) = build_stages(load, "t5", "ragged", 1)
+    (stage,) = build_stages(load, "t5", "packed", 1)
     losses = []
     for scale in (None, lambda loss: loss * 8):
-        stage.begin(make_batches("t5", "ragged"), 1, nullcontext, scale)
+        stage.begin(make_batches("t5", "packed"), 1, nullcontext, scale)
         with stage.running(0):
             losses.append((float(stage().detach()), float(stage.loss)))
     (plain, reported), (scaled, reported_again) = losses
@@ -144,9 +144,9 @@ def test_a_block_that_runs_again_is_told_the_layout_of_its_own_micro_batch(load:
     """Two forwards, then two backwards, as in 1F1B. UMT5 asks for the layout in every block."""
 
     def compute(recompute: Recompute, order: Sequence[int]) -> list[torch.Tensor]:
-        (stage,) = build_stages(load, "umt5", "ragged", 1)
+        (stage,) = build_stages(load, "umt5", "packed", 1)
         enable_recompute(stage.model, recompute)
-        stage.begin(make_batches("umt5", "ragged"), 1, nullcontext, None)
+        stage.begin(make_batches("umt5", "packed"), 1, nullcontext, None)
         losses = []
         for number in (0, 1):
             with stage.running(number):
@@ -179,8 +179,8 @@ def test_stages_that_move_after_their_making_take_the_bias_of_the_logits_along(n
     def bias(model: Any) -> None:
         model.final_logits_bias.copy_(torch.linspace(-2, 2, model.final_logits_bias.shape[1]))
 
-    batches = make_batches(name, "ragged")
-    stages = build_stages(load, name, "ragged", 2)  # the bias is still zero
+    batches = make_batches(name, "packed")
+    stages = build_stages(load, name, "packed", 2)  # the bias is still zero
     for stage in stages:
         stage.to(torch.float64)
         bias(stage.model)

@@ -13,7 +13,7 @@ from seqfit.strategy.schema import Strategy
 def trace(outline: Any, length: int, **strategy: Any) -> Tape:
     fields = {"batching": "padded", "attention": "eager", "loss": "full", **strategy}
     subject = TracedModel(outline, ModelRecipe(path="model"), TrainRecipe(), Strategy(**fields), "fp32")
-    return FakeStep(subject).trace([uniform(1, length, 4, packed=fields["batching"] == "ragged")])
+    return FakeStep(subject).trace([uniform(1, length, 4, packed=fields["batching"] == "packed")])
 
 
 def test_long_texts_with_eager_attention_name_the_scores_as_the_cause(outline: Any) -> None:
@@ -24,7 +24,7 @@ def test_long_texts_with_eager_attention_name_the_scores_as_the_cause(outline: A
 
 
 def test_blockwise_attention_keeps_no_scores(outline: Any) -> None:
-    tape = trace(outline, 1024, batching="ragged", attention="blockwise")
+    tape = trace(outline, 1024, batching="packed", attention="blockwise")
     kept = [block for block in tape.live_at_peak() if block.category == ACTIVATIONS and is_scores(block)]
     one_layer = 4 * 1024 * 1024 * 4  # heads, queries, keys, bytes
     assert sum(block.bytes for block in kept) < one_layer / 2  # a band of biases for each stack

@@ -150,7 +150,7 @@ def test_two_traces_differ_in_all_that_sizes_depend_on(packed: bool) -> None:
 )
 def test_the_peak_of_short_texts_is_that_of_their_own_trace(shape: Shape) -> None:
     """Within 1%, with so few words that activations are most of it."""
-    strategy = Strategy(batching="ragged" if shape.packed else "padded")
+    strategy = Strategy(batching="packed" if shape.packed else "padded")
     small = ModelConfig(T5Config(**CONFIG.to_dict() | {"vocab_size": 100}), {}, AutoModelForSeq2SeqLM)
     fake = FakeStep(replace(SUBJECT, outline=small, strategy=strategy))
     model, holds = Tracer(fake).trace(shape)

@@ -144,7 +144,7 @@ def test_smaller_micro_batches_take_less_memory_and_more_time(make_question: Mak
     assert small_seconds > large_seconds
 
 
-@pytest.mark.parametrize("batching", ["ragged", "padded"])
+@pytest.mark.parametrize("batching", ["packed", "padded"])
 def test_more_examples_take_more_memory(make_question: Make, batching: Any) -> None:
     sizes = [
         predict_strategy_quickly(

@@ -16,7 +16,7 @@ def make_workload(sources: list[int], steps: list[list[int]]) -> Workload:
 
 def test_steps_are_cut_by_the_rule() -> None:
     workload = make_workload([7, 3, 4, 4], [[0, 1], [2, 3]])
-    cut = workload.cut(MicroBatchRule("ragged", tokens=10), workload.steps)
+    cut = workload.cut(MicroBatchRule("packed", tokens=10), workload.steps)
     assert [[shape.sources for shape in step] for step in cut] == [[(7,), (3,)], [(4, 4)]]
 
 

@@ -44,7 +44,7 @@ FIRES: dict[str, tuple[dict[str, Any], float, tuple[str, ...]]] = {  # evidence,
     "padding": (
         {"padding_share": 0.5, "strategy": strategy(batching="max_length")},
         0.45,
-        ("strategy.batching=ragged",),
+        ("strategy.batching=packed",),
     ),
     "logits": ({"logits_bytes": 10**8, "strategy": strategy(loss="full")}, 0.3, ("strategy.loss=chunked",)),
     "needless-recompute": (

@@ -27,7 +27,7 @@ def result(no_prediction: None, word_recipe: dict[str, Any], out: Path) -> Profi
 def test_a_planted_cause_is_the_first_finding_and_all_is_written(result: Profile, out: Path) -> None:
     assert result.findings[0].cause == "padding"
     written = json.loads((out / "summary.json").read_text())
-    assert written["findings"][0]["change"] == ["strategy.batching=ragged"]
+    assert written["findings"][0]["change"] == ["strategy.batching=packed"]
     assert written["summary"]["operators"]
     assert written["proof"] is None
     assert read_trace(result.trace).step_count == 2

@@ -15,7 +15,7 @@ from seqfit.recipe.schema import Recipe
 from seqfit.training.setup import TrainingSetup, build_setup
 from seqfit.training.view import SilentView
 
-PADDING = Finding("padding", "much is padding", "Run real tokens only", ("strategy.batching=ragged",), 0.5)
+PADDING = Finding("padding", "much is padding", "Run real tokens only", ("strategy.batching=packed",), 0.5)
 
 # Steps are timed here, and a plan would choose another strategy.
 pytestmark = pytest.mark.usefixtures("no_prediction")

@@ -205,17 +205,17 @@ def comparison_path(tmp_path: Path, edit_lines: Callable[[Path, str, Change], No
     """Three entrants with two seeds each; ddp2 is predicted only, and recompute is slower and smaller."""
     folder = tmp_path / "comparisons" / "squad-es"
     entrants = (
-        Candidate("vanilla", (), "reference"),
+        Candidate("baseline", (), "reference"),
         Candidate("recompute", ("strategy.recompute=blocks",), "lossless"),
         Candidate("bf16", ("strategy.precision=bf16",), "lossy", why="<bf16> rounds"),
         Candidate("ddp2", ("strategy.parallel=ddp",), "lossless", processes=2, impossible="one core is here"),
     )
     matrix = Matrix("squad-es", _recipe_text(), entrants, (0, 1), 1, 400, 2, targets=("v100",))
-    for entrant, slower in (("vanilla", 1.0), ("recompute", 1.25), ("bf16", 0.8)):
+    for entrant, slower in (("baseline", 1.0), ("recompute", 1.25), ("bf16", 0.8)):
         for seed in matrix.seeds:
             run = write_run(folder / TRIAL_RUNS / Trial(entrant, seed, 0).folder)
             edit_lines(run, files.STEPS, lambda line, s=slower: line | {"step_seconds": s * line["step_seconds"]})
-    dump_matrix(matrix, folder, command="seqfit compare squad-es --strategies vanilla,recompute,bf16,ddp2")
+    dump_matrix(matrix, folder, command="seqfit compare squad-es --strategies baseline,recompute,bf16,ddp2")
     dump_results(_build_comparison(matrix, folder), folder)
     return folder
 
@@ -236,7 +236,7 @@ def _build_comparison(matrix: Matrix, folder: Path) -> Comparison:
         }
 
     measured = {
-        "vanilla": figures(1.9, 4_100, 3.2e9, 67.9, None),
+        "baseline": figures(1.9, 4_100, 3.2e9, 67.9, None),
         "recompute": figures(2.4, 3_300, 2.1e9, 67.9, False),
         "bf16": figures(1.5, 5_200, 2.6e9, 67.7, False),
     }
@@ -267,7 +267,7 @@ def _build_comparison(matrix: Matrix, folder: Path) -> Comparison:
     )
     verdict = "recompute takes 34% less memory for 26% more time."
     machine = {"absent": {"gpu_busy_share": "no driver <library>"}}
-    command = "seqfit compare squad-es --strategies vanilla,recompute,bf16,ddp2"
+    command = "seqfit compare squad-es --strategies baseline,recompute,bf16,ddp2"
     return Comparison("squad-es", str(folder), command, machine, matrix, checks, standings, verdict)
 
 

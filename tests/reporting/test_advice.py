@@ -34,7 +34,7 @@ def test_the_largest_gain_comes_first_and_can_be_pasted(run_path: Path) -> None:
     add_to_steps(run_path, {"phase_seconds": {"data_wait": 0.5, "forward": 3.3}, "padding_share": 0.8})
     shown = str(show_advice(read_report_subject([run_path])))
     assert shown.index("padding") < shown.index("waiting for data")
-    assert "<code>strategy.batching=ragged</code>" in shown
+    assert "<code>strategy.batching=packed</code>" in shown
 
 
 def test_threads_beyond_the_cores_are_known_from_the_manifest(run_path: Path) -> None:
@@ -52,12 +52,12 @@ def test_where_nothing_is_found_the_part_is_left_out(run_path: Path) -> None:
 
 
 def test_of_several_runs_each_way_has_its_first_finding(comparison_path: Path) -> None:
-    for run in (comparison_path / "runs").glob("vanilla-*"):
+    for run in (comparison_path / "runs").glob("baseline-*"):
         add_to_steps(run, {"phase_seconds": {"data_wait": 1.9, "forward": 1.9}})
     for run in (comparison_path / "runs").iterdir():
         calm_evaluations(run)
     shown = str(show_advice(read_report_subject([comparison_path])))
-    assert "<td>vanilla</td>" in shown
+    assert "<td>baseline</td>" in shown
     assert "<td>bf16</td>" not in shown
 
 

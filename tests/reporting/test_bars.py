@@ -12,13 +12,13 @@ def test_bins_beyond_the_limit_are_neutral() -> None:
 
 
 def test_bars_lie_with_the_first_on_top() -> None:
-    figure = draw_bars({"max_length": 4.0, "ragged": 1.0}, highlight="ragged")
-    assert list(figure.data[0].y) == ["ragged", "max_length"]
+    figure = draw_bars({"max_length": 4.0, "packed": 1.0}, highlight="packed")
+    assert list(figure.data[0].y) == ["packed", "max_length"]
     assert list(figure.data[0].marker.color) == ["var(--accent)", "var(--neutral)"]
 
 
 def test_a_stack_ends_in_its_sum() -> None:
-    stacks = {"vanilla": {"forward": 1.0, "backward": 2.0}, "bf16": {"forward": 0.6}}
+    stacks = {"baseline": {"forward": 1.0, "backward": 2.0}, "bf16": {"forward": 0.6}}
     drawn = draw_stacks(stacks, say=format_seconds)
     forward, backward, sums = drawn.data
     assert list(forward.x) == [0.6, 1.0]  # the first on top, so last in the list

@@ -110,4 +110,4 @@ def test_several_runs_are_drawn_together_and_those_without_telemetry_named(
     shown = str(show_machine(read_report_subject([comparison_path])))
     assert f"No telemetry: {runs[0].name}." in shown
     listed = [trace["name"] for trace in chart_of(shown)["data"] if trace["showlegend"]]
-    assert sorted(listed) == ["bf16", "recompute", "vanilla"]  # of bf16 the second seed has telemetry
+    assert sorted(listed) == ["bf16", "recompute", "baseline"]  # of bf16 the second seed has telemetry

@@ -74,14 +74,14 @@ def test_a_comparisons_predicted_peaks_are_taken_apart_beside_the_measured_ones(
     bars = read_chart(shown, "this machine")
     assert bars["recompute, predicted"] == {"weights": 0.6, "activations": 1.3}
     assert bars["recompute, measured"] == {"measured": 2.1}
-    assert {name.split(",")[0] for name in bars} == {"vanilla", "recompute", "bf16"}
+    assert {name.split(",")[0] for name in bars} == {"baseline", "recompute", "bf16"}
     assert "resident" in shown
 
 
 def test_every_card_that_a_comparison_was_predicted_for_is_a_choice(comparison_path: Path) -> None:
     shown = str(show_memory(read_report_subject([comparison_path])))
     bars = read_chart(shown, "Tesla V100")
-    assert bars["vanilla, predicted"] == {"weights": 0.6, "activations": 1.4, "allocator and CUDA context": 1.0}
+    assert bars["baseline, predicted"] == {"weights": 0.6, "activations": 1.4, "allocator and CUDA context": 1.0}
     assert bars["ddp2, predicted"] == {"predicted as a whole": 2.7}
     assert not any("measured" in name for name in bars)
     assert "Of several cards it is for the one that takes most." in shown
@@ -93,7 +93,7 @@ def test_what_only_some_have_counted_is_not_set_beside_what_others_take(comparis
     first, *others = subject.comparison.standings
     counted = replace(first, figures=first.figures | {"allocated_bytes": replace(first.figures["f1"], mean=1e9)})
     shown = str(show_memory(replace(subject, comparison=replace(subject.comparison, standings=(counted, *others)))))
-    assert read_chart(shown, "this machine")["vanilla, measured"] == {"measured": 3.2}
+    assert read_chart(shown, "this machine")["baseline, measured"] == {"measured": 3.2}
 
 
 def test_beside_a_run_whose_tensors_nobody_counted_no_peak_is_held_against_its_prediction(

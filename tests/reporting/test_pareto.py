@@ -22,7 +22,7 @@ def test_measured_and_predicted_are_told_apart_and_each_device_is_a_choice(compa
     assert "ddp2, predicted" in shown
     assert "ddp2, measured" not in shown
     assert "Beaten by no other: recompute, bf16." in shown
-    assert "For vanilla there is one that is no larger" in shown
+    assert "For baseline there is one that is no larger" in shown
     assert "resident memory" in shown
 
 
@@ -73,5 +73,5 @@ def test_one_that_was_measured_is_not_nothing(comparison_path: Path) -> None:
     first, *others = subject.comparison.standings
     standings = (first, *(replace(standing, figures={}) for standing in others))
     shown = str(show_pareto(replace(subject, comparison=replace(subject.comparison, standings=standings))))
-    assert "Measured here is vanilla alone." in shown
+    assert "Measured here is baseline alone." in shown
     assert "nothing was measured" not in shown

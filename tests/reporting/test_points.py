@@ -8,7 +8,7 @@ def point(name: str, size: float, rate: float, *, is_predicted: bool = False) ->
 
 
 def test_the_front_has_what_no_other_beats() -> None:
-    points = [point("vanilla", 4, 10), point("recompute", 2, 8), point("worse", 4, 7), point("bf16", 3, 14)]
+    points = [point("baseline", 4, 10), point("recompute", 2, 8), point("worse", 4, 7), point("bf16", 3, 14)]
     assert [found.name for found in find_front(points)] == ["recompute", "bf16"]
 
 

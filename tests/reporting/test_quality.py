@@ -9,13 +9,13 @@ from seqfit.rundir import files
 
 
 def test_the_example_of_the_docstring_holds() -> None:
-    curves = {"vanilla": [[(3.0, 60.0), (6.0, 75.0), (9.0, 80.0)]], "bf16": [[(4.2, 74.5), (8.1, 78.0)]]}
+    curves = {"baseline": [[(3.0, 60.0), (6.0, 75.0), (9.0, 80.0)]], "bf16": [[(4.2, 74.5), (8.1, 78.0)]]}
     common = find_common(curves, "f1")
     assert common == 78
     reached = {
         way: [minutes_to(points, share * common, "f1") for share in (0.95, 0.99)] for way, (points,) in curves.items()
     }
-    assert reached == {"vanilla": [6.0, 9.0], "bf16": [4.2, 8.1]}
+    assert reached == {"baseline": [6.0, 9.0], "bf16": [4.2, 8.1]}
 
 
 def test_a_loss_is_reached_from_above() -> None:
@@ -41,7 +41,7 @@ def test_seeds_are_averaged_and_those_that_never_get_there_counted(
 
 
 def test_a_target_that_nobody_but_one_reaches_is_none(comparison_path: Path) -> None:
-    for name in ("vanilla", "recompute"):
+    for name in ("baseline", "recompute"):
         for run in (comparison_path / "runs").glob(f"{name}-*"):
             (run / files.EVALUATIONS).unlink()
     assert show_quality(read_report_subject([comparison_path])) is None

@@ -35,7 +35,7 @@ def test_sources_scored_apart_have_columns_of_their_own(run_path: Path) -> None:
 def test_of_several_runs_each_has_a_line_with_its_best(comparison_path: Path) -> None:
     shown = str(show_scores(read_report_subject([comparison_path])))
     assert shown.count("<tr>") == 7
-    assert "vanilla-seed1-repeat0" in shown
+    assert "baseline-seed1-repeat0" in shown
     assert '<td class="number">400</td>' in shown
 
 

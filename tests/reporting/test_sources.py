@@ -32,7 +32,7 @@ def test_secrets_are_masked(run_path: Path, edit_manifest: Callable[..., None]) 
 
 def test_a_comparison_has_its_command_and_its_entrants(comparison_path: Path) -> None:
     shown = str(show_sources(read_report_subject([comparison_path])))
-    assert '<pre class="copy">seqfit compare squad-es --strategies vanilla,recompute,bf16,ddp2</pre>' in shown
+    assert '<pre class="copy">seqfit compare squad-es --strategies baseline,recompute,bf16,ddp2</pre>' in shown
     assert "strategy.recompute=blocks" in shown
     assert shown.count("Environment") == 3  # one for each way that has run
 

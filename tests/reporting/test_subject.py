@@ -105,16 +105,16 @@ def test_a_folder_of_runs_is_all_of_them(tmp_path: Path, make_run: Callable[[Pat
 def test_a_comparison_has_a_way_for_each_entrant(comparison_path: Path) -> None:
     subject = read_report_subject([comparison_path])
     assert subject.comparison is not None
-    assert {way: len(runs) for way, runs in subject.ways.items()} == {"vanilla": 2, "recompute": 2, "bf16": 2}
+    assert {way: len(runs) for way, runs in subject.ways.items()} == {"baseline": 2, "recompute": 2, "bf16": 2}
     assert subject.single is None
-    assert [subject.colour(way) for way in ("vanilla", "recompute", "bf16", "ddp2")] == [
+    assert [subject.colour(way) for way in ("baseline", "recompute", "bf16", "ddp2")] == [
         f"var(--series-{number})" for number in (1, 2, 3, 4)
     ]
 
 
 def test_curves_that_coincide_can_all_be_seen(comparison_path: Path) -> None:
     subject = read_report_subject([comparison_path])
-    widths = [subject.width(way) for way in ("vanilla", "recompute", "bf16", "ddp2")]
+    widths = [subject.width(way) for way in ("baseline", "recompute", "bf16", "ddp2")]
     assert widths == sorted(widths, reverse=True)
     assert len(set(widths)) == 4
 

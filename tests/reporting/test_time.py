@@ -46,6 +46,6 @@ def test_of_several_ways_each_has_a_line(comparison_path: Path, edit_lines: Call
     for run in (comparison_path / "runs").iterdir():
         edit_lines(run, files.STEPS, lambda line: line | PHASES)
     shown = str(show_breakdown(read_report_subject([comparison_path])))
-    for way in ("vanilla", "recompute", "bf16"):
+    for way in ("baseline", "recompute", "bf16"):
         assert f"<td>{way}</td>" in shown
     assert "<td>ddp2</td>" not in shown

@@ -84,9 +84,9 @@ def test_one_process_is_started_once_for_all_ways(recipe: dict[str, Any]) -> Non
 
 
 def test_a_named_strategy_is_shared_as_it_is(recipe: dict[str, Any]) -> None:
-    groups = list_groups(recipe, ["strategy=vanilla"], ScalingOptions((1, 2), ("ddp",)))
-    vanilla = load_strategy(load_checked_recipe(recipe, ["strategy=vanilla"]))
-    assert load_strategy(groups[1].recipe) == vanilla.model_copy(update={"parallel": "ddp"})
+    groups = list_groups(recipe, ["strategy=baseline"], ScalingOptions((1, 2), ("ddp",)))
+    baseline = load_strategy(load_checked_recipe(recipe, ["strategy=baseline"]))
+    assert load_strategy(groups[1].recipe) == baseline.model_copy(update={"parallel": "ddp"})
 
 
 def test_a_way_that_the_recipe_rules_out_is_refused_before_anything_starts(recipe: dict[str, Any]) -> None:

@@ -128,7 +128,7 @@ def test_evaluation_and_generation_are_left_alone(load: Callable[[], Any]) -> No
 def test_an_attention_function_out_of_reach_of_the_compiler_takes_new_lengths_without_compiling_again(
     load: Callable[[], Any],
 ) -> None:
-    """How ragged execution goes together with it: a loop over segments, whose lengths are Python numbers.
+    """How packed execution goes together with it: a loop over segments, whose lengths are Python numbers.
 
     They are handed down inside an object: of a bare tuple the compiler looks at every number.
     """

@@ -35,19 +35,19 @@ def test_every_named_strategy_loads_where_it_is_allowed(name: str) -> None:
 
 
 def test_vanilla_is_the_lossless_reference() -> None:
-    strategy = load_strategy(recipe_with("vanilla", allow=[]))
+    strategy = load_strategy(recipe_with("baseline", allow=[]))
     assert (strategy.precision, strategy.batching, strategy.lossy) == ("fp32", "padded", [])
 
 
 def test_fields_start_from_the_strategy_they_name() -> None:
-    strategy = load_strategy(recipe_with({"name": "vanilla", "threads": 1}))
-    assert strategy == Strategy(name="vanilla", precision="fp32", batching="padded", threads=1)
+    strategy = load_strategy(recipe_with({"name": "baseline", "threads": 1}))
+    assert strategy == Strategy(name="baseline", precision="fp32", batching="padded", threads=1)
     assert load_strategy(recipe_with({"name": "mine", "threads": 1})) == Strategy(name="mine", threads=1)
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with pytest.raises(
-        RecipeError, match=r"strategy: 'vanila' is given\. The strategies are 8bit, .* Did you mean 'vanilla'"
+        RecipeError, match=r"strategy: 'vanila' is given\. The strategies are 8bit, .* Did you mean 'baseline'"
     ):
         load_strategy(recipe_with("vanila"))
 

@@ -36,9 +36,9 @@ def test_a_run_without_a_strategy_follows_the_plan_and_is_measured_against_it(wo
 
 
 def test_a_stated_strategy_is_kept_and_predicted(word_recipe: Any, tmp_path: Path) -> None:
-    recipe = {**word_recipe, "train": {**word_recipe["train"], "steps": 2}, "strategy": "vanilla"}
+    recipe = {**word_recipe, "train": {**word_recipe["train"], "steps": 2}, "strategy": "baseline"}
     seqfit.train(recipe, out=tmp_path / "run")
-    assert "name: vanilla" in (tmp_path / "run" / "strategy.yaml").read_text()
+    assert "name: baseline" in (tmp_path / "run" / "strategy.yaml").read_text()
     forecast = json.loads((tmp_path / "run" / "manifest.json").read_text())["forecast"]
     assert forecast["predicted_peak_bytes"] > 0
 

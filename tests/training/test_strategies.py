@@ -19,15 +19,15 @@ Recipe = dict[str, Any]
 pytestmark = pytest.mark.usefixtures("no_prediction", "no_telemetry")
 PLAIN = ["train.steps=8", "train.log_every=1", "model.dropout=0"]
 LOSSLESS = {
-    "ragged": [],
-    "ragged in small micro-batches": ["strategy.micro_batch_tokens=30"],
-    "stock attention": ["strategy.attention=stock"],
+    "packed": [],
+    "packed in small micro-batches": ["strategy.micro_batch_tokens=30"],
+    "stock attention": ["strategy.attention=sdpa"],
     "all logits": ["strategy.loss=full"],
     "grouped": ["strategy.batching=grouped", "strategy.micro_batch_tokens=40"],
     "recompute": ["strategy=recompute"],
     "every other block": ["strategy.recompute=alternate"],
     "in the backward": ["strategy=in_backward", "train.clip_norm=null"],
-    "accumulate": ["strategy=accumulate"],
+    "accumulation": ["strategy=accumulation"],
     "loop over weights": ["strategy.optimizer_kernel=loop"],
     "no prefetch": ["strategy.prefetch=0"],
 }
@@ -67,9 +67,9 @@ def test_a_lossless_strategy_has_the_losses_of_vanilla(
     model: str, strategy: str, losses: Callable[..., list[float]]
 ) -> None:
     clip = [override for override in LOSSLESS[strategy] if "clip_norm" in override]
-    vanilla = losses(model, "strategy=vanilla", *clip)
-    assert vanilla[-1] < vanilla[0]
-    assert losses(model, *LOSSLESS[strategy]) == pytest.approx(vanilla, rel=1e-4)
+    baseline = losses(model, "strategy=baseline", *clip)
+    assert baseline[-1] < baseline[0]
+    assert losses(model, *LOSSLESS[strategy]) == pytest.approx(baseline, rel=1e-4)
 
 
 @pytest.mark.parametrize("strategy", LOSSY)
@@ -93,7 +93,7 @@ def test_a_lossy_strategy_learns_says_so_and_leaves_a_plain_model(
         assert (run.checkpoint / "adapter" / "adapter_model.safetensors").is_file()
 
 
-def test_a_model_without_a_ragged_path_falls_back_with_an_event(
+def test_a_model_without_a_packed_path_falls_back_with_an_event(
     word_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("seqfit.step.build.explain_why_not", lambda model: "a test says so")

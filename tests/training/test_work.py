@@ -22,7 +22,7 @@ Recipe = dict[str, Any]
 pytestmark = pytest.mark.usefixtures("no_prediction")
 
 
-@pytest.mark.parametrize("batching", ["ragged", "padded"])
+@pytest.mark.parametrize("batching", ["packed", "padded"])
 def test_a_batch_costs_what_its_real_tokens_cost_however_it_is_padded(word_recipe: Recipe, batching: str) -> None:
     job, data = build_setup(load_checked_recipe(word_recipe, [f"strategy.batching={batching}"]), SilentView())
     work = describe_step_work(job)
