@@ -31,7 +31,7 @@ In: a recipe as the user has it. Out: the recipe that every trial starts from, a
     train      a record of every step, no snapshots on the way: a trial that is stopped begins anew
     eval       once, after the last step
 
-What a recipe's `strategy:` states holds for baseline, too: `strategy.batching=max_length` makes all entrants pad so, and
+What a recipe's `strategy:` states holds for baseline too: `strategy.batching=max_length` makes all entrants pad so, and
 a note says it. Dropout stays as the recipe has it.
 """
 

@@ -2,7 +2,7 @@
 
 In: a `Comparison`. Out: `Pick`s, which are fields, and from them the text; here and nowhere else.
 
-    Fastest is accumulation (lossless): 1.22 s per step against 1.32 s (92%, 95% confidence interval 90% to 95%), 533 MiB
+    Fastest: accumulation (lossless): 1.22 s per step against 1.32 s (92%, 95% confidence interval 90% to 95%), 533 MiB
     against 1.22 GiB (43%), accuracy 82.00, the same; on Tesla V100 it is predicted to be all (lossy): 101 ms per step
     against 215 ms (47%), 1.02 GiB against 3.10 GiB (33%).
 

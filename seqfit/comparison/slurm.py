@@ -3,7 +3,7 @@
 In: a recipe, what is asked for, and the nodes. Out: a folder as `seqfit compare` makes it, with a job file, and Slurm
 has the job. Every task then calls `run_round`; the last one that ends finds all outcomes.
 
-    task 0   n1   baseline fp16 recompute        the entrants of a round are compared with each other, so they run on one
+    task 0   n1   baseline fp16 recompute        candidates of a round are compared with each other, so they run on one
     task 1   n2   recompute fp16 baseline        node, one after another; rounds may run on different nodes, of
     task 2   n1   fp16 recompute baseline        different speed, even: only differences within rounds are judged
 

@@ -12,7 +12,7 @@ from seqfit.comparison.collect import TrialRun, measure_trials, read_trial
 from seqfit.comparison.records import read_outcomes
 from seqfit.rundir import files
 from seqfit.rundir.records import GpuReading, HostReading, TelemetryRecord
-from tests.comparison.made_runs import START, BASELINE, add_trial, make_folder
+from tests.comparison.made_runs import BASELINE, START, add_trial, make_folder
 
 
 @pytest.fixture

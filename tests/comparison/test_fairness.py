@@ -11,11 +11,11 @@ from seqfit.comparison.fairness import check_equality
 from seqfit.comparison.records import Candidate, FairnessCheck, Matrix, Trial, add_outcome, read_outcomes
 from seqfit.rundir import files
 from tests.comparison.made_runs import (
+    BASELINE,
     FP16,
     HARDWARE,
     MATRIX,
     RECOMPUTE,
-    BASELINE,
     add_end,
     add_trial,
     make_folder,

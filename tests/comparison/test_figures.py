@@ -11,7 +11,7 @@ from seqfit.comparison.quantities import find_quantity
 from seqfit.comparison.records import Figure, Matrix, read_outcomes
 from seqfit.comparison.statistics import CandidateFigures, MeasuredTrial
 from seqfit.rundir import files
-from tests.comparison.made_runs import FP16, MATRIX, RECOMPUTE, BASELINE, add_trial, make_folder, play, several
+from tests.comparison.made_runs import BASELINE, FP16, MATRIX, RECOMPUTE, add_trial, make_folder, play, several
 
 
 def figures_of(folder: Path, name: str, matrix: Matrix = MATRIX) -> dict[str, Figure]:

@@ -6,7 +6,7 @@ import pytest
 
 from seqfit.comparison.collect import TrialRun, find_gaps, has_no_dropout, read_trial
 from seqfit.comparison.records import read_outcomes
-from tests.comparison.made_runs import FP16, RECOMPUTE, BASELINE, add_trial, make_folder
+from tests.comparison.made_runs import BASELINE, FP16, RECOMPUTE, add_trial, make_folder
 
 
 def read_all(folder: Path) -> list[TrialRun]:

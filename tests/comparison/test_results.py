@@ -10,7 +10,7 @@ import pytest
 from seqfit.comparison.records import Candidate, CandidateResult, Comparison, Prediction, Trial, dump_predictions
 from seqfit.comparison.results import collect_comparison, read_results, write_results
 from seqfit.rundir import files
-from tests.comparison.made_runs import FP16, MATRIX, RECOMPUTE, BASELINE, add_end, add_trial, make_folder, play, several
+from tests.comparison.made_runs import BASELINE, FP16, MATRIX, RECOMPUTE, add_end, add_trial, make_folder, play, several
 
 DDP2 = Candidate("ddp2", ("strategy.parallel=ddp", "strategy.name=ddp2"), "lossless", processes=2)
 

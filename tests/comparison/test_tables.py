@@ -17,7 +17,7 @@ from seqfit.comparison.tables import (
     say_change,
     say_mean,
 )
-from tests.comparison.made_runs import FP16, MATRIX, RECOMPUTE, BASELINE, add_end, add_trial, make_folder, play
+from tests.comparison.made_runs import BASELINE, FP16, MATRIX, RECOMPUTE, add_end, add_trial, make_folder, play
 
 DDP2 = Candidate("ddp2", ("strategy.parallel=ddp",), "lossless", processes=2, impossible="there is one GPU")
 PREDICTIONS = [

@@ -49,7 +49,7 @@ def _in_exchange() -> None:
 
 
 def _patch_accumulate(*, before: bool) -> None:
-    accumulation, call, seen = TrainStep._accumulate, TrainStep.__call__, {"steps": 0, "done": False}
+    accumulate, call, seen = TrainStep._accumulate, TrainStep.__call__, {"steps": 0, "done": False}
     exchanging = Replicated.exchanging
     last_one: list[bool] = []
 
@@ -91,7 +91,7 @@ def _signal() -> None:
 
 def _not_finite() -> None:
     """A loss that is no number, on this rank alone."""
-    accumulation, call, seen = TrainStep._accumulate, TrainStep.__call__, [0]
+    accumulate, call, seen = TrainStep._accumulate, TrainStep.__call__, [0]
 
     def counting(self: TrainStep, batch: Any) -> Any:
         seen[0] += 1
