@@ -18,8 +18,7 @@ from functools import cache
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seqfit.data.encode import Encoder, is_column
-from seqfit.evaluation.generator import build_padding
-from seqfit.model.families import Start, starts_with_last_label
+from seqfit.model.families import Start, family_of
 from seqfit.recipe.schema import TaskRecipe
 
 StartOf = Callable[[str], Start]
@@ -44,13 +43,14 @@ def find_start(
     model: PreTrainedModel, encoder: Encoder, tokenizer: PreTrainedTokenizerBase, language: str | None
 ) -> Start:
     """For answers in a language, or those of a model that has no codes."""
-    start_id = build_padding(model, tokenizer).decoder_start_id
+    padding = family_of(model).build_padding(model, tokenizer)
+    start_id = padding.decoder_start_id
     assert start_id is not None
     first_id: int | None = model.generation_config.forced_bos_token_id
     if language is None:
         return Start(start_id, first_id)
     (target,) = encoder.encode_targets([""], language)
-    if starts_with_last_label(model):
+    if padding.starts_with_last_label:
         start_id = target[-1]
     code = encoder.codes[language]
     return Start(start_id, code if target[0] == code else None)

@@ -210,6 +210,12 @@ class Layout:
             self.decoder = Pairing(self.target, self.target, causal=True)
             self.cross = Pairing(self.target, self.source, causal=False)
 
+    def pairing_of(self, module: Any) -> Pairing:
+        """Which queries and keys an attention module of transformers sees."""
+        if getattr(module, "is_causal", False):
+            return self.decoder
+        return self.cross if getattr(module, "is_decoder", False) else self.encoder
+
 
 def _to_row(values: npt.NDArray[np.int64], device: torch.device) -> torch.Tensor:
     row = torch.from_numpy(values.astype(np.int64))[None]

@@ -25,9 +25,8 @@ from transformers import DynamicCache, EncoderDecoderCache, GenerationConfig, Pr
 from transformers.modeling_outputs import BaseModelOutput
 
 from seqfit.kernels.cross_entropy import IGNORED_INDEX
-from seqfit.model.families import Start, find_family
+from seqfit.model.families import Head, Start, family_of
 from seqfit.model.greedy import NOT_FORCED, GreedyRule, Sources, find_first_ids
-from seqfit.model.head import Head
 
 HEAD_ROWS = 256  # whose logits exist at a time: 31 MiB in T5, 244 MiB in mT5
 
@@ -114,8 +113,11 @@ def generate(
     The source's ids are for settings that look at them, such as Blenderbot's encoder_no_repeat_ngram_size. The cache is
     ours because `generate` sizes its own by the encoder's layers and fails where the decoder has more.
     """
-    is_own = find_family(model.config.model_type).own_cache
-    cache = {} if is_own else {"past_key_values": EncoderDecoderCache(DynamicCache(), DynamicCache())}
+    cache = (
+        {}
+        if family_of(model).creates_own_cache
+        else {"past_key_values": EncoderDecoderCache(DynamicCache(), DynamicCache())}
+    )
     ids_BT: torch.Tensor = model.generate(
         inputs=source_ids_BS,
         encoder_outputs=encoding,

@@ -28,8 +28,7 @@ from torch import nn
 from transformers import EncoderDecoderCache, GenerationConfig, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 
-from seqfit.model.families import Start
-from seqfit.model.head import find_head
+from seqfit.model.families import Start, family_of
 
 Places = npt.NDArray[np.int64]
 
@@ -125,7 +124,7 @@ def explain_why_not_greedy(model: PreTrainedModel, config: GenerationConfig) -> 
     """Why these settings need transformers' own `generate`; None if they don't."""
     if (config.num_beams or 1) > 1:
         return f"a search with {config.num_beams} beams is transformers' own"
-    if find_head(model) is None:
+    if family_of(model).head(model) is None:
         return f"the last layer of {model.config.model_type} is not known here"
     if config.do_sample:
         return "its generation config sets do_sample"
@@ -153,7 +152,7 @@ def decode_greedily(
     With `lengths`, an answer has so many tokens: its end is not chosen before, and forced then. This makes the work of
     two ways of decoding comparable, whatever the model has learnt.
     """
-    decoder, head = model.get_decoder(), find_head(model)
+    decoder, head = model.get_decoder(), family_of(model).head(model)
     assert head is not None  # explain_why_not was asked
     device = head.weight_VD.device
     writing = _Writing(sources, rule, lengths, starts, device)

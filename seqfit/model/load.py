@@ -33,19 +33,9 @@ from transformers.utils import logging as transformers_logging
 from seqfit import hub
 from seqfit.errors import ModelError
 from seqfit.hub import is_path, is_remote_code_trusted, use_hub
-from seqfit.model.families import FAMILIES, REFUSED, is_tested
+from seqfit.model.families import REFUSED, find_family, list_tested_types
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.tasks import ClassifierHead
-
-_DROPOUT_FIELDS = (
-    "dropout_rate",
-    "dropout",
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "attention_dropout",
-    "activation_dropout",
-)
-_LAYER_DROP_FIELDS = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")
 
 
 def load_tokenizer(model: ModelRecipe) -> PreTrainedTokenizerBase:
@@ -134,16 +124,8 @@ def load_position_limit(model: ModelRecipe) -> int | None:
 
 
 def position_limit(config: PreTrainedConfig) -> int | None:
-    """The same from a config. RoBERTa's kind counts from behind the padding's id on and never uses those before."""
-    if config.model_type == "encoder-decoder":
-        limits = [limit for part in (config.encoder, config.decoder) if (limit := position_limit(part)) is not None]
-        return min(limits, default=None)
-    positions = getattr(config, "max_position_embeddings", None)
-    if positions is None or positions <= 0:
-        return None
-    if "roberta" in config.model_type or config.model_type == "camembert":
-        return int(positions) - 1 - int(config.pad_token_id or 0)
-    return int(positions)
+    """The same from a config."""
+    return find_family(config.model_type).max_positions(config)
 
 
 def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, recipe: ModelRecipe) -> None:
@@ -242,10 +224,10 @@ def _check_type(model: ModelRecipe, model_type: str) -> None:
     if model_type in REFUSED:
         reason, instead = REFUSED[model_type]
         raise ModelError(f"'{model.location}' is a {model_type} model: {reason}", "it is not trained", instead)
-    if not is_tested(model_type) and not model.untested:
+    if model_type not in list_tested_types() and not model.untested:
         raise ModelError(
             f"'{model.location}' is a {model_type} model, a type that seqfit is not tested with",
-            f"labels, decoder inputs and loss were compared with transformers' for {', '.join(sorted(FAMILIES))}",
+            f"labels, decoder inputs and loss were compared with transformers' for {', '.join(list_tested_types())}",
             "Set model.untested=true to train it all the same, padded and as transformers runs it, and compare its "
             "loss with your own",
         )
@@ -253,7 +235,7 @@ def _check_type(model: ModelRecipe, model_type: str) -> None:
 
 def explain_untested(model: ModelRecipe, model_type: str) -> str | None:
     """What the run has to say of a type that seqfit is not tested with; None where it is."""
-    if model.kind != "text-to-text" or is_tested(model_type):
+    if model.kind != "text-to-text" or model_type in list_tested_types():
         return None
     return (
         f"{model_type} is a type that seqfit is not tested with (model.untested): it runs padded, and its labels, "
@@ -264,16 +246,12 @@ def explain_untested(model: ModelRecipe, model_type: str) -> str | None:
 def _set_dropout(config: PreTrainedConfig, rate: float | None) -> None:
     if rate is None:
         return
-    for name in _DROPOUT_FIELDS if rate else (*_DROPOUT_FIELDS, *_LAYER_DROP_FIELDS):
+    family = find_family(config.model_type)
+    for name in family.dropout_fields if rate else (*family.dropout_fields, *family.layer_drop_fields):
         if hasattr(config, name):
             setattr(config, name, rate)
-    for name in config.sub_configs:  # T5Gemma's encoder and decoder, BERT's as both
-        part = getattr(config, name, None)
-        if isinstance(part, PreTrainedConfig):
-            _set_dropout(part, rate)
-    if config.model_type == "encoder-decoder":
-        _set_dropout(config.encoder, rate)
-        _set_dropout(config.decoder, rate)
+    for part in family.config_parts(config):
+        _set_dropout(part, rate)
 
 
 def _set_head(config: PreTrainedConfig, head: ClassifierHead) -> None:

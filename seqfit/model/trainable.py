@@ -42,16 +42,16 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 from transformers import PreTrainedModel
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from seqfit.errors import ModelError, RecipeError, did_you_mean
+from seqfit.model.families import family_of
 from seqfit.recipe.schema import LoraRecipe
 from seqfit.units import format_count
 
 
 def find_blocks(model: nn.Module, purpose: str) -> dict[str, nn.Module]:
     """Name -> block, in the order of the model; `purpose` is what the user asked for, for the message."""
-    blocks = {name: part for name, part in model.named_modules() if isinstance(part, GradientCheckpointingLayer)}
+    blocks = family_of(model).blocks(model)
     if not blocks:
         raise ModelError(
             f"{purpose} is asked for with a {type(model).__name__}",

@@ -11,19 +11,18 @@ micro-batch fills the pipeline and the last one leaves it (`bubble_share`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from torch import nn
 from transformers import PreTrainedModel
 
+from seqfit.model.families import family_of
 from seqfit.model.trainable import find_blocks
 
 TYPICAL_TOKENS = 4096  # of a micro-batch, where the caller knows no better
 _LEARNING_BYTES, _FROZEN_BYTES = 16, 4  # fp32: a weight; its gradient and AdamW's two moments
 _ACTIVATION_BYTES = 4
-_CROSS_KEYS = re.compile(r"(EncDecAttention\.[kv]|encoder_attn\.[kv]_proj)$")  # as T5's and BART's kinds name them
 _Cut = tuple[tuple[float, float], list[int]]  # (largest sum, sum of squares of the sums), where the stages begin
 
 
@@ -63,12 +62,13 @@ def estimate_block_times(model: PreTrainedModel, source_tokens: float, target_to
     Keys and values of the cross-attention are made of the source's tokens, all else in a decoder of the target's.
     """
     blocks = find_blocks(model, "strategy.parallel=pipeline")
+    family = family_of(model)
     encoder = {id(part) for part in model.get_encoder().modules()}
     times = [0.0] * len(blocks)
     for number, block in enumerate(blocks.values()):
         for name, part in block.named_modules():
             if isinstance(part, nn.Linear):
-                of_source = id(block) in encoder or _CROSS_KEYS.search(name) is not None
+                of_source = id(block) in encoder or family.is_cross_key_value(name)
                 times[number] += part.weight.numel() * (source_tokens if of_source else target_tokens)
     head = model.get_output_embeddings()
     assert head is not None

@@ -30,8 +30,8 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel
 
+from seqfit.model.families import family_of
 from seqfit.model.loss import LossModel
-from seqfit.model.packing import explain_why_not_packed
 from seqfit.model.trainable import find_blocks
 from seqfit.parallel.pipeline import Pipeline
 from seqfit.parallel.world import SINGLE_PROCESS, World
@@ -87,7 +87,8 @@ class Replicated(Way):
             device_ids=[device.index] if device.type == "cuda" else None,
             forward_sync_buffers=False,  # no model here changes them
             gradient_as_bucket_view=True,  # gradients lie where they are exchanged: no second copy
-            find_unused_parameters=explain_why_not_packed(model.model) is not None,  # those that are known use all
+            find_unused_parameters=family_of(model).why_not_packed(model.model)
+            is not None,  # those that are known use all
         )
         self.called = self._ddp
         self._agree: Callable[[], None] | None = None

@@ -29,7 +29,7 @@ def test_a_type_that_is_not_trained_is_refused_by_name_whatever_the_recipe_says(
 
     Config.model_type = model_type
     monkeypatch.setattr("seqfit.model.load._load_config", lambda model: (Config(), {}))
-    with pytest.raises(ModelError, match=rf"'m' is a {model_type} model: .*\. It is not trained\. Take .* model"):
+    with pytest.raises(ModelError, match=rf"'m' is a {model_type} model: .*\. It is not trained\. Use .* model"):
         load_model_config(ModelRecipe(path="m", untested=True))
 
 

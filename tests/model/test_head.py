@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from seqfit.model.head import find_head
+from seqfit.model.families import family_of
 from seqfit.model.load import load_model
 from seqfit.model.loss import decoder_states
 from seqfit.recipe.schema import ModelRecipe
@@ -18,7 +18,7 @@ from seqfit.recipe.schema import ModelRecipe
 def test_a_head_follows_the_bias_that_a_move_replaces(name: str, tiny_model: Callable[[str], Path]) -> None:
     """`.to` another device or type makes new buffers, where it fills parameters in place."""
     model = load_model(ModelRecipe(path=str(tiny_model(name)), dropout=0.0)).eval()
-    head = find_head(model)
+    head = family_of(model).head(model)
     assert head is not None
     model.to(torch.float64)
     model.final_logits_bias.normal_()  # as a checkpoint that is loaded after the move

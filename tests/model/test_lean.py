@@ -9,8 +9,8 @@ from torch import nn
 from transformers.activations import NewGELUActivation
 
 from seqfit.kernels.dropout_norm import LeanNorm, ReluDropout, SeededDropout
-from seqfit.model.lean import make_lean
 from seqfit.model.load import load_model
+from seqfit.model.packing import make_lean
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.tasks import ClassifierHead
 

@@ -9,9 +9,9 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, BartConfig, BartForSequenceClassification
 
 from seqfit.kernels.layout import Layout
-from seqfit.model.head import find_head
+from seqfit.model.families import family_of
 from seqfit.model.load import load_model, quiet
-from seqfit.model.packing import PackedModel, explain_why_not_packed
+from seqfit.model.packing import PackedModel
 from seqfit.recipe.schema import ModelRecipe
 
 SOURCES = [[5, 6, 7, 8, 1], [9, 1], [10, 11, 12, 1]]
@@ -75,7 +75,7 @@ def test_what_is_saved_is_a_plain_model(model: Any, tmp_path: Path) -> None:
 
 def test_the_heads_logits_are_the_models(model: Any) -> None:
     ids = torch.tensor([[5, 6, 7, 1]])
-    head = find_head(model)
+    head = family_of(model).head(model)
     assert head is not None
     with torch.no_grad():
         encoding = model.get_encoder()(input_ids=ids).last_hidden_state
@@ -85,11 +85,11 @@ def test_the_heads_logits_are_the_models(model: Any) -> None:
 
 
 def test_a_model_without_a_packed_path_says_why(model: Any) -> None:
-    assert explain_why_not_packed(model) is None
+    assert family_of(model).why_not_packed(model) is None
     model.config.model_type = "led"
-    reason = explain_why_not_packed(model)
+    reason = family_of(model).why_not_packed(model)
     assert reason is not None
-    assert reason.startswith("led has no packed path; those that have: t5, mt5")
+    assert reason.startswith("led has no packed path; those that have: bart, ")
 
 
 def test_an_encoder_decoder_that_classifies_says_why_not() -> None:
@@ -104,5 +104,6 @@ def test_an_encoder_decoder_that_classifies_says_why_not() -> None:
         decoder_ffn_dim=8,
         num_labels=2,
     )
-    reason = explain_why_not_packed(BartForSequenceClassification(config))
+    model = BartForSequenceClassification(config)
+    reason = family_of(model).why_not_packed(model)
     assert reason == "an encoder-decoder that classifies has no packed path"

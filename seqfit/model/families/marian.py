@@ -1,0 +1,42 @@
+"""Marian and Pegasus: BART with sinusoidal positions and embeddings that the stacks scale.
+
+The encoder scales only what it looks up itself, and not what it is given; the decoder scales both. Marian's two sides
+may have an embedding each, and then it runs padded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from seqfit.model.families.bart import Bart
+
+
+class Marian(Bart):
+    """The OPUS-MT models of Helsinki-NLP."""
+
+    name = "Marian"
+    model_types = ("marian",)
+    vocabulary_fields: tuple[str, ...] = ("vocab_size", "decoder_vocab_size")
+
+    def embed(
+        self, model: PreTrainedModel, source_ids: torch.Tensor, decoder_ids: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        source_BSD, target_BTD = super().embed(model, source_ids, decoder_ids)
+        scale = model.get_encoder().embed_scale
+        return source_BSD if scale == 1.0 else source_BSD * scale, target_BTD
+
+    def open_edges(self, stack: Any, *, begins: bool, ends: bool) -> None:
+        super().open_edges(stack, begins=begins, ends=ends)
+        if not begins:
+            stack.embed_scale = 1.0
+
+
+class Pegasus(Marian):
+    """With a closing norm behind each stack, which BART's code removes where it is elsewhere."""
+
+    name = "Pegasus"
+    model_types = ("pegasus",)
+    vocabulary_fields = ("vocab_size",)
