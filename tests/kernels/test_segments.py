@@ -14,7 +14,9 @@ def test_positions_begin_anew_in_each_piece() -> None:
 
 
 def test_a_long_segment_is_cut_into_blocks_of_queries_that_see_all_keys() -> None:
-    pairing = Pairing(Segments((3, segments.WHOLE_SEGMENT_TOKENS + 1)), Segments((3, segments.WHOLE_SEGMENT_TOKENS + 1)), causal=False)
+    pairing = Pairing(
+        Segments((3, segments.WHOLE_SEGMENT_TOKENS + 1)), Segments((3, segments.WHOLE_SEGMENT_TOKENS + 1)), causal=False
+    )
     short, long = pairing.segments
     assert [block.first for block in short] == [0]
     assert [block.first for block in long] == [0, segments.BLOCK, 2 * segments.BLOCK]

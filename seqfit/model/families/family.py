@@ -255,7 +255,7 @@ class Family:
             known = ", ".join(list_packed_types(is_encoder_decoder=True))
             return f"only text-to-text models of these types are split into stages: {known}"
         if not self.has_shared_embedding(model):
-            return "its encoder and its decoder have embeddings of their own, and the first stage looks all tokens up"
+            return "the first stage needs one embedding for source and target, and this model has two"
         return None
 
     def keep_blocks(self, stack: Any, kept: range) -> None:
@@ -383,7 +383,7 @@ def list_packed_types(*, is_encoder_decoder: bool) -> list[str]:
 @cache
 def _block_path() -> re.Pattern[str]:
     lists = "|".join(dict.fromkeys(family.block_list for family in list_families()))
-    return re.compile(rf"(encoder|decoder)\.(?:{lists})\.\d+")
+    return re.compile(rf"(encoder|decoder)\.(?:text_model\.)?(?:{lists})\.\d+")
 
 
 def find_block_side(path: str) -> str | None:
