@@ -23,7 +23,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from seqfit.kernels.blockwise import attend_segments
+from seqfit.kernels.blockwise import attend_blockwise
 from seqfit.kernels.layout import Layout, is_blockwise
 from seqfit.kernels.padded import attend_padded
 from seqfit.model.families import CurrentLayout, family_of
@@ -99,7 +99,7 @@ def make_lean(model: nn.Module, device: torch.device) -> int:
     nn.Dropout                     -> SeededDropout: one byte per mask element instead of four, a tenth of the time
     T5's ReLU, then nn.Dropout     -> ReluDropout: one tensor is kept for the backward instead of three
     transformers' NewGELU          -> nn.GELU("tanh"): one kernel instead of eight, one tensor kept instead of five
-    T5's norm                      -> LeanNorm: one tensor kept instead of three
+    T5's norm                      -> RMSNorm: one tensor kept instead of three
     """
     family, replaced = family_of(model), 0
     for module in list(model.modules()):
@@ -130,7 +130,7 @@ def _attend(
     q_NHK, k_NHK, v_NHK = (states_1HNK[0].transpose(0, 1) for states_1HNK in (query, key, value))
     pairing = layout.pairing_of(module)
     blockwise = is_blockwise(pairing.queries.longest, pairing.keys.longest, layout.blockwise_above)
-    attend = attend_segments if blockwise else attend_padded
+    attend = attend_blockwise if blockwise else attend_padded
     output_NHK = attend(
         q_NHK,
         k_NHK,

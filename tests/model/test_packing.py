@@ -10,7 +10,7 @@ from torch import nn
 from transformers import AutoModelForSeq2SeqLM, BartConfig, BartForSequenceClassification
 from transformers.activations import NewGELUActivation
 
-from seqfit.kernels.dropout_norm import LeanNorm, ReluDropout, SeededDropout
+from seqfit.kernels.dropout_norm import ReluDropout, RMSNorm, SeededDropout
 from seqfit.kernels.layout import Layout
 from seqfit.model.families import family_of
 from seqfit.model.load import load_model, quiet
@@ -124,7 +124,7 @@ def test_every_dropout_of_a_t5_is_exchanged(tiny_model: Callable[[str], Path]) -
     assert nn.Dropout not in kinds
     assert kinds.count(ReluDropout) == 4  # one a block
     norms = 12  # two in an encoder's block, three in a decoder's, one behind each stack
-    assert kinds.count(LeanNorm) == norms
+    assert kinds.count(RMSNorm) == norms
     assert kinds.count(SeededDropout) + 2 * kinds.count(ReluDropout) + norms == exchanged
     assert {module.rate for module in model.modules() if isinstance(module, ReluDropout)} == {0.1}
 

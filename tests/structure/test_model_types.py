@@ -43,7 +43,6 @@ ALLOWED = {
     "planning/calibration.py": "the calibration workload is a T5",
     "selftest.py": "its models are a T5, an mT5 and a BERT",
     # not of models
-    "kernels/layout.py": "computes from a T5 module's own bucket rule",
     "trimming/tokenizer.py": "post-processors of the tokenizers library",
 }
 

@@ -18,8 +18,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from seqfit.kernels.dropout_norm import LeanNorm, ReluDropout
-from seqfit.kernels.layout import bias_by_distance
+from seqfit.kernels.dropout_norm import ReluDropout, RMSNorm
+from seqfit.kernels.layout import distances
 from seqfit.model.families.family import (
     CurrentLayout,
     Family,
@@ -86,7 +86,7 @@ class T5(T5Layers):
         parts = super().replacements(module, on_cpu=on_cpu)
         for name, part in module.named_children():
             if _is_norm(part):
-                parts[name] = LeanNorm(part.weight, part.variance_epsilon)
+                parts[name] = RMSNorm(part.weight, part.variance_epsilon)
         act, dropout = getattr(module, "act", None), getattr(module, "dropout", None)
         follows = type(module).__name__.endswith("DenseActDense")  # its forward is wo(dropout(act(wi(x))))
         if follows and on_cpu and type(act) is nn.ReLU and type(dropout) is nn.Dropout:
@@ -114,7 +114,7 @@ class T5(T5Layers):
         return _CROSS_KEY_VALUE.search(name) is not None
 
 
-def _is_norm(part: nn.Module) -> TypeGuard[LeanNorm]:
+def _is_norm(part: nn.Module) -> TypeGuard[RMSNorm]:
     """T5LayerNorm and its copies in mT5 and UMT5, in fp32: a weight, an epsilon, no bias."""
     if not type(part).__name__.endswith("T5LayerNorm"):
         return False
@@ -142,6 +142,31 @@ def _cross_bias(module: Any, current: CurrentLayout) -> Callable[..., torch.Tens
         return torch.empty(0, device=device)
 
     return compute_bias
+
+
+def bias_by_distance(attention: Any, longest: int, device: torch.device | None = None) -> torch.Tensor:
+    """[H, R] from the bucket table of an attention module; gradients reach the table.
+
+    The table is called, since FSDP gathers a module's weights when it is called; until then an offloaded one lies on
+    the host, whatever the `device` that computes.
+    """
+    table: nn.Embedding = attention.relative_attention_bias
+    bias_RH: torch.Tensor = table(_buckets(attention, distances(longest, device or table.weight.device)))
+    return bias_RH.t()
+
+
+def _buckets(attention: Any, distances_R: torch.Tensor) -> torch.Tensor:
+    """The module's own rule. T5's is static and takes its settings, UMT5's reads them from the module."""
+    if isinstance(type(attention).__dict__.get("_relative_position_bucket"), staticmethod):
+        buckets_R: torch.Tensor = attention._relative_position_bucket(
+            distances_R,
+            bidirectional=not attention.is_decoder,
+            num_buckets=attention.relative_attention_num_buckets,
+            max_distance=attention.relative_attention_max_distance,
+        )
+        return buckets_R
+    buckets_R = attention._relative_position_bucket(distances_R)
+    return buckets_R
 
 
 class _BiasOnly(nn.Module):
