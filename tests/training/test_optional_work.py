@@ -108,8 +108,8 @@ FAULTS: dict[str, tuple[Callable[[Patch], None], str]] = {
         "predicted and measured are not compared: RuntimeError: broken for a test",
     ),
     "the peak": (
-        lambda patch: patch.setattr("seqfit.training.peak.run_measured", fail),
-        "the peak of steps is not measured any further: RuntimeError: broken for a test",
+        lambda patch: patch.setattr("seqfit.training.peak.measure_peak", fail),
+        "peaks of steps are not measured any further: RuntimeError: broken for a test",
     ),
     "psutil": (lambda patch: patch.setattr(psutil, "virtual_memory", fail), "RuntimeError: broken for a test"),
 }
