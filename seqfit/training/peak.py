@@ -32,6 +32,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -88,7 +89,7 @@ class PeakObserver(Observer):
             return
         self._most_tokens = tokens
         before_seconds = sum(self._step.clock.totals.values())
-        with quiet_profiler(), _Guarded(measure_peak(self._step, batch)) as guarded:
+        with quiet_profiler(), _Guarded(partial(measure_peak, self._step, batch)) as guarded:
             yield
         self.measured_steps += 1
         self.measured_seconds += sum(self._step.clock.totals.values()) - before_seconds
@@ -146,13 +147,14 @@ class PeakObserver(Observer):
 class _Guarded:
     """A context manager whose own failure is kept in `error` instead of being raised: a measurement ends no run."""
 
-    def __init__(self, inner: AbstractContextManager[MeasuredPeak]) -> None:
-        self._inner = inner
+    def __init__(self, build: Callable[[], AbstractContextManager[MeasuredPeak]]) -> None:
+        self._build = build
         self.value: MeasuredPeak | None = None
         self.error: Exception | None = None
 
     def __enter__(self) -> Self:
         try:
+            self._inner = self._build()
             self.value = self._inner.__enter__()
         except Exception as error:  # of torch's profiler, of whatever kind
             self.error = error

@@ -132,7 +132,7 @@ def make_bf16_step(folder: str, strategy: Strategy, world: World) -> tuple[set[t
 
     for block in find_blocks(model, "a test").values():
         block.register_forward_hook(note)
-    built.step(next(iter(loader.iterate())))
+    built.step.run(next(iter(loader.iterate())))
     moments = {name: built.step.optimizer.state[weight]["exp_avg"] for name, weight in model.named_parameters()}
     return types, {name: each.full_tensor() if isinstance(each, DTensor) else each for name, each in moments.items()}
 

@@ -133,7 +133,7 @@ def check_left_out(case: str, folder: str, world: World) -> None:
     trained = build(folder, to_strategy(CASES[case]), world, CLIPPED)
     before, way = trained.weights(), trained.step.parallel
     factor, way.factor = way.factor, math.inf if world.rank == world.size - 1 else way.factor  # type: ignore[assignment]
-    outcome = trained.step(next(iter(trained.loader.iterate(0))))
+    outcome = trained.step.run(next(iter(trained.loader.iterate(0))))
     way.factor = factor
     assert bool(outcome.not_finite), case
     for name, weight in trained.weights().items():

@@ -136,7 +136,7 @@ def test_a_prediction_that_fails_changes_nothing_of_the_run_and_is_an_event_on_i
 def test_a_prediction_that_takes_too_long_says_what_is_taken_instead(short: Recipe, monkeypatch: Patch) -> None:
     recipe = load_recipe(short)
     monkeypatch.setattr(forecast, "_make_forecast", never_in_time)
-    made = forecast.make_forecast(recipe, None, torch.device("cpu"))  # type: ignore[arg-type]
+    made = forecast.predict_run(recipe, None, torch.device("cpu"))  # type: ignore[arg-type]
     kind, message = made.events[0]
     assert kind == "prediction"
     assert "it took longer than -1 s" in message

@@ -211,18 +211,6 @@ def test_what_is_made_again_is_in_no_time_of_the_run(monkeypatch: pytest.MonkeyP
     assert step.clock.totals == before
 
 
-class MeasuresAll(PeakObserver):
-    """Measures every step; `peaks` are those of all since the class was made."""
-
-    peaks: list[int]
-
-    @contextmanager
-    def around_step(self, number: int, batch: GlobalBatch) -> Iterator[None]:
-        with measure_peak(self._step, batch) as peak:
-            yield
-        self.peaks.append(peak.bytes)
-
-
 @pytest.fixture
 def late_recipe(tiny_model: Callable[[str], Path], tmp_path: Path) -> Recipe:
     """Six steps of eight rows; those of the fifth are twenty times as long as all others."""
@@ -256,14 +244,22 @@ def test_a_trials_peak_is_that_of_all_its_steps_and_what_is_saved_is_not_touched
     plain = seqfit.train(late_recipe, out=tmp_path / "plain")
     monkeypatch.setenv(WATCHED, "2")
     trial = seqfit.train(late_recipe, out=tmp_path / "trial")
-    MeasuresAll.peaks = []
-    monkeypatch.setattr("seqfit.training.train.PeakObserver", MeasuresAll)
+    run, peaks = TrainStep.run, list[int]()
+
+    def measured(self: TrainStep, batch: GlobalBatch) -> StepOutcome:
+        with measure_peak(self, batch) as peak:
+            outcome = run(self, batch)
+        peaks.append(peak.bytes)
+        return outcome
+
+    monkeypatch.delenv(WATCHED)
+    monkeypatch.setattr(TrainStep, "run", measured)
     seqfit.train(late_recipe, out=tmp_path / "all")
     peak_bytes, is_of_all = read_forecast(trial)
     assert is_of_all
     assert trial.manifest["forecast"]["measured_peak_is"] == "allocated in step 5, the most of all steps"
-    assert peak_bytes == pytest.approx(max(MeasuresAll.peaks), rel=0.001)
-    assert peak_bytes > 4 * MeasuresAll.peaks[1]  # which is all that warm-up shows
+    assert peak_bytes == pytest.approx(max(peaks), rel=0.001)
+    assert peak_bytes > 4 * peaks[1]  # which is all that warm-up shows
     assert read_forecast(plain) == (None, False)
     assert [_without_times(record) for record in trial.steps()] == [_without_times(record) for record in plain.steps()]
     assert trial.status == plain.status == "finished"

@@ -46,7 +46,7 @@ def test_a_plan_is_for_one_of_the_processes_on_its_machine(
     word_recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: dict[str, Any] = {}
-    make_forecast = job_module.make_forecast
+    make_forecast = job_module.predict_run
 
     def remember(*given: Any, **options: Any) -> RunPrediction:
         asked.update(options)
