@@ -17,8 +17,8 @@ from functools import cache
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from seqfit.data.encode import Encoder, is_column
-from seqfit.model.families import Start, family_of
+from seqfit.data.encode import TextEncoder, is_column
+from seqfit.model.families import Start, build_text_encoder, family_of
 from seqfit.recipe.schema import TaskRecipe
 
 StartOf = Callable[[str], Start]
@@ -31,7 +31,7 @@ def set_start(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, task: 
     """
     if not model.config.is_encoder_decoder or not model.can_generate():
         return None
-    encoder = Encoder(tokenizer)
+    encoder = build_text_encoder(tokenizer)
     if is_column(task.target_language):
         return cache(lambda language: find_start(model, encoder, tokenizer, language))
     start = find_start(model, encoder, tokenizer, task.target_language)
@@ -40,7 +40,7 @@ def set_start(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, task: 
 
 
 def find_start(
-    model: PreTrainedModel, encoder: Encoder, tokenizer: PreTrainedTokenizerBase, language: str | None
+    model: PreTrainedModel, encoder: TextEncoder, tokenizer: PreTrainedTokenizerBase, language: str | None
 ) -> Start:
     """For answers in a language, or those of a model that has no codes."""
     padding = family_of(model).build_padding(model, tokenizer)

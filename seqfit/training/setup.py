@@ -24,7 +24,7 @@ from seqfit.errors import RecipeError
 from seqfit.evaluation.generator import Generator, explain_fallback
 from seqfit.evaluation.scoring import choose_metrics
 from seqfit.evaluation.start import set_start
-from seqfit.model.families import family_of
+from seqfit.model.families import build_text_encoder, family_of
 from seqfit.model.flops import build_cost_model, read_model_shape
 from seqfit.model.load import (
     check_vocabulary,
@@ -300,7 +300,14 @@ def _read_corpus(recipe: Recipe, view: TrainingView) -> _Corpus:
     if mode is not None:
         check_trimmable(tokenizer)
     limit = load_position_limit(recipe.model)
-    data = prepare_data(recipe, tokenizer, ("train", "validation"), position_limit=limit, progress=view.progress)
+    data = prepare_data(
+        recipe,
+        tokenizer,
+        ("train", "validation"),
+        encoder=build_text_encoder(tokenizer),
+        position_limit=limit,
+        progress=view.progress,
+    )
     if mode is None:
         return _Corpus(tokenizer, data)
     kept, trimmed = choose_vocabulary(recipe.model, tokenizer, count_tokens(data, len(tokenizer)), mode)

@@ -21,12 +21,20 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from seqfit.data.encode import Encoder, truncate
+from seqfit.data.encode import truncate
 from seqfit.data.micro_batch import MicroBatch, Padding, collate_labels, collate_sequences, pack_labels, pack_sequences
 from seqfit.errors import ModelError
 from seqfit.evaluation.generator import Generator, generate_sources
 from seqfit.evaluation.start import set_start
-from seqfit.model.families import REFUSED, family_of, find_block_side, find_family, list_families, list_tested_types
+from seqfit.model.families import (
+    REFUSED,
+    build_text_encoder,
+    family_of,
+    find_block_side,
+    find_family,
+    list_families,
+    list_tested_types,
+)
 from seqfit.model.flops import count_training_flops, read_model_shape
 from seqfit.model.load import load_model, load_tokenizer, quiet
 from seqfit.model.loss import LossModel, LossRule, decoder_states
@@ -94,7 +102,7 @@ def prepare(tiny_family: Callable[[str], Path]) -> Callable[[str], Prepared]:
             recipe = ModelRecipe(path=str(folder), dropout=0.0)
             tokenizer: Any = load_tokenizer(recipe)
             source, target = case.languages or (None, None)
-            encoder = Encoder(tokenizer)
+            encoder = build_text_encoder(tokenizer)
             sources = encoder.encode(SOURCES[:EXAMPLES], source)
             targets = encoder.encode_targets(TARGETS[:EXAMPLES], target)
             stock: Any = load_tokenizer(recipe)
@@ -137,7 +145,7 @@ def test_sources_and_labels_are_those_of_the_types_own_tokenizer(name: str, prep
 def test_a_shortened_sequence_is_that_of_transformers(name: str, prepare: Callable[[str], Prepared]) -> None:
     rows = prepare(name)
     source, target = rows.case.languages or (None, None)
-    encoder, tokenizer = Encoder(rows.tokenizer), rows.tokenizer
+    encoder, tokenizer = build_text_encoder(rows.tokenizer), rows.tokenizer
     if rows.case.languages is not None:
         tokenizer.src_lang, tokenizer.tgt_lang = rows.case.languages
     stock = tokenizer(SOURCES[:EXAMPLES], text_target=TARGETS[:EXAMPLES], truncation=True, max_length=5)
@@ -374,7 +382,7 @@ def _documented_start(name: str, rows: Prepared) -> dict[str, int]:
     """mBART and PLBart: decoder_start_token_id; mBART-50, M2M100 and NLLB: forced_bos_token_id; others: nothing."""
     if rows.case.languages is None:
         return {}
-    code = Encoder(rows.tokenizer).codes[rows.case.languages[1]]
+    code = build_text_encoder(rows.tokenizer).codes[rows.case.languages[1]]
     return {"decoder_start_token_id" if name in ("mbart", "plbart") else "forced_bos_token_id": code}
 
 
@@ -405,7 +413,7 @@ def test_rows_of_two_languages_are_answered_as_those_of_one(
 
 def test_targets_of_several_languages_have_each_their_own_code(prepare: Callable[[str], Prepared]) -> None:
     rows = prepare("nllb")
-    encoder = Encoder(rows.tokenizer)
+    encoder = build_text_encoder(rows.tokenizer)
     french, german = encoder.codes["fra_Latn"], encoder.codes["deu_Latn"]
     targets = encoder.encode_targets(TARGETS[:3], ["fra_Latn", "deu_Latn", "fra_Latn"])
     assert [ids[0] for ids in targets] == [french, german, french]

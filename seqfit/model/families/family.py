@@ -29,6 +29,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.activations import NewGELUActivation
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from seqfit.data.encode import TextEncoder
 from seqfit.data.micro_batch import Padding
 from seqfit.kernels.dropout_norm import SeededDropout
 from seqfit.kernels.layout import Layout
@@ -134,6 +135,10 @@ class Family:
             start_id = model.generation_config.decoder_start_token_id  # ByT5's config may lack it
         start_id = pad_id if start_id is None else start_id
         return Padding(int(pad_id), int(start_id), self.starts_with_last_label(model))
+
+    def text_encoder(self, _tokenizer: PreTrainedTokenizerBase) -> TextEncoder | None:
+        """An encoder of its own for one of its tokenizers; None where the default serves."""
+        return None
 
     # ---- what the config alone says ----
 
@@ -367,6 +372,12 @@ def family_of(model: nn.Module) -> Family:
     """That of a model of transformers, or of the first one inside a module."""
     found = next((part for part in model.modules() if isinstance(part, PreTrainedModel)), None)
     return _generic() if found is None else find_family(found.config.model_type)
+
+
+def build_text_encoder(tokenizer: PreTrainedTokenizerBase) -> TextEncoder:
+    """By the tokenizer alone: data is looked at and tokenized also where there is no model."""
+    encoders = (family.text_encoder(tokenizer) for family in list_families())
+    return next((encoder for encoder in encoders if encoder is not None), None) or TextEncoder(tokenizer)
 
 
 def list_tested_types() -> list[str]:

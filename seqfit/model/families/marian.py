@@ -9,9 +9,24 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from seqfit.data.encode import TextEncoder
 from seqfit.model.families.bart import Bart
+from seqfit.recipe.schema import TaskRecipe
+
+
+class MarianEncoder(TextEncoder):
+    """A model of several target languages reads at the start of a source which one is meant: '>>fra<< '."""
+
+    def explain_missing_prefix(self, task: TaskRecipe) -> str | None:
+        codes: list[str] = getattr(self._tokenizer, "supported_language_codes", [])
+        if len(codes) < 2 or task.prefix.startswith(">>"):
+            return None
+        return (
+            f"the Marian model writes {len(codes)} languages and reads at the start of a source which one; task.prefix "
+            f"names none, so the rows must (task.prefix: '{codes[0]} ')"
+        )
 
 
 class Marian(Bart):
@@ -20,6 +35,9 @@ class Marian(Bart):
     name = "Marian"
     model_types = ("marian",)
     vocabulary_fields: tuple[str, ...] = ("vocab_size", "decoder_vocab_size")
+
+    def text_encoder(self, tokenizer: PreTrainedTokenizerBase) -> TextEncoder | None:
+        return MarianEncoder(tokenizer) if hasattr(tokenizer, "supported_language_codes") else None
 
     def embed(
         self, model: PreTrainedModel, source_ids: torch.Tensor, decoder_ids: torch.Tensor
