@@ -63,7 +63,7 @@ def evaluate(
         replaced, title = replace_data(recipe, data, split)
         recipe = load_recipe(recipe, replaced)
     checkpoint = _start_of(run, recipe) if before else load_checkpoint(run.checkpoint)
-    checkpoint = replace(checkpoint, teaching=replace(checkpoint.teaching, task=recipe.task))
+    checkpoint = replace(checkpoint, metadata=replace(checkpoint.metadata, task=recipe.task))
     answerer = build_generator(checkpoint, load_strategy(recipe), recipe.allow, recipe.eval.batch_tokens)
     task = build_task(recipe.task)
     metrics, _ = choose_metrics(task, recipe.eval)
@@ -101,8 +101,8 @@ class Predictor:
     def __init__(self, run: Run | str | Path, batch_tokens: int = 8192) -> None:
         folder = run.checkpoint if isinstance(run, Run) else _find_checkpoint(Path(run))
         checkpoint = load_checkpoint(folder)
-        self._task = build_task(checkpoint.teaching.task)
-        check_languages(self._task.recipe, checkpoint.tokenizer, has_targets=checkpoint.teaching.kind != "classifier")
+        self._task = build_task(checkpoint.metadata.task)
+        check_languages(self._task.recipe, checkpoint.tokenizer, has_targets=checkpoint.metadata.kind != "classifier")
         self._tokenizer_name = type(checkpoint.tokenizer).__name__
         self._encoder = build_text_encoder(checkpoint.tokenizer)
         self._limit = smaller_limit(self._task.recipe.max_source_tokens, position_limit(checkpoint.model.config))
@@ -143,17 +143,17 @@ class Predictor:
 def build_generator(checkpoint: Checkpoint, strategy: Strategy, allow: list[str], batch_tokens: int) -> Generator:
     """The checkpoint on the strategy's device, ready to answer as it was taught."""
     device = choose_device(strategy)
-    teaching = checkpoint.teaching
-    start_of = set_start(checkpoint.model, checkpoint.tokenizer, teaching.task)
+    metadata = checkpoint.metadata
+    start_of = set_start(checkpoint.model, checkpoint.tokenizer, metadata.task)
     return Generator(
         model=checkpoint.model.to(device),
         tokenizer=checkpoint.tokenizer,
         precision=choose_precision(strategy, device, allow),
-        beams=teaching.beams,
-        max_new_tokens=teaching.max_new_tokens,
+        beams=metadata.beams,
+        max_new_tokens=metadata.max_new_tokens,
         batch_tokens=batch_tokens,
-        head=head_of(teaching.task),
-        threshold=DEFAULT_THRESHOLD if teaching.threshold is None else teaching.threshold,
+        head=head_of(metadata.task),
+        threshold=DEFAULT_THRESHOLD if metadata.threshold is None else metadata.threshold,
         start_of=start_of,
     )
 
@@ -186,7 +186,7 @@ def _find_checkpoint(path: Path) -> Path:
 
 
 def _start_of(run: Run, recipe: Recipe) -> Checkpoint:
-    """The model before fine-tuning, with the teaching of the run's checkpoint: both answer under the same rules."""
+    """The model before fine-tuning, with the metadata of the run's checkpoint: both answer under the same rules."""
     taught = read_metadata(run.checkpoint)
     model = load_model(recipe.model, head_of(recipe.task))
     return Checkpoint(model, load_tokenizer(recipe.model), taught.at_start())
@@ -194,7 +194,7 @@ def _start_of(run: Run, recipe: Recipe) -> Checkpoint:
 
 def _record(run: Run, checkpoint: Checkpoint, split: str, result: SplitScores, events: list[str]) -> None:
     """The evaluation as a record of the run, and what preparing its data decided, if that is new."""
-    step, scores = checkpoint.teaching.step, result.scores.values
+    step, scores = checkpoint.metadata.step, result.scores.values
     writer = RunWriter(run.path)
     writer.evaluation(EvaluationRecord(step, split, result.loss, scores, result.rows, result.seconds, time.time()))
     known = {event["message"] for event in run.events()}
@@ -222,7 +222,7 @@ def _to_report(
         absent["loss"] = "there is none" if result.loss is None else f"it is {result.loss}: the weights are no numbers"
     return {
         "checkpoint": recipe.model.location if before else str(run.checkpoint),
-        "step": checkpoint.teaching.step,
+        "step": checkpoint.metadata.step,
         "split": split,
         "rows": result.rows,
         "seconds": round(result.seconds, 3),

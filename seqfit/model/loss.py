@@ -148,7 +148,7 @@ def head_loss_sum(
 
 
 def blank_label(config: PreTrainedConfig) -> Label:
-    """A label that a head with this config can learn from, where it does not matter which."""
+    """Any label that fits a head with this config, where it does not matter which."""
     match config.problem_type:
         case "regression":
             return 0.0

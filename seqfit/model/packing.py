@@ -1,4 +1,4 @@
-"""Stock transformers models run on one packed row of real tokens, [1, N], instead of a padded batch [B, S].
+"""Models of transformers run on one packed row of real tokens, [1, N], instead of a padded batch [B, S].
 
 Shapes: B examples, N packed source tokens, M packed target tokens, D model, H heads, K head width, C classes.
 
@@ -32,7 +32,7 @@ NAME = "seqfit"  # of the attention function
 
 
 class PackedModel:
-    """A stock model that also runs packed rows. One at a time: the layout is the model's while it runs.
+    """A model that also runs packed rows. One at a time: the layout is the model's while it runs.
 
     Attention is blockwise where a segment is longer than `blockwise_above` tokens, else torch's own.
     """
@@ -61,7 +61,7 @@ class PackedModel:
     def decoder_states(self, source_ids_1N: torch.Tensor, decoder_ids_1M: torch.Tensor) -> torch.Tensor:
         """[M, D]: the decoder's last states."""
         assert self._current.layout is not None
-        seen = torch.empty(1, 1, 1, 1, device=source_ids_1N.device)  # transformers hands such a mask on as it is
+        seen = torch.empty(1, 1, 1, 1, device=source_ids_1N.device)  # transformers passes such a mask on as it is
         source_1ND, target_1MD = self._family.embed(self._model, source_ids_1N, decoder_ids_1M)
         encoding = self._model.get_encoder()(inputs_embeds=source_1ND, attention_mask=seen, layout=self._current.layout)
         decoding = self._model.get_decoder()(

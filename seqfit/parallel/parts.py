@@ -1,6 +1,6 @@
 """Takes one stage's part out of a model: its blocks, and the embedding, norms and head between or around them.
 
-In: a whole stock model and which blocks to keep. Out: the same model object without the rest, which is freed. Every
+In: a whole model and which blocks to keep. Out: the same model object without the rest, which is freed. Every
 weight keeps its name, and the stacks' own forwards run what is left of them. What a stack does before its first block
 and behind its last one is left out where that block is elsewhere (`Family.keep_blocks`).
 

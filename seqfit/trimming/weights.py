@@ -192,8 +192,8 @@ def list_token_ids(configs: Iterable[Any]) -> set[int]:
 
 
 def _count_taught_words(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, words: int) -> NDArray[np.integer]:
-    teaching = find_metadata(model)
-    texts = [] if teaching is None else list(teaching.own_texts())
+    metadata = find_metadata(model)
+    texts = [] if metadata is None else list(metadata.own_texts())
     ids = [number for text in texts for number in tokenizer(text, add_special_tokens=False).input_ids]
     return np.bincount(np.array(ids, dtype=np.int64), minlength=words)
 

@@ -147,11 +147,11 @@ def _is_norm(part: nn.Module) -> TypeGuard[RMSNorm]:
 
 
 def _distance_bias(module: Any, current: CurrentLayout) -> Callable[..., torch.Tensor]:
-    stock = module.compute_bias
+    own = module.compute_bias
 
     def compute_bias(*lengths: int, **settings: Any) -> torch.Tensor:
         if current.layout is None:
-            bias_1HQK: torch.Tensor = stock(*lengths, **settings)
+            bias_1HQK: torch.Tensor = own(*lengths, **settings)
             return bias_1HQK
         return bias_by_distance(module, current.layout.pairing_of(module).longest, settings.get("device"))
 
@@ -159,7 +159,7 @@ def _distance_bias(module: Any, current: CurrentLayout) -> Callable[..., torch.T
 
 
 def _cross_bias(module: Any, current: CurrentLayout) -> Callable[..., torch.Tensor]:
-    """Stock fills a tensor of query x key with zeros, which packed rows would make large."""
+    """transformers fills a tensor of query x key with zeros, which packed rows would make large."""
 
     def compute_bias(queries: int, keys: int, device: Any = None, past_seen_tokens: int = 0) -> torch.Tensor:
         if current.layout is None:
@@ -205,7 +205,7 @@ class _BiasOnly(nn.Module):
         self.layer = nn.ModuleList([nn.ModuleDict({"SelfAttention": attention})])  # the block's own names
 
     def forward(self, states: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor, None]:
-        """As a block's, which hands on the biases of its own and of its cross-attention."""
+        """As a block's, which passes on the biases of its own and of its cross-attention."""
         attention: Any = self.layer[0].SelfAttention
         length = states.shape[1]
         return states, attention.compute_bias(length, length, device=states.device), None
