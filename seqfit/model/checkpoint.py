@@ -126,7 +126,7 @@ def read_metadata(folder: Path) -> GenerationMetadata:
     except (OSError, ValueError, KeyError, TypeError) as error:  # ValueError: not JSON, not UTF-8, not a task
         raise ModelError(
             f"'{folder}' has no readable {_FILE} ({type(error).__name__}: {error})",
-            "there a checkpoint of seqfit describes how its model was trained",
+            "a checkpoint of seqfit records in it how its model was trained",
             "Give a run directory, or the checkpoint folder inside one",
         ) from error
 

@@ -33,7 +33,7 @@ ALLOWED = {
     "inspection/findings.py": "advice",
     "inspection/given.py": "example of a message",
     "inspection/guess.py": "guesses from a Hub name, before anything heavy is imported",
-    "model/load.py": "messages",
+    "model/load.py": "messages, advice on tokenizer files, a warning of one tokenizer",
     "model/trainable.py": "message",
     "recipe/schema.py": "descriptions of fields",
     "step/precision.py": "message",
