@@ -284,4 +284,4 @@ def test_a_run_whose_largest_step_can_not_be_watched_is_finished_and_says_so(
     assert run.status == "finished"
     assert read_forecast(run) == (None, False)
     told = [event["message"] for event in run.events() if event["kind"] == "memory"]
-    assert told == ["OOM while the largest step was repeated to measure its peak: the peak is not known"]
+    assert told == ["OOM while the largest step was repeated to measure its peak: the peak is unknown"]

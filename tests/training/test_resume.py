@@ -193,7 +193,7 @@ def test_a_damaged_snapshot_is_passed_over_with_an_event(
     told = [event["message"] for event in resumed.events() if event["kind"] == "resume"]
     assert [message for message in told if newest.name in message and "not what was written" in message]
     assert [message for message in told if before.name in message]
-    assert "goes on from step 2" in told[-1]
+    assert "continuing from step 2" in told[-1]
     assert_same_ending(whole, resumed)
 
 
