@@ -87,7 +87,7 @@ class OomRecovery:
         tokens, where = self._coordination.lowest_tokens, None
         if tokens == NO_OOM:  # it was this rank
             tokens, where = self._find_size(number, batch)
-            tokens = self._coordination.exchange(tokens)
+            tokens = self._coordination.all_reduce(tokens)
         found = [text for text in self._world.all_gather(where) if text is not None]
         self._limit_tokens(tokens)
         self._writer.event(

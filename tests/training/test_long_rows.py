@@ -16,7 +16,7 @@ from seqfit.recipe.load import dump_recipe, load_recipe
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files
 from seqfit.rundir.reader import Run
-from seqfit.training import setup as setup_module
+from seqfit.training import setup as training_setup
 from seqfit.training.measurement import LongRows, RunPrediction, estimate_step_seconds, find_long_rows
 from seqfit.training.resume import check_same_recipe
 from seqfit.training.setup import build_setup, resolve
@@ -76,8 +76,8 @@ def test_missing_memory_is_reported() -> None:
     assert found is not None
     assert found.warn() == (
         "a step is predicted to need 3.0 GiB more memory than is available, with sources of up to 30,000 tokens (95% "
-        "of the rows have at most 200). task.max_source_tokens=200 or a smaller task.max_source_tokens needs less memory; "
-        "`seqfit plan` shows what fits"
+        "of the rows have at most 200). task.max_source_tokens=200 or a smaller task.max_source_tokens needs less "
+        "memory; `seqfit plan` shows what fits"
     )
 
 
@@ -106,13 +106,13 @@ SLOW = LongRows("a step is predicted to take 1 h 00 min", 3, 0.95, "Change it")
 
 @pytest.fixture
 def slow_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
-    predict_run = setup_module.predict_run
+    predict_run = training_setup.predict_run
 
     def make(recipe: Recipe, *given: Any, **options: Any) -> RunPrediction:
         made: RunPrediction = predict_run(recipe, *given, **options)
         return replace(made, long_rows=SLOW if recipe.task.max_source_tokens is None else None)
 
-    monkeypatch.setattr(setup_module, "predict_run", make)
+    monkeypatch.setattr(training_setup, "predict_run", make)
 
 
 @pytest.mark.usefixtures("slow_prediction")

@@ -14,7 +14,7 @@ from seqfit.model.load import load_model
 from seqfit.parallel.world import World
 from seqfit.recipe import load as load_module
 from seqfit.recipe.schema import ModelRecipe
-from seqfit.training import setup as setup_module
+from seqfit.training import setup as training_setup
 from seqfit.training.measurement import RunPrediction
 from seqfit.training.setup import build_setup, resolve
 from seqfit.training.view import SilentView
@@ -50,13 +50,13 @@ def test_a_plan_is_for_one_of_the_processes_on_its_machine(
     word_recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: dict[str, Any] = {}
-    predict_run = setup_module.predict_run
+    predict_run = training_setup.predict_run
 
     def remember(*given: Any, **options: Any) -> RunPrediction:
         asked.update(options)
         return predict_run(*given, **options)
 
-    monkeypatch.setattr(setup_module, "predict_run", remember)
+    monkeypatch.setattr(training_setup, "predict_run", remember)
     setup, _ = build_setup(resolve(load_checked_recipe(word_recipe)), SilentView(), 2**40, World(local_size=4))
     assert (asked["sharers"], asked["memory_limit_bytes"]) == (4, 2**40)
     assert ("memory-limit", "this process may use 1.0 TiB") in setup.events
@@ -73,7 +73,11 @@ def test_recipe_strategy_and_device_are_resolved_once(
         (run.path / "manifest.json").write_text(json.dumps(manifest | {"status": "interrupted"}))
         recipe = run.path
     calls: Counter[str] = Counter()
-    for module, name in ((setup_module, "load_strategy"), (setup_module, "choose_device"), (load_module, "read_yaml")):
+    for module, name in (
+        (training_setup, "load_strategy"),
+        (training_setup, "choose_device"),
+        (load_module, "read_yaml"),
+    ):
         monkeypatch.setattr(module, name, _counted(getattr(module, name), calls))
     seqfit.train(recipe, out=None if resume else tmp_path / "run", resume=resume)
     assert calls == Counter(load_strategy=1, choose_device=1, read_yaml=1 if resume else 0)
