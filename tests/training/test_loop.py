@@ -186,6 +186,6 @@ def test_padding_and_operations_are_counted_in_every_record(word_recipe: Recipe,
         assert 0 < record["padding_share"] < 1
         assert record["model_flops_per_second"] > 0
         assert record["mfu"] is None
-    assert run.manifest["absent"] == {"mfu": "no peak rate is known of a CPU"}
+    assert run.manifest["absent"] == {"mfu": "the peak rate of a CPU is unknown"}
     assert run.telemetry() == []
     assert run.sensors() is None

@@ -34,7 +34,7 @@ def test_the_limit_holds_inside_the_block_only() -> None:
 
 
 def test_less_than_the_process_has_already_is_refused() -> None:
-    with pytest.raises(RecipeError, match="libraries alone take"), limited_memory(2**20, CPU):
+    with pytest.raises(RecipeError, match="libraries already use"), limited_memory(2**20, CPU):
         pass
 
 
@@ -49,7 +49,7 @@ def test_in_a_container_each_process_of_a_run_gets_its_part_of_what_is_left(
 ) -> None:
     left_bytes = 64 * 2**30
     monkeypatch.setattr(memory_limit, "read_limits", lambda: MemoryLimits(left_bytes + 2**30, 2**30))
-    monkeypatch.setattr(memory_limit, "_read_taken_bytes", lambda: 5 * 2**30)
+    monkeypatch.setattr(memory_limit, "_read_used_bytes", lambda: 5 * 2**30)
     with limited_memory(None, CPU, sharers) as limit_bytes:
         assert limit_bytes == 5 * 2**30 + left_bytes // sharers
     with limited_memory(16 * 2**30, CPU, sharers) as limit_bytes:  # what is asked for holds for each

@@ -110,7 +110,7 @@ FAULTS: dict[str, tuple[Callable[[Patch], None], str]] = {
     ),
     "the peak": (
         lambda patch: patch.setattr("seqfit.training.peak.measure_peak", fail),
-        "peaks of steps are not measured any further: RuntimeError: broken for a test",
+        "peaks of further steps are not measured: RuntimeError: broken for a test",
     ),
     "psutil": (lambda patch: patch.setattr(psutil, "virtual_memory", fail), "RuntimeError: broken for a test"),
 }

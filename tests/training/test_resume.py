@@ -174,7 +174,7 @@ def test_whatever_stops_a_run_it_says_the_command_that_goes_on(
     out = tmp_path / "my run"
     with pytest.raises((KeyboardInterrupt, Stopped)) as stopped:
         seqfit.train(drops, out=out, view=Stopper(3, number))
-    assert str(stopped.value).startswith(f"{named} came after step 3.")
+    assert str(stopped.value).startswith(f"{named} was received after step 3.")
     assert f"go on with: seqfit train '{out}' --resume" in str(stopped.value)
 
 

@@ -23,9 +23,9 @@ def test_tensors_are_copied_into_those_of_the_run() -> None:
 @pytest.mark.parametrize(
     ("then", "now", "said"),
     [
-        (2, 3, r"of step 6 was written by 2 of ZeRO's processes, and 3 would read it\. .* Go on with 2,"),
-        (2, None, "by 2 of ZeRO's processes, and 1 would read it"),
-        (None, 2, "by 1 of ZeRO's processes, and 2 would read it"),
+        (2, 3, r"of step 6 was written by 2 processes of ZeRO, and 3 would read it\. .* Resume with 2,"),
+        (2, None, "by 2 processes of ZeRO, and 1 would read it"),
+        (None, 2, "by 1 processes of ZeRO, and 2 would read it"),
     ],
 )
 def test_parts_of_zero_are_read_by_as_many_as_wrote_them(then: int | None, now: int | None, said: str) -> None:

@@ -47,7 +47,7 @@ def test_adapters_make_the_count_absent_with_a_reason(word_recipe: Recipe) -> No
 
 
 def test_a_cpu_has_no_known_peak() -> None:
-    assert find_peak_rate(Precision("fp32", torch.device("cpu"), "")) == (None, "no peak rate is known of a CPU")
+    assert find_peak_rate(Precision("fp32", torch.device("cpu"), "")) == (None, "the peak rate of a CPU is unknown")
 
 
 @pytest.mark.parametrize(
@@ -69,4 +69,4 @@ def test_a_card_that_is_not_in_the_table_has_no_known_peak(monkeypatch: pytest.M
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     peak, reason = find_peak_rate(Precision("bf16", torch.device("cuda"), ""))
     assert peak is None
-    assert reason == "Card of Tomorrow is not in the table of cards"
+    assert reason == "Card of Tomorrow is not in the table of GPUs"

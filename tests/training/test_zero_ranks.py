@@ -61,4 +61,4 @@ def test_another_number_of_processes_is_refused(zero_recipe: Recipe, tmp_path: P
     refused = start_ranks(zero_recipe, tmp_path / "run", "none", "--resume", size=after)
     assert [code for code, _ in refused] == [2] * after, refused
     assert all(f"by 2 of ZeRO's processes, and {after} would read it" in text for _, text in refused)
-    assert all("Go on with 2" in text for _, text in refused)
+    assert all("Resume with 2" in text for _, text in refused)
