@@ -82,9 +82,7 @@ class OomRecovery:
 
     def halve(self, number: int, batch: GlobalBatch) -> GlobalBatch:
         """The same global batch in smaller micro-batches, on all ranks; nothing of the failed attempt is left."""
-        half_updated = (
-            self._step.is_half_updated or self._step.updates != self._updates
-        )  # or it failed after the update
+        half_updated = self._step.is_half_updated or self._step.updates != self._updates  # or OOM after the update
         self._step.drop()
         tokens, where = self._coordination.lowest_tokens, None
         if tokens == NO_OOM:  # it was this rank

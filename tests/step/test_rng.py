@@ -32,5 +32,5 @@ def test_a_state_goes_back_to_the_gpu_that_trains_now(generators: list[torch.Ten
     assert [int(state) for state in generators] == [2, 1, 2, 3]
 
 
-def test_training_on_a_cpu_leaves_gpus_alone(generators: list[torch.Tensor]) -> None:
+def test_training_on_a_cpu_does_not_touch_gpus(generators: list[torch.Tensor]) -> None:
     assert sorted(read_torch_states(torch.device("cpu"))) == ["torch"]

@@ -43,7 +43,7 @@ def _recipe(**train: Any) -> Recipe:
 LONG = _split(*[200] * 96, *[30_000] * 4)
 
 
-def test_a_short_step_that_fits_is_no_matter() -> None:
+def test_a_short_step_that_fits_is_not_reported() -> None:
     assert find_long_rows(_recipe(), LONG, T5, step_seconds=59.0) is None
     assert find_long_rows(_recipe(), LONG, T5, step_seconds=None) is None
 
@@ -60,7 +60,7 @@ def test_the_limit_keeps_95_percent_of_the_rows_whole() -> None:
     assert re.search(r"task\.max_source_tokens=\d+ takes about .* and truncates 4\.0% of the rows", found.warn())
 
 
-def test_rows_that_are_all_long_have_no_such_limit_and_a_shorter_one_is_named_with_its_price() -> None:
+def test_rows_that_are_all_long_get_advice_on_a_shorter_limit_and_its_cost() -> None:
     found = find_long_rows(_recipe(), _split(*[9000] * 50, *[10_000] * 50), T5, step_seconds=600.0)
     assert found is not None
     assert found.limit is None

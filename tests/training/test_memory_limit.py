@@ -44,7 +44,7 @@ def test_a_gpu_has_its_own_limit() -> None:
 
 
 @pytest.mark.parametrize("sharers", [1, 4])
-def test_in_a_container_each_process_of_a_run_gets_its_part_of_what_is_left(
+def test_in_a_container_each_process_gets_its_share_of_the_free_memory(
     sharers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left_bytes = 64 * 2**30

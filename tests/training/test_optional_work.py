@@ -184,7 +184,7 @@ def test_a_sampler_that_fails_changes_nothing_of_the_run(
     assert cause.split(":")[0] in seqfit.report(run).read_text("utf-8")
 
 
-def test_a_page_that_cannot_be_built_is_said_and_the_command_ends_well(
+def test_a_page_that_cannot_be_built_is_reported_and_the_command_succeeds(
     short: Recipe, tmp_path: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "short.yaml").write_text(dump_recipe(load_recipe(short)))

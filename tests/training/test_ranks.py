@@ -121,7 +121,7 @@ def assert_alike(one: Run, other: Run) -> None:
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp", "pipeline"])
-def test_two_processes_train_as_one_does_and_resume_to_the_bit(
+def test_two_processes_train_like_one_and_resume_bit_exactly(
     recipe: Recipe, alone: Run, stopped: Callable[[str, int, Path], Path], tmp_path: Path, parallel: str
 ) -> None:
     recipe["strategy"]["parallel"] = parallel
@@ -161,9 +161,7 @@ def test_a_snapshot_loads_on_another_number_of_processes(
 
 
 @pytest.mark.parametrize("parallel", ["fsdp", "pipeline"])
-def test_weights_that_do_not_learn_are_the_same_for_all_processes(
-    recipe: Recipe, tmp_path: Path, parallel: str
-) -> None:
+def test_frozen_weights_are_the_same_on_all_ranks(recipe: Recipe, tmp_path: Path, parallel: str) -> None:
     recipe["model"]["freeze"] = ["embeddings"]
     recipe["strategy"]["parallel"] = parallel
     assert [code for code, _ in start_ranks(recipe, tmp_path / "run", "signal")] == [75, 75]
@@ -179,7 +177,7 @@ def test_a_disk_that_is_full_for_one_process_ends_all_in_three_parts(recipe: Rec
     assert not list((tmp_path / "run" / "snapshots").glob(".*"))
 
 
-def test_memory_that_runs_out_in_one_process_makes_all_cut_smaller(recipe: Recipe, alone: Run, tmp_path: Path) -> None:
+def test_oom_on_one_rank_makes_all_split_into_smaller_micro_batches(recipe: Recipe, alone: Run, tmp_path: Path) -> None:
     ended = start_ranks(recipe, tmp_path / "run", "out-of-memory")
     assert [code for code, _ in ended] == [0, 0], ended
     run = Run(tmp_path / "run")
@@ -188,13 +186,11 @@ def test_memory_that_runs_out_in_one_process_makes_all_cut_smaller(recipe: Recip
     assert_alike(alone, run)
 
 
-def test_memory_that_runs_out_in_an_exchange_begins_anew_from_the_snapshot(
-    recipe: Recipe, alone: Run, tmp_path: Path
-) -> None:
+def test_oom_during_a_collective_restarts_all_from_the_snapshot(recipe: Recipe, alone: Run, tmp_path: Path) -> None:
     ended = start_ranks(recipe, tmp_path / "run", "out-of-memory-in-exchange")
     assert [code for code, _ in ended] == [76, 76]
     assert "in the middle of a collective" in ended[1][1]
-    assert "another process of this run is gone" in ended[0][1]
+    assert "another process of this run has exited" in ended[0][1]
     (note,) = read_notes(tmp_path / "run")
     assert note["data"]["step"] == 5
     assert [code for code, _ in start_ranks(recipe, tmp_path / "run", "none", "--resume")] == [0, 0]
@@ -204,7 +200,7 @@ def test_memory_that_runs_out_in_an_exchange_begins_anew_from_the_snapshot(
     assert_alike(alone, run)
 
 
-def test_a_number_that_is_none_in_one_process_is_skipped_by_all(recipe: Recipe, tmp_path: Path) -> None:
+def test_a_non_finite_step_on_one_rank_is_skipped_by_all(recipe: Recipe, tmp_path: Path) -> None:
     recipe["train"]["when_not_finite"] = "skip"
     assert start_ranks(recipe, tmp_path / "run", "not-finite") == [(0, ""), (0, "")]
     run = Run(tmp_path / "run")
@@ -237,7 +233,7 @@ def launch(recipe: Recipe, out: Path, *more: str) -> AbstractContextManager[subp
 
 
 @pytest.mark.journey
-def test_nproc_starts_them_and_a_killed_one_is_started_again(recipe: Recipe, tmp_path: Path) -> None:
+def test_nproc_starts_ranks_and_restarts_them_after_a_kill(recipe: Recipe, tmp_path: Path) -> None:
     recipe["train"]["steps"] = 60
     recipe["eval"] = {"every_steps": 60}
     assert start_ranks(recipe, tmp_path / "whole", "none") == [(0, ""), (0, "")]
@@ -265,7 +261,7 @@ def wait_for_step(run: Path, step: int) -> None:
     wait_until(lambda: steps.is_file() and len(steps.read_text().splitlines()) >= step, f"step {step}")
 
 
-def test_a_signal_to_the_launcher_leaves_a_snapshot_to_go_on_from(recipe: Recipe, tmp_path: Path) -> None:
+def test_a_signal_to_the_launcher_leaves_a_snapshot_to_resume_from(recipe: Recipe, tmp_path: Path) -> None:
     recipe["train"] |= {"steps": 400, "snapshot": {"every_steps": None}}
     recipe["eval"] = {"every_steps": 400}
     with launch(recipe, tmp_path / "run") as launched:

@@ -73,12 +73,9 @@ def test_recipe_strategy_and_device_are_resolved_once(
         (run.path / "manifest.json").write_text(json.dumps(manifest | {"status": "interrupted"}))
         recipe = run.path
     calls: Counter[str] = Counter()
-    for module, name in (
-        (training_setup, "load_strategy"),
-        (training_setup, "choose_device"),
-        (load_module, "read_yaml"),
-    ):
-        monkeypatch.setattr(module, name, _counted(getattr(module, name), calls))
+    for name in ("load_strategy", "choose_device"):
+        monkeypatch.setattr(training_setup, name, _counted(getattr(training_setup, name), calls))
+    monkeypatch.setattr(load_module, "read_yaml", _counted(load_module.read_yaml, calls))
     seqfit.train(recipe, out=None if resume else tmp_path / "run", resume=resume)
     assert calls == Counter(load_strategy=1, choose_device=1, read_yaml=1 if resume else 0)
 

@@ -15,7 +15,7 @@ from seqfit.training.snapshot_files import Snapshot
 from seqfit.training.state import find_state_differences, identify_step
 
 
-def test_gpus_that_a_run_does_not_use_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unused_gpus_do_not_matter_for_a_resume(monkeypatch: pytest.MonkeyPatch) -> None:
     """A one-process run that began where four GPUs were visible goes on where one is."""
     step = SimpleNamespace(precision=Precision("bf16", torch.device("cuda", 0), ""))
     recipe = SimpleNamespace(model_dump_json=lambda **_options: "{}")

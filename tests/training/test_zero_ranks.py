@@ -34,7 +34,7 @@ def zero_recipe(word_recipe: Recipe) -> Recipe:
 
 
 @pytest.mark.parametrize("sharding", ["zero2", "zero3"])
-def test_deepspeed_trains_as_one_process_does_and_resumes_to_the_bit(
+def test_deepspeed_trains_like_a_single_process_and_resumes_bit_exactly(
     zero_recipe: Recipe, tmp_path: Path, sharding: str
 ) -> None:
     zero_recipe["strategy"]["sharding"] = sharding
