@@ -113,7 +113,6 @@ class DeepSpeedStrategy(DistributedStrategy):
             yield name, whole.to(self._device)
 
     def allocate_state(self, optimizer: torch.optim.Optimizer) -> None:
-        """Of this rank's parts."""
         with self.optimizer.over_parts() as adamw:
             allocate_state(adamw)
 

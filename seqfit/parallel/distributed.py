@@ -127,7 +127,6 @@ class FsdpStrategy(DistributedStrategy):
         return nullcontext()
 
     def whole_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Gathered one by one."""
         for name, weight in self.model.model.named_parameters():
             whole = weight.full_tensor() if isinstance(weight, DTensor) else weight
             yield name, whole.detach().to(self._device)  # where evaluations run; offloaded weights are on the host

@@ -85,7 +85,7 @@ class StageModel(nn.Module):
         self._rule = rule
         self._packed = packed
         self._head = find_head(model)
-        self._step: SharedStep | None = None
+        self._step: SharedStep  # set by `begin`
         self._number = 0
         self.loss = torch.zeros(())  # of the micro-batches of this step so far
 
@@ -112,7 +112,6 @@ class StageModel(nn.Module):
     @contextmanager
     def running(self, number: int) -> Iterator[None]:
         """Around a forward, and around a backward, which may recompute parts of the forward."""
-        assert self._step is not None
         self._number = number
         layout = self._step.layouts.get(number)
         with nullcontext() if layout is None or self._packed is None else self._packed.running(layout):
@@ -120,12 +119,10 @@ class StageModel(nn.Module):
 
     def finish(self, number: int) -> None:
         """After a backward: a layout holds the biases of its longest segments."""
-        assert self._step is not None
         self._step.layouts.pop(number, None)
 
     def forward(self, *received_WD: torch.Tensor) -> torch.Tensor:
         """[W, D], or the loss."""
-        assert self._step is not None
         batch, layout = self._step.micro_batches[self._number], self._step.layouts.get(self._number)
         with self._step.autocast():
             source_BSD, target_BTD = _unpack(received_WD[0], batch) if received_WD else self._embed(batch)
@@ -169,7 +166,6 @@ class StageModel(nn.Module):
 
     def _pack(self, source_BSD: torch.Tensor, target_BTD: torch.Tensor) -> torch.Tensor:
         """[W, D] in the dtype of the weights, whatever autocast produced."""
-        assert self._step is not None
         states = [states.flatten(0, 1).to(self.model.dtype) for states in (source_BSD, target_BTD)]
         empty = self._step.wire_rows - len(states[0]) - len(states[1])
         wire_WD = torch.cat([*states, states[0].new_zeros(empty, source_BSD.shape[2])])
@@ -177,7 +173,6 @@ class StageModel(nn.Module):
         return wire_WD if wire_WD.requires_grad else wire_WD.requires_grad_()
 
     def _share_of_loss(self, states_ND: torch.Tensor, batch: MicroBatch) -> torch.Tensor:
-        assert self._step is not None
         assert self._head is not None
         labels_N = batch.labels.flatten()
         loss_sum = states_loss_sum(self._head, self._rule, states_ND, labels_N, batch.target_tokens)
@@ -419,7 +414,6 @@ class PipelineStrategy(DistributedStrategy):
 
     @property
     def trained(self) -> nn.Module:
-        """This rank's stage."""
         return self.pipeline
 
     def run_batch(self, step: TrainStep, batch: GlobalBatch) -> torch.Tensor:
@@ -435,9 +429,7 @@ class PipelineStrategy(DistributedStrategy):
         return self.pipeline.loss.float()  # the last stage's may have another dtype than the others' zero
 
     def total_norm(self, gradients: list[torch.Tensor]) -> torch.Tensor:
-        """Over all stages."""
         return self.pipeline.total_norm()
 
     def whole_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """From the stage that has each."""
         return self.pipeline.whole_weights()

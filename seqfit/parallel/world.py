@@ -134,11 +134,7 @@ def read_world(environment: Mapping[str, str]) -> World:
             restarts=int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")),
             launch=_name_launch(environment.get("TORCHELASTIC_RUN_ID")),
         )
-    if (
-        int(environment.get("SLURM_NTASKS", "1")) > 1
-        and "SLURM_PROCID" in environment
-        and "SLURM_STEP_ID" in environment
-    ):
+    if int(environment.get("SLURM_NTASKS", "1")) > 1 and {"SLURM_PROCID", "SLURM_STEP_ID"} <= environment.keys():
         return World(
             rank=int(environment["SLURM_PROCID"]),
             size=int(environment["SLURM_NTASKS"]),

@@ -44,12 +44,12 @@ def read_state(
     """The state's tensors, not copied, and its plain numbers, by the names of the weights in the model."""
     tensors: dict[str, torch.Tensor] = {}
     values: dict[str, StateValue] = {}
-    for key, value in _walk(optimizer, model):
-        if isinstance(value, torch.Tensor):
-            tensors |= _plain_tensors(key, value)
-        else:
-            assert value is None or isinstance(value, int | float)
-            values[key] = value
+    for parameter, key in _named(optimizer, model):
+        for name, value in optimizer.state[parameter].items():
+            if isinstance(value, torch.Tensor):
+                tensors |= _plain_tensors(f"{key}/{name}", value)
+            else:
+                values[f"{key}/{name}"] = value
     return tensors, values
 
 
@@ -81,12 +81,6 @@ def _named(optimizer: torch.optim.Optimizer, model: nn.Module) -> Iterator[tuple
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             yield parameter, names[id(parameter)]
-
-
-def _walk(optimizer: torch.optim.Optimizer, model: nn.Module) -> Iterator[tuple[str, Any]]:
-    for parameter, key in _named(optimizer, model):
-        for name, value in optimizer.state[parameter].items():
-            yield f"{key}/{name}", value
 
 
 def _plain_tensors(key: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:

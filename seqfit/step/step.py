@@ -228,11 +228,9 @@ class ParallelStrategy:
         """Sum it over all ranks, in place."""
 
     def update(self, step: TrainStep, loss: torch.Tensor) -> Update:
-        """Clip the gradient and update the weights."""
         return step.clip_and_update(loss)
 
     def total_norm(self, gradients: list[torch.Tensor]) -> torch.Tensor:
-        """Of the whole gradient."""
         return nn.utils.get_total_norm(gradients)
 
     def whole_weights(self) -> Iterator[tuple[str, torch.Tensor]]:

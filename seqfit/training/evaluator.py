@@ -39,8 +39,6 @@ class _StopRequested(Exception):
 
 
 class Evaluator:
-    """Evaluates the model of a run, and keeps the best."""
-
     def __init__(self, state: TrainingState, writer: RunWriter, view: TrainingView) -> None:
         self._state = state
         self._setup = state.setup

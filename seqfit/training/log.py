@@ -19,7 +19,6 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Self
 
 import torch
@@ -148,21 +147,17 @@ class StepLog:
         self._window = _Window(ClockMoment.mark(self._device))
 
     def __enter__(self) -> Self:
-        """The next step is about to begin."""
         self._window.started = ClockMoment.mark(self._device)
         self._window.queued_before = self._read_queued()
         self._is_open = True
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         """Also after an error: the record of the completed steps is written."""
         self._is_open = False
         self.write()
 
     def observe(self, outcome: StepOutcome, batch: GlobalBatch) -> None:
-        """A step was launched."""
         self._window.tokens += batch.source_tokens + batch.target_tokens
         self._window.padded_tokens += batch.padded_tokens
         self._window.flops.append(self._work.count(batch))

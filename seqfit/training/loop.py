@@ -133,7 +133,6 @@ def build_run(
     observers: Sequence[Observer] = (),
     max_steps: int | None = None,
 ) -> TrainingRun:
-    """The parts of a run, connected."""
     train, early = setup.recipe.train, setup.recipe.eval.early_stopping
     nonfinite = NonFiniteHandler(setup.step, setup.loader, setup.world, train.when_not_finite, writer)
     calibrations = [observer.measure_between_steps for observer in observers]

@@ -360,16 +360,6 @@ def compare_with_measured(
     )
 
 
-def replace_peak(compared: PredictionOutcome, peak: PeakObserver) -> PredictionOutcome:
-    """With a peak on a CPU that was measured later."""
-    return replace(
-        compared,
-        measured_peak_bytes=peak.peak_bytes,
-        measured_peak_is=peak.describe(),
-        peak_is_of_all_steps=peak.is_of_all_steps,
-    )
-
-
 def before_the_first_step(prediction: RunPrediction) -> PredictionOutcome:
     """Nothing measured yet: what stays in the manifest of a run that is killed."""
     return PredictionOutcome(
@@ -400,7 +390,6 @@ def _count_bytes(memory: Memory) -> dict[str, Any]:
 
 
 def _describe(stated: Strategy, target: Target, found: dict[str, Any]) -> RunPrediction:
-    """With the events that tell the user of it."""
     is_stated = found["strategy"] is None
     strategy = stated if is_stated else Strategy.model_validate(found["strategy"])
     factor = read_factor(target.name)[0]

@@ -14,6 +14,7 @@ import statistics
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -124,8 +125,14 @@ def find_first_overflow(step: TrainStep, batch: GlobalBatch) -> str:
 
 @contextmanager
 def _watched(model: nn.Module, found: list[str]) -> Iterator[None]:
+    def check(name: str, _module: nn.Module, _inputs: Any, output: Any) -> None:
+        if isinstance(output, torch.Tensor) and output.is_floating_point() and not bool(output.isfinite().all()):
+            kind = "nan" if bool(output.isnan().any()) else "inf"
+            found.append(f"{name} produces the first {kind}")
+            raise _Found
+
     handles = [
-        module.register_forward_hook(_watch(_short(name), found))
+        module.register_forward_hook(partial(check, _short(name)))
         for name, module in model.named_modules()
         if not any(module.children())
     ]
@@ -136,29 +143,16 @@ def _watched(model: nn.Module, found: list[str]) -> Iterator[None]:
             handle.remove()
 
 
-def _watch(name: str, found: list[str]) -> Any:
-    def look(_module: nn.Module, _inputs: Any, output: Any) -> None:
-        if isinstance(output, torch.Tensor) and output.is_floating_point() and not bool(output.isfinite().all()):
-            kind = "nan" if bool(output.isnan().any()) else "inf"
-            found.append(f"{name} produces the first {kind}")
-            raise _Found
-
-    return look
-
-
 def _short(name: str) -> str:
     return name.removeprefix("model.")  # of the wrapper
 
 
 class SpikeDetector:
-    """Detects a loss far above those before it."""
-
     def __init__(self) -> None:
         self.before: deque[float] = deque(maxlen=_REMEMBERED)
 
     @property
     def usual(self) -> float:
-        """The median of the losses before."""
         return statistics.median(self.before)
 
     def is_spike(self, loss: float) -> bool:

@@ -106,7 +106,6 @@ class SnapshotWriter:
             writing.result()
 
     def close(self) -> None:
-        """Wait, then end the thread."""
         try:
             self.wait()
         finally:
@@ -221,23 +220,12 @@ def _read_facts(folder: Path) -> dict[str, Any]:
     return facts
 
 
-class Shards(Mapping[str, torch.Tensor]):
-    """Tensors of which every process has written a part; `copy_tensors` reads them.
-
-    As a mapping it is empty, because no process holds a whole one.
-    """
+class Shards(dict[str, torch.Tensor]):
+    """Tensors of which every process has written a part: empty here, `copy_tensors` reads them."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self.folder = folder
-
-    def __getitem__(self, name: str) -> torch.Tensor:
-        raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
 
 
 class _TensorsOnDisk(Mapping[str, torch.Tensor]):

@@ -27,8 +27,6 @@ from seqfit.training.state import TrainingState
 
 
 class Snapshots:
-    """Takes the snapshots of a run."""
-
     def __init__(self, state: TrainingState, writer: RunWriter) -> None:
         setup = state.setup
         self._state = state

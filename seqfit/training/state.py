@@ -45,7 +45,6 @@ class Best:
     stale: int = 0
 
     def start_over(self, name: str) -> None:
-        """With another score, from now on."""
         self.name, self.value, self.mark, self.loss, self.stale = name, None, None, math.inf, 0
 
     def update(self, value: float | None, loss: float | None) -> tuple[bool, bool]:

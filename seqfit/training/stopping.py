@@ -16,7 +16,7 @@ import signal
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, NoReturn, Self
 
 from seqfit.errors import Stopped, format_error
@@ -47,9 +47,7 @@ class Stopping:
             self._before = {number: signal.signal(number, self._note) for number in select_handled(_STOPPING)}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

@@ -8,7 +8,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from seqfit.strategy.load import dump_strategy
 from seqfit.telemetry.recorder import SamplerProcess
 from seqfit.training.log import describe_step_work
 from seqfit.training.loop import TrainingRun, build_run, train_to_end
-from seqfit.training.measurement import PredictionOutcome, before_the_first_step, compare_with_measured, replace_peak
+from seqfit.training.measurement import PredictionOutcome, before_the_first_step, compare_with_measured
 from seqfit.training.oom import attempt, find_splits_after, limited_memory
 from seqfit.training.peak import PeakObserver, build_calibration_workload
 from seqfit.training.resume import (
@@ -348,7 +348,12 @@ def _measure_largest(peak: PeakObserver, compared: PredictionOutcome, writer: Ru
         return compared
     if repeated is None:
         writer.event("memory", "OOM while the largest step was repeated to measure its peak: the peak is unknown")
-    compared = replace_peak(compared, peak)
+    compared = replace(
+        compared,
+        measured_peak_bytes=peak.peak_bytes,
+        measured_peak_is=peak.describe(),
+        peak_is_of_all_steps=peak.is_of_all_steps,
+    )
     writer.write_manifest(forecast=asdict(compared))
     return compared
 

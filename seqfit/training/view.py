@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
@@ -21,31 +20,13 @@ from seqfit.units import format_bytes, format_count, format_seconds
 _SHOWN_SCORES = 4
 
 
-class TrainingView(Protocol):
-    """Is called for everything that happens, in order."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-    def progress(self, what: str, done: int, total: int | None) -> None: ...
-    def decide_by(self, score: str) -> None: ...
-    def start(self, description: str, total_steps: int) -> None: ...
-    def advance(self, step: int) -> None: ...
-    def step(self, record: StepRecord) -> None: ...
-    def evaluation(self, record: EvaluationRecord, best: bool) -> None: ...
-    def event(self, record: EventRecord) -> None: ...
-
-
-class SilentView:
-    """Shows nothing: the records are in the run directory."""
+class TrainingView:
+    """Is called for everything that happens, in order; a view overrides what it shows."""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         return None
 
     def progress(self, what: str, done: int, total: int | None) -> None:
@@ -55,7 +36,7 @@ class SilentView:
         """The score that chooses the best checkpoint."""
 
     def start(self, description: str, total_steps: int) -> None:
-        """Training begins."""
+        """Training starts."""
 
     def advance(self, step: int) -> None:
         """A step was launched; nothing of it has been read from the device."""
@@ -70,7 +51,11 @@ class SilentView:
         """Something happened that a reader of the run should know."""
 
 
-class LineView(SilentView):
+class SilentView(TrainingView):
+    """Shows nothing: the records are in the run directory."""
+
+
+class LineView(TrainingView):
     """One line per record, for logs and pipes."""
 
     def __init__(self, console: Console | None = None) -> None:
@@ -117,9 +102,8 @@ class LineView(SilentView):
     def _figures(self, record: StepRecord) -> str:
         elapsed = time.monotonic() - self._started  # with evaluations, because the remaining time has them, too
         left = elapsed / (record.step - (self._steps_before or 0)) * (self._total_steps - record.step)
-        time_left = (
-            f"ETA {format_seconds(left)}" if record.step < self._total_steps else f"in {format_seconds(elapsed)}"
-        )
+        is_last = record.step >= self._total_steps
+        time_left = f"in {format_seconds(elapsed)}" if is_last else f"ETA {format_seconds(left)}"
         rate = "" if record.learning_rate is None else f"lr {record.learning_rate:.1e}  "
         return (
             f"loss {record.loss:.4f}  {rate}"
@@ -159,9 +143,7 @@ class Terminal(LineView):
         self._bars.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._end_slow()
         self._bars.stop()
 
