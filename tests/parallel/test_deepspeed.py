@@ -1,4 +1,4 @@
-"""What DeepSpeed is told, without DeepSpeed: an engine that writes down its calls. The real one: tests/agreement."""
+"""How DeepSpeed is called, without DeepSpeed: an engine that records its calls. The real one: tests/agreement."""
 
 from __future__ import annotations
 

@@ -190,12 +190,12 @@ def test_a_killed_sampler_does_not_end_the_run(word_recipe: Recipe, tmp_path: Pa
     assert killed
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "no facts", "facts", "ids"])
+@pytest.mark.parametrize("damage", ["truncated", "empty", "no facts", "facts", "ids"])
 def test_a_damaged_cache_is_rebuilt_with_an_event(word_recipe: Recipe, tmp_path: Path, damage: str) -> None:
     first = seqfit.train(word_recipe, out=tmp_path / "first")
     for entry in (cache_root() / "tokenized").iterdir():
         rows, facts = entry / "rows.arrow", entry / "facts.json"
-        if damage == "cut":
+        if damage == "truncated":
             rows.write_bytes(rows.read_bytes()[:-20])
         elif damage == "empty":
             rows.write_bytes(b"")

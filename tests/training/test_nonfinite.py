@@ -76,13 +76,13 @@ def test_skipped_steps_leave_weights_and_optimizer_as_they_were(
 
 
 def test_the_device_skips_as_the_host_does(recipe: Recipe, tmp_path: Path, poisoned: dict[str, Any]) -> None:
-    """Fused AdamW is told on the device; the loop kernel is not called by the host. Same losses."""
+    """Fused AdamW gets a flag on the device; the host does not call the loop kernel. Same losses."""
     recipe["train"] |= {"when_not_finite": "skip", "log_every": 1}
     poisoned["steps"] = {3}
-    told = seqfit.train(recipe, ["strategy.optimizer_kernel=fused"], out=tmp_path / "fused")
+    fused = seqfit.train(recipe, ["strategy.optimizer_kernel=fused"], out=tmp_path / "fused")
     poisoned["made"] = 0
-    asked = seqfit.train(recipe, ["strategy.optimizer_kernel=loop"], out=tmp_path / "loop")
-    for left, right in zip(told.steps(), asked.steps(), strict=True):
+    loop = seqfit.train(recipe, ["strategy.optimizer_kernel=loop"], out=tmp_path / "loop")
+    for left, right in zip(fused.steps(), loop.steps(), strict=True):
         assert left["loss"] == pytest.approx(right["loss"], abs=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""A prediction, telemetry or a page that fails: the run ends well, with the weights of a run without them, and says so.
+"""A prediction, telemetry or a page that fails: the run succeeds, with the weights of a run without them, and an event.
 
 Every fault is put into a whole run; what is compared is a run without prediction that nothing happened to.
 """

@@ -1,4 +1,4 @@
-"""Memory runs out at any point of a step: the run goes on with the same update."""
+"""OOM at any point of a step: training continues with the same update."""
 
 from __future__ import annotations
 
@@ -137,9 +137,9 @@ def test_one_example_that_does_not_fit_is_an_error_in_three_parts(
 def test_an_evaluation_is_repeated_in_smaller_batches(
     exact: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from seqfit.training import evaluator as judge
+    from seqfit.training import evaluator
 
-    score, tried = judge.generate_split, []
+    score, tried = evaluator.generate_split, []
 
     def once(answerer: Any, *rest: Any, **settings: Any) -> Any:
         tried.append(answerer.batch_tokens)
@@ -147,7 +147,7 @@ def test_an_evaluation_is_repeated_in_smaller_batches(
             raise RuntimeError(CPU_MESSAGE)
         return score(answerer, *rest, **settings)
 
-    monkeypatch.setattr(judge, "generate_split", once)
+    monkeypatch.setattr(evaluator, "generate_split", once)
     run = seqfit.train(exact, out=tmp_path / "run")
     assert tried[1] == tried[0] // 2
     assert [event for event in run.events() if event["kind"] == "out-of-memory"]
@@ -179,7 +179,7 @@ def test_a_split_after_the_last_snapshot_is_repeated_at_the_same_step(
     exact["train"] |= {"steps": 6, "snapshot": {"every_steps": 1, "keep": 9}}
     exact["eval"] = {"every_steps": 6}
     failing["mode"] = FailAt(40)
-    whole = seqfit.train(exact, out=tmp_path / "whole")  # cut smaller at its second step
+    whole = seqfit.train(exact, out=tmp_path / "whole")  # split smaller at its second step
 
     shutil.copytree(whole.path, tmp_path / "run")  # as if it had been killed before it took a second snapshot
     for snapshot in find_snapshots(tmp_path / "run")[:-1]:
@@ -195,11 +195,11 @@ def test_a_split_after_the_last_snapshot_is_repeated_at_the_same_step(
 def test_smaller_evaluation_batches_are_kept_across_a_resume(
     exact: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from seqfit.training import evaluator as judge
+    from seqfit.training import evaluator
 
     exact["train"]["snapshot"] = {"every_steps": 1}
     exact["eval"] = {"every_steps": 2}
-    score, tried = judge.generate_split, []
+    score, tried = evaluator.generate_split, []
 
     def once(answerer: Any, *rest: Any, **settings: Any) -> Any:
         tried.append(answerer.batch_tokens)
@@ -212,7 +212,7 @@ def test_smaller_evaluation_batches_are_kept_across_a_resume(
             if step == 3:
                 raise SystemExit
 
-    monkeypatch.setattr(judge, "generate_split", once)
+    monkeypatch.setattr(evaluator, "generate_split", once)
     with pytest.raises(SystemExit):
         seqfit.train(exact, out=tmp_path / "run", view=Stop())
     seqfit.train(tmp_path / "run", resume=True)
@@ -247,8 +247,8 @@ def test_an_update_broken_in_the_middle_goes_back_to_the_snapshot(exact: Recipe,
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(InBackward, "_update", fail_once)
         run = seqfit.train(exact, out=tmp_path / "run")
-    told = [event["message"] for event in run.events() if event["kind"] == "out-of-memory"]
-    assert any("back to the snapshot of step" in message for message in told)
+    messages = [event["message"] for event in run.events() if event["kind"] == "out-of-memory"]
+    assert any("back to the snapshot of step" in message for message in messages)
     for left, right in zip(whole.steps(), run.steps(), strict=True):
         assert left["loss"] == pytest.approx(right["loss"], abs=1e-4)
 

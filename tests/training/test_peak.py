@@ -147,7 +147,7 @@ def test_a_step_that_was_repeated_in_smaller_micro_batches_has_no_measured_peak(
     peak = PeakObserver(step, lambda *_: pytest.fail("reported"), is_predicted=True)
     whole, halves = (draw_batch([Shape(shape, None, packed=False)]) for shape in ((6, 6), (6,)))
     with peak.around_step(2, whole):
-        step.run(whole)  # the attempt that ran out of memory
+        step.run(whole)  # the attempt with OOM
         step.run(halves)
     peak.after_step(2, halves)
     assert peak.peak_bytes is None
@@ -190,7 +190,7 @@ def test_an_ordinary_run_keeps_no_batch_and_repeats_no_step() -> None:
     ("large", "other"),
     [
         ([(6, 6)], [(9,)]),  # more tokens, and more pairs of them
-        ([(6,)], [(5,), (5,)]),  # alone, and with gradients that are there already
+        ([(6,)], [(5,), (5,)]),  # a single one, and with gradients that are there already
     ],
 )
 def test_steps_that_are_large_by_different_measures_are_all_measured(
@@ -219,7 +219,7 @@ def late_recipe(tiny_model: Callable[[str], Path], tmp_path: Path) -> Recipe:
     rows = tmp_path / "rows"
     rows.mkdir()
     (rows / "train.jsonl").write_text("\n".join(lines) + "\n")
-    for split in ("validation", "test"):  # else they would be cut off the others
+    for split in ("validation", "test"):  # else they would be split off the others
         (rows / f"{split}.jsonl").write_text(json.dumps({"text": f"w3 w4 {split}", "answer": "w4"}) + "\n")
     return {
         "model": {"path": str(tiny_model("t5"))},
@@ -281,5 +281,5 @@ def test_a_run_whose_largest_step_cannot_be_measured_finishes_with_an_event(
     run = seqfit.train(late_recipe, out=tmp_path / "run")
     assert run.status == "finished"
     assert read_forecast(run) == (None, False)
-    told = [event["message"] for event in run.events() if event["kind"] == "memory"]
-    assert told == ["OOM while the largest step was repeated to measure its peak: the peak is unknown"]
+    messages = [event["message"] for event in run.events() if event["kind"] == "memory"]
+    assert messages == ["OOM while the largest step was repeated to measure its peak: the peak is unknown"]

@@ -1,4 +1,4 @@
-"""A resumed run ends as the one that was never stopped, to the bit."""
+"""A resumed run ends bit-exactly as one that was never stopped."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def assert_same_ending(one: Run, other: Run) -> None:
 
 @pytest.fixture
 def drops(word_recipe: Recipe) -> Recipe:
-    """With dropout, so that the generators matter; a short cosine, so that the schedule does."""
+    """With dropout, so that the RNG state matters; a short cosine, so that the schedule does."""
     word_recipe["train"] |= {"schedule": {"name": "cosine", "warmup_steps": 2}, "log_every": 4}
     return word_recipe
 
@@ -188,10 +188,10 @@ def test_a_damaged_snapshot_is_skipped_with_an_event(drops: Recipe, undisturbed:
     (newest / "state.safetensors").write_bytes(content)
     (before / "snapshot.json").write_text("{")
     resumed = seqfit.train(stopped.path, resume=True)
-    told = [event["message"] for event in resumed.events() if event["kind"] == "resume"]
-    assert [message for message in told if newest.name in message and "not what was written" in message]
-    assert [message for message in told if before.name in message]
-    assert "continuing from step 2" in told[-1]
+    messages = [event["message"] for event in resumed.events() if event["kind"] == "resume"]
+    assert [message for message in messages if newest.name in message and "not what was written" in message]
+    assert [message for message in messages if before.name in message]
+    assert "continuing from step 2" in messages[-1]
     assert_same_ending(whole, resumed)
 
 

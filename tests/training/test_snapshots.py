@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("no_prediction", "no_telemetry")
 
 
 class Heard(SilentView):
-    """The kinds of events that a user is told of."""
+    """The kinds of events that a user sees."""
 
     def __init__(self) -> None:
         self.kinds: list[str] = []

@@ -16,7 +16,7 @@ from seqfit.training.state import find_state_differences, identify_step
 
 
 def test_unused_gpus_do_not_matter_for_a_resume(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A one-process run that began where four GPUs were visible goes on where one is."""
+    """A single-process run that started where four GPUs were visible resumes where one is."""
     step = SimpleNamespace(precision=Precision("bf16", torch.device("cuda", 0), ""))
     recipe = SimpleNamespace(model_dump_json=lambda **_options: "{}")
     setup: Any = SimpleNamespace(

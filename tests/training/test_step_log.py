@@ -77,7 +77,7 @@ def log(clock: Clock, phases: StepClock, records: Records, tmp_path: Path) -> It
             clock.now += 1
             super().observe(outcome, batch)
 
-    yield SteppingLog(writer, records, phases, CountedWork(peak_flops_per_second=4000), judge)
+    yield SteppingLog(writer, records, phases, CountedWork(peak_flops_per_second=4000), check)
     writer.close()
 
 
@@ -89,7 +89,7 @@ def outcome(loss: float, norm: float | None = None) -> StepOutcome:
     return StepOutcome(torch.tensor(loss), None if norm is None else torch.tensor(norm), torch.tensor(0.0))
 
 
-def judge(steps: Sequence[SeenStep]) -> None:
+def check(steps: Sequence[SeenStep]) -> None:
     for seen in steps:
         if not math.isfinite(seen.loss):
             raise TrainingFailed(f"step {seen.step}")
@@ -196,7 +196,7 @@ def test_a_calibration_workload_is_recorded_and_not_part_of_a_step(
         return 0.1 * step_seconds
 
     writer = RunWriter.create(tmp_path / "run")
-    log = StepLog(writer, records, phases, StepWork(), judge, [measure])
+    log = StepLog(writer, records, phases, StepWork(), check, [measure])
     with log:
         for step, seconds in ((1, 1.0), (2, 3.0)):
             clock.now += seconds
@@ -204,15 +204,15 @@ def test_a_calibration_workload_is_recorded_and_not_part_of_a_step(
             log.read(step, batch(5), outcome(1.0), None)
             log.write()
     writer.close()
-    told = [(record.step_seconds, record.calibration_seconds) for record in records.seen]
-    assert told == [(1.0, pytest.approx(0.1)), (3.0, pytest.approx(0.3))]
+    recorded = [(record.step_seconds, record.calibration_seconds) for record in records.seen]
+    assert recorded == [(1.0, pytest.approx(0.1)), (3.0, pytest.approx(0.3))]
 
 
 def test_unknown_flops_are_absent_and_not_zero(
     clock: Clock, phases: StepClock, records: Records, tmp_path: Path
 ) -> None:
     writer = RunWriter.create(tmp_path / "run")
-    log = StepLog(writer, records, phases, StepWork(), judge)
+    log = StepLog(writer, records, phases, StepWork(), check)
     with log:
         clock.now += 1
         log.observe(outcome(1.0), batch(5))

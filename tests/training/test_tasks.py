@@ -1,4 +1,4 @@
-"""Every task beside qa from training to an answer, with a text-to-text model and, where there is one, with a head."""
+"""Every task except qa from training to prediction, with a text-to-text model and, where there is one, with a head."""
 
 from __future__ import annotations
 
@@ -171,5 +171,5 @@ def test_what_the_labels_look_like_is_an_event(labelled: tuple[Run, Recipe]) -> 
 
 def test_a_page_evaluates_rows_with_several_labels(labelled: tuple[Run, Recipe]) -> None:
     run, validation = labelled
-    judged = [is_right(row, run.recipe.task) for row in validation["predictions"]]
-    assert 100 * sum(judged) / len(judged) == pytest.approx(validation["metrics"]["subset_accuracy"])
+    right = [is_right(row, run.recipe.task) for row in validation["predictions"]]
+    assert 100 * sum(right) / len(right) == pytest.approx(validation["metrics"]["subset_accuracy"])

@@ -1,4 +1,4 @@
-"""Whole runs by DeepSpeed's ZeRO: as one process trains, stopped and resumed to the bit."""
+"""Whole runs by DeepSpeed's ZeRO: the same as a single process, stopped and resumed bit-exactly."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def test_deepspeed_trains_like_a_single_process_and_resumes_bit_exactly(
     zero_recipe: Recipe, tmp_path: Path, sharding: str
 ) -> None:
     zero_recipe["strategy"]["sharding"] = sharding
-    alone = seqfit.train(zero_recipe, out=tmp_path / "alone")
+    single = seqfit.train(zero_recipe, out=tmp_path / "single")
     ended = start_ranks(zero_recipe, tmp_path / "two", "none")
     assert [code for code, _ in ended] == [0, 0], ended
     two = Run(tmp_path / "two")
-    assert_alike(alone, two)
+    assert_alike(single, two)
     assert any(event["message"] == f"{sharding} over 2 processes" for event in two.events())
     stopped = start_ranks(zero_recipe, tmp_path / "parts", "signal")
     assert [code for code, _ in stopped] == [75, 75], stopped
