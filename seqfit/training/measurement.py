@@ -76,7 +76,7 @@ class LongRows:
         """The event of a recipe that gets the limit."""
         return (
             f"task.max_source_tokens={self.limit} is set because {self.problem}; {format_share(self.whole)} of the "
-            "training rows stay whole. A value of your own is kept"
+            "training rows stay whole. A value that you set is kept"
         )
 
     def warn(self) -> str:

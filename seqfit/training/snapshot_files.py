@@ -169,20 +169,17 @@ class SnapshotDraft:
         paths = [self.folder / name for name in (*written, _FACTS)]
         for path in (*paths, *{path.parent for path in paths}):
             sync_path(path)
-        self._take_place()
-        for folder in self._place.parent.glob("step-*"):
-            if folder.name > self._place.name:  # damaged, or lost: this run continued from an earlier one
-                shutil.rmtree(folder)
-        for folder in _superfluous(self._place.parent, keep):
-            shutil.rmtree(folder)
-
-    def _take_place(self) -> None:
         old = files.beside(self._place, "old")
         if self._place.exists():  # taken twice, or of steps that were lost and repeated
             os.replace(self._place, old)
         os.replace(self.folder, self._place)
         sync_path(self._place.parent)
         shutil.rmtree(old, ignore_errors=True)
+        for folder in self._place.parent.glob("step-*"):
+            if folder.name > self._place.name:  # damaged, or lost: this run continued from an earlier one
+                shutil.rmtree(folder)
+        for folder in _superfluous(self._place.parent, keep):
+            shutil.rmtree(folder)
 
 
 def snapshot_folder(run: Path, step: int) -> Path:
