@@ -54,7 +54,7 @@ def test_the_limit_keeps_95_percent_of_the_rows_whole() -> None:
     assert (found.limit, found.whole) == (200, 0.96)
     assert found.explain_limit() == (
         "task.max_source_tokens=200 is set because a step is predicted to take 1 h 00 min, with sources of up to "
-        "30,000 tokens (95% of the rows have at most 200); 96.0% of the training rows stay whole. A value of your own "
+        "30,000 tokens (95% of the rows have at most 200); 96.0% of the training rows stay whole. A value that you set "
         "is kept"
     )
     assert re.search(r"task\.max_source_tokens=\d+ takes about .* and truncates 4\.0% of the rows", found.warn())
