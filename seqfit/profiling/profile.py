@@ -29,7 +29,7 @@ from seqfit.rundir import files
 from seqfit.rundir.reader import Run
 from seqfit.rundir.writer import write_json
 from seqfit.system import usable_cores
-from seqfit.training.setup import TrainingSetup, build_setup
+from seqfit.training.setup import TrainingSetup, build_setup, resolve
 from seqfit.training.view import SilentView, TrainingView
 from seqfit.validation import load_checked_recipe
 
@@ -70,7 +70,7 @@ def profile(
     """Profile a recipe; of a run directory, the records of its run are evidence, too."""
     run = Run(recipe) if isinstance(recipe, str | Path) and (Path(recipe) / files.MANIFEST).is_file() else None
     loaded, shown = load_checked_recipe(recipe, overrides), view or SilentView()
-    build = build or (lambda wanted: build_setup(wanted, shown)[0])
+    build = build or (lambda wanted: build_setup(resolve(wanted), shown)[0])
     report_stage("building the model and its data")
     job = build(loaded)
     _begin(shown, "measuring", "timing steps")

@@ -37,10 +37,8 @@ from seqfit.parallel.world import World, join_world
 from seqfit.scaling.measure import MISTAKE, WARM_UP
 from seqfit.scaling.rows import BUFFER_BYTES, RankFigures
 from seqfit.step.clock import StepClock, read_queued_seconds
-from seqfit.step.precision import choose_device
-from seqfit.strategy.load import load_strategy
 from seqfit.telemetry.host import read_peak_bytes
-from seqfit.training.setup import TrainingSetup, build_setup
+from seqfit.training.setup import TrainingSetup, build_setup, resolve
 from seqfit.training.view import SilentView
 from seqfit.validation import load_checked_recipe
 
@@ -74,9 +72,9 @@ def main() -> int:
     """As the launcher calls it."""
     recipe, out, first, steps = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     try:
-        loaded = load_checked_recipe(recipe)
-        with join_world(choose_device(load_strategy(loaded)).type) as world:
-            job, _ = build_setup(loaded, SilentView(), world=world)
+        resolved = resolve(load_checked_recipe(recipe))
+        with join_world(resolved.device.type) as world:
+            job, _ = build_setup(resolved, SilentView(), world=world)
             figures = measure_rank(job, world, first, steps)
         out.write_text(json.dumps(asdict(figures)), "utf-8")
     except SeqfitError as error:
