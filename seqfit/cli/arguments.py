@@ -8,15 +8,18 @@ Progress of whatever takes longer: a bar in a terminal, and where there is none 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from seqfit.errors import RecipeError
+from seqfit.recipe.mistakes import report_mistakes
+from seqfit.recipe.overrides import apply_overrides
 from seqfit.recipe.resolve import RECIPES, ArgumentKind, check_kind, resolve
+from seqfit.recipe.trainer_names import explain_argument, format_together, merge_changes, take_options
 from seqfit.units import parse_bytes
 
 RecipeArgument = Annotated[
@@ -69,6 +72,33 @@ def parse_limit(text: str | None) -> int | None:
         raise RecipeError(
             f"--memory-limit is '{text}'", "it is a size in bytes", "Write it as 4GiB or 4096MiB"
         ) from error
+
+
+def answer_trainer_options(argv: list[str], parameters: Sequence[Any], command: str) -> list[str]:
+    """Options of the Trainer as overrides: reading the recipe answers them, together with its other mistakes.
+
+    Without a recipe they are answered here.
+    """
+    if not any(word.startswith("--") for word in argv):
+        return argv
+    options = {option: parameter for parameter in parameters for option in (*parameter.opts, *parameter.secondary_opts)}
+    rest, overrides = take_options(argv, options)
+    if not overrides:
+        return argv
+    takes_value = {option for option, parameter in options.items() if not getattr(parameter, "is_flag", True)}
+    before = ["", *rest]
+    has_recipe = any(
+        not word.startswith("-") and earlier not in takes_value for earlier, word in zip(before, rest, strict=False)
+    )
+    if has_recipe or "--data" in rest:
+        return [*rest, *overrides]
+    arguments, _ = apply_overrides({}, overrides)
+    lines = [f"{name}: {explain_argument(name, arguments, {}, in_file=False)}" for name in arguments]
+    together = format_together(merge_changes(arguments, arguments, {}), in_file=False)
+    raise RecipeError(
+        f"{report_mistakes('The command', lines)}\n{together}\nNo recipe is given either: name one before these "
+        f"(seqfit {command} RECIPE ...), or train on a file of your own (seqfit train --data FILE --model MODEL ...)"
+    )
 
 
 Show = Callable[[str, int, int | None], None]

@@ -36,6 +36,7 @@ from seqfit.recipe.mistakes import Mistake, explain_mistake, report_mistakes, to
 from seqfit.recipe.overrides import OverrideKey, annotation_at, apply_overrides, join_path, overridden_paths
 from seqfit.recipe.resolve import RECIPES, RUN_RECIPE, resolve
 from seqfit.recipe.schema import Recipe, RecipePart, TrainRecipe
+from seqfit.recipe.trainer_names import explain_argument, find_argument, format_together, merge_changes
 from seqfit.recipe.yaml_text import read_yaml, write_yaml
 
 FIELD = "train.schedule.warmup_steps"
@@ -90,21 +91,54 @@ class RecipeReading:
 
     layers: list[_Layer]
     overrides: Sequence[str]
-    values: dict[str, Any]  # of all layers and overrides, without the fields that the schema does not know
+    written: dict[str, Any]  # of all layers and overrides
+    values: dict[str, Any]  # the same without the fields that the schema does not know
     recipe: Recipe | None
-    mistakes: list[str]
-    overridden: int  # of the mistakes, so many are an override's
-    notes: list[str]  # what was changed on the way, for whoever uses the recipe to be told
+    unread: list[str]  # mistakes without a field: repeated keys of a file, then overrides that can't be applied
+    mistakes: list[Mistake]
+    notes: list[str]  # what was changed on the way
 
     def require(self, more: Sequence[Mistake] = ()) -> Recipe:
         """The recipe, or one RecipeError with the schema's mistakes and `more` that were found elsewhere."""
-        lines = [*self.mistakes, *(_locate(mistake, self.layers, self.overrides) for mistake in more)]
-        if lines or self.recipe is None:
-            name, overridden = self.layers[-1].name, self.overridden + _count_overridden(more, self.overrides)
-            if overridden == len(lines):  # nothing is wrong with the file
-                raise RecipeError(report_mistakes(f"The overrides of {name}", lines, "have"))
-            raise RecipeError(report_mistakes(name, lines))
-        return self.recipe
+        lines, together = self.explain(more)
+        if self.recipe is not None and not lines:
+            return self.recipe
+        name, verb = self.layers[-1].name, "has"
+        in_files = any(layer.mistakes for layer in self.layers)
+        if not in_files and all(self._is_overridden(path) for path, _ in (*self.mistakes, *more)):
+            name, verb = f"The overrides of {name}", "have"  # nothing is wrong with the file
+        raise RecipeError("\n".join([report_mistakes(name, lines, verb), *together]))
+
+    def explain(self, more: Sequence[Mistake] = ()) -> tuple[list[str], list[str]]:
+        """A line for each mistake, and what to write in place of all Trainer arguments, where there are several."""
+        mistakes = [*self.mistakes, *more]
+        given = {path: _find_value(self.written, path) for path, _ in mistakes if _is_trainer_argument(path)}
+        arguments = {str(path[-1]): value for path, value in given.items()}
+        lines, together = [*self.unread], []
+        for path, sentence in mistakes:
+            if path in given:
+                in_file = not self._is_overridden(path)
+                sentence = explain_argument(str(path[-1]), arguments, self.values, in_file=in_file)
+            lines.append(self._locate((path, sentence)))
+        for in_file in (False, True):
+            names = [str(path[-1]) for path in given if self._is_overridden(path) != in_file]
+            changes = merge_changes(names, arguments, self.values)
+            if len(names) > 1 and changes:
+                together.append(format_together(changes, in_file=in_file))
+        return lines, together
+
+    def _locate(self, mistake: Mistake) -> str:
+        """The mistake as a line; where it does not come from the recipe's own file, it says from where."""
+        path, line = mistake[0], to_line(mistake)
+        if self._is_overridden(path):
+            return line
+        for layer in reversed(self.layers):
+            if _has(layer.values, path):
+                return line if layer is self.layers[-1] else f"{line} (in {layer.name})"
+        return line
+
+    def _is_overridden(self, path: Sequence[OverrideKey]) -> bool:
+        return any(f"{join_path(path)}.".startswith(f"{dotted}.") for dotted in overridden_paths(self.overrides))
 
 
 def load_recipe(where: Recipe | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
@@ -127,10 +161,9 @@ def read_recipe(where: Recipe | str | Path | Mapping[str, Any], overrides: Seque
     known = _without_unknown(values, mistakes)
     if known != values:  # an unknown field hides what its part as a whole gets wrong
         mistakes += [mistake for mistake in _validate(known)[1] if mistake not in mistakes]
-    lines = [f"{layer.name}: {mistake}" for layer in layers for mistake in layer.mistakes] + wrong_overrides
-    lines += [_locate(mistake, layers, overrides) for mistake in mistakes]
-    overridden = len(wrong_overrides) + _count_overridden(mistakes, overrides)
-    return RecipeReading(layers, overrides, known, recipe, lines, overridden, [] if note is None else [note])
+    unread = [f"{layer.name}: {mistake}" for layer in layers for mistake in layer.mistakes] + wrong_overrides
+    notes = [] if note is None else [note]
+    return RecipeReading(layers, overrides, values, known, recipe, unread, mistakes, notes)
 
 
 def _validate(values: dict[str, Any]) -> tuple[Recipe | None, list[Mistake]]:
@@ -284,17 +317,6 @@ def _resolve_keys(part: dict[str, Any], key: str, folder: Path) -> dict[str, Any
     return part
 
 
-def _locate(mistake: Mistake, layers: Sequence[_Layer], overrides: Sequence[str]) -> str:
-    """The mistake as a line; where it does not come from the recipe's own file, it says from where."""
-    path, line = mistake[0], to_line(mistake)
-    if _is_overridden(mistake, overrides):
-        return line
-    for layer in reversed(layers):
-        if _has(layer.values, path):
-            return line if layer is layers[-1] else f"{line} (in {layer.name})"
-    return line
-
-
 def _is_stated(field: str, layers: Sequence[_Layer], overrides: Sequence[str]) -> bool:
     """Whether the user's own file or an override says it, and not a file that is extended nor a library recipe."""
     own = layers[-1]
@@ -302,18 +324,21 @@ def _is_stated(field: str, layers: Sequence[_Layer], overrides: Sequence[str]) -
     return in_file or any(f"{field}.".startswith(f"{dotted}.") for dotted in overridden_paths(overrides))
 
 
-def _is_overridden(mistake: Mistake, overrides: Sequence[str]) -> bool:
-    return any(f"{join_path(mistake[0])}.".startswith(f"{dotted}.") for dotted in overridden_paths(overrides))
+def _is_trainer_argument(path: Sequence[OverrideKey]) -> bool:
+    """Whether a field with a mistake is one of the Trainer's; a strategy's own fields are none of its names."""
+    is_unknown = bool(path) and (path[0] == "strategy" or annotation_at(path) is None)
+    return is_unknown and find_argument(path[-1]) is not None
 
 
-def _count_overridden(mistakes: Sequence[Mistake], overrides: Sequence[str]) -> int:
-    return sum(_is_overridden(mistake, overrides) for mistake in mistakes)
+def _find_value(values: Any, path: Sequence[OverrideKey]) -> Any:
+    for key in path:
+        values = values[key]
+    return values
 
 
 def _has(values: Any, path: Sequence[OverrideKey]) -> bool:
     try:
-        for key in path:
-            values = values[key]
+        _find_value(values, path)
     except (KeyError, IndexError, TypeError):
         return False
     return True

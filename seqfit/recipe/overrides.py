@@ -164,6 +164,8 @@ def _parse(path: list[str], text: str) -> Any:
     if isinstance(value, str):
         return value if text.strip().startswith(("'", '"')) else text  # YAML would cut spaces and comments
     annotation = annotation_at(path)
+    if annotation is None and isinstance(value, dict) and not text.lstrip().startswith("{"):
+        return text  # of a field that is not known: 'summarize: ' is more likely text than a mapping
     accepts: TypeAdapter[Any] = TypeAdapter(Any if annotation is None else annotation)
     return text if not _is_valid(accepts, value) and _is_valid(accepts, text) else value
 

@@ -81,5 +81,13 @@ def write_yaml(values: Any) -> str:
     return _dump(values, allow_unicode=False) if any(char in text for char in "\x85\u2028\u2029") else text
 
 
+def write_flow(value: Any) -> str:
+    """In one line: {'epochs': 3} -> '{epochs: 3}', 0.0003 -> '0.0003', 'a: b' -> 'a: b', None -> 'null'."""
+    if isinstance(value, str):
+        return value
+    text = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**6, default_flow_style=True)
+    return text.removesuffix("...\n").strip()
+
+
 def _dump(values: Any, *, allow_unicode: bool) -> str:
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=allow_unicode, width=120)

@@ -47,9 +47,9 @@ def test_fields_start_from_the_strategy_they_name() -> None:
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with pytest.raises(
-        RecipeError, match=r"strategy: 'vanila' is given\. The strategies are 8bit, .* Did you mean 'baseline'"
+        RecipeError, match=r"strategy: 'baselin' is given\. The strategies are 8bit, .* Did you mean 'baseline'"
     ):
-        load_strategy(recipe_with("vanila"))
+        load_strategy(recipe_with("baselin"))
 
 
 @pytest.mark.parametrize("strategy", ["fp16", {"precision": "fp16"}])
