@@ -1,9 +1,4 @@
-"""The arguments that several commands share, and the progress they show.
-
-The arguments that several commands share, so that they are spelt and explained the same everywhere.
-
-Progress of whatever takes longer: a bar in a terminal, and where there is none a line every five seconds.
-"""
+"""What several commands share: arguments with their help, answers to Trainer options, and the progress bar."""
 
 from __future__ import annotations
 
@@ -24,18 +19,15 @@ from seqfit.units import parse_bytes
 
 RecipeArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="RECIPE",
-        help="Name of a library recipe ('seqfit ls'), a YAML file, or a run directory.",
-    ),
+    typer.Argument(metavar="RECIPE", help="Library recipe ('seqfit ls'), YAML file or run directory."),
 ]
 
 OverridesArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="OVERRIDES",
-        help="Changes to the recipe: train.learning_rate=3e-4 sets a field, '~eval.early_stopping' removes one "
-        "(quote it: some shells expand ~).",
+        help="Changes to the recipe: train.learning_rate=3e-4 sets a field, '~eval.early_stopping' removes one (in "
+        "quotes, because some shells expand ~). Arguments of transformers' Trainer are answered with ours.",
     ),
 ]
 
@@ -43,29 +35,30 @@ TaskOption = Annotated[
     str | None,
     typer.Option(
         "--task",
-        help="Of a data file: qa, summarize, translate, classify, math, generate, regression, multilabel or "
+        help="Task of a data file: qa, summarize, translate, classify, math, generate, regression, multilabel or "
         "multiple-choice; default: guessed.",
     ),
 ]
 
 ModelOption = Annotated[
-    str | None, typer.Option("--model", help="Of a data file: the model to train, a Hub name or a folder.")
+    str | None,
+    typer.Option("--model", help="Model for a data file: a Hub name, such as google/mt5-small, or a folder."),
 ]
 
 
 def check_recipe(word: str, command: str, *more: ArgumentKind) -> None:
-    """A recipe, a run, or one of `more`: anything else is answered with the command that takes it."""
+    """A recipe, a run, or one of `more`; for anything else the message names the command that takes it."""
     resolve(word, (*RECIPES, *more), command)
 
 
 def check_runs(words: Iterable[Path], command: str, *more: ArgumentKind) -> None:
-    """Run directories, or one of `more`; one that is not there is left to whoever reads it."""
+    """Run directories, or one of `more`; a missing one is reported by whoever reads it."""
     for word in words:
         check_kind(str(word), ("run", *more), command)
 
 
 def parse_limit(text: str | None) -> int | None:
-    """What --memory-limit says, in bytes."""
+    """--memory-limit in bytes."""
     try:
         return None if text is None else parse_bytes(text)
     except ValueError as error:
@@ -106,7 +99,7 @@ Show = Callable[[str, int, int | None], None]
 
 @contextmanager
 def progress_bar() -> Iterator[Show]:
-    """Gives `show(what, done, total)`; the bar appears after a second and goes away at the end."""
+    """Gives `show(what, done, total)`: a bar that appears after a second, or without a terminal a line now and then."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 

@@ -20,7 +20,7 @@ import torch
 from transformers import PreTrainedModel
 
 from seqfit.data.batching import Batching, MicroBatchRule
-from seqfit.hardware.process_memory import arrange_freed_memory
+from seqfit.hardware.process_memory import set_malloc_policy
 from seqfit.model.lean import make_lean
 from seqfit.model.loss import LossModel, LossRule
 from seqfit.model.packing import PackedModel, explain_why_not_packed
@@ -82,7 +82,7 @@ def build_execution(model: PreTrainedModel, strategy: Strategy, train: TrainReci
     if packed is None and strategy.attention == "eager":
         model.set_attn_implementation("eager")
     if device.type == "cpu":
-        arranged = arrange_freed_memory(strategy.host_memory)
+        arranged = set_malloc_policy(strategy.host_memory)
         if arranged is not None:
             events.append(("memory", arranged))
     if strategy.compile:
