@@ -146,20 +146,6 @@ def _check_masks(device: torch.device) -> SelfCheck:
     return SelfCheck("dropout from a seed", "ok" if good else "wrong", f"rate 0.1, dropped {share:.4f}")
 
 
-def _build_t5() -> Any:
-    return _build(T5ForConditionalGeneration, T5Config(**_SHAPE, dropout_rate=0.0, decoder_start_token_id=0))
-
-
-def _build_mt5() -> Any:
-    return _build(MT5ForConditionalGeneration, MT5Config(**_SHAPE, dropout_rate=0.0, decoder_start_token_id=0))
-
-
-def _build_bert() -> Any:
-    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    shape = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
-    return _build(BertForSequenceClassification, BertConfig(vocab_size=200, num_labels=3, **shape, **dropout))
-
-
 def _build(kind: Any, config: Any) -> Any:
     """Random weights, the same each time."""
     with torch.random.fork_rng(devices=[]), quiet():
@@ -167,8 +153,16 @@ def _build(kind: Any, config: Any) -> Any:
         return kind(config)
 
 
-_MODELS: dict[str, Callable[[], Any]] = {"T5": _build_t5, "mT5": _build_mt5, "BERT": _build_bert}
-
+_BERT_SHAPE = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+_NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+_T5_SETTINGS = {**_SHAPE, "dropout_rate": 0.0, "decoder_start_token_id": 0}
+_MODELS: dict[str, Callable[[], Any]] = {
+    "T5": lambda: _build(T5ForConditionalGeneration, T5Config(**_T5_SETTINGS)),
+    "mT5": lambda: _build(MT5ForConditionalGeneration, MT5Config(**_T5_SETTINGS)),
+    "BERT": lambda: _build(
+        BertForSequenceClassification, BertConfig(vocab_size=200, num_labels=3, **_BERT_SHAPE, **_NO_DROPOUT)
+    ),
+}
 
 _PLANNED_STRATEGIES = {
     "packed": Strategy(),

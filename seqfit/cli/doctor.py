@@ -30,7 +30,10 @@ def command(
         ),
     ] = False,
 ) -> None:
-    """Show what this machine has and lacks, and how to fix it. Exit code 1 if something required is missing."""
+    """Show what this machine has and lacks, and how to fix it.
+
+    Exit code 1 if something required is missing, or a check of --selftest fails.
+    """
     if selftest:
         _run_selftest(as_json)
         return

@@ -59,7 +59,8 @@ def command(
         typer.Option("--accelerate-config", help="File of `accelerate config` that states processes and precision."),
     ] = None,
     max_restarts: Annotated[
-        int, typer.Option("--max-restarts", min=0, help="With --nproc: most restarts after a process died.")
+        int,
+        typer.Option("--max-restarts", min=0, help="With --nproc: maximum number of restarts after a process died."),
     ] = 3,
     grace: Annotated[
         int, typer.Option("--grace", min=1, help="With --nproc: seconds to finish the step after a signal.")

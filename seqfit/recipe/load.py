@@ -229,9 +229,12 @@ def _load_layers(where: str | Path | Mapping[str, Any]) -> list[_Layer]:
         if isinstance(where, Mapping):
             layer = _Layer("the recipe", None, dict(where), [])
         else:
-            chain.append(_find(where, folder))
-            _check_no_circle(chain)
-            layer = _read_file(chain[-1])
+            file = _find(where, folder)
+            if file in chain:
+                circle = " -> ".join(each.name for each in [*chain[chain.index(file) :], file])
+                raise RecipeError(circle, "A recipe cannot extend itself", "Remove extends: from one of them")
+            chain.append(file)
+            layer = _read_file(file)
         parent = layer.values.pop("extends", None)
         layers.insert(0, layer)
         if parent is None:
@@ -240,13 +243,6 @@ def _load_layers(where: str | Path | Mapping[str, Any]) -> list[_Layer]:
             rule = "It takes one library name or file"
             raise RecipeError(f"{layer.name}: extends is {parent!r}", rule, "Write extends: base.yaml")
         where, folder = parent, layer.folder or Path()
-
-
-def _check_no_circle(chain: Sequence[Path]) -> None:
-    *before, last = chain
-    if last in before:
-        circle = " -> ".join(file.name for file in chain[before.index(last) :])
-        raise RecipeError(circle, "A recipe cannot extend itself", "Remove extends: from one of them")
 
 
 def _find(where: str | Path, folder: Path) -> Path:

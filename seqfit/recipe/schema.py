@@ -14,6 +14,11 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
+Count = Annotated[int, Field(ge=1)]
+CountOrZero = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+PositiveOrZero = Annotated[float, Field(ge=0)]
+SplitName = Literal["train", "validation", "test"]
 LocalPath = Annotated[str, AfterValidator(os.path.expanduser)]
 SPLITS = ("train", "validation", "test")
 HEAD_TASKS = ("classify", "regression", "multilabel")  # what an encoder with a head is trained for
@@ -32,8 +37,8 @@ class RecipePart(BaseModel):
 class LoraRecipe(RecipePart):
     """Low-rank adapters (LoRA) on top of the frozen weights, by PEFT."""
 
-    rank: Annotated[int, Field(ge=1)] = Field(16, description="Rank of the two matrices of an adapter; default: 16.")
-    alpha: Annotated[float, Field(gt=0)] | None = Field(
+    rank: Count = Field(16, description="Rank of the two matrices of an adapter; default: 16.")
+    alpha: Positive | None = Field(
         None, description="An adapter's output is scaled by alpha / rank; default: twice the rank."
     )
     dropout: Fraction = Field(0.0, description="Dropout on an adapter's input; default: 0.")
@@ -61,7 +66,7 @@ class ModelRecipe(RecipePart):
         "pretrained",
         description="pretrained (default), or random: new weights of the shape that the model's config says.",
     )
-    dropout: Annotated[float, Field(ge=0, lt=1)] | None = Field(
+    dropout: Fraction | None = Field(
         None,
         description="Dropout rate, such as 0.1; default: the model config's. 0 also switches layerdrop off.",
     )
@@ -74,7 +79,7 @@ class ModelRecipe(RecipePart):
     freeze: list[Literal["embeddings", "encoder"]] = Field(
         default_factory=list, description="Parts that are not trained, such as [embeddings]; default: none."
     )
-    trim_vocabulary: Literal["data", "language"] | Annotated[int, Field(ge=0)] | None = Field(
+    trim_vocabulary: Literal["data", "language"] | CountOrZero | None = Field(
         None,
         description="Keep only the tokens that the data uses (data), those of its writing systems (language), or the "
         "data's and this many more, such as 10000; lossy, needs allow: [trim].",
@@ -168,11 +173,12 @@ class TaskRecipe(RecipePart):
         None,
         description="The same for the target language; generated text starts with it where the model works that way.",
     )
-    max_source_tokens: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Longer sources are truncated, such as 512; default: never (T5 has no fixed positions)."
+    max_source_tokens: Count | None = Field(
+        None,
+        description="Sources are truncated to this length, such as 512; default: never (T5 has no fixed positions).",
     )
-    max_target_tokens: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Longer targets are truncated in training, such as 128; default: never."
+    max_target_tokens: Count | None = Field(
+        None, description="In training, targets are truncated to this length, such as 128; default: never."
     )
 
     @field_validator("target")
@@ -233,7 +239,7 @@ class SourceRecipe(RecipePart):
     max_bad_rows: Fraction = Field(
         0.05, description="Unusable rows are skipped and counted; a larger fraction stops the run; default: 0.05."
     )
-    splits: dict[Literal["train", "validation", "test"], str] = Field(
+    splits: dict[SplitName, str] = Field(
         default_factory=dict,
         description="Split -> file in the folder, or split on the Hub, {validation: dev.csv}; default: by name.",
     )
@@ -242,7 +248,7 @@ class SourceRecipe(RecipePart):
         description="Column that names the split of each row (train, dev, test, ...) where all rows are in one table; "
         "any other value is train.",
     )
-    ids: dict[Literal["train", "validation", "test"], str] = Field(
+    ids: dict[SplitName, str] = Field(
         default_factory=dict, description="Split -> file in the folder that lists the ids of its rows."
     )
     languages: tuple[str, str] | None = Field(
@@ -255,11 +261,12 @@ class SourceRecipe(RecipePart):
         default={"validation": 0.1, "test": 0.1},
         description="Shares to cut off for splits that the data lacks.",
     )
-    limit: dict[Literal["train", "validation", "test"], Annotated[int, Field(ge=1)]] = Field(
-        default_factory=dict, description="Split -> most rows of it, {train: 1000}, chosen by the seed; default: all."
+    limit: dict[SplitName, Count] = Field(
+        default_factory=dict,
+        description="Split -> maximum number of rows, {train: 1000}, chosen by the seed; default: all.",
     )
     balance: str | None = Field(None, description="With limit: the same number of rows for each value of this column.")
-    weight: Annotated[float, Field(gt=0)] = Field(
+    weight: Positive = Field(
         1.0, description="How often an epoch uses each row: 2 is twice, 0.5 is every other epoch; default: 1."
     )
 
@@ -305,11 +312,9 @@ class ScheduleRecipe(RecipePart):
         description="Shape after the warm-up, linear by default; plateau lowers the rate when the evaluation stops "
         "improving.",
     )
-    warmup_steps: Annotated[int, Field(ge=0)] = Field(
-        0, description="Steps over which the learning rate rises from 0; default: none."
-    )
+    warmup_steps: CountOrZero = Field(0, description="Steps over which the learning rate rises from 0; default: none.")
     floor: Fraction = Field(0.0, description="linear, cosine: final rate, as a fraction of the peak; default: 0.")
-    patience: Annotated[int, Field(ge=1)] = Field(
+    patience: Count = Field(
         2, description="plateau: evaluations without improvement before the rate drops; default: 2."
     )
     factor: Annotated[float, Field(gt=0, lt=1)] = Field(0.5, description="plateau: factor of a drop; default: 0.5.")
@@ -319,12 +324,12 @@ class OptimizerRecipe(RecipePart):
     """The update rule and its constants."""
 
     name: Literal["adamw", "adafactor"] = Field("adamw", description="adamw (default) or adafactor.")
-    weight_decay: Annotated[float, Field(ge=0)] = Field(
+    weight_decay: PositiveOrZero = Field(
         0.0, description="Decoupled weight decay, not applied to norms and biases; default: 0."
     )
     beta1: Fraction = Field(0.9, description="adamw: decay of the first moment; default: 0.9.")
     beta2: Fraction = Field(0.999, description="adamw: decay of the second moment; default: 0.999.")
-    epsilon: Annotated[float, Field(gt=0)] = Field(1e-8, description="adamw: added to the denominator; default: 1e-8.")
+    epsilon: Positive = Field(1e-8, description="adamw: added to the denominator; default: 1e-8.")
     relative_step: bool = Field(
         False,
         description="adafactor: false (default) is T5's fine-tuning setting, a fixed rate such as 1e-3; true is T5's "
@@ -335,44 +340,38 @@ class OptimizerRecipe(RecipePart):
 class SnapshotRecipe(RecipePart):
     """How often to save all that an exact resume needs."""
 
-    every_steps: Annotated[int, Field(ge=1)] | None = Field(
+    every_steps: Count | None = Field(
         None, description="Steps between two snapshots; default: only every_minutes counts."
     )
-    every_minutes: Annotated[float, Field(gt=0)] | None = Field(
+    every_minutes: Positive | None = Field(
         10.0, description="Minutes between two snapshots; default: 10; null: only every_steps counts."
     )
-    keep: Annotated[int, Field(ge=1)] = Field(
-        2, description="Snapshots to keep, besides that of the best model; default: 2."
-    )
+    keep: Count = Field(2, description="Snapshots to keep, besides that of the best model; default: 2.")
 
 
 class TrainRecipe(RecipePart):
     """The length of the run, the global batch and the update rule."""
 
-    epochs: Annotated[float, Field(gt=0)] | None = Field(None, description="Passes over the training data; default: 3.")
-    steps: Annotated[int, Field(ge=1)] | None = Field(None, description="Optimizer steps; wins over epochs.")
-    batch_examples: Annotated[int, Field(ge=1)] | None = Field(
+    epochs: Positive | None = Field(None, description="Passes over the training data; default: 3.")
+    steps: Count | None = Field(None, description="Optimizer steps; wins over epochs.")
+    batch_examples: Count | None = Field(
         None,
         description="Global batch: examples per optimizer step, over all micro-batches and GPUs; default: 32.",
     )
-    batch_tokens: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Instead of batch_examples: most source and target tokens per step, such as 16384."
+    batch_tokens: Count | None = Field(
+        None, description="Instead of batch_examples: maximum source and target tokens per step, such as 16384."
     )
-    learning_rate: Annotated[float, Field(gt=0)] = Field(
-        3e-4, description="Peak learning rate, such as 1e-4; default: 3e-4."
-    )
+    learning_rate: Positive = Field(3e-4, description="Peak learning rate, such as 1e-4; default: 3e-4.")
     optimizer: OptimizerRecipe = Field(default_factory=OptimizerRecipe, description="The update rule.")
     schedule: ScheduleRecipe = Field(default_factory=ScheduleRecipe, description="The learning-rate schedule.")
     label_smoothing: Fraction = Field(
         0.0, description="Probability that label smoothing spreads evenly over all tokens; default: 0."
     )
-    z_loss: Annotated[float, Field(ge=0)] = Field(
+    z_loss: PositiveOrZero = Field(
         0.0, description="Weight of the squared log of the softmax normaliser, to keep logits small; default: 0."
     )
-    log_every: Annotated[int, Field(ge=1)] = Field(
-        10, description="Steps between two records of loss and speed; default: 10."
-    )
-    clip_norm: Annotated[float, Field(gt=0)] | None = Field(
+    log_every: Count = Field(10, description="Steps between two records of loss and speed; default: 10.")
+    clip_norm: Positive | None = Field(
         1.0, description="Gradients are clipped to this norm; default: 1; null: no clipping."
     )
     when_not_finite: Literal["stop", "skip", "higher-precision-retry"] = Field(
@@ -402,12 +401,8 @@ class TrainRecipe(RecipePart):
 class EarlyStopping(RecipePart):
     """When to stop before all steps are done."""
 
-    patience: Annotated[int, Field(ge=1)] = Field(
-        3, description="Evaluations without improvement before stopping; default: 3."
-    )
-    min_delta: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="Smallest change that counts as an improvement; default: 0."
-    )
+    patience: Count = Field(3, description="Evaluations without improvement before stopping; default: 3.")
+    min_delta: PositiveOrZero = Field(0.0, description="Smallest change that counts as an improvement; default: 0.")
 
 
 class EvalRecipe(RecipePart):
@@ -415,26 +410,25 @@ class EvalRecipe(RecipePart):
 
     metrics: list[str] | None = Field(None, description="Metrics to compute, such as [rouge]; default: the task's.")
     best: str | None = Field(
-        None, description="Score that chooses the best checkpoint, such as loss; default: the task's main score."
+        None,
+        description="Score that chooses the best checkpoint, such as loss; default: the task's main score, or loss.",
     )
-    every_steps: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Steps between two evaluations; default: one after each epoch."
-    )
-    limit: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Most validation rows of an evaluation during training; default: all."
+    every_steps: Count | None = Field(None, description="Steps between two evaluations; default: one after each epoch.")
+    limit: Count | None = Field(
+        None, description="Maximum validation rows per evaluation during training; default: all."
     )
     at_start: bool = Field(False, description="Also evaluate before the first step; default: false.")
     early_stopping: EarlyStopping | None = Field(
         None, description="Stop when the best score no longer improves; default: never."
     )
-    beams: Annotated[int, Field(ge=1)] = Field(1, description="Beams of beam search; 1 (default) is greedy.")
-    max_new_tokens: Annotated[int, Field(ge=1)] | None = Field(
+    beams: Count = Field(1, description="Beams of beam search; 1 (default) is greedy.")
+    max_new_tokens: Count | None = Field(
         None,
         description="Length limit of generated text; default: 1.25 times the longest target of train and validation.",
     )
-    batch_tokens: Annotated[int, Field(ge=1)] = Field(
+    batch_tokens: Count = Field(
         8192,
-        description="Most source and target tokens per evaluation batch, padding included; default: 8192.",
+        description="Maximum source and target tokens per evaluation batch, padding included; default: 8192.",
     )
 
 
@@ -454,7 +448,7 @@ class Recipe(RecipePart):
         default_factory=lambda: list(DEFAULT_ALLOW),
         description="Lossy strategies that may be used where they help; default: [bf16]; [] allows none.",
     )
-    seed: Annotated[int, Field(ge=0)] = Field(0, description="Seed of everything random; default: 0.")
+    seed: CountOrZero = Field(0, description="Seed of everything random; default: 0.")
 
     @field_validator("data")
     @classmethod

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from seqfit.recipe.schema import RecipePart
+from seqfit.recipe.schema import Count, CountOrZero, RecipePart
 
 LOSSY = ("bf16", "fp16", "adafactor", "8bit", "lora", "freeze", "trim")  # what a recipe's `allow:` may name
 # bitsandbytes first, on CPUs too. Ten steps with four 2048 x 512 matrices on one CPU core, in which fp32 AdamW moved
@@ -34,16 +34,14 @@ class Strategy(RecipePart):
         description="packed (default) has no padding; grouped sorts the examples of a global batch by length before "
         "splitting it; padded keeps their order; max_length pads to task.max_source_tokens and max_target_tokens.",
     )
-    micro_batch_tokens: Annotated[int, Field(ge=1)] = Field(
-        6144, description="Most source and target tokens per micro-batch, padding included; default: 6144."
+    micro_batch_tokens: Count = Field(
+        6144, description="Maximum source and target tokens per micro-batch, padding included; default: 6144."
     )
-    micro_batch_examples: Annotated[int, Field(ge=1)] | None = Field(
+    micro_batch_examples: Count | None = Field(
         None,
-        description="Most examples per micro-batch, such as 8; the global batch is reached by gradient accumulation.",
+        description="Maximum examples per micro-batch, such as 8; gradient accumulation completes the global batch.",
     )
-    pad_multiple: Annotated[int, Field(ge=1)] = Field(
-        1, description="Padded lengths are multiples of this, such as 8; default: 1."
-    )
+    pad_multiple: Count = Field(1, description="Padded lengths are multiples of this, such as 8; default: 1.")
     attention: Literal["auto", "blockwise", "sdpa", "eager"] = Field(
         "auto",
         description="blockwise recomputes scores in the backward pass, so memory is linear in the length; sdpa is "
@@ -51,7 +49,8 @@ class Strategy(RecipePart):
         "(default) chooses by length.",
     )
     loss: Literal["chunked", "full"] = Field(
-        "chunked", description="chunked (default) never holds the logits of all target tokens; full does."
+        "chunked",
+        description="chunked (default) never holds the logits of all target tokens; full does, as transformers.",
     )
     recompute: Literal["none", "blocks", "alternate"] = Field(
         "none",
@@ -92,16 +91,14 @@ class Strategy(RecipePart):
         "memory", description="With pipeline: give stages about equal memory (default) or about equal time."
     )
     compile: bool = Field(False, description="Compile the model's blocks with torch.compile; default: false.")
-    prefetch: Annotated[int, Field(ge=0)] = Field(
-        2, description="Global batches prepared ahead by a background thread; default: 2."
-    )
-    lora_rank: Annotated[int, Field(ge=1)] | None = Field(
+    prefetch: CountOrZero = Field(2, description="Global batches prepared ahead by a background thread; default: 2.")
+    lora_rank: Count | None = Field(
         None, description="Train low-rank adapters (LoRA) of this rank instead of the weights (lossy)."
     )
     freeze: list[Literal["embeddings", "encoder"]] = Field(
         default_factory=list, description="Parts that are not trained, such as [embeddings] (lossy); default: none."
     )
-    threads: Annotated[int, Field(ge=1)] | None = Field(None, description="CPU threads; default: the number of cores.")
+    threads: Count | None = Field(None, description="CPU threads; default: the number of cores.")
     host_memory: Literal["keep", "return"] | None = Field(
         None,
         description="On a CPU (glibc): keep the memory that a step frees for the next one, which is faster, or return "
