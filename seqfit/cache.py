@@ -1,8 +1,8 @@
-"""The folder of prepared data: entries that are whole or not there, and remembered hashes of files.
+"""The cache of prepared data: entries that are complete or absent, and remembered hashes of files.
 
 In: a key (a hash of everything the content depends on). Out: a folder that holds it. The one idea: an entry is written
-under a temporary name, synced and renamed, so that a folder with the right name is complete, whoever wrote it; of two
-processes that prepare the same data the second finds the name taken and throws its own copy away.
+under a temporary name, synced and renamed, so that a folder with the final name is complete, whoever wrote it; of two
+processes that prepare the same data the second finds the name taken and discards its own copy.
 
     ~/.cache/seqfit/                    (or $SEQFIT_CACHE)
       tokenized/3f9a.../rows.arrow, facts.json
@@ -27,10 +27,10 @@ from seqfit.errors import DataError
 from seqfit.progress import Bytes, Progress
 from seqfit.system import sync_path
 
-# A file changed this recently may change again within the clock's resolution: it is hashed next time, too.
+# A file changed this recently may change again within the clock's resolution: it is hashed next time as well.
 _RACY_SECONDS = 2.0
 _CHUNK_BYTES = 1 << 24
-_ABANDONED_SECONDS = 86_400.0  # no preparation writes nothing for a day
+_ABANDONED_SECONDS = 86_400.0  # no preparation goes a day without writing
 
 
 def cache_root() -> Path:
@@ -39,30 +39,29 @@ def cache_root() -> Path:
 
 
 def find_entry(key: str) -> Path | None:
-    """The folder of a finished entry."""
     folder = _entries() / key
     return folder if folder.is_dir() else None
 
 
 def drop_entry(key: str) -> None:
-    """Take a damaged entry away. Who has it open keeps what it has."""
-    with _named_cache():
+    """Remove a corrupted entry. Processes that have it open keep it."""
+    with _explained_errors():
         aside = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=_entries()))
-        with suppress(FileNotFoundError):  # another process was faster
+        with suppress(FileNotFoundError):  # another process was first
             os.replace(_entries() / key, aside)
         shutil.rmtree(aside, ignore_errors=True)
 
 
 @contextmanager
 def new_entry(key: str) -> Iterator[Path]:
-    """A folder to write to; it gets its name when the block ends, and goes when the block fails."""
+    """A folder to write to; it gets its final name when the block ends, and is removed if the block fails."""
     entries = _entries()
-    with _named_cache():
+    with _explained_errors():
         entries.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(entries)
         draft = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=entries))
     try:
-        with _named_cache():
+        with _explained_errors():
             yield draft
             for path in (*draft.iterdir(), draft):
                 sync_path(path)
@@ -73,7 +72,7 @@ def new_entry(key: str) -> Iterator[Path]:
 
 
 def file_digest(path: Path, progress: Progress | None = None) -> str:
-    """SHA-256 of a file's content, remembered by path, size and time, so that it is read once."""
+    """SHA-256 of a file's content, remembered by path, size and modification time, so that it is read once."""
     status = path.stat()
     note = cache_root() / "digests" / f"{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]}.json"
     known = _read_note(note)
@@ -114,14 +113,14 @@ def _publish(draft: Path, place: Path) -> None:
     try:
         draft.rename(place)
     except OSError as error:
-        # Another process was faster; its content is the same, for the key is a hash of all that decides it.
+        # Another process was first; its content is the same, because the key is a hash of all that decides it.
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
 
 
 @contextmanager
-def _named_cache() -> Iterator[None]:
-    """A full or protected disk is the user's to put right."""
+def _explained_errors() -> Iterator[None]:
+    """A full or read-only disk is for the user to fix."""
     try:
         yield
     except OSError as error:
@@ -129,8 +128,8 @@ def _named_cache() -> Iterator[None]:
             raise
         raise DataError(
             f"{cache_root()}: {os.strerror(error.errno)}",
-            "Tokenized data is kept there",
-            "Make room, or set SEQFIT_CACHE to a folder on another disk",
+            "tokenized data is kept there",
+            "Free some space, or set SEQFIT_CACHE to a folder on another disk",
         ) from error
 
 
@@ -143,7 +142,7 @@ def _read_note(note: Path) -> dict[str, object]:
 
 
 def _write_note(note: Path, content: dict[str, object]) -> None:
-    with _named_cache():
+    with _explained_errors():
         note.parent.mkdir(parents=True, exist_ok=True)
         handle, draft = tempfile.mkstemp(dir=note.parent)
         with os.fdopen(handle, "w", encoding="utf-8") as file:

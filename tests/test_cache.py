@@ -18,7 +18,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def test_the_cache_lies_in_the_home_unless_the_variable_says_otherwise(
+def test_the_cache_is_in_the_home_folder_unless_the_variable_is_set(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cache_root() == root
@@ -56,7 +56,7 @@ def test_a_draft_of_a_killed_process_does_not_count(root: Path) -> None:
     assert find_entry("k") is not None
 
 
-def test_of_two_writers_the_first_to_end_wins_and_none_fails(root: Path) -> None:
+def test_the_first_of_two_writers_wins_and_neither_fails(root: Path) -> None:
     with new_entry("k") as slow:
         with new_entry("k") as fast:
             (fast / "rows").write_text("fast", "utf-8")
@@ -98,7 +98,7 @@ def test_a_file_of_just_now_is_not_remembered(tmp_path: Path, root: Path) -> Non
     assert not (root / "digests").exists()
 
 
-def test_a_damaged_note_is_written_anew(tmp_path: Path, root: Path) -> None:
+def test_a_corrupted_note_is_rewritten(tmp_path: Path, root: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("one", "utf-8")
     _make_old(path)

@@ -50,7 +50,7 @@ from seqfit.comparison.records import Candidate, StrategyKind, Trial
 from seqfit.errors import RecipeError, did_you_mean, format_error
 from seqfit.hardware.probe import Machine
 from seqfit.recipe.load import anchor_paths, load_recipe, read_recipe
-from seqfit.recipe.mistakes import report_mistakes, to_line
+from seqfit.recipe.mistakes import report_mistakes
 from seqfit.recipe.schema import Recipe
 from seqfit.strategy.load import list_strategies, load_named, load_strategy
 from seqfit.strategy.schema import LOSSY
@@ -366,7 +366,7 @@ def _resolve(draft: Draft, base: Recipe, larger: str | None) -> _Resolved | list
     overrides.append(f"strategy.name={draft.name}")
     lines = [*_find_fixed(paths), *_find_repeated(paths), *_find_borrowed(draft, meaning, base, larger)]
     reading = read_recipe(base, [*overrides, f"allow=[{', '.join(LOSSY)}]"])
-    lines += [*reading.mistakes, *map(to_line, find_mistakes(reading.values))]
+    lines += reading.explain(find_mistakes(reading.values))[0]
     if lines or reading.recipe is None:
         return lines
     resolved = _Resolved(draft.name, (), meaning.processes, reading.recipe)

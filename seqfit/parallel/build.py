@@ -17,7 +17,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from seqfit.data.batching import Batching, MicroBatchRule
-from seqfit.hardware.process_memory import arrange_freed_memory
+from seqfit.hardware.process_memory import set_malloc_policy
 from seqfit.model.families import family_of
 from seqfit.model.loss import LossModel, LossRule
 from seqfit.model.packing import PackedModel, make_lean
@@ -80,7 +80,7 @@ def build_execution(model: PreTrainedModel, strategy: Strategy, train: TrainReci
     if packed is None and strategy.attention == "eager":
         model.set_attn_implementation("eager")
     if device.type == "cpu":
-        arranged = arrange_freed_memory(strategy.host_memory)
+        arranged = set_malloc_policy(strategy.host_memory)
         if arranged is not None:
             events.append(("memory", arranged))
     if strategy.compile:

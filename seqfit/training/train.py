@@ -22,7 +22,7 @@ from seqfit.inspection.given import Data, Given, RecipeLike, read_given
 from seqfit.inspection.statistics import summarise_splits
 from seqfit.model.load import count_parameters
 from seqfit.parallel.world import World, explain_peer_lost, is_peer_lost, join_world
-from seqfit.recipe.load import anchor_paths, dump_recipe, warn_of_warm_up
+from seqfit.recipe.load import anchor_paths, dump_recipe, warn_about_warmup
 from seqfit.rundir import files
 from seqfit.rundir.masking import mask_text
 from seqfit.rundir.notes import check_no_fault, leave_fault, optional_work, read_notes, remove_notes
@@ -239,7 +239,7 @@ def _write_start(
         writer.event("recipe", note)
     for kind, message in setup.events:
         writer.event(kind, message)
-    warning = warn_of_warm_up(setup.recipe.train, setup.total_steps)
+    warning = warn_about_warmup(setup.recipe.train, setup.total_steps)
     if warning is not None:
         writer.event("schedule", warning)
     if went_offline():

@@ -43,7 +43,7 @@ WRONG = {
     "fields that disagree": (["-s", "baseline,in_backward"], "train.clip_norm is 1"),
     "a card that could be several": (["--gpu", "v100"], "could be v100-16-sxm"),
     "a seed in words": (["--seeds", "one"], "seeds.0: 'one' is given"),
-    "a budget in words": (["--budget", "soon"], "'soon' is no time"),
+    "a budget in words": (["--budget", "soon"], "'soon' is not a time"),
     "no steps to measure": (["--steps", "3"], "At least 2 must be left"),
     "nothing to vary": (["--vary", "train.learning_rate="], "Write it as --vary train.learning_rate=1e-4,3e-4."),
     "a field to vary that is none": (["--vary", "train.learning_rat=1"], "Did you mean 'learning_rate'?"),

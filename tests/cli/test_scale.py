@@ -29,7 +29,7 @@ WRONG = {
     "a way that is none": (["--way", "dpp"], "Did you mean 'ddp'?"),
     "no steps": (["--steps", "0"], "--steps is 0. It counts from 1 on. Give --steps 1 or more."),
     "no repeats": (["--repeats", "0"], "--repeats is 0."),
-    "a card that is none": (["--gpu", "h1000"], "'h1000' is no card of the table."),
+    "a card that is none": (["--gpu", "h1000"], "'h1000' is not in the table of GPUs."),
     "a card that could be several": (["--gpu", "a100"], "Give one of these names."),
     "a number of cards without a card": (["--upto", "64"], "--upto is given without --gpu."),
     "no cards": (["--gpu", "h100-sxm", "--upto", "0"], "--upto is 0."),

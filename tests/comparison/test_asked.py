@@ -28,7 +28,7 @@ def test_a_budget_is_read_in_hours_minutes_and_seconds(text: str, seconds: float
 
 @pytest.mark.parametrize("text", ["soon", "20x", "m", "-5m", ""])
 def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no time; write it as 20m"):
+    with pytest.raises(ValueError, match="is not a time; write it as 20m"):
         parse_seconds(text)
 
 
@@ -64,7 +64,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no repeats": ({"repeats": 0}, "repeats: 0 is given"),
     "a card that could be several": ({"gpus": ["v100"]}, "could be v100-16-sxm"),
     "a device that is none": ({"devices": ["gpu"]}, "'gpu' is none of auto, cpu, cuda"),
-    "no time": ({"budget": "soon"}, "'soon' is no time"),
+    "no time": ({"budget": "soon"}, "'soon' is not a time"),
     "nothing to vary": ({"vary": {"train.learning_rate": []}}, "vary.train.learning_rate"),
 }
 

@@ -27,7 +27,7 @@ def test_a_good_recipe_is_loaded() -> None:
     assert find_mistakes(GOOD) == []
 
 
-def test_mistakes_of_all_rooms_come_out_together() -> None:
+def test_mistakes_of_all_packages_are_reported_together() -> None:
     wrong = GOOD | {"sede": 1, "task": TASK | {"source": "{q"}, "strategy": "magic", "eval": {"metrics": ["bleurt"]}}
     assert refused_fields(wrong) == ["sede", "task.source", "eval.metrics", "strategy"]
 
@@ -43,7 +43,7 @@ def test_an_unknown_field_does_not_hide_what_its_part_gets_wrong() -> None:
     assert refused_fields(GOOD | {"train": train}) == ["train.stps", "train"]
     assert refused_fields(GOOD | {"model": {"name": "m", "kind": "classifier"}, "sede": 1}) == [
         "sede",
-        "model.kind is classifier but task.name is qa; only classify, regression, multilabel have a head of their own. "
+        "model.kind is classifier but task.name is qa; only classify, regression, multilabel are trained with a head. "
         "Set model.kind=text-to-text, with a model that generates text, such as model.name=google/flan-t5-small.",
     ]
 
@@ -59,7 +59,7 @@ def test_templates_are_checked_where_the_task_has_other_mistakes() -> None:
     ]
 
 
-def test_all_that_classes_get_wrong_is_told_once() -> None:
+def test_mistakes_of_classes_are_reported_once() -> None:
     classify = TASK | {"name": "classify", "references": ["{x}"]}
     assert refused_fields(GOOD | {"task": classify}) == ["task.labels", "task.references"]
     labels = {"x": ["a"], "y": ["A", "X"]}
@@ -71,19 +71,19 @@ def test_all_that_classes_get_wrong_is_told_once() -> None:
 
 
 @pytest.mark.parametrize("best", ["bleu", "f2"])
-def test_the_best_score_is_one_of_the_metrics_asked_for(best: str) -> None:
+def test_the_best_score_is_one_of_the_stated_metrics(best: str) -> None:
     assert refused_fields(GOOD, f"eval.best={best}") == ["eval.best"]
     assert load_checked_recipe(GOOD, ["eval.best=bleu", "eval.metrics=[bleu]"]).eval.best == "bleu"
     assert load_checked_recipe(GOOD, ["eval.best=loss"]).eval.best == "loss"
 
 
-def test_what_the_schema_refuses_is_not_told_twice() -> None:
+def test_what_the_schema_refuses_is_not_reported_twice() -> None:
     odd: dict[str, Any] = {"task": 5, "eval": {"metrics": 3, "best": 4}, "strategy": 5, "allow": "bf16"}
     assert find_mistakes(odd) == []
     assert find_mistakes({"task": {"name": "qa"}, "eval": []}) == []
 
 
-def test_a_strategy_that_disagrees_with_the_training_is_told_with_the_rest() -> None:
+def test_a_strategy_that_conflicts_with_train_is_reported_with_the_rest() -> None:
     wrong = GOOD | {"strategy": "in_backward", "sede": 1}
     assert refused_fields(wrong) == ["sede", "strategy.optimizer_in_backward"]
     assert refused_fields(wrong | {"train": {"clip_norm": 0}}) == ["train.clip_norm", "sede"]

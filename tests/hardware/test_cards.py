@@ -2,11 +2,21 @@ from __future__ import annotations
 
 import re
 from itertools import chain
+from pathlib import Path
 
 import pytest
 
 from seqfit.errors import PlanError
-from seqfit.hardware.cards import TORCH_SHARE, Card, find_card, load_cards, match_card, plain_card_name
+from seqfit.hardware.cards import (
+    TORCH_SHARE,
+    Card,
+    cards_table,
+    find_card,
+    load_cards,
+    match_card,
+    parse_rate,
+    plain_card_name,
+)
 
 CARDS = list(load_cards().values())
 MIB, GB, TERA = 1024**2, 1e9, 1e12
@@ -68,7 +78,7 @@ def test_the_share_for_cards_without_a_log_is_the_lowest_of_the_others() -> None
     assert TORCH_SHARE <= min(shares) < TORCH_SHARE + 0.01
 
 
-def test_cards_stand_to_each_other_as_they_should() -> None:
+def test_cards_compare_as_they_should() -> None:
     cards = load_cards()
     assert cards["a100-80-sxm"].bandwidth_bytes_per_second > cards["a100-80-pcie"].bandwidth_bytes_per_second
     assert cards["a100-80-pcie"].bandwidth_bytes_per_second > cards["a100-40-sxm"].bandwidth_bytes_per_second
@@ -78,7 +88,7 @@ def test_cards_stand_to_each_other_as_they_should() -> None:
     assert cards["a10"].flops_per_second["fp16"] > cards["a10g"].flops_per_second["fp16"]
 
 
-def test_no_two_cards_answer_to_one_name() -> None:
+def test_no_two_cards_share_a_name() -> None:
     names = list(chain.from_iterable({plain_card_name(name) for name in (card.key, *card.aliases)} for card in CARDS))
     assert sorted(names) == sorted(set(names))
 
@@ -139,7 +149,7 @@ def test_an_unknown_card_is_answered_with_the_closest(name: str, closest: str) -
 
 
 @pytest.mark.parametrize("name", ["", "rtx", "-", "banana", "quadro"])
-def test_what_is_like_no_card_is_answered_with_the_list(name: str) -> None:
+def test_a_name_close_to_no_card_is_answered_with_the_list(name: str) -> None:
     with pytest.raises(PlanError, match=r"Known are .*t4.*mi300x.* Give one of these names\."):
         find_card(name)
 
@@ -175,3 +185,31 @@ def test_a_precision_that_the_card_lacks_runs_at_fp32_speed_and_says_so() -> Non
     rate, reason = find_card("t4").rate("bf16")
     assert rate == 8.1e12
     assert "no bf16" in reason
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "hardware.md"
+
+
+def test_the_page_has_the_table_of_the_data() -> None:
+    between = PAGE.read_text("utf-8").split("<!-- cards -->\n")[1].split("\n<!-- /cards -->")[0]
+    assert between == cards_table(), "put the output of 'python -m seqfit.hardware.cards' between the two marks"
+
+
+def test_every_card_has_a_row_with_as_many_cells_as_the_head() -> None:
+    head, _, *rows = cards_table().splitlines()
+    assert [row.split("`")[1] for row in rows] == list(load_cards())
+    assert {row.count(" | ") for row in rows} == {head.count(" | ")}
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [("25GB/s", 25e9), ("3.125 GB/s", 3.125e9), ("1GiB/s", 2**30), ("500MB/s", 5e8), ("125000000B/s", 1.25e8)],
+)
+def test_a_rate_is_read_in_bytes(text: str, rate: float) -> None:
+    assert parse_rate(text, "--network") == rate
+
+
+@pytest.mark.parametrize("text", ["200Gb/s", "200Gbit/s", "25GB", "fast", "", "-1GB/s", "0GB/s", "1.2.3GB/s", "GB/s"])
+def test_bits_and_nonsense_are_refused_in_three_parts(text: str) -> None:
+    with pytest.raises(PlanError, match=r"--network is '.*'\. A rate is .*\. Write it as --network 25GB/s"):
+        parse_rate(text, "--network")
