@@ -36,7 +36,7 @@ from seqfit.data.micro_batch import MicroBatch, Padding, collate_labels, collate
 from seqfit.kernels.dropout_norm import MaskSource
 from seqfit.model.load import ModelConfig, quiet
 from seqfit.planning.device_rules import rules_for
-from seqfit.planning.fake_step import FakeStep, TracedModel
+from seqfit.planning.fake_step import FakeStep, StepSpec
 from seqfit.planning.measured import build_real_step, draw_batch, measure_peak_bytes
 from seqfit.planning.memory import measure_tape
 from seqfit.planning.shape import Shape
@@ -201,21 +201,21 @@ def check_predictions(device: torch.device) -> Iterator[SelfCheck]:
             yield SelfCheck(f"memory: {name}, {precision}", state, detail)
 
 
-def _subject(strategy: Strategy, precision: str, device: torch.device) -> TracedModel:
+def _subject(strategy: Strategy, precision: str, device: torch.device) -> StepSpec:
     config = T5Config(
         vocab_size=8192, d_model=256, d_kv=64, d_ff=1024, num_layers=3, num_heads=4, decoder_start_token_id=0
     )
     rules = rules_for("cpu" if device.type == "cpu" else "gpu")
     outline = ModelConfig(config, {}, AutoModelForSeq2SeqLM)
-    return TracedModel(outline, ModelRecipe(path="selftest"), TrainRecipe(), strategy, precision, rules)
+    return StepSpec(outline, ModelRecipe(path="selftest"), TrainRecipe(), strategy, precision, rules)
 
 
-def _predict(subject: TracedModel, shape: Shape) -> int:
+def _predict(subject: StepSpec, shape: Shape) -> int:
     tape = FakeStep(subject).trace([shape])
     return tape.peak_bytes if subject.rules.kind == "cpu" else measure_tape(tape, subject.rules).allocated_bytes
 
 
-def _measure(subject: TracedModel, shape: Shape, device: torch.device) -> int:
+def _measure(subject: StepSpec, shape: Shape, device: torch.device) -> int:
     step = build_real_step(subject, device).step
     batch = draw_batch([shape])
     step(batch)

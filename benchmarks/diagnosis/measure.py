@@ -42,9 +42,9 @@ def diagnose(name: str) -> dict[str, Any]:
         "change": list(first.change) if first else [],
         "gain_of": first.gain_of if first else None,
         "expected": first.gain if first else None,
-        "seen": result.proof.seen if result.proof else None,
+        "seen": result.proof.measured_gain if result.proof else None,
         "rounds": result.proof.gains if result.proof else [],
-        "confirmed": result.proof.confirmed if result.proof else None,
+        "confirmed": result.proof.is_confirmed if result.proof else None,
         "step_seconds": result.measurement.step_seconds,
         "phases": result.measurement.phases,
         "peak_bytes": result.evidence.peak_bytes,
@@ -64,10 +64,10 @@ def print_table(rows: list[dict[str, Any]]) -> None:
         verdict = {None: "", True: "confirmed", False: "not confirmed"}[row["confirmed"]]
         expected = f"{format_share(row['expected'])} of the {row['gain_of']}" if row["found"] else ""
         seen = format_share(row["seen"]) if row["seen"] is not None else ""
-        rounds = ", ".join(format_share(gain) for gain in row["rounds"])
+        repeats = ", ".join(format_share(gain) for gain in row["rounds"])
         change = f"`{' '.join(row['change'])}`" if row["change"] else ""
         name, size = row["planted"] or "nothing", row["plant"].partition(":")[2]
-        print(f"| {name} | {size} | {first} | {change} | {expected} | {seen} | {rounds} | {verdict} |")
+        print(f"| {name} | {size} | {first} | {change} | {expected} | {seen} | {repeats} | {verdict} |")
     planted = [row for row in rows if row["planted"]]
     named = sum(bool(row["found"]) and row["found"][0][0] == row["planted"] for row in planted)
     proved = [row for row in planted if row["seen"] is not None]

@@ -26,7 +26,7 @@ from transformers import AutoModelForSeq2SeqLM, T5Config
 from benchmarks.engine.table import describe_in_words, describe_machine, read_results, update_readme, write_results
 from seqfit.model.load import ModelConfig
 from seqfit.planning.device_rules import rules_for
-from seqfit.planning.fake_step import FakeStep, TracedModel
+from seqfit.planning.fake_step import FakeStep, StepSpec
 from seqfit.planning.shape import uniform
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.strategy.schema import Strategy
@@ -67,9 +67,9 @@ def main() -> None:
 
 def trace_once() -> None:
     """One trace, as a search begins with it."""
-    outline = ModelConfig(T5Config(**T5_BASE, decoder_start_token_id=0), {}, AutoModelForSeq2SeqLM)
-    subject = TracedModel(outline, ModelRecipe(path="t5-base"), TrainRecipe(), Strategy(), "bf16", rules_for("gpu"))
-    FakeStep(subject).trace([uniform(2, 512, 64, packed=True)] * 2)
+    model_config = ModelConfig(T5Config(**T5_BASE, decoder_start_token_id=0), {}, AutoModelForSeq2SeqLM)
+    spec = StepSpec(model_config, ModelRecipe(path="t5-base"), TrainRecipe(), Strategy(), "bf16", rules_for("gpu"))
+    FakeStep(spec).trace([uniform(2, 512, 64, packed=True)] * 2)
 
 
 def time_all() -> list[Result]:

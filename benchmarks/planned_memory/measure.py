@@ -82,7 +82,7 @@ def compare_model(name: str, threads: int) -> None:
 
 def predict_peak_bytes(case: Case) -> int:
     """By fake execution, as a plan does it."""
-    return FakeStep(case.subject()).trace(case.shapes()).peak_bytes
+    return FakeStep(case.spec()).trace(case.shapes()).peak_bytes
 
 
 @cache
@@ -101,7 +101,7 @@ def measure_inside(what: str, case: Case) -> Result:
     """The figure that a process is started for."""
     if what == "before":
         return {"before_bytes": measure_before_bytes(case)}
-    step, batch = build_real_step(case.subject()).step, draw_batch(case.shapes())
+    step, batch = build_real_step(case.spec()).step, draw_batch(case.shapes())
     Path("/proc/self/clear_refs").write_text("5")  # the peak is forgotten: random weights take more than loaded ones
     for _ in range(STEPS):
         step(batch)
@@ -111,7 +111,7 @@ def measure_inside(what: str, case: Case) -> Result:
 
 def measure_before_bytes(case: Case) -> int:
     """What a process holds without its model: libraries and code, all of it in use by a tiny model's step."""
-    build_real_step(case.subject(tiny=True)).step(draw_batch(case.shapes(examples=1)))
+    build_real_step(case.spec(tiny=True)).step(draw_batch(case.shapes(examples=1)))
     gc.collect()
     return read_memory_bytes("VmRSS")
 

@@ -97,7 +97,7 @@ def run_inside(what: str, number: int | None, threads: int) -> Result:
     """The one thing that a process is started for."""
     torch.set_num_threads(threads)
     if what == "calibrate":
-        return calibrate_machine().to_json()
+        return asdict(calibrate_machine())
     assert number is not None
     return predict(CASES[number]) if what == "predict" else measure(CASES[number])
 
@@ -107,12 +107,12 @@ def predict(case: Case) -> Result:
     rates = load_rates("cpu")
     assert rates is not None, "the calibration comes first"
     steps = [case.shapes()]
-    return {"predicted_seconds": float(model_step(FakeStep(case.subject()), steps).step_seconds(steps, rates)[0])}
+    return {"predicted_seconds": float(model_step(FakeStep(case.spec()), steps).step_seconds(steps, rates)[0])}
 
 
 def measure(case: Case) -> Result:
     """Real steps, the first ones not counted."""
-    step, batch = build_real_step(case.subject()).step, draw_batch(case.shapes())
+    step, batch = build_real_step(case.spec()).step, draw_batch(case.shapes())
     seconds = []
     for _ in range(WARM_UP_STEPS + MEASURED_STEPS):
         started = time.perf_counter()

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that `benchma
 from benchmarks.engine.table import update_readme
 from benchmarks.published_memory.rows import DRAWS, MODELS, Row, Step, read_rows
 from seqfit.planning.device_rules import rules_for
-from seqfit.planning.fake_step import FakeStep, TracedModel
+from seqfit.planning.fake_step import FakeStep, StepSpec
 from seqfit.planning.memory import measure_steps
 from seqfit.planning.template import fit_template
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
@@ -71,10 +71,10 @@ def predict_bytes(step: Step, draws: int = DRAWS) -> list[int]:
     return predicted
 
 
-def build_subject(step: Step) -> TracedModel:
+def build_subject(step: Step) -> StepSpec:
     """A row in the words of a recipe and a strategy: what everybody ran then, padded batches and eager attention."""
-    outline = MODELS[step.model]
-    kind = "text-to-text" if outline.config.is_encoder_decoder else "classifier"
+    model_config = MODELS[step.model]
+    kind = "text-to-text" if model_config.config.is_encoder_decoder else "classifier"
     strategy = {
         "batching": "padded",
         "attention": "eager",
@@ -82,8 +82,8 @@ def build_subject(step: Step) -> TracedModel:
         "recompute": step.recompute,
         "optimizer_kernel": step.source.kernel if step.optimizer == "adamw" else "auto",
     }
-    return TracedModel(
-        outline=outline,
+    return StepSpec(
+        model_config=model_config,
         model=ModelRecipe.model_validate({"path": step.model, "kind": kind, "lora": step.lora}),
         train=TrainRecipe.model_validate({"optimizer": {"name": step.optimizer}}),
         strategy=Strategy.model_validate(strategy),

@@ -1,13 +1,13 @@
-"""AdamW with 8-bit moments by rule: the trace of plain AdamW with a smaller optimizer state.
+"""AdamW with 8-bit moments, by a rule: the trace of plain AdamW with a smaller optimizer state.
 
-In: a `StepModel` or `Tape` of AdamW in fp32. Out: the same with the state that 8 bits leave. The packages that do it
-(bitsandbytes, torchao) are not traced, for a plan must not need them:
+In: a `StepModel` or `Tape` of AdamW in fp32. Out: the same with 8-bit state. The packages that implement it
+(bitsandbytes, torchao) are not traced, because a plan must not need them:
 
     weights      AdamW keeps          8 bits keep
     4,096 on     2 x 4 bytes each     2 x 1 byte each, and 2 x 4 bytes for each block of 256
     fewer        2 x 4 bytes each     the same: small tensors stay as they are
 
-Time is left as it is: what unpacking costs has not been measured.
+Time stays the same: the cost of unpacking has not been measured.
 """
 
 from __future__ import annotations
@@ -26,12 +26,10 @@ _LEAST_WEIGHTS = 4096  # bitsandbytes' default of min_8bit_size
 
 
 def shrink_tape(tape: Tape) -> Tape:
-    """With 8-bit state."""
     return replace(tape, blocks=[replace(block, bytes=_state_bytes(block)) for block in tape.blocks])
 
 
 def shrink_model(model: StepModel) -> StepModel:
-    """The same for a function of the micro-batch."""
     return model.changed(shrink_template)
 
 

@@ -1,10 +1,10 @@
 """Collectives: those that nothing overlaps, and those in which a rank waits for another one.
 
-In: what is `Seen` of a trace. Out: candidates `straggler` and `communication`. A collective ends on all ranks when the
-last one has come, so its length is what the exchange needs and what is waited for:
+In: a `TraceContext`. Out: candidates `straggler` and `communication`. A collective ends on all ranks when the last one
+has joined, so its length is the communication itself and the waiting:
 
-    needed (floor)   what one of its size or larger takes, or its like in other steps, where nobody is waited for
-    waited           the rest: a straggler's matter
+    needed (floor)   what one of its size or larger takes, or the same one in other steps, without waiting
+    waited           the rest, caused by a straggler
     exposed          of what is needed, the time in which nothing is computed: could be hidden behind the backward
 """
 
@@ -15,37 +15,39 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from statistics import median
 
-from seqfit.profiling.candidate import Cause, Seen
+from seqfit.profiling.candidate import CandidateFinding, TraceContext
+from seqfit.profiling.findings import Cause
 from seqfit.profiling.host import COMMUNICATING
 from seqfit.profiling.replay import Change
 from seqfit.profiling.tables import BACKWARD, NAMES, is_collective
 from seqfit.profiling.trace import BACKWARD_PREFIX, Copy, group_by, intervals_of, merge, overlap
 
-_HIDDEN = 0.8  # of an exchange: the last bucket, with the embedding's gradient, has no backward left to hide behind
-_FIRST_BUCKET = 0.1  # of a backward, until there is something to exchange
+_HIDDEN = 0.8  # of the communication: the last bucket, with the embedding's gradient, has no backward left to hide it
+_FIRST_BUCKET = 0.1  # of a backward, until there is something to communicate
 _WAITED = 2.5  # a collective that takes this many times as long as it needs waits for another rank
 _NOT_QUEUED_NS = 50_000
-_FAR_LONGER = 8  # buckets of one name differ in size by less, but for a small one
+_FAR_LONGER = 8  # buckets of one name differ in size by less, except for a small one
 
 
-def find_communication(seen: Seen) -> Iterator[Cause]:
+def find_communication(context: TraceContext) -> Iterator[CandidateFinding]:
     """Collectives that nothing overlaps; what they take beyond others of their kind is waiting for another rank."""
-    numbers = seen.find_work(is_collective)
+    numbers = context.find_work(is_collective)
     if not numbers:
-        share = seen.shares.get(COMMUNICATING, 0.0)
-        if share and not seen.trace.kernels:
+        share = context.shares.get(COMMUNICATING, 0.0)
+        if share and not context.trace.kernels:
             removed = Change({COMMUNICATING: 0.0})
-            yield _exposed(seen, share, removed, Change({COMMUNICATING: 0.5}), removed, "Exchange less often")
+            yield _exposed(context, share, removed, Change({COMMUNICATING: 0.5}), removed, "Communicate less often")
         return
-    floors = _floors(seen, numbers)
-    waiting = {n: floors[n] / max(seen.replay.work[n].duration_ns, 1) for n in numbers}
-    waited = sum(seen.replay.work[n].duration_ns - floors[n] for n in numbers) / max(seen.trace.span_ns, 1)
+    floors = _floors(context, numbers)
+    waiting = {n: floors[n] / max(context.replay.work[n].duration_ns, 1) for n in numbers}
+    waited = sum(context.replay.work[n].duration_ns - floors[n] for n in numbers) / max(context.trace.span_ns, 1)
     if waited > 0.02:
-        yield Cause(
-            "straggler",
+        yield CandidateFinding(
+            Cause.STRAGGLER,
             f"collectives take up to {max(1 / max(f, 1e-6) for f in waiting.values()):.0f} times as long as others of "
-            f"their kind: this GPU waits for another one for {seen.a_step(waited)}",
-            "Profile the slowest rank; give ranks equal work (batches by tokens); look for a slow loader or a busy GPU",
+            f"their kind: this GPU waits for another one for {context.describe_share(waited)}",
+            "Profile the slowest rank; balance the work of the ranks (batches by tokens); check for a slow data loader "
+            "or a GPU that others use",
             ("strategy.batching=packed",),
             'train_sampling_strategy="group_by_length", a profile of every rank',
             likely=Change(work=waiting),
@@ -53,64 +55,68 @@ def find_communication(seen: Seen) -> Iterator[Cause]:
             most=Change(work=waiting),
             evidence={"waiting_share": waited},
         )
-    yield from _exposed_on_gpu(seen, numbers, waiting if waited > 0.02 else {})
+    yield from _exposed_on_gpu(context, numbers, waiting if waited > 0.02 else {})
 
 
-def _exposed_on_gpu(seen: Seen, numbers: list[int], waiting: Mapping[int, float]) -> Iterator[Cause]:
-    """The exchange itself, without waiting for others. A backward can hide no more of it than its own length."""
-    others = merge(intervals_of(k for k in seen.trace.kernels if not is_collective(k)))
+def _exposed_on_gpu(
+    context: TraceContext, numbers: list[int], waiting: Mapping[int, float]
+) -> Iterator[CandidateFinding]:
+    """Communication itself, without waiting for others. A backward can hide no more of it than its own length."""
+    others = merge(intervals_of(k for k in context.trace.kernels if not is_collective(k)))
     bare = {  # number -> time that nothing overlaps, less what is waited for
         n: waiting.get(n, 1.0) * work.duration_ns - overlap(others, (work.start_ns, work.end_ns))
         for n in numbers
-        for work in (seen.replay.work[n],)
+        for work in (context.replay.work[n],)
     }
     bare = {n: time_ns for n, time_ns in bare.items() if time_ns > 0}
     exposed = sum(bare.values())
-    overlapped = sum(overlap(others, (seen.replay.work[n].start_ns, seen.replay.work[n].end_ns)) for n in numbers)
-    free = max(_backward_ns(seen) - overlapped, 0)
+    overlapped = sum(overlap(others, (context.replay.work[n].start_ns, context.replay.work[n].end_ns)) for n in numbers)
+    free = max(_backward_ns(context) - overlapped, 0)
     if not exposed:
         return
     hidden = min(_HIDDEN * exposed, (1 - _FIRST_BUCKET) * free)
     is_hidden_already = hidden < 0.25 * exposed
-    likely = 0.5 * exposed if is_hidden_already else hidden  # half: one exchange for two micro-batches
+    likely = 0.5 * exposed if is_hidden_already else hidden  # half: one all-reduce for two micro-batches
     most = max(min(exposed, free), likely)
 
     def shorten(by_ns: float) -> Change:
-        """The waiting stays: it is the straggler's, and must not make this the larger cause."""
+        """The waiting stays: the straggler causes it, and it must not make this the larger cause."""
         return Change(
-            work={n: 1 - by_ns / exposed * time_ns / seen.replay.work[n].duration_ns for n, time_ns in bare.items()}
+            work={n: 1 - by_ns / exposed * time_ns / context.replay.work[n].duration_ns for n, time_ns in bare.items()}
         )
 
     yield _exposed(
-        seen,
-        exposed / max(seen.trace.span_ns, 1),
+        context,
+        exposed / max(context.trace.span_ns, 1),
         shorten(likely),
         shorten(likely / 2),
         shorten(most),
-        "Exchange less often (gradient accumulation), or use fewer GPUs: the backward is too short to hide all of it"
+        "Communicate less often (gradient accumulation), or use fewer GPUs: the backward is too short to hide all of it"
         if is_hidden_already
-        else "Overlap it with the backward (ddp), exchange less often (gradient accumulation), or use fewer GPUs",
+        else "Overlap it with the backward (ddp), communicate less often (gradient accumulation), or use fewer GPUs",
     )
 
 
-def _backward_ns(seen: Seen) -> float:
+def _backward_ns(context: TraceContext) -> float:
     """Time of the kernels of the backward; where nothing marks them, two thirds of all: it is two products for one."""
-    compute = [w for w in seen.replay.work if not isinstance(w, Copy) and not is_collective(w)]
-    nodes = intervals_of(op for op in seen.trace.ops if op.name.startswith(BACKWARD_PREFIX))
-    marked = merge([*nodes, *intervals_of(s for s in seen.trace.ranges if NAMES[BACKWARD].search(s.name))])
+    compute = [w for w in context.replay.work if not isinstance(w, Copy) and not is_collective(w)]
+    nodes = intervals_of(op for op in context.trace.ops if op.name.startswith(BACKWARD_PREFIX))
+    marked = merge([*nodes, *intervals_of(s for s in context.trace.ranges if NAMES[BACKWARD].search(s.name))])
     if not marked:
         return sum(work.duration_ns for work in compute) * 2 / 3
-    launched = {call.correlation: call.start_ns for call in seen.trace.calls if call.correlation is not None}
+    launched = {call.correlation: call.start_ns for call in context.trace.calls if call.correlation is not None}
     moments = ((work, launched.get(work.correlation)) for work in compute if work.correlation is not None)
     return sum(w.duration_ns for w, moment in moments if moment is not None and overlap(marked, (moment, moment + 1)))
 
 
-def _exposed(seen: Seen, share: float, likely: Change, least: Change, most: Change, advice: str) -> Cause:
-    sizes = any(work.message_elements for work in seen.replay.work)
-    unsure = "" if sizes else "; without their sizes it can't be excluded that they wait for a slower rank"
-    return Cause(
-        "communication",
-        f"GPUs exchange gradients or weights for {seen.a_step(share)} while nothing is computed{unsure}",
+def _exposed(
+    context: TraceContext, share: float, likely: Change, least: Change, most: Change, advice: str
+) -> CandidateFinding:
+    sizes = any(work.message_elements for work in context.replay.work)
+    unsure = "" if sizes else "; without message sizes in the trace, waiting for a slower rank can't be ruled out"
+    return CandidateFinding(
+        Cause.COMMUNICATION,
+        f"GPUs communicate gradients or weights for {context.describe_share(share)} while nothing is computed{unsure}",
         advice,
         ("strategy.parallel=ddp",),
         "gradient_accumulation_steps=N, ddp_bucket_cap_mb=25, ddp_static_graph=True",
@@ -121,20 +127,20 @@ def _exposed(seen: Seen, share: float, likely: Change, least: Change, most: Chan
     )
 
 
-def _floors(seen: Seen, numbers: list[int]) -> dict[int, int]:
-    """What each collective takes where nobody has to be waited for.
+def _floors(context: TraceContext, numbers: list[int]) -> dict[int, int]:
+    """How long each collective takes without waiting for another rank.
 
     Where sizes are known, that is at most what the fastest of its size or larger takes. Where they are not, it is what
-    the same one takes in most steps; and the first one of a step, which is where a rank waits that comes early, takes
-    no longer than the others.
+    the same one takes in most steps; and the first one of a step, in which an early rank waits, takes no longer than
+    the others.
     """
-    work = seen.replay.work
+    work = context.replay.work
     groups: dict[object, list[int]] = {}
     if all(work[n].message_elements for n in numbers):
         for n in numbers:
             groups.setdefault((work[n].device, work[n].name), []).append(n)
-        return {n: floor for members in groups.values() for n, floor in _floors_by_size(seen, members).items()}
-    starts = [start for start, _ in seen.trace.step_intervals_ns]
+        return {n: floor for members in groups.values() for n, floor in _floors_by_size(context, members).items()}
+    starts = [start for start, _ in context.trace.step_intervals_ns]
     by_step: dict[tuple[int, int, str], list[int]] = {}
     for n in numbers:
         step = bisect.bisect_right(starts, work[n].start_ns)
@@ -142,14 +148,14 @@ def _floors(seen: Seen, numbers: list[int]) -> dict[int, int]:
     for members in by_step.values():
         for place, n in enumerate(members):
             groups.setdefault((place, work[n].device, work[n].name), []).append(n)
-    floors = {n: _floor(seen, n, members) for members in groups.values() for n in members}
+    floors = {n: _floor(context, n, members) for members in groups.values() for n in members}
     for members in by_step.values():
         if len(members) < 4:
             continue
-        floors[members[0]] = min(floors[members[0]], _floor(seen, members[0], members[1:]))
+        floors[members[0]] = min(floors[members[0]], _floor(context, members[0], members[1:]))
         shortest = min(work[n].duration_ns for n in members)
         for n in members:
-            if _lags_behind(seen, members):
+            if _lags_behind(context, members):
                 floors[n] = min(floors[n], shortest)
             rest = [m for m in members if m != n]  # and whichever is far longer than all others of its step
             if work[n].duration_ns > _FAR_LONGER * max(work[m].duration_ns for m in rest):
@@ -157,9 +163,9 @@ def _floors(seen: Seen, numbers: list[int]) -> dict[int, int]:
     return floors
 
 
-def _floors_by_size(seen: Seen, alike: list[int]) -> dict[int, int]:
+def _floors_by_size(context: TraceContext, alike: list[int]) -> dict[int, int]:
     """No rate is assumed, since it grows with the size: one that took longer than a larger one has waited."""
-    work = seen.replay.work
+    work = context.replay.work
     floors: dict[int, int] = {}
     fastest = max(work[n].duration_ns for n in alike)
     by_size = group_by((work[n] for n in alike), lambda item: item.message_elements or 0)
@@ -173,15 +179,15 @@ def _floors_by_size(seen: Seen, alike: list[int]) -> dict[int, int]:
     return floors
 
 
-def _lags_behind(seen: Seen, members: list[int]) -> bool:
-    """Whether another rank is slower in all of a step's backward, by the lengths of its collectives alone.
+def _lags_behind(context: TraceContext, members: list[int]) -> bool:
+    """Whether another rank is slower in all of a step's backward, only by the lengths of its collectives.
 
     Buckets of ddp are about equal, but for a smaller first one. A rank that is ahead waits in the first for all that
     the other has lost in the forward, or a little longer in each; the last one, at the end, is short again:
 
         17 6 6 6 6 6 6 0.6        or        4.7 5.3 5.8 6.5 7.0 7.0 7.1 0.6
     """
-    work = [seen.replay.work[n] for n in members]
+    work = [context.replay.work[n] for n in members]
     usual = median(item.duration_ns for item in work)
     at_once = [b.duration_ns for a, b in pairwise(work) if b.start_ns > a.end_ns + _NOT_QUEUED_NS]
     at_once.insert(0, work[0].duration_ns)
@@ -189,8 +195,8 @@ def _lags_behind(seen: Seen, members: list[int]) -> bool:
     return work[-1].duration_ns < usual / 3 and (work[0].duration_ns > 1.5 * usual or grows)
 
 
-def _floor(seen: Seen, number: int, alike: list[int]) -> int:
-    """Its own time, but for what exceeds the usual one of its kind by far: only that is a wait."""
-    usual = median(seen.replay.work[n].duration_ns for n in alike)
-    own = seen.replay.work[number].duration_ns
+def _floor(context: TraceContext, number: int, alike: list[int]) -> int:
+    """Its own time, unless it exceeds the usual one of its kind by far: only that is a wait."""
+    usual = median(context.replay.work[n].duration_ns for n in alike)
+    own = context.replay.work[number].duration_ns
     return own if own <= _WAITED * usual else round(usual)

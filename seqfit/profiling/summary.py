@@ -1,11 +1,8 @@
 """All tables of one trace, as one value that can be printed or written as JSON.
 
-In: a `Diagnosis`. Out: a `Summary`. Counts of a step are means over the trace's steps (see steps.py), its time is their
-median; a trace without steps counts as one.
-
-What every table and every finding of a trace is computed from, looked at once.
-
-In: a `Trace`. Out: a `Diagnosis`: the trace, what the host did, what each GPU did, where the host waited.
+In: a `Trace`. Out: a `Diagnosis` (the trace, what the host did, what each GPU did, where the host waited), from which
+all findings are computed, and a `TraceSummary`. Counts per step are means over the trace's steps (see steps.py), the
+time of a step is their median; a trace without steps counts as one.
 """
 
 from __future__ import annotations
@@ -35,8 +32,6 @@ from seqfit.profiling.trace import Trace
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """A trace with what the host did, what the GPUs did, and where the host waited."""
-
     trace: Trace
     host: HostTimeline
     gpus: list[GpuTime]
@@ -44,22 +39,19 @@ class Diagnosis:
 
     @property
     def busy_share(self) -> float:
-        """Of the time: in which kernels run, on the busiest GPU; without a GPU in which operators do."""
+        """Share of the time in which kernels run, on the busiest GPU; without a GPU in which operators do."""
         if self.gpus:
             return max(gpu.computing for gpu in self.gpus)
         return self.host.total(self.trace.window_ns).get(COMPUTING, 0.0)
 
 
 def diagnose(trace: Trace) -> Diagnosis:
-    """Look at a trace once."""
     host = HostTimeline(trace)
     return Diagnosis(trace, host, measure_gpu_time(trace, host), rank_syncs(trace))
 
 
 @dataclass(frozen=True)
 class TraceSummary:
-    """What a trace says."""
-
     source: str
     kind: str
     on_gpu: bool
@@ -80,12 +72,10 @@ class TraceSummary:
     memory: MemoryTimeline | None
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, as JSON has it."""
         return asdict(self)
 
 
 def summarise_trace(diagnosis: Diagnosis) -> TraceSummary:
-    """Compute all tables."""
     trace, steps = diagnosis.trace, diagnosis.trace.step_count
     phases = Phases(trace, diagnosis.host)
     return TraceSummary(

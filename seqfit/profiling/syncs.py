@@ -1,8 +1,8 @@
-"""Where the host waited for the device, with the Python function that made it wait.
+"""Host syncs: where the host waited for the device, with the Python function that made it wait.
 
-In: a `Trace`. Out: one row for each place. On a GPU a wait is a call such as cudaStreamSynchronize; on a CPU there is
+In: a `Trace`. Out: one row for each place. On a GPU a sync is a call such as cudaStreamSynchronize; on a CPU there is
 nothing to wait for, but `tensor.item()` would be one on a GPU, and is shown as such. The place is the innermost Python
-function on the thread that is neither built in nor torch's own (the trace must have been taken with stacks):
+function on the thread that is neither built in nor torch's own (which needs a trace with stacks):
 
     seqfit/training/log.py(150): _finish  ->  torch/_tensor.py(70): wrapped  ->  <built-in method item>
 
@@ -31,7 +31,7 @@ from seqfit.profiling.trace import (
 
 UNKNOWN = "(no Python stacks in the trace)"
 _READS = ("aten::_local_scalar_dense", "aten::is_nonzero")  # item(), float(), bool() of a tensor
-_CPU_ONLY = "seeded_dropout.py"  # draws a seed on the host, and is not used on a GPU
+_CPU_ONLY = "kernels/dropout_norm.py"  # draws a seed on the host, and is not used on a GPU
 _OF_TENSORS = re.compile(r"^<built-in method \w+ of (Tensor|type|Parameter) object")  # tensor.mean(), torch.norm()
 
 
@@ -47,7 +47,7 @@ class SyncRow:
 
 
 def rank_syncs(trace: Trace) -> list[SyncRow]:
-    """Places by time waited, then by the number of waits."""
+    """Places by time, then by the number of syncs."""
     callers = Nesting(span for span in trace.frames if is_own(span.name))
     own_work = _OwnWork(trace)
     groups: dict[tuple[str, str], _Group] = {}
@@ -66,7 +66,7 @@ def rank_syncs(trace: Trace) -> list[SyncRow]:
 
 @dataclass
 class _Group:
-    """The waits of one place, added up."""
+    """The syncs of one place, added up."""
 
     calls: int = 0
     time_ns: int = 0
@@ -78,7 +78,7 @@ class _Group:
 
 
 def _find_waits(trace: Trace) -> list[HostSpan]:
-    """Of a CPU's trace without those of the optimizer, which counts its steps in a tensor on the host."""
+    """In a CPU's trace without those of the optimizer, which counts its steps in a tensor on the host."""
     if trace.on_gpu:
         return [call for call in trace.calls if is_sync(call)]
     updates = Nesting(span for span in trace.ranges if span.name.startswith(OPTIMIZER_RANGE))

@@ -21,20 +21,18 @@ predicted again. A recipe that was guessed gets the limit; one that was stated g
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from seqfit.cache import cache_root
+from seqfit.cache import JsonCache
 from seqfit.data.batching import TOKENS, CostModel
 from seqfit.data.tokenize import PreparedData
 from seqfit.data.tokenized import TokenizedSplit
@@ -165,6 +163,7 @@ def _count_steps(train: TrainRecipe, lengths: _Lengths) -> float:
 
 SECONDS = "SEQFIT_PREDICTION_SECONDS"  # that a prediction may take which is not stored
 _SECONDS, _STORED_SECONDS = 3.0, 0.2
+_STORED = JsonCache("forecasts")
 
 
 @dataclass(frozen=True)
@@ -292,22 +291,18 @@ def _make_forecast(
     if target.kind == "gpu":
         place_of_run.append(target.capacity_bytes // 2**30)  # others may hold some of it, and not tomorrow
     key = plan_key(recipe, {"forecast": [*place_of_run, data.fingerprint, words]})
-    place = cache_root() / "forecasts" / f"{key}.json"
-    stored = _read_stored(place, events)
+    stored = _read_stored(key, events)
     if stored is not None:
         with optional_work("prediction", "the stored prediction is damaged and made again", _into(events)):
             return _say(recipe, target, stored)
-    question = build_request(recipe, target, data=data, words=words)
+    question = build_request(recipe, target, data=data, kept_tokens=words)
     if not question.workload.steps:
         return RunPrediction(load_strategy(recipe), None, None)
-    import_for_traces(question.outline)  # which training needs, too, and no limit should count
+    import_for_traces(question.model_config)  # which training needs, too, and no limit should count
     with time_limit(float(os.environ.get(SECONDS, _SECONDS))):
         found = _predict(recipe, question) | {"factor": read_factor(target.name)[0]}
     with optional_work("prediction", "it is not stored for the next run", _into(events)):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        draft = place.with_suffix(".draft")
-        draft.write_text(json.dumps(found), "utf-8")
-        draft.replace(place)
+        _STORED.put(key, found)
     return _say(recipe, target, found)
 
 
@@ -315,13 +310,13 @@ def _into(events: list[tuple[str, str]]) -> Callable[[str, str], None]:
     return lambda kind, message: events.append((kind, message))
 
 
-def _read_stored(place: Path, events: list[tuple[str, str]]) -> dict[str, Any] | None:
+def _read_stored(key: str, events: list[tuple[str, str]]) -> dict[str, Any] | None:
     """None where there is none yet, or where it can't be read in time: a file system that hangs holds up no run."""
     found: queue.SimpleQueue[dict[str, Any] | Exception] = queue.SimpleQueue()
 
     def read() -> None:
         try:
-            found.put(json.loads(place.read_text("utf-8")))
+            found.put(_STORED.read(key))
         except Exception as error:
             found.put(error)
 
@@ -329,7 +324,8 @@ def _read_stored(place: Path, events: list[tuple[str, str]]) -> dict[str, Any] |
     try:
         result = found.get(timeout=_STORED_SECONDS)
     except queue.Empty:
-        events.append(("prediction", f"'{place}' could not be read within {_STORED_SECONDS:g} s: predicted again"))
+        place, limit = _STORED.path(key), f"{_STORED_SECONDS:g} s"
+        events.append(("prediction", f"'{place}' could not be read within {limit}: predicted again"))
         return None
     if isinstance(result, FileNotFoundError):
         return None

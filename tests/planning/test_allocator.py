@@ -165,10 +165,10 @@ def test_a_segment_with_one_live_block_stays_and_the_request_fails() -> None:
     allocator = filled(5 * MIB, 5 * MIB, capacity_bytes=32 * MIB)
     allocator.free(0)
     with pytest.raises(
-        AllocationFailed, match=r"14\.0 MiB asked for; 5\.0 MiB in use and 20\.0 MiB reserved of 32\.0 MiB"
+        AllocationFailed, match=r"14\.0 MiB requested, 5\.0 MiB in use and 20\.0 MiB reserved of 32\.0 MiB"
     ) as caught:
         allocator.allocate(2, 14 * MIB + 512)
-    assert (caught.value.key, caught.value.asked_bytes) == (2, 14 * MIB + 512)
+    assert (caught.value.key, caught.value.requested_bytes) == (2, 14 * MIB + 512)
     assert caught.value.fragmented_bytes == 15 * MIB
 
 

@@ -42,13 +42,13 @@ def test_padding_that_is_most_of_the_work_is_seen_to_go(
     """By the processor's time: others may have the core in the middle of a step."""
     monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=time.process_time))
     overrides = ["strategy.batching=max_length", "task.max_source_tokens=512", "strategy.micro_batch_tokens=512"]
-    proof = prove(load_recipe(word_recipe, overrides), PADDING, build, steps=2, rounds=1)
+    proof = prove(load_recipe(word_recipe, overrides), PADDING, build, steps=2, repeats=1)
     assert proof.seen > 0.3
 
 
 def test_memory_is_proved_by_the_peak_of_a_step(word_recipe: dict[str, Any]) -> None:
     finding = Finding("recompute", "-", "-", ("strategy.recompute=blocks",), 0.3, "memory")
-    proof = prove(load_recipe(word_recipe), finding, build, steps=1, rounds=2)
+    proof = prove(load_recipe(word_recipe), finding, build, steps=1, repeats=2)
     assert proof.confirmed
     assert proof.gains[0] == pytest.approx(proof.gains[1], abs=0.02)  # bytes, not times: rounds agree
 
