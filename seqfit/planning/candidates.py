@@ -51,7 +51,7 @@ class Variant:
 
     @property
     def traced(self) -> Variant:
-        """The variant that is traced for it: 8-bit state is a rule on top of plain AdamW (`eight_bit`)."""
+        """The variant that is traced for it: 8-bit state is a rule on top of plain AdamW (`shrink_template`)."""
         return replace(self, fields=tuple(field for field in self.fields if field != _EIGHT_BIT))
 
     @property

@@ -112,8 +112,6 @@ def fit_ring_link(buffer_bytes: int, count: int, seconds: float, latency_seconds
 
 @dataclass(frozen=True)
 class RankWork:
-    """What one rank does in a step."""
-
     batch_seconds: float  # forwards and backwards of its share
     update_seconds: float  # of all weights
     micro_batches: float

@@ -92,7 +92,6 @@ class _Traced:
 
     @property
     def examples(self) -> float:
-        """Of a global batch."""
         return sum(map(len, self.steps)) / len(self.steps)
 
     def split(self, steps: Sequence[npt.NDArray[np.int64]]) -> list[list[Shape]]:

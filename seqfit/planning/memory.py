@@ -45,8 +45,6 @@ _WORKSPACES = (-1, -2)  # keys of the two cuBLAS workspaces: the forward's threa
 
 @dataclass(frozen=True)
 class Memory:
-    """What one step needs at its peak."""
-
     allocated_bytes: int  # tensors
     reserved_bytes: int  # what the allocator holds for them; the same on a CPU
     context_bytes: int

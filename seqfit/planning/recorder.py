@@ -32,8 +32,6 @@ _WITHOUT_KERNEL = ("detach", "alias", "lift_fresh", "_unsafe_view", "_record_fun
 
 
 class TapeRecorder(TorchDispatchMode):
-    """A dispatch mode with hooks."""
-
     def __init__(self, model: nn.Module, rules: DeviceRules = CPU_RULES) -> None:
         super().__init__()
         self.tape = Tape()

@@ -64,8 +64,6 @@ class MemoryPart:
 
 @dataclass(frozen=True)
 class PeakBreakdown:
-    """What the peak memory of one strategy consists of."""
-
     label: str
     allocated_bytes: int
     reserved_bytes: int
@@ -79,8 +77,6 @@ class PeakBreakdown:
 
 @dataclass(frozen=True)
 class PlanReport:
-    """The whole plan."""
-
     target: str
     target_kind: str
     capacity_bytes: int

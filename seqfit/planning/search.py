@@ -53,7 +53,6 @@ from seqfit.planning.cluster import (
     memory_change,
     predict_step,
 )
-from seqfit.planning.eight_bit import shrink_model, shrink_tape
 from seqfit.planning.fake_step import FakeStep, StepSpec, build_meta_model
 from seqfit.planning.memory import Memory, explain_peak, measure_steps
 from seqfit.planning.report import PeakBreakdown, Refusal
@@ -61,6 +60,7 @@ from seqfit.planning.shape import Shape, Workload
 from seqfit.planning.step_model import StepModel, count_layers, model_step
 from seqfit.planning.tape import Tape
 from seqfit.planning.target import Target
+from seqfit.planning.template import shrink_tape, shrink_template
 from seqfit.planning.timing import check_time_limit
 from seqfit.progress import Progress
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
@@ -101,7 +101,6 @@ class Tracers(Generic[Q, V, M]):
         self._end()
 
     def trace(self, variants: Sequence[V], after_each: Callable[[], None]) -> dict[V, M]:
-        """All of them."""
         waiting, done = deque(variants), dict[V, M]()
         thread = None
         if self._may_start and len(variants) >= WORTH_IT:
@@ -180,8 +179,6 @@ class Tracers(Generic[Q, V, M]):
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What a plan is made for."""
-
     model_config: ModelConfig
     model: ModelRecipe
     train: TrainRecipe
@@ -219,8 +216,6 @@ class PlanCandidate:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a search found."""
-
     chosen: PlanCandidate | None  # verified
     peak: PeakBreakdown | None  # of the chosen one
     front: list[PlanCandidate]  # Pareto-optimal: no other is both faster and smaller
@@ -246,7 +241,7 @@ def search(request: PlanRequest, progress: Progress = lambda *_: None) -> Plan:
             traced = list(dict.fromkeys(variant.traced for variant in wanted))
             known = tracers.trace(traced, lambda: progress("planning", len(models), len(variants)))
             for variant in wanted:
-                models[variant] = known[variant] if variant in known else shrink_model(known[variant.traced])
+                models[variant] = known[variant] if variant in known else known[variant.traced].changed(shrink_template)
                 candidates += _try_budgets(request, variant, models[variant], layouts[variant])
             progress("planning", len(models), len(variants))
         progress("planning", len(variants), len(variants))
@@ -373,7 +368,7 @@ def _is_pointless(variant: Variant, candidates: Sequence[PlanCandidate]) -> bool
 def model_variant(request: PlanRequest, variant: Variant) -> StepModel:
     """Traced, or derived from the trace of another."""
     model = trace_variant(request, variant.traced)
-    return model if variant == variant.traced else shrink_model(model)
+    return model if variant == variant.traced else model.changed(shrink_template)
 
 
 def trace_variant(request: PlanRequest, variant: Variant) -> StepModel:

@@ -147,7 +147,6 @@ class Regime:
 
 
 def find_regime(shape: Shape, paths: Paths) -> Regime:
-    """The path that this shape takes."""
     if not shape.packed:
         return Regime(packed=False, is_one=shape.examples == 1, encoder=None, decoder=None, cross=None)
     source, target = max(shape.sources), None if shape.targets is None else max(shape.targets)

@@ -262,7 +262,6 @@ class StepModel:
         return measure_steps(tapes, rules, context_bytes=context_bytes, capacity_bytes=capacity_bytes)
 
     def _of(self, shape: Shape) -> RegimeModel:
-        """The model of this shape's own regime."""
         regime = find_regime(shape, self._tracer.paths)
         known = self._models.get(regime) or self._single.get(shape)
         if known is not None:

@@ -25,8 +25,6 @@ CATEGORIES = (WEIGHTS, GRADIENTS, STATE, INPUTS, ACTIVATIONS, LOSS, TEMPORARIES)
 
 @dataclass(slots=True)
 class MemoryBlock:
-    """One piece of memory."""
-
     bytes: int
     category: str
     place: str  # the module that made it, "" outside of all
@@ -83,7 +81,6 @@ class Tape:
     update_from: int = 0  # the first event after the last backward
 
     def kind_of(self, kernel: KernelCost) -> str:
-        """One of KINDS."""
         is_other = kernel.kind == "other" and kernel.span < len(self.spans)
         return "update" if is_other and self.spans[kernel.span].phase == "update" else kernel.kind
 
@@ -129,7 +126,6 @@ class Tape:
         return self.live_at(int(self.live_bytes().argmax()))
 
     def live_at(self, event: int) -> list[MemoryBlock]:
-        """The blocks that are live after an event."""
         live: dict[int, MemoryBlock] = {}
         for number in self.events[: event + 1]:
             if number >= 0:

@@ -22,8 +22,6 @@ _KEPT_FREE = 0.03  # of a machine's free memory, for other processes
 
 @dataclass(frozen=True)
 class Target:
-    """One kind of device, and how many of it."""
-
     name: str
     kind: str  # cpu, gpu
     capacity_bytes: int

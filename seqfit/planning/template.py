@@ -8,10 +8,20 @@ A step does the same things for all shapes of a regime, except in loops: attenti
 queries, a chunked loss through chunks. What is allocated and freed inside one span (between two marks of the recorder)
 is therefore one block of the span's own peak, and the sequence of the rest is the same. The chunks' buffer grows with
 the rows of a chunk, not with all rows: it is a term of its own.
+
+AdamW with 8-bit moments is a rule on top (`shrink_template`): the template of plain AdamW with a smaller state. The
+packages that implement it (bitsandbytes, torchao) are not traced, because a plan must not need them:
+
+    weights      AdamW keeps          8 bits keep
+    4,096 on     2 x 4 bytes each     2 x 1 byte each, and 2 x 4 bytes for each block of 256
+    fewer        2 x 4 bytes each     the same: small tensors stay as they are
+
+Time stays the same: the cost of unpacking has not been measured.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -21,11 +31,13 @@ import numpy.typing as npt
 
 from seqfit.kernels.layout import count_block_rows
 from seqfit.planning.shape import Paths, Shape, count_loss_rows
-from seqfit.planning.tape import KINDS, LOSS, TEMPORARIES, KernelCost, MemoryBlock, Tape
+from seqfit.planning.tape import KINDS, LOSS, STATE, TEMPORARIES, KernelCost, MemoryBlock, Tape
 
 _Matrix = npt.NDArray[np.float64]
 _OF_A_LOSS = (LOSS, TEMPORARIES)
 _EXACT = 1e-6
+_SCALE_BLOCK, _SCALE_BYTES = 256, 4  # weights that share a scale in 8 bits, and its size
+_LEAST_WEIGHTS = 4096  # bitsandbytes' default of min_8bit_size
 PASSING = "passing"  # the kernel of a block that stands for many
 _NONE = MemoryBlock(0, TEMPORARIES, "", "")
 
@@ -86,7 +98,6 @@ class Template:
         return np.array([*terms(shape), count_loss_rows(shape, self.paths)])
 
     def sizes(self, shape: Shape) -> _Matrix:
-        """Bytes of each block."""
         sizes: _Matrix = np.maximum(self.block_bytes @ self.values(shape), 0)
         return sizes
 
@@ -185,6 +196,26 @@ def _sum_kernels(kernels: list[KernelCost], span: int) -> list[KernelCost]:
         )
         for kind, group in groups.items()
     ]
+
+
+def shrink_template(template: Template) -> Template:
+    """With 8-bit state, which does not depend on the micro-batch: its polynomials are constants."""
+    shares = np.array([_state_bytes(block) / max(block.bytes, 1) for block in template.tape.blocks])
+    shares[[block.category != STATE for block in template.tape.blocks]] = 1.0
+    block_bytes = template.block_bytes * shares[:, None]
+    return replace(template, tape=shrink_tape(template.tape), block_bytes=block_bytes)
+
+
+def shrink_tape(tape: Tape) -> Tape:
+    """With 8-bit state."""
+    return replace(tape, blocks=[replace(block, bytes=_state_bytes(block)) for block in tape.blocks])
+
+
+def _state_bytes(block: MemoryBlock) -> int:
+    weights = math.prod(block.shape)
+    if block.category != STATE or weights < _LEAST_WEIGHTS:
+        return block.bytes
+    return weights + -(-weights // _SCALE_BLOCK) * _SCALE_BYTES
 
 
 def _signature(tape: Tape) -> tuple[object, ...]:

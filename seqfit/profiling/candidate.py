@@ -30,16 +30,13 @@ class CandidateFinding:
     change: tuple[str, ...]  # overrides of a recipe
     trainer: str  # the same for transformers' Trainer
     likely: Change
-    least: Change
-    most: Change
+    least: Change | None = None  # None: as likely
+    most: Change | None = None
     evidence: dict[str, float | str] = field(default_factory=dict)
     is_lossy: bool = False
-    is_guess: bool = False  # the trace does not show how much it would gain
 
 
 class TraceContext:
-    """A trace with what the rules need of it."""
-
     def __init__(self, trace: Trace, host: HostTimeline, replay: Replay, syncs: list[SyncRow]) -> None:
         self.trace, self.host, self.replay, self.syncs = trace, host, replay, syncs
         self.window, self.steps = trace.window_ns, trace.step_count
@@ -52,7 +49,6 @@ class TraceContext:
         return {c.correlation: n for n, c in enumerate(self.replay.calls) if c.correlation is not None}
 
     def calls_of(self, numbers: Iterable[int]) -> set[int]:
-        """The calls that started this work."""
         correlations = (self.replay.work[number].correlation for number in numbers)
         return {self.launch_of[c] for c in correlations if c is not None and c in self.launch_of}
 
@@ -71,7 +67,6 @@ class TraceContext:
         return [n for n, c in enumerate(self.replay.calls) if overlap(intervals, (c.start_ns, c.start_ns + 1))]
 
     def find_work(self, wanted: Callable[[KernelSpan], bool]) -> list[int]:
-        """Numbers of kernels and copies."""
         return [number for number, work in enumerate(self.replay.work) if wanted(work)]
 
     def work_share(self, numbers: Iterable[int]) -> float:

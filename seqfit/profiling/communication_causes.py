@@ -52,7 +52,6 @@ def find_communication(context: TraceContext) -> Iterator[CandidateFinding]:
             'train_sampling_strategy="group_by_length", a profile of every rank',
             likely=Change(work=waiting),
             least=Change(work={n: (1 + f) / 2 for n, f in waiting.items()}),
-            most=Change(work=waiting),
             evidence={"waiting_share": waited},
         )
     yield from _exposed_on_gpu(context, numbers, waiting if waited > 0.02 else {})

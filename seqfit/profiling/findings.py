@@ -98,7 +98,6 @@ class Evidence:
 
     @property
     def computing(self) -> float | None:
-        """Forward and backward together."""
         if "forward" not in self.phases:
             return None
         return self.phases["forward"] + self.phases.get("backward", 0.0)
@@ -181,8 +180,6 @@ HEALTHY = 0.85  # share of the time in which kernels (on a CPU: operators) run: 
 
 @dataclass(frozen=True)
 class Finding:
-    """One cause, with its fix."""
-
     cause: Cause
     sentence: str
     advice: str

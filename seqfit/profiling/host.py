@@ -159,7 +159,6 @@ class HostTimeline:
         return charged
 
     def total(self, window: Interval) -> dict[str, float]:
-        """Shares of the window."""
         span = max(window[1] - window[0], 1)
         return {activity: time_ns / span for activity, time_ns in self.charge(window).items()}
 

@@ -82,7 +82,6 @@ def _pause(
         f"{trainer}=N (more than now)",
         likely=removed,
         least=halved,
-        most=removed,
         evidence={"share": share},
     )
 
@@ -113,7 +112,6 @@ def _loading(context: TraceContext) -> Iterator[CandidateFinding]:
         else "dataloader_num_workers=4, dataloader_pin_memory=True, dataloader_persistent_workers=True",
         likely=removed,
         least=overlapped,
-        most=removed,
         evidence={"loading_share": share, "inferred": str(context.host.loading_is_inferred)},
     )
 
@@ -154,8 +152,6 @@ def _syncs(context: TraceContext) -> Iterator[CandidateFinding]:
         ("train.log_every=10",) if logs else (),
         "logging_steps=10, logging_nan_inf_filter=False" if logs else "no argument: it is in your own code",
         likely=change,
-        least=change,
-        most=change,
         evidence={"syncs_per_step": count, "place": place or "?"},
     )
 
@@ -184,7 +180,6 @@ def _small_copies(context: TraceContext) -> Iterator[CandidateFinding]:
         "dataloader_pin_memory=True, a larger per_device_train_batch_size",
         likely=removed,
         least=half,
-        most=removed,
         evidence={"copies_per_step": per_step, "copy_bytes": size},
     )
 
@@ -224,7 +219,6 @@ def _large_copies(context: TraceContext, copies: list[int]) -> Iterator[Candidat
         "dataloader_pin_memory=True, non_blocking=True in accelerate's dataloader_config",
         likely=Change(work=dict.fromkeys(copies, 0.0)),
         least=Change(work=dict.fromkeys(copies, 0.5)),
-        most=Change(work=dict.fromkeys(copies, 0.0)),
         evidence={"copying_share": share},
     )
 
@@ -248,7 +242,6 @@ def _allocating(context: TraceContext) -> Iterator[CandidateFinding]:
         "a smaller per_device_train_batch_size, PYTORCH_ALLOC_CONF=expandable_segments:True",
         likely=Change({ALLOCATING: 0.0}),
         least=Change({ALLOCATING: 0.5}),
-        most=Change({ALLOCATING: 0.0}),
         evidence={"allocating_share": share},
     )
 
@@ -271,7 +264,6 @@ def _host_compute(context: TraceContext) -> Iterator[CandidateFinding]:
         "no argument: it is in a loss, a metric or a collator",
         likely=Change({COMPUTING: 0.0}),
         least=Change({COMPUTING: 0.5}),
-        most=Change({COMPUTING: 0.0}),
         evidence={"cpu_share": share},
     )
 
@@ -289,7 +281,7 @@ def _launching(context: TraceContext) -> Iterator[CandidateFinding]:
         Cause.LAUNCH_BOUND,
         f"the GPU waits for kernel launches: {format_count(per_step)} kernels per step of {mean_microseconds(kernels)} "
         f"us each, and the host needs {launch} to launch each",
-        "Give each kernel more work (larger micro-batches, less gradient accumulation), or fuse kernels (torch.compile)",
+        "Give each kernel more work (larger and fewer micro-batches), or fuse kernels (torch.compile)",
         ("strategy.compile=true",),
         "torch_compile=True, or a larger per_device_train_batch_size",
         likely=Change({LAUNCHING: _COMPILED}),
@@ -317,7 +309,6 @@ def _python(context: TraceContext) -> Iterator[CandidateFinding]:
         "no argument: it is in a callback, a collator or the script's own loop",
         likely=Change({PYTHON: 0.0}),
         least=Change({PYTHON: 0.5}),
-        most=Change({PYTHON: 0.0}),
         evidence={"python_share": share},
     )
 

@@ -32,7 +32,6 @@ _GRACE_SECONDS = 10.0
 
 
 def is_worker() -> bool:
-    """Whether this process does the work."""
     return WORKER in os.environ
 
 

@@ -76,8 +76,6 @@ _EVALUATED_ROWS = 64
 
 @dataclass(frozen=True)
 class Measurement:
-    """Some steps, on average."""
-
     step_seconds: float
     phases: dict[str, float]  # share of the step
     tokens: float  # real ones, of a step

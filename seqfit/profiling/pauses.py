@@ -30,8 +30,6 @@ _LEFT_OUT = 0.25  # of a step's kernels: its backward and update, which an evalu
 
 @dataclass(frozen=True)
 class Pause:
-    """What lies between two steps."""
-
     cause: Cause
     calls: dict[int, float]  # number of a call -> what is left of it and of the time before it: 0, or the usual time
     seen_by: str

@@ -50,8 +50,6 @@ _TRACED_STEPS = 3  # a step with Python stacks takes about ten times as long, an
 
 @dataclass(frozen=True)
 class Profile:
-    """What was measured and what follows from it."""
-
     summary: TraceSummary
     measurement: Measurement
     evidence: Evidence
@@ -128,7 +126,6 @@ def _begin(view: TrainingView, name: str, what: str) -> None:
 
 
 def to_json(result: Profile) -> dict[str, Any]:
-    """What summary.json holds."""
     proof = result.proof
     return {
         "summary": result.summary.to_json(),
@@ -141,7 +138,6 @@ def to_json(result: Profile) -> dict[str, Any]:
 
 
 def gather(setup: TrainingSetup, measurement: Measurement, summary: TraceSummary) -> Evidence:
-    """All that is known of the steps."""
     device, precision = setup.step.precision.device, setup.step.precision.name
     on_gpu = device.type == "cuda"
     vocabulary = getattr(setup.answerer.model.config, "vocab_size", None) or 0

@@ -25,6 +25,10 @@ from statistics import median
 
 from seqfit.profiling.trace import OPTIMIZER_RANGE, HostSpan, KernelSpan, Span, Trace, group_by, outermost, sorted_spans
 
+# How steps were found, as it is printed
+BY_PROFILER, BY_RANGES, BY_UPDATES = "ProfilerStep", "ranges named like a step", "the optimizer's updates"
+BY_UPDATE_KERNELS, BY_KERNELS = "the kernels of the optimizer", "the kernels that repeat"
+BY_OPERATORS = "the operators that repeat"
 _STEP_NAME = re.compile(
     r"^(?:.*[\s_.:/#-])?(?:step|iteration|iter|batch|train_batch)(?:[\s_.:/#-]*\d+)?$", re.IGNORECASE
 )
@@ -45,13 +49,12 @@ _SHORTEST_PERIOD = 4  # names: a step that launches fewer kernels could be anyth
 
 
 def find_steps(trace: Trace) -> Trace:
-    """The trace with `steps` and `steps_by`."""
     if trace.steps:
         ordered = sorted(trace.steps, key=lambda step: step.start_ns)
-        return _follow_the_device(replace(trace, steps=tuple(ordered), steps_by="ProfilerStep"))
+        return _follow_the_device(replace(trace, steps=tuple(ordered), steps_by=BY_PROFILER))
     for steps, by in (
-        (_find_ranges(trace), "ranges named like a step"),
-        (_find_updates(trace), "the optimizer's updates"),
+        (_find_ranges(trace), BY_RANGES),
+        (_find_updates(trace), BY_UPDATES),
         *_find_in_sequence(trace),
     ):
         if steps:
@@ -176,12 +179,12 @@ def _find_in_sequence(trace: Trace) -> Iterator[tuple[list[HostSpan], str]]:
     names = [span.name for span in work]
     if trace.kernels:
         updates = _cut_behind_updates(names)
-        yield _build_steps(trace, work, updates if _are_alike(updates) else []), "the kernels of the optimizer"
+        yield _build_steps(trace, work, updates if _are_alike(updates) else []), BY_UPDATE_KERNELS
         if len(updates) == 2:  # one update is one step, and what repeats in it are layers
             return
     period = find_period(names)
     whole = len(names) // period * period if period else 0
-    by = "the kernels that repeat" if trace.kernels else "the operators that repeat"
+    by = BY_KERNELS if trace.kernels else BY_OPERATORS
     yield _build_steps(trace, work, [*range(0, whole + 1, period)] if period else []), by
     yield _build_steps(trace, work, _cut_at_names_of_every_step(names)), by
 

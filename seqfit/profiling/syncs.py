@@ -37,8 +37,6 @@ _OF_TENSORS = re.compile(r"^<built-in method \w+ of (Tensor|type|Parameter) obje
 
 @dataclass(frozen=True)
 class SyncRow:
-    """One place that makes the host wait."""
-
     place: str  # a Python function, or a line where the capture found it
     what: str  # the call
     calls_per_step: float
@@ -66,8 +64,6 @@ def rank_syncs(trace: Trace) -> list[SyncRow]:
 
 @dataclass
 class _Group:
-    """The syncs of one place, added up."""
-
     calls: int = 0
     time_ns: int = 0
     callers: dict[int, int] = field(default_factory=dict)  # start -> time: a function may wait several times

@@ -177,8 +177,6 @@ def _work(trace: Trace) -> Iterator[tuple[HostSpan, int]]:
 
 
 class _Finder:
-    """Which module the host was in."""
-
     def __init__(self, trace: Trace) -> None:
         self._ranges = Nesting(choose_ranges(trace))
         self._nodes = Nesting(op for op in trace.ops if op.name.startswith(BACKWARD_PREFIX))
@@ -215,8 +213,6 @@ def tidy_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class TimeRow:
-    """Of one name."""
-
     name: str
     calls: int
     total_ns: int
@@ -228,7 +224,6 @@ class TimeRow:
 
 
 def rank_rows(times: Iterable[tuple[str, int]]) -> list[TimeRow]:
-    """One row for each name, the largest total first."""
     totals: dict[str, tuple[int, int]] = {}
     for name, time_ns in times:
         calls, total = totals.get(name, (0, 0))
@@ -340,8 +335,6 @@ _POINTS = 60
 
 @dataclass(frozen=True)
 class MemoryMoment:
-    """What is allocated at one time."""
-
     seconds: float  # since the first allocation
     held_bytes: dict[str, int]  # by category
 

@@ -57,15 +57,11 @@ class HostSpan(Span):
 
 @dataclass(frozen=True, slots=True)
 class Call(HostSpan):
-    """A call of CUDA's runtime or driver."""
-
     correlation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Op(HostSpan):
-    """An operator of torch."""
-
     sequence: int | None = None  # an operator and the node of its backward have the same
     is_backward: bool = False
     shapes: tuple[tuple[int, ...], ...] = ()  # of its inputs, where the trace has them and a rule needs them
@@ -73,8 +69,6 @@ class Op(HostSpan):
 
 @dataclass(frozen=True, slots=True)
 class KernelSpan(Span):
-    """A kernel on the device."""
-
     device: int
     stream: int
     correlation: int | None = None
@@ -91,8 +85,6 @@ class Copy(KernelSpan):
 
 @dataclass(frozen=True, slots=True)
 class TracedGpu:
-    """A GPU, as the trace names it."""
-
     name: str
     capability: tuple[int, int] | None = None  # of compute, such as (8, 6)
 
@@ -110,8 +102,6 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One profile."""
-
     source: str  # the file's name
     kind: str  # kineto or nsight
     calls: tuple[Call, ...] = ()
@@ -140,7 +130,6 @@ class Trace:
 
     @property
     def span_ns(self) -> int:
-        """The length of the window."""
         start, end = self.window_ns
         return end - start
 

@@ -41,26 +41,33 @@ def find_in_trace(diagnosis: Diagnosis) -> list[Finding]:
     if diagnosis.gpus and 1 - diagnosis.busy_share < _WORTH:  # a GPU that never waits gains nothing from its host
         candidates = [candidate for candidate in candidates if candidate.cause not in _WAITS]
     found = _rank(candidates, replay)
-    if not any(not finding.is_guess for finding in found) and diagnosis.busy_share < HEALTHY:
-        found = [_unexplained(diagnosis), *found]
-    return found
+    return found if found or diagnosis.busy_share >= HEALTHY else [_unexplained(diagnosis)]
 
 
 def _rank(candidates: list[CandidateFinding], replay: Replay) -> list[Finding]:
-    ordered = _choose([candidate for candidate in candidates if not candidate.is_guess], replay)
     fixed, saved = UNCHANGED, 0.0
     found: list[Finding] = []
-    for candidate in ordered:
+    for candidate in _choose(candidates, replay):
+        likely = candidate.likely
         gain, least, most = (
-            replay.gain(fixed | change) - saved for change in (candidate.likely, candidate.least, candidate.most)
+            replay.gain(fixed | change) - saved
+            for change in (likely, candidate.least or likely, candidate.most or likely)
         )
         if gain >= _WORTH:
-            found.append(_finding(candidate, gain, (min(max(least, 0.0), gain), max(most, gain))))
+            found.append(
+                Finding(
+                    candidate.cause,
+                    candidate.sentence,
+                    candidate.advice,
+                    candidate.change,
+                    gain,
+                    evidence=candidate.evidence,
+                    is_lossy=candidate.is_lossy,
+                    gain_range=(min(max(least, 0.0), gain), max(most, gain)),
+                    trainer=candidate.trainer,
+                )
+            )
             fixed, saved = fixed | candidate.likely, saved + gain
-    for guess in (candidate for candidate in candidates if candidate.is_guess):
-        gain = replay.gain(guess.likely)
-        if gain >= _WORTH:
-            found.append(_finding(guess, 0.0, (replay.gain(guess.least), replay.gain(guess.most))))
     return found
 
 
@@ -80,21 +87,6 @@ def _choose(candidates: list[CandidateFinding], replay: Replay) -> list[Candidat
             chosen.append((weight, candidate))
             fixed, saved = fixed | candidate.likely, saved + gain
     return [candidate for _, candidate in sorted(chosen, key=lambda pair: -pair[0])]
-
-
-def _finding(candidate: CandidateFinding, gain: float, gain_range: tuple[float, float]) -> Finding:
-    return Finding(
-        candidate.cause,
-        candidate.sentence,
-        candidate.advice,
-        candidate.change,
-        gain,
-        evidence=candidate.evidence,
-        is_lossy=candidate.is_lossy,
-        gain_range=gain_range,
-        trainer=candidate.trainer,
-        is_guess=candidate.is_guess,
-    )
 
 
 def _unexplained(diagnosis: Diagnosis) -> Finding:

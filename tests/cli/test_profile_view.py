@@ -45,11 +45,11 @@ def test_a_finding_is_shown_with_what_to_paste(console: Console) -> None:
     assert "45.0% of the time" in shown(console)
 
 
-def test_no_findings_are_said_as_such(console: Console) -> None:
+def test_no_findings_are_reported_as_such(console: Console) -> None:
     print_findings([], console)
-    assert "nothing found" in shown(console)
+    assert "no findings" in shown(console)
 
 
 def test_a_proof_has_both_gains_and_its_rounds(console: Console) -> None:
     print_proof(Proof(FINDING, [1.0, 1.0, 1.0], [0.6, 0.5, 1.1]), console)
-    assert "expected 45.0% of the time, seen 40.0% (not confirmed; rounds: 40.0%, 50.0%, -10.0%)" in shown(console)
+    assert "expected 45.0% of the time, measured 40.0% (not confirmed; repeats: 40.0%, 50.0%, -10.0%)" in shown(console)

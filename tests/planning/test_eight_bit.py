@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from seqfit.planning.eight_bit import shrink_tape
 from seqfit.planning.tape import GIVEN, STATE, WEIGHTS, MemoryBlock, Tape
+from seqfit.planning.template import shrink_tape
 
 
 def make_tape(category: str, *shape: int) -> Tape:
@@ -11,7 +11,7 @@ def make_tape(category: str, *shape: int) -> Tape:
     return tape
 
 
-def test_a_moment_takes_a_byte_a_weight_and_a_scale_for_each_256() -> None:
+def test_a_moment_takes_a_byte_per_weight_and_a_scale_for_each_256() -> None:
     assert shrink_tape(make_tape(STATE, 64, 128)).peak_bytes == 8192 + 32 * 4
 
 
