@@ -96,7 +96,7 @@ def find(recording: Recording, kind: str, folder: Path) -> list[Finding]:
 
 def write_table(cases: list[Case]) -> str:
     """One row per cause and format."""
-    lines = ["| cause | format | named first | gain: expected (in truth), small, medium, large |", "|---|---|---|---|"]
+    lines = ["| cause | format | named first | gain: expected (true), small, medium, large |", "|---|---|---|---|"]
     for cause in CAUSES:
         for kind in KINDS:
             rows = [case for case in cases if (case.cause, case.kind) == (cause, kind)]

@@ -2,7 +2,7 @@
 
     python benchmarks/planned_memory/measure.py                 # all models
     python benchmarks/planned_memory/measure.py t5              # one of them
-    python benchmarks/planned_memory/measure.py table           # README.md from the results that are there
+    python benchmarks/planned_memory/measure.py table           # README.md from existing results
 
 In: names of models. Out: results/MODEL.jsonl with a line for each case, and the table. A case that has its line is not
 measured again: remove the file for that. Each case is predicted here, on fake tensors, and measured in fresh
@@ -43,7 +43,6 @@ Result = dict[str, Any]
 
 
 def main() -> None:
-    """Runs what is asked for."""
     parser = argparse.ArgumentParser(description="Compares predicted with measured memory on this CPU.")
     parser.add_argument("models", nargs="*", default=[*MODELS], help=f"table, or some of: {', '.join(MODELS)}")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of the measured process")
@@ -166,7 +165,7 @@ def format_row(result: Result) -> str:
 
 
 def summarize(results: list[Result]) -> list[str]:
-    """The largest error of each kind beside its limit."""
+    """The largest error of each kind, and its limit."""
     lines = []
     for which, limit in (("allocated", ALLOCATED_LIMIT), ("resident", RESIDENT_LIMIT)):
         largest = max(abs(find_error(result, which)) for result in results)

@@ -2,7 +2,7 @@
 
     python benchmarks/planned_time/measure.py                     # everything, with as many threads as there are cores
     python benchmarks/planned_time/measure.py --threads 1
-    python benchmarks/planned_time/measure.py table               # README.md from the results that are there
+    python benchmarks/planned_time/measure.py table               # README.md from existing results
 
 In: nothing. Out: results/steps.jsonl with the rates and a line for each case, and the table. A calibration as `seqfit
 plan --calibrate` makes it is stored in a folder of this run's own; each case is predicted with it and then measured,
@@ -46,9 +46,8 @@ Result = dict[str, Any]
 
 
 def main() -> None:
-    """Runs what is asked for."""
     parser = argparse.ArgumentParser(description="Compares predicted with measured step times on this CPU.")
-    parser.add_argument("what", nargs="?", choices=("table",), help="only the table, from results that are there")
+    parser.add_argument("what", nargs="?", choices=("table",), help="only the table, from existing results")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of calibration, prediction and steps")
     parser.add_argument("--cases", type=int, nargs="*", help="numbers of cases from 0 on, tried without a table")
     parser.add_argument("--inside", help=argparse.SUPPRESS)

@@ -2,7 +2,7 @@
 
     python benchmarks/published_memory/measure.py               # all rows, without a GPU
     python benchmarks/published_memory/measure.py 1 22 36       # some of them
-    python benchmarks/published_memory/measure.py table         # README.md from the results that are there
+    python benchmarks/published_memory/measure.py table         # README.md from existing results
 
 In: published_memory.csv and the rows' configurations. Out: results/rows.jsonl and the table. The code is a plan's own:
 the step on fake tensors, the template of its shapes, and steps one after the other on the model of torch's allocator.
@@ -38,7 +38,6 @@ Result = dict[str, Any]
 
 
 def main() -> None:
-    """Predicts what is asked for."""
     parser = argparse.ArgumentParser(description="Compares predicted with published peaks of GPU memory.")
     parser.add_argument("rows", nargs="*", help="ids of rows, or table; default: all")
     asked = parser.parse_args().rows

@@ -172,8 +172,7 @@ def check_invariants(allocator: CachingAllocator) -> None:
     """No overlap, all neighbours agree, free ones are joined, and the sums are the counters."""
     live = [block for block in allocator._live.values() if block is not None]
     free = [block for pool in (allocator._small, allocator._large) for _, _, block in pool.free]
-    unmapped = [block for pool in (allocator._small, allocator._large) for block in pool.unmapped]
-    blocks = sorted([*live, *free, *unmapped], key=lambda block: block.address)
+    blocks = sorted([*live, *free], key=lambda block: block.address)
     for block, following in pairwise(blocks):
         assert block.address + block.size <= following.address
     for block in blocks:
