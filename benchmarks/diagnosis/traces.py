@@ -23,7 +23,7 @@ from benchmarks.diagnosis.programs import CAUSES, NEEDS_SHAPES, PADDED, STEPS, h
 from benchmarks.diagnosis.simulate import Recording, simulate, write_kineto, write_nsight
 from seqfit.profiling.findings import Finding
 from seqfit.profiling.nsight import read_trace
-from seqfit.profiling.summary import diagnose
+from seqfit.profiling.tables import diagnose
 from seqfit.profiling.trace_findings import find_in_trace
 
 SIZES = ("small", "medium", "large")

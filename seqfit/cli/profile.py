@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from seqfit.profiling.measure import Measurement
     from seqfit.profiling.profile import Profile
     from seqfit.profiling.prove import Proof
-    from seqfit.profiling.summary import TraceSummary
     from seqfit.profiling.syncs import SyncRow
-    from seqfit.profiling.tables import GpuTime, MemoryTimeline, ModuleRow, TimeRow
+    from seqfit.profiling.tables import GpuTime, MemoryTimeline, ModuleRow, TimeRow, TraceSummary
 
 
 _MOST_ROWS = 12
@@ -304,7 +303,7 @@ def _show_trace(path: Path, as_json: bool) -> None:
     from dataclasses import asdict
 
     from seqfit.profiling.nsight import read_trace
-    from seqfit.profiling.summary import diagnose, summarise_trace
+    from seqfit.profiling.tables import diagnose, summarise_trace
     from seqfit.profiling.trace_findings import find_in_trace
 
     diagnosis = diagnose(read_trace(path))

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Literal
@@ -90,7 +90,8 @@ def calibrate(progress: Progress = lambda *_: None) -> tuple[str, Rates]:
     features, seconds = [], []
     for number, trial in enumerate(_TRIALS):
         progress("calibrating", number, len(_TRIALS))
-        features.append(_trace_trial(trial, device))
+        totals = sum_features(FakeStep(_build_spec(trial, device)).trace([trial.shape]))
+        features.append([totals[name] for name in _FEATURES])
         seconds.append(_time_trial(trial, device))
     progress("calibrating", len(_TRIALS), len(_TRIALS))
     rates = fit_rates(np.array(features), np.array(seconds), device)
@@ -212,24 +213,17 @@ def _build_spec(trial: _Trial, device: torch.device) -> StepSpec:
     return StepSpec(ModelConfig(config, {}, AutoModelForSeq2SeqLM), _MODEL, train, strategy, "fp32", rules)
 
 
-def _trace_trial(trial: _Trial, device: torch.device) -> list[float]:
-    totals = sum_features(FakeStep(_build_spec(trial, device)).trace([trial.shape]))
-    return [totals[name] for name in _FEATURES]
-
-
 def _time_trial(trial: _Trial, device: torch.device) -> float:
     spec = _build_spec(trial, device)
     model = build_model(spec.model, spec.model_config).to(device).train()
     step = build_step(model, spec.train, spec.strategy, Precision("fp32", device, "calibration")).step
     batch = build_batch([trial.shape])
-    return statistics.median(list(_time_steps(lambda: float(step(batch).loss)))[1:])  # without the first one
-
-
-def _time_steps(run: Callable[[], float]) -> Iterator[float]:
+    seconds = []
     for _ in range(1 + _REPEATS):
         started = time.perf_counter()
-        run()
-        yield time.perf_counter() - started
+        float(step(batch).loss)
+        seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds[1:])
 
 
 def _solve_from(

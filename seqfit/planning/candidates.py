@@ -87,10 +87,12 @@ def list_variants(
     choices = _lossless(fixed, short=on_gpu and longest <= SHORT_ON_GPU)
     base = {name: value for name, value in fixed.items() if name not in ("name", "precision", *_SHARING, *choices)}
     lossy = [change for change in _lossy(allowed, model, train) if not change.keys() & fixed.keys()]
-    variants = [
-        _build({**base, **_changed(zip(choices, values, strict=True)), **change}, precision)
-        for precision, change, values in product(precisions, [{}, *lossy], product(*choices.values()))
-    ]
+    plain = Strategy.model_validate({})
+    variants = []
+    for precision, change, values in product(precisions, [{}, *lossy], product(*choices.values())):
+        chosen = zip(choices, values, strict=True)
+        changed = {name: value for name, value in chosen if value != getattr(plain, name)}
+        variants.append(_build({**base, **changed, **change}, precision))
     variants, conflicts = _leave_out(variants, train)
     refusals += conflicts
     if kept_tokens is not None and "trim" in allowed and model.trim_vocabulary is None:
@@ -159,11 +161,6 @@ def _lossy(allowed: set[str], model: ModelRecipe, train: TrainRecipe) -> Iterato
         yield {"freeze": ["embeddings"]}
     if "lora" in allowed and model.lora is None:
         yield {"lora_rank": _LORA_RANK}
-
-
-def _changed(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    plain = Strategy.model_validate({})
-    return {name: value for name, value in pairs if value != getattr(plain, name)}
 
 
 def _refuse(

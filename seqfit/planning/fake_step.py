@@ -118,7 +118,8 @@ class FakeStep:
         step = self.built.step
         recorder = TapeRecorder(step.model, self.spec.rules)
         recorder.register([*step.model.parameters(), *step.model.buffers()], WEIGHTS)
-        recorder.register([value for state in step.optimizer.state.values() for value in _tensors(state)], STATE)
+        kept = [value for state in step.optimizer.state.values() for value in state.values()]
+        recorder.register([value for value in kept if isinstance(value, torch.Tensor)], STATE)
         with ExitStack() as stack:
             stack.enter_context(_no_collection())  # a collection would free things at arbitrary points
             stack.enter_context(self._fake)
@@ -192,7 +193,3 @@ class _FakePrecision(Precision):
     @property
     def needs_scaler(self) -> bool:
         return False
-
-
-def _tensors(state: dict[str, object]) -> list[torch.Tensor]:
-    return [value for value in state.values() if isinstance(value, torch.Tensor)]

@@ -97,7 +97,7 @@ def join_micro_batches(micro_batches: list[MicroBatch]) -> GlobalBatch:
 def _build_micro_batch(shape: Shape, label: Label) -> MicroBatch:
     source_tokens, target_tokens = sum(shape.sources), sum(shape.targets or ())
     size = (1, source_tokens) if shape.packed else (shape.examples, max(shape.sources))
-    decoder_ids = None
+    decoder_ids, longest = None, max(shape.sources) + max(shape.targets or (0,))
     if shape.targets is None:
         labels = stack_labels([label] * shape.examples)
     else:
@@ -112,15 +112,10 @@ def _build_micro_batch(shape: Shape, label: Label) -> MicroBatch:
         examples=shape.examples,
         source_tokens=source_tokens,
         target_tokens=target_tokens,
-        padded_tokens=0 if shape.packed else _padded_tokens(shape),
+        padded_tokens=0 if shape.packed else shape.examples * longest - shape.real_tokens,
         source_lengths=shape.sources if shape.packed else None,
         target_lengths=shape.targets if shape.packed else None,
     )
-
-
-def _padded_tokens(shape: Shape) -> int:
-    longest = max(shape.sources) + max(shape.targets or (0,))
-    return shape.examples * longest - shape.real_tokens
 
 
 _FP32_BYTES = 4

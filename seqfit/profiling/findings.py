@@ -21,7 +21,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any, Literal
 
-from seqfit.profiling.summary import TraceSummary
+from seqfit.profiling.tables import TraceSummary
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir.reader import Run
 from seqfit.rundir.records import BETWEEN_STEPS

@@ -20,14 +20,13 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
 import torch
 
-from seqfit.data.loader import GlobalBatch
 from seqfit.evaluation.scoring import score_split
 from seqfit.rundir.records import BETWEEN_STEPS
 from seqfit.rundir.writer import RunWriter
@@ -102,15 +101,15 @@ def measure_training_steps(setup: TrainingSetup, steps: int, *, evaluate: bool =
     batches = list(islice(setup.loader.iterate(), WARM_UP_STEPS, WARM_UP_STEPS + steps))  # the same ones again
     real = sum(batch.source_tokens + batch.target_tokens for batch in batches)
     padded = sum(batch.padded_tokens for batch in batches)
-    pieces = sum(len(batch.micro_batches) for batch in batches)
+    micro_batches = [micro_batch for batch in batches for micro_batch in batch.micro_batches]
     return Measurement(
         step_seconds=watch.seconds / steps,
         phases={name: seconds / watch.seconds for name, seconds in watch.phases.items()},
         tokens=real / steps,
         padding_share=padded / (real + padded),
-        micro_batches=pieces / steps,
-        tokens_per_micro_batch=(real + padded) / pieces,
-        largest_targets=max(_target_positions(batches)),
+        micro_batches=len(micro_batches) / steps,
+        tokens_per_micro_batch=(real + padded) / len(micro_batches),
+        largest_targets=max(0 if one.decoder_ids is None else one.decoder_ids.numel() for one in micro_batches),
         evaluation_seconds=_time_evaluation(setup) if evaluate else None,
         evaluate_every=setup.recipe.eval.every_steps or setup.loader.count_steps(1),
     )
@@ -137,12 +136,6 @@ class _Watch:
         self.seconds = now - self._started
         spent = {name: seconds - self._before.get(name, 0.0) for name, seconds in totals.items()}
         self.phases = {name: seconds for name, seconds in spent.items() if name not in BETWEEN_STEPS}
-
-
-def _target_positions(batches: list[GlobalBatch]) -> Iterator[int]:
-    for batch in batches:
-        for piece in batch.micro_batches:
-            yield 0 if piece.decoder_ids is None else piece.decoder_ids.numel()
 
 
 def _time_evaluation(setup: TrainingSetup) -> float | None:

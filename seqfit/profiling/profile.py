@@ -29,8 +29,8 @@ from seqfit.profiling.findings import (
 from seqfit.profiling.isolated import report_stage
 from seqfit.profiling.measure import Measurement, measure_training_steps
 from seqfit.profiling.prove import Build, Proof, prove
-from seqfit.profiling.summary import Diagnosis, TraceSummary, diagnose, summarise_trace
 from seqfit.profiling.sync_lines import find_sync_lines, name_lines
+from seqfit.profiling.tables import Diagnosis, TraceSummary, diagnose, summarise_trace
 from seqfit.profiling.trace_findings import find_in_trace
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files

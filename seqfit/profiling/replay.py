@@ -104,7 +104,9 @@ class Replay:
             key=lambda w: w.start_ns,
         )
         self.calls: list[Call] = outermost(
-            call for call in trace.calls if call.thread in host.threads and self._holds(call.start_ns)
+            call
+            for call in trace.calls
+            if call.thread in host.threads and self._window[0] <= call.start_ns < self._window[1]
         )
         self._settles = self._find_settling(trace, host)
         self._place = self._link(host)
@@ -180,9 +182,6 @@ class Replay:
             return None
         first = (trace.steps[0].start_ns, trace.steps[0].end_ns)
         return None if host.when(EVALUATING, first) or host.when(SAVING, first) else first[1]
-
-    def _holds(self, moment_ns: int) -> bool:
-        return self._window[0] <= moment_ns < self._window[1]
 
     def _link(self, host: HostTimeline) -> dict[int, _Work]:
         by_correlation: dict[int, list[int]] = {}

@@ -14,6 +14,7 @@ from __future__ import annotations
 import bisect
 import re
 from dataclasses import dataclass, field
+from itertools import islice, takewhile
 
 from seqfit.profiling.host import is_own, is_sync, shorten
 from seqfit.profiling.trace import (
@@ -95,15 +96,8 @@ class _OwnWork:
     def of(self, caller: HostSpan) -> int:
         """Nanoseconds: its length less that of what it calls, built-in methods of tensors excepted."""
         frames = self._calls.get(caller.thread, [])
-        first = bisect.bisect_right(frames, (caller.start_ns, -caller.duration_ns), key=_order)
-        inside: list[HostSpan] = []
-        for frame in frames[first:]:
-            if frame.start_ns >= caller.end_ns:
-                break
-            inside.append(frame)
+        order = (caller.start_ns, -caller.duration_ns)
+        first = bisect.bisect_right(frames, order, key=lambda frame: (frame.start_ns, -frame.duration_ns))
+        inside = takewhile(lambda frame: frame.start_ns < caller.end_ns, islice(frames, first, None))
         called = merge(intervals_of(f for f in inside if not _OF_TENSORS.match(f.name)))
         return caller.duration_ns - length(between(called, (caller.start_ns, caller.end_ns)))
-
-
-def _order(span: HostSpan) -> tuple[int, int]:
-    return span.start_ns, -span.duration_ns

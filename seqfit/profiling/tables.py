@@ -1,4 +1,8 @@
-"""The tables of a trace: GPU time, time by module, by name and by phase, memory. In: a `Trace`. Out: rows and shares.
+"""The tables of a trace: GPU time, time by module, by name and by phase, memory.
+
+In: a `Trace`. Out: a `Diagnosis` (what the host did, what each GPU did, where the host waited), from which all findings
+are computed, and a `TraceSummary` that can be printed or written as JSON. Counts per step are means over the trace's
+steps (see steps.py), the time of a step is their median; a trace without steps counts as one.
 
 **GPU time**: how long each GPU computed, only communicated, only copied, or was idle; the shares add up to 1. An idle
 interval is charged to what the host was doing during it (see host.py), not to what came before. Work that was launched
@@ -46,9 +50,11 @@ from __future__ import annotations
 import bisect
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from seqfit.profiling.host import ACTIVITIES, LOADING, HostTimeline
+from seqfit.profiling.host import ACTIVITIES, COMPUTING, LOADING, HostTimeline
+from seqfit.profiling.syncs import SyncRow, rank_syncs
 from seqfit.profiling.trace import (
     BACKWARD_PREFIX,
     MODULE_PREFIX,
@@ -394,3 +400,73 @@ def _category(taken_in: str, returned_in: str | None) -> str:
     if taken_in == returned_in:
         return _TEMPORARIES
     return {FORWARD: _ACTIVATIONS, BACKWARD: _GRADIENTS, OPTIMIZER: _STATE}[taken_in]
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    trace: Trace
+    host: HostTimeline
+    gpus: list[GpuTime]
+    syncs: list[SyncRow]
+
+    @property
+    def busy_share(self) -> float:
+        """Share of the time in which kernels run, on the busiest GPU; without a GPU in which operators do."""
+        if self.gpus:
+            return max(gpu.computing for gpu in self.gpus)
+        return self.host.total(self.trace.window_ns).get(COMPUTING, 0.0)
+
+
+def diagnose(trace: Trace) -> Diagnosis:
+    host = HostTimeline(trace)
+    return Diagnosis(trace, host, measure_gpu_time(trace, host), rank_syncs(trace))
+
+
+@dataclass(frozen=True)
+class TraceSummary:
+    source: str
+    kind: str
+    on_gpu: bool
+    steps: int
+    steps_by: str  # how the steps were found; empty: not at all, and the whole trace counts as one
+    step_seconds: float  # the median
+    mean_step_seconds: float  # with what happens between steps, such as an evaluation
+    operators_per_step: float
+    copied_bytes_per_step: float
+    calls: list[TimeRow]
+    operators: list[TimeRow]
+    kernels: list[TimeRow]
+    copies: list[TimeRow]
+    phases: dict[str, float]  # share of the time by what the host did; on a CPU with forward, backward and optimizer
+    gpus: list[GpuTime]
+    modules: list[ModuleRow]
+    syncs: list[SyncRow]
+    memory: MemoryTimeline | None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def summarise_trace(diagnosis: Diagnosis) -> TraceSummary:
+    trace, steps = diagnosis.trace, diagnosis.trace.step_count
+    phases = Phases(trace, diagnosis.host)
+    return TraceSummary(
+        source=trace.source,
+        kind=trace.kind,
+        on_gpu=trace.on_gpu,
+        steps=steps,
+        steps_by=trace.steps_by,
+        step_seconds=trace.step_seconds,
+        mean_step_seconds=trace.span_ns / steps / 1e9,
+        operators_per_step=len(trace.ops) / steps,
+        copied_bytes_per_step=sum(copy.size_bytes for copy in trace.copies) / steps,
+        calls=rank_calls(trace),
+        operators=rank_operators(trace),
+        kernels=rank_kernels(trace),
+        copies=rank_copies(trace),
+        phases=measure_phases(trace, phases, diagnosis.host),
+        gpus=diagnosis.gpus,
+        modules=rank_modules(trace),
+        syncs=diagnosis.syncs,
+        memory=build_timeline(trace, phases),
+    )

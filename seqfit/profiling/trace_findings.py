@@ -18,8 +18,7 @@ from seqfit.profiling.findings import HEALTHY, Cause, Finding
 from seqfit.profiling.host import COMPUTING
 from seqfit.profiling.host_causes import HOST_RULES, LAUNCH_RULES
 from seqfit.profiling.replay import UNCHANGED, Replay
-from seqfit.profiling.summary import Diagnosis
-from seqfit.profiling.tables import IDLE_CAUSES
+from seqfit.profiling.tables import IDLE_CAUSES, Diagnosis
 from seqfit.units import format_share
 
 # Of two causes with equal gains the first explains the other: syncs come before the launches that follow them.

@@ -25,7 +25,7 @@ from seqfit.errors import DataError
 from seqfit.profiling.findings import Finding
 from seqfit.profiling.nsight import read_trace
 from seqfit.profiling.steps import BY_KERNELS, BY_RANGES, find_steps
-from seqfit.profiling.summary import diagnose, summarise_trace
+from seqfit.profiling.tables import diagnose, summarise_trace
 from seqfit.profiling.trace import Call, HostSpan, KernelSpan, Op, Trace, TracedGpu
 from seqfit.profiling.trace_findings import find_in_trace
 
