@@ -8,6 +8,7 @@ processes that prepare the same data the second finds the name taken and discard
       tokenized/3f9a.../rows.arrow, facts.json
       tokenized/.3f9a...-x1y2/          being written, or left by a process that was killed: removed after a day
       digests/77c0....json              {"size": 4166206, "mtime_ns": ..., "sha256": "..."} of one data file
+      plans-2/5d01....json              a `JsonCache`, here of plans, in the second version of their content
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from seqfit.errors import DataError
 from seqfit.progress import Bytes, Progress
@@ -71,17 +73,54 @@ def new_entry(key: str) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
+class JsonCache:
+    """Small JSON values, one file per key, replaced as a whole.
+
+    A new `version` starts empty: what an older one stored has another form and is not read.
+    """
+
+    def __init__(self, folder: str, version: int = 1) -> None:
+        self._folder = folder if version == 1 else f"{folder}-{version}"
+
+    def path(self, key: str) -> Path:
+        return cache_root() / self._folder / f"{key}.json"
+
+    def read(self, key: str) -> Any:
+        """Raises OSError or ValueError where there is none, or where it is corrupted."""
+        return json.loads(self.path(key).read_text("utf-8"))
+
+    def get(self, key: str) -> Any:
+        """None where there is none, or where it is corrupted."""
+        try:
+            return self.read(key)
+        except (OSError, ValueError):  # not JSON, not UTF-8
+            return None
+
+    def put(self, key: str, value: Any) -> None:
+        """Whoever reads it meanwhile has the old value or the new one, never a part."""
+        path = self.path(key)
+        with _explained_errors():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, draft = tempfile.mkstemp(dir=path.parent)
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(value, file)
+            os.replace(draft, path)
+
+
+_DIGESTS = JsonCache("digests")
+
+
 def file_digest(path: Path, progress: Progress | None = None) -> str:
     """SHA-256 of a file's content, remembered by path, size and modification time, so that it is read once."""
     status = path.stat()
-    note = cache_root() / "digests" / f"{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]}.json"
-    known = _read_note(note)
-    same = (known.get("size"), known.get("mtime_ns")) == (status.st_size, status.st_mtime_ns)
-    if same and isinstance(known.get("sha256"), str):
+    key = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]
+    known = _DIGESTS.get(key)
+    facts = {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
+    if isinstance(known, dict) and isinstance(known.get("sha256"), str) and known.items() >= facts.items():
         return str(known["sha256"])
     digest = _hash_content(path, progress)
     if time.time() - status.st_mtime > _RACY_SECONDS:
-        _write_note(note, {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": digest})
+        _DIGESTS.put(key, facts | {"sha256": digest})
     return digest
 
 
@@ -128,24 +167,6 @@ def _explained_errors() -> Iterator[None]:
             raise
         raise DataError(
             f"{cache_root()}: {os.strerror(error.errno)}",
-            "tokenized data is kept there",
+            "tokenized data, plans and measurements are cached there",
             "Free some space, or set SEQFIT_CACHE to a folder on another disk",
         ) from error
-
-
-def _read_note(note: Path) -> dict[str, object]:
-    try:
-        content = json.loads(note.read_text("utf-8"))
-    except (FileNotFoundError, ValueError):  # not JSON, not UTF-8
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _write_note(note: Path, content: dict[str, object]) -> None:
-    with _explained_errors():
-        note.parent.mkdir(parents=True, exist_ok=True)
-        handle, draft = tempfile.mkstemp(dir=note.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(content, file)
-        with suppress(FileNotFoundError):
-            os.replace(draft, note)

@@ -33,7 +33,7 @@ from seqfit.kernels.dropout_norm import MaskSource
 from seqfit.model.load import ModelConfig, quiet
 from seqfit.parallel.build import build_execution
 from seqfit.planning.device_rules import rules_for
-from seqfit.planning.fake_step import FakeStep, TracedModel
+from seqfit.planning.fake_step import FakeStep, StepSpec
 from seqfit.planning.measured import build_real_step, draw_batch, measure_peak_bytes
 from seqfit.planning.memory import measure_tape
 from seqfit.planning.shape import Shape
@@ -179,7 +179,7 @@ def check_predictions(device: torch.device) -> Iterator[SelfCheck]:
     for name, strategy in _PLANNED_STRATEGIES.items():
         precisions = ("fp32",) if device.type == "cpu" else ("fp32", "bf16")
         for precision in precisions:
-            traced = _build_traced(strategy, precision, device)
+            traced = _build_spec(strategy, precision, device)
             shape = Shape(_PLANNED_SOURCES, _PLANNED_TARGETS, packed=strategy.batching == "packed")
             predicted = _predict(traced, shape)
             measured = _measure(traced, shape, device)
@@ -189,22 +189,22 @@ def check_predictions(device: torch.device) -> Iterator[SelfCheck]:
             yield SelfCheck(f"memory: {name}, {precision}", state, detail)
 
 
-def _build_traced(strategy: Strategy, precision: str, device: torch.device) -> TracedModel:
+def _build_spec(strategy: Strategy, precision: str, device: torch.device) -> StepSpec:
     config = T5Config(
         vocab_size=8192, d_model=256, d_kv=64, d_ff=1024, num_layers=3, num_heads=4, decoder_start_token_id=0
     )
     rules = rules_for("cpu" if device.type == "cpu" else "gpu")
     model_config = ModelConfig(config, {}, AutoModelForSeq2SeqLM)
-    return TracedModel(model_config, ModelRecipe(path="selftest"), TrainRecipe(), strategy, precision, rules)
+    return StepSpec(model_config, ModelRecipe(path="selftest"), TrainRecipe(), strategy, precision, rules)
 
 
-def _predict(traced: TracedModel, shape: Shape) -> int:
-    tape = FakeStep(traced).trace([shape])
-    return tape.peak_bytes if traced.rules.kind == "cpu" else measure_tape(tape, traced.rules).allocated_bytes
+def _predict(spec: StepSpec, shape: Shape) -> int:
+    tape = FakeStep(spec).trace([shape])
+    return tape.peak_bytes if spec.rules.kind == "cpu" else measure_tape(tape, spec.rules).allocated_bytes
 
 
-def _measure(traced: TracedModel, shape: Shape, device: torch.device) -> int:
-    step = build_real_step(traced, device).step
+def _measure(spec: StepSpec, shape: Shape, device: torch.device) -> int:
+    step = build_real_step(spec, device).step
     batch = draw_batch([shape])
     step.run(batch)
     if device.type == "cpu":

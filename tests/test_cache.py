@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seqfit import cache
-from seqfit.cache import cache_root, file_digest, find_entry, new_entry
+from seqfit.cache import JsonCache, cache_root, file_digest, find_entry, new_entry
 from seqfit.errors import DataError
 
 
@@ -125,3 +125,32 @@ def test_what_a_killed_process_left_goes_after_a_day_and_work_in_progress_stays(
     assert not old.exists()
     assert fresh.exists()
     assert find_entry("first") is not None
+
+
+def test_a_json_value_is_found_again_and_replaced_as_a_whole(root: Path) -> None:
+    stored = JsonCache("rates")
+    assert stored.get("cpu") is None
+    stored.put("cpu", {"flops": 1.0})
+    stored.put("cpu", {"flops": 2.0})
+    assert stored.get("cpu") == {"flops": 2.0}
+    assert [path.name for path in (root / "rates").iterdir()] == ["cpu.json"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff"])
+def test_a_corrupted_json_value_counts_as_none_but_differs_from_a_missing_one_when_read(
+    root: Path, content: bytes
+) -> None:
+    stored = JsonCache("rates")
+    stored.put("cpu", 1)
+    (root / "rates" / "cpu.json").write_bytes(content)
+    assert stored.get("cpu") is None
+    with pytest.raises(ValueError, match=r"Expecting|utf-8"):
+        stored.read("cpu")
+    with pytest.raises(FileNotFoundError):
+        stored.read("gpu")
+
+
+def test_a_new_version_of_a_json_cache_does_not_read_the_old_one() -> None:
+    JsonCache("plans").put("key", [1])
+    assert JsonCache("plans", version=2).get("key") is None
+    assert JsonCache("plans").get("key") == [1]

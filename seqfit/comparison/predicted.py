@@ -6,8 +6,8 @@ the first one, which would pay for it otherwise.
 
     entrant   target               predicted by
     fp16      Tesla V100           the planner's trace of the step, with the card's rules and rates
-    ddp2      2 x Tesla V100       that trace, each rank with its share of the rows (plan/scaling_cards)
-    pipeline2 2 x Tesla V100       a formula (plan/parallel_cost)
+    ddp2      2 x Tesla V100       that trace, each rank with its share of the rows (planning/cluster_prediction)
+    pipeline2 2 x Tesla V100       a formula (planning/cluster)
     ddp2      this machine, a CPU  nothing: `seqfit scale` measures it
 
 Predictions are kept in the cache, as plans are. Bytes on a CPU are those of tensors, without Python and its libraries.
@@ -17,26 +17,25 @@ part is the same; of ranks that share the rows it is one number.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import product
 from typing import Any
 
+from seqfit.cache import JsonCache
 from seqfit.comparison.matrix import build_recipe
 from seqfit.comparison.records import HERE, Candidate, Matrix, Prediction
 from seqfit.errors import PlanError, SeqfitError, Stopped
-from seqfit.hardware.cards import GPUS_PER_MACHINE, NETWORK_BYTES_PER_SECOND, NETWORK_SOURCE, Card, find_card
+from seqfit.hardware.cards import Card, find_card
 from seqfit.hardware.probe import probe_machine
 from seqfit.recipe.schema import Recipe
-from seqfit.rundir.writer import write_json
 from seqfit.strategy.conflicts import check_processes
 from seqfit.strategy.load import load_strategy
 from seqfit.units import format_bytes
 from seqfit.validation import runs_on_cpu
 
 Say = Callable[[str], None]
-_LAYOUT = 2  # of what is kept; 1 had no parts
+_PREDICTIONS = JsonCache("predictions", version=2)  # 1 had no parts
 
 
 def tokenize_ahead(matrix: Matrix, say: Say = lambda _: None) -> None:
@@ -111,21 +110,19 @@ def _find_own_card(recipe: Recipe, card: Card | None) -> Card | None:
 
 def _find_or_plan(recipe: Recipe, card: Card | None, processes: int) -> Prediction:
     """From the cache if it was planned before; of nobody yet."""
-    from seqfit.cache import cache_root
     from seqfit.planning.report import plan_key, stamp_experience
 
-    options: dict[str, Any] = {"comparison": [None if card is None else card.key, processes], "layout": _LAYOUT}
+    options: dict[str, Any] = {"comparison": [None if card is None else card.key, processes]}
     if card is None:
         machine = probe_machine()
         options |= {"machine": (machine.processor, machine.cores, machine.memory_bytes)}
         options |= {"experience": stamp_experience()}
-    place = cache_root() / "predictions" / f"{plan_key(recipe, options)}.json"
+    key = plan_key(recipe, options)
     try:
-        return Prediction(**json.loads(place.read_text("utf-8")))
-    except (OSError, ValueError, TypeError):  # none yet, or damaged: it is made anew
+        return Prediction(**_PREDICTIONS.get(key))
+    except TypeError:  # none yet, or corrupted
         predicted = _plan(recipe, card, processes)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    write_json(place, asdict(predicted))
+    _PREDICTIONS.put(key, asdict(predicted))
     return predicted
 
 
@@ -133,10 +130,8 @@ def _plan(recipe: Recipe, card: Card | None, processes: int) -> Prediction:
     check_processes(load_strategy(recipe), processes)
     if card is None or processes == 1:
         return _plan_one(recipe, card)
-    way = load_strategy(recipe).parallel
-    if way == "pipeline":
-        return _plan_pipeline(recipe, card, processes)
-    return _plan_shared(recipe, card, processes, "ddp" if way == "auto" else way)
+    parallel = load_strategy(recipe).parallel
+    return _plan_layout(recipe, card, processes, "ddp" if parallel == "auto" else parallel)
 
 
 def _plan_one(recipe: Recipe, card: Card | None) -> Prediction:
@@ -159,50 +154,13 @@ def _plan_one(recipe: Recipe, card: Card | None) -> Prediction:
     return Prediction("", "", memory.total_bytes, seconds, tokens / seconds, fits, reason, parts)
 
 
-def _plan_pipeline(recipe: Recipe, card: Card, processes: int) -> Prediction:
-    """From one card that had room for it all: a share of the memory and of the time, and stages that wait."""
-    from seqfit.parallel.build import build_rule
-    from seqfit.planning.candidates import build_variant
-    from seqfit.planning.cluster import LayoutCost, memory_change, step_seconds
-    from seqfit.planning.rank_work import build_work, count_layers, sum_weight_bytes
-    from seqfit.planning.request import build_request, choose_precision_name
-    from seqfit.planning.search import check_precision, trace_variant
-    from seqfit.planning.tape import CATEGORIES
-    from seqfit.planning.target import card_target
+def _plan_layout(recipe: Recipe, card: Card, processes: int, parallel: str) -> Prediction:
+    """Stages of a pipeline, or GPUs that share the rows; all in one machine, if one holds so many."""
+    from seqfit.planning.cluster_prediction import predict_layout
 
-    target, strategy, spread = card_target(card, 1), load_strategy(recipe), LayoutCost("pipeline", processes)
-    question = build_request(recipe, target)
-    precision = choose_precision_name(strategy, target, question.allow)
-    check_precision(target, precision)
-    model, rates = trace_variant(question, build_variant(strategy, precision).traced), target.rates(precision)
-    sampled = question.workload.sample()
-    cut = question.workload.cut(build_rule(strategy, model.batching, question.limits), sampled)
-    layers = count_layers(question.outline.config)
-    seconds = float(model.step_seconds(cut, rates).mean())
-    work = build_work(model, cut, seconds, rates, precision=precision, layers=layers)
-    seconds = step_seconds(spread, work, sum_weight_bytes(model), card)
-    shape, alone = model.largest(cut)
-    whole = model.measure([[shape] if alone else [shape, shape]], target.rules, target.context_bytes, None)
-    parts = model.parts(shape, alone=alone)
-    change = memory_change(spread, parts, model.largest_block_bytes, model.gradient_bytes)
-    fits, reason = judge_fit(whole.total_bytes + change, card.usable_bytes)
-    tokens = question.workload.real_tokens(sampled) / len(sampled)
-    held = {name: parts[name] // processes for name in CATEGORIES if parts.get(name)}
-    return Prediction("", "", whole.total_bytes + change, seconds, tokens / seconds, fits, reason, held)
-
-
-def _plan_shared(recipe: Recipe, card: Card, processes: int, way: str) -> Prediction:
-    """Each card with its share of the rows; all in one machine, if one holds so many."""
-    from seqfit.planning.cluster import Cluster
-    from seqfit.planning.cluster_cards import predict_cards
-
-    cluster = Cluster(card, processes, GPUS_PER_MACHINE, NETWORK_BYTES_PER_SECOND, NETWORK_SOURCE)
-    rows = predict_cards(recipe, cluster, [way]).rows
-    figures = next(row.predicted for row in rows if row.kind == "strong" and row.processes == processes)
-    assert figures is not None
-    assert figures.highest_bytes is not None
-    fits, reason = judge_fit(figures.highest_bytes, card.usable_bytes)
-    return Prediction("", "", figures.highest_bytes, figures.step_seconds, figures.tokens_per_second, fits, reason)
+    found = predict_layout(recipe, card, parallel, processes)
+    fits, reason = judge_fit(found.total_bytes, card.usable_bytes)
+    return Prediction("", "", found.total_bytes, found.step_seconds, found.tokens_per_second, fits, reason, found.parts)
 
 
 def judge_fit(total_bytes: int, capacity_bytes: int) -> tuple[bool, str]:

@@ -80,7 +80,7 @@ def _rows_of_scaling(scaling: JsonRecord) -> Iterator[_Row]:
                 found = inner(row, origin)
                 efficiency, processes = number(found, "efficiency"), number(row, "processes")
                 if efficiency is not None and processes is not None:
-                    way = f"{row.get('way')}, {row.get('kind')}"
+                    way = f"{row.get('strategy')}, {row.get('kind')}"
                     yield _Row(way, int(processes), origin, device, number(found, "tokens_per_second"), efficiency)
 
 

@@ -103,7 +103,7 @@ def choose_cluster(
         )
     return Cluster(
         card=find_card(gpu),
-        upto=upto or _UPTO,
+        max_gpus=upto or _UPTO,
         per_machine=per_node or GPUS_PER_MACHINE,
         network_bytes_per_second=rate or NETWORK_BYTES_PER_SECOND,
         network_source=NETWORK_SOURCE if rate is None else "given",
@@ -211,7 +211,7 @@ def say_groups(groups: Sequence[Group], asked: ScalingOptions | None, cluster: C
         size = f"{batch.batch_tokens} tokens" if batch.batch_tokens else f"{batch.examples_per_step} examples"
         lines.append(f"  {group.way}, {group.count} process{'es' if group.count > 1 else ''}, global batch of {size}")
     if cluster is not None:
-        lines.append(f"predicted: 1 to {cluster.upto} x {cluster.card.name}, {cluster.per_machine} to a machine")
+        lines.append(f"predicted: 1 to {cluster.max_gpus} x {cluster.card.name}, {cluster.per_machine} to a machine")
     return "\n".join(lines)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqfit.errors import RunError
-from seqfit.planning.cluster import Cluster, RankFiguresPredicted, ScalingRow, say_where_it_stops
+from seqfit.planning.cluster import Cluster, ScalingFigures, ScalingRow, describe_scaling_limits
 from seqfit.recipe.schema import Recipe
 from seqfit.scaling.measure import (
     Group,
@@ -35,7 +35,7 @@ from seqfit.units import format_bytes, format_count, format_seconds, format_shar
 from seqfit.validation import load_checked_recipe, runs_on_cpu
 
 if TYPE_CHECKING:
-    from seqfit.planning.cluster_cards import CardScaling
+    from seqfit.planning.cluster_prediction import ClusterPrediction
 
 JSON_FILE, MARKDOWN_FILE = "scaling.json", "scaling.md"
 HEADINGS = ["way", "processes", "scaling", "", "step", "tokens/s", "efficiency", "on others", "imbalance", "memory", ""]
@@ -57,7 +57,7 @@ class ScalingReport:
     rows: list[ScalingRow]  # of this machine
     places: list[ScalingPlace]
     conditions: str  # of the measurement
-    cards: CardScaling | None
+    cards: ClusterPrediction | None
     sentences: list[str]
 
     def tables(self) -> list[ScalingTable]:
@@ -134,10 +134,10 @@ def build_scaling(
     sentences: list[str] = []
     conditions, cards = "", None
     if cluster is not None:
-        from seqfit.planning.cluster_cards import predict_cards  # imports torch
+        from seqfit.planning.cluster_prediction import predict_cluster  # imports torch
 
-        cards = predict_cards(load_checked_recipe(recipe, overrides), cluster, ways, progress)
-        sentences += [*_say_cluster(cluster, cards), *say_where_it_stops(cards.rows)]
+        cards = predict_cluster(load_checked_recipe(recipe, overrides), cluster, ways, progress)
+        sentences += [*_say_cluster(cluster, cards), *describe_scaling_limits(cards.rows)]
     if asked is not None:
         rows, places = measure_scaling(groups, asked, progress)
         conditions = describe_conditions(groups[0].recipe, asked)
@@ -185,11 +185,11 @@ def _build_table(title: str, rows: Sequence[ScalingRow]) -> ScalingTable:
         for origin, figures in known.items():
             if figures is not None:
                 note = "" if origin == "predicted" and row.measured is not None else row.note
-                lines.append([row.way, str(row.processes), row.kind, origin, *_build_cells(figures), note])
+                lines.append([row.strategy, str(row.processes), row.kind, origin, *_build_cells(figures), note])
     return ScalingTable(title, HEADINGS, lines)
 
 
-def _build_cells(figures: RankFiguresPredicted) -> list[str]:
+def _build_cells(figures: ScalingFigures) -> list[str]:
     return [
         format_seconds(figures.step_seconds),
         format_count(figures.tokens_per_second),
@@ -202,12 +202,12 @@ def _build_cells(figures: RankFiguresPredicted) -> list[str]:
 def _say_place(place: ScalingPlace) -> str:
     return (
         f"measured between {place.processes} processes: {format_bytes(place.link.bytes_per_second)}/s on a link, "
-        f"{place.link.exchange_seconds * 1e3:.2f} ms for the smallest exchange; arithmetic takes {place.slower:.2f} "
+        f"{place.link.latency_seconds * 1e3:.2f} ms for the smallest exchange; arithmetic takes {place.slower:.2f} "
         "times as long beside the others."
     )
 
 
-def _say_cluster(cluster: Cluster, cards: CardScaling) -> list[str]:
+def _say_cluster(cluster: Cluster, cards: ClusterPrediction) -> list[str]:
     link, network = cluster.card.link_bytes_per_second / 1e9, cluster.network_bytes_per_second / 1e9
     return [
         f"predicted from: {cards.rates_source}; {link:.0f} GB/s between the {cluster.per_machine} GPUs of a machine "
@@ -217,7 +217,7 @@ def _say_cluster(cluster: Cluster, cards: CardScaling) -> list[str]:
     ]
 
 
-def _format_memory(figures: RankFiguresPredicted) -> str:
+def _format_memory(figures: ScalingFigures) -> str:
     """'-' where it is not known; otherwise of the rank that takes least and most, where they differ."""
     if figures.highest_bytes is None:
         return "-"

@@ -14,13 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from seqfit.planning.cluster import (
+    GpuLayout,
     Link,
     ParallelKind,
-    RankFiguresPredicted,
     RankWork,
+    ScalingFigures,
     ScalingRow,
-    compare_rates,
-    link_of_ring,
+    compute_efficiency,
+    fit_ring_link,
     predict_step,
 )
 from seqfit.units import format_share
@@ -72,7 +73,7 @@ def find_places(found: _Found) -> list[ScalingPlace]:
     for count in sorted({count for _, count in found} - {1}):
         repeats = [ranks for (_, of), group in found.items() if of == count for ranks in group]
         exchange_seconds = _middle(repeats, "exchange_seconds")
-        link = link_of_ring(BUFFER_BYTES, count, _middle(repeats, "reduce_seconds"), exchange_seconds)
+        link = fit_ring_link(BUFFER_BYTES, count, _middle(repeats, "reduce_seconds"), exchange_seconds)
         slower = _middle(repeats, "probe_seconds") / alone_seconds if alone_seconds else 1.0
         places.append(ScalingPlace(count, link, slower))
     return places
@@ -87,7 +88,7 @@ def build_rows(
     at = {place.processes: place for place in places}
     return [
         ScalingRow(
-            way=way,
+            strategy=way,
             processes=count,
             kind=kind,
             examples=statistics.fmean(ranks[0].examples for ranks in repeats),
@@ -99,15 +100,15 @@ def build_rows(
     ]
 
 
-def summarise_repeats(repeats: _Repeats, alone_rate: float) -> RankFiguresPredicted:
+def summarise_repeats(repeats: _Repeats, alone_rate: float) -> ScalingFigures:
     """Medians over repeats. A group is as slow as its slowest rank; memory is the highest and lowest of any rank."""
     rate = statistics.median(map(_rate, repeats))
     busy = [[rank.busy_seconds for rank in ranks if rank.busy_seconds is not None] for ranks in repeats]
     peaks = [rank.peak_bytes for ranks in repeats for rank in ranks]
-    return RankFiguresPredicted(
+    return ScalingFigures(
         step_seconds=statistics.median(map(_step_seconds, repeats)),
         tokens_per_second=rate,
-        efficiency=compare_rates(rate, len(repeats[0]), alone_rate),
+        efficiency=compute_efficiency(rate, len(repeats[0]), alone_rate),
         communication_share=statistics.median(map(_share_of_others, repeats)) if all(busy) else None,
         imbalance=statistics.median(max(each) / statistics.fmean(each) - 1 for each in busy) if all(busy) else None,
         highest_bytes=max(peaks),
@@ -115,9 +116,7 @@ def summarise_repeats(repeats: _Repeats, alone_rate: float) -> RankFiguresPredic
     )
 
 
-def predict_group(
-    way: str, repeats: _Repeats, alone: _Repeats, place: ScalingPlace, *, hides: bool
-) -> RankFiguresPredicted:
+def predict_group(way: str, repeats: _Repeats, alone: _Repeats, place: ScalingPlace, *, hides: bool) -> ScalingFigures:
     """From one process's steps and the place; of the group itself only its batches are used, which are no secret."""
     count, one = place.processes, alone[0][0]
     tokens, alone_tokens = _middle(repeats, "tokens"), _middle(alone, "tokens")
@@ -131,10 +130,10 @@ def predict_group(
         gradient_bytes=one.gradient_bytes,
         blocks=one.blocks,
     )
-    predicted_seconds, waiting = predict_step(way, count, work, place.link, hides=hides)
+    predicted_seconds, waiting = predict_step(GpuLayout(way, count), work, place.link, overlaps=hides)
     rate = tokens / predicted_seconds
-    efficiency = compare_rates(rate, count, alone_tokens / step_seconds)
-    return RankFiguresPredicted(predicted_seconds, rate, efficiency, waiting / predicted_seconds, planned)
+    efficiency = compute_efficiency(rate, count, alone_tokens / step_seconds)
+    return ScalingFigures(predicted_seconds, rate, efficiency, waiting / predicted_seconds, planned)
 
 
 def find_note(way: str, repeats: _Repeats, *, cores: int | None) -> str:

@@ -17,20 +17,18 @@ predicted again. A guessed recipe gets the limit, a stated one gets the sentence
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from seqfit.cache import cache_root
+from seqfit.cache import JsonCache
 from seqfit.data.batching import TOKENS, CostModel
 from seqfit.data.tokenize import PreparedData
 from seqfit.data.tokenized import TokenizedSplit
@@ -160,6 +158,7 @@ def _steps_per_epoch(train: TrainRecipe, lengths: _Lengths) -> float:
 
 SECONDS = "SEQFIT_PREDICTION_SECONDS"  # the time limit of a prediction that is not stored yet
 _SECONDS, _STORED_SECONDS = 3.0, 0.2
+_STORED = JsonCache("forecasts")
 
 
 @dataclass(frozen=True)
@@ -289,22 +288,18 @@ def _make_prediction(
     if target.kind == "gpu":
         place_of_run.append(target.capacity_bytes // 2**30)  # other processes may hold some of it now, and not later
     key = plan_key(recipe, {"forecast": [*place_of_run, data.fingerprint, vocabulary_size]})
-    place = cache_root() / "forecasts" / f"{key}.json"
-    stored = _read_stored(place, events)
+    stored = _read_stored(key, events)
     if stored is not None:
         with optional_work("prediction", "the stored prediction is damaged and repeated", _into(events)):
             return _describe(strategy, target, stored)
-    request = build_request(recipe, target, data=data, words=vocabulary_size)
+    request = build_request(recipe, target, data=data, kept_tokens=vocabulary_size)
     if not request.workload.steps:
         return RunPrediction(strategy, None, None)
-    import_for_traces(request.outline)  # training needs these modules, too: their import is not counted
+    import_for_traces(request.model_config)  # training needs these modules, too: their import is not counted
     with time_limit(float(os.environ.get(SECONDS, _SECONDS))):
         found = _predict(recipe, strategy, request) | {"factor": read_factor(target.name)[0]}
     with optional_work("prediction", "it is not stored for the next run", _into(events)):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        draft = place.with_suffix(".draft")
-        draft.write_text(json.dumps(found), "utf-8")
-        draft.replace(place)
+        _STORED.put(key, found)
     return _describe(strategy, target, found)
 
 
@@ -312,13 +307,13 @@ def _into(events: list[tuple[str, str]]) -> Callable[[str, str], None]:
     return lambda kind, message: events.append((kind, message))
 
 
-def _read_stored(place: Path, events: list[tuple[str, str]]) -> dict[str, Any] | None:
+def _read_stored(key: str, events: list[tuple[str, str]]) -> dict[str, Any] | None:
     """None where there is none yet, or where it can't be read in time: no run waits for a hanging file system."""
     found: queue.SimpleQueue[dict[str, Any] | Exception] = queue.SimpleQueue()
 
     def read() -> None:
         try:
-            found.put(json.loads(place.read_text("utf-8")))
+            found.put(_STORED.read(key))
         except Exception as error:
             found.put(error)
 
@@ -326,7 +321,8 @@ def _read_stored(place: Path, events: list[tuple[str, str]]) -> dict[str, Any] |
     try:
         result = found.get(timeout=_STORED_SECONDS)
     except queue.Empty:
-        events.append(("prediction", f"'{place}' could not be read within {_STORED_SECONDS:g} s: predicting again"))
+        place, limit = _STORED.path(key), f"{_STORED_SECONDS:g} s"
+        events.append(("prediction", f"'{place}' could not be read within {limit}: predicting again"))
         return None
     if isinstance(result, FileNotFoundError):
         return None

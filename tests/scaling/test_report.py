@@ -7,30 +7,28 @@ from pathlib import Path
 import pytest
 
 from seqfit.errors import RunError
-from seqfit.planning.cluster import Link, RankFiguresPredicted, ScalingRow
-from seqfit.planning.cluster_cards import CardScaling
+from seqfit.planning.cluster import Link, ScalingFigures, ScalingRow
+from seqfit.planning.cluster_prediction import ClusterPrediction
 from seqfit.scaling.report import ScalingReport, check_place, write_scaling
 from seqfit.scaling.rows import ScalingPlace
 
-ALONE = ScalingRow("one", 1, "strong", 32, RankFiguresPredicted(1.0, 1000.0, 1.0, 0.0, 0.0, 2**30, 2**30), None)
+ALONE = ScalingRow("one", 1, "strong", 32, ScalingFigures(1.0, 1000.0, 1.0, 0.0, 0.0, 2**30, 2**30), None)
 TWO = ScalingRow(
     "ddp",
     2,
     "strong",
     32,
-    RankFiguresPredicted(0.6, 1666.0, 0.833, 0.05, 0.02, 2**30, 2**29),
-    RankFiguresPredicted(0.55, 1818.0, 0.909, 0.03, 0.01),
+    ScalingFigures(0.6, 1666.0, 0.833, 0.05, 0.02, 2**30, 2**29),
+    ScalingFigures(0.55, 1818.0, 0.909, 0.03, 0.01),
     "a note",
 )
-FAR = ScalingRow(
-    "fsdp", 512, "weak", 16384, None, RankFiguresPredicted(0.1, 5e6, 0.4, 0.6, 0.0, 3 * 2**30), "does not fit"
-)
+FAR = ScalingRow("fsdp", 512, "weak", 16384, None, ScalingFigures(0.1, 5e6, 0.4, 0.6, 0.0, 3 * 2**30), "does not fit")
 PLACE = ScalingPlace(2, Link(2**30, 2e-4), 1.1)
 SCALING = ScalingReport(
     [ALONE, TWO],
     [PLACE],
     "a model",
-    CardScaling("NVIDIA X", 2**30, "bf16", "data sheet", 32.0, [FAR]),
+    ClusterPrediction("NVIDIA X", 2**30, "bf16", "data sheet", 32.0, [FAR]),
     ["predicted: it ends."],
 )
 
@@ -52,7 +50,7 @@ def test_what_was_measured_stands_above_what_is_predicted_of_it() -> None:
 
 
 def test_what_is_not_known_is_not_shown_as_zero() -> None:
-    unknown = replace(TWO, measured=RankFiguresPredicted(0.6, 1666.0, 0.833, None, None), predicted=None)
+    unknown = replace(TWO, measured=ScalingFigures(0.6, 1666.0, 0.833, None, None), predicted=None)
     (line,) = replace(SCALING, rows=[unknown], cards=None).tables()[0].lines
     assert line[7:10] == ["-", "-", "-"]
 

@@ -39,7 +39,7 @@ TWO = [
     replace(ONE, step_seconds=0.70, busy_seconds=0.50, micro_batches=2.0, peak_bytes=700, probe_seconds=0.11),
     replace(ONE, step_seconds=0.68, busy_seconds=0.58, micro_batches=2.0, peak_bytes=600, probe_seconds=0.11),
 ]
-PLACE = ScalingPlace(2, Link(bytes_per_second=2e9, exchange_seconds=0.0), slower=1.1)
+PLACE = ScalingPlace(2, Link(bytes_per_second=2e9, latency_seconds=0.0), slower=1.1)
 
 
 def test_a_group_is_as_slow_as_its_slowest_rank() -> None:
@@ -99,7 +99,10 @@ def test_rows_keep_the_order_of_the_groups_and_one_process_is_not_predicted() ->
     ddp = [replace(rank, reduce_seconds=0.009, exchange_seconds=0.001) for rank in TWO]
     found = {_ONE_PROCESS: [[ONE]], ("ddp", 2): [ddp]}
     rows = build_rows(found, find_places(found), "strong", cores=2, on_gpus=False)
-    assert [(row.way, row.processes, row.predicted is None) for row in rows] == [("one", 1, True), ("ddp", 2, False)]
+    assert [(row.strategy, row.processes, row.predicted is None) for row in rows] == [
+        ("one", 1, True),
+        ("ddp", 2, False),
+    ]
     assert rows[0].measured is not None
     assert rows[0].measured.efficiency == 1.0
 

@@ -39,7 +39,7 @@ def test_one_and_two_processes_are_measured_and_predicted(recipe: dict[str, Any]
     asked = ScalingOptions((1, 2), ("ddp",), steps=2, repeats=1)
     shown: list[tuple[str, int, int | None]] = []
     rows, places = measure_scaling(list_groups(recipe, [], asked), asked, lambda *words: shown.append(words))
-    assert [(row.way, row.processes, row.examples) for row in rows] == [("one", 1, 8.0), ("ddp", 2, 8.0)]
+    assert [(row.strategy, row.processes, row.examples) for row in rows] == [("one", 1, 8.0), ("ddp", 2, 8.0)]
     alone, two = rows[0].measured, rows[1].measured
     assert alone is not None
     assert two is not None
@@ -60,7 +60,7 @@ def test_one_and_two_processes_are_measured_and_predicted(recipe: dict[str, Any]
     assert predicted.imbalance < 0.5  # planned
     (place,) = places
     assert place.link.bytes_per_second > 1e6
-    assert 0 < place.link.exchange_seconds < 1
+    assert 0 < place.link.latency_seconds < 1
     assert shown == [("measuring", 0, 2), ("measuring", 1, 2), ("measuring", 2, 2)]
 
 

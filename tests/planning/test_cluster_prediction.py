@@ -9,11 +9,11 @@ import pytest
 from seqfit.errors import PlanError, RecipeError
 from seqfit.hardware.cards import find_card
 from seqfit.planning.cluster import Cluster, ScalingRow
-from seqfit.planning.cluster_cards import CardScaling, predict_cards
+from seqfit.planning.cluster_prediction import ClusterPrediction, predict_cluster
 from seqfit.recipe.schema import Recipe
 from seqfit.validation import load_checked_recipe
 
-SLOW = 1e7  # bytes a second from machine to machine
+SLOW = 1e7  # bytes per second from machine to machine
 
 
 @pytest.fixture(scope="module")
@@ -33,56 +33,56 @@ def recipe(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture(scope="module")
-def predicted(recipe: Recipe) -> CardScaling:
-    return predict_cards(recipe, Cluster(find_card("a100-40-sxm"), 16, 4, SLOW, "given"), ("ddp", "fsdp"))
+def predicted(recipe: Recipe) -> ClusterPrediction:
+    return predict_cluster(recipe, Cluster(find_card("a100-40-sxm"), 16, 4, SLOW, "given"), ("ddp", "fsdp"))
 
 
-def find(scaling: CardScaling, way: str, kind: str, count: int) -> ScalingRow:
-    return next(row for row in scaling.rows if (row.way, row.kind, row.processes) == (way, kind, count))
+def find(scaling: ClusterPrediction, parallel: str, kind: str, count: int) -> ScalingRow:
+    return next(row for row in scaling.rows if (row.strategy, row.kind, row.processes) == (parallel, kind, count))
 
 
-def test_every_row_is_predicted_and_none_measured(predicted: CardScaling) -> None:
+def test_every_row_is_predicted_and_none_measured(predicted: ClusterPrediction) -> None:
     assert len(predicted.rows) == 2 * 2 * 5
     assert all(row.measured is None and row.predicted is not None for row in predicted.rows)
 
 
-def test_one_card_is_the_reference_of_every_way(predicted: CardScaling) -> None:
-    for way in ("ddp", "fsdp"):
+def test_one_gpu_is_the_baseline_of_every_strategy(predicted: ClusterPrediction) -> None:
+    for parallel in ("ddp", "fsdp"):
         for kind in ("strong", "weak"):
-            alone = find(predicted, way, kind, 1).predicted
-            assert alone is not None
-            assert alone.efficiency == pytest.approx(1.0)
-            assert alone.communication_share == 0.0
+            single = find(predicted, parallel, kind, 1).predicted
+            assert single is not None
+            assert single.efficiency == pytest.approx(1.0)
+            assert single.communication_share == 0.0
 
 
-def test_strong_scaling_keeps_the_batch_and_weak_scaling_enlarges_it(predicted: CardScaling) -> None:
+def test_strong_scaling_keeps_the_batch_and_weak_scaling_enlarges_it(predicted: ClusterPrediction) -> None:
     assert find(predicted, "ddp", "strong", 16).examples == 8
     assert find(predicted, "ddp", "weak", 16).examples == 128
 
 
-def test_weak_scaling_is_more_efficient_than_strong_scaling(predicted: CardScaling) -> None:
-    for way in ("ddp", "fsdp"):
-        strong, weak = (find(predicted, way, kind, 4).predicted for kind in ("strong", "weak"))
+def test_weak_scaling_is_more_efficient_than_strong_scaling(predicted: ClusterPrediction) -> None:
+    for parallel in ("ddp", "fsdp"):
+        strong, weak = (find(predicted, parallel, kind, 4).predicted for kind in ("strong", "weak"))
         assert strong is not None
         assert weak is not None
         assert strong.efficiency < weak.efficiency
         assert strong.step_seconds <= weak.step_seconds
 
 
-def test_a_smaller_share_never_takes_longer(predicted: CardScaling) -> None:
+def test_a_smaller_share_never_takes_longer(predicted: ClusterPrediction) -> None:
     found = [find(predicted, "ddp", "strong", count).predicted for count in (1, 2, 4)]  # of one machine
     computing = [row.step_seconds * (1 - (row.communication_share or 0.0)) for row in found if row is not None]
     assert computing == sorted(computing, reverse=True)
 
 
-def test_more_cards_than_examples_are_said_to_be_idle(predicted: CardScaling) -> None:
+def test_more_gpus_than_examples_are_reported_as_idle(predicted: ClusterPrediction) -> None:
     assert find(predicted, "ddp", "strong", 8).note == ""
     assert find(predicted, "ddp", "strong", 16).note == "8 without an example"
     assert find(predicted, "ddp", "weak", 16).note == ""
 
 
-def test_fsdp_takes_less_memory_on_more_cards_of_weak_scaling(predicted: CardScaling) -> None:
-    ddp, fsdp = (find(predicted, way, "weak", 16).predicted for way in ("ddp", "fsdp"))
+def test_fsdp_takes_less_memory_on_more_gpus_of_weak_scaling(predicted: ClusterPrediction) -> None:
+    ddp, fsdp = (find(predicted, parallel, "weak", 16).predicted for parallel in ("ddp", "fsdp"))
     assert ddp is not None
     assert fsdp is not None
     assert ddp.highest_bytes is not None
@@ -90,7 +90,7 @@ def test_fsdp_takes_less_memory_on_more_cards_of_weak_scaling(predicted: CardSca
     assert fsdp.highest_bytes < ddp.highest_bytes
 
 
-def test_a_slow_network_costs_nothing_within_a_machine_and_much_between_them(predicted: CardScaling) -> None:
+def test_a_slow_network_costs_nothing_within_a_machine_and_much_between_them(predicted: ClusterPrediction) -> None:
     within, between = (find(predicted, "ddp", "weak", count).predicted for count in (4, 8))
     assert within is not None
     assert between is not None
@@ -101,31 +101,31 @@ def test_a_slow_network_costs_nothing_within_a_machine_and_much_between_them(pre
     assert between.step_seconds > 2 * within.step_seconds
 
 
-def test_a_precision_that_the_card_lacks_is_refused(recipe: Recipe) -> None:
+def test_a_precision_that_the_gpu_lacks_is_refused(recipe: Recipe) -> None:
     half = load_checked_recipe(recipe, ["strategy.precision=bf16", "allow=[bf16]"])
     with pytest.raises(PlanError, match="'bf16' on Tesla T4"):
-        predict_cards(half, Cluster(find_card("t4"), 2, 2, SLOW, "given"), ("ddp",))
+        predict_cluster(half, Cluster(find_card("t4"), 2, 2, SLOW, "given"), ("ddp",))
 
 
 @pytest.mark.parametrize(
-    ("overrides", "way", "reason"),
+    ("overrides", "parallel", "reason"),
     [
         (["train.optimizer.name=adafactor"], "fsdp", "looks at whole weights"),
         (["train.clip_norm=null", "strategy.optimizer_in_backward=true"], "ddp", "4 processes train together"),
         (["strategy.parallel=fsdp", "strategy.offload=true"], "ddp", "Only fsdp moves weights to the host"),
     ],
 )
-def test_a_way_that_training_refuses_is_not_predicted(
-    recipe: Recipe, overrides: list[str], way: str, reason: str
+def test_a_strategy_that_training_refuses_is_not_predicted(
+    recipe: Recipe, overrides: list[str], parallel: str, reason: str
 ) -> None:
     refused = load_checked_recipe(recipe, [*overrides, "data.path=nowhere.jsonl"])
     with pytest.raises(RecipeError, match=reason):  # before the data are read
-        predict_cards(refused, Cluster(find_card("t4"), 4, 4, SLOW, "given"), (way,))
+        predict_cluster(refused, Cluster(find_card("t4"), 4, 4, SLOW, "given"), (parallel,))
 
 
-def test_offload_takes_less_memory_and_more_time_than_fsdp(recipe: Recipe, predicted: CardScaling) -> None:
+def test_offload_takes_less_memory_and_more_time_than_fsdp(recipe: Recipe, predicted: ClusterPrediction) -> None:
     shared = load_checked_recipe(recipe, ["strategy.parallel=fsdp", "strategy.offload=true"])
-    offloaded = predict_cards(shared, Cluster(find_card("a100-40-sxm"), 2, 4, SLOW, "given"), ("fsdp",))
+    offloaded = predict_cluster(shared, Cluster(find_card("a100-40-sxm"), 2, 4, SLOW, "given"), ("fsdp",))
     away, here = find(offloaded, "fsdp", "strong", 2).predicted, find(predicted, "fsdp", "strong", 2).predicted
     assert away is not None
     assert here is not None

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from seqfit.cache import cache_root
-from seqfit.planning.calibration import REMEMBERED, read_factor, record_run
+from seqfit.planning.calibration import KEPT_RUNS, read_factor, record_run
 from seqfit.planning.timing import Rates
 
 
@@ -18,7 +18,7 @@ def test_without_runs_nothing_is_changed() -> None:
     assert read_factor("cpu, 2 cores") == (1.0, 0)
 
 
-def test_the_factor_does_not_build_upon_itself() -> None:
+def test_the_factor_does_not_compound() -> None:
     record_run("cpu", predicted_seconds=1.0, factor=1.0, measured_seconds=1.3)
     assert read_factor("cpu") == (1.3, 1)
     record_run("cpu", predicted_seconds=1.3, factor=1.3, measured_seconds=1.3)
@@ -26,13 +26,13 @@ def test_the_factor_does_not_build_upon_itself() -> None:
 
 
 def test_the_last_runs_count_and_one_odd_run_does_not() -> None:
-    for measured in [9.0] * 5 + [1.2] * REMEMBERED + [50.0]:
+    for measured in [9.0] * 5 + [1.2] * KEPT_RUNS + [50.0]:
         record_run("cpu", predicted_seconds=1.0, factor=1.0, measured_seconds=measured)
-    assert read_factor("cpu") == (1.2, REMEMBERED)
+    assert read_factor("cpu") == (1.2, KEPT_RUNS)
 
 
 @pytest.mark.parametrize("content", ["", "{", "5", '["x"]', "null"])
-def test_a_damaged_file_counts_as_none(content: str) -> None:
+def test_a_corrupted_file_counts_as_none(content: str) -> None:
     record_run("cpu", predicted_seconds=1.0, factor=1.0, measured_seconds=2.0)
     (cache_root() / "experience" / "cpu.json").write_text(content)
     assert read_factor("cpu") == (1.0, 0)

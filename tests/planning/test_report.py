@@ -4,15 +4,36 @@ import json
 import os
 from pathlib import Path
 
-from seqfit.planning.report import Explained, MemoryPart, PlannedStrategy, PlanReport, find_plan, plan_key, store_plan
+from seqfit.planning.report import (
+    MemoryPart,
+    PeakBreakdown,
+    PlannedStrategy,
+    PlanReport,
+    Refusal,
+    find_plan,
+    plan_key,
+    store_plan,
+)
 from seqfit.recipe.load import load_recipe
 
-WAY = PlannedStrategy("fp32", "one device", 4096, 1.0, 10, 0.5, True, ["strategy.precision=fp32"])
-EXPLAINED = Explained(
+STRATEGY = PlannedStrategy("fp32", "one GPU", 4096, 1.0, 10, 0.5, True, ["strategy.precision=fp32"])
+PEAK = PeakBreakdown(
     "fp32", 8, 9, 1, True, "weights", [MemoryPart("weights", 8, [MemoryPart("all", 8)])], ["forward"], {"weights": [8]}
 )
-ANSWER = PlanReport(
-    "card", "gpu", 100, 50.0, 10, "data sheet", WAY, None, EXPLAINED, [WAY], [WAY], [("bf16", "no")], []
+REPORT = PlanReport(
+    "card",
+    "gpu",
+    100,
+    50.0,
+    10,
+    "data sheet",
+    STRATEGY,
+    None,
+    PEAK,
+    [STRATEGY],
+    [STRATEGY],
+    [Refusal("bf16", "no")],
+    [],
 )
 
 
@@ -25,18 +46,18 @@ def make_recipe(folder: Path) -> dict[str, object]:
     }
 
 
-def test_an_answer_survives_being_stored() -> None:
-    store_plan("key", ANSWER)
-    assert find_plan("key") == ANSWER
-    assert json.loads(json.dumps(ANSWER.to_json()))["chosen"]["label"] == "fp32"
+def test_a_report_survives_being_stored() -> None:
+    store_plan("key", REPORT)
+    assert find_plan("key") == REPORT
+    assert json.loads(json.dumps(REPORT.to_json()))["chosen"]["label"] == "fp32"
 
 
-def test_what_was_never_stored_or_is_damaged_counts_as_none() -> None:
+def test_what_was_never_stored_or_is_corrupted_counts_as_none() -> None:
     assert find_plan("never") is None
-    store_plan("torn", ANSWER)
-    path = Path(os.environ["SEQFIT_CACHE"]) / "plans" / "torn.json"
+    store_plan("truncated", REPORT)
+    path = Path(os.environ["SEQFIT_CACHE"]) / "plans-2" / "truncated.json"
     path.write_text(path.read_text()[:50])
-    assert find_plan("torn") is None
+    assert find_plan("truncated") is None
 
 
 def test_a_key_changes_with_recipe_data_and_target(tmp_path: Path) -> None:

@@ -5,27 +5,26 @@ from typing import Any
 import pytest
 from transformers import BartConfig, BertConfig, T5Config, T5Gemma2Config, T5GemmaConfig
 
-from seqfit.parallel.build import build_rule
 from seqfit.planning.candidates import build_variant
-from seqfit.planning.rank_work import build_work, count_layers, sum_weight_bytes
 from seqfit.planning.search import PlanRequest, trace_variant
+from seqfit.planning.step_model import count_layers
 from seqfit.strategy.schema import Strategy
 
 
-def test_a_step_is_its_batch_and_its_update(make_question: Any) -> None:
-    question: PlanRequest = make_question()
+def test_a_step_is_its_batch_and_its_update(make_request: Any) -> None:
+    request: PlanRequest = make_request()
     strategy = Strategy(micro_batch_tokens=160)
-    model = trace_variant(question, build_variant(strategy, "fp32"))
-    rates, workload = question.target.rates("fp32"), question.workload
-    steps = workload.cut(build_rule(strategy, model.batching, question.limits), workload.sample())
+    model, in_bf16 = (trace_variant(request, build_variant(strategy, name)) for name in ("fp32", "bf16"))
+    rates, steps = request.target.rates("fp32"), request.split(strategy, model.batching, request.workload.sample())
     seconds = float(model.step_seconds(steps, rates).mean())
-    full, half = (build_work(model, steps, seconds, rates, precision=name, layers=4) for name in ("fp32", "bf16"))
+    full, half = (each.rank_work(steps, seconds, rates) for each in (model, in_bf16))
     assert full.step_seconds == pytest.approx(seconds)
     # AdamW reads weights, gradients and both moments, and writes all but the gradients: at least 7 times 4 bytes each.
     assert full.update_seconds > 7 * model.gradient_bytes / rates.update_bytes_per_second
     assert full.micro_batches == 4  # of two examples with 72 tokens each
-    assert (full.weight_bytes, full.gradient_bytes) == (sum_weight_bytes(model), model.gradient_bytes)
+    assert (full.weight_bytes, full.gradient_bytes) == (model.weight_bytes, model.gradient_bytes)
     assert 0 < model.in_blocks_bytes < full.weight_bytes
+    assert half.stored_weight_bytes == full.stored_weight_bytes == full.weight_bytes
     assert half.weight_bytes == full.weight_bytes - model.in_blocks_bytes // 2
     assert full.blocks == 5
 

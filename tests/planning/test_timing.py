@@ -1,13 +1,14 @@
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 
 from seqfit.hardware.cards import find_card
 from seqfit.planning.calibration import fit_rates
-from seqfit.planning.tape import KINDS, KernelCost, Stretch, Tape
+from seqfit.planning.tape import KINDS, KernelCost, Tape, TapeSpan
 from seqfit.planning.timing import Rates, kernel_seconds, kinds_of, rates_of_card, sum_features
 
 RATES = Rates("test", {"product": 1e13, "batched product": 1e12}, 1e12, 2e12, 5e-6)
@@ -51,7 +52,7 @@ def test_features_tell_products_from_the_rest() -> None:
 
 def test_what_the_optimizer_moves_has_a_rate_of_its_own() -> None:
     tape = make_tape(KernelCost("add", 0, "float32", 0, int(2e12)), KernelCost("add", 1, "float32", 0, int(2e12)))
-    tape.stretches = [Stretch("forward", "layer", 0, 0), Stretch("update", "optimizer", 0, 1)]
+    tape.spans = [TapeSpan("forward", "layer", 0, 0), TapeSpan("update", "optimizer", 0, 1)]
     features = sum_features(tape)
     assert (features["other"], features["update"]) == (2e12, 2e12)
     assert sum_seconds(tape) == pytest.approx(2 + 1, rel=1e-4)
@@ -74,4 +75,4 @@ def test_rates_are_found_again_from_what_they_made() -> None:
 
 
 def test_rates_survive_being_stored() -> None:
-    assert Rates.from_json(RATES.to_json()) == RATES
+    assert Rates(**json.loads(json.dumps(asdict(RATES)))) == RATES
