@@ -119,7 +119,7 @@ class RankFiguresPredicted:
 class ScalingRow:
     """Some processes, one way of sharing the work."""
 
-    way: str
+    strategy: str
     processes: int
     kind: ParallelKind
     examples: float  # of a global batch, on average
@@ -175,11 +175,11 @@ def list_counts(upto: int) -> list[int]:
 def say_where_it_stops(rows: Sequence[ScalingRow]) -> list[str]:
     """For each way and kind of scaling: from how many GPUs on more of them don't pay any more, by prediction."""
     sentences: list[str] = []
-    for way, kind in dict.fromkeys((row.way, row.kind) for row in rows):
+    for way, kind in dict.fromkeys((row.strategy, row.kind) for row in rows):
         found = [
             (row.processes, row.predicted.efficiency)
             for row in rows
-            if (row.way, row.kind) == (way, kind) and row.predicted
+            if (row.strategy, row.kind) == (way, kind) and row.predicted
         ]
         poor = [(count, efficiency) for count, efficiency in found if efficiency < PAYS]
         where = f"predicted, {way}, {kind} scaling"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from seqfit.cli.main import main
-from tests.comparison.tournaments import CPU, pretend
+from tests.comparison.comparisons import CPU, pretend
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +77,7 @@ def test_a_comparison_ends_with_its_tables_and_its_folder(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("seqfit.comparison.repeats.run_trial", pretend)
-    changes: dict[str, Any] = {"tokenize_ahead": lambda *_: None, "predict_entrants": lambda *_, **__: []}
+    changes: dict[str, Any] = {"tokenize_ahead": lambda *_: None, "predict_candidates": lambda *_, **__: []}
     for name, function in changes.items():
         monkeypatch.setattr(f"seqfit.comparison.compare.{name}", function)
     words = ["compare", "mine.yaml", "-s", "baseline,recompute", "--repeats", "1", "--out", "c"]

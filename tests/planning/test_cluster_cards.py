@@ -38,7 +38,7 @@ def predicted(recipe: Recipe) -> CardScaling:
 
 
 def find(scaling: CardScaling, way: str, kind: str, count: int) -> ScalingRow:
-    return next(row for row in scaling.rows if (row.way, row.kind, row.processes) == (way, kind, count))
+    return next(row for row in scaling.rows if (row.strategy, row.kind, row.processes) == (way, kind, count))
 
 
 def test_every_row_is_predicted_and_none_measured(predicted: CardScaling) -> None:

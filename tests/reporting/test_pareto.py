@@ -29,13 +29,13 @@ def test_measured_and_predicted_are_told_apart_and_each_device_is_a_choice(compa
 def test_what_trials_have_allocated_is_the_memory_of_all_where_all_have_counted_it(comparison_path: Path) -> None:
     subject = read_report_subject([comparison_path])
     assert subject.comparison is not None
-    standings = tuple(
+    results = tuple(
         replace(one, figures=one.figures | {"allocated_bytes": replace(one.figures["f1"], mean=2.0**30)})
         if one.figures
         else one
-        for one in subject.comparison.standings
+        for one in subject.comparison.results
     )
-    shown = str(show_pareto(replace(subject, comparison=replace(subject.comparison, standings=standings))))
+    shown = str(show_pareto(replace(subject, comparison=replace(subject.comparison, results=results))))
     assert "Memory is that of tensors." in shown
     assert "resident memory" not in shown
     assert "1.0 GiB, " in shown
@@ -70,8 +70,8 @@ def test_the_memory_of_all_is_of_one_kind_and_the_page_says_which(
 def test_one_that_was_measured_is_not_nothing(comparison_path: Path) -> None:
     subject = read_report_subject([comparison_path])
     assert subject.comparison is not None
-    first, *others = subject.comparison.standings
-    standings = (first, *(replace(standing, figures={}) for standing in others))
-    shown = str(show_pareto(replace(subject, comparison=replace(subject.comparison, standings=standings))))
+    first, *others = subject.comparison.results
+    results = (first, *(replace(result, figures={}) for result in others))
+    shown = str(show_pareto(replace(subject, comparison=replace(subject.comparison, results=results))))
     assert "Measured here is baseline alone." in shown
     assert "nothing was measured" not in shown

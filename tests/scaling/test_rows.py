@@ -6,8 +6,8 @@ import pytest
 
 from seqfit.planning.cluster import Link
 from seqfit.scaling.rows import (
-    _ONE_PROCESS,
     BUFFER_BYTES,
+    ONE_PROCESS,
     RankFigures,
     ScalingPlace,
     build_rows,
@@ -90,14 +90,14 @@ def test_weak_scaling_is_predicted_from_the_tokens_of_its_larger_batch() -> None
 def test_a_place_is_found_from_all_groups_of_its_size() -> None:
     ddp = [replace(rank, reduce_seconds=0.009, exchange_seconds=0.001) for rank in TWO]
     fsdp = [replace(rank, probe_seconds=0.13) for rank in ddp]
-    (place,) = find_places({_ONE_PROCESS: [[ONE]], ("ddp", 2): [ddp], ("fsdp", 2): [fsdp]})
+    (place,) = find_places({ONE_PROCESS: [[ONE]], ("ddp", 2): [ddp], ("fsdp", 2): [fsdp]})
     assert place.slower == pytest.approx(1.2)
     assert place.link.bytes_per_second == pytest.approx(BUFFER_BYTES / 0.008)
 
 
 def test_rows_keep_the_order_of_the_groups_and_one_process_is_not_predicted() -> None:
     ddp = [replace(rank, reduce_seconds=0.009, exchange_seconds=0.001) for rank in TWO]
-    found = {_ONE_PROCESS: [[ONE]], ("ddp", 2): [ddp]}
+    found = {ONE_PROCESS: [[ONE]], ("ddp", 2): [ddp]}
     rows = build_rows(found, find_places(found), "strong", cores=2, on_gpus=False)
     assert [(row.way, row.processes, row.predicted is None) for row in rows] == [("one", 1, True), ("ddp", 2, False)]
     assert rows[0].measured is not None

@@ -16,7 +16,7 @@ import pytest
 
 from seqfit.errors import RecipeError, SeqfitError, TrainingFailed
 from seqfit.scaling import measure as scaling
-from seqfit.scaling.measure import ScalingOptions, list_groups, measure_scaling, run_group, say_groups
+from seqfit.scaling.measure import ScalingOptions, describe_groups, list_groups, measure_scaling, run_group
 from seqfit.strategy.load import load_strategy
 from seqfit.validation import load_checked_recipe
 from tests.processes import wait_until
@@ -75,7 +75,7 @@ def test_weak_scaling_enlarges_the_batch_of_examples_or_tokens(recipe: dict[str,
 def test_one_process_is_started_once_for_all_ways(recipe: dict[str, Any]) -> None:
     groups = list_groups(recipe, [], ScalingOptions((1, 2), ("ddp", "fsdp")))
     assert [(group.way, group.count) for group in groups] == [("one", 1), ("ddp", 2), ("fsdp", 2)]
-    assert say_groups(groups, ScalingOptions((1, 2), ("ddp", "fsdp")), None).splitlines() == [
+    assert describe_groups(groups, ScalingOptions((1, 2), ("ddp", "fsdp")), None).splitlines() == [
         "measured 3 times, each time 2 + 5 steps by:",
         "  one, 1 process, global batch of 8 examples",
         "  ddp, 2 processes, global batch of 8 examples",

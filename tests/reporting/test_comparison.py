@@ -9,7 +9,7 @@ from seqfit.reporting.page import report
 from seqfit.reporting.subject import read_report_subject
 
 
-def test_runs_alone_have_no_standings(run_path: Path) -> None:
+def test_runs_alone_have_no_results(run_path: Path) -> None:
     subject = read_report_subject([run_path])
     assert [show(subject) for show in (show_results, show_checklist)] == [None, None]
 
@@ -42,10 +42,10 @@ def test_kinds_and_reasons_are_told(comparison_path: Path) -> None:
 def test_unknown_noise_is_neither_good_nor_bad(comparison_path: Path) -> None:
     comparison = read_results(comparison_path)
     unknown = tuple(
-        replace(one, figures={name: replace(figure, within_noise=None) for name, figure in one.figures.items()})
-        for one in comparison.standings
+        replace(one, figures={name: replace(figure, is_significant=None) for name, figure in one.figures.items()})
+        for one in comparison.results
     )
-    dump_results(replace(comparison, standings=unknown), comparison_path)
+    dump_results(replace(comparison, results=unknown), comparison_path)
     shown = str(show_results(read_report_subject([comparison_path])))
     assert "126%, too few repeats to tell" in shown
     assert "worse" not in shown
