@@ -36,15 +36,12 @@ class ChildProcess:
     """One process; `env` is added to this process's environment."""
 
     def __init__(self, argv: Sequence[str], log: Path, *, env: Mapping[str, str]) -> None:
-        with log.open("wb") as output:
-            self._process = subprocess.Popen(
-                list(argv),
-                env=os.environ | env,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                **own_session(),
-            )
+        options = {"env": os.environ | env, "stdin": subprocess.DEVNULL, **own_session()}
+        with log.open("wb") as output, _held_signals() as held:
+            self._process = subprocess.Popen(list(argv), stdout=output, stderr=output, **options)
+        if held:
+            self.kill()
+            raise held[0]
 
     def __enter__(self) -> Self:
         return self
@@ -53,6 +50,10 @@ class ChildProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def poll(self) -> int | None:
         """The exit code; None while it runs, -9 after SIGKILL."""
@@ -69,10 +70,15 @@ class ChildProcess:
         return code
 
     def kill(self) -> None:
-        """With all its descendants; nothing where it has ended by itself."""
-        if self.poll() is None:
-            kill_tree(self._process.pid)
-            self._process.wait()
+        """With all its descendants; nothing if it has ended by itself."""
+        if self.poll() is not None:
+            return
+        descendants: list[psutil.Process] = []
+        with suppress(psutil.NoSuchProcess):
+            descendants = psutil.Process(self.pid).children(recursive=True)
+        self._process.kill()
+        kill_processes(descendants)  # not the child itself: psutil would take its exit code
+        self._process.wait()
 
     def describe_exit(self) -> str:
         """'was killed by SIGSEGV (signal 11)', 'ended with exit code 1', 'is still running'."""
@@ -86,19 +92,28 @@ def read_last_lines(log: Path, count: int) -> list[str]:
     return [line.rstrip() for line in lines if line.strip()][-count:]
 
 
-def kill_tree(pid: int) -> None:
-    """SIGKILL to a process and all its descendants."""
-    with suppress(psutil.NoSuchProcess):
-        top = psutil.Process(pid)
-        kill_processes([top, *top.children(recursive=True)])
-
-
 def kill_processes(processes: Sequence[psutil.Process]) -> None:
     """SIGKILL to each, and wait until they have ended."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()
     psutil.wait_procs(processes, timeout=_KILL_SECONDS)
+
+
+_held: list[BaseException] | None = None  # while a child is being started
+
+
+@contextmanager
+def _held_signals() -> Iterator[list[BaseException]]:
+    """Errors of signals that arrived in the block: raised inside Popen, they would leave a child without an owner."""
+    global _held
+    errors: list[BaseException] = []
+    if threading.current_thread() is threading.main_thread():
+        _held = errors
+    try:
+        yield errors
+    finally:
+        _held = None if _held is errors else _held
 
 
 @contextmanager
@@ -111,7 +126,9 @@ def raise_on_signals(
         return
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        raise error(signal.Signals(number))
+        if _held is None:
+            raise error(signal.Signals(number))
+        _held.append(error(signal.Signals(number)))
 
     before = {number: signal.signal(number, stop) for number in signals}
     try:

@@ -84,7 +84,7 @@ def test_a_comparison_is_submitted_shown_and_submitted_again(
     assert not Path("c").exists()
     assert main(words) == 0
     said = capsys.readouterr().out
-    assert "10 trials in 5 rounds" in said
+    assert "10 trials (2 candidates x seed 0 x 5 repeats)" in said
     place = recipe_file.parent / "c"
     assert f"next: seqfit status {place}; seqfit logs {place}/repeats/0 --follow; seqfit cancel {place}" in said
     assert main(["status", "c"]) == 0
