@@ -1,6 +1,6 @@
-r"""A table as plain text, Markdown and LaTeX. Cells are plain text; each format escapes them.
+r"""A table of text, for a terminal (plain or rich), Markdown and LaTeX.
 
-Columns of one group share a heading:
+Cells are texts; each form escapes them. Columns of one group stand together under its name:
 
     Column("", "strategy"), Column("step", "mean"), Column("step", "% of baseline")
 
@@ -14,6 +14,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import rich.table
 
 _GAP = "  "
 _LATEX = {
@@ -61,6 +65,19 @@ class Table:
 def to_text(table: Table) -> str:
     """For a terminal: title, groups, headings, a rule, rows."""
     return "\n".join([*([table.title] if table.title else []), *_lines(table)])
+
+
+def to_rich(table: Table) -> rich.table.Table:
+    """For a terminal that wraps long cells; without the title."""
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    shown = RichTable(box=None, pad_edge=False)
+    for column in table.columns:
+        shown.add_column(column.heading, justify="right" if column.is_number else "left")
+    for row in table.rows:
+        shown.add_row(*map(Text, row))
+    return shown
 
 
 def to_markdown_table(table: Table) -> str:

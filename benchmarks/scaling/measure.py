@@ -4,8 +4,8 @@ python benchmarks/scaling/measure.py                 # five repeats; `--workload
 python benchmarks/scaling/measure.py --table         # README.md again, from results/scaling.jsonl
 
 one     one process, the whole global batch
-apart   two processes that know nothing of each other, each with the whole batch: what this machine can give
-ddp     two processes that share the batch, each with a copy of the model
+apart   two independent processes, each with the whole batch: the most that this machine can give
+ddp     two processes that split the batch, each with a copy of the model
 fsdp    the same, each with half of every weight
 padded  ddp with padded batches, as the prototype had
 """
@@ -150,7 +150,7 @@ def run_rank(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def rate(side: str, ranks: list[dict[str, Any]]) -> float:
-    """Real tokens a second of all processes."""
+    """Real tokens per second of all processes."""
     if side in ("one", "apart"):
         return sum(sum(rank["tokens"]) / sum(rank["seconds"]) for rank in ranks)
     return float(sum(ranks[0]["tokens"]) / max(sum(rank["seconds"]) for rank in ranks))

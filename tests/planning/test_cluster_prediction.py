@@ -37,8 +37,8 @@ def predicted(recipe: Recipe) -> ClusterPrediction:
     return predict_cluster(recipe, Cluster(find_card("a100-40-sxm"), 16, 4, SLOW, "given"), ("ddp", "fsdp"))
 
 
-def find(scaling: ClusterPrediction, parallel: str, kind: str, count: int) -> ScalingRow:
-    return next(row for row in scaling.rows if (row.strategy, row.kind, row.processes) == (parallel, kind, count))
+def find(scaling: ClusterPrediction, way: str, kind: str, count: int) -> ScalingRow:
+    return next(row for row in scaling.rows if (row.strategy, row.kind, row.processes) == (way, kind, count))
 
 
 def test_every_row_is_predicted_and_none_measured(predicted: ClusterPrediction) -> None:

@@ -23,9 +23,9 @@ def test_a_predicted_efficiency_is_that_of_the_reference_on_one_card(comparison_
 
 def test_a_measured_efficiency_stands_beside_it(comparison_path: Path) -> None:
     comparison = read_results(comparison_path)
-    *others, last = comparison.standings
+    *others, last = comparison.results
     measured = replace(last, state="finished", scaling_efficiency=0.904, figures=others[0].figures)
-    dump_results(replace(comparison, standings=(*others, measured)), comparison_path)
+    dump_results(replace(comparison, results=(*others, measured)), comparison_path)
     shown = str(show_scaling(read_report_subject([comparison_path])))
     assert "90.4%" in shown
     assert "measured" in shown

@@ -12,7 +12,7 @@ from seqfit.planning.cluster_prediction import ClusterPrediction
 from seqfit.scaling.report import ScalingReport, check_place, write_scaling
 from seqfit.scaling.rows import ScalingPlace
 
-ALONE = ScalingRow("one", 1, "strong", 32, ScalingFigures(1.0, 1000.0, 1.0, 0.0, 0.0, 2**30, 2**30), None)
+ALONE = ScalingRow("single", 1, "strong", 32, ScalingFigures(1.0, 1000.0, 1.0, 0.0, 0.0, 2**30, 2**30), None)
 TWO = ScalingRow(
     "ddp",
     2,
@@ -35,27 +35,28 @@ SCALING = ScalingReport(
 
 def test_every_line_says_whether_it_is_measured_or_predicted() -> None:
     here, elsewhere = SCALING.tables()
-    origin = here.headings.index("")
-    assert [line[origin] for line in here.lines] == ["measured", "measured", "predicted"]
-    assert [line[origin] for line in elsewhere.lines] == ["predicted"]
+    origin = [column.label for column in here.columns].index("")
+    assert [row[origin] for row in here.rows] == ["measured", "measured", "predicted"]
+    assert [row[origin] for row in elsewhere.rows] == ["predicted"]
+    assert [table.columns[1].label for table in (here, elsewhere)] == ["processes", "GPUs"]
     assert elsewhere.title.startswith("Predicted: ")
 
 
-def test_what_was_measured_stands_above_what_is_predicted_of_it() -> None:
-    _, measured, predicted = SCALING.tables()[0].lines
-    assert measured[:5] == ["ddp", "2", "strong", "measured", "600 ms"]
-    assert predicted[:5] == ["ddp", "2", "strong", "predicted", "550 ms"]
-    assert measured[-2:] == ["512.0 MiB to 1.0 GiB", "a note"]
-    assert predicted[-2:] == ["-", ""]  # memory is not predicted here, and the note is about what was measured
+def test_a_measurement_stands_above_its_prediction() -> None:
+    _, measured, predicted = SCALING.tables()[0].rows
+    assert measured[:5] == ("ddp", "2", "strong", "measured", "600 ms")
+    assert predicted[:5] == ("ddp", "2", "strong", "predicted", "550 ms")
+    assert measured[-2:] == ("512.0 MiB to 1.0 GiB", "a note")
+    assert predicted[-2:] == ("-", "")  # memory is not predicted here, and the note is about the measurement
 
 
 def test_what_is_not_known_is_not_shown_as_zero() -> None:
     unknown = replace(TWO, measured=ScalingFigures(0.6, 1666.0, 0.833, None, None), predicted=None)
-    (line,) = replace(SCALING, rows=[unknown], cards=None).tables()[0].lines
-    assert line[7:10] == ["-", "-", "-"]
+    (row,) = replace(SCALING, rows=[unknown], cards=None).tables()[0].rows
+    assert row[7:10] == ("-", "-", "-")
 
 
-def test_both_files_are_written_and_say_the_same(tmp_path: Path) -> None:
+def test_both_files_are_written_with_the_same_content(tmp_path: Path) -> None:
     paths = write_scaling(SCALING, tmp_path / "new" / "folder")
     assert [path.name for path in paths] == ["scaling.json", "scaling.md"]
     stored = json.loads(paths[0].read_text())
@@ -66,17 +67,17 @@ def test_both_files_are_written_and_say_the_same(tmp_path: Path) -> None:
     assert "| ddp | 2 | strong | measured | 600 ms | 1666 | 83.3% | 5.0% | 2.0% |" in text
     assert "- predicted: it ends." in text
     widths = {line.count("|") for line in text.splitlines() if line.startswith("| ")}
-    assert widths == {len(table.headings) + 1 for table in SCALING.tables()}
+    assert widths == {len(table.columns) + 1 for table in SCALING.tables()}
 
 
 def test_a_report_is_not_overwritten(tmp_path: Path) -> None:
     check_place(tmp_path)
     write_scaling(SCALING, tmp_path)
-    with pytest.raises(RunError, match=r"is there already\. No report is overwritten\. Give another --out\."):
+    with pytest.raises(RunError, match=r"exists\. No report is overwritten\. Give another --out\."):
         check_place(tmp_path)
 
 
-def test_a_file_is_no_folder_for_reports(tmp_path: Path) -> None:
+def test_a_file_is_refused_as_the_folder_of_a_report(tmp_path: Path) -> None:
     (tmp_path / "taken").touch()
     with pytest.raises(RunError, match="which is a file"):
         check_place(tmp_path / "taken")

@@ -9,7 +9,7 @@ from seqfit.reporting.page import report
 from seqfit.reporting.subject import read_report_subject
 
 
-def test_runs_alone_have_no_standings(run_path: Path) -> None:
+def test_runs_alone_have_no_results(run_path: Path) -> None:
     subject = read_report_subject([run_path])
     assert [show(subject) for show in (show_results, show_checklist)] == [None, None]
 
@@ -24,7 +24,7 @@ def test_every_candidate_has_one_row_with_its_values_and_their_ratios_to_the_bas
     assert '<div class="better">66%</div>' in first
 
 
-def test_kinds_and_reasons_are_told(comparison_path: Path) -> None:
+def test_kinds_and_reasons_are_shown(comparison_path: Path) -> None:
     shown = str(show_results(read_report_subject([comparison_path])))
     for said in (
         "baseline",
@@ -36,16 +36,16 @@ def test_kinds_and_reasons_are_told(comparison_path: Path) -> None:
     ):
         assert said in shown
     assert "not measured: GPU busy (no driver &lt;library&gt;)" in shown
-    assert "2 seeds, 1 repeat, 400 steps each, the first 2 not counted" in shown
+    assert "2 seeds, 1 repeat, 400 steps each, of which 2 are warm-up and not timed" in shown
 
 
-def test_unknown_noise_is_neither_good_nor_bad(comparison_path: Path) -> None:
+def test_a_change_of_unknown_significance_is_neither_better_nor_worse(comparison_path: Path) -> None:
     comparison = read_results(comparison_path)
     unknown = tuple(
-        replace(one, figures={name: replace(figure, within_noise=None) for name, figure in one.figures.items()})
-        for one in comparison.standings
+        replace(one, figures={name: replace(figure, is_significant=None) for name, figure in one.figures.items()})
+        for one in comparison.results
     )
-    dump_results(replace(comparison, standings=unknown), comparison_path)
+    dump_results(replace(comparison, results=unknown), comparison_path)
     shown = str(show_results(read_report_subject([comparison_path])))
     assert "126%, too few repeats to tell" in shown
     assert "worse" not in shown
@@ -65,7 +65,7 @@ def test_what_is_predicted_is_marked_in_the_ranking_and_folds_out_for_every_devi
 def test_a_fair_comparison_folds_its_checklist(comparison_path: Path) -> None:
     shown = str(show_checklist(read_report_subject([comparison_path])))
     assert "Is it fair? Yes" in shown
-    assert "All 2 lines of the checklist hold" in shown
+    assert "All 2 checks passed" in shown
 
 
 def test_an_unfair_comparison_says_so_on_top_and_why(comparison_path: Path) -> None:
@@ -74,6 +74,6 @@ def test_an_unfair_comparison_says_so_on_top_and_why(comparison_path: Path) -> N
     dump_results(replace(comparison, checks=(*comparison.checks[:1], broken)), comparison_path)
     shown = str(show_checklist(read_report_subject([comparison_path])))
     assert "Is it fair? No" in shown
-    assert shown.index("does not hold") < shown.index("same data order")
+    assert shown.index("failed") < shown.index("same data order")
     page = report(comparison_path).read_text("utf-8")
     assert '<p class="verdict">Not a fair comparison (see the checklist). recompute takes 34% less' in page

@@ -56,7 +56,7 @@ def test_predictions_from_before_peaks_were_taken_apart_come_back_whole(tmp_path
 
 def test_outcomes_are_read_in_their_order(tmp_path: Path) -> None:
     assert read_outcomes(tmp_path) == []
-    other = replace(DONE, entrant="fp16", state="out_of_memory", reason="memory ran out")
+    other = replace(DONE, candidate="fp16", state="out_of_memory", reason="memory ran out")
     add_outcome(DONE, tmp_path)
     add_outcome(other, tmp_path)
     assert read_outcomes(tmp_path) == [DONE, other]
@@ -65,7 +65,7 @@ def test_outcomes_are_read_in_their_order(tmp_path: Path) -> None:
 def test_a_torn_last_outcome_is_ignored_and_cut_off_by_the_next(tmp_path: Path) -> None:
     add_outcome(DONE, tmp_path)
     with (tmp_path / OUTCOMES).open("a") as stream:
-        stream.write('{"entrant": "fp16", "se')
+        stream.write('{"candidate": "fp16", "se')
     assert read_outcomes(tmp_path) == [DONE]
     again = replace(DONE, repeat=1)
     add_outcome(again, tmp_path)
@@ -99,7 +99,7 @@ def test_a_damaged_matrix_is_told_with_its_place(tmp_path: Path, text: str) -> N
 
 
 def test_a_folder_that_is_no_comparison_is_told(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="what `seqfit compare` has written"):
+    with pytest.raises(RunError, match="the files that `seqfit compare` wrote"):
         load_matrix(tmp_path)
     with pytest.raises(RunError, match=r"results\.json"):
         read_results(tmp_path)

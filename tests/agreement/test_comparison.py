@@ -1,4 +1,4 @@
-"""A tournament in real processes: lossless entrants have the reference's losses, step by step, within 1e-4."""
+"""A comparison in real processes: lossless candidates have the baseline's losses, step by step, within 1e-4."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEPS = 5
 @pytest.fixture(scope="module")
 def comparison(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     """A tiny BERT without dropout on 64 rows of unequal length, planned for nothing."""
-    folder = tmp_path_factory.mktemp("tournament")
+    folder = tmp_path_factory.mktemp("comparison")
     rows = [
         {"text": " ".join(f"w{3 + (number * place) % 90}" for place in range(3 + number % 17)), "label": name}
         for number, name in enumerate(["yes", "no", "maybe", "no"] * 20)
@@ -42,12 +42,12 @@ def run_of(comparison: Comparison, name: str) -> Run:
     return Run(Path(comparison.folder) / TRIAL_RUNS / f"{name}-seed0-repeat0")
 
 
-def standing_of(comparison: Comparison, name: str) -> CandidateResult:
-    return next(one for one in comparison.standings if one.entrant.name == name)
+def result_of(comparison: Comparison, name: str) -> CandidateResult:
+    return next(one for one in comparison.results if one.candidate.name == name)
 
 
 @pytest.mark.slow
-def test_a_lossless_entrant_has_the_losses_of_vanilla(comparison: Comparison) -> None:
+def test_a_lossless_candidate_has_the_losses_of_the_baseline(comparison: Comparison) -> None:
     """The others have them in one process: tests/training/test_strategies.py."""
     ours, theirs = (
         {record["step"]: record["loss"] for record in run_of(comparison, each).steps()}
@@ -76,5 +76,5 @@ def test_every_trial_is_scored_once_after_the_last_step(comparison: Comparison) 
 @pytest.mark.slow
 def test_the_checklist_holds_and_fp16_is_impossible_on_a_cpu(comparison: Comparison) -> None:
     assert [check for check in comparison.checks if not check.same] == []
-    assert standing_of(comparison, "fp16").state == "impossible"
-    assert {standing_of(comparison, name).state for name in ("baseline", "accumulation")} == {"finished"}
+    assert result_of(comparison, "fp16").state == "not_available"
+    assert {result_of(comparison, name).state for name in ("baseline", "accumulation")} == {"finished"}

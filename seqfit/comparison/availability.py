@@ -1,7 +1,7 @@
-"""Why an entrant can't run on this machine: a recipe and the machine come in, '' or a sentence goes out.
+"""Why a candidate can't run on this machine: a recipe and the machine come in, '' or a reason goes out.
 
-Such an entrant is not a mistake: it is predicted and never run. The rules are training's own, asked without torch: a
-process that has touched a GPU would hold memory there while the trials run.
+Such a candidate is not an error: it is predicted and not run. The rules are training's own, checked without torch: a
+process that has used a GPU would hold memory there while the trials run.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from seqfit.strategy.schema import EIGHT_BIT_PACKAGES, Strategy
 
 
 def explain_unavailable(recipe: Recipe, processes: int, machine: Machine, *, knows_packages: bool = True) -> str:
-    """'' where it can run there; `knows_packages`: its packages are those of this Python."""
+    """'' if it can run there; `knows_packages`: the machine has the packages of this Python."""
     strategy = load_strategy(recipe)
     on_cpu = strategy.device == "cpu" or (strategy.device == "auto" and not machine.gpus)
     reasons = (
         _explain_device(strategy, machine),
         _explain_precision(strategy, machine, on_cpu=on_cpu),
         _explain_count(processes, machine, on_cpu=on_cpu),
-        _explain_alone(strategy, processes),
+        _explain_conflict(strategy, processes),
         _explain_packages(strategy, on_cpu=on_cpu) if knows_packages else "",
     )
     return next((reason for reason in reasons if reason), "")
@@ -48,19 +48,16 @@ def _explain_count(processes: int, machine: Machine, *, on_cpu: bool) -> str:
     there, what = (machine.cores, "core") if on_cpu else (len(machine.gpus), "GPU")
     if processes <= there:
         return ""
-    return f"{processes} processes need {processes} {what}s, and there {_count(there, what)}"
+    is_there = f"is {there} {what}" if there == 1 else f"are {there} {what}s"
+    return f"{processes} processes need {processes} {what}s, and there {is_there}"
 
 
-def _explain_alone(strategy: Strategy, processes: int) -> str:
+def _explain_conflict(strategy: Strategy, processes: int) -> str:
     try:
         check_processes(strategy, processes)
     except RecipeError as error:
         return error.given
     return ""
-
-
-def _count(number: int, what: str) -> str:
-    return f"is {number} {what}" if number == 1 else f"are {number} {what}s"
 
 
 def _explain_packages(strategy: Strategy, *, on_cpu: bool) -> str:

@@ -13,9 +13,9 @@ from seqfit.comparison.statistics import (
     compare_values,
     count_row_error,
     estimate_row_error,
+    find_change,
+    find_score_change,
     find_student,
-    judge_pairs,
-    judge_scores,
     pool_scatter,
     sharpen,
 )
@@ -25,8 +25,8 @@ FLOOR = 0.025
 
 def test_the_example_of_the_docstring_holds() -> None:
     baseline = {4: 0.40, 5: 0.80, 6: 0.41, 7: 0.81, 8: 0.60}
-    entrant = {4: 0.42, 5: 0.84, 6: 0.44, 7: 0.42, 8: 0.63}
-    assert compare_steps(entrant, baseline) == pytest.approx(0.0488, abs=1e-4)
+    candidate = {4: 0.42, 5: 0.84, 6: 0.44, 7: 0.42, 8: 0.63}
+    assert compare_steps(candidate, baseline) == pytest.approx(0.0488, abs=1e-4)
     assert find_student(4) * 0.02 / math.sqrt(5) == pytest.approx(0.025, abs=5e-4)
     assert find_student(2) * 0.02 / math.sqrt(3) == pytest.approx(0.050, abs=5e-4)
     pooled = pool_scatter([[0.0, 0.01, 0.02]] * 5)
@@ -41,38 +41,38 @@ def test_steps_are_compared_with_the_same_step_of_the_other() -> None:
 
 
 def test_one_pair_says_nothing_about_noise() -> None:
-    assert judge_pairs([math.log(1.3)], FLOOR) == RelativeChange(pytest.approx(0.3))
-    assert judge_pairs([], FLOOR) is None
+    assert find_change([math.log(1.3)], FLOOR) == RelativeChange(pytest.approx(0.3))
+    assert find_change([], FLOOR) is None
 
 
 def test_pairs_that_agree_show_a_change_and_pairs_that_scatter_do_not() -> None:
-    agreed = judge_pairs([0.050, 0.052, 0.048, 0.051, 0.049], FLOOR)
+    agreed = find_change([0.050, 0.052, 0.048, 0.051, 0.049], FLOOR)
     assert agreed is not None
-    assert agreed.within_noise is False
+    assert agreed.is_significant is True
     assert agreed.low is not None
     assert agreed.high is not None
     assert 0.04 < agreed.low < agreed.change < agreed.high < 0.06
-    scattered = judge_pairs([0.20, -0.10, 0.15, -0.08, 0.08], FLOOR)
+    scattered = find_change([0.20, -0.10, 0.15, -0.08, 0.08], FLOOR)
     assert scattered is not None
-    assert scattered.within_noise is True
+    assert scattered.is_significant is False
 
 
 def test_a_change_below_the_floor_is_never_called_one() -> None:
     values = [0.0100, 0.0101, 0.0099]
-    change, without = judge_pairs(values, FLOOR), judge_pairs(values, 0.0)
+    change, without = find_change(values, FLOOR), find_change(values, 0.0)
     assert change is not None
     assert without is not None
-    assert (change.within_noise, without.within_noise) == (True, False)
+    assert (change.is_significant, without.is_significant) == (False, True)
 
 
-def test_equal_values_are_within_noise() -> None:
-    change = judge_pairs([0.0, 0.0, 0.0], 0.01)
-    assert change == RelativeChange(0.0, 0.0, 0.0, True)
+def test_equal_values_are_not_significant() -> None:
+    change = find_change([0.0, 0.0, 0.0], 0.01)
+    assert change == RelativeChange(0.0, 0.0, 0.0, False)
 
 
 def test_others_tell_how_much_three_pairs_scatter() -> None:
     values = [0.050, 0.075, 0.025]
-    alone, pooled = judge_pairs(values, FLOOR), judge_pairs(values, FLOOR, Scatter(0.015, 5))
+    alone, pooled = find_change(values, FLOOR), find_change(values, FLOOR, Scatter(0.015, 5))
     assert alone is not None
     assert pooled is not None
     assert alone.change == pooled.change
@@ -81,16 +81,16 @@ def test_others_tell_how_much_three_pairs_scatter() -> None:
     assert alone.low < 0.0 < FLOOR < pooled.low
 
 
-def test_an_entrant_noisier_than_all_together_keeps_its_own_scatter() -> None:
+def test_a_candidate_noisier_than_all_together_keeps_its_own_scatter() -> None:
     values = [0.20, -0.05, 0.05]
-    change = judge_pairs(values, FLOOR, Scatter(0.01, 10))
-    assert change == judge_pairs(values, FLOOR)
+    change = find_change(values, FLOOR, Scatter(0.01, 10))
+    assert change == find_change(values, FLOOR)
 
 
 def test_who_has_one_pair_is_judged_by_the_scatter_of_the_others() -> None:
-    change = judge_pairs([0.3], FLOOR, Scatter(0.01, 5))
+    change = find_change([0.3], FLOOR, Scatter(0.01, 5))
     assert change is not None
-    assert change.within_noise is False
+    assert change.is_significant is True
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 5, 30, 31, 60, 1000])
@@ -99,33 +99,33 @@ def test_students_t_falls_towards_the_normal_quantile(freedom: int) -> None:
     assert find_student(freedom) == pytest.approx(known[freedom], abs=0.004)
 
 
-def test_scores_of_one_seed_are_within_noise_only_by_the_rows() -> None:
+def test_scores_of_one_seed_are_not_significant_only_by_the_rows() -> None:
     error = estimate_row_error(90.0, 90.0, 100)
     assert error == pytest.approx(4.24, abs=0.01)
-    near, far = judge_scores([(91.0, 90.0)], row_error=error), judge_scores([(70.0, 90.0)], row_error=error)
+    near, far = find_score_change([(91.0, 90.0)], row_error=error), find_score_change([(70.0, 90.0)], row_error=error)
     assert near is not None
     assert far is not None
-    assert (near.within_noise, far.within_noise) == (True, None)
+    assert (near.is_significant, far.is_significant) == (False, None)
     assert near.change == pytest.approx(1 / 90)
 
 
 def test_scores_over_seeds_are_never_known_better_than_the_rows_allow() -> None:
     seeds = [(92.0, 90.0), (92.1, 90.0), (91.9, 90.0)]
-    by_seeds, by_rows = judge_scores(seeds), judge_scores(seeds, row_error=4.2)
+    by_seeds, by_rows = find_score_change(seeds), find_score_change(seeds, row_error=4.2)
     assert by_seeds is not None
     assert by_rows is not None
-    assert (by_seeds.within_noise, by_rows.within_noise) == (False, True)
+    assert (by_seeds.is_significant, by_rows.is_significant) == (True, False)
 
 
-def test_trainings_that_are_the_same_have_scores_within_noise() -> None:
-    change = judge_scores([(0.40001, 0.40)], is_same=True)
+def test_trainings_that_are_the_same_have_scores_not_significant() -> None:
+    change = find_score_change([(0.40001, 0.40)], is_same=True)
     assert change is not None
-    assert change.within_noise is True
+    assert change.is_significant is False
 
 
 def test_a_reference_of_zero_has_no_share() -> None:
-    assert judge_scores([(1.0, 0.0)]) is None
-    assert judge_scores([]) is None
+    assert find_score_change([(1.0, 0.0)]) is None
+    assert find_score_change([]) is None
 
 
 def test_mcnemar_counts_only_the_rows_that_differ() -> None:
@@ -140,18 +140,18 @@ def test_mcnemar_counts_only_the_rows_that_differ() -> None:
     ("wall", "calibrated", "better"),
     [
         (
-            RelativeChange(0.07, -0.04, 0.19, True),
-            RelativeChange(0.05, 0.03, 0.07, False),
+            RelativeChange(0.07, -0.04, 0.19, False),
+            RelativeChange(0.05, 0.03, 0.07, True),
             "calibrated",
         ),  # a busy machine
         (
-            RelativeChange(0.05, 0.02, 0.08, False),
-            RelativeChange(0.0, -0.01, 0.01, True),
+            RelativeChange(0.05, 0.02, 0.08, True),
+            RelativeChange(0.0, -0.01, 0.01, False),
             "wall",
         ),  # it slows the calibration, too
-        (RelativeChange(0.05, 0.04, 0.06, False), RelativeChange(0.05, -0.1, 0.2, True), "wall"),  # less well known
-        (RelativeChange(0.05, 0.02, 0.08, False), None, "wall"),
-        (RelativeChange(0.05), RelativeChange(0.05, 0.04, 0.06, False), "wall"),  # one round
+        (RelativeChange(0.05, 0.04, 0.06, True), RelativeChange(0.05, -0.1, 0.2, False), "wall"),  # less well known
+        (RelativeChange(0.05, 0.02, 0.08, True), None, "wall"),
+        (RelativeChange(0.05), RelativeChange(0.05, 0.04, 0.06, True), "wall"),  # one repeat
     ],
 )
 def test_the_calibrated_clock_is_taken_where_it_is_sharper_and_does_not_contradict(
@@ -161,21 +161,21 @@ def test_the_calibrated_clock_is_taken_where_it_is_sharper_and_does_not_contradi
 
 
 def test_what_it_takes_to_tell_is_counted_in_repeats_rows_or_seeds() -> None:
-    scattered = judge_pairs([0.20, -0.10, 0.15, -0.08, 0.08], FLOOR)
+    scattered = find_change([0.20, -0.10, 0.15, -0.08, 0.08], FLOOR)
     assert scattered is not None
     assert (scattered.needed, scattered.needed_of) == (31, "repeats")
-    tiny = judge_pairs([0.001, -0.002, 0.002], FLOOR)
+    tiny = find_change([0.001, -0.002, 0.002], FLOOR)
     assert tiny is not None
     assert tiny.needed is None  # no number of repeats makes it matter
-    by_rows = judge_scores([(91.0, 90.0)], row_error=4.24, rows=100)
+    by_rows = find_score_change([(91.0, 90.0)], row_error=4.24, rows=100)
     assert by_rows is not None
     assert (by_rows.needed, by_rows.needed_of) == (6907, "rows")
-    by_seeds = judge_scores([(92.0, 90.0), (90.5, 90.0), (89.9, 90.0)])
+    by_seeds = find_score_change([(92.0, 90.0), (90.5, 90.0), (89.9, 90.0)])
     assert by_seeds is not None
     assert (by_seeds.needed, by_seeds.needed_of) == (10, "seeds")
-    one_seed = judge_scores([(70.0, 90.0)], row_error=4.2, rows=100)
+    one_seed = find_score_change([(70.0, 90.0)], row_error=4.2, rows=100)
     assert one_seed is not None
-    assert (one_seed.within_noise, one_seed.needed, one_seed.needed_of) == (None, None, "seeds")
+    assert (one_seed.is_significant, one_seed.needed, one_seed.needed_of) == (None, None, "seeds")
 
 
 def make_trial(generator: random.Random, slowdown: float, drift: float, process: float) -> dict[int, float]:
@@ -192,29 +192,29 @@ def make_trial(generator: random.Random, slowdown: float, drift: float, process:
     return seconds
 
 
-def play(generator: random.Random, rounds: int, slowdowns: list[float], process: float) -> list[RelativeChange]:
-    """Every entrant of one tournament against the first; the machine drifts by 5% from round to round."""
+def play(generator: random.Random, repeats: int, slowdowns: list[float], process: float) -> list[RelativeChange]:
+    """Every candidate of one comparison against the first; the machine drifts by 5% from repeat to repeat."""
     values: list[list[float]] = [[] for _ in slowdowns[1:]]
-    for _ in range(rounds):
+    for _ in range(repeats):
         drift = generator.gauss(0.0, 0.05)
-        reference, *others = [make_trial(generator, slowdown, drift, process) for slowdown in slowdowns]
+        baseline, *others = [make_trial(generator, slowdown, drift, process) for slowdown in slowdowns]
         for kept, other in zip(values, others, strict=True):
-            kept.append(compare_steps(other, reference) or 0.0)
+            kept.append(compare_steps(other, baseline) or 0.0)
     pooled = pool_scatter(values)
-    return [change for kept in values if (change := judge_pairs(kept, FLOOR, pooled)) is not None]
+    return [change for kept in values if (change := find_change(kept, FLOOR, pooled)) is not None]
 
 
 def count(tries: list[list[RelativeChange]]) -> tuple[float, float]:
-    """How often what is the same was called different, and how often the last entrant was."""
-    alarms = statistics.fmean(change.within_noise is False for *same, _ in tries for change in same)
-    return alarms, statistics.fmean(slowed.within_noise is False for *_, slowed in tries)
+    """How often what is the same was called different, and how often the last candidate was."""
+    alarms = statistics.fmean(change.is_significant is True for *same, _ in tries for change in same)
+    return alarms, statistics.fmean(slowed.is_significant is True for *_, slowed in tries)
 
 
-@pytest.mark.parametrize(("rounds", "entrants"), [(5, 3), (4, 6)])
-def test_on_a_noisy_machine_the_same_is_within_noise_and_five_per_cent_are_found(rounds: int, entrants: int) -> None:
+@pytest.mark.parametrize(("repeats", "candidates"), [(5, 3), (4, 6)])
+def test_on_a_noisy_machine_only_a_slowdown_of_five_per_cent_is_significant(repeats: int, candidates: int) -> None:
     """Processes as a whole are 1% faster or slower."""
     generator = random.Random(1)
-    alarms, found = count([play(generator, rounds, [0.0] * (entrants - 1) + [0.05], 0.01) for _ in range(200)])
+    alarms, found = count([play(generator, repeats, [0.0] * (candidates - 1) + [0.05], 0.01) for _ in range(200)])
     assert alarms <= 0.05
     assert found >= 0.9
 

@@ -4,7 +4,7 @@ from seqfit.comparison.candidates import WHOLE_BATCH, build_base
 from seqfit.recipe.load import load_recipe
 from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import Strategy
-from tests.comparison.tournaments import recipe_values
+from tests.comparison.comparisons import recipe_values
 
 
 def test_the_base_is_vanilla_with_the_whole_batch_at_once_and_threads_that_are_told() -> None:
@@ -38,7 +38,7 @@ def test_what_the_recipes_own_strategy_states_holds_for_all_and_is_noted() -> No
 def test_a_strategy_that_is_named_counts_as_its_fields() -> None:
     base, notes = build_base(load_recipe(recipe_values(strategy="bf16")), 1)
     assert load_strategy(base).precision == "bf16"
-    assert "strategy.precision=bf16 holds for all entrants, baseline too" in notes[-1]
+    assert "strategy.precision=bf16 applies to all candidates, baseline too" in notes[-1]
 
 
 def test_dropout_and_the_update_rule_stay_the_recipes() -> None:

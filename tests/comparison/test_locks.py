@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.comparison.compare import locked, stopped_orderly
+from seqfit.comparison.compare import locked, stopped_by_signals
 from seqfit.errors import RunError, Stopped
 
 
@@ -19,7 +19,7 @@ def test_a_second_one_is_refused_or_waits(tmp_path: Path) -> None:
             order.append("waited")
 
     with locked(tmp_path):
-        with pytest.raises(RunError, match="another process runs the tournament"), locked(tmp_path):
+        with pytest.raises(RunError, match="another process runs the comparison"), locked(tmp_path):
             pass
         thread = threading.Thread(target=wait)
         thread.start()
@@ -33,8 +33,8 @@ def test_a_second_one_is_refused_or_waits(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_says_how_to_go_on(number: signal.Signals) -> None:
     with (
-        pytest.raises(Stopped, match=rf"{number.name} came\. .* Go on with: seqfit submit c"),
-        stopped_orderly("seqfit submit c"),
+        pytest.raises(Stopped, match=rf"received {number.name}\. .* Resume with: seqfit submit c"),
+        stopped_by_signals("seqfit submit c"),
     ):
         os.kill(os.getpid(), number)
     assert signal.getsignal(number) is signal.SIG_DFL
@@ -43,6 +43,6 @@ def test_a_signal_says_how_to_go_on(number: signal.Signals) -> None:
 @pytest.mark.usefixtures("default_signals")
 def test_a_comparison_under_nohup_outlives_its_terminal() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with stopped_orderly("seqfit compare c --resume"):
+    with stopped_by_signals("seqfit compare c --resume"):
         os.kill(os.getpid(), signal.SIGHUP)
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from seqfit.comparison.options import read_options, split_words
+from seqfit.comparison.options import read_options, split_list
 from seqfit.errors import RecipeError
 from seqfit.units import parse_seconds
 
 
 def test_commas_within_brackets_part_nothing() -> None:
-    assert split_words("fp16, strategy.freeze=[embeddings,encoder] ,ddp2,") == [
+    assert split_list("fp16, strategy.freeze=[embeddings,encoder] ,ddp2,") == [
         "fp16",
         "strategy.freeze=[embeddings,encoder]",
         "ddp2",
@@ -59,7 +59,7 @@ def test_cards_are_found_by_any_spelling() -> None:
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown field": ({"repeat": 3}, "repeat: unknown field. Did you mean 'repeats'?"),
-    "a seed twice": ({"seeds": [1, 1]}, "[1, 1] has a seed twice"),
+    "a seed twice": ({"seeds": [1, 1]}, "[1, 1] names a seed twice"),
     "a seed in words": ({"seeds": ["one"]}, "seeds.0: 'one' is given"),
     "no repeats": ({"repeats": 0}, "repeats: 0 is given"),
     "a card that could be several": ({"gpus": ["v100"]}, "could be v100-16-sxm"),
@@ -86,7 +86,7 @@ def test_all_mistakes_are_told_together() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("- baseline\n", "it holds no fields"),
+        ("- baseline\n", "it has no fields"),
         ("seeds: [0]\nseeds: [1]\n", "'seeds' is given already in line 1"),
         ("seeds: [0\n", "can't be read"),
     ],

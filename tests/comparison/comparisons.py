@@ -1,4 +1,4 @@
-"""What tests of tournaments share: a recipe in values, a machine, a matrix, and trials that nobody runs."""
+"""What tests of comparisons share: a recipe in values, a machine, a matrix, and trials that nobody runs."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def pretend(matrix: Matrix, trial: Trial, folder: Path, tick: Tick = lambda _: N
     run = folder / TRIAL_RUNS / trial.folder
     run.mkdir(parents=True)
     (run / files.MANIFEST).write_text(json.dumps({"status": "finished"}))
-    (run / files.RECIPE).write_text(dump_recipe(recipe_of(matrix, trial.entrant, trial.seed)))
+    (run / files.RECIPE).write_text(dump_recipe(recipe_of(matrix, trial.candidate, trial.seed)))
     lines = [json.dumps(asdict(step_record(number))) for number in range(1, matrix.steps + 1)]
     (run / files.STEPS).write_text("".join(f"{line}\n" for line in lines))
     tick(matrix.steps)
-    return Outcome(trial.entrant, trial.seed, trial.repeat, "finished", "", matrix.steps + 10.0, 0.0, name_node())
+    return Outcome(trial.candidate, trial.seed, trial.repeat, "finished", "", matrix.steps + 10.0, 0.0, name_node())
 
 
 def step_record(number: int, seconds: float = 1.0) -> StepRecord:

@@ -16,7 +16,7 @@ import seqfit
 from seqfit.comparison import compare as module
 from seqfit.comparison import repeats as running
 from seqfit.comparison.compare import compare, prepare_comparison, run_comparison
-from seqfit.comparison.live import Now, SilentComparisonView
+from seqfit.comparison.live import Progress, SilentComparisonView
 from seqfit.comparison.records import (
     HERE,
     MATRIX,
@@ -38,7 +38,7 @@ from seqfit.comparison.trial import Tick
 from seqfit.errors import RecipeError, RunError, SeqfitError, Stopped
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.resolve import RUN_RECIPE
-from tests.comparison.tournaments import CPU, pretend, recipe_values
+from tests.comparison.comparisons import CPU, pretend, recipe_values
 
 Run = Callable[[Matrix, Trial, Path, Tick], Outcome]
 
@@ -51,7 +51,7 @@ class Pretended:
         self.run: Run = pretend
 
     def __call__(self, matrix: Matrix, trial: Trial, folder: Path, tick: Tick = lambda _: None) -> Outcome:
-        self.trials.append((trial.entrant, trial.seed, trial.repeat))
+        self.trials.append((trial.candidate, trial.seed, trial.repeat))
         return self.run(matrix, trial, folder, tick)
 
 
@@ -60,12 +60,12 @@ class Heard(SilentComparisonView):
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.shown: list[Now] = []
+        self.shown: list[Progress] = []
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         self.lines.append(line)
 
-    def show(self, now: Now) -> None:
+    def show(self, now: Progress) -> None:
         self.shown.append(now)
 
 
@@ -84,8 +84,8 @@ def trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pretended:
 def predict_nothing(
     matrix: Matrix, done: Sequence[Prediction], say: object, *, is_here: bool | None
 ) -> list[Prediction]:
-    known = {one.entrant for one in done}
-    names = [entrant.name for entrant in matrix.entrants if entrant.name not in known and is_here is not False]
+    known = {one.candidate for one in done}
+    names = [candidate.name for candidate in matrix.candidates if candidate.name not in known and is_here is not False]
     return [Prediction(name, HERE, None, None, None, None, "not asked") for name in names]
 
 
@@ -94,12 +94,12 @@ def go(out: str = "c", **asked: Any) -> Any:
     return compare(recipe_values(), **options)
 
 
-def test_every_trial_runs_once_in_rounds_and_the_folder_says_what_came_of_it(trials: Pretended) -> None:
+def test_every_trial_runs_once_in_repeats_and_the_folder_says_what_came_of_it(trials: Pretended) -> None:
     comparison = go()
     assert trials.trials == [("baseline", 0, 0), ("recompute", 0, 0), ("recompute", 0, 1), ("baseline", 0, 1)]
-    assert [(one.entrant.name, one.state, one.trials) for one in comparison.standings] == [
+    assert [(one.candidate.name, one.state, one.trials) for one in comparison.results] == [
         ("baseline", "finished", 2),
-        ("fp16", "impossible", 0),
+        ("fp16", "not_available", 0),
         ("recompute", "finished", 2),
     ]
     folder = Path("c")
@@ -132,24 +132,24 @@ def test_what_runs_and_what_is_left_is_shown(trials: Pretended) -> None:
     go(view=view)
     assert view.shown[-1].trial == Trial("baseline", 0, 1)
     assert view.shown[-1].step == 5
-    assert [one.figures["step_seconds"].mean for one in view.shown[-1].standings if one.figures] == [1.0, 1.0]
+    assert [one.figures["step_seconds"].mean for one in view.shown[-1].results if one.figures] == [1.0, 1.0]
     assert any("recompute, seed 0, repeat 0: finished in 15.0 s; comparison: 2 of 4" in line for line in view.lines)
-    assert view.lines[-1] == "repeat 2 of 2 is done: a step takes baseline 1 s; recompute 1 s (100%)"
+    assert view.lines[-1] == "2 of 2 repeats finished; time per step: baseline 1 s, recompute 1 s (100%)"
 
 
 def test_a_trial_that_fails_or_runs_out_of_memory_is_a_result_and_the_others_go_on(trials: Pretended) -> None:
     def fail(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome:
         outcome = pretend(matrix, trial, folder, tick)
-        return replace(outcome, state="out_of_memory", reason="x") if trial.entrant == "recompute" else outcome
+        return replace(outcome, state="out_of_memory", reason="x") if trial.candidate == "recompute" else outcome
 
     trials.run = fail
     comparison = go()
     assert len(trials.trials) == 4
-    assert {one.entrant.name: one.state for one in comparison.standings}["recompute"] == "out_of_memory"
+    assert {one.candidate.name: one.state for one in comparison.results}["recompute"] == "out_of_memory"
 
 
 def stop_at(number: int, error: type[BaseException]) -> Run:
-    """The trial of this number is in the middle when somebody stops the tournament."""
+    """The trial of this number is in the middle when somebody stops the comparison."""
     made = 0
 
     def run(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome:
@@ -163,19 +163,19 @@ def stop_at(number: int, error: type[BaseException]) -> Run:
     return run
 
 
-def test_a_tournament_that_was_stopped_keeps_what_is_done_and_goes_on_with_the_rest(trials: Pretended) -> None:
+def test_a_comparison_that_was_stopped_keeps_what_is_done_and_goes_on_with_the_rest(trials: Pretended) -> None:
     trials.run = stop_at(3, KeyboardInterrupt)
     view = Heard()
     with pytest.raises(KeyboardInterrupt):
         go(view=view)
     assert "seqfit compare c --resume" in view.lines[-1]
-    assert [outcome.entrant for outcome in read_outcomes(Path("c"))] == ["baseline", "recompute"]
+    assert [outcome.candidate for outcome in read_outcomes(Path("c"))] == ["baseline", "recompute"]
     assert (Path("c") / RESULTS).is_file()
 
     trials.run, trials.trials = lambda *words: _run_over(*words), []
     comparison = compare("c", resume=True)
     assert trials.trials == [("recompute", 0, 1), ("baseline", 0, 1)]
-    assert [one.trials for one in comparison.standings] == [2, 0, 2]
+    assert [one.trials for one in comparison.results] == [2, 0, 2]
 
 
 def _run_over(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome:
@@ -186,10 +186,10 @@ def _run_over(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome
     return pretend(matrix, trial, folder, tick)
 
 
-def test_a_finished_tournament_has_nothing_to_go_on_with(trials: Pretended) -> None:
+def test_a_finished_comparison_has_nothing_to_go_on_with(trials: Pretended) -> None:
     go()
     trials.trials = []
-    assert compare("c", resume=True).standings[0].state == "finished"
+    assert compare("c", resume=True).results[0].state == "finished"
     assert trials.trials == []
 
 
@@ -200,9 +200,9 @@ def test_a_resume_that_names_the_same_matrix_goes_on_and_another_is_refused(tria
     trials.run = lambda *words: _run_over(*words)
     with pytest.raises(RunError, match=r"comparison of another matrix: seeds, repeats"):
         go(resume=True, repeats=3, seeds=[1])
-    with pytest.raises(RunError, match=r"another matrix: entrants"):
+    with pytest.raises(RunError, match=r"another matrix: candidates"):
         go(resume=True, strategies="baseline,recompute")
-    assert go(resume=True).standings[0].trials == 2
+    assert go(resume=True).results[0].trials == 2
 
 
 def test_a_resume_without_a_folder_takes_the_newest_of_that_name(trials: Pretended) -> None:
@@ -213,18 +213,18 @@ def test_a_resume_without_a_folder_takes_the_newest_of_that_name(trials: Pretend
     with pytest.raises(KeyboardInterrupt):
         compare(recipe_values(), **options)
     trials.run = lambda *words: _run_over(*words)
-    assert compare(recipe_values(), resume=True, **options).standings[0].trials == 1
+    assert compare(recipe_values(), resume=True, **options).results[0].trials == 1
     assert len(list(Path("comparisons").iterdir())) == 1
 
 
 def test_a_folder_to_go_on_with_stands_alone(trials: Pretended) -> None:
     go()
-    with pytest.raises(RecipeError, match=r"and train\.steps=3, repeats"):
+    with pytest.raises(RecipeError, match=r"and also train\.steps=3, repeats"):
         compare("c", ["train.steps=3"], resume=True, repeats=2)
 
 
 @pytest.mark.usefixtures("default_signals")
-def test_a_sigterm_ends_the_tournament_with_the_way_to_go_on(trials: Pretended) -> None:
+def test_a_sigterm_ends_the_comparison_with_the_way_to_go_on(trials: Pretended) -> None:
     def asked_to_stop(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome:
         os.kill(os.getpid(), signal.SIGTERM)
         return pretend(matrix, trial, folder, tick)
@@ -236,9 +236,9 @@ def test_a_sigterm_ends_the_tournament_with_the_way_to_go_on(trials: Pretended) 
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def test_two_tournaments_in_one_folder_are_refused(trials: Pretended) -> None:
+def test_two_comparisons_in_one_folder_are_refused(trials: Pretended) -> None:
     def second(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome:
-        with pytest.raises(RunError, match="another process runs the tournament"):
+        with pytest.raises(RunError, match="another process runs the comparison"):
             compare("c", resume=True)
         return pretend(matrix, trial, folder, tick)
 
@@ -270,7 +270,7 @@ def test_a_folder_that_holds_anything_is_not_written_into(trials: Pretended) -> 
 
 def test_nobody_compares_inside_a_launcher(trials: Pretended, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "0")
-    with pytest.raises(RecipeError, match="Call it as one process"):
+    with pytest.raises(RecipeError, match="Run it as a single process"):
         go()
 
 
@@ -284,7 +284,7 @@ def test_the_first_trial_of_a_budget_is_its_dry_run_and_counts(trials: Pretended
     comparison = go(strategies="baseline,recompute", steps=15, repeats=3, budget="1h")
     assert len(trials.trials) == 6
     assert comparison.matrix.steps == 15
-    assert "affordable: 2 candidates, 3 of 3 repeats, 15 steps each" in load_matrix(Path("c")).notes[-1]
+    assert "what fits: 2 candidates, 3 of 3 repeats, 15 steps each" in load_matrix(Path("c")).notes[-1]
 
 
 def test_where_fewer_steps_are_affordable_the_first_trial_begins_again(trials: Pretended) -> None:
@@ -294,7 +294,7 @@ def test_where_fewer_steps_are_affordable_the_first_trial_begins_again(trials: P
     assert comparison.matrix.steps == 18  # a second per step, two repeats, and 128 generated answers take 12 s
     assert trials.trials == [("baseline", 0, 0), ("baseline", 0, 0), *trials.trials[2:]]
     assert len(trials.trials) == 5
-    assert any("affordable: 2 candidates, 2 of 2 repeats, 18 of 500 steps each" in line for line in view.lines)
+    assert any("what fits: 2 candidates, 2 of 2 repeats, 18 of 500 steps each" in line for line in view.lines)
     assert comparison.is_fair
 
 
@@ -321,14 +321,14 @@ def test_a_repeat_that_no_longer_fits_is_not_begun_and_more_time_goes_on(
     trials.run = run_slowly
     asked = {"strategies": "baseline,recompute", "steps": 15, "repeats": 5, "budget": "270s"}
     comparison = go(**asked)
-    assert [one.trials for one in comparison.standings] == [3, 3]
-    assert {one.state for one in comparison.standings} == {"finished"}
-    ended = "the budget of 4 min 30 s has no time for another repeat (21.9 s left)"
+    assert [one.trials for one in comparison.results] == [3, 3]
+    assert {one.state for one in comparison.results} == {"finished"}
+    ended = "the budget of 4 min 30 s leaves no time for another repeat (21.9 s left)"
     assert f"Missing, because {ended}: repeats (all have 3 of 5)." in comparison.verdict
     go(resume=True, **asked)  # it has ended, and is still what was asked for
     assert len(trials.trials) == 6
     comparison = compare("c", resume=True, budget="200s")
-    assert [one.trials for one in comparison.standings] == [5, 5]
+    assert [one.trials for one in comparison.results] == [5, 5]
 
 
 def test_a_budget_that_comes_later_changes_no_steps(trials: Pretended) -> None:
@@ -339,25 +339,25 @@ def test_a_budget_that_comes_later_changes_no_steps(trials: Pretended) -> None:
     comparison = compare("c", resume=True, budget="2m")
     assert comparison.matrix.steps == 15
     assert comparison.is_fair
-    assert [one.trials for one in comparison.standings] == [2, 0, 2]
+    assert [one.trials for one in comparison.results] == [2, 0, 2]
 
 
 def test_the_end_of_a_budget_leaves_the_table_of_what_is_there_and_names_what_is_missing(trials: Pretended) -> None:
     """It was refused after the dry run, and nothing was left of it."""
 
     def end(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome:
-        if trial.entrant == "recompute":
+        if trial.candidate == "recompute":
             raise OutOfTime
         return run_again(matrix, trial, folder, tick)
 
     trials.run = end
     comparison = go(budget="10s")
-    assert [(one.entrant.name, one.state) for one in comparison.standings] == [
+    assert [(one.candidate.name, one.state) for one in comparison.results] == [
         ("baseline", "finished"),
-        ("fp16", "impossible"),
+        ("fp16", "not_available"),
         ("recompute", "missing"),
     ]
-    missing = "Missing, because the budget of 10.0 s has ended: recompute (not run); repeats (all have 1 of 2)."
+    missing = "Missing, because the budget of 10.0 s is used up: recompute (not run); repeats (all have 1 of 2)."
     assert comparison.verdict.splitlines()[-1] == missing
     assert missing in (Path("c") / "results.md").read_text()
     assert compare("c", resume=True).verdict == comparison.verdict
@@ -383,23 +383,23 @@ def test_whatever_stops_it_wherever_the_table_is_left(
 def test_a_trial_that_is_stopped_after_some_counted_steps_keeps_their_times_and_is_run_again(trials: Pretended) -> None:
     def stop_late(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome:
         outcome = run_again(matrix, trial, folder, tick)
-        if trial.entrant == "recompute":
+        if trial.candidate == "recompute":
             raise KeyboardInterrupt
         return outcome
 
     trials.run = stop_late
     with pytest.raises(KeyboardInterrupt):
         go(strategies="baseline,recompute", repeats=1)
-    recompute = read_results(Path("c")).standings[1]
+    recompute = read_results(Path("c")).results[1]
     assert (recompute.state, recompute.trials, recompute.figures["step_seconds"].mean) == ("unfinished", 0, 1.0)
     assert "final_loss" not in recompute.figures
     trials.run = lambda *words: replace(run_again(*words), time=time.time())
-    assert compare("c", resume=True).standings[1].state == "finished"
+    assert compare("c", resume=True).results[1].state == "finished"
 
 
 def test_an_outcome_that_was_torn_by_a_kill_is_made_again(trials: Pretended) -> None:
-    tournament = prepare_comparison(recipe_values(), strategies="baseline", repeats=2, steps=5, out="c")
-    run_comparison(tournament)
+    comparison = prepare_comparison(recipe_values(), strategies="baseline", repeats=2, steps=5, out="c")
+    run_comparison(comparison)
     text = (Path("c") / "outcomes.jsonl").read_text()
     (Path("c") / "outcomes.jsonl").write_text(text[:-20])
     (Path("c") / MATRIX).touch()
@@ -408,20 +408,20 @@ def test_an_outcome_that_was_torn_by_a_kill_is_made_again(trials: Pretended) -> 
     for file in left.iterdir():
         file.unlink()
     trials.run = lambda *words: _run_over(*words)
-    assert compare("c", resume=True).standings[0].trials == 2
+    assert compare("c", resume=True).results[0].trials == 2
     assert trials.trials == [("baseline", 0, 1)]
 
 
 def test_outcomes_of_an_earlier_start_are_not_run_again(trials: Pretended) -> None:
-    tournament = prepare_comparison(recipe_values(), strategies="baseline", repeats=2, steps=5, out="c")
-    module._open_folder(tournament)
-    add_outcome(pretend(tournament.matrix, Trial("baseline", 0, 0), Path("c")), Path("c"))
-    run_comparison(tournament)
+    comparison = prepare_comparison(recipe_values(), strategies="baseline", repeats=2, steps=5, out="c")
+    module._open_folder(comparison)
+    add_outcome(pretend(comparison.matrix, Trial("baseline", 0, 0), Path("c")), Path("c"))
+    run_comparison(comparison)
     assert trials.trials == [("baseline", 0, 1)]
 
 
 def test_where_nobody_can_run_all_are_predicted(trials: Pretended) -> None:
     comparison = go(devices=["cuda"], budget="1m")
-    assert {one.state for one in comparison.standings} == {"impossible"}
+    assert {one.state for one in comparison.results} == {"not_available"}
     assert trials.trials == []
     assert len(load_predictions(Path("c"))) == 3
