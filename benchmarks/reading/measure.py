@@ -211,7 +211,7 @@ def build_seqfit(file: Path, tokenizer: Any, cache: Path) -> Callable[[], object
 
     pa.array([0])  # its library is loaded
     os.environ["SEQFIT_CACHE"] = str(cache)
-    data = {"path": str(file), "cut": {"validation": 0.1}}
+    data = {"path": str(file), "holdout": {"validation": 0.1}}
     recipe = Recipe.model_validate({"model": {"path": "unused"}, "task": TASK, "data": data})
     return lambda: prepare_data(recipe, tokenizer)
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         SplitReport,
         TokenView,
     )
-    from seqfit.inspection.word_split import TryQuestion
+    from seqfit.inspection.text_rows import TryQuestion
 
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -184,7 +184,7 @@ def _length_table(split: SplitReport, unit: LengthUnit) -> Table:
             f"{lengths.median:,.0f}",
             f"{lengths.p95:,}",
             f"{lengths.maximum:,}",
-            *([limit, format_share(lengths.cut_share)] if limits else []),
+            *([limit, format_share(lengths.truncated_share)] if limits else []),
         )
     return table
 

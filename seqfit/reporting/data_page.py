@@ -244,7 +244,7 @@ def draw_length_histogram(lengths: LengthSummary, unit: LengthUnit = "tokens") -
 def _limit_note(lengths: LengthSummary) -> str:
     if lengths.limit is None:
         return f"longest {lengths.maximum:,}, no limit"
-    return f"limit {lengths.limit:,} cuts {format_share(lengths.cut_share)}"
+    return f"limit {lengths.limit:,} cuts {format_share(lengths.truncated_share)}"
 
 
 def _length_cells(lengths: LengthSummary, has_limits: bool) -> list[str]:
@@ -256,7 +256,7 @@ def _length_cells(lengths: LengthSummary, has_limits: bool) -> list[str]:
         f"{lengths.p95:,}",
         f"{lengths.p99:,}",
         f"{lengths.maximum:,}",
-        *([limit, format_share(lengths.cut_share)] if has_limits else []),
+        *([limit, format_share(lengths.truncated_share)] if has_limits else []),
     ]
 
 

@@ -80,7 +80,7 @@ def _read_summary(given: JsonRecord) -> LengthSummary | None:
 def _draw(split: str, side: str, summary: LengthSummary, before: str) -> Html:
     total = sum(summary.counts)
     drawn = draw_histogram(summary.bins, [count / total for count in summary.counts])
-    cut = f", {format_share(summary.cut_share)} cut at {summary.limit:,}" if summary.limit is not None else ""
+    cut = f", {format_share(summary.truncated_share)} cut at {summary.limit:,}" if summary.limit is not None else ""
     note = f"mean {summary.mean:,.0f}, 95% have at most {summary.p95:,}, longest {summary.maximum:,}{cut}"
     return figure(drawn, f"{before}{split}, {side}", note, name=f"lengths-{split}-{side}")
 

@@ -151,7 +151,7 @@ class TrainStep:
         with self.way.model.running(batch.source_lengths, batch.target_lengths):
             with self._enter("forward"), self.precision.autocast():
                 loss = micro_batch_loss_sum(self.way.called, batch) / loss_terms
-                loss = loss if batch.counts else loss * 0.0
+                loss = loss * 0.0 if batch.is_dummy else loss
             with self._enter("backward"):
                 summed = loss * self.way.factor if self.way.factor > 1 else loss
                 self.way.backward(summed if self.scaler is None else self.scaler.scale(summed))

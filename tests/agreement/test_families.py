@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from seqfit.data.encode import Encoder, truncate
-from seqfit.data.micro_batch import MicroBatch, Padding, collate_sequences, pack_sequences
+from seqfit.data.micro_batch import MicroBatch, Padding, collate
 from seqfit.errors import ModelError
 from seqfit.evaluation.generator import Generator, build_padding, generate_sources
 from seqfit.evaluation.start import set_start
@@ -69,10 +69,10 @@ class Prepared:
 
     def collate(self) -> MicroBatch:
         shape = max(map(len, self.sources)), max(map(len, self.targets))
-        return collate_sequences(_arrays(self.sources), _arrays(self.targets), self.padding, shape)
+        return collate(_arrays(self.sources), _arrays(self.targets), self.padding, shape=shape)
 
     def pack(self) -> MicroBatch:
-        return pack_sequences(_arrays(self.sources), _arrays(self.targets), self.padding)
+        return collate(_arrays(self.sources), _arrays(self.targets), self.padding)
 
 
 def _arrays(sequences: Ids) -> list[Any]:

@@ -113,7 +113,7 @@ def _recipe(folder: Path, rows: str, **fields: str) -> Recipe:
     made = {"name": "translate", "source": "{a}", "target": "{b}", **fields}
     cut = {"validation": 0.0, "test": 0.0}
     return Recipe.model_validate(
-        {"model": {"path": "m"}, "task": made, "data": {"path": str(folder / "rows.csv"), "cut": cut}}
+        {"model": {"path": "m"}, "task": made, "data": {"path": str(folder / "rows.csv"), "holdout": cut}}
     )
 
 

@@ -13,7 +13,8 @@ from seqfit.data.splits import SourceSplits
 from seqfit.data.tables import find_tables
 from seqfit.data.text_files import recognise
 from seqfit.errors import DataError, RecipeError
-from seqfit.inspection.guess import Guess, Unsure, guess_recipe
+from seqfit.inspection.guess import Guess, guess_recipe
+from seqfit.inspection.task_guess import Unsure
 from seqfit.recipe.schema import SourceRecipe
 
 WORDS = [

@@ -116,7 +116,7 @@ def test_a_split_that_the_data_lacks_is_an_error_in_three_parts(
     recipe = {
         "model": {"path": str(tiny_model("t5"))},
         "task": {"name": "qa", "source": "{first} {rest}", "target": "{answer}"},
-        "data": {"path": str(tmp_path / "rows.jsonl"), "cut": {}},
+        "data": {"path": str(tmp_path / "rows.jsonl"), "holdout": {}},
         "train": {"steps": 1},
     }
     run = seqfit.train(recipe, out=tmp_path / "run")

@@ -62,10 +62,10 @@ def test_rows_lengths_and_cuts_are_counted(recipe: Recipe, tokenizer: PreTrained
     train, validation, test = report.splits
     assert [split.rows for split in report.splits] == [4, 2, 1]
     assert (train.source.minimum, train.source.maximum) == (7, 20)  # 'a? bcd' and the end; uncut
-    assert (train.source.cut_rows, train.source.cut_share) == (1, 0.25)
+    assert (train.source.truncated_rows, train.source.truncated_share) == (1, 0.25)
     assert train.target is not None
     assert train.target.mean == 2
-    assert validation.source.cut_rows == test.source.cut_rows == 0
+    assert validation.source.truncated_rows == test.source.truncated_rows == 0
 
 
 def test_an_example_is_shown_as_the_model_sees_it(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> None:

@@ -50,7 +50,7 @@ def test_a_cut_names_the_limit_that_cuts_one_per_cent(split: SplitReport) -> Non
 
 
 def test_the_end_of_the_positions_is_no_setting(split: SplitReport) -> None:
-    cut = replace(split, source=summarise_lengths(np.minimum(np.arange(1, 1001), 512), None, already_cut=488))
+    cut = replace(split, source=summarise_lengths(np.minimum(np.arange(1, 1001), 512), None, already_truncated=488))
     (sentence,) = find_problems([cut], [])
     assert "48.8%" in sentence
     assert "max_source_tokens" not in sentence

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from seqfit.errors import DataError, RecipeError
-from seqfit.inspection.guess import Unsure, guess_recipe
+from seqfit.inspection.guess import guess_recipe
+from seqfit.inspection.task_guess import Unsure
 from seqfit.recipe.load import load_recipe
 from seqfit.validation import load_checked_recipe
 
@@ -37,7 +38,7 @@ def test_a_spanish_file_becomes_a_recipe_that_loads(tmp_path: Path) -> None:
     assert (recipe.train.epochs, recipe.train.batch_examples, recipe.train.learning_rate) == (3, 32, 3e-4)
     assert guess.notes[:2] == [
         "qa: 'question: {pregunta}[[ context: {contexto}]]' -> '{respuesta}'",
-        "left out: id (ids)",
+        "unused columns: id (ids)",
     ]
     assert "language: es" in guess.notes
 
@@ -194,7 +195,8 @@ def test_a_bert_folder_cannot_answer_questions(tmp_path: Path) -> None:
 def test_guessing_needs_no_torch(tmp_path: Path) -> None:
     code = f"""
 import sys
-from seqfit.inspection.guess import Unsure, guess_recipe
+from seqfit.inspection.guess import guess_recipe
+from seqfit.inspection.task_guess import Unsure
 guess_recipe({_spanish(tmp_path)!r}, None, {MT5!r})
 heavy = {{"torch", "transformers", "datasets", "pyarrow"}} & set(sys.modules)
 assert not heavy, heavy

@@ -64,13 +64,13 @@ def test_bins_are_named_by_what_they_hold() -> None:
 
 def test_a_limit_cuts_what_is_longer_and_not_what_is_equal() -> None:
     summary = summarise_lengths(np.array([3, 5, 4, 20]), 5)
-    assert (summary.cut_rows, summary.cut_share) == (1, 0.25)
+    assert (summary.truncated_rows, summary.truncated_share) == (1, 0.25)
     assert (summary.minimum, summary.mean, summary.median, summary.maximum) == (3, 8.0, 4.5, 20)
 
 
 def test_rows_cut_before_for_want_of_positions_are_counted() -> None:
-    summary = summarise_lengths(np.array([100, 512, 512]), None, already_cut=2)
-    assert (summary.limit, summary.cut_rows) == (512, 2)
+    summary = summarise_lengths(np.array([100, 512, 512]), None, already_truncated=2)
+    assert (summary.limit, summary.truncated_rows) == (512, 2)
 
 
 @pytest.mark.parametrize("most", [1, 7, 24, 25, 99, 540, 4096, 100_000])
@@ -90,7 +90,7 @@ def test_splits_are_summed_up_by_side_without_what_has_no_tokens() -> None:
     found = summarise_splits({"train": classified, "validation": split([], [])})  # type: ignore[dict-item]
     assert list(found["train"]) == ["source"]
     assert found["train"]["source"]["mean"] == 7
-    assert (found["train"]["source"]["limit"], found["train"]["source"]["cut_rows"]) == (9, 2)
+    assert (found["train"]["source"]["limit"], found["train"]["source"]["truncated_rows"]) == (9, 2)
     assert found["validation"] == {}
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.inspection.guess import Unsure, guess_recipe
+from seqfit.inspection.guess import guess_recipe
+from seqfit.inspection.task_guess import Unsure
 
 T5 = str(Path(__file__).parents[2] / "seqfit" / "recipe" / "library" / "demo" / "model")
 # File, task, then source and target as they must be guessed.

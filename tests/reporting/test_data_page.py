@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from seqfit.inspection.report import ClassCount, ColumnView, DataReport, HumanBaseline, LeftOut, LimitCut
+from seqfit.inspection.report import ClassCount, ColumnView, DataReport, HumanBaseline, LeftOut, LimitEffect
 from seqfit.reporting.data_page import draw_length_histogram, write_data_page
 
 
@@ -64,7 +64,7 @@ def test_a_page_in_words_has_columns_classes_limits_and_the_command(data_report:
         round_trip=None,
         examples=examples,
         classes=(ClassCount("<b>pos</b>", 150), ClassCount("neg", 50)),
-        limits={"source": (LimitCut(180, 10, 0.05), LimitCut(900, 0, 0.0))},
+        limits={"source": (LimitEffect(180, 10, 0.05), LimitEffect(900, 0, 0.0))},
     )
     report = replace(
         data_report,
