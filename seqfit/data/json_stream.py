@@ -170,7 +170,7 @@ class JsonLayout:
         return {
             "pairs": "one row per key, with the columns key and value",
             "inside": f"the rows are read from {'.'.join(self.keys)}",
-            "classes": f"one row per text, with the columns text and label (its key: {', '.join(self.keys[:10])})",
+            "classes": f"one row per text, with the columns text and label; labels: {', '.join(self.keys[:10])}",
         }.get(self.kind)
 
 

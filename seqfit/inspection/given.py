@@ -108,7 +108,7 @@ def find_given(
     if recipe is None or task is not None or model is not None:
         raise RecipeError(
             "no recipe is given" if recipe is None else "a recipe is given together with --task or --model",
-            f"{command} takes a recipe, or data with --model and --task",
+            f"The command {command} takes a recipe, or data with --model and --task",
             "Name a recipe ('seqfit ls' lists them) and change it with overrides (model.name=NAME), or use --data",
         )
     name = Path(recipe).stem if isinstance(recipe, str | Path) else "run"

@@ -110,7 +110,7 @@ def refuse_token_labels(rows: Sequence[DataRow], title: str, given: Mapping[str,
         return
     if (spans := _find_spans(rows)) is not None:
         raise DataError(
-            f"{title} has spans with start and end in '{spans}'",
+            f"{title} has spans of its texts, given by offsets, in '{spans}'",
             "seqfit labels and generates whole texts, not spans of them",
             "Write the spans as a target text ('person: Ada; place: London') in a column of its own and use --task "
             "generate, or train a token classifier with another tool",

@@ -36,7 +36,7 @@ def test_a_first_row_is_judged_by_what_is_below_it(first: list[str], rows: list[
 
 def test_the_reason_is_the_strongest_evidence() -> None:
     verdict = classify_first_row(["abandon", "-2"], [["abhor", "-3"]])
-    assert verdict.reason == "'-2' is a number like those below it"
+    assert verdict.reason == "'-2' is a number like the values below it"
 
 
 def test_a_header_that_is_repeated_further_down_is_one() -> None:

@@ -85,11 +85,13 @@ def test_codes_that_are_not_given_are_named_with_an_example_by_the_files_endings
         ("plbart", "pyton", "python"),
     ],
 )
-def test_a_wrong_code_is_told_which_one_is_meant(load: Callable[[str], Any], name: str, given: str, meant: str) -> None:
+def test_the_error_of_a_wrong_code_suggests_the_right_one(
+    load: Callable[[str], Any], name: str, given: str, meant: str
+) -> None:
     tokenizer = load(name)
     other = next(code for code in language_ids(tokenizer) if code != meant)
     with pytest.raises(
-        RecipeError, match=rf"target_language is '{given}'\. .* codes: .*\. Take.* Did you mean '{meant}'\?"
+        RecipeError, match=rf"target_language is '{given}'\. .* codes: .*\. Use.* Did you mean '{meant}'\?"
     ):
         check_languages(task(other, given), tokenizer)
 
@@ -170,7 +172,7 @@ def test_a_marian_model_of_several_target_languages_asks_for_a_prefix(load: Call
     tokenizer = load("marian")
     assert explain_missing_prefix(task(), tokenizer) is None
     tokenizer.supported_language_codes = [">>fra<<", ">>ron<<"]
-    assert "task.prefix: '>>fra<< '" in str(explain_missing_prefix(task(), tokenizer))
+    assert "task.prefix='>>fra<< '" in str(explain_missing_prefix(task(), tokenizer))
     assert explain_missing_prefix(task().model_copy(update={"prefix": ">>ron<< "}), tokenizer) is None
 
 

@@ -187,7 +187,7 @@ def test_rows_in_no_list_are_left_out_where_train_has_a_list(tmp_path: Path) -> 
     assert splits.select("train").events[-1] == "train: 100 rows are left out, because no list has their ids"
 
 
-def test_lists_of_ids_are_not_looked_for_beside_a_hub_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_of_ids_are_not_used_with_a_hub_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"id": str(n), "context": f"c{n}"} for n in range(20)]
     monkeypatch.setattr(
         splits_module,
@@ -198,14 +198,14 @@ def test_lists_of_ids_are_not_looked_for_beside_a_hub_data_set(monkeypatch: pyte
     selection = find_splits(source, 0, lambda row: str(row["context"])).select("test")
     assert selection.count == 2
     assert selection.events[0] == "converted"
-    assert selection.events[1].startswith("test: data.ids names a file of a folder")
+    assert selection.events[1].startswith("test: data.ids.test is not used")
 
 
 def test_a_split_with_a_file_and_a_list_is_an_error(tmp_path: Path) -> None:
     _write(tmp_path / "train.jsonl", 40)
     _write(tmp_path / "test.jsonl", 40)
     (tmp_path / "ids.txt").write_text("0\n", "utf-8")
-    with pytest.raises(DataError, match=r"data\.ids\.test is ids\.txt, and test\.jsonl is test too"):
+    with pytest.raises(DataError, match=r"data\.ids\.test is ids\.txt, and test\.jsonl is a test file"):
         _splits(tmp_path, ids={"test": "ids.txt"})
 
 

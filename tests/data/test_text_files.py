@@ -47,10 +47,10 @@ def test_lines_are_counted_with_and_without_the_last_end(tmp_path: Path, content
     assert count_lines(tmp_path / "a.txt") == lines
 
 
-def test_a_torn_gzip_file_is_an_error(tmp_path: Path) -> None:
+def test_a_truncated_gzip_file_is_an_error(tmp_path: Path) -> None:
     whole = gzip.compress(b"line\n" * 1000)
     (tmp_path / "a.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match="does not unpack"):
+    with pytest.raises(DataError, match="can't be unpacked"):
         list(read_text_lines(tmp_path / "a.gz"))
 
 

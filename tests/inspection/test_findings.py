@@ -43,15 +43,17 @@ def test_sound_data_give_no_findings(split: SplitReport) -> None:
     assert find_problems([split], [Overlap("validation", 0, 0, 100, None)]) == []
 
 
-def test_a_cut_names_the_limit_that_cuts_one_per_cent(split: SplitReport) -> None:
-    cut = replace(split, source=summarise_lengths(np.arange(1, 1001), 877))
-    (sentence,) = find_problems([cut, replace(cut, name="validation")], [])
-    assert sentence.startswith("12.3% of the train sources are cut at 877 tokens: set task.max_source_tokens=1024")
+def test_truncation_names_the_limit_that_truncates_one_per_cent(split: SplitReport) -> None:
+    truncated = replace(split, source=summarise_lengths(np.arange(1, 1001), 877))
+    (sentence,) = find_problems([truncated, replace(truncated, name="validation")], [])
+    assert sentence.startswith("12.3% of the train sources are truncated at 877 tokens: set task.max_source_tokens=")
 
 
 def test_the_end_of_the_positions_is_no_setting(split: SplitReport) -> None:
-    cut = replace(split, source=summarise_lengths(np.minimum(np.arange(1, 1001), 512), None, already_truncated=488))
-    (sentence,) = find_problems([cut], [])
+    truncated = replace(
+        split, source=summarise_lengths(np.minimum(np.arange(1, 1001), 512), None, already_truncated=488)
+    )
+    (sentence,) = find_problems([truncated], [])
     assert "48.8%" in sentence
     assert "max_source_tokens" not in sentence
 
@@ -87,14 +89,14 @@ def test_a_shared_context_is_told_where_no_source_is_shared(split: SplitReport) 
     assert sentence.startswith("40 of 100 test rows share their context with train")
 
 
-def test_padding_and_unused_vocabulary_are_told_for_train_only(split: SplitReport) -> None:
+def test_padding_and_unused_vocabulary_are_reported_for_train_only(split: SplitReport) -> None:
     wasteful = replace(
         split,
         padding=(PaddingWaste("dynamic", 2.0, 2.0, 2.0), PaddingWaste("grouped", 1.1, 1.1, 1.1)),
         tokens=TokenUse(tokens=9, vocabulary=250_000, never_used=232_500, unknown=0, most_frequent=()),
     )
     padding, vocabulary = find_problems([wasteful, replace(wasteful, name="test")], [])
-    assert "2.0 tokens out of each real one in random batches of 8, and 1.1" in padding
+    assert "random batches of 8 compute 2.0 tokens per real token, and batches of similar lengths 1.1" in padding
     assert "93.0%" in vocabulary
 
 
