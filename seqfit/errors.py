@@ -141,7 +141,7 @@ _ALLOCATORS = (
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Python's error, torch's of a GPU (a RuntimeError), and what other allocators put into one; ours, too."""
-    if isinstance(error, MemoryError | OutOfMemory):
+    if isinstance(error, MemoryError | OutOfMemory) or type(error).__name__ == "OutOfMemoryError":  # torch's
         return True
     return isinstance(error, RuntimeError) and any(message in str(error) for message in _ALLOCATORS)
 

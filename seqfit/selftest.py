@@ -35,13 +35,13 @@ from seqfit.data.loader import GlobalBatch, pin_batch
 from seqfit.data.micro_batch import MicroBatch, Padding, collate
 from seqfit.kernels.dropout_norm import MaskSource
 from seqfit.model.load import ModelConfig, quiet
+from seqfit.parallel.build import build_execution
 from seqfit.planning.device_rules import rules_for
 from seqfit.planning.fake_step import FakeStep, TracedModel
 from seqfit.planning.measured import build_real_step, draw_batch, measure_peak_bytes
 from seqfit.planning.memory import measure_tape
 from seqfit.planning.shape import Shape
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
-from seqfit.step.build import build_execution
 from seqfit.step.precision import Precision
 from seqfit.step.step import TrainStep
 from seqfit.strategy.schema import Strategy
@@ -116,7 +116,7 @@ def _update(model: Any, strategy: Strategy, device: torch.device) -> tuple[float
     execution = build_execution(model, strategy, TrainRecipe(clip_norm=None), device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     step = TrainStep(execution.model, optimizer, precision, None, in_backward=strategy.optimizer_in_backward)
-    outcome = step(_build_batch(model, packed=execution.batching == "packed", device=device))
+    outcome = step.run(_build_batch(model, packed=execution.batching == "packed", device=device))
     after = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
     return float(outcome.loss), (after - before).cpu()
 
@@ -212,10 +212,10 @@ def _predict(subject: TracedModel, shape: Shape) -> int:
 def _measure(subject: TracedModel, shape: Shape, device: torch.device) -> int:
     step = build_real_step(subject, device).step
     batch = draw_batch([shape])
-    step(batch)
+    step.run(batch)
     if device.type == "cpu":
         return measure_peak_bytes(step, batch)
     torch.cuda.reset_peak_memory_stats(device)
-    step(batch)
+    step.run(batch)
     torch.cuda.synchronize(device)
     return torch.cuda.max_memory_allocated(device)

@@ -135,7 +135,7 @@ def measure_ours(run: Run) -> dict[str, Any]:
     job.step.model.train()
     if run.float64:
         make_float64(job)
-    vocabulary = job.answerer.model.config.vocab_size
+    vocabulary = job.generator.model.config.vocab_size
     if run.trim and vocabulary == MODELS[WORKLOADS[run.workload].model]["vocab_size"]:
         raise SystemExit("model.trim_vocabulary=data left the vocabulary as it was: there is nothing to compare.")
     steps = time_steps(run, job, data)
@@ -152,7 +152,7 @@ def make_float64(job: TrainingSetup) -> None:
 
 def time_steps(run: Run, job: TrainingSetup, data: PreparedData) -> dict[str, Any]:
     """Lists with one entry a step. The loading of a batch is part of its step's seconds."""
-    split, config = data.splits["train"], job.answerer.model.config.to_dict()
+    split, config = data.splits["train"], job.generator.model.config.to_dict()
     steps: dict[str, list[Any]] = {"seconds": [], "load_seconds": [], "losses": []}
     steps |= {"real_tokens": [], "flops": [], "matmul": []}
     count = run.warmup + run.steps
@@ -161,7 +161,7 @@ def time_steps(run: Run, job: TrainingSetup, data: PreparedData) -> dict[str, An
         started = time.perf_counter()
         batch = next(batches)
         loaded = time.perf_counter()
-        loss = float(job.step(batch).loss)
+        loss = float(job.step.run(batch).loss)
         steps["seconds"].append(time.perf_counter() - started)
         steps["load_seconds"].append(loaded - started)
         steps["losses"].append(loss)

@@ -104,7 +104,7 @@ def measure_inside(what: str, case: Case) -> Result:
     step, batch = build_real_step(case.subject()).step, draw_batch(case.shapes())
     Path("/proc/self/clear_refs").write_text("5")  # the peak is forgotten: random weights take more than loaded ones
     for _ in range(STEPS):
-        step(batch)
+        step.run(batch)
     resident = {f"{what}_bytes": read_memory_bytes("VmHWM")}  # before the profiler, which takes memory of its own
     return resident | ({"allocated_bytes": measure_peak_bytes(step, batch)} if what == "resident" else {})
 

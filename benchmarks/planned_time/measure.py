@@ -116,7 +116,7 @@ def measure(case: Case) -> Result:
     seconds = []
     for _ in range(WARM_UP_STEPS + MEASURED_STEPS):
         started = time.perf_counter()
-        step(batch)
+        step.run(batch)
         seconds.append(time.perf_counter() - started)
     counted = seconds[WARM_UP_STEPS:]
     return {"measured_seconds": statistics.median(counted), "steps": counted}

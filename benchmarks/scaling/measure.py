@@ -138,7 +138,7 @@ def run_rank(arguments: argparse.Namespace) -> dict[str, Any]:
             before = job.step.clock.totals.get("communication", 0.0)
             started = time.perf_counter()
             batch = next(batches)
-            float(job.step(batch).loss)
+            float(job.step.run(batch).loss)
             job.step.clock.take()
             job.step.clock.settle()
             if number >= 2:

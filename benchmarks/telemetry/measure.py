@@ -86,7 +86,7 @@ def time_block(job: TrainingSetup, batches: Iterable[GlobalBatch]) -> list[float
     seconds = []
     for batch in batches:
         started = time.perf_counter()
-        float(job.step(batch).loss)
+        float(job.step.run(batch).loss)
         seconds.append(time.perf_counter() - started)
     return seconds
 

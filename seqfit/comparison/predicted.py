@@ -158,6 +158,7 @@ def _plan_one(recipe: Recipe, card: Card | None) -> Prediction:
 
 def _plan_pipeline(recipe: Recipe, card: Card, processes: int) -> Prediction:
     """From one card that had room for it all: a share of the memory and of the time, and stages that wait."""
+    from seqfit.parallel.build import build_rule
     from seqfit.planning.candidates import build_variant
     from seqfit.planning.cluster import LayoutCost, memory_change, step_seconds
     from seqfit.planning.rank_work import build_work, count_layers, sum_weight_bytes
@@ -165,7 +166,6 @@ def _plan_pipeline(recipe: Recipe, card: Card, processes: int) -> Prediction:
     from seqfit.planning.search import check_precision, trace_variant
     from seqfit.planning.tape import CATEGORIES
     from seqfit.planning.target import card_target
-    from seqfit.step.build import build_rule
 
     target, strategy, spread = card_target(card, 1), load_strategy(recipe), LayoutCost("pipeline", processes)
     question = build_request(recipe, target)

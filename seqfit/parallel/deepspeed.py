@@ -1,6 +1,6 @@
 """ZeRO-2 and ZeRO-3 by DeepSpeed, an optional package, where torch's FSDP2 is not wanted.
 
-In: a model with its loss, AdamW over its weights, the processes of the run. Out: a way like the others (way.py), whose
+In: a model with its loss, AdamW over its weights, the processes of the run. Out: a strategy like the others, whose
 engine runs forwards and backwards, clips and updates; and what a step and a snapshot see of its optimizer.
 
     a group of weights with the values a b c d e, 2 processes      rank 0    rank 1
@@ -11,11 +11,11 @@ engine runs forwards and backwards, clips and updates; and what a step and a sna
 
 DeepSpeed lays all weights of a group into one long tensor and gives each process an equal part. AdamW looks at every
 value alone, so the update is that of one process. Three settings make it so: losses are multiplied by the number of
-processes, for DeepSpeed takes means over them; it is told not to divide by micro-batches; and clipping is always
-stated, for it clips at 1.0 where nothing is said. An update whose norm is no number is left out by DeepSpeed itself.
+processes, because DeepSpeed takes means over them; it does not divide by micro-batches; and clipping is always
+stated, because it clips at 1.0 by default. DeepSpeed itself skips an update whose norm is not finite.
 
-Only documented interfaces are used, but for the two lists of parts (`ZeroOptimizer.parts`), which bear the names that
-DeepSpeed's own checkpoints give them.
+Only documented interfaces are used, but for the two lists of parts (`DeepSpeedOptimizer.parts`), which have the names
+that DeepSpeed's own checkpoints give them.
 """
 
 from __future__ import annotations
@@ -24,76 +24,83 @@ import importlib
 import importlib.util
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any, Literal
 
 import torch
+from torch import nn
 
 from seqfit.errors import RecipeError
 from seqfit.model.loss import LossModel
-from seqfit.parallel.way import Way
+from seqfit.parallel.distributed import DistributedStrategy
 from seqfit.parallel.world import World
+from seqfit.step.optimizer_state import StateValue, allocate_state
+from seqfit.step.step import TrainStep, Update, find_not_finite
 
 Stage = Literal[2, 3]
 KEPT_WHOLE = 100_000  # values: ZeRO-3 keeps weights up to this size (norms, T5's position tables) whole between steps
 _BUCKET = 50_000_000  # values that are exchanged at a time, at most; DeepSpeed's own 500 million take 2 GB of buffer
+PARTS = "parts"  # in a snapshot: how many processes share the state
 _PARTS = {2: "single_partition_of_fp32_groups", 3: "fp32_partitioned_groups_flat"}
 
 
-class Zero(Way):
-    """DeepSpeed's engine around the model. It exists once the optimizer is known: `start`."""
+class DeepSpeedStrategy(DistributedStrategy):
+    """DeepSpeed's engine around the model, which runs backwards, clips and updates."""
 
     lockstep = True
     saves_shards = True
 
     def __init__(
-        self, model: LossModel, world: World, device: torch.device, *, stage: Stage, precision: str, offload: bool
+        self,
+        model: LossModel,
+        world: World,
+        device: torch.device,
+        *,
+        stage: Stage,
+        precision: str,
+        offload: bool,
+        build_optimizer: Callable[[], torch.optim.Optimizer],
+        clip_norm: float | None,
+        before_communication: Callable[[], None] | None = None,
     ) -> None:
-        super().__init__(model, world)
+        super().__init__(model, world, before_communication)
         self.name = f"zero{stage}"
-        self.factor = world.size
         self._device = device
         self._stage: Stage = stage
-        self._precision = precision
-        self._offload = offload
         self._deepspeed = import_deepspeed(self.name, device, world)
-        self._engine: Any = None
-
-    def start(self, optimizer: torch.optim.Optimizer, clip_norm: float | None) -> ZeroOptimizer:
-        """The engine. `optimizer` has to be built over whole weights: it groups them by their shapes."""
+        optimizer = build_optimizer()  # over whole weights: it groups them by their shapes
         settings = build_settings(
-            self._stage,
+            stage,
             clip_norm,
-            on_gpu=self._device.type == "cuda",
-            precision=self._precision,
-            offload=self._offload,
-            largest_exchange=sum(weight.numel() for weight in self.model.parameters()),
+            on_gpu=device.type == "cuda",
+            precision=precision,
+            offload=offload,
+            largest_exchange=sum(weight.numel() for weight in model.parameters()),
         )
-        for buffer in self.model.buffers():  # in place: other modules may hold one, and DeepSpeed would make new ones
-            buffer.data = buffer.data.to(self._device)
-        if self._stage == 3:  # weight by weight: `initialize` would move the whole model to the device first
-            self._deepspeed.zero.Init(module=self.model, config_dict_or_path=settings)
-        self._engine, *_ = self._deepspeed.initialize(model=self.model, optimizer=optimizer, config=settings)
-        self.called = self._engine
-        return ZeroOptimizer(self._deepspeed, self._engine, optimizer, self._stage, self.world)
+        for buffer in model.buffers():  # in place: other modules may hold one, and DeepSpeed would make new ones
+            buffer.data = buffer.data.to(device)
+        if stage == 3:  # weight by weight: `initialize` would move the whole model to the device first
+            self._deepspeed.zero.Init(module=model, config_dict_or_path=settings)
+        self._engine, *_ = self._deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
+        self.module = self._engine
+        self.engine_backward = partial(self._engine.backward, scale_wrt_gas=False)  # to the rank that has their part
+        self.optimizer: DeepSpeedOptimizer = DeepSpeedOptimizer(self._deepspeed, self._engine, optimizer, stage, world)
 
-    def exchanging(self, *, first: bool, last: bool, agree: Callable[[], None]) -> AbstractContextManager[Any]:
-        """ZeRO-3's first forward begins with an exchange, ZeRO-2's first backward."""
-        if first:
-            agree()
-        self._engine.set_gradient_accumulation_boundary(last)
+    def communication(self, *, is_first: bool, is_last: bool) -> AbstractContextManager[Any]:
+        """ZeRO-3's first forward begins with an all-gather, ZeRO-2's first backward with a reduction."""
+        if is_first:
+            self.before_communication()
+        self._engine.set_gradient_accumulation_boundary(is_last)
         return nullcontext()
 
-    def backward(self, loss: torch.Tensor) -> None:
-        """Gradients go to the process that has their part."""
-        self._engine.backward(loss, scale_wrt_gas=False)
-
-    def update(self) -> torch.Tensor:
-        """Clip and update; returns the whole gradient's norm before clipping, inf where the update was left out."""
+    def update(self, step: TrainStep, loss: torch.Tensor) -> Update:
+        """By the engine, which knows the norm when it is done, and skips an update whose norm is not finite."""
+        step.is_updating = True
         self._engine.step()
-        norm = self._engine.get_global_grad_norm()
-        return torch.as_tensor(norm, dtype=torch.float32, device=self._device)
+        norm = torch.as_tensor(self._engine.get_global_grad_norm(), dtype=torch.float32, device=self._device)
+        return None if step.clip_norm is None else norm, find_not_finite(loss, norm)
 
     def whole_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Gathered one by one; with ZeRO-2 each process has them anyway."""
@@ -105,11 +112,31 @@ class Zero(Way):
                 whole = weight.detach().clone()
             yield name, whole.to(self._device)
 
+    def allocate_state(self, optimizer: torch.optim.Optimizer) -> None:
+        """Of this rank's parts."""
+        with self.optimizer.over_parts() as adamw:
+            allocate_state(adamw)
 
-class ZeroOptimizer(torch.optim.Optimizer):
+    def read_state(
+        self, optimizer: torch.optim.Optimizer, model: nn.Module
+    ) -> tuple[dict[str, torch.Tensor], dict[str, StateValue]]:
+        """DeepSpeed has no state by weight, but one of the long tensors that it lays all weights into:
+
+        tensors {"part-0-of-2/0/weights": ..., ".../exp_avg": ...}, values {"parts": 2}
+        """
+        return self.optimizer.read_parts(), {PARTS: self.world.size}
+
+    def restore_values(
+        self, optimizer: torch.optim.Optimizer, model: nn.Module, values: Mapping[str, StateValue]
+    ) -> None:
+        """The parts have been copied into; the weights that the model computes with follow."""
+        self.optimizer.refresh_weights()
+
+
+class DeepSpeedOptimizer(torch.optim.Optimizer):
     """What a step and a snapshot see of AdamW: the rates of its groups, and this process's parts with their state.
 
-    The update itself is `Zero.update`.
+    The update itself is `DeepSpeedStrategy.update`.
     """
 
     def __init__(self, deepspeed: Any, engine: Any, adamw: torch.optim.Optimizer, stage: Stage, world: World) -> None:

@@ -39,6 +39,7 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from transformers import PreTrainedModel
 
+from seqfit.data.loader import GlobalBatch
 from seqfit.data.micro_batch import MicroBatch
 from seqfit.errors import ModelError
 from seqfit.kernels.layout import Layout
@@ -48,7 +49,10 @@ from seqfit.model.loss import LossRule, states_loss_sum
 from seqfit.model.packing import PackedModel
 from seqfit.model.trainable import find_blocks
 from seqfit.parallel.balance import estimate_block_costs, split_stages
+from seqfit.parallel.distributed import DistributedStrategy
 from seqfit.parallel.parts import SIDES, StagePart, assign_parts, blocks_of, keep_part
+from seqfit.parallel.world import World
+from seqfit.step.step import TrainStep
 
 Autocast = Callable[[], AbstractContextManager[None]]
 Scale = Callable[[torch.Tensor], torch.Tensor]
@@ -254,22 +258,29 @@ class Pipeline(StageModel):
         autocast: Autocast = nullcontext,
         scale: Scale | None = None,
     ) -> torch.Tensor:
-        """Forward and backward of a whole global batch. Gradients of an earlier one must be gone: tied ones are summed.
+        """Forward and backward of a whole global batch; returns this stage's share of the loss, 0 but on the last."""
+        with self.prepared(micro_batches, loss_terms, autocast, scale) as (schedule, targets):
+            schedule.step(target=targets, return_outputs=False)
+        return self.loss
 
-        Returns this stage's share of the loss, which is zero but for the last one's. `scale` is what fp16 does to a
-        loss before its backward.
+    @contextmanager
+    def prepared(
+        self, micro_batches: Sequence[MicroBatch], loss_terms: int, autocast: Autocast, scale: Scale | None
+    ) -> Iterator[tuple[_PipelineSchedule, torch.Tensor | None]]:
+        """The schedule for a global batch, and the targets that torch expects to belong to the last stage's losses.
+
+        Gradients of an earlier batch must be gone: those of tied weights are summed at the end. `scale` is what fp16
+        does to a loss before its backward.
         """
         step = self.begin([batch.to(self.device) for batch in micro_batches], loss_terms, autocast, scale)
         wire, schedule = self._choose_schedule(step.wire_rows, len(micro_batches))
         wire.stage.chunks = len(micro_batches)  # another schedule of this wire may have left its own
         try:
-            # The loss is what the last stage gives; torch wants to see a target that belongs to it.
-            schedule.step(target=torch.zeros(len(micro_batches)) if self.part.is_last else None, return_outputs=False)
+            yield schedule, torch.zeros(len(micro_batches)) if self.part.is_last else None
         except RuntimeError as error:
             self._wires.clear()  # losses and states of a step that failed
-            raise (error.__cause__ or error) from None  # torch wraps what happened: was it the memory?
+            raise (error.__cause__ or error) from None  # torch wraps the error: was it the memory?
         self._sum_tied()
-        return self.loss
 
     def total_norm(self) -> torch.Tensor:
         """Of the whole model's gradient, on every rank: a weight counts once however many stages hold it."""
@@ -393,3 +404,43 @@ def _has_one_embedding(model: PreTrainedModel) -> bool:
 
 def _take_loss(loss: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
     return loss
+
+
+class PipelineStrategy(DistributedStrategy):
+    """Every rank has some of the blocks, and runs all micro-batches through them."""
+
+    name = "pipeline"
+    splits_batches = False
+    lockstep = True
+    saves_shards = True
+
+    def __init__(
+        self, pipeline: Pipeline, world: World, before_communication: Callable[[], None] | None = None
+    ) -> None:
+        self.pipeline, self.world = pipeline, world
+        self.before_communication = before_communication or (lambda: None)
+
+    @property
+    def trained(self) -> nn.Module:
+        """This rank's stage."""
+        return self.pipeline
+
+    def run_batch(self, step: TrainStep, batch: GlobalBatch) -> torch.Tensor:
+        """Forwards and backwards of all micro-batches alternate: together they are timed as the backward."""
+        step.begin_micro_batch(0, is_last=False)
+        self.before_communication()
+        autocast, scale = step.precision.autocast, None if step.scaler is None else step.scaler.scale
+        with (
+            step.enter("backward"),
+            self.pipeline.prepared(batch.micro_batches, batch.loss_terms, autocast, scale) as (schedule, targets),
+        ):
+            schedule.step(target=targets, return_outputs=False)
+        return self.pipeline.loss.float()  # the last stage's may be of another type than the others' zero
+
+    def total_norm(self, gradients: list[torch.Tensor]) -> torch.Tensor:
+        """Over all stages."""
+        return self.pipeline.total_norm()
+
+    def whole_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """From the stage that has each."""
+        return self.pipeline.whole_weights()

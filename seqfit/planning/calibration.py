@@ -39,13 +39,13 @@ from transformers import AutoModelForSeq2SeqLM, T5Config
 from seqfit.cache import cache_root
 from seqfit.hardware.cards import match_card
 from seqfit.model.load import ModelConfig, build_model
+from seqfit.parallel.build import build_step
 from seqfit.planning.device_rules import rules_for
 from seqfit.planning.fake_step import FakeStep, TracedModel
 from seqfit.planning.shape import Shape, build_batch, uniform
 from seqfit.planning.timing import Rates, sum_features
 from seqfit.progress import Progress
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
-from seqfit.step.build import build_step
 from seqfit.step.precision import Precision
 from seqfit.strategy.schema import Strategy
 
@@ -232,7 +232,7 @@ def _time_trial(trial: _Trial, device: torch.device) -> float:
     model = build_model(subject.model, subject.outline).to(device).train()
     step = build_step(model, subject.train, subject.strategy, Precision("fp32", device, "calibration")).step
     batch = build_batch([trial.shape])
-    return statistics.median(list(_time_steps(lambda: float(step(batch).loss)))[1:])
+    return statistics.median(list(_time_steps(lambda: float(step.run(batch).loss)))[1:])
 
 
 def _time_steps(run: Callable[[], float]) -> Iterator[float]:

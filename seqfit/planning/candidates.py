@@ -35,11 +35,11 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from seqfit.errors import ModelError
+from seqfit.parallel.build import SHORT_ON_GPU
 from seqfit.parallel.pipeline import check_can_split
 from seqfit.planning.cluster import DATAPARALLEL, ONE_GPU, PARALLEL_STRATEGIES, LayoutCost
 from seqfit.recipe.mistakes import Mistake, to_line
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
-from seqfit.step.build import SHORT_ON_GPU
 from seqfit.strategy.conflicts import find_conflicts
 from seqfit.strategy.schema import Strategy
 

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from seqfit.data.batching import TOKENS, CostModel, assign_rows
 from seqfit.errors import RecipeError
 from seqfit.model.flops import build_cost_model, read_model_shape
+from seqfit.parallel.build import build_rule
 from seqfit.planning.candidates import Variant, build_variant, find_refusals
 from seqfit.planning.cluster import (
     OFFLOAD,
@@ -48,7 +49,6 @@ from seqfit.planning.timing import Rates
 from seqfit.progress import Progress
 from seqfit.recipe.mistakes import report_mistakes
 from seqfit.recipe.schema import Recipe, TrainRecipe
-from seqfit.step.build import build_rule
 from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import Strategy
 

@@ -24,12 +24,12 @@ from transformers import PreTrainedModel
 from seqfit.data.batching import Batching
 from seqfit.model.load import ModelConfig, build_model
 from seqfit.model.loss import blank_label
+from seqfit.parallel.build import BuiltStep, build_step, choose_weights
 from seqfit.planning.device_rules import CPU_RULES, DeviceRules
 from seqfit.planning.recorder import TapeRecorder
 from seqfit.planning.shape import Shape, build_batch
 from seqfit.planning.tape import GRADIENTS, INPUTS, STATE, WEIGHTS, Tape
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
-from seqfit.step.build import BuiltStep, build_step, choose_weights
 from seqfit.step.precision import Precision
 from seqfit.strategy.schema import Strategy
 
@@ -127,11 +127,11 @@ class FakeStep:
                 for parameter in step.model.parameters():
                     parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
                 recorder.own([p.grad for p in step.model.parameters() if p.grad is not None], GRADIENTS)
-            batch = build_batch(shapes, blank_label(step.model.model.config))
+            batch = build_batch(shapes, blank_label(step.parallel.model.model.config))
             for micro_batch in batch.micro_batches:
                 recorder.own([value for value in vars(micro_batch).values() if isinstance(value, torch.Tensor)], INPUTS)
             stack.enter_context(recorder)
-            step(batch)
+            step.run(batch)
         return recorder.tape
 
 

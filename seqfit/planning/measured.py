@@ -12,33 +12,25 @@ Tokens are random, and padded batches have real padding, for masks of ones take 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate
-from typing import Any
 
 import numpy as np
 import torch
-from torch.profiler import ProfilerActivity
 
 from seqfit.data.loader import GlobalBatch
 from seqfit.data.micro_batch import MicroBatch, Padding, TokenIds, collate
 from seqfit.model.load import build_model
+from seqfit.parallel.build import BuiltStep, build_step, choose_weights
 from seqfit.planning.fake_step import TracedModel
 from seqfit.planning.shape import Shape, join_micro_batches
-from seqfit.step.build import BuiltStep, build_step, choose_weights
+from seqfit.step.peak import measure_peak
 from seqfit.step.precision import Precision
-from seqfit.step.step import StepOutcome, TrainStep
-from seqfit.step.torch_profiler import torch_profiler
+from seqfit.step.step import TrainStep
 from seqfit.tasks import Label
 
 _FIRST_WORD, _LAST_WORD = 3, 99  # ids that every vocabulary has, behind padding and end
 _PADDING = Padding(pad_id=0, decoder_start_id=0)
-_RECORDED: dict[str, Any] = {"activities": [ProfilerActivity.CPU], "profile_memory": True}
-
-
-class NothingRecorded(Exception):
-    """A step without an allocation: torch was built without what tells of them."""
 
 
 def build_real_step(subject: TracedModel, device: torch.device = torch.device("cpu")) -> BuiltStep:  # noqa: B008, a value
@@ -57,38 +49,9 @@ def draw_batch(shapes: Sequence[Shape], label: Label = 0) -> GlobalBatch:
 
 def measure_peak_bytes(step: TrainStep, batch: GlobalBatch) -> int:
     """Allocated bytes at the peak of one step. A step went before: the first one makes the optimizer's state."""
-    _, peak_bytes = run_measured(step, batch)
-    return peak_bytes
-
-
-def run_measured(
-    step: TrainStep, batch: GlobalBatch, make: Callable[[GlobalBatch], StepOutcome] | None = None
-) -> tuple[StepOutcome, int]:
-    """One step, and the allocated bytes at its peak: what lasts, and the most that came on top of it.
-
-    `make` makes the step, where somebody wants to know that it was made though it could not be measured.
-    """
-    before_bytes = sum({tensor.untyped_storage()._cdata: _bytes(tensor) for tensor in _lasting(step, batch)}.values())
-    with torch_profiler("the measurement of a step's peak", **_RECORDED) as profiled:
-        outcome = (make or step)(batch)
-    results: Any = profiled.profiler
-    recorded = results.kineto_results.events()
-    memory = sorted((event for event in recorded if event.name() == "[memory]"), key=lambda event: event.start_ns())
-    if not memory:
-        raise NothingRecorded("torch's profiler recorded no allocation")
-    return outcome, before_bytes + int(max(accumulate(event.nbytes() for event in memory)))
-
-
-def _lasting(step: TrainStep, batch: GlobalBatch) -> Iterator[torch.Tensor]:
-    """What is there before and after the step."""
-    yield from step.model.parameters()
-    yield from step.model.buffers()
-    for held in (*step.optimizer.state.values(), *map(vars, batch.micro_batches)):
-        yield from (value for value in held.values() if isinstance(value, torch.Tensor))
-
-
-def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().nbytes()
+    with measure_peak(step, batch) as peak:
+        step.run(batch)
+    return peak.bytes
 
 
 def _draw_micro_batch(shape: Shape, label: Label) -> MicroBatch:

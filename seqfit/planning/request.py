@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from seqfit.data.tokenize import PreparedData, prepare_data
 from seqfit.errors import PlanError
 from seqfit.model.load import load_model_config, load_position_limit, load_tokenizer
+from seqfit.parallel.build import padding_limits
 from seqfit.planning.candidates import list_layouts
 from seqfit.planning.cluster import ONE_GPU
 from seqfit.planning.memory import Anatomy, Memory, explain_tape
@@ -19,7 +20,6 @@ from seqfit.planning.shape import Workload, assume_workload, build_workload
 from seqfit.planning.target import Target
 from seqfit.progress import Progress
 from seqfit.recipe.schema import Recipe
-from seqfit.step.build import padding_limits
 from seqfit.step.precision import choose_auto
 from seqfit.strategy.conflicts import check_processes
 from seqfit.strategy.load import load_strategy

@@ -38,6 +38,7 @@ from typing import Any, Generic, Self, TypeVar
 from seqfit.data.batching import Batching, MicroBatchRule
 from seqfit.errors import PlanError, describe_error, describe_exit
 from seqfit.model.load import ModelConfig
+from seqfit.parallel.build import PaddingLimits, build_rule
 from seqfit.planning.candidates import (
     Refusal,
     Variant,
@@ -59,7 +60,6 @@ from seqfit.planning.target import Target
 from seqfit.planning.timing import check_time_limit
 from seqfit.progress import Progress
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
-from seqfit.step.build import PaddingLimits, build_rule
 from seqfit.strategy.schema import Strategy
 from seqfit.system import usable_cores
 from seqfit.units import format_bytes, format_seconds

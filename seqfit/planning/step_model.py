@@ -21,6 +21,7 @@ from torch import nn
 from seqfit.data.batching import Batching
 from seqfit.model.head import find_head
 from seqfit.model.trainable import find_blocks
+from seqfit.parallel.build import choose_blockwise_above
 from seqfit.planning.device_rules import DeviceRules
 from seqfit.planning.fake_step import FakeStep
 from seqfit.planning.memory import Memory, measure_steps
@@ -28,7 +29,6 @@ from seqfit.planning.shape import Paths, Regime, Shape, choose_traced, find_regi
 from seqfit.planning.tape import Tape
 from seqfit.planning.template import DifferentPaths, Template, fit_template
 from seqfit.planning.timing import Rates, check_time_limit, kernel_seconds, kinds_of
-from seqfit.step.build import choose_blockwise_above
 
 _LIKELY = 4  # micro-batches with the most tokens, or the longest source, that may decide the peak
 _OTHER_PATH = 1.5  # what another path through attention may take more: kept scores against recomputed ones
@@ -276,7 +276,7 @@ def _count_common(regime: Regime, other: Regime) -> int:
 
 def find_paths(fake: FakeStep) -> Paths:
     """What decides over paths, as the step was built."""
-    strategy, model = fake.subject.strategy, fake.built.step.model.model
+    strategy, model = fake.subject.strategy, fake.built.step.parallel.model.model
     above = choose_blockwise_above(strategy.attention, fake.subject.device)
     head = find_head(model) if strategy.loss == "chunked" and fake.subject.model.kind != "classifier" else None
     return Paths(above, None if head is None else len(head.weight_VD))
@@ -293,12 +293,12 @@ def model_step(fake: FakeStep, steps: Sequence[Sequence[Shape]]) -> StepModel:
 
 def _largest_block_bytes(fake: FakeStep) -> int:
     """What FSDP gathers at once: the weights of a block, or the embedding."""
-    embedding = fake.built.step.model.model.get_input_embeddings()
+    embedding = fake.built.step.parallel.model.model.get_input_embeddings()
     return max(*_block_sizes(fake), _size_of(embedding))
 
 
 def _block_sizes(fake: FakeStep) -> list[int]:
-    return [_size_of(block) for block in find_blocks(fake.built.step.model.model, "a plan").values()]
+    return [_size_of(block) for block in find_blocks(fake.built.step.parallel.model.model, "a plan").values()]
 
 
 def _size_of(module: nn.Module) -> int:

@@ -26,6 +26,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -37,43 +38,29 @@ from seqfit.evaluation.scoring import score_split
 from seqfit.rundir.records import BETWEEN_STEPS
 from seqfit.rundir.writer import RunWriter
 from seqfit.training.log import StepWork
-from seqfit.training.loop import TrainingLoop
+from seqfit.training.loop import build_run, train_to_end
+from seqfit.training.observer import Observer
 from seqfit.training.setup import TrainingSetup
-from seqfit.training.stopping import Stopping
 from seqfit.training.view import SilentView
 
-_NEVER = 10**9  # steps
 
-
-class _Enough(Exception):
-    """Raised inside the loop by the watcher: the steps that were asked for are made."""
-
-
-class _Watcher(SilentView):
-    def __init__(self, steps: int, after: Callable[[int], None]) -> None:
-        self._steps = steps
+class _AfterStep(Observer):
+    def __init__(self, after: Callable[[int], None]) -> None:
         self._after = after
 
-    def advance(self, step: int) -> None:
-        """A step is launched."""
-        self._after(step)
-        if step == self._steps:
-            raise _Enough
+    def after_step(self, number: int, batch: GlobalBatch) -> None:
+        self._after(number)
 
 
 def run_steps(job: TrainingSetup, steps: int, after: Callable[[int], None]) -> None:
     """Make so many steps, and call `after` with each one's number, from 1."""
-    recipe = job.recipe
-    evaluation = recipe.eval.model_copy(update={"every_steps": _NEVER, "at_start": False})
-    job = replace(job, recipe=recipe.model_copy(update={"eval": evaluation}), total_steps=_NEVER)
+    evaluation = job.recipe.eval.model_copy(update={"every_steps": steps + 1, "at_start": False})
+    # One more in all than are made: the last step of a run is followed by an evaluation.
+    setup = replace(job, recipe=job.recipe.model_copy(update={"eval": evaluation}), total_steps=steps + 1)
     with tempfile.TemporaryDirectory(prefix="seqfit-profile-") as folder:
         writer = RunWriter.create(Path(folder) / "run")
-        try:
-            TrainingLoop(job, writer, _Watcher(steps, after), StepWork(), Stopping(), watches_peak=False).run()
-        except _Enough:
-            pass
-        finally:
-            writer.close()
+        with closing(writer):
+            train_to_end(build_run(setup, writer, SilentView(), StepWork(), [_AfterStep(after)], max_steps=steps))
 
 
 WARM_UP_STEPS = 2
@@ -158,6 +145,6 @@ def _time_evaluation(job: TrainingSetup) -> float | None:
     if split is None:
         return None
     rows = min(len(split), job.recipe.eval.limit or len(split))
-    timed = score_split(job.answerer, job.task, split, job.metrics, limit=min(rows, _EVALUATED_ROWS))
+    timed = score_split(job.generator, job.task, split, job.metrics, limit=min(rows, _EVALUATED_ROWS))
     job.step.model.train()
     return timed.seconds * rows / timed.rows

@@ -136,7 +136,7 @@ def gather(job: TrainingSetup, measurement: Measurement, summary: TraceSummary) 
     """All that is known of a job's steps."""
     device, precision = job.step.precision.device, job.step.precision.name
     on_gpu = device.type == "cuda"
-    vocabulary = getattr(job.answerer.model.config, "vocab_size", None) or 0
+    vocabulary = getattr(job.generator.model.config, "vocab_size", None) or 0
     logits_bytes = measurement.largest_targets * vocabulary * _FP32_BYTES
     evidence = Evidence(
         precision=precision,
@@ -160,14 +160,14 @@ def gather(job: TrainingSetup, measurement: Measurement, summary: TraceSummary) 
 
 def _count_head_bytes(job: TrainingSetup) -> int:
     """The gradient of the head, which the chunked loss holds from the forward on."""
-    head = job.answerer.model.get_output_embeddings()
+    head = job.generator.model.get_output_embeddings()
     return 0 if head is None else head.weight.numel() * _FP32_BYTES
 
 
 def _estimate_kept_bytes(job: TrainingSetup, measurement: Measurement) -> int | None:
     """What the blocks' activations of a micro-batch take without recompute."""
-    width = getattr(job.answerer.model.config, "hidden_size", None)
+    width = getattr(job.generator.model.config, "hidden_size", None)
     if job.strategy.recompute == "none" or width is None:
         return None
-    blocks = len(find_blocks(job.answerer.model, "strategy.recompute"))
+    blocks = len(find_blocks(job.generator.model, "strategy.recompute"))
     return int(measurement.tokens_per_micro_batch * width * blocks * _KEPT_VALUES * _FP32_BYTES)

@@ -40,9 +40,7 @@ from seqfit.step.clock import StepClock, read_queued_seconds
 from seqfit.step.precision import choose_device
 from seqfit.strategy.load import load_strategy
 from seqfit.telemetry.host import read_peak_bytes
-from seqfit.training.coordination import Coordination
 from seqfit.training.setup import TrainingSetup, build_setup
-from seqfit.training.stopping import Stopping
 from seqfit.training.view import SilentView
 from seqfit.validation import load_checked_recipe
 
@@ -119,8 +117,6 @@ def measure_rank(job: TrainingSetup, world: World, first: int, steps: int) -> Ra
 def _make_steps(job: TrainingSetup, world: World, first: int, steps: int) -> tuple[_Moment, _Moment, list[GlobalBatch]]:
     """The moments around the measured steps, and their batches."""
     step, on_gpu = job.step, job.step.precision.device.type == "cuda"
-    agreement = Coordination(world, Stopping(alone=world.size == 1))
-    step.before_exchange = partial(_agree, agreement)
     step.model.train()
     loaded = prefetch(islice(job.loader.iterate(first), WARM_UP + steps), job.strategy.prefetch, pin=on_gpu)
     batches = []
@@ -129,16 +125,11 @@ def _make_steps(job: TrainingSetup, world: World, first: int, steps: int) -> tup
         if number == WARM_UP:
             world.barrier()
             before = _Moment.now(step.clock)
-        outcome = step(batch)
+        outcome = step.run(batch)
         batches.append(batch)
         if number in (WARM_UP - 1, WARM_UP + steps - 1):
             float(outcome.loss)  # waits for the device
     return before, _Moment.now(step.clock), batches[WARM_UP:]
-
-
-def _agree(agreement: Coordination) -> None:
-    """As training does before gradients are exchanged. A rank that fails here ends the group."""
-    agreement.exchange()
 
 
 def forget_peak(device: torch.device) -> None:

@@ -6,9 +6,6 @@ moments are then zero, as they begin. Adafactor's keep a trace of 1e-30, which i
 
     the weight wo, AdamW     ->    tensors {"wo/exp_avg": ..., "wo/exp_avg_sq": ..., "wo/step": ...}
     the same, Adafactor      ->    tensors {"wo/exp_avg_sq_row": ...}, values {"wo/step": 7}
-    all weights, ZeRO        ->    tensors {"part-0-of-2/0/weights": ..., ".../exp_avg": ...}, values {"parts": 2}
-
-DeepSpeed has no state by weight, but one of the long tensors that it lays all weights into (seqfit.parallel.deepspeed).
 """
 
 from __future__ import annotations
@@ -20,18 +17,11 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from seqfit.parallel.deepspeed import ZeroOptimizer
-
-_Value = int | float | bool | None
-PARTS = "parts"  # how many processes share ZeRO's state
+StateValue = int | float | bool | None
 
 
 def allocate_state(optimizer: torch.optim.Optimizer) -> None:
-    """Make the state of every weight that has none; weights stay as they are, to the bit."""
-    if isinstance(optimizer, ZeroOptimizer):
-        with optimizer.over_parts() as adamw:
-            allocate_state(adamw)
-        return
+    """Make the state of every weight that has none; weights stay bit-exact."""
     groups = optimizer.param_groups
     try:
         for group in groups:
@@ -48,12 +38,12 @@ def allocate_state(optimizer: torch.optim.Optimizer) -> None:
         optimizer.param_groups = groups
 
 
-def read_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> tuple[dict[str, torch.Tensor], dict[str, _Value]]:
+def read_state(
+    optimizer: torch.optim.Optimizer, model: nn.Module
+) -> tuple[dict[str, torch.Tensor], dict[str, StateValue]]:
     """The state's tensors, not copied, and its plain numbers, by the names that the weights have in the model."""
-    if isinstance(optimizer, ZeroOptimizer):
-        return optimizer.read_parts(), {PARTS: optimizer.processes}
     tensors: dict[str, torch.Tensor] = {}
-    values: dict[str, _Value] = {}
+    values: dict[str, StateValue] = {}
     for key, value in _walk(optimizer, model):
         if isinstance(value, torch.Tensor):
             tensors |= _plain_tensors(key, value)
@@ -63,11 +53,8 @@ def read_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> tuple[dict
     return tensors, values
 
 
-def restore_values(optimizer: torch.optim.Optimizer, model: nn.Module, values: Mapping[str, _Value]) -> None:
+def restore_values(optimizer: torch.optim.Optimizer, model: nn.Module, values: Mapping[str, StateValue]) -> None:
     """Put back the plain numbers that `read_state` gave, after its tensors have been copied into."""
-    if isinstance(optimizer, ZeroOptimizer):
-        optimizer.refresh_weights()
-        return
     for parameter, key in _named(optimizer, model):
         state = optimizer.state[parameter]
         for name in [name for name, value in state.items() if not isinstance(value, torch.Tensor)]:

@@ -1,10 +1,10 @@
-"""What the processes of a run tell each other once a step, in one small exchange between their hosts.
+"""What the ranks of a run agree on once per step, in one small all-reduce between their hosts.
 
     rank 0   fine               no signal   a snapshot is due by its clock
     rank 1   3,072 tokens fit   SIGTERM
     agreed   3,072 tokens       SIGTERM     a snapshot is due
 
-One process alone asks itself, at the moment when it needs to know.
+A single process asks itself, at the moment when it needs to know.
 """
 
 from __future__ import annotations
@@ -14,20 +14,26 @@ from collections.abc import Callable
 from seqfit.parallel.world import World
 from seqfit.training.stopping import Stopping
 
-NO_OOM = 2**62  # of tokens: no process has failed
+NO_OOM = 2**62  # of tokens: no rank is out of memory
+
+
+class PeerOutOfMemory(MemoryError):
+    """Another rank is out of memory in this step: it is given up here, too."""
 
 
 class Coordination:
-    """Collects what this process has to say, and knows what all have said."""
+    """Collects what this rank has to report, and knows what all ranks have reported."""
 
-    def __init__(self, world: World, stopping: Stopping) -> None:
+    def __init__(self, world: World, stopping: Stopping | None = None) -> None:
         self.world = world
-        self.stopping = stopping
+        self.stopping = stopping or Stopping(single_process=world.size == 1)
+        self.has_agreed = False  # in this attempt at a step: the others count on this rank
+        self.lowest_tokens = NO_OOM
         self._agreed_due = False
         self._is_due: Callable[[], bool] = bool
 
-    def ask_clock(self, is_due: Callable[[], bool]) -> None:
-        """Whom to ask whether a snapshot is due by the clock; of several processes the first one's counts."""
+    def set_snapshot_clock(self, is_due: Callable[[], bool]) -> None:
+        """Tells whether a snapshot is due by the clock; of several ranks the first one's counts."""
         self._is_due = is_due
 
     @property
@@ -35,8 +41,19 @@ class Coordination:
         """By the clock, for all."""
         return self._is_due() if self.world.size == 1 else self._agreed_due
 
+    def begin_attempt(self) -> None:
+        """At a step."""
+        self.has_agreed, self.lowest_tokens = False, NO_OOM
+
+    def check_all_ranks(self) -> None:
+        """Before the first collective of a step: raises where a rank is out of memory."""
+        self.has_agreed = True
+        self.lowest_tokens = self.exchange()
+        if self.lowest_tokens != NO_OOM:
+            raise PeerOutOfMemory
+
     def exchange(self, tokens: int = NO_OOM) -> int:
-        """Whether all processes have come so far: the fewest tokens that one of them can take, or FINE."""
+        """The smallest micro-batch that one of the ranks asks for after OOM, or NO_OOM."""
         is_due = self.world.is_first and self._is_due()
         lowest, stop, due = self.world.all_reduce_min([tokens, self.stopping.offer(), -int(is_due)])
         self.stopping.settle(stop)

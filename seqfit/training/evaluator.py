@@ -28,7 +28,6 @@ from seqfit.rundir.writer import RunWriter, explained_failures
 from seqfit.training.nonfinite import explain_nan
 from seqfit.training.oom import attempt
 from seqfit.training.state import Best, TrainingState
-from seqfit.training.stopping import Stopping
 from seqfit.training.trial_variables import UNSCORED
 from seqfit.training.view import TrainingView
 
@@ -42,47 +41,47 @@ class _StopAsked(Exception):
 class Evaluator:
     """Evaluates the model of a run, and keeps the best."""
 
-    def __init__(self, progress: TrainingState, writer: RunWriter, view: TrainingView, stopping: Stopping) -> None:
-        self._progress = progress
-        self._job = progress.job
+    def __init__(self, state: TrainingState, writer: RunWriter, view: TrainingView) -> None:
+        self._state = state
+        self._setup = state.setup
         self._writer = writer
         self._view = view
-        self._stopping = stopping
-        self._world = progress.job.step.way.world
+        self._stopping = state.setup.coordination.stopping
+        self._world = state.setup.world
         self._threshold: Threshold | None = None  # multilabel: that of the last evaluation
 
     def evaluate(self) -> None:
         """Score the model as it is now; it becomes the checkpoint if it is the best so far."""
-        log = self._progress.log
+        log = self._state.log
         log.write()
-        log.judge_open()  # a loss that is no number ends the run before anything is kept
+        log.check_open()  # a loss that is NaN or Inf ends the run before anything is kept
         log.wait()
         started = time.perf_counter()
-        self._progress.evaluation_is_due = True
+        self._state.evaluation_is_due = True
         try:
-            if self._job.validation is None or UNSCORED in os.environ:
+            if self._setup.validation is None or UNSCORED in os.environ:
                 self.save()
             else:
-                self._evaluate_on(self._job.validation)
-            self._progress.evaluation_is_due = False
+                self._evaluate_on(self._setup.validation)
+            self._state.evaluation_is_due = False
         except _StopAsked:
-            self._writer.event("interrupted", f"the evaluation of step {self._progress.step} is left for the resume")
+            self._writer.event("interrupted", f"the evaluation of step {self._state.step} is left for the resume")
         log.leave_out(time.perf_counter() - started)
 
     def save(self) -> None:
         """Keep the model as it is now."""
-        teaching = GenerationMetadata(
-            kind=self._job.recipe.model.kind,
-            task=self._job.task.recipe,
-            beams=self._job.answerer.beams,
-            max_new_tokens=self._job.answerer.max_new_tokens,
-            step=self._progress.step,
+        metadata = GenerationMetadata(
+            kind=self._setup.recipe.model.kind,
+            task=self._setup.task.recipe,
+            beams=self._setup.generator.beams,
+            max_new_tokens=self._setup.generator.max_new_tokens,
+            step=self._state.step,
             threshold=None if self._threshold is None else self._threshold.value,
         )
-        with self._job.step.clock.phase("checkpoint"), self._job.whole_model() as model:
+        with self._setup.step.clock.phase("checkpoint"), self._setup.whole_model() as model:
             if self._world.is_first:
                 with explained_failures(self.checkpoint, self._writer.path):
-                    save_checkpoint(self.checkpoint, model, self._job.answerer.tokenizer, teaching)
+                    save_checkpoint(self.checkpoint, model, self._setup.generator.tokenizer, metadata)
 
     @property
     def checkpoint(self) -> Path:
@@ -90,17 +89,17 @@ class Evaluator:
         return self._writer.path / files.CHECKPOINT
 
     def _evaluate_on(self, split: TokenizedSplit) -> None:
-        number, best, schedule = self._progress.step, self._progress.best, self._progress.schedule
-        with self._job.step.clock.phase("evaluation"), self._job.whole_model():
+        number, best, schedule = self._state.step, self._state.best, self._state.schedule
+        with self._setup.step.clock.phase("evaluation"), self._setup.whole_model():
             result = self._score(split)
         if result.loss is not None and not math.isfinite(result.loss):
-            raise TrainingFailed(explain_nan(number, result.loss, self._job.step.precision.name))
+            raise TrainingFailed(*explain_nan(number, result.loss, self._setup.step.precision.name))
         record = EvaluationRecord(
             number, "validation", result.loss, result.scores.values, result.rows, result.seconds, time.time()
         )
         self._writer.evaluation(record)
         kept, improved = best.judge(self._score_to_judge(best, result), result.loss)
-        self._progress.is_best = kept
+        self._state.is_best = kept
         self._view.evaluation(record, best=kept)
         if kept:
             self.save()
@@ -112,19 +111,19 @@ class Evaluator:
     def _score(self, split: TokenizedSplit) -> SplitScores:
         """Each process answers a share of the rows, long and short ones alike, and all of them score all answers."""
         started = time.perf_counter()
-        rows = spread_over_rows(len(split), self._job.recipe.eval.limit)
+        rows = spread_over_rows(len(split), self._setup.recipe.eval.limit)
         by_length = np.argsort(split.source_lengths[rows] + split.target_lengths[rows], kind="stable")
         own = rows[np.sort(by_length[self._world.rank :: self._world.size])]
         while (answers := self._answer(split, own)) is None:
             self._make_smaller()
-        joined, self._threshold = adjust_threshold(self._progress.answerer, split, rows, self._join(rows, own, answers))
-        return score_generated(self._job.task, split, rows, joined, self._job.metrics, started=started)
+        joined, self._threshold = adjust_threshold(self._state.generator, split, rows, self._join(rows, own, answers))
+        return score_generated(self._setup.task, split, rows, joined, self._setup.metrics, started=started)
 
     def _answer(self, split: TokenizedSplit, rows: RowNumbers) -> Generated | None:
-        """None where memory ran out, here or in another process."""
+        """None after OOM, here or on another rank."""
         answers, is_stopped = None, False
         try:
-            answers = attempt(lambda: generate_split(self._progress.answerer, split, rows, self._show))
+            answers = attempt(lambda: generate_split(self._state.generator, split, rows, self._show))
         except _StopAsked:
             is_stopped = True
         fine, going_on, stop = self._world.all_reduce_min(
@@ -151,20 +150,20 @@ class Evaluator:
         self._view.progress("evaluating", done, total)
 
     def _make_smaller(self) -> None:
-        answerer = self._progress.answerer
-        tokens, rows = answerer.batch_tokens // 2, max(1, answerer.decoded_rows // 2)
-        where = f"the evaluation of step {self._progress.step}"
+        generator = self._state.generator
+        tokens, rows = generator.batch_tokens // 2, max(1, generator.decoded_rows // 2)
+        where = f"the evaluation of step {self._state.step}"
         if tokens < _LEAST_TOKENS:
             raise OutOfMemory(
                 f"out of memory (OOM) in {where}, row by row",
                 "the least that an evaluation takes is one row",
                 "Set a smaller task.max_source_tokens or eval.max_new_tokens",
             )
-        self._progress.answerer = replace(answerer, batch_tokens=tokens, decoded_rows=rows)
+        self._state.generator = replace(generator, batch_tokens=tokens, decoded_rows=rows)
         self._writer.event(
             "out-of-memory",
-            f"{where}: it is made again in batches of at most {tokens} tokens, and {rows} rows decoded at once",
-            step=self._progress.step,
+            f"OOM in {where}: retrying with batches of at most {tokens:,} tokens and {rows:,} rows decoded at once",
+            step=self._state.step,
             phase="evaluation",
         )
 

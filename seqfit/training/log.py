@@ -1,21 +1,16 @@
-"""The records of steps, read from the device one step late, with tokens/s and MFU.
-
-The records of steps: what happened since the last one, read from the device one step late.
+"""The records of steps, read from the device one step late, with tokens/s and MFU (model FLOPs utilisation).
 
     step 10 launched     the losses since record 5 are queued for a copy to the host, behind step 10
     step 11 launched     the host waits for that copy, if it must, and writes record 10; the device is at step 11
 
-So the device never waits for the host. On a CPU a step is done when it returns, and the order is the same. A loss
-that is no number is found one step late, too, but before an evaluation or the end, for both write first: `judge` sees
-every step before its record is written.
-The seconds of phases (seqfit.step.clock) arrive the same way.
+So the device never waits for the host. On a CPU a step is done when it returns, and the order is the same. A NaN or Inf
+loss is found one step late, too, but before an evaluation or the end, because both write first: `check` sees every step
+before its record is written. The seconds of phases (seqfit.step.clock) arrive the same way.
 
-How much of the model's mathematics a run does in a second, and how much its device could do.
+FLOPs are those that the model's mathematics needs on real tokens (seqfit.model.flops), MFU their share of the device's
+peak rate. Either may be unknown; the reason then goes into the manifest.
 
-In: a job. Out: operations of a global batch, counted on its real tokens (see
-seqfit.model.flops), and the device's peak rate. Either may be unknown; the reason then goes into the manifest.
-
-    a step of 2.0e12 operations in 0.5 s   ->   4.0e12 a second; on a card that makes 71e12 at most, a share of 5.6%
+    a step of 2.0e12 FLOPs in 0.5 s   ->   4.0e12 FLOP/s; on a GPU with a peak of 71e12 an MFU of 5.6%
 """
 
 from __future__ import annotations
@@ -38,7 +33,6 @@ from seqfit.step.clock import ClockMoment, StepClock, read_queued_seconds
 from seqfit.step.precision import Precision
 from seqfit.step.step import StepOutcome
 from seqfit.telemetry.host import read_resident_bytes
-from seqfit.training.peak import CalibrationWorkload
 from seqfit.training.setup import TrainingSetup
 from seqfit.training.view import TrainingView
 
@@ -59,16 +53,15 @@ class StepWork:
         return count_training_flops(self.shape, *self.loader.lengths(batch))
 
 
-def describe_step_work(job: TrainingSetup) -> StepWork:
-    """Of a job's steps; what is absent says why."""
-    shape, reason = read_model_shape(job.answerer.model.config.to_dict())
-    if not all(parameter.requires_grad for parameter in job.step.model.parameters()):
+def describe_step_work(setup: TrainingSetup) -> StepWork:
+    """Of a setup's steps; what is absent says why."""
+    shape, reason = read_model_shape(setup.generator.model.config.to_dict())
+    if not all(parameter.requires_grad for parameter in setup.step.model.parameters()):
         shape, reason = None, "the backward of adapters and frozen parts is not twice the forward"
-    peak, unknown = find_peak_rate(job.step.precision)
+    peak, unknown = find_peak_rate(setup.step.precision)
     absent = {"model_flops_per_second": reason} if shape is None else {}
-    absent |= {"model_flops_share": unknown} if peak is None else {}
-    processes = job.step.way.world.size
-    return StepWork(job.loader, shape, None if peak is None else peak * processes, absent)
+    absent |= {"mfu": unknown} if peak is None else {}
+    return StepWork(setup.loader, shape, None if peak is None else peak * setup.world.size, absent)
 
 
 def find_peak_rate(precision: Precision) -> tuple[float | None, str]:
@@ -92,13 +85,13 @@ class _Window:
     started: ClockMoment
     queued_before: float | None = None  # what the thread had waited for a core until then
     before: int = 0  # steps that were made before its first
-    judged: int = 0  # of its steps, so many were judged ahead of their record
+    checked: int = 0  # of its steps, so many were checked ahead of their record
     left_out_seconds: float = 0.0  # evaluations
     tokens: int = 0
     padded_tokens: int = 0
     flops: list[int | None] = field(default_factory=list)
     losses: list[torch.Tensor] = field(default_factory=list)  # on the device
-    marks: list[torch.Tensor] = field(default_factory=list)  # of numbers that are none; on the device, too
+    marks: list[torch.Tensor] = field(default_factory=list)  # of NaN and Inf; on the device, too
     terms: list[int] = field(default_factory=list)
     rows: list[list[int]] = field(default_factory=list)
 
@@ -109,7 +102,7 @@ class SeenStep:
 
     step: int
     loss: float
-    is_marked: bool  # its loss or gradient is no number
+    is_marked: bool  # its loss or gradient is NaN or Inf
     rows: list[int]
 
 
@@ -141,15 +134,15 @@ class StepLog:
         view: TrainingView,
         clock: StepClock,
         work: StepWork,
-        judge: Callable[[Sequence[SeenStep]], None],
-        yardstick: CalibrationWorkload | None = None,
+        check: Callable[[Sequence[SeenStep]], None],
+        calibrations: Sequence[Callable[[float], float | None]] = (),
     ) -> None:
-        self._yardstick = yardstick
+        self._calibrations = calibrations
         self._writer = writer
         self._view = view
         self._clock = clock
         self._work = work
-        self._judge = judge
+        self._check = check
         self._device = clock.device
         self._reading: _Reading | None = None
         self._is_open = False
@@ -200,7 +193,7 @@ class StepLog:
         self._window.losses = [self._to_tensor(math.nan if loss is None else loss) for loss in state["losses"]]
         self._window.marks = [self._to_tensor(mark) for mark in state["marks"]]
         self._window.rows = list(state["rows"])
-        self._window.before, self._window.judged = int(state["before"]), len(state["rows"])
+        self._window.before, self._window.checked = int(state["before"]), len(state["rows"])
         self._window.terms, self._window.flops = list(state["terms"]), list(state["flops"])
         self._window.tokens, self._window.padded_tokens = state["tokens"], state["padded_tokens"]
         self._window.left_out_seconds = -float(state["seconds"])  # they were spent before this window's clock began
@@ -222,12 +215,14 @@ class StepLog:
         memory = measure_memory_bytes(self._device)
         phases = self._clock.take()
         now = time.time()
-        queued, yardstick, begins = self._measure_queued(), None, arrived
-        if self._yardstick is not None:
-            yardstick = self._yardstick.measure(arrived.seconds_since(window.started) / len(window.losses))
-            begins = ClockMoment.mark(self._device)  # that was no part of a step
+        queued, calibration, begins = self._measure_queued(), None, arrived
+        for measure in self._calibrations:
+            seconds = measure(arrived.seconds_since(window.started) / len(window.losses))
+            if seconds is not None:
+                calibration = seconds
+                begins = ClockMoment.mark(self._device)  # that was no part of a step
         self._reading = _Reading(
-            step, batch, learning_rate, memory, now, window, phases, losses, marks, norm, arrived, queued, yardstick
+            step, batch, learning_rate, memory, now, window, phases, losses, marks, norm, arrived, queued, calibration
         )
         self._window = _Window(begins, self._read_queued(), before=step)
 
@@ -242,12 +237,12 @@ class StepLog:
         """On a GPU the thread's core is not what a step waits for."""
         return read_queued_seconds() if self._device.type == "cpu" else None
 
-    def judge_open(self) -> None:
-        """Judge the steps that have no record yet, before anything is kept of them; waits for the device."""
+    def check_open(self) -> None:
+        """Check the steps that have no record yet, before anything is kept of them; waits for the device."""
         window = self._window
-        if window.judged < len(window.losses):
-            self._judge(_see(window, torch.stack(window.losses), torch.stack(window.marks)))
-            window.judged = len(window.losses)
+        if window.checked < len(window.losses):
+            self._check(_see(window, torch.stack(window.losses), torch.stack(window.marks)))
+            window.checked = len(window.losses)
 
     def write(self) -> None:
         """Write the record that was begun, if any: waits until the device has finished its step."""
@@ -256,7 +251,7 @@ class StepLog:
         reading, self._reading = self._reading, None
         reading.arrived.wait()
         self._clock.settle()
-        self._judge(_see(reading.window, reading.losses, reading.marks))
+        self._check(_see(reading.window, reading.losses, reading.marks))
         record = _finish(reading, self._work.peak_flops_per_second)
         self._writer.step(record)
         self._view.step(record)
@@ -267,10 +262,10 @@ class StepLog:
 
 
 def _see(window: _Window, losses: torch.Tensor, marks: torch.Tensor) -> list[SeenStep]:
-    """The steps of a window that nobody has judged yet."""
+    """The steps of a window that nobody has checked yet."""
     seen = zip(losses.tolist(), marks.tolist(), window.rows, strict=True)
     steps = [SeenStep(window.before + n, loss, bool(mark), rows) for n, (loss, mark, rows) in enumerate(seen, 1)]
-    return steps[window.judged :]
+    return steps[window.checked :]
 
 
 def _send(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,164 +1,232 @@
-"""The training loop: steps, records, evaluations, the best checkpoint, snapshots, stopping.
+"""The training loop: next batch -> step -> on OOM split and retry -> log -> evaluate -> snapshot.
+
+`run_training` reads top to bottom, and from it to `loss.backward()` are at most five frames, whatever the parallel
+strategy (tests/training/test_frames.py):
+
+    run_training > make_step > TrainStep.run > ParallelStrategy.run_batch > loss.backward()
 
 Batches are prepared ahead of it, and records are read one step late: where it waits for the device, in a record, the
-device has the next step to work on. Only an evaluation and the end make it idle.
+device has the next step to work on. Only an evaluation and the end leave it idle. Whoever wants to watch steps (their
+peak memory, a calibration workload, a profiler) is an `Observer`.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from itertools import islice
 
 from seqfit.data.loader import GlobalBatch, prefetch
+from seqfit.errors import is_out_of_memory
 from seqfit.rundir.writer import RunWriter
 from seqfit.step.optimizers import Schedule, set_learning_rate
-from seqfit.training.coordination import Coordination
+from seqfit.step.rng import read_torch_states, restore_torch_states
+from seqfit.step.step import StepOutcome, TrainStep
 from seqfit.training.evaluator import Evaluator
 from seqfit.training.log import StepLog, StepWork
 from seqfit.training.nonfinite import NonFiniteHandler
-from seqfit.training.oom import HalfUpdated, OomRecovery
-from seqfit.training.peak import PeakWatch, build_calibration_workload
+from seqfit.training.observer import Observer
+from seqfit.training.oom import HalfUpdated, OomRecovery, free_memory
 from seqfit.training.setup import TrainingSetup
 from seqfit.training.snapshot_files import Snapshot
 from seqfit.training.snapshots import Snapshots
 from seqfit.training.state import Best, TrainingState
-from seqfit.training.stopping import Stopping
 from seqfit.training.view import TrainingView
 
 
-class TrainingLoop:
-    """Runs the steps of one run. All it leaves behind is in the run directory."""
+@dataclass
+class TrainingRun:
+    """The live parts of one run. All it leaves behind is in the run directory."""
 
-    def __init__(
-        self,
-        job: TrainingSetup,
-        writer: RunWriter,
-        view: TrainingView,
-        work: StepWork,
-        stopping: Stopping,
-        *,
-        watches_peak: bool = True,
-    ) -> None:
-        self._job = job
-        self._recipe = job.recipe
-        self._step = job.step
-        is_predicted = job.forecast.predicted_peak_bytes is not None
-        self.peak = PeakWatch(job.step, writer.event, is_predicted=is_predicted, watches=watches_peak)
-        self.made = 0  # steps, by this process
-        self._writer = writer
-        self._view = view
-        self._clock = job.step.clock
-        numbers = NonFiniteHandler(job.step, job.loader, job.recipe.train.when_not_finite, writer)
-        yardstick = build_calibration_workload(self._clock.device, job.step.way.world.size)
-        self._log = StepLog(writer, view, self._clock, work, numbers.judge, yardstick)
-        early = job.recipe.eval.early_stopping
-        best = Best(job.best, early.min_delta if early is not None else 0.0)
-        schedule = Schedule(job.recipe.train.schedule, job.total_steps)
-        self._progress = TrainingState(
-            job,
-            best,
-            schedule,
-            self._log,
-            numbers,
-            answerer=job.answerer,
-            evaluation_is_due=job.recipe.eval.at_start,
-        )
-        self._judge = Evaluator(self._progress, writer, view, stopping)
-        agreement = Coordination(job.step.way.world, stopping)
-        self._snapshots = Snapshots(self._progress, writer, agreement)
-        self._recovery = OomRecovery(self.peak, job.step, job.loader, numbers, writer, agreement)
-        self._stopping = stopping
+    setup: TrainingSetup
+    writer: RunWriter
+    view: TrainingView
+    state: TrainingState
+    log: StepLog
+    evaluator: Evaluator
+    snapshots: Snapshots
+    oom: OomRecovery
+    nonfinite: NonFiniteHandler
+    observers: Sequence[Observer]
+    max_steps: int | None = None  # of this process, without an evaluation at the end: a profile needs a few
+    made: int = 0  # steps, by this process
 
-    def resume(self, snapshot: Snapshot | None, cuts: Mapping[int, int]) -> None:
-        """Go on from a snapshot instead of from the beginning; `cuts`: where micro-batches became smaller after it."""
+    @property
+    def step(self) -> TrainStep:
+        """What makes an update."""
+        return self.setup.step
+
+    def resume(self, snapshot: Snapshot | None, splits: Mapping[int, int]) -> None:
+        """Continue from a snapshot instead of from the beginning; `splits`: micro-batch sizes that OOM set after it."""
         if snapshot is not None:
-            self._progress.restore(snapshot)
-        self._recovery.expect(cuts)
+            self.state.restore(snapshot)
+        self.oom.expect(splits)
 
-    def run(self) -> int:
-        """Train until the budget is used, nothing improves any more or a signal comes; returns the steps made."""
-        with contextlib.closing(self._snapshots):
-            while True:
-                try:
-                    self._run_on()
-                    return self._progress.step
-                except HalfUpdated:
-                    self._snapshots.go_back()
+    def batches(self) -> Generator[GlobalBatch]:
+        """From the step that was made last to the end, prepared in the background."""
+        done = self.state.step
+        batches = islice(self.setup.loader.iterate(done), self.setup.total_steps - done)
+        return prefetch(batches, self.setup.strategy.prefetch, pin=self.step.precision.device.type == "cuda")
 
-    def _run_on(self) -> None:
-        """From the step that was made last to the end."""
-        if self._step.updates_in_backward and self._progress.step == 0:
-            self._snapshots.take()  # what an out-of-memory goes back to
-        if self._progress.evaluation_is_due:
-            self._judge.evaluate()
-        self._step.model.train()
-        with contextlib.closing(self._batches()) as batches, self._log:
-            while not self._is_over():
-                for batch in self._clock.each("data_wait", islice(batches, 1)):
-                    self._make_step(batch)
+    def set_learning_rate(self, number: int) -> float | None:
+        """The rate of this step; None where Adafactor's relative steps set their own."""
+        rate = self.setup.recipe.train.learning_rate * self.state.schedule.factor(number)
+        set_learning_rate(self.step.optimizer, rate)
+        return None if self.step.optimizer.param_groups[0]["lr"] is None else rate
 
-    def _make_step(self, batch: GlobalBatch) -> None:
-        number = self._progress.step + 1
-        rate = self._set_learning_rate(number)
-        outcome, batch = self._recovery.make_step(number, batch)
-        self._progress.step, self._progress.is_best = number, False
-        self.made += 1
-        self._log.write()  # of the step before: the device is busy with this one
-        self._log.observe(outcome, batch)
-        self._view.advance(number)
-        last = number == self._job.total_steps
-        if number % self._recipe.train.log_every == 0 or last:
-            self._log.read(number, batch, outcome, rate)
-        if last or self._is_evaluation_due(number, batch):
-            self._judge.evaluate()
-        self._snapshots.take_if_due()
+    @contextmanager
+    def observed(self, number: int, batch: GlobalBatch) -> Iterator[None]:
+        """Around a step."""
+        with ExitStack() as stack:
+            for observer in self.observers:
+                stack.enter_context(observer.around_step(number, batch))
+            yield
 
-    def _is_over(self) -> bool:
-        """Whether no further step is to be made. A signal is one reason; then there is a snapshot to go on from."""
-        done = self._progress.step == self._job.total_steps
-        if self._stopping.requested and (not done or self._progress.evaluation_is_due):
-            self._stop()
-        early = self._recipe.eval.early_stopping
-        stalled = early is not None and self._progress.best.stale >= early.patience
+    def is_record_due(self, number: int) -> bool:
+        """By train.log_every, and at the end."""
+        return number % self.setup.recipe.train.log_every == 0 or number == self.setup.total_steps
+
+    def is_evaluation_due(self, number: int, batch: GlobalBatch) -> bool:
+        """By eval.every_steps, else at the end of an epoch, and at the end."""
+        every = self.setup.recipe.eval.every_steps
+        due = batch.epoch.is_integer() if every is None else number % every == 0
+        return due or number == self.setup.total_steps
+
+    def is_finished(self) -> bool:
+        """Whether no further step is to be made. A signal is one reason; then there is a snapshot to resume from."""
+        if self.made == self.max_steps:
+            return True
+        done = self.state.step == self.setup.total_steps
+        stopping = self.setup.coordination.stopping
+        if stopping.requested and (not done or self.state.evaluation_is_due):
+            self.snapshots.take()
+            self.snapshots.wait()
+            self.setup.world.barrier()  # nobody leaves, and is seen to leave, while the first one writes
+            stopping.raise_stopped(self.state.step, self.writer.path)
+        early, stale = self.setup.recipe.eval.early_stopping, self.state.best.stale
+        stalled = early is not None and stale >= early.patience
         if stalled and not done:
-            stale = self._progress.best.stale
-            self._writer.event(
-                "early-stopping",
-                f"stopped at step {self._progress.step}: {stale} evaluations without improvement",
+            self.writer.event(
+                "early-stopping", f"stopped at step {self.state.step}: {stale} evaluations without improvement"
             )
         return stalled or done
-
-    def _stop(self) -> None:
-        self._snapshots.take()
-        self._snapshots.wait()
-        self._step.way.world.barrier()  # nobody leaves, and is seen to leave, while the first one writes
-        self._stopping.raise_stopped(self._progress.step, self._writer.path)
-
-    def _batches(self) -> Generator[GlobalBatch]:
-        done = self._progress.step
-        batches = islice(self._job.loader.iterate(done), self._job.total_steps - done)
-        return prefetch(batches, self._job.strategy.prefetch, pin=self._step.precision.device.type == "cuda")
-
-    def _set_learning_rate(self, number: int) -> float | None:
-        """The rate of this step; None where Adafactor's relative steps set their own."""
-        rate = self._recipe.train.learning_rate * self._progress.schedule.factor(number)
-        set_learning_rate(self._step.optimizer, rate)
-        return None if self._step.optimizer.param_groups[0]["lr"] is None else rate
-
-    def _is_evaluation_due(self, number: int, batch: GlobalBatch) -> bool:
-        every = self._recipe.eval.every_steps
-        return batch.epoch.is_integer() if every is None else number % every == 0
 
     def keep_something(self) -> bool:
         """Keep the model as it is now where there is no checkpoint yet; whether that was needed.
 
         Of several processes only if all know that they stop: one that is interrupted twice leaves at once.
         """
-        if self._step.way.world.size > 1 and not self._stopping.requested:
+        world = self.setup.world
+        if world.size > 1 and not self.setup.coordination.stopping.requested:
             return False
-        if self._step.way.world.broadcast(self._judge.checkpoint.is_dir()):
+        if world.broadcast(self.evaluator.checkpoint.is_dir()):
             return False
-        self._judge.save()
-        self._step.way.world.barrier()
+        self.evaluator.save()
+        world.barrier()
         return True
+
+
+def build_run(
+    setup: TrainingSetup,
+    writer: RunWriter,
+    view: TrainingView,
+    work: StepWork,
+    observers: Sequence[Observer] = (),
+    max_steps: int | None = None,
+) -> TrainingRun:
+    """The parts of a run, connected."""
+    train, early = setup.recipe.train, setup.recipe.eval.early_stopping
+    nonfinite = NonFiniteHandler(setup.step, setup.loader, setup.world, train.when_not_finite, writer)
+    calibrations = [observer.measure_between_steps for observer in observers]
+    log = StepLog(writer, view, setup.step.clock, work, nonfinite.check, calibrations)
+    state = TrainingState(
+        setup,
+        Best(setup.best, early.min_delta if early is not None else 0.0),
+        Schedule(train.schedule, setup.total_steps),
+        log,
+        nonfinite,
+        generator=setup.generator,
+        evaluation_is_due=setup.recipe.eval.at_start,
+    )
+    return TrainingRun(
+        setup,
+        writer,
+        view,
+        state,
+        log,
+        Evaluator(state, writer, view),
+        Snapshots(state, writer),
+        OomRecovery(setup.step, setup.loader, writer, setup.coordination),
+        nonfinite,
+        observers,
+        max_steps,
+    )
+
+
+def train_to_end(run: TrainingRun) -> int:
+    """Train until the budget is used, nothing improves any more or a signal comes; returns the steps made."""
+    with closing(run.snapshots):
+        while True:
+            try:
+                run_training(run)
+                return run.state.step
+            except HalfUpdated:
+                run.snapshots.go_back()
+
+
+def run_training(run: TrainingRun) -> None:
+    """Next batch -> step -> on OOM split and retry -> log -> evaluate -> snapshot, from the step that was made last."""
+    state, step = run.state, run.step
+    if step.updates_in_backward and state.step == 0:
+        run.snapshots.take()  # what an OOM goes back to
+    if state.evaluation_is_due:
+        run.evaluator.evaluate()
+    step.model.train()
+    with closing(run.batches()) as batches, run.log:
+        while not run.is_finished():
+            with step.clock.phase("data_wait"):
+                batch = next(batches)
+            number = state.step + 1
+            rate = run.set_learning_rate(number)
+            with run.observed(number, batch):
+                outcome, batch = make_step(run, number, batch)
+            state.step, state.is_best = number, False
+            run.made += 1
+            run.log.write()  # of the step before: the device is busy with this one
+            run.log.observe(outcome, batch)
+            for observer in run.observers:
+                observer.after_step(number, batch)
+            run.view.advance(number)
+            if run.is_record_due(number):
+                run.log.read(number, batch, outcome, rate)
+            if run.is_evaluation_due(number, batch):
+                run.evaluator.evaluate()
+            run.snapshots.take_if_due()
+
+
+def make_step(run: TrainingRun, number: int, batch: GlobalBatch) -> tuple[StepOutcome, GlobalBatch]:
+    """One update of the same global batch: in smaller micro-batches after OOM, in fp32 after NaN or Inf.
+
+    Returns the batch as it was split in the end.
+    """
+    device = run.step.precision.device
+    run.oom.begin(number)
+    batch = run.setup.loader.split_again(batch)  # one that was prepared before micro-batches became smaller
+    rng = read_torch_states(device)
+    while True:
+        try:
+            outcome = run.step.run(batch)
+            break
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+        # The error is gone here, and with it the frames that held activations.
+        free_memory()
+        batch = run.oom.halve(number, batch)
+        restore_torch_states(rng, device)
+    if run.nonfinite.should_retry(number, outcome):
+        restore_torch_states(rng, device)
+        with run.step.full_precision():
+            return make_step(run, number, batch)
+    return outcome, batch

@@ -58,7 +58,7 @@ from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import Strategy
 from seqfit.tasks import head_of
 from seqfit.telemetry.host import read_peak_bytes, read_resident_bytes
-from seqfit.training.peak import PeakWatch
+from seqfit.training.peak import PeakObserver
 from seqfit.units import format_bytes, format_seconds, format_share
 
 SLOW_SECONDS = 60.0  # of a step
@@ -340,7 +340,7 @@ def _read_stored(place: Path, events: list[tuple[str, str]]) -> dict[str, Any] |
 
 
 def compare_with_measured(
-    forecast: RunPrediction, device: torch.device, peak: PeakWatch, *, before_bytes: int, step_seconds: float | None
+    forecast: RunPrediction, device: torch.device, peak: PeakObserver, *, before_bytes: int, step_seconds: float | None
 ) -> PredictionOutcome:
     """Predicted and measured side by side. `before_bytes` is what the process took before its model came."""
     if device.type == "cuda":
@@ -360,7 +360,7 @@ def compare_with_measured(
     )
 
 
-def replace_peak(compared: PredictionOutcome, peak: PeakWatch) -> PredictionOutcome:
+def replace_peak(compared: PredictionOutcome, peak: PeakObserver) -> PredictionOutcome:
     """With a peak on a CPU that was measured later; all else is as it was."""
     return replace(
         compared,

@@ -1,10 +1,10 @@
-"""What to do about numbers that are none: find out where they begin, leave the step out, or make it again in fp32.
+"""NaN and Inf (non-finite values): find out where they begin, skip the step, or repeat it in fp32.
 
-Steps mark such numbers on the device (`StepOutcome.not_finite`); the marks are read with the records, and before an
-evaluation or a snapshot. Fused AdamW passes over such a step, so to run its batch again with the weights of that moment
-shows which module makes the first inf or NaN; other optimizers may have spoilt the weights, and then those are named.
+Steps mark them on the device (`StepOutcome.not_finite`); the marks are read with the records, and before an evaluation
+or a snapshot. Fused AdamW skips such a step, so to run its batch again with the weights of that moment shows which
+module produces the first one; other optimizers may have corrupted the weights, and then those are named.
 
-    step 17   loss nan   ->   "encoder.block.3.layer.1.DenseReluDense.wo makes the first number that is none (inf)"
+    step 17   loss nan   ->   "encoder.block.3.layer.1.DenseReluDense.wo produces the first inf"
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ import torch
 from torch import nn
 
 from seqfit.data.loader import GlobalBatch, Loader
-from seqfit.errors import TrainingFailed, format_error
+from seqfit.errors import TrainingFailed
 from seqfit.model.loss import LossModel
+from seqfit.parallel.world import World
 from seqfit.rundir.writer import RunWriter
 from seqfit.step.step import StepOutcome, TrainStep, micro_batch_loss_sum
 from seqfit.training.log import SeenStep
 
-NOWHERE = "no module makes one when the batch is run again"
+NOWHERE = "no module produces one when the batch is run again"
 _SKIPPED_IN_A_ROW = 10  # more are no accident
 _REMEMBERED = 64  # losses that a new one is compared with
 _LEAST = 16  # before that nothing is called a spike
@@ -35,11 +36,12 @@ _RATIO = 1.5  # and it must stand out by this much
 
 
 class NonFiniteHandler:
-    """Follows the recipe's policy on steps whose numbers are none, and notes losses that stand out."""
+    """Follows the recipe's policy on non-finite steps, and records losses that stand out."""
 
-    def __init__(self, step: TrainStep, loader: Loader, policy: str, writer: RunWriter) -> None:
+    def __init__(self, step: TrainStep, loader: Loader, world: World, policy: str, writer: RunWriter) -> None:
         self._step = step
         self._loader = loader
+        self._world = world
         self._policy = policy
         self._writer = writer
         self._spikes = SpikeDetector()
@@ -55,12 +57,12 @@ class NonFiniteHandler:
         self._spikes.before.clear()
         self._spikes.before.extend(state["losses"])
 
-    def judge(self, steps: Sequence[SeenStep]) -> None:
-        """Of steps that were made: raises where training can't go on."""
+    def check(self, steps: Sequence[SeenStep]) -> None:
+        """Steps that were made: raises where training can't go on."""
         for seen in steps:
             if seen.is_marked or not math.isfinite(seen.loss):
                 self._in_a_row += 1
-                self._judge_bad(seen)
+                self._handle(seen)
                 continue
             self._in_a_row = 0
             if self._spikes.is_spike(seen.loss):
@@ -68,28 +70,27 @@ class NonFiniteHandler:
                 message = f"the loss is {seen.loss:.4g} at step {seen.step}, and was about {usual:.4g} before"
                 self._writer.event("loss-spike", message, step=seen.step, rows=seen.rows)
 
-    def wants_more_precision(self, number: int, outcome: StepOutcome) -> bool:
-        """Whether a step is to be made once more, in fp32, for the recipe says so. Waits for the device."""
+    def should_retry(self, number: int, outcome: StepOutcome) -> bool:
+        """Whether a step is to be repeated in fp32, because the recipe says so. Waits for the device."""
         name = self._step.precision.name
         if self._policy != "higher-precision-retry" or name == "fp32" or not bool(outcome.not_finite):
             return False
-        self._writer.event("not-finite", f"step {number} is no number in {name}: it is made again in fp32", step=number)
+        self._writer.event("not-finite", f"step {number} is NaN or Inf in {name}: repeating it in fp32", step=number)
         return True
 
-    def _judge_bad(self, seen: SeenStep) -> None:
+    def _handle(self, seen: SeenStep) -> None:
         if self._policy == "skip" and self._in_a_row < _SKIPPED_IN_A_ROW:
-            message = f"the loss is {seen.loss} at step {seen.step}: the update is left out"
+            message = f"the loss is {seen.loss} at step {seen.step}: the update is skipped"
             self._writer.event("not-finite", message, step=seen.step, rows=seen.rows)
             return
         where = self._find_where(seen)
-        raise TrainingFailed(explain_nan(seen.step, seen.loss, self._step.precision.name, where))
+        raise TrainingFailed(*explain_nan(seen.step, seen.loss, self._step.precision.name, where))
 
     def _find_where(self, seen: SeenStep) -> str | None:
-        """Each process runs its share of the batch again; with a part of every weight none can, without the others."""
-        way = self._step.way
-        if way.saves_shards:
+        """Each rank runs its share of the batch again; with a shard of every weight none can, without the others."""
+        if self._step.parallel.saves_shards:
             return None
-        found = way.world.all_gather(find_first_overflow(self._step, self._loader.load(seen.rows)))
+        found = self._world.all_gather(find_first_overflow(self._step, self._loader.load(seen.rows)))
         return next((where for where in found if where != NOWHERE), NOWHERE)
 
 
@@ -98,10 +99,10 @@ class _Found(Exception):
 
 
 def find_first_overflow(step: TrainStep, batch: GlobalBatch) -> str:
-    """In words: which weight, module or gradient of a batch is the first that is no number."""
+    """In words: which weight, module or gradient of a batch is the first with a NaN or Inf."""
     for name, weight in step.model.named_parameters():
         if not bool(weight.isfinite().all()):
-            return f"the weight {_short(name)} has numbers that are none already"
+            return f"the weight {_short(name)} is NaN or Inf already"
     assert isinstance(step.model, LossModel)  # no process has one whole where there are stages
     found: list[str] = []
     training = step.model.training
@@ -114,7 +115,7 @@ def find_first_overflow(step: TrainStep, batch: GlobalBatch) -> str:
                 loss.backward()
             for name, weight in step.model.named_parameters():
                 if weight.grad is not None and not bool(weight.grad.isfinite().all()):
-                    return f"the gradient of {_short(name)} has numbers that are none"
+                    return f"the gradient of {_short(name)} is NaN or Inf"
     except _Found:
         return found[0]
     finally:
@@ -141,7 +142,7 @@ def _watch(name: str, found: list[str]) -> Any:
     def look(_module: nn.Module, _inputs: Any, output: Any) -> None:
         if isinstance(output, torch.Tensor) and output.is_floating_point() and not bool(output.isfinite().all()):
             kind = "nan" if bool(output.isnan().any()) else "inf"
-            found.append(f"{name} makes the first number that is none ({kind})")
+            found.append(f"{name} produces the first {kind}")
             raise _Found
 
     return look
@@ -176,13 +177,13 @@ class SpikeDetector:
         return False
 
 
-def explain_nan(step: int, loss: float, precision: str, where: str | None = None) -> str:
-    """What to do about a loss or a gradient that is no number."""
+def explain_nan(step: int, loss: float, precision: str, where: str | None = None) -> tuple[str, str, str]:
+    """The three parts of an error about a loss or a gradient that is NaN or Inf."""
     change = "Lower train.learning_rate, or set train.schedule.warmup_steps"
     if precision == "fp16":
         change = "Set strategy.precision=fp32 or bf16: T5's feed-forward layers overflow in fp16"
-    return format_error(
+    return (
         f"the loss is {loss} at step {step} ({precision}){'' if where is None else ': ' + where}",
-        "training can't go on from a loss or a gradient that is no number",
+        "training can't go on from a loss or a gradient that is NaN or Inf",
         change,
     )

@@ -1,33 +1,30 @@
-"""Out of memory: the same global batch in smaller micro-batches; and a limit that makes it an error on a CPU.
+"""Out of memory (OOM): the same global batch in smaller micro-batches; and a limit that makes it an error on a CPU.
 
-What happens when memory runs out: the same global batch again, in smaller micro-batches, from the same weights.
-
-In: a step that failed. Out: the step, made. Nothing of the failed try is left: its gradients are dropped, the
-generators go back to where they were, and the weights have not moved, for the optimizer's state is there before the
-first step and an update is all that follows the last backward.
+In: a step that failed. Out: its batch in smaller micro-batches, for another attempt from the same weights. Nothing of
+the failed attempt is left: its gradients are dropped, the RNG state is restored, and the weights have not moved: the
+optimizer state is allocated before the first step, and an update is all that follows the last backward.
 
     micro-batches of 6,144 tokens     [a b c d]         out of memory in the backward
-    of half the failed one's          [a b] [c d]       the same update, and this cut from now on, also after a resume
+    half the size of that one         [a b] [c d]       the same update, and this size from now on, also after a resume
 
 Where some weights may have moved (in the middle of an update, or with updates inside the backward), only a snapshot has
 the weights that the step began with: `HalfUpdated`.
 
-Of several processes all make the step again. Before anything is exchanged each says whether it has come so far:
+On OOM, all ranks retry the step. Before the first collective of a step, an all-reduce (MIN) checks that every rank got
+that far (seqfit.training.coordination):
 
-    rank 0   forward, backward ... fine ----+                       +---- drops its gradients, cuts smaller, again
-    rank 1   forward, out of memory --------+-- lowest: 3,072 ------+---- drops its gradients, cuts smaller, again
+    rank 0   forward, backward ... fine ----+                      +---- drops its gradients, splits again, retries
+    rank 1   forward, OOM ------------------+---- MIN: 3,072 ------+---- drops its gradients, splits again, retries
 
-One that fails later leaves the others waiting in an exchange: it leaves a note, and all begin anew from the snapshot.
+One that fails later leaves the others waiting in a collective: it leaves a note, and all restart from the snapshot.
 
-A limit on the process's own memory, so that on a CPU, too, running out of it is an error that can be recovered from.
+On a CPU, Linux grants more memory than there is and later kills a process that uses it. A limit makes OOM an error that
+can be handled: the system's own (RLIMIT_DATA), which counts what the process maps for itself to write, without cost,
+and refuses what goes beyond; torch's allocator then raises. In a container with a memory limit that is the default.
+Processes of one run that share the container share what is left of it equally.
 
-Without one, Linux hands out more memory than there is and later kills a process that uses it. The limit is the
-system's own (RLIMIT_DATA): it tracks what the process maps for itself to write, heap and large blocks, without cost,
-and refuses what goes beyond; torch's allocator then raises. In a container whose group may use so much and no more,
-that is the limit where none is asked for. Processes of one run that share the group share what is left of it alike.
-
-    --memory-limit 4GiB      group's limit 3 GiB, 1 GiB used; 0.5 GiB mapped by this process      ->      2.5 GiB
-    the same, two processes                                                                       ->      1.5 GiB each
+    --memory-limit 4GiB      container's limit 3 GiB, 1 GiB used; 0.5 GiB mapped by this process   ->   2.5 GiB
+    the same, two processes                                                                        ->   1.5 GiB each
 """
 
 from __future__ import annotations
@@ -38,188 +35,143 @@ import gc
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import torch
 
 from seqfit.data.loader import GlobalBatch, Loader
-from seqfit.data.micro_batch import MicroBatch
 from seqfit.errors import OutOfMemory, PeerLost, RecipeError, is_out_of_memory
 from seqfit.hardware.process_memory import read_limits
 from seqfit.rundir.notes import write_note
 from seqfit.rundir.writer import RunWriter
-from seqfit.step.rng import read_torch_states, restore_torch_states
-from seqfit.step.step import StepOutcome, TrainStep
+from seqfit.step.step import TrainStep
 from seqfit.system import data_limit, has_memory_limits
 from seqfit.training.coordination import NO_OOM, Coordination
-from seqfit.training.nonfinite import NonFiniteHandler
 from seqfit.units import format_bytes
 
 _T = TypeVar("_T")
 
 
-class _OthersFailed(Exception):
-    """Another process has run out of memory in this step."""
-
-
 class HalfUpdated(Exception):
-    """Memory ran out while weights were being changed."""
+    """OOM while weights were being changed."""
 
 
 class OomRecovery:
-    """Makes steps, and makes them again where memory runs out."""
+    """Makes micro-batches smaller where a step runs out of memory, here or on another rank."""
 
-    def __init__(
-        self,
-        make: Callable[[int, GlobalBatch], StepOutcome],
-        step: TrainStep,
-        loader: Loader,
-        numbers: NonFiniteHandler,
-        writer: RunWriter,
-        agreement: Coordination,
-    ) -> None:
-        self._make = make  # calls the step
-        self._world = step.way.world
-        self._agreement = agreement
-        self._has_agreed = False  # in this try: the others count on this process
-        step.before_exchange = self._agree
+    def __init__(self, step: TrainStep, loader: Loader, writer: RunWriter, coordination: Coordination) -> None:
         self._step = step
-        self._numbers = numbers
         self._loader = loader
         self._writer = writer
-        self._known_cuts: dict[int, int] = {}
-        self._others_failed = False
-        self._lowest_tokens = NO_OOM
+        self._coordination = coordination
+        self._world = coordination.world
+        self._known_splits: dict[int, int] = {}
+        self._updates = 0  # made before this step
 
-    def expect(self, cuts: Mapping[int, int]) -> None:
-        """Cuts that an earlier process made after the snapshot that this one goes on from (`find_cuts`)."""
-        self._known_cuts = dict(cuts)
+    def expect(self, splits: Mapping[int, int]) -> None:
+        """Sizes that an earlier process set after the snapshot that this one resumes from (`find_splits_after`)."""
+        self._known_splits = dict(splits)
 
-    def make_step(self, number: int, batch: GlobalBatch) -> tuple[StepOutcome, GlobalBatch]:
-        """The step, and its batch as it was cut in the end."""
-        if number in self._known_cuts:
-            self._cut_smaller(self._known_cuts.pop(number))
-        batch = self._loader.split_again(batch)  # one that was prepared before the cut became smaller
-        states = read_torch_states(self._step.precision.device)
-        outcome, batch = self._try(number, batch, states)
-        if self._numbers.wants_more_precision(number, outcome):
-            restore_torch_states(states, self._step.precision.device)
-            with self._step.full_precision():
-                outcome, batch = self._try(number, batch, states)
-        return outcome, batch
+    def begin(self, number: int) -> None:
+        """Before the first attempt at a step."""
+        if number in self._known_splits:
+            self._limit_tokens(self._known_splits.pop(number))
+        self._updates = self._step.updates
+        self._coordination.begin_attempt()
 
-    def _try(self, number: int, batch: GlobalBatch, states: dict[str, torch.Tensor]) -> tuple[StepOutcome, GlobalBatch]:
-        updates = self._step.updates
-        while (outcome := self._attempt(number, batch)) is None:
-            half_updated = self._step.is_half_updated or self._step.updates != updates  # or whole, and then it failed
-            self._step.drop()
-            self._make_smaller(number, batch)
-            if half_updated:
-                raise HalfUpdated
-            restore_torch_states(states, self._step.precision.device)
-            batch = self._loader.split_again(batch)
-        return outcome, batch
-
-    def _attempt(self, number: int, batch: GlobalBatch) -> StepOutcome | None:
-        """None where memory ran out, here or elsewhere."""
-        self._has_agreed = self._others_failed = False
-        try:
-            return attempt(partial(self._make, number, batch))
-        except _OthersFailed:
-            self._others_failed = True
-            return None
-
-    def _agree(self) -> None:
-        """Whether all have come so far."""
-        self._has_agreed = True
-        self._lowest_tokens = self._agreement.exchange()
-        if self._lowest_tokens != NO_OOM:
-            raise _OthersFailed
-
-    def _cut_smaller(self, tokens: int) -> None:
-        self._loader.rule = replace(self._loader.rule, tokens=min(tokens, self._loader.rule.tokens))
-
-    def _make_smaller(self, number: int, batch: GlobalBatch) -> None:
-        """Halve what failed; of several processes the lowest half counts for all."""
-        failed, tokens, where = self._find_failed(batch), self._lowest_tokens, None
-        if not self._others_failed:
-            tokens, where = self._halve(number, failed)
-            if self._world.size > 1 and self._has_agreed:
-                self._leave(number, tokens, where)
-            tokens = self._agreement.exchange(tokens)
-        told = [text for text in self._world.all_gather(where) if text is not None]
-        self._cut_smaller(tokens)
+    def halve(self, number: int, batch: GlobalBatch) -> GlobalBatch:
+        """The same global batch in smaller micro-batches, on all ranks; nothing of the failed attempt is left."""
+        half_updated = self._step.is_half_updated or self._step.updates != self._updates  # or whole, and then it failed
+        self._step.drop()
+        tokens, where = self._coordination.lowest_tokens, None
+        if tokens == NO_OOM:  # it was this rank
+            tokens, where = self._find_size(number, batch)
+            tokens = self._coordination.exchange(tokens)
+        found = [text for text in self._world.all_gather(where) if text is not None]
+        self._limit_tokens(tokens)
         self._writer.event(
             "out-of-memory",
-            f"{told[0]}: the same global batch is cut into micro-batches of at most {tokens} tokens from now on",
+            f"{found[0]}: retrying the same global batch with micro-batches of at most {tokens:,} tokens",
             step=number,
             phase=self._step.phase,
             micro_batch_tokens=tokens,
         )
         self._writer.sync()
+        if half_updated:
+            raise HalfUpdated
+        self._coordination.begin_attempt()
+        return self._loader.split_again(batch)
 
-    def _find_failed(self, batch: GlobalBatch) -> MicroBatch:
-        """The micro-batch that it failed with; where all run in step, who knows: the largest."""
-        if not self._step.way.lockstep:
-            return batch.micro_batches[self._step.micro_batch]
-        return max(batch.micro_batches, key=lambda micro: (micro.examples > 1, micro.tokens))
+    def _limit_tokens(self, tokens: int) -> None:
+        self._loader.rule = replace(self._loader.rule, tokens=min(tokens, self._loader.rule.tokens))
 
-    def _halve(self, number: int, failed: MicroBatch) -> tuple[int, str]:
-        tokens = failed.tokens
-        who = "" if self._world.size == 1 else f"rank {self._world.rank}, "
-        where = f"{who}step {number}, a micro-batch of {failed.examples} examples and {tokens} tokens"
+    def _find_size(self, number: int, batch: GlobalBatch) -> tuple[int, str]:
+        """Half of the micro-batch that failed; in lockstep nobody knows which it was: of the largest."""
+        failed = batch.micro_batches[self._step.micro_batch]
+        if self._step.parallel.lockstep:
+            failed = max(batch.micro_batches, key=lambda micro: (micro.examples > 1, micro.tokens))
+        rank = "" if self._world.size == 1 else f" on rank {self._world.rank}"
+        phase = {"forward": "forward pass", "backward": "backward pass"}.get(self._step.phase, self._step.phase)
+        size = f"{failed.examples:,} example{'' if failed.examples == 1 else 's'}, {failed.tokens:,} tokens"
+        where = f"OOM{rank} in the {phase} of step {number} (micro-batch of {size})"
         if failed.examples == 1:
             raise OutOfMemory(
-                f"out of memory (OOM) at {where}",
+                where,
                 "one example is the least that a micro-batch can hold",
-                "Set strategy.recompute=blocks or a smaller task.max_source_tokens; `seqfit plan` shows what fits",
+                "Set strategy.recompute=blocks (gradient checkpointing) or a smaller task.max_source_tokens; "
+                "`seqfit plan` shows what fits",
             )
-        return tokens // 2, where
+        if self._world.size > 1 and self._coordination.has_agreed:
+            self._leave(number, failed.tokens // 2, where)
+        return failed.tokens // 2, where
 
     def _leave(self, number: int, tokens: int, where: str) -> NoReturn:
-        """The others wait in an exchange that this process can't finish."""
-        message = f"out of memory (OOM) at {where}, in the middle of a collective"
+        """The others wait in a collective that this rank can't finish."""
+        message = f"{where}, in the middle of a collective"
         write_note(
             self._writer.path, self._world.rank, "out-of-memory", message, step=number, micro_batch_tokens=tokens
         )
         raise PeerLost(
             message,
-            "the other processes wait there for this one, so all have to begin anew",
-            "A launcher does that by itself (--max-restarts); else go on with seqfit train --resume",
+            "the other processes wait there for this one, so all have to start again",
+            "A launcher does that by itself (--max-restarts); else resume with seqfit train --resume",
         )
 
 
-def find_cuts(events: Iterable[Mapping[str, Any]], after: int) -> dict[int, int]:
+def find_splits_after(events: Iterable[Mapping[str, Any]], after: int) -> dict[int, int]:
     """From which steps after a snapshot the micro-batches became smaller, and how large they are from then on.
 
-    A process that is killed after such a step has left no snapshot of it, only the event; the steps before it are made
-    again as they were.
+    A process that is killed after such a step has left no snapshot of it, only the event; the steps before it are
+    repeated as they were.
     """
-    cuts: dict[int, int] = {}
+    splits: dict[int, int] = {}
     for event in events:
         data = event.get("data") or {}
         step, tokens = data.get("step"), data.get("micro_batch_tokens")
         if event.get("kind") == "out-of-memory" and tokens is not None and step is not None and step > after:
-            cuts[step] = min(tokens, cuts.get(step, tokens))
-    return cuts
+            splits[step] = min(tokens, splits.get(step, tokens))
+    return splits
 
 
 def attempt(action: Callable[[], _T]) -> _T | None:
-    """What it returns; None where memory ran out, and then nothing that it had made is alive any more."""
+    """What it returns; None after OOM, and then nothing that it had made is alive any more."""
     try:
         return action()
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-    # The error is gone here, and with it the frames that held activations.
+    free_memory()  # here the error is gone, and with it the frames that held tensors
+    return None
+
+
+def free_memory() -> None:
+    """Return what nobody holds any more to the system."""
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
     elif platform.libc_ver()[0] == "glibc":
-        ctypes.CDLL(None).malloc_trim(0)  # a heap in pieces may have no room for what would fit
-    return None
+        ctypes.CDLL(None).malloc_trim(0)  # a fragmented heap may have no room for what would fit
 
 
 _STATUS = Path("/proc/self/status")

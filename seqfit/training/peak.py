@@ -1,32 +1,28 @@
-"""Observers of steps: the peak of allocated bytes on a CPU, and a fixed workload that says how fast the machine is.
+"""Observers of steps: the peak of allocated bytes on a CPU, and a calibration workload that shows the machine's speed.
 
-The peak of allocated bytes of a run's steps on a CPU, to be set beside the predicted one.
-
-In: the step, and each global batch. Out: the step's outcome, and the highest peak so far. torch counts no CPU memory
-by itself, and counting takes time, so of the first steps only those are watched whose largest micro-batch has more
-tokens than any watched before. The first one is left out: libraries set themselves up in it.
+**Peak.** torch counts no CPU memory by itself, and counting takes time, so of the first steps only those are measured
+whose largest micro-batch has more tokens than any measured before. The first step is left out: libraries set
+themselves up in it.
 
     step                      1     2     3     4     5     ...  16   17
     tokens of its largest     900   800   700   850   600        820  990
-    watched                         yes         yes                          peak: of the 850 tokens of step 4
+    measured                        yes         yes                          peak: of the 850 tokens of step 4
 
-SEQFIT_WATCHED_STEPS=3 watches up to step 3, whether anything was predicted or not: a comparison's trials are watched
-while they warm up. Then the largest of the other steps (above: 17) are kept, and `watch_largest` makes them once more
-when the run is over, where no time is taken. Which one takes most depends on the model, so there are three measures of
+SEQFIT_WATCHED_STEPS=3 measures up to step 3, whether anything was predicted or not: trials of a comparison are measured
+while they warm up. Then the largest of the other steps (above: 17) are kept, and `measure_largest` repeats them when
+the run is over, where no time is taken. Which one needs most depends on the model, so there are three measures of
 large: tokens, targets (a head's logits) and pairs of tokens (attention).
 
-How fast the machine is at this moment: a fixed piece of work, done and timed between two steps.
-
-In: how long the last step took. Out: the seconds of one piece. A virtual machine may be a third slower for a minute
-because of its neighbours, which no clock of its own tells; a step and the piece that follows it slow down alike. So a
-step counted in pieces says what the step is worth, whatever the minute was like:
+**Calibration workload.** A virtual machine may be a third slower for a minute because of its neighbours, which none of
+its clocks shows; a step and the workload that follows it slow down alike. So a step counted in units of the workload
+tells what it costs, whatever the minute was like:
 
     step        45 ms   46 ms   61 ms   60 ms
-    piece       5.7     5.7     7.7     7.5         step in pieces   7.9   8.1   7.9   8.0
+    workload    5.7     5.7     7.7     7.5         step / workload   7.9   8.1   7.9   8.0
 
-The piece is a small transformer layer, forward and backward, for it must slow down as a step does. Where that was
-measured (blocks of 40 steps of a tiny T5, one thread) steps scattered by 11%; in units of this piece by 1.6%, of a
-matrix product alone by 5%. Trials of a comparison ask for it, on a CPU: SEQFIT_YARDSTICK=1.
+It is a small transformer layer, forward and backward, because it must slow down as a step does. Where that was measured
+(blocks of 40 steps of a tiny T5, one thread) steps scattered by 11%; in units of this workload by 1.6%, of a matrix
+product alone by 5%. Trials of a comparison ask for it, on a CPU: SEQFIT_CALIBRATION=1.
 """
 
 from __future__ import annotations
@@ -34,7 +30,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -42,13 +41,14 @@ from torch import nn
 from seqfit.data.loader import GlobalBatch
 from seqfit.data.micro_batch import MicroBatch
 from seqfit.errors import describe_error
-from seqfit.planning.measured import run_measured
 from seqfit.step.clock import StepClock
-from seqfit.step.step import StepOutcome, TrainStep
+from seqfit.step.peak import MeasuredPeak, measure_peak
+from seqfit.step.step import ParallelStrategy, TrainStep
 from seqfit.system import quiet_profiler
+from seqfit.training.observer import Observer
 from seqfit.training.trial_variables import CALIBRATED, WATCHED
 
-FIRST, LAST = 2, 16  # steps that may be watched
+FIRST, LAST = 2, 16  # steps that may be measured
 _Measure = tuple[str, bool]  # of what, and whether a micro-batch is the only one of its step
 
 
@@ -58,114 +58,117 @@ class _Largest:
 
     size: int
     number: int
-    batch: GlobalBatch | None  # None: it was watched
+    batch: GlobalBatch | None  # None: it was measured
 
 
-class PeakWatch:
-    """Calls the step, and watches it where that may show a higher peak."""
+class PeakObserver(Observer):
+    """Measures the peak of steps that may show a higher one than those before."""
 
-    def __init__(
-        self, step: TrainStep, tell: Callable[[str, str], None], *, is_predicted: bool, watches: bool = True
-    ) -> None:
+    def __init__(self, step: TrainStep, report: Callable[[str, str], None], *, is_predicted: bool) -> None:
         self.peak_bytes: int | None = None
         self.at_step: int | None = None
-        self.watched_steps = 0
-        self.watched_seconds = 0.0  # of their phases: a watched step takes longer, so it is none to judge a time by
+        self.measured_steps = 0
+        self.measured_seconds = 0.0  # of their phases: a measured step takes longer, so its time says nothing
         self._step = step
-        self._tell = tell
-        on_cpu = step.precision.device.type == "cpu" and watches
+        self._report = report
+        on_cpu = step.precision.device.type == "cpu"
         last = int(os.environ.get(WATCHED, LAST if is_predicted else 0))
         self._last = last if on_cpu else 0
-        self._keeps_largest = WATCHED in os.environ and on_cpu and step.way.world.size == 1
+        self._keeps_largest = WATCHED in os.environ and on_cpu and step.parallel.name == ParallelStrategy.name
         self._largest: dict[_Measure, _Largest] = {}
         self._most_tokens = 0
+        self._measured: tuple[GlobalBatch, int | None] | None = None  # of this step
 
-    def __call__(self, number: int, batch: GlobalBatch) -> StepOutcome:
-        """One step."""
+    @contextmanager
+    def around_step(self, number: int, batch: GlobalBatch) -> Iterator[None]:
+        """Measured where its largest micro-batch has more tokens than any before."""
+        self._measured = None
         tokens = max(micro_batch.tokens for micro_batch in batch.micro_batches)
-        is_watched = self._is_due(number) and tokens > self._most_tokens
-        if is_watched:
-            self._most_tokens = tokens
-            outcome = self._watch(number, batch)
-        else:
-            outcome = self._step(batch)
+        if not FIRST <= number <= self._last or tokens <= self._most_tokens:
+            yield
+            return
+        self._most_tokens = tokens
+        before_seconds = sum(self._step.clock.totals.values())
+        with quiet_profiler(), _Guarded(partial(measure_peak, self._step, batch)) as guarded:
+            yield
+        self.measured_steps += 1
+        self.measured_seconds += sum(self._step.clock.totals.values()) - before_seconds
+        self._measured = batch, None if guarded.value is None else guarded.value.bytes
+        if guarded.error is not None:
+            self._measured = batch, None
+            self._last, self._keeps_largest = 0, False
+            self._report("memory", f"peaks of steps are not measured any further: {describe_error(guarded.error)}")
+
+    def after_step(self, number: int, batch: GlobalBatch) -> None:
+        """A measurement counts unless the step was repeated with another split of its batch."""
+        is_measured = self._measured is not None and self._measured[0] is batch
+        if is_measured and self._measured is not None and self._measured[1] is not None:
+            self._note(number, self._measured[1])
         if self._keeps_largest:
-            self._keep_largest(number, batch, is_watched=is_watched)
-        return outcome
+            for measure, size in _measure(batch):
+                largest = self._largest.get(measure)
+                if largest is None or (size, is_measured) > (largest.size, largest.batch is None):
+                    self._largest[measure] = _Largest(size, number, None if is_measured else batch)
 
     @property
     def is_of_all_steps(self) -> bool:
-        """Whether the largest of all steps were watched, so that none is known that may have needed more."""
+        """Whether the largest of all steps were measured, so that none is known that may have needed more."""
         return bool(self._largest) and all(largest.batch is None for largest in self._largest.values())
 
-    def watch_largest(self) -> int:
-        """Make the largest steps once more that were not watched; how many those were.
+    def measure_largest(self) -> int:
+        """Repeat the largest steps that were not measured; returns how many those were.
 
-        For a run that is over and written: weights and the optimizer's state move on. Its times do not.
+        For a run that is over and written: weights and optimizer state move on. Its times do not.
         """
         left = {largest.number: largest.batch for largest in self._largest.values() if largest.batch is not None}
         usual, self._step.clock = self._step.clock, StepClock(self._step.precision.device)
         try:
             for number, batch in left.items():
-                with quiet_profiler():
-                    self._note(number, run_measured(self._step, batch)[1])
+                with quiet_profiler(), measure_peak(self._step, batch) as peak:
+                    self._step.run(batch)
+                self._note(number, peak.bytes)
         finally:
             self._step.clock = usual
         self._largest = {measure: replace(largest, batch=None) for measure, largest in self._largest.items()}
         return len(left)
 
     def describe(self) -> str:
-        """'allocated in step 4, the most of those watched'."""
+        """'allocated in step 4, the most of those measured'."""
         if self.at_step is None:
-            return "not measured: no step was watched"
-        of = "all steps" if self.is_of_all_steps else "those watched"
+            return "not measured: no step was"
+        of = "all steps" if self.is_of_all_steps else "those measured"
         return f"allocated in step {self.at_step}, the most of {of}"
-
-    def _watch(self, number: int, batch: GlobalBatch) -> StepOutcome:
-        before_seconds = sum(self._step.clock.totals.values())
-        with quiet_profiler():
-            outcome, peak_bytes = self._measure(batch)
-        self.watched_steps += 1
-        self.watched_seconds += sum(self._step.clock.totals.values()) - before_seconds
-        if peak_bytes is not None:
-            self._note(number, peak_bytes)
-        return outcome
-
-    def _measure(self, batch: GlobalBatch) -> tuple[StepOutcome, int | None]:
-        """The step, made once, and its peak. Where it can't be measured the step counts all the same."""
-        made: list[StepOutcome] = []
-        failed: list[BaseException] = []
-
-        def make(batch: GlobalBatch) -> StepOutcome:
-            try:
-                made.append(self._step(batch))
-            except BaseException as error:
-                failed.append(error)
-                raise
-            return made[0]
-
-        try:
-            return run_measured(self._step, batch, make)
-        except Exception as error:  # of torch's profiler, of whatever kind: a measurement ends no run
-            if failed:
-                raise failed[0]  # noqa: B904, the step's own: what stopping the profiler said is of no interest
-            self._last, self._keeps_largest = 0, False
-            self._tell("memory", f"the peak of steps is not measured any further: {describe_error(error)}")
-            return made[0] if made else self._step(batch), None
 
     def _note(self, number: int, peak_bytes: int) -> None:
         if self.peak_bytes is None or peak_bytes > self.peak_bytes:
             self.peak_bytes, self.at_step = peak_bytes, number
 
-    def _keep_largest(self, number: int, batch: GlobalBatch, *, is_watched: bool) -> None:
-        """After the step: one that memory ran out in is not kept, but what became of it."""
-        for measure, size in _measure(batch):
-            largest = self._largest.get(measure)
-            if largest is None or (size, is_watched) > (largest.size, largest.batch is None):
-                self._largest[measure] = _Largest(size, number, None if is_watched else batch)
 
-    def _is_due(self, number: int) -> bool:
-        return FIRST <= number <= self._last
+class _Guarded:
+    """A context manager whose own failure is kept in `error` instead of being raised: a measurement ends no run."""
+
+    def __init__(self, build: Callable[[], AbstractContextManager[MeasuredPeak]]) -> None:
+        self._build = build
+        self.value: MeasuredPeak | None = None
+        self.error: Exception | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._inner = self._build()
+            self.value = self._inner.__enter__()
+        except Exception as error:  # of torch's profiler, of whatever kind
+            self.error = error
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        """What is raised inside goes on to whoever made the step."""
+        if self.value is None:
+            return
+        try:
+            self._inner.__exit__(kind, error, trace)
+        except Exception as own:
+            if own is not error:
+                self.error = own
 
 
 def _measure(batch: GlobalBatch) -> Iterator[tuple[_Measure, int]]:
@@ -191,8 +194,8 @@ _WIDTH, _HEADS, _INNER, _ROWS, _TOKENS = 128, 4, 512, 4, 64
 _SHARE = 0.05  # of a step's time is spent on it: more than one piece where steps are long
 
 
-class CalibrationWorkload:
-    """The piece of work, and its timing."""
+class CalibrationWorkload(Observer):
+    """A fixed workload, timed between steps."""
 
     def __init__(self) -> None:
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):  # training's own random numbers stay what they are
@@ -201,20 +204,23 @@ class CalibrationWorkload:
             self._states = torch.randn(_ROWS, _TOKENS, _WIDTH)
         self._weights = list(self._layer.parameters())
 
-    def measure(self, step_seconds: float) -> float:
-        """Seconds of a piece, the mean of as many as fit the share of a step. The first one is not timed: it finds the
-        caches full of the step's data, the more the larger the step."""
-        self._do()
-        started, pieces = time.perf_counter(), 0
-        while pieces == 0 or time.perf_counter() - started < _SHARE * step_seconds:
-            self._do()
-            pieces += 1
-        return (time.perf_counter() - started) / pieces
+    def measure_between_steps(self, step_seconds: float) -> float:
+        """Seconds of one run of it, the mean of as many as fit the share of a step.
 
-    def _do(self) -> None:
+        The first one is not timed: it finds the caches full of the step's data, the more the larger the step.
+        """
+        self._run()
+        started, runs = time.perf_counter(), 0
+        while runs == 0 or time.perf_counter() - started < _SHARE * step_seconds:
+            self._run()
+            runs += 1
+        return (time.perf_counter() - started) / runs
+
+    def _run(self) -> None:
         torch.autograd.grad(self._layer(self._states).sum(), self._weights)
 
 
-def build_calibration_workload(device: torch.device, processes: int) -> CalibrationWorkload | None:
-    """Where it is asked for. Several processes would disturb each other's, and a GPU is not slowed by neighbours."""
-    return CalibrationWorkload() if os.environ.get(CALIBRATED) and device.type == "cpu" and processes == 1 else None
+def build_calibration_workload(device: torch.device, processes: int) -> list[CalibrationWorkload]:
+    """Where a comparison asks for it. Several processes would disturb each other's, and GPUs have no neighbours."""
+    wanted = os.environ.get(CALIBRATED) and device.type == "cpu" and processes == 1
+    return [CalibrationWorkload()] if wanted else []

@@ -34,18 +34,18 @@ from seqfit.model.load import (
     set_head_bias,
 )
 from seqfit.model.trainable import sum_frozen_bits
-from seqfit.parallel.way import Skeleton, Way
+from seqfit.parallel.build import BuiltStep, Events, build_rule, build_step, choose_weights, padding_limits
+from seqfit.parallel.gather import GatherTarget
 from seqfit.parallel.world import SINGLE_PROCESS, World
 from seqfit.recipe.schema import Recipe
-from seqfit.step.build import BuiltStep, Events, build_rule, build_step, choose_weights, padding_limits
-from seqfit.step.optimizer_state import allocate_state
 from seqfit.step.precision import Precision, choose_device, choose_precision, explain_unused_gpu
-from seqfit.step.step import TrainStep
+from seqfit.step.step import ParallelStrategy, TrainStep
 from seqfit.strategy.conflicts import check_processes
 from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import Strategy
 from seqfit.tasks import Task, build_task, head_of
 from seqfit.telemetry.host import read_resident_bytes
+from seqfit.training.coordination import Coordination
 from seqfit.training.measurement import RunPrediction, predict_run
 from seqfit.training.view import TrainingView
 from seqfit.trimming.choose import KeptTokens
@@ -67,24 +67,26 @@ class TrainingSetup:
     step: TrainStep
     loader: Loader
     validation: TokenizedSplit | None
-    answerer: Generator
+    generator: Generator
     metrics: list[str]
     best: str  # the score that decides which checkpoint is kept
     total_steps: int
     data_fingerprint: str
-    forecast: RunPrediction
+    prediction: RunPrediction
     before_bytes: int  # of the process, before its model came
-    frozen_bits: int = 0  # of the weights that do not learn: whether they are the same after a resume
-    skeleton: Skeleton | None = None  # what is evaluated and saved where no process has the whole model
+    world: World = SINGLE_PROCESS
+    coordination: Coordination = field(default_factory=lambda: Coordination(SINGLE_PROCESS))
+    frozen_bits: int = 0  # of the weights that are not trained: whether they are the same after a resume
+    gather_target: GatherTarget | None = None  # what is evaluated and saved where no process has the whole model
     events: Events = field(default_factory=list)  # what was decided while building it
 
     @contextmanager
     def whole_model(self) -> Iterator[PreTrainedModel]:
-        """The answerer's model with all its weights as they are now. All processes have to come along."""
-        if self.skeleton is None:
-            yield self.answerer.model
+        """The generator's model with all its weights as they are now. A collective: all ranks call it."""
+        if self.gather_target is None:
+            yield self.generator.model
         else:
-            with self.skeleton.filled(self.step.way) as model:
+            with self.gather_target.filled(self.step.parallel) as model:
                 yield model
 
 
@@ -106,12 +108,12 @@ class _Learner:
     data: PreparedData
     events: Events
     frozen_bits: int
-    skeleton: Skeleton | None  # where no process has room for the whole model
+    gather_target: GatherTarget | None  # where no process has room for the whole model
 
     @property
     def evaluated(self) -> PreTrainedModel:
         """The model that answers."""
-        return self.model if self.skeleton is None else self.skeleton.model
+        return self.model if self.gather_target is None else self.gather_target.model
 
 
 def build_setup(
@@ -134,10 +136,11 @@ def build_setup(
     seed_everything(recipe.seed)
     before_bytes = read_resident_bytes()
     learner = _build_learner(recipe, strategy, device, corpus, world)
-    built = _build_step(recipe, strategy, precision, learner, world)
+    coordination = Coordination(world)
+    built = _build_step(recipe, strategy, precision, learner, coordination)
     _part_dropout(recipe.seed, world)
-    loader = _build_loader(recipe, strategy, learner, built)
-    answerer = _build_answerer(recipe, learner, precision)
+    loader = _build_loader(recipe, strategy, learner, built, world)
+    generator = _build_generator(recipe, learner, precision)
     decided: Events = [
         *_say_device(strategy, device),
         *_say_limit(memory_limit_bytes),
@@ -152,16 +155,18 @@ def build_setup(
         step=built.step,
         loader=loader,
         validation=learner.data.splits.get("validation"),
-        answerer=answerer,
+        generator=generator,
         metrics=metrics,
         best=best,
         total_steps=_count_steps(recipe, loader),
         data_fingerprint=learner.data.fingerprint,
-        forecast=forecast,
+        prediction=forecast,
+        world=world,
+        coordination=coordination,
         before_bytes=before_bytes,
         frozen_bits=learner.frozen_bits,
-        skeleton=learner.skeleton,
-        events=[*decided, ("precision", str(precision)), *explain_fallback(answerer)],
+        gather_target=learner.gather_target,
+        events=[*decided, ("precision", str(precision)), *explain_fallback(generator)],
     )
     return job, learner.data
 
@@ -232,12 +237,22 @@ def _forecast(
     return RunPrediction(Strategy.model_validate(world.broadcast(chosen)), None, None, events, long_rows=long_rows)
 
 
-def _build_step(recipe: Recipe, strategy: Strategy, precision: Precision, learner: _Learner, world: World) -> BuiltStep:
-    """The step, with its optimizer's state: what memory it takes is taken now."""
+def _build_step(
+    recipe: Recipe, strategy: Strategy, precision: Precision, learner: _Learner, coordination: Coordination
+) -> BuiltStep:
+    """The step, with its optimizer state: its memory is allocated now."""
     split = learner.data.splits["train"]
     lengths = float(split.source_lengths.mean()), float(split.target_lengths.mean())
-    built = build_step(learner.model, recipe.train, strategy, precision, world=world, lengths=lengths)
-    allocate_state(built.step.optimizer)
+    built = build_step(
+        learner.model,
+        recipe.train,
+        strategy,
+        precision,
+        world=coordination.world,
+        lengths=lengths,
+        before_communication=coordination.check_all_ranks,
+    )
+    built.step.parallel.allocate_state(built.step.optimizer)
     return built
 
 
@@ -247,7 +262,7 @@ def _part_dropout(seed: int, world: World) -> None:
         torch.manual_seed(np.random.SeedSequence((seed, world.rank)).generate_state(1)[0])
 
 
-def _build_loader(recipe: Recipe, strategy: Strategy, learner: _Learner, built: BuiltStep) -> Loader:
+def _build_loader(recipe: Recipe, strategy: Strategy, learner: _Learner, built: BuiltStep, world: World) -> Loader:
     return Loader(
         learner.data.splits["train"],
         build_padding(learner.model, learner.tokenizer),
@@ -255,17 +270,17 @@ def _build_loader(recipe: Recipe, strategy: Strategy, learner: _Learner, built: 
         batch_examples=recipe.train.examples_per_step,
         batch_tokens=recipe.train.batch_tokens,
         seed=recipe.seed,
-        share=_choose_share(learner.model, built.step.way),
+        share=_choose_share(learner.model, built.step.parallel, world),
     )
 
 
-def _choose_share(model: PreTrainedModel, way: Way) -> Share:
+def _choose_share(model: PreTrainedModel, parallel: ParallelStrategy, world: World) -> Share:
     """What each process loads of a global batch, by what its examples cost this model."""
-    if way.world.size == 1 or not way.splits_batches:
+    if world.size == 1 or not parallel.splits_batches:
         return WHOLE_BATCH_SHARE
     shape, _ = read_model_shape(model.config.to_dict())
     cost = TOKENS if shape is None else build_cost_model(shape)
-    return Share(way.world.rank, way.world.size, way.lockstep, cost)
+    return Share(world.rank, world.size, parallel.lockstep, cost)
 
 
 def _say_device(strategy: Strategy, device: torch.device) -> Events:
@@ -301,7 +316,7 @@ def _build_learner(recipe: Recipe, strategy: Strategy, device: torch.device, cor
         data=corpus.data,
         events=events,
         frozen_bits=sum_frozen_bits(model),  # before it is cut: each process would have another sum
-        skeleton=Skeleton(model, device) if is_spread else None,
+        gather_target=GatherTarget(model, device) if is_spread else None,
     )
 
 
@@ -341,7 +356,7 @@ def _begin_at_mean(model: PreTrainedModel, scores: NDArray[np.float64]) -> Event
     return events
 
 
-def _build_answerer(recipe: Recipe, learner: _Learner, precision: Precision) -> Generator:
+def _build_generator(recipe: Recipe, learner: _Learner, precision: Precision) -> Generator:
     limit = load_position_limit(recipe.model)
     start_of = set_start(learner.evaluated, learner.tokenizer, recipe.task)
     return Generator(

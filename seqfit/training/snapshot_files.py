@@ -51,11 +51,11 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from seqfit.errors import RunError, TrainingFailed
+from seqfit.parallel.deepspeed import PARTS
 from seqfit.parallel.world import World
 from seqfit.rundir import files
 from seqfit.rundir.records import SnapshotRecord
 from seqfit.rundir.writer import describe_resume
-from seqfit.step.optimizer_state import PARTS
 from seqfit.system import sync_path
 
 _STATE, _FACTS = "state.safetensors", "snapshot.json"

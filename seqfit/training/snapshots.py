@@ -15,7 +15,6 @@ from pathlib import Path
 from seqfit.errors import OutOfMemory
 from seqfit.rundir.records import SnapshotRecord
 from seqfit.rundir.writer import RunWriter
-from seqfit.training.coordination import Coordination
 from seqfit.training.snapshot_files import (
     Damaged,
     Snapshot,
@@ -30,23 +29,25 @@ from seqfit.training.state import TrainingState
 class Snapshots:
     """The snapshots of a run that is going on."""
 
-    def __init__(self, progress: TrainingState, writer: RunWriter, agreement: Coordination) -> None:
-        self._progress = progress
+    def __init__(self, state: TrainingState, writer: RunWriter) -> None:
+        setup = state.setup
+        self._state = state
         self._writer = writer
-        self._rule = progress.job.recipe.train.snapshot
-        self._way = progress.job.step.way
-        on_gpu = progress.job.step.precision.device.type == "cuda"
+        self._rule = setup.recipe.train.snapshot
+        self._world = setup.world
+        self._saves_shards = setup.step.parallel.saves_shards
+        on_gpu = setup.step.precision.device.type == "cuda"
         self._disk = SnapshotWriter(writer.path, keep=self._rule.keep, in_background=on_gpu)
         self._last = time.monotonic()
-        self._agreement = agreement
-        agreement.ask_clock(self._is_due_by_clock)
+        self._coordination = setup.coordination
+        self._coordination.set_snapshot_clock(self._is_due_by_clock)
 
     def take_if_due(self) -> None:
         """By steps or by the clock, as the recipe says, and at the best evaluation so far."""
         self._record_written()
         steps = self._rule.every_steps
-        by_steps = steps is not None and self._progress.step % steps == 0
-        if by_steps or self._agreement.snapshot_is_due or self._progress.is_best:
+        by_steps = steps is not None and self._state.step % steps == 0
+        if by_steps or self._coordination.snapshot_is_due or self._state.is_best:
             self.take()
 
     def _is_due_by_clock(self) -> bool:
@@ -56,20 +57,20 @@ class Snapshots:
     def take(self) -> None:
         """Now."""
         began, started = time.time(), time.perf_counter()
-        with self._progress.job.step.clock.phase("snapshot"):
-            self._progress.log.write()  # its record must not be lost with what comes after the snapshot
-            self._progress.log.judge_open()  # no snapshot has a loss that is no number behind it
+        with self._state.setup.step.clock.phase("snapshot"):
+            self._state.log.write()  # its record must not be lost with what comes after the snapshot
+            self._state.log.check_open()  # no snapshot has a NaN or Inf loss behind it
             self._writer.sync()
-            taken = self._progress.take()  # all processes have a part in it
-            if self._way.saves_shards:
-                write_shards(self._writer.path, taken, self._way.world, keep=self._rule.keep)
+            taken = self._state.take()  # all processes have a part in it
+            if self._saves_shards:
+                write_shards(self._writer.path, taken, self._world, keep=self._rule.keep)
                 ended = time.time()
                 self._writer.snapshot(SnapshotRecord(taken.step, began, ended, ended - began))
-            elif self._way.world.is_first:
+            elif self._world.is_first:
                 self._disk.write(taken, began=began)
         self._record_written()
         self._last = time.monotonic()
-        self._progress.log.leave_out(time.perf_counter() - started)
+        self._state.log.leave_out(time.perf_counter() - started)
 
     def wait(self) -> None:
         """Until what was taken is on the disk."""
@@ -86,9 +87,9 @@ class Snapshots:
             self._writer.snapshot(record)
 
     def go_back(self) -> None:
-        """To the newest: memory ran out while weights were being changed."""
+        """To the newest one, after OOM while weights were being changed."""
         self.wait()
-        lost = self._progress.step + 1
+        lost = self._state.step + 1
         found = find_newest(self._writer.path, self._writer)
         if found is None:
             raise OutOfMemory(
@@ -96,13 +97,13 @@ class Snapshots:
                 "some weights have moved and others have not",
                 "Set train.snapshot.every_steps, and a smaller strategy.micro_batch_tokens",
             )
-        self._progress.restore(found)
-        self._writer.forget_after(found.step, evaluation_is_due=self._progress.evaluation_is_due)
+        self._state.restore(found)
+        self._writer.forget_after(found.step, evaluation_is_due=self._state.evaluation_is_due)
         self._writer.event(
             "out-of-memory",
-            f"in the update of step {lost}: back to the snapshot of step {found.step}",
+            f"OOM in the update of step {lost}: back to the snapshot of step {found.step}",
             step=found.step + 1,  # from which on smaller micro-batches are made
-            micro_batch_tokens=self._progress.job.loader.rule.tokens,
+            micro_batch_tokens=self._state.setup.loader.rule.tokens,
         )
         self._writer.sync()
 

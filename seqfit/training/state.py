@@ -29,7 +29,6 @@ import torch
 from seqfit.evaluation.generator import Generator
 from seqfit.metrics import higher_is_better
 from seqfit.rundir.writer import collect_versions
-from seqfit.step.optimizer_state import allocate_state, read_state, restore_values
 from seqfit.step.optimizers import Schedule
 from seqfit.step.rng import read_host_states, read_torch_states, restore_host_states, restore_torch_states
 from seqfit.training.log import StepLog
@@ -78,23 +77,23 @@ _EVALUATION_SIZES = ("batch_tokens", "decoded_rows")
 class TrainingState:
     """The parts of a run that change while it trains."""
 
-    job: TrainingSetup
+    setup: TrainingSetup
     best: Best
     schedule: Schedule
     log: StepLog
-    numbers: NonFiniteHandler
-    answerer: Generator  # that evaluates; its batches become smaller where memory runs out
+    nonfinite: NonFiniteHandler
+    generator: Generator  # that evaluates; its batches become smaller after OOM
     step: int = 0
     evaluation_is_due: bool = False  # of `step`: the run was stopped before it or in the middle of it
     is_best: bool = False  # whether the evaluation of `step` was the best so far
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
-        return identify_step(self.job)
+        return identify_step(self.setup)
 
     def take(self) -> Snapshot:
         """As it is now. Tensors are not copied."""
-        step, world = self.job.step, self.job.step.way.world
+        step, world = self.setup.step, self.setup.world
         tensors, values = self._read_live()
         for name, state in read_torch_states(step.precision.device).items():
             states = enumerate(world.all_gather_tensor(state))
@@ -106,9 +105,9 @@ class TrainingState:
             "scaler": None if step.scaler is None else step.scaler.state_dict(),
             "schedule": self.schedule.read_state(),
             "best": {name: _to_json(value) for name, value in asdict(self.best).items()},
-            "micro_batch_tokens": self.job.loader.rule.tokens,
-            "evaluation": {name: getattr(self.answerer, name) for name in _EVALUATION_SIZES},
-            "numbers": self.numbers.read_state(),
+            "micro_batch_tokens": self.setup.loader.rule.tokens,
+            "evaluation": {name: getattr(self.generator, name) for name in _EVALUATION_SIZES},
+            "nonfinite": self.nonfinite.read_state(),
             "window": self.log.read_state(),
             "evaluation_is_due": self.evaluation_is_due,
             "is_best": self.is_best,
@@ -117,15 +116,15 @@ class TrainingState:
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from a snapshot of the same run (`find_differences` is empty)."""
-        step, facts, world = self.job.step, snapshot.facts, self.job.step.way.world
-        allocate_state(step.optimizer)
+        step, facts, world = self.setup.step, snapshot.facts, self.setup.world
+        step.parallel.allocate_state(step.optimizer)
         live, _ = self._read_live()
         states: dict[str, torch.Tensor] = {}
         if facts["identity"].get("processes") == world.size:  # else each goes on with the seed that it began with
             drawn = read_torch_states(step.precision.device)
             states = {name: torch.empty_like(state) for name, state in drawn.items()}
         copy_tensors(snapshot, live | {f"random/{world.rank}/{name}": state for name, state in states.items()})
-        restore_values(step.optimizer, step.model, facts["optimizer"])
+        step.parallel.restore_values(step.optimizer, step.model, facts["optimizer"])
         if states:
             restore_torch_states(states, step.precision.device)
         restore_host_states(facts["random"])
@@ -134,53 +133,53 @@ class TrainingState:
         self.schedule.restore_state(facts["schedule"])
         for name, value in facts["best"].items():
             setattr(self.best, name, math.inf if name == "loss" and value is None else value)
-        rule = self.job.loader.rule
-        self.job.loader.rule = replace(rule, tokens=min(rule.tokens, facts["micro_batch_tokens"]))
-        sizes = {name: min(getattr(self.answerer, name), facts["evaluation"][name]) for name in _EVALUATION_SIZES}
-        self.answerer = replace(self.answerer, **sizes)
-        self.numbers.restore_state(facts["numbers"])
+        rule = self.setup.loader.rule
+        self.setup.loader.rule = replace(rule, tokens=min(rule.tokens, facts["micro_batch_tokens"]))
+        sizes = {name: min(getattr(self.generator, name), facts["evaluation"][name]) for name in _EVALUATION_SIZES}
+        self.generator = replace(self.generator, **sizes)
+        self.nonfinite.restore_state(facts["nonfinite"])
         self.log.restore_state(facts["window"])
         self.step, self.evaluation_is_due = snapshot.step, facts["evaluation_is_due"]
         self.is_best = facts["is_best"]
 
     def _read_live(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         """What learns and the optimizer's state, not copied, by the names in a snapshot; and the state's numbers."""
-        step = self.job.step
-        state, values = read_state(step.optimizer, step.model)
+        step = self.setup.step
+        state, values = step.parallel.read_state(step.optimizer, step.model)
         tensors = {f"model/{name}": tensor for name, tensor in _learning_tensors(step.model).items()}
         return tensors | {f"optimizer/{name}": tensor for name, tensor in state.items()}, values
 
 
-def _find_packages(job: TrainingSetup) -> list[str]:
+def _find_packages(setup: TrainingSetup) -> list[str]:
     """Whose versions decide what a step of this run computes."""
-    eight_bit = ["bitsandbytes", "torchao"] if job.strategy.optimizer == "8bit" else []
-    deepspeed = ["deepspeed"] if job.strategy.sharding != "fsdp2" else []
+    eight_bit = ["bitsandbytes", "torchao"] if setup.strategy.optimizer == "8bit" else []
+    deepspeed = ["deepspeed"] if setup.strategy.sharding != "fsdp2" else []
     return ["torch", "transformers", "seqfit", "peft", *eight_bit, *deepspeed]
 
 
-def identify_step(job: TrainingSetup) -> dict[str, Any]:
+def identify_step(setup: TrainingSetup) -> dict[str, Any]:
     """What must be the same for a resume to be exact, and is not in the snapshot itself.
 
     A process uses one GPU: how many more it sees does not count.
     """
-    device = job.step.precision.device
+    device = setup.step.precision.device
     on_gpu, versions = device.type == "cuda", collect_versions()
     return {
-        "data": job.data_fingerprint,
-        "recipe": _hash(job.recipe.model_dump_json(exclude={"strategy"})),
-        "strategy": _hash(job.strategy.model_dump_json(exclude={"host_memory"})),  # which changes no number
+        "data": setup.data_fingerprint,
+        "recipe": _hash(setup.recipe.model_dump_json(exclude={"strategy"})),
+        "strategy": _hash(setup.strategy.model_dump_json(exclude={"host_memory"})),  # which changes no number
         "device": torch.cuda.get_device_name(device) if on_gpu else torch.backends.cpu.get_cpu_capability(),
-        "processes": job.step.way.world.size,
+        "processes": setup.world.size,
         "threads": None if on_gpu else torch.get_num_threads(),
-        "precision": job.step.precision.name,
-        **{name: versions.get(name) for name in _find_packages(job)},
-        "frozen weights": job.frozen_bits,
+        "precision": setup.step.precision.name,
+        **{name: versions.get(name) for name in _find_packages(setup)},
+        "frozen weights": setup.frozen_bits,
     }
 
 
-def find_state_differences(snapshot: Snapshot, job: TrainingSetup) -> dict[str, str]:
+def find_state_differences(snapshot: Snapshot, setup: TrainingSetup) -> dict[str, str]:
     """Why a resume would not be exact, by what differs; empty where it is."""
-    then, now = snapshot.facts["identity"], identify_step(job)
+    then, now = snapshot.facts["identity"], identify_step(setup)
     pairs = {name: (then.get(name), value) for name, value in now.items() if then.get(name) != value}
     return {name: f"{name}: {before} then, {value} now" for name, (before, value) in pairs.items()}
 

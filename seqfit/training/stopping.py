@@ -35,8 +35,8 @@ def select_handled(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
 class Stopping:
     """Notes signals while it is entered. In a thread other than the main one there are none to note."""
 
-    def __init__(self, *, alone: bool = True) -> None:
-        self._alone = alone
+    def __init__(self, *, single_process: bool = True) -> None:
+        self._is_single = single_process
         self._noted: signal.Signals | None = None
         self._agreed: signal.Signals | None = None
         self._before: dict[signal.Signals, Any] = {}
@@ -56,7 +56,7 @@ class Stopping:
     @property
     def signal(self) -> signal.Signals | None:
         """That all processes know of."""
-        return self._noted if self._alone else self._agreed
+        return self._noted if self._is_single else self._agreed
 
     @property
     def requested(self) -> bool:
@@ -79,14 +79,14 @@ class Stopping:
     def raise_stopped(self, step: int, run: Path) -> NoReturn:
         """End the run with the signal's own code."""
         name = "no signal" if self.signal is None else self.signal.name
-        message = format_error(
+        parts = (
             f"{'Ctrl-C' if self.signal is signal.SIGINT else name} came after step {step}",
             "a run that is asked to stop finishes its step and takes a snapshot",
             f"To resume, {describe_resume(run)}",
         )
         if self.signal is signal.SIGINT:
-            raise KeyboardInterrupt(message)
-        raise Stopped(message)
+            raise KeyboardInterrupt(format_error(*parts))
+        raise Stopped(*parts)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGINT:

@@ -37,10 +37,10 @@ from seqfit.step.precision import choose_device
 from seqfit.strategy.load import dump_strategy, load_strategy
 from seqfit.telemetry.recorder import SamplerProcess
 from seqfit.training.log import describe_step_work
-from seqfit.training.loop import TrainingLoop
+from seqfit.training.loop import TrainingRun, build_run, train_to_end
 from seqfit.training.measurement import PredictionOutcome, before_the_first_step, compare_with_measured, replace_peak
-from seqfit.training.oom import attempt, find_cuts, limited_memory
-from seqfit.training.peak import PeakWatch
+from seqfit.training.oom import attempt, find_splits_after, limited_memory
+from seqfit.training.peak import PeakObserver, build_calibration_workload
 from seqfit.training.resume import (
     FINISHED,
     check_exact,
@@ -52,7 +52,6 @@ from seqfit.training.resume import (
 from seqfit.training.setup import TrainingSetup, build_setup
 from seqfit.training.snapshot_files import Snapshot, load_snapshot, snapshot_folder
 from seqfit.training.snapshots import find_newest
-from seqfit.training.stopping import Stopping
 from seqfit.training.view import SilentView, TrainingView, choose_training_view
 from seqfit.units import format_count
 from seqfit.validation import load_checked_recipe, load_noted_recipe
@@ -178,8 +177,10 @@ def _go_on(run: Run, given: _Given, view: TrainingView, world: World) -> None:
         changed = None if snapshot is None else check_exact(run.path, snapshot, job)
         if changed is not None:
             writer.event("resume", changed)
-        found = find_cuts(run.events() if world.is_first else [], after=0 if snapshot is None else snapshot.step)
-        cuts = dict(world.broadcast(list(found.items())))
+        found = find_splits_after(
+            run.events() if world.is_first else [], after=0 if snapshot is None else snapshot.step
+        )
+        splits = dict(world.broadcast(list(found.items())))
         if snapshot is None:
             writer.forget_after(-1)
         else:
@@ -188,7 +189,7 @@ def _go_on(run: Run, given: _Given, view: TrainingView, world: World) -> None:
         writer.event("resume", f"goes on {begins}", step=0 if snapshot is None else snapshot.step)
         resumed = [*run.manifest.get("resumed", []), time.time()]
         writer.write_manifest(status="running", ended=None, processes=world.size, resumed=resumed)
-        _train(job, writer, view, lambda loop: loop.resume(snapshot, cuts))
+        _train(job, writer, view, lambda live: live.resume(snapshot, splits))
 
 
 def _hear_notes(run: Run, writer: RunWriter, world: World) -> None:
@@ -212,7 +213,7 @@ def _write_start(
     writer: RunWriter, job: TrainingSetup, data: PreparedData, notes: Sequence[str], guessed: Sequence[str]
 ) -> None:
     """What is known before the first step."""
-    hardware, world = describe_hardware(job.step.precision.device), job.step.way.world
+    hardware, world = describe_hardware(job.step.precision.device), job.world
     if world.size > 1 and "uuid" in hardware:
         hardware["uuids"] = world.all_gather(
             hardware["uuid"]
@@ -222,14 +223,14 @@ def _write_start(
     writer.write_manifest(
         status="running",
         started=time.time(),
-        launch=job.step.way.world.launch,
-        processes=job.step.way.world.size,
+        launch=job.world.launch,
+        processes=job.world.size,
         command=mask_text(shlex.join(sys.argv)),
         versions=collect_versions(),
         commit=find_commit(),
         hardware=hardware,
         precision=job.step.precision.name,
-        parameters=count_parameters(job.answerer.model),
+        parameters=count_parameters(job.generator.model),
         total_steps=job.total_steps,
         data={
             "fingerprint": data.fingerprint,
@@ -237,7 +238,7 @@ def _write_start(
             "lengths": summarise_splits(data.splits),
             "left_out": data.left_out,
         },
-        forecast=asdict(before_the_first_step(job.forecast)),
+        forecast=asdict(before_the_first_step(job.prediction)),
         guessed=list(guessed),
     )
     for note in notes:
@@ -256,20 +257,22 @@ def _write_start(
 
 
 def _train(
-    job: TrainingSetup, writer: RunWriter, view: TrainingView, prepare: Callable[[TrainingLoop], None] | None = None
+    job: TrainingSetup, writer: RunWriter, view: TrainingView, prepare: Callable[[TrainingRun], None] | None = None
 ) -> None:
     """The loop, and how it ended, in the manifest."""
     view.decide_by(job.best)
     view.start(_headline(job), job.total_steps)
-    status, world = "failed", job.step.way.world
+    status, world = "failed", job.world
     work = describe_step_work(job)
     writer.write_manifest(absent=work.absent)
     try:
-        with Stopping(alone=world.size == 1) as stopping:
-            loop = TrainingLoop(job, writer, view, work, stopping)
+        with job.coordination.stopping:
+            peak = PeakObserver(job.step, writer.event, is_predicted=job.prediction.predicted_peak_bytes is not None)
+            calibration = build_calibration_workload(job.step.precision.device, world.size)
+            run = build_run(job, writer, view, work, [peak, *calibration])
             if prepare is not None:
-                prepare(loop)
-            status = _run_loop(loop, job, writer)
+                prepare(run)
+            status = _run_loop(run, peak)
     except KeyboardInterrupt as stop:
         status = "interrupted"
         raise KeyboardInterrupt(str(stop) or _say_stopped_at_once(writer.path)) from None
@@ -313,52 +316,54 @@ def _explain_memory(error: BaseException, run: Path) -> OutOfMemory:
     )
 
 
-def _run_loop(loop: TrainingLoop, job: TrainingSetup, writer: RunWriter) -> str:
+def _run_loop(run: TrainingRun, peak: PeakObserver) -> str:
+    setup, writer = run.setup, run.writer
     try:
-        # The one place that starts a sampler. It reads the whole host, and writes beside the first process's records.
-        is_first = job.step.way.world.is_first
-        with SamplerProcess(writer.path, job.strategy.telemetry_hz if is_first else 0, writer.event):
-            steps = loop.run()
+        # The one place that starts a sampler. It reads the whole host, and writes next to the first process's records.
+        rate = setup.strategy.telemetry_hz if setup.world.is_first else 0
+        with SamplerProcess(writer.path, rate, writer.event):
+            steps = train_to_end(run)
     except (KeyboardInterrupt, Stopped) as stopped:
-        last = loop.keep_something()
-        kept = "of the last step, for there was no evaluation yet" if last else "of the best evaluation so far"
+        last = run.keep_something()
+        kept = "the last step, because there was no evaluation yet" if last else "the best evaluation so far"
         by = "the user" if isinstance(stopped, KeyboardInterrupt) else "a signal"
-        writer.event("interrupted", f"stopped by {by}; the checkpoint is that {kept}")
+        writer.event("interrupted", f"stopped by {by}; the checkpoint is that of {kept}")
         raise
     writer.write_manifest(steps=steps)  # what follows may be killed
     with optional_work("prediction", "predicted and measured are not compared", writer.event):
-        compared = _judge_forecast(job, loop, writer.event)
+        compared = _compare_prediction(run, peak)
         writer.write_manifest(forecast=asdict(compared))
-        compared = _watch_largest(loop.peak, compared, writer)
-        if compared.predicted_peak_bytes is not None and loop.made:
+        compared = _measure_largest(peak, compared, writer)
+        if compared.predicted_peak_bytes is not None and run.made:
             writer.event("forecast", str(compared))
     return FINISHED
 
 
-def _judge_forecast(job: TrainingSetup, loop: TrainingLoop, tell: Callable[[str, str], None]) -> PredictionOutcome:
+def _compare_prediction(run: TrainingRun, peak: PeakObserver) -> PredictionOutcome:
     """What was predicted and what was measured."""
-    within = sum(seconds for phase, seconds in job.step.clock.totals.items() if phase not in BETWEEN_STEPS)
-    unwatched = loop.made - loop.peak.watched_steps
+    setup = run.setup
+    within = sum(seconds for phase, seconds in setup.step.clock.totals.items() if phase not in BETWEEN_STEPS)
+    unmeasured = run.made - peak.measured_steps
     compared = compare_with_measured(
-        job.forecast,
-        job.step.precision.device,
-        loop.peak,
-        before_bytes=job.before_bytes,
-        step_seconds=(within - loop.peak.watched_seconds) / unwatched if unwatched else None,
+        setup.prediction,
+        setup.step.precision.device,
+        peak,
+        before_bytes=setup.before_bytes,
+        step_seconds=(within - peak.measured_seconds) / unmeasured if unmeasured else None,
     )
     if compared.measured_step_seconds is not None:
-        with optional_work("prediction", "this run's times are not kept for later predictions", tell):
-            job.forecast.learn(unwatched, compared.measured_step_seconds)
+        with optional_work("prediction", "this run's times are not kept for later predictions", run.writer.event):
+            setup.prediction.learn(unmeasured, compared.measured_step_seconds)
     return compared
 
 
-def _watch_largest(peak: PeakWatch, compared: PredictionOutcome, writer: RunWriter) -> PredictionOutcome:
-    """With the peak of the largest steps, made once more; trials of a comparison alone are asked for it."""
-    watched = attempt(peak.watch_largest)
-    if watched == 0:
+def _measure_largest(peak: PeakObserver, compared: PredictionOutcome, writer: RunWriter) -> PredictionOutcome:
+    """With the peak of the largest steps, repeated; only trials of a comparison ask for it."""
+    repeated = attempt(peak.measure_largest)
+    if repeated == 0:
         return compared
-    if watched is None:
-        writer.event("memory", "ran out while the largest step was made once more to be watched: its peak is not known")
+    if repeated is None:
+        writer.event("memory", "OOM while the largest step was repeated to measure its peak: the peak is not known")
     compared = replace_peak(compared, peak)
     writer.write_manifest(forecast=asdict(compared))
     return compared
@@ -367,7 +372,7 @@ def _watch_largest(peak: PeakWatch, compared: PredictionOutcome, writer: RunWrit
 def _headline(job: TrainingSetup) -> str:
     count = torch.get_num_threads()
     threads = f", {count} thread{'' if count == 1 else 's'}" if job.step.precision.device.type == "cpu" else ""
-    parameters = format_count(count_parameters(job.answerer.model))
+    parameters = format_count(count_parameters(job.generator.model))
     batch = job.recipe.train
     size = f"{batch.batch_tokens} tokens" if batch.batch_tokens else f"{batch.examples_per_step} examples"
     return (

@@ -29,11 +29,12 @@ from seqfit.data.micro_batch import Padding
 from seqfit.model.flops import build_cost_model, read_model_shape
 from seqfit.model.load import load_model
 from seqfit.model.trainable import find_blocks
-from seqfit.parallel.way import Skeleton, Way
+from seqfit.parallel.build import BuiltStep, build_rule, build_step
+from seqfit.parallel.gather import GatherTarget
 from seqfit.parallel.world import SINGLE_PROCESS, World
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
-from seqfit.step.build import BuiltStep, build_rule, build_step
 from seqfit.step.precision import Precision
+from seqfit.step.step import ParallelStrategy
 from seqfit.strategy.schema import Strategy
 from seqfit.tasks import ClassifierHead
 from tests.conftest import TokenSplit
@@ -131,7 +132,7 @@ def make_bf16_step(folder: str, strategy: Strategy, world: World) -> tuple[set[t
 
     for block in find_blocks(model, "a test").values():
         block.register_forward_hook(note)
-    built.step(next(iter(loader.iterate())))
+    built.step.run(next(iter(loader.iterate())))
     moments = {name: built.step.optimizer.state[weight]["exp_avg"] for name, weight in model.named_parameters()}
     return types, {name: each.full_tensor() if isinstance(each, DTensor) else each for name, each in moments.items()}
 
@@ -149,18 +150,18 @@ def train(
     built, loader, skeleton = build(folder, dtype, strategy, world, "fp32")
     losses = []
     for _, batch in zip(range(STEPS), loader.iterate(), strict=False):
-        losses.append(float(built.step(batch).loss))
-    return losses, gather(skeleton, built.step.way)
+        losses.append(float(built.step.run(batch).loss))
+    return losses, gather(skeleton, built.step.parallel)
 
 
 def build(
     folder: str, dtype: torch.dtype, strategy: Strategy, world: World, precision: str
-) -> tuple[BuiltStep, Loader, Skeleton]:
+) -> tuple[BuiltStep, Loader, GatherTarget]:
     kind: Any = "classifier" if is_classifier(folder) else "text-to-text"
     model = copy.deepcopy(load(folder)).to(dtype).train()
-    skeleton = Skeleton(model, torch.device("cpu"))
+    skeleton = GatherTarget(model, torch.device("cpu"))
     built = build_step(model, TRAIN, strategy, Precision(precision, torch.device("cpu"), ""), world=world)
-    way = built.step.way
+    way = built.step.parallel
     shape, _ = read_model_shape(model.config.to_dict())
     assert shape is not None
     share = (
@@ -182,7 +183,7 @@ def load(folder: str) -> PreTrainedModel:
     return load_model(ModelRecipe(path=folder, kind=kind, dropout=0.0), HEAD)
 
 
-def gather(skeleton: Skeleton, way: Way) -> dict[str, torch.Tensor]:
+def gather(skeleton: GatherTarget, way: ParallelStrategy) -> dict[str, torch.Tensor]:
     with skeleton.filled(way) as whole:
         return {name: weight.detach().clone() for name, weight in whole.named_parameters()}
 

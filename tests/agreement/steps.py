@@ -35,7 +35,7 @@ def run_wrapped(wrapped: LossModel, batch: GlobalBatch) -> Update:
             seen.update({name: tensor.grad.clone() for name, tensor in named if tensor.grad is not None})
 
     step = TrainStep(wrapped, Reader(wrapped.model.parameters(), lr=1.0), CPU, None)
-    return float(step(batch).loss), seen
+    return float(step.run(batch).loss), seen
 
 
 def assert_agree(ours: Update, reference: Update, tolerance: float = TOLERANCE) -> None:

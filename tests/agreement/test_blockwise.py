@@ -29,7 +29,7 @@ HEADS, WIDTH = 4, 16
 @pytest.fixture(params=[512, 64, 7])
 def block(request: Any, monkeypatch: pytest.MonkeyPatch) -> int:
     """Queries of a block: whole segments, several blocks, blocks that do not divide the lengths."""
-    monkeypatch.setattr(segments, "WHOLE", request.param)
+    monkeypatch.setattr(segments, "WHOLE_SEGMENT_TOKENS", request.param)
     monkeypatch.setattr(segments, "BLOCK", request.param)
     return int(request.param)
 

@@ -17,8 +17,8 @@ from torch._dynamo.utils import counters
 from seqfit.data.batching import MicroBatchRule
 from seqfit.data.loader import GlobalBatch
 from seqfit.model.loss import LossModel
+from seqfit.parallel.build import build_execution
 from seqfit.recipe.schema import TrainRecipe
-from seqfit.step.build import build_execution
 from seqfit.step.execution import compile_blocks
 from seqfit.strategy.schema import Strategy
 from tests.agreement.steps import assert_agree, run_wrapped
@@ -42,7 +42,7 @@ def test_a_compiled_step_on_packed_rows_is_the_eager_one_whatever_their_lengths(
     global_batch: Callable[[str, MicroBatchRule], GlobalBatch],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("seqfit.step.build.compile_blocks", partial(compile_blocks, backend=backend))
+    monkeypatch.setattr("seqfit.parallel.build.compile_blocks", partial(compile_blocks, backend=backend))
     torch._dynamo.reset()
     counters.clear()
     compiled, eager = (build(fresh_model(name), Strategy(compile=on)) for on in (True, False))

@@ -33,7 +33,7 @@ def comparison(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempP
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SEQFIT_CACHE", str(folder / "cache"))
-        patch.setattr("seqfit.comparison.compare.predict_entrants", lambda *_, **__: [])
+        patch.setattr("seqfit.comparison.compare.predict_candidates", lambda *_, **__: [])
         options = {"strategies": "baseline,fp16,accumulation", "repeats": 1, "steps": STEPS, "warm_up": 1}
         return compare(recipe, out=folder / "c", devices=["cpu"], **options)
 

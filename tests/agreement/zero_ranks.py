@@ -30,11 +30,10 @@ from seqfit.data.micro_batch import Padding
 from seqfit.model.flops import build_cost_model, read_model_shape
 from seqfit.model.load import load_model
 from seqfit.parallel import deepspeed as zero
-from seqfit.parallel.way import Skeleton
+from seqfit.parallel.build import build_rule, build_step
+from seqfit.parallel.gather import GatherTarget
 from seqfit.parallel.world import SINGLE_PROCESS, World
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
-from seqfit.step.build import build_rule, build_step
-from seqfit.step.optimizer_state import allocate_state, read_state, restore_values
 from seqfit.step.precision import Precision
 from seqfit.step.step import TrainStep
 from seqfit.strategy.schema import Strategy
@@ -65,14 +64,14 @@ class Training:
 
     step: TrainStep
     loader: Loader
-    skeleton: Skeleton
+    skeleton: GatherTarget
 
     def run(self, first: int, last: int) -> list[float]:
         batches = zip(range(first, last), self.loader.iterate(first), strict=False)
-        return [float(self.step(batch).loss) for _, batch in batches]
+        return [float(self.step.run(batch).loss) for _, batch in batches]
 
     def weights(self) -> dict[str, torch.Tensor]:
-        return gather(self.skeleton, self.step.way)
+        return gather(self.gather_target, self.step.parallel)
 
 
 def run_rank(meeting: str, rank: int, size: int, place: str, folders: list[str]) -> None:
@@ -113,17 +112,17 @@ def check_resumed(case: str, folder: str, world: World, run: Path) -> None:
     strategy = to_strategy(CASES[case])
     whole = build(folder, strategy, world, CLIPPED)
     whole.run(0, SNAPSHOT_AT)
-    tensors, values = read_state(whole.step.optimizer, whole.step.model)
+    tensors, values = whole.step.parallel.read_state(whole.step.optimizer, whole.step.model)
     named = {f"optimizer/{name}": tensor for name, tensor in tensors.items()}
     run.mkdir(parents=True, exist_ok=True)
     write_shards(run, Snapshot(SNAPSHOT_AT, named, {"optimizer": values}), world, keep=1)
     expected = whole.run(SNAPSHOT_AT, STEPS), whole.weights()
 
     resumed = build(folder, strategy, world, CLIPPED)
-    live, _ = read_state(resumed.step.optimizer, resumed.step.model)
+    live, _ = resumed.step.parallel.read_state(resumed.step.optimizer, resumed.step.model)
     snapshot = load_snapshot(snapshot_folder(run, SNAPSHOT_AT))
     copy_tensors(snapshot, {f"optimizer/{name}": tensor for name, tensor in live.items()})
-    restore_values(resumed.step.optimizer, resumed.step.model, snapshot.facts["optimizer"])
+    resumed.step.parallel.restore_values(resumed.step.optimizer, resumed.step.model, snapshot.facts["optimizer"])
     assert resumed.run(SNAPSHOT_AT, STEPS) == expected[0], case
     for name, weight in resumed.weights().items():
         assert torch.equal(weight, expected[1][name]), (case, name)
@@ -132,9 +131,9 @@ def check_resumed(case: str, folder: str, world: World, run: Path) -> None:
 def check_left_out(case: str, folder: str, world: World) -> None:
     """Weights and moments stay: the update behind it is the first one."""
     trained = build(folder, to_strategy(CASES[case]), world, CLIPPED)
-    before, way = trained.weights(), trained.step.way
+    before, way = trained.weights(), trained.step.parallel
     factor, way.factor = way.factor, math.inf if world.rank == world.size - 1 else way.factor  # type: ignore[assignment]
-    outcome = trained.step(next(iter(trained.loader.iterate(0))))
+    outcome = trained.step.run(next(iter(trained.loader.iterate(0))))
     way.factor = factor
     assert bool(outcome.not_finite), case
     for name, weight in trained.weights().items():
@@ -151,12 +150,12 @@ def build(folder: str, strategy: Strategy, world: World, recipe: TrainRecipe) ->
     kind: Any = "classifier" if is_classifier(folder) else "text-to-text"
     torch.manual_seed(0)  # of a classifier's fresh head
     model = load_model(ModelRecipe(path=folder, kind=kind, dropout=0.0), HEAD).train()
-    skeleton = Skeleton(model, torch.device("cpu"))
+    skeleton = GatherTarget(model, torch.device("cpu"))
     built = build_step(model, recipe, strategy, Precision("fp32", torch.device("cpu"), ""), world=world)
-    allocate_state(built.step.optimizer)  # as a run does
+    built.step.parallel.allocate_state(built.step.optimizer)  # as a run does
     shape, _ = read_model_shape(model.config.to_dict())
     assert shape is not None
-    share = Share(world.rank, world.size, built.step.way.lockstep, build_cost_model(shape))
+    share = Share(world.rank, world.size, built.step.parallel.lockstep, build_cost_model(shape))
     rule = build_rule(strategy, built.batching, (None, None))
     rows, padding = make_rows(labels=kind == "classifier"), Padding(0, None if kind == "classifier" else 0)
     loader = Loader(rows, padding, rule, batch_examples=6, batch_tokens=None, seed=3, share=share)

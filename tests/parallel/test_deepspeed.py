@@ -16,9 +16,14 @@ from torch import nn
 
 from seqfit.errors import RecipeError
 from seqfit.parallel import deepspeed as zero
-from seqfit.parallel.deepspeed import Zero, ZeroOptimizer, build_settings, import_deepspeed
+from seqfit.parallel.deepspeed import (
+    PARTS,
+    DeepSpeedOptimizer,
+    DeepSpeedStrategy,
+    build_settings,
+    import_deepspeed,
+)
 from seqfit.parallel.world import World
-from seqfit.step.optimizer_state import PARTS, allocate_state, read_state, restore_values
 
 TWO = World(rank=1, size=2, local_rank=1, local_size=2)
 CPU = torch.device("cpu")
@@ -72,7 +77,7 @@ class LossModelLike(nn.Module):
         self.register_buffer("bias", torch.zeros(1))
 
 
-Started = tuple[Zero, ZeroOptimizer, Engine, list[Any]]
+Started = tuple[DeepSpeedStrategy, DeepSpeedOptimizer, Engine, list[Any]]
 
 
 @pytest.fixture
@@ -92,11 +97,24 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Started]:
 
     def build(stage: Any, clip_norm: float | None = None) -> Started:
         model: Any = LossModelLike()
-        way = Zero(model, TWO, CPU, stage=stage, precision="fp32", offload=False)
-        adamw = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
-        adamw.param_groups[0]["params"] = []  # as ZeRO-3 leaves them
-        optimizer = way.start(adamw, clip_norm)
-        return way, optimizer, way._engine, calls
+
+        def build_adamw() -> torch.optim.Optimizer:
+            adamw = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
+            adamw.param_groups[0]["params"] = []  # as ZeRO-3 leaves them
+            return adamw
+
+        parallel = DeepSpeedStrategy(
+            model,
+            TWO,
+            CPU,
+            stage=stage,
+            precision="fp32",
+            offload=False,
+            build_optimizer=build_adamw,
+            clip_norm=clip_norm,
+            before_communication=lambda: calls.append("agreed"),
+        )
+        return parallel, parallel.optimizer, parallel._engine, calls
 
     return build
 
@@ -157,29 +175,36 @@ def test_only_zero3_cuts_the_weights_before_the_engine_is_made(start: Callable[.
 
 
 def test_only_the_last_micro_batch_ends_the_accumulation(start: Callable[..., Started]) -> None:
-    way, _, _, calls = start(2)
-    agreed: list[bool] = []
+    parallel, _, _, calls = start(2, 1.0)
     del calls[:]
     for first, last in ((True, False), (False, True)):
-        with way.exchanging(first=first, last=last, agree=lambda: agreed.append(True)):
-            way.backward(torch.tensor(3.0))
-    assert float(way.update()) == 0.5
+        with parallel.communication(is_first=first, is_last=last):
+            assert parallel.engine_backward is not None
+            parallel.engine_backward(torch.tensor(3.0))
+    assert float(norm_of_update(parallel)) == 0.5
     assert calls == [
-        *(("boundary", False), ("backward", 3.0, False)),
+        *("agreed", ("boundary", False), ("backward", 3.0, False)),
         *(("boundary", True), ("backward", 3.0, False)),
         "step",
     ]
-    assert agreed == [True]
+
+
+def norm_of_update(parallel: DeepSpeedStrategy) -> torch.Tensor:
+    step: Any = SimpleNamespace(is_updating=False, clip_norm=1.0)
+    norm, _ = parallel.update(step, torch.tensor(1.0))
+    assert step.is_updating
+    assert norm is not None
+    return norm
 
 
 def test_an_update_that_was_left_out_has_no_finite_norm(start: Callable[..., Started]) -> None:
-    way, _, engine, _ = start(3)
-    engine.norm = math.inf  # what DeepSpeed says then
-    assert not way.update().isfinite()
+    parallel, _, engine, _ = start(3, 1.0)
+    engine.norm = math.inf  # what DeepSpeed reports then
+    assert not norm_of_update(parallel).isfinite()
 
 
 def test_losses_are_multiplied_for_deepspeed_takes_means(start: Callable[..., Started]) -> None:
-    assert start(3)[0].factor == 2
+    assert start(3)[0].gradient_factor == 2
 
 
 def test_rates_that_are_set_reach_adamw(start: Callable[..., Started]) -> None:
@@ -190,14 +215,14 @@ def test_rates_that_are_set_reach_adamw(start: Callable[..., Started]) -> None:
 
 
 def test_the_state_of_parts_is_made_beforehand_and_moves_nothing(start: Callable[..., Started]) -> None:
-    _, optimizer, engine, _ = start(3)
+    parallel, optimizer, engine, _ = start(3)
     (part,) = engine.optimizer.fp32_partitioned_groups_flat
     part.grad = torch.ones(2)  # a buffer of offload's
-    allocate_state(optimizer)
+    parallel.allocate_state(optimizer)
     assert part.tolist() == [3.0, 4.0]
     assert part.grad.tolist() == [1.0, 1.0]
     assert optimizer.param_groups[0]["params"] == []
-    tensors, values = read_state(optimizer, engine.module)
+    tensors, values = parallel.read_state(optimizer, engine.module)
     assert values == {PARTS: 2}
     assert sorted(tensors) == [f"part-1-of-2/0/{name}" for name in ("exp_avg", "exp_avg_sq", "step", "weights")]
     assert tensors["part-1-of-2/0/weights"].data_ptr() == part.data_ptr()
@@ -205,6 +230,6 @@ def test_the_state_of_parts_is_made_beforehand_and_moves_nothing(start: Callable
 
 
 def test_what_was_read_into_the_parts_reaches_the_weights(start: Callable[..., Started]) -> None:
-    _, optimizer, engine, _ = start(3)
-    restore_values(optimizer, engine.module, {PARTS: 2})
+    parallel, optimizer, engine, _ = start(3)
+    parallel.restore_values(optimizer, engine.module, {PARTS: 2})
     assert engine.module.model.weight.tolist() == [[7.0] * 4]

@@ -58,9 +58,9 @@ def test_accelerate_that_started_one_process_instead_of_two_is_noticed() -> None
 
 
 def test_one_process_agrees_with_itself_at_once() -> None:
-    assert SINGLE_PROCESS.lowest([3, -1]) == [3, -1]
-    assert SINGLE_PROCESS.gather({"a": 1}) == [{"a": 1}]
-    assert SINGLE_PROCESS.follow("x") == "x"
+    assert SINGLE_PROCESS.all_reduce_min([3, -1]) == [3, -1]
+    assert SINGLE_PROCESS.all_gather({"a": 1}) == [{"a": 1}]
+    assert SINGLE_PROCESS.broadcast("x") == "x"
     assert SINGLE_PROCESS.all(True)
     with SINGLE_PROCESS.one_after_the_first():
         pass
@@ -141,7 +141,7 @@ def use_cards(
     monkeypatch.setattr(torch.cuda, "current_device", lambda: chosen[-1])
     card = SimpleNamespace(name="NVIDIA A100", uuid=uuids[0])
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: card)
-    monkeypatch.setattr(World, "gather", lambda _world, value: [[value[0], uuid] for uuid in uuids])
+    monkeypatch.setattr(World, "all_gather", lambda _world, value: [[value[0], uuid] for uuid in uuids])
     return chosen
 
 
@@ -235,7 +235,7 @@ def test_processes_that_share_a_gpu_are_refused_by_name(
 
 
 def test_the_same_number_on_two_hosts_is_two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(World, "gather", lambda _world, value: [["n1", "GPU-a"], ["n2", "GPU-a"]])
+    monkeypatch.setattr(World, "all_gather", lambda _world, value: [["n1", "GPU-a"], ["n2", "GPU-a"]])
     check_cards(World(0, 2), "NVIDIA A100", "GPU-a", "n1")
 
 

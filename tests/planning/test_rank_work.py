@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from transformers import BartConfig, BertConfig, T5Config, T5Gemma2Config, T5GemmaConfig
 
+from seqfit.parallel.build import build_rule
 from seqfit.planning.candidates import build_variant
 from seqfit.planning.rank_work import build_work, count_layers, sum_weight_bytes
 from seqfit.planning.search import PlanRequest, trace_variant
-from seqfit.step.build import build_rule
 from seqfit.strategy.schema import Strategy
 
 

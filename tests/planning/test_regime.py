@@ -13,6 +13,7 @@ from transformers import AutoModelForSeq2SeqLM, T5Config
 from seqfit.kernels.cross_entropy import CHUNK_BYTES, LEAST_CHUNK_ROWS
 from seqfit.kernels.layout import BLOCK, WHOLE_SEGMENT_TOKENS
 from seqfit.model.load import ModelConfig
+from seqfit.parallel.build import SHORT_ON_CPU, SHORT_ON_GPU
 from seqfit.planning.fake_step import FakeStep, TracedModel
 from seqfit.planning.measured import build_real_step, draw_batch, measure_peak_bytes
 from seqfit.planning.shape import BLOCKS, KERNEL, Paths, Shape, choose_traced, count_loss_rows, find_regime
@@ -20,7 +21,6 @@ from seqfit.planning.shape import WHOLE as WHOLE_SEGMENTS
 from seqfit.planning.step_model import StepModel, Tracer, model_step
 from seqfit.planning.template import DifferentPaths
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
-from seqfit.step.build import SHORT_ON_CPU, SHORT_ON_GPU
 from seqfit.strategy.schema import Strategy
 
 WORDS = 40_000  # so that a few hundred target tokens are several chunks of logits
@@ -123,7 +123,7 @@ def test_200_mixes_around_every_threshold_are_all_predicted(model: StepModel) ->
 def test_a_prediction_is_what_a_real_step_takes(model: StepModel, shape: Shape) -> None:
     """Within 4% of the bytes that torch's allocator hands out, by polynomials of two other shapes."""
     step, batch = build_real_step(SUBJECT).step, draw_batch([shape])
-    step(batch)  # the first one makes the optimizer's state
+    step.run(batch)  # the first one makes the optimizer's state
     assert model.peak_bytes(shape, alone=True) == pytest.approx(measure_peak_bytes(step, batch), rel=0.04)
 
 

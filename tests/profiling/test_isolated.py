@@ -20,15 +20,15 @@ def run_script(script: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> int:
         return start([command[0], "-c", script], **settings)
 
     monkeypatch.setattr(apart.subprocess, "Popen", other)
-    return apart.run_apart(["profile", "demo"], out)
+    return apart.run_in_child(["profile", "demo"], out)
 
 
 def test_a_crash_is_reported_with_its_signal_its_stage_and_the_python_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = (
-        "import os, signal\nfrom seqfit.profiling.isolated import begin_work, tell_stage\n"
-        "begin_work()\ntell_stage('running torch\\'s profiler over 3 steps')\nos.kill(os.getpid(), signal.SIGSEGV)\n"
+        "import os, signal\nfrom seqfit.profiling.isolated import begin_work, report_stage\n"
+        "begin_work()\nreport_stage('running torch\\'s profiler over 3 steps')\nos.kill(os.getpid(), signal.SIGSEGV)\n"
     )
     with pytest.raises(TrainingFailed) as caught:
         run_script(script, tmp_path / "profile", monkeypatch)

@@ -38,5 +38,5 @@ def test_what_goes_wrong_inside_is_not_hidden(build_word_job: Callable[..., Any]
 def test_no_step_is_watched_for_its_peak(build_word_job: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """A watched step takes longer than it does in training, and needs the profiler that `capture` has."""
     monkeypatch.setenv("SEQFIT_WATCHED_STEPS", "9")
-    monkeypatch.setattr("seqfit.training.peak.run_measured", lambda *_: pytest.fail("a step was watched"))
+    monkeypatch.setattr("seqfit.training.peak.measure_peak", lambda *_: pytest.fail("a step was measured"))
     run_steps(build_word_job(), 4, lambda _: None)

@@ -20,20 +20,20 @@ def test_wrong_counts_are_refused(text: str) -> None:
 
 
 def test_ways_are_read_once_each() -> None:
-    assert options.read_ways("fsdp, ddp,fsdp") == ("fsdp", "ddp")
+    assert options.read_strategies("fsdp, ddp,fsdp") == ("fsdp", "ddp")
 
 
 def test_a_misspelt_way_is_recognised() -> None:
     with pytest.raises(
         PlanError, match=r"--way is 'fspd'\. The ways are ddp, fsdp, pipeline, .* Did you mean 'fsdp'\?"
     ):
-        options.read_ways("fspd")
+        options.read_strategies("fspd")
 
 
 def test_cards_alone_are_not_measured_unless_processes_are_given() -> None:
     numbers = {"steps": 5, "repeats": 3, "weak": False}
-    assert options.choose_asked(None, ("ddp",), **numbers, only_predicts=True) is None
-    asked = options.choose_asked("2", ("ddp",), **numbers, only_predicts=True)
+    assert options.choose_options(None, ("ddp",), **numbers, only_predicts=True) is None
+    asked = options.choose_options("2", ("ddp",), **numbers, only_predicts=True)
     assert asked is not None
     assert asked.counts == (1, 2)
 
@@ -42,7 +42,7 @@ def test_by_default_all_cores_or_gpus_are_measured() -> None:
     from seqfit.hardware.probe import probe_machine
 
     machine = probe_machine()
-    asked = options.choose_asked(None, ("ddp",), steps=5, repeats=3, weak=True, only_predicts=False)
+    asked = options.choose_options(None, ("ddp",), steps=5, repeats=3, weak=True, only_predicts=False)
     assert asked is not None
     assert list(asked.counts) == list_counts(len(machine.gpus) or machine.cores)
     assert asked.kind == "weak"

@@ -10,6 +10,8 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,15 @@ import torch
 
 import seqfit
 from seqfit.errors import SeqfitError
-from seqfit.parallel.way import Replicated
-from seqfit.step.step import TrainStep
+from seqfit.parallel.distributed import DdpStrategy
+from seqfit.step import step as step_module
+from seqfit.step.step import ParallelStrategy, TrainStep
 from seqfit.training.view import SilentView
+from tests.training.frames import watch_backwards
 
 NO_MEMORY = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes."
 AT_STEP = 5
+MOST_FRAMES = 6  # the checking function included
 
 
 def main(recipe: str, out: str, fault: str, *more: str) -> int:
@@ -39,46 +44,48 @@ def main(recipe: str, out: str, fault: str, *more: str) -> int:
 
 
 def _in_micro_batch() -> None:
-    """Memory runs out before the step has exchanged anything."""
-    _patch_accumulate(before=True)
+    """OOM before the first collective of the step."""
+    _run_out_of_memory(before=True)
 
 
 def _in_exchange() -> None:
-    """Memory runs out behind the last backward, when the others wait."""
-    _patch_accumulate(before=False)
+    """OOM after the last backward, when the others wait."""
+    _run_out_of_memory(before=False)
 
 
-def _patch_accumulate(*, before: bool) -> None:
-    accumulate, call, seen = TrainStep._accumulate, TrainStep.__call__, {"steps": 0, "done": False}
-    exchanging = Replicated.exchanging
-    last_one: list[bool] = []
+def _run_out_of_memory(*, before: bool) -> None:
+    run, loss_sum, communication = TrainStep.run, step_module.micro_batch_loss_sum, DdpStrategy.communication
+    seen: dict[str, Any] = {"steps": 0, "done": False, "examples": 0}
 
-    def noting(self: Replicated, **place: Any) -> Any:
-        last_one[:] = [place["last"]]
-        return exchanging(self, **place)
+    def fail_once() -> None:
+        if seen["steps"] == AT_STEP and not seen["done"] and seen["examples"] > 1:
+            seen["done"] = True
+            raise RuntimeError(NO_MEMORY)
 
     def counting(self: TrainStep, batch: Any) -> Any:
         seen["steps"] += 1
-        return call(self, batch)
+        return run(self, batch)
 
-    def failing(self: TrainStep, batch: Any, terms: int) -> Any:
-        due = seen["steps"] == AT_STEP and not seen["done"] and batch.examples > 1
-        if before and due:
-            seen["done"] = True
-            raise RuntimeError(NO_MEMORY)
-        loss = accumulate(self, batch, terms)
-        if due and last_one[0] and not before:
-            seen["done"] = True
-            raise RuntimeError(NO_MEMORY)
-        return loss
+    def failing(model: Any, batch: Any) -> Any:
+        seen["examples"] = batch.examples
+        if before:
+            fail_once()
+        return loss_sum(model, batch)
 
-    TrainStep.__call__ = counting  # type: ignore[method-assign]
-    TrainStep._accumulate = failing  # type: ignore[method-assign]
-    Replicated.exchanging = noting  # type: ignore[method-assign]
+    @contextmanager
+    def leaving(self: DdpStrategy, *, is_first: bool, is_last: bool) -> Iterator[None]:
+        with communication(self, is_first=is_first, is_last=is_last):
+            yield
+        if is_last and not before:
+            fail_once()
+
+    TrainStep.run = counting  # type: ignore[method-assign]
+    step_module.micro_batch_loss_sum = failing
+    DdpStrategy.communication = leaving  # type: ignore[assignment,method-assign]
 
 
 def _signal() -> None:
-    call, seen = TrainStep.__call__, [0]
+    call, seen = TrainStep.run, [0]
 
     def signalling(self: TrainStep, batch: Any) -> Any:
         seen[0] += 1
@@ -86,26 +93,22 @@ def _signal() -> None:
             os.kill(os.getpid(), signal.SIGUSR1)
         return call(self, batch)
 
-    TrainStep.__call__ = signalling  # type: ignore[method-assign]
+    TrainStep.run = signalling  # type: ignore[method-assign]
 
 
 def _not_finite() -> None:
-    """A loss that is no number, on this rank alone."""
-    accumulate, call, seen = TrainStep._accumulate, TrainStep.__call__, [0]
+    """A loss that is NaN, on this rank alone."""
+    run_batch, seen = ParallelStrategy.run_batch, [0]
 
-    def counting(self: TrainStep, batch: Any) -> Any:
+    def poisoned(self: ParallelStrategy, step: TrainStep, batch: Any) -> Any:
         seen[0] += 1
-        return call(self, batch)
+        return run_batch(self, step, batch) * (float("nan") if seen[0] == AT_STEP else 1.0)
 
-    def poisoned(self: TrainStep, batch: Any, terms: int) -> Any:
-        return accumulate(self, batch, terms) * (float("nan") if seen[0] == AT_STEP else 1.0)
-
-    TrainStep.__call__ = counting  # type: ignore[method-assign]
-    TrainStep._accumulate = poisoned  # type: ignore[method-assign]
+    ParallelStrategy.run_batch = poisoned  # type: ignore[method-assign]
 
 
 def _raise() -> None:
-    call, seen = TrainStep.__call__, [0]
+    call, seen = TrainStep.run, [0]
 
     def raising(self: TrainStep, batch: Any) -> Any:
         seen[0] += 1
@@ -113,7 +116,7 @@ def _raise() -> None:
             raise ValueError("the disk of rank 1 is on fire")
         return call(self, batch)
 
-    TrainStep.__call__ = raising  # type: ignore[method-assign]
+    TrainStep.run = raising  # type: ignore[method-assign]
 
 
 def _disk_full() -> None:
@@ -129,7 +132,22 @@ def _nothing() -> None:
     pass
 
 
+def _count_frames() -> None:
+    """No fault: from the loop to every backward are at most five functions of ours."""
+    seen = watch_backwards()
+    run = TrainStep.run
+
+    def checked(self: TrainStep, batch: Any) -> Any:
+        outcome = run(self, batch)
+        assert seen
+        assert all(len(names) <= MOST_FRAMES for names in seen), seen[-1]
+        return outcome
+
+    TrainStep.run = checked  # type: ignore[method-assign]
+
+
 FAULTS = {
+    "frames": _count_frames,
     "none": _nothing,
     "out-of-memory": _in_micro_batch,
     "out-of-memory-in-exchange": _in_exchange,

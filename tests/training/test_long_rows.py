@@ -106,7 +106,7 @@ SLOW = LongRows("a step is predicted to take 1 h 00 min", 3, 0.95, "Change it")
 
 @pytest.fixture
 def slow_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
-    make_forecast = job_module.make_forecast
+    make_forecast = job_module.predict_run
 
     def make(recipe: Recipe, *given: Any, **options: Any) -> RunPrediction:
         made: RunPrediction = make_forecast(recipe, *given, **options)

@@ -72,14 +72,14 @@ class Diary(SilentView):
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int]]:
     """Loss and target tokens of every step made."""
     made: list[tuple[float, int]] = []
-    step = TrainStep.__call__
+    step = TrainStep.run
 
     def spy(self: TrainStep, batch: GlobalBatch) -> StepOutcome:
         outcome = step(self, batch)
         made.append((float(outcome.loss), batch.loss_terms))
         return outcome
 
-    monkeypatch.setattr(TrainStep, "__call__", spy)
+    monkeypatch.setattr(TrainStep, "run", spy)
     return made
 
 
@@ -87,13 +87,13 @@ def test_a_record_is_written_after_the_next_step_but_before_an_evaluation(
     word_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     diary = Diary()
-    step = TrainStep.__call__
+    step = TrainStep.run
 
     def spy(self: TrainStep, batch: GlobalBatch) -> StepOutcome:
         diary.entries.append("launch")
         return step(self, batch)
 
-    monkeypatch.setattr(TrainStep, "__call__", spy)
+    monkeypatch.setattr(TrainStep, "run", spy)
     recipe = word_recipe | {"train": word_recipe["train"] | {"steps": 8, "log_every": 3}, "eval": {"every_steps": 6}}
     seqfit.train(recipe, out=tmp_path / "run", view=diary)
     assert diary.entries == [
@@ -122,7 +122,7 @@ def test_records_say_what_the_steps_gave(word_recipe: Recipe, steps: list[tuple[
 def test_a_run_that_breaks_off_in_a_step_keeps_the_record_before_it(
     word_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
-    step = TrainStep.__call__
+    step = TrainStep.run
     made = 0
 
     def break_off(self: TrainStep, batch: GlobalBatch) -> StepOutcome:
@@ -132,7 +132,7 @@ def test_a_run_that_breaks_off_in_a_step_keeps_the_record_before_it(
             raise error
         return step(self, batch)
 
-    monkeypatch.setattr(TrainStep, "__call__", break_off)
+    monkeypatch.setattr(TrainStep, "run", break_off)
     with pytest.raises(error):
         seqfit.train(word_recipe, out=tmp_path / "run")
     assert [record["step"] for record in seqfit.Run(tmp_path / "run").steps()] == [4]
@@ -185,7 +185,7 @@ def test_padding_and_operations_are_counted_in_every_record(word_recipe: Recipe,
     for record in run.steps():
         assert 0 < record["padding_share"] < 1
         assert record["model_flops_per_second"] > 0
-        assert record["model_flops_share"] is None
-    assert run.manifest["absent"] == {"model_flops_share": "no peak rate is known of a CPU"}
+        assert record["mfu"] is None
+    assert run.manifest["absent"] == {"mfu": "no peak rate is known of a CPU"}
     assert run.telemetry() == []
     assert run.sensors() is None

@@ -27,7 +27,7 @@ WHERE = "encoder.block.1.layer.1.DenseReluDense.wo"
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """{"steps": {3}} makes the feed-forward output of an encoder block infinite in these steps."""
     chosen: dict[str, Any] = {"steps": set(), "made": 0, "precisions": ["fp32", "bf16"]}
-    step = TrainStep.__call__
+    step = TrainStep.run
 
     def call(self: TrainStep, batch: Any) -> Any:
         chosen["made"] += 1
@@ -38,7 +38,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             patch.setattr(module, "forward", lambda states: torch.full_like(states[..., :32], math.inf))
             return step(self, batch)
 
-    monkeypatch.setattr(TrainStep, "__call__", call)
+    monkeypatch.setattr(TrainStep, "run", call)
     return chosen
 
 
@@ -69,7 +69,7 @@ def test_skipped_steps_leave_weights_and_optimizer_as_they_were(
     (event,) = [event for event in run.events() if event["kind"] == "not-finite" and "step" in event["data"]]
     assert event["data"]["step"] == 3
     assert len(event["data"]["rows"]) == 16
-    assert "left out" in event["message"]
+    assert "skipped" in event["message"]
     losses = [record["loss"] for record in run.steps()]
     assert losses[2] is None
     assert all(math.isfinite(loss) for loss in losses if loss is not None)
@@ -133,7 +133,7 @@ def test_the_module_that_overflows_first_is_named(recipe: Recipe, tmp_path: Path
     for path in Path(recipe["model"]["path"]).glob("*token*"):
         (tmp_path / "model" / path.name).write_bytes(path.read_bytes())
     recipe["model"]["path"] = str(tmp_path / "model")
-    with pytest.raises(TrainingFailed, match=f"{WHERE} makes the first number that is none"):
+    with pytest.raises(TrainingFailed, match=f"{WHERE} produces the first inf"):
         seqfit.train(recipe, out=tmp_path / "run")
 
 
@@ -147,7 +147,7 @@ def test_updates_in_the_backward_can_not_be_left_out(recipe: Recipe) -> None:
 def test_a_spike_is_an_event_with_the_rows_of_its_batch(
     recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step, made = TrainStep.__call__, [0]
+    step, made = TrainStep.run, [0]
 
     def spike(self: TrainStep, batch: Any) -> Any:
         outcome = step(self, batch)
@@ -156,7 +156,7 @@ def test_a_spike_is_an_event_with_the_rows_of_its_batch(
             outcome.loss.mul_(100)
         return outcome
 
-    monkeypatch.setattr(TrainStep, "__call__", spike)
+    monkeypatch.setattr(TrainStep, "run", spike)
     recipe["train"] |= {"steps": 30, "learning_rate": 1e-4}
     run = seqfit.train(recipe, out=tmp_path / "run")
     (event,) = [event for event in run.events() if event["kind"] == "loss-spike"]

@@ -108,8 +108,8 @@ FAULTS: dict[str, tuple[Callable[[Patch], None], str]] = {
         "predicted and measured are not compared: RuntimeError: broken for a test",
     ),
     "the peak": (
-        lambda patch: patch.setattr("seqfit.training.peak.run_measured", fail),
-        "the peak of steps is not measured any further: RuntimeError: broken for a test",
+        lambda patch: patch.setattr("seqfit.training.peak.measure_peak", fail),
+        "peaks of steps are not measured any further: RuntimeError: broken for a test",
     ),
     "psutil": (lambda patch: patch.setattr(psutil, "virtual_memory", fail), "RuntimeError: broken for a test"),
 }
@@ -136,7 +136,7 @@ def test_a_prediction_that_fails_changes_nothing_of_the_run_and_is_an_event_on_i
 def test_a_prediction_that_takes_too_long_says_what_is_taken_instead(short: Recipe, monkeypatch: Patch) -> None:
     recipe = load_recipe(short)
     monkeypatch.setattr(forecast, "_make_forecast", never_in_time)
-    made = forecast.make_forecast(recipe, None, torch.device("cpu"))  # type: ignore[arg-type]
+    made = forecast.predict_run(recipe, None, torch.device("cpu"))  # type: ignore[arg-type]
     kind, message = made.events[0]
     assert kind == "prediction"
     assert "it took longer than -1 s" in message

@@ -50,7 +50,7 @@ class FailAt(TorchDispatchMode):
 def failing(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """{"mode": FailAt(...)} makes the second step from then on fail there."""
     chosen: dict[str, Any] = {}
-    step = TrainStep.__call__
+    step = TrainStep.run
     made: list[int] = []
 
     def fail(self: TrainStep, batch: Any) -> Any:
@@ -60,7 +60,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         with chosen.pop("mode"):
             return step(self, batch)
 
-    monkeypatch.setattr(TrainStep, "__call__", fail)
+    monkeypatch.setattr(TrainStep, "run", fail)
     return chosen
 
 
@@ -128,8 +128,8 @@ def test_one_example_that_does_not_fit_is_told_in_three_parts(
     def never(self: TrainStep, batch: Any) -> Any:
         raise torch.OutOfMemoryError("no")
 
-    monkeypatch.setattr(TrainStep, "__call__", never)
-    with pytest.raises(OutOfMemory, match=r"1 examples.*recompute=blocks"):
+    monkeypatch.setattr(TrainStep, "run", never)
+    with pytest.raises(OutOfMemory, match=r"1 example, .*recompute=blocks"):
         seqfit.train(exact, out=tmp_path / "run")
     assert Run(tmp_path / "run").status == "failed"
 
@@ -139,7 +139,7 @@ def test_an_evaluation_is_made_again_in_smaller_batches(
 ) -> None:
     from seqfit.training import evaluator as judge
 
-    score, tried = judge.answer_split, []
+    score, tried = judge.generate_split, []
 
     def once(answerer: Any, *rest: Any, **settings: Any) -> Any:
         tried.append(answerer.batch_tokens)
@@ -197,7 +197,7 @@ def test_smaller_batches_of_evaluations_are_remembered_across_a_resume(
 
     exact["train"]["snapshot"] = {"every_steps": 1}
     exact["eval"] = {"every_steps": 2}
-    score, tried = judge.answer_split, []
+    score, tried = judge.generate_split, []
 
     def once(answerer: Any, *rest: Any, **settings: Any) -> Any:
         tried.append(answerer.batch_tokens)
@@ -223,7 +223,7 @@ def test_memory_that_runs_out_elsewhere_is_told_in_three_parts(
     def never(*_arguments: Any) -> Any:
         raise MemoryError("no room")
 
-    monkeypatch.setattr("seqfit.data.loader.Loader.cut_anew", never)
+    monkeypatch.setattr("seqfit.data.loader.Loader.split_again", never)
     with pytest.raises(OutOfMemory, match=r"outside a step.*no room.*--resume"):
         seqfit.train(exact, out=tmp_path / "run")
 

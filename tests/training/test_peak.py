@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ import seqfit
 from seqfit.data.batching import order_epoch
 from seqfit.data.loader import GlobalBatch
 from seqfit.model.loss import LossModel
-from seqfit.planning.measured import draw_batch, run_measured
+from seqfit.planning.measured import draw_batch
 from seqfit.planning.shape import Shape
 from seqfit.rundir.reader import Run
+from seqfit.step.peak import MeasuredPeak, measure_peak
 from seqfit.step.precision import Precision
 from seqfit.step.step import StepOutcome, TrainStep
-from seqfit.training.peak import LAST, PeakWatch
+from seqfit.training.peak import LAST, PeakObserver
 from seqfit.training.trial_variables import WATCHED
 
 TOKEN_BYTES = 2**16
@@ -47,18 +49,26 @@ def build_step() -> TrainStep:
     return TrainStep(model, optimizer, Precision("fp32", torch.device("cpu"), ""), None)
 
 
-def watch(lengths: list[int], *, is_predicted: bool = True) -> PeakWatch:
+def run_observed(peak: PeakObserver, step: TrainStep, number: int, batch: GlobalBatch) -> StepOutcome:
+    """As the training loop does it."""
+    with peak.around_step(number, batch):
+        outcome = step.run(batch)
+    peak.after_step(number, batch)
+    return outcome
+
+
+def watch(lengths: list[int], *, is_predicted: bool = True) -> PeakObserver:
     return watch_steps([[(length,)] for length in lengths], build_step(), is_predicted=is_predicted)
 
 
 def watch_steps(
     steps: Sequence[Sequence[tuple[int, ...]]], step: TrainStep, *, is_predicted: bool = False
-) -> PeakWatch:
+) -> PeakObserver:
     """Each step is some micro-batches, each of these the lengths of its examples."""
-    peak = PeakWatch(step, lambda *_: None, is_predicted=is_predicted)
+    peak = PeakObserver(step, lambda *_: None, is_predicted=is_predicted)
     for number, micro_batches in enumerate(steps, 1):
         batch = draw_batch([Shape(lengths, None, packed=False) for lengths in micro_batches])
-        assert peak(number, batch).loss.isfinite()
+        assert run_observed(peak, step, number, batch).loss.isfinite()
     return peak
 
 
@@ -67,8 +77,8 @@ def test_the_peak_is_that_of_the_largest_batch_behind_the_first() -> None:
     assert peak.at_step == 4
     assert peak.peak_bytes == pytest.approx(6 * TOKEN_BYTES, rel=0.01)
     assert "step 4" in peak.describe()
-    assert peak.watched_steps == 2
-    assert peak.watched_seconds > 0
+    assert peak.measured_steps == 2
+    assert peak.measured_seconds > 0
 
 
 def test_smaller_batches_and_late_ones_are_not_watched() -> None:
@@ -89,43 +99,60 @@ def test_within_a_profile_nothing_is_watched(stages: dict[str, Any]) -> None:
         assert watch([3, 3, 3]).peak_bytes is None
 
 
-def break_before(step: TrainStep, batch: GlobalBatch, make: Callable[..., StepOutcome]) -> None:
+@contextmanager
+def break_before(step: TrainStep, batch: GlobalBatch) -> Iterator[MeasuredPeak]:
     raise RuntimeError("no profiler here")
+    yield
 
 
-def break_after(step: TrainStep, batch: GlobalBatch, make: Callable[..., StepOutcome]) -> None:
-    make(batch)
+@contextmanager
+def break_after(step: TrainStep, batch: GlobalBatch) -> Iterator[MeasuredPeak]:
+    yield MeasuredPeak()
     raise MemoryError
 
 
 @pytest.mark.parametrize(
     ("broken", "cause"), [(break_before, "RuntimeError: no profiler here"), (break_after, "MemoryError")]
 )
-def test_a_step_whose_peak_cannot_be_measured_is_made_once_and_the_cause_is_told(
-    broken: Callable[..., None], cause: str, monkeypatch: pytest.MonkeyPatch
+def test_a_step_whose_peak_cannot_be_measured_is_made_once_and_the_cause_is_reported(
+    broken: Callable[..., Any], cause: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seqfit.training.peak.run_measured", broken)
-    told: list[tuple[str, str]] = []
+    monkeypatch.setattr("seqfit.training.peak.measure_peak", broken)
+    reported: list[tuple[str, str]] = []
     step = build_step()
-    peak = PeakWatch(step, lambda kind, message: told.append((kind, message)), is_predicted=True)
-    made = []
-    monkeypatch.setattr(TrainStep, "__call__", lambda self, batch: made.append(batch))
+    peak = PeakObserver(step, lambda kind, message: reported.append((kind, message)), is_predicted=True)
+    made: list[GlobalBatch] = []
+    monkeypatch.setattr(TrainStep, "run", lambda self, batch: made.append(batch))
     for number in range(1, 5):
-        peak(number, draw_batch([Shape((2 + number,), None, packed=False)]))
+        run_observed(peak, step, number, draw_batch([Shape((2 + number,), None, packed=False)]))
     assert len(made) == 4
-    assert [kind for kind, _ in told] == ["memory"]
-    assert cause in told[0][1]
+    assert [kind for kind, _ in reported] == ["memory"]
+    assert cause in reported[0][1]
     assert peak.peak_bytes is None
 
 
-def test_an_error_of_the_step_itself_is_not_hidden_by_its_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_step_itself_is_not_hidden_by_its_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: TrainStep, batch: GlobalBatch) -> StepOutcome:
         raise MemoryError("of the step")
 
-    monkeypatch.setattr(TrainStep, "__call__", fail)
-    peak = PeakWatch(build_step(), lambda *_: pytest.fail("told"), is_predicted=True)
+    monkeypatch.setattr(TrainStep, "run", fail)
+    step = build_step()
+    peak = PeakObserver(step, lambda *_: pytest.fail("reported"), is_predicted=True)
     with pytest.raises(MemoryError, match="of the step"):
-        peak(2, draw_batch([Shape((3,), None, packed=False)]))
+        run_observed(peak, step, 2, draw_batch([Shape((3,), None, packed=False)]))
+
+
+def test_a_step_that_was_repeated_in_smaller_micro_batches_has_no_measured_peak() -> None:
+    step = build_step()
+    peak = PeakObserver(step, lambda *_: pytest.fail("reported"), is_predicted=True)
+    whole, halves = (draw_batch([Shape(shape, None, packed=False)]) for shape in ((6, 6), (6,)))
+    with peak.around_step(2, whole):
+        step.run(whole)  # the attempt that ran out of memory
+        step.run(halves)
+    peak.after_step(2, halves)
+    assert peak.peak_bytes is None
+    run_observed(peak, step, 3, draw_batch([Shape((9, 9), None, packed=False)]))
+    assert peak.at_step == 3
 
 
 @pytest.mark.parametrize(("last", "watched"), [("2", 1), ("3", 2), ("0", 0)])
@@ -133,31 +160,31 @@ def test_steps_are_watched_up_to_the_one_that_is_asked_for(
     last: str, watched: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(WATCHED, last)
-    assert watch([3, 3, 4, 5], is_predicted=False).watched_steps == watched
+    assert watch([3, 3, 4, 5], is_predicted=False).measured_steps == watched
 
 
 def test_the_largest_step_is_watched_when_the_run_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WATCHED, "3")
     peak = watch([2, 4, 3, 8, 5])
     assert (peak.at_step, peak.is_of_all_steps) == (2, False)
-    assert peak.describe() == "allocated in step 2, the most of those watched"
-    assert peak.watch_largest() == 1
+    assert peak.describe() == "allocated in step 2, the most of those measured"
+    assert peak.measure_largest() == 1
     assert peak.peak_bytes == pytest.approx(8 * TOKEN_BYTES, rel=0.01)
     assert peak.is_of_all_steps
     assert peak.describe() == "allocated in step 4, the most of all steps"
-    assert peak.watch_largest() == 0
+    assert peak.measure_largest() == 0
 
 
 def test_what_no_other_step_exceeds_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WATCHED, "3")
     peak = watch([6, 6, 3, 5])
     assert peak.is_of_all_steps
-    assert peak.watch_largest() == 0
+    assert peak.measure_largest() == 0
 
 
 def test_an_ordinary_run_keeps_no_batch_and_makes_no_step_again() -> None:
     peak = watch([2, 4, 3, *[2] * LAST, 8])
-    assert peak.watch_largest() == 0
+    assert peak.measure_largest() == 0
     assert not peak.is_of_all_steps
 
 
@@ -172,7 +199,7 @@ def test_steps_that_are_large_in_different_ways_are_all_watched(
     large: list[tuple[int, ...]], other: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(WATCHED, "0")
-    assert watch_steps([[(2,)], large, [(3,)], other], build_step()).watch_largest() == 2
+    assert watch_steps([[(2,)], large, [(3,)], other], build_step()).measure_largest() == 2
 
 
 def test_what_is_made_again_is_in_no_time_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,23 +207,8 @@ def test_what_is_made_again_is_in_no_time_of_the_run(monkeypatch: pytest.MonkeyP
     step = build_step()
     peak = watch_steps([[(2,)], [(2,)], [(5,)]], step)
     before = step.clock.totals
-    assert peak.watch_largest() == 1
+    assert peak.measure_largest() == 1
     assert step.clock.totals == before
-
-
-class WatchesAll(PeakWatch):
-    """Watches every step; `peaks` are those of all since the class was made."""
-
-    peaks: list[int]
-
-    def __init__(self, step: TrainStep, tell: Callable[[str, str], None], *, is_predicted: bool, watches: bool) -> None:
-        super().__init__(step, tell, is_predicted=is_predicted, watches=watches)
-        self.step = step
-
-    def __call__(self, number: int, batch: GlobalBatch) -> StepOutcome:
-        outcome, peak_bytes = run_measured(self.step, batch)
-        self.peaks.append(peak_bytes)
-        return outcome
 
 
 @pytest.fixture
@@ -232,14 +244,22 @@ def test_a_trials_peak_is_that_of_all_its_steps_and_what_is_saved_is_not_touched
     plain = seqfit.train(late_recipe, out=tmp_path / "plain")
     monkeypatch.setenv(WATCHED, "2")
     trial = seqfit.train(late_recipe, out=tmp_path / "trial")
-    WatchesAll.peaks = []
-    monkeypatch.setattr("seqfit.training.loop.PeakWatch", WatchesAll)
+    run, peaks = TrainStep.run, list[int]()
+
+    def measured(self: TrainStep, batch: GlobalBatch) -> StepOutcome:
+        with measure_peak(self, batch) as peak:
+            outcome = run(self, batch)
+        peaks.append(peak.bytes)
+        return outcome
+
+    monkeypatch.delenv(WATCHED)
+    monkeypatch.setattr(TrainStep, "run", measured)
     seqfit.train(late_recipe, out=tmp_path / "all")
     peak_bytes, is_of_all = read_forecast(trial)
     assert is_of_all
     assert trial.manifest["forecast"]["measured_peak_is"] == "allocated in step 5, the most of all steps"
-    assert peak_bytes == pytest.approx(max(WatchesAll.peaks), rel=0.001)
-    assert peak_bytes > 4 * WatchesAll.peaks[1]  # which is all that warm-up shows
+    assert peak_bytes == pytest.approx(max(peaks), rel=0.001)
+    assert peak_bytes > 4 * peaks[1]  # which is all that warm-up shows
     assert read_forecast(plain) == (None, False)
     assert [_without_times(record) for record in trial.steps()] == [_without_times(record) for record in plain.steps()]
     assert trial.status == plain.status == "finished"
@@ -255,13 +275,13 @@ def _without_times(record: dict[str, Any]) -> dict[str, Any]:
 def test_a_run_whose_largest_step_can_not_be_watched_is_finished_and_says_so(
     late_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(step: TrainStep, batch: GlobalBatch) -> tuple[StepOutcome, int]:
+    def fail(step: TrainStep, batch: GlobalBatch) -> None:
         raise torch.OutOfMemoryError("no room")
 
     monkeypatch.setenv(WATCHED, "1")
-    monkeypatch.setattr("seqfit.training.peak.run_measured", fail)
+    monkeypatch.setattr("seqfit.training.peak.measure_peak", fail)
     run = seqfit.train(late_recipe, out=tmp_path / "run")
     assert run.status == "finished"
     assert read_forecast(run) == (None, False)
     told = [event["message"] for event in run.events() if event["kind"] == "memory"]
-    assert told == ["ran out while the largest step was made once more to be watched: its peak is not known"]
+    assert told == ["OOM while the largest step was repeated to measure its peak: the peak is not known"]

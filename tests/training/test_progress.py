@@ -17,11 +17,11 @@ from seqfit.training.state import find_state_differences, identify_step
 
 def test_gpus_that_a_run_does_not_use_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """A one-process run that began where four GPUs were visible goes on where one is."""
-    step = SimpleNamespace(
-        precision=Precision("bf16", torch.device("cuda", 0), ""), way=SimpleNamespace(world=SINGLE_PROCESS)
-    )
+    step = SimpleNamespace(precision=Precision("bf16", torch.device("cuda", 0), ""))
     recipe = SimpleNamespace(model_dump_json=lambda **_options: "{}")
-    job: Any = SimpleNamespace(step=step, recipe=recipe, strategy=Strategy(), data_fingerprint="d", frozen_bits=0)
+    job: Any = SimpleNamespace(
+        step=step, world=SINGLE_PROCESS, recipe=recipe, strategy=Strategy(), data_fingerprint="d", frozen_bits=0
+    )
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _device: "NVIDIA A100")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     snapshot = Snapshot(3, {}, {"identity": identify_step(job)})

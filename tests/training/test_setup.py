@@ -25,8 +25,8 @@ TRIM = ["model.trim_vocabulary=data", "allow=[trim]"]
 
 def test_trimming_picks_rows_while_loading(word_recipe: Recipe) -> None:
     job, data = build_setup(load_checked_recipe(word_recipe, TRIM), SilentView())
-    words = job.answerer.model.config.vocab_size
-    assert words == len(job.answerer.tokenizer) < 100
+    words = job.generator.model.config.vocab_size
+    assert words == len(job.generator.tokenizer) < 100
     assert max(int(data.splits["train"].token_ids(row)[0].max()) for row in range(64)) < words
     assert [kind for kind, _ in job.events if kind in ("trim", "fallback")] == ["trim"]
 
@@ -46,7 +46,7 @@ def test_a_plan_is_for_one_of_the_processes_on_its_machine(
     word_recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: dict[str, Any] = {}
-    make_forecast = job_module.make_forecast
+    make_forecast = job_module.predict_run
 
     def remember(*given: Any, **options: Any) -> RunPrediction:
         asked.update(options)

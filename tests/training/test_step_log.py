@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from seqfit.step.clock import StepClock
 from seqfit.step.step import StepOutcome
 from seqfit.training import log as step_log
 from seqfit.training.log import SeenStep, StepLog, StepWork
-from seqfit.training.peak import CalibrationWorkload
 from seqfit.training.view import SilentView
 
 CPU = torch.device("cpu")
@@ -194,16 +192,15 @@ def test_operations_and_padding_are_counted_over_the_recorded_steps(
     assert record.padding_share == 6 / (6 + 10 + 1 + 10 + 3)
 
 
-def test_a_piece_of_work_between_steps_is_recorded_and_is_no_part_of_a_step(
+def test_a_calibration_workload_between_steps_is_recorded_and_is_no_part_of_a_step(
     clock: Clock, phases: StepClock, records: Records, tmp_path: Path
 ) -> None:
-    class Piece:
-        def measure(self, step_seconds: float) -> float:
-            clock.now += 10
-            return 0.1 * step_seconds
+    def measure(step_seconds: float) -> float:
+        clock.now += 10
+        return 0.1 * step_seconds
 
     writer = RunWriter.create(tmp_path / "run")
-    log = StepLog(writer, records, phases, StepWork(), judge, cast(CalibrationWorkload, Piece()))
+    log = StepLog(writer, records, phases, StepWork(), judge, [measure])
     with log:
         for step, seconds in ((1, 1.0), (2, 3.0)):
             clock.now += seconds

@@ -42,4 +42,4 @@ def is_planted(words: Sequence[str]) -> bool:
 if is_planted(sys.orig_argv):
     from seqfit.step.step import TrainStep
 
-    TrainStep.__call__ = slow_down(TrainStep.__call__, SHARE)  # type: ignore[method-assign]
+    TrainStep.run = slow_down(TrainStep.run, SHARE)  # type: ignore[method-assign]

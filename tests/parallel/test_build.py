@@ -9,9 +9,9 @@ import torch
 
 from seqfit.errors import RecipeError
 from seqfit.model.load import load_model
+from seqfit.parallel.build import build_step
 from seqfit.parallel.world import SINGLE_PROCESS, World
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
-from seqfit.step.build import build_step
 from seqfit.step.precision import Precision
 from seqfit.strategy.schema import Strategy
 

@@ -1,22 +1,19 @@
-"""Builds the step that trains a model: adapters and frozen parts, execution, optimizer; and how its batches are cut.
+"""Builds the step that trains a model: adapters and frozen parts, execution, parallel strategy, optimizer.
 
 In: a model with its weights (or without: the planner hands over fake ones), a recipe's parts and a strategy. Out: a
-`TrainStep` and what was decided on the way, for the run's events. Training and planning both go through here, so what
-is planned is what runs.
-
-How a model runs under a strategy: packed or padded, which attention, which loss, with what exchanged.
-
-In: a model on its device and a strategy. Out: the model with its loss, how batches are cut, and what was decided on
-the way, for the run's events.
+`TrainStep`, how its batches are split (packed or padded), and what was decided on the way, for the run's events.
+Training and planning both go through here, so what is planned is what runs.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
 from seqfit.data.batching import Batching, MicroBatchRule
@@ -26,16 +23,16 @@ from seqfit.model.loss import LossModel, LossRule
 from seqfit.model.packing import PackedModel, explain_why_not_packed
 from seqfit.model.trainable import add_adapters, choose_lora, freeze_parts
 from seqfit.parallel.balance import estimate_block_times
-from seqfit.parallel.deepspeed import Zero
-from seqfit.parallel.pipeline import Pipeline
-from seqfit.parallel.way import Pipelined, Replicated, Sharded, Way
+from seqfit.parallel.deepspeed import DeepSpeedStrategy
+from seqfit.parallel.distributed import DdpStrategy, FsdpStrategy
+from seqfit.parallel.pipeline import Pipeline, PipelineStrategy
 from seqfit.parallel.world import SINGLE_PROCESS, World
 from seqfit.recipe.schema import ModelRecipe, Recipe, TrainRecipe
 from seqfit.step.execution import compile_blocks, enable_recompute
 from seqfit.step.fp16_safe import keep_outputs_in_fp32
 from seqfit.step.optimizers import build_optimizer
 from seqfit.step.precision import Precision
-from seqfit.step.step import TrainStep
+from seqfit.step.step import ParallelStrategy, TrainStep
 from seqfit.strategy.conflicts import check_processes
 from seqfit.strategy.schema import Strategy
 
@@ -125,61 +122,86 @@ def build_step(
     device: torch.device | None = None,
     world: World = SINGLE_PROCESS,
     lengths: tuple[float, float] = (1.0, 1.0),
+    before_communication: Callable[[], None] | None = None,
 ) -> BuiltStep:
     """The step of a model on its device. `device` is the one to choose kernels for, if it isn't there: in a plan.
 
-    `lengths`: source and target tokens of an average example, which stages of equal time are cut by.
+    `lengths`: source and target tokens of an average example, which stages of equal time are split by.
+    `before_communication` is called once per step before the first collective (seqfit.step.step).
     """
     check_processes(strategy, world.size)
     device = device or precision.device
     execution = build_execution(model, strategy, train, device)
-    way = _build_way(execution, strategy, precision, world, lengths)
-    learner = way.pipeline if isinstance(way, Pipelined) else execution.model
-    optimizer, reason = build_optimizer(
-        learner,
-        train.optimizer,
-        train.learning_rate,
-        kernel=strategy.optimizer_kernel,
-        override=strategy.optimizer,
-        device=device,
+    reasons: list[str] = []
+
+    def make_optimizer(trained: nn.Module) -> torch.optim.Optimizer:
+        optimizer, reason = build_optimizer(
+            trained,
+            train.optimizer,
+            train.learning_rate,
+            kernel=strategy.optimizer_kernel,
+            override=strategy.optimizer,
+            device=device,
+        )
+        reasons.append(reason)
+        return optimizer
+
+    parallel = _build_parallel(
+        execution, strategy, precision, world, lengths, train.clip_norm, make_optimizer, before_communication
     )
-    if isinstance(way, Zero):
-        optimizer = way.start(optimizer, train.clip_norm)
-    events = [*execution.events, ("optimizer", reason)]
+    optimizer = parallel.optimizer or make_optimizer(parallel.trained)
+    events = [*execution.events, *(("optimizer", reason) for reason in reasons)]
     if world.size > 1:
-        events.append(("parallel", f"{way.name} over {world.size} processes"))
+        events.append(("parallel", f"{parallel.name} over {world.size} processes"))
     if precision.name == "fp16":
         events += [("precision", text) for text in [keep_outputs_in_fp32(model, device)] if text]
     step = TrainStep(
-        learner,
+        parallel.trained,
         optimizer,
         precision,
         train.clip_norm,
-        way=way,
+        parallel=parallel,
         in_backward=strategy.optimizer_in_backward,
         asks_host=train.when_not_finite != "stop",
     )
     return BuiltStep(step, execution.batching, events)
 
 
-def _build_way(
-    execution: Execution, strategy: Strategy, precision: Precision, world: World, lengths: tuple[float, float]
-) -> Way:
-    """As the strategy says; `auto` is one copy of the model in each process."""
-    model = execution.model
+def _build_parallel(
+    execution: Execution,
+    strategy: Strategy,
+    precision: Precision,
+    world: World,
+    lengths: tuple[float, float],
+    clip_norm: float | None,
+    make_optimizer: Callable[[nn.Module], torch.optim.Optimizer],
+    before_communication: Callable[[], None] | None,
+) -> ParallelStrategy:
+    """As the strategy says; `auto` is DDP: one copy of the model in each process."""
+    model, device = execution.model, precision.device
     if world.size == 1:
-        return Way(model)
+        return ParallelStrategy(model)
     if strategy.parallel == "fsdp" and strategy.sharding != "fsdp2":
-        stage: Literal[2, 3] = 2 if strategy.sharding == "zero2" else 3
-        return Zero(model, world, precision.device, stage=stage, precision=precision.name, offload=strategy.offload)
-    if strategy.parallel == "fsdp":
-        return Sharded(
+        return DeepSpeedStrategy(
             model,
             world,
-            precision.device,
+            device,
+            stage=2 if strategy.sharding == "zero2" else 3,
+            precision=precision.name,
+            offload=strategy.offload,
+            build_optimizer=partial(make_optimizer, model),
+            clip_norm=clip_norm,
+            before_communication=before_communication,
+        )
+    if strategy.parallel == "fsdp":
+        return FsdpStrategy(
+            model,
+            world,
+            device,
             precision=precision.name,
             offload=strategy.offload,
             compiled=strategy.compile,
+            before_communication=before_communication,
         )
     if strategy.parallel == "pipeline":
         by_time = strategy.pipeline_balance == "time"
@@ -190,8 +212,8 @@ def _build_way(
             schedule=strategy.pipeline_schedule,
             costs=estimate_block_times(model.model, *lengths) if by_time else None,
         )
-        return Pipelined(pipeline.to(precision.device), world)
-    return Replicated(model, world)
+        return PipelineStrategy(pipeline.to(device), world, before_communication)
+    return DdpStrategy(model, world, before_communication)
 
 
 def padding_limits(recipe: Recipe) -> PaddingLimits:

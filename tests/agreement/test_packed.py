@@ -79,6 +79,6 @@ def test_bf16_stays_near_padded_bf16(name: str, fresh_model: Callable[..., Any],
         model = fresh_model(name)
         wrapped = LossModel(model, LossRule(), PackedModel(model) if rule is PACKED else None)
         step = TrainStep(wrapped, torch.optim.SGD(model.parameters(), lr=0.0), Precision("bf16", CPU, ""), 1.0)
-        outcome = step(global_batch(name, rule))
+        outcome = step.run(global_batch(name, rule))
         losses.append((float(outcome.loss), float(outcome.gradient_norm)))  # type: ignore[arg-type]
     assert losses[1] == pytest.approx(losses[0], rel=0.02)
