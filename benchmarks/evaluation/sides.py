@@ -114,9 +114,9 @@ def build_ours(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Ca
     noting = NotingTokenizer(tokenizer)
 
     def answer(questions: Questions) -> list[list[int]]:
-        answerer = Generator(model, noting, precision, 1, questions.max_new_tokens, 8192, force_lengths=True)
-        assert answerer.fallback is None
-        texts = generate_split(answerer, questions.split, questions.rows).texts
+        generator = Generator(model, noting, precision, 1, questions.max_new_tokens, 8192, force_lengths=True)
+        assert generator.fallback is None
+        texts = generate_split(generator, questions.split, questions.rows).texts
         return [noting.ids[text] for text in texts]
 
     return answer

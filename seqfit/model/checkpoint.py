@@ -67,11 +67,11 @@ class Checkpoint:
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
-    teaching: GenerationMetadata
+    metadata: GenerationMetadata
 
 
 def save_checkpoint(
-    folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, teaching: GenerationMetadata
+    folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, metadata: GenerationMetadata
 ) -> None:
     """Write beside the folder, then swap by two renames: a kill always leaves a complete checkpoint in one place."""
     fresh, old = files.beside(folder, "new"), files.beside(folder, "old")
@@ -85,11 +85,11 @@ def save_checkpoint(
             save_adapter(model, fresh / "adapter")
         else:
             model.save_pretrained(fresh)
-        _set_languages(tokenizer, teaching.task)
+        _set_languages(tokenizer, metadata.task)
         tokenizer.save_pretrained(fresh)
-        if teaching.kind == "text-to-text":  # plain `generate` stops at 20 tokens otherwise
-            build_generation_config(model, teaching.beams, teaching.max_new_tokens).save_pretrained(fresh)
-    write_metadata(fresh, teaching)
+        if metadata.kind == "text-to-text":  # plain `generate` stops at 20 tokens otherwise
+            build_generation_config(model, metadata.beams, metadata.max_new_tokens).save_pretrained(fresh)
+    write_metadata(fresh, metadata)
     for path in [*fresh.rglob("*"), fresh]:
         sync_path(path)
     if folder.exists():
@@ -106,10 +106,10 @@ def _set_languages(tokenizer: PreTrainedTokenizerBase, task: TaskRecipe) -> None
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
-    """Weights, tokenizer and teaching of a folder that `save_checkpoint` wrote."""
-    teaching = read_metadata(folder)
-    recipe = ModelRecipe.model_validate({"path": str(folder), "kind": teaching.kind, "untested": True})
-    return Checkpoint(load_model(recipe, head_of(teaching.task)), load_tokenizer(recipe), teaching)
+    """Weights, tokenizer and metadata of a folder that `save_checkpoint` wrote."""
+    metadata = read_metadata(folder)
+    recipe = ModelRecipe.model_validate({"path": str(folder), "kind": metadata.kind, "untested": True})
+    return Checkpoint(load_model(recipe, head_of(metadata.task)), load_tokenizer(recipe), metadata)
 
 
 def find_metadata(model: PreTrainedModel) -> GenerationMetadata | None:
@@ -131,13 +131,13 @@ def read_metadata(folder: Path) -> GenerationMetadata:
         ) from error
 
 
-def write_metadata(folder: Path, teaching: GenerationMetadata) -> None:
+def write_metadata(folder: Path, metadata: GenerationMetadata) -> None:
     """Beside the weights. It holds texts and lengths, no ids of words: a trimmed vocabulary changes nothing in it."""
     values = {
-        "kind": teaching.kind,
-        "task": teaching.task.model_dump(exclude_none=True),
-        "beams": teaching.beams,
-        "max_new_tokens": teaching.max_new_tokens,
-        "step": teaching.step,
-    } | ({} if teaching.threshold is None else {"threshold": teaching.threshold})
+        "kind": metadata.kind,
+        "task": metadata.task.model_dump(exclude_none=True),
+        "beams": metadata.beams,
+        "max_new_tokens": metadata.max_new_tokens,
+        "step": metadata.step,
+    } | ({} if metadata.threshold is None else {"threshold": metadata.threshold})
     (folder / _FILE).write_text(json.dumps(values, ensure_ascii=False, indent=2) + "\n", "utf-8")

@@ -215,9 +215,9 @@ def test_answers_are_those_of_generate_started_as_transformers_documents_it(
     name: str, beams: int, prepare: Callable[[str], Prepared]
 ) -> None:
     rows = prepare(name)
-    answerer = _build_answerer(rows, rows.task, beams)
-    assert (answerer.fallback is None) == (beams == 1 and rows.case.model_type in HEAD_TYPES)
-    answers = generate_sources(answerer, _arrays(rows.sources))
+    generator = _build_generator(rows, rows.task, beams)
+    assert (generator.fallback is None) == (beams == 1 and rows.case.model_type in HEAD_TYPES)
+    answers = generate_sources(generator, _arrays(rows.sources))
     batch = rows.collate()
     with torch.no_grad():
         ids = (
@@ -243,7 +243,7 @@ def _documented_start(name: str, rows: Prepared) -> dict[str, int]:
     return {"decoder_start_token_id" if name in ("mbart", "plbart") else "forced_bos_token_id": code}
 
 
-def _build_answerer(rows: Prepared, task: TaskRecipe, beams: int) -> Generator:
+def _build_generator(rows: Prepared, task: TaskRecipe, beams: int) -> Generator:
     model = rows.load().eval()
     start_of = set_start(model, rows.tokenizer, task)
     precision = choose_precision(Strategy(), torch.device("cpu"), [])
@@ -259,10 +259,10 @@ def test_rows_of_two_languages_are_answered_as_those_of_one(
     assert rows.case.languages is not None
     codes = [rows.case.languages[1], other] * (EXAMPLES // 2)
     by_column = rows.task.model_copy(update={"target_language": "{lang}"})
-    mixed = generate_sources(_build_answerer(rows, by_column, beams), _arrays(rows.sources), codes)
+    mixed = generate_sources(_build_generator(rows, by_column, beams), _arrays(rows.sources), codes)
     for code in set(codes):
         task = rows.task.model_copy(update={"target_language": code})
-        alone = generate_sources(_build_answerer(rows, task, beams), _arrays(rows.sources))
+        alone = generate_sources(_build_generator(rows, task, beams), _arrays(rows.sources))
         assert [text for text, own in zip(mixed, codes, strict=True) if own == code] == [
             text for text, own in zip(alone, codes, strict=True) if own == code
         ]

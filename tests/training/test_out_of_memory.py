@@ -141,11 +141,11 @@ def test_an_evaluation_is_made_again_in_smaller_batches(
 
     score, tried = judge.generate_split, []
 
-    def once(answerer: Any, *rest: Any, **settings: Any) -> Any:
-        tried.append(answerer.batch_tokens)
+    def once(generator: Any, *rest: Any, **settings: Any) -> Any:
+        tried.append(generator.batch_tokens)
         if len(tried) == 1:
             raise RuntimeError(CPU_MESSAGE)
-        return score(answerer, *rest, **settings)
+        return score(generator, *rest, **settings)
 
     monkeypatch.setattr(judge, "generate_split", once)
     run = seqfit.train(exact, out=tmp_path / "run")
@@ -199,11 +199,11 @@ def test_smaller_batches_of_evaluations_are_remembered_across_a_resume(
     exact["eval"] = {"every_steps": 2}
     score, tried = judge.generate_split, []
 
-    def once(answerer: Any, *rest: Any, **settings: Any) -> Any:
-        tried.append(answerer.batch_tokens)
+    def once(generator: Any, *rest: Any, **settings: Any) -> Any:
+        tried.append(generator.batch_tokens)
         if len(tried) == 1:
             raise RuntimeError(CPU_MESSAGE)
-        return score(answerer, *rest, **settings)
+        return score(generator, *rest, **settings)
 
     class Stop(SilentView):
         def advance(self, step: int) -> None:

@@ -107,7 +107,7 @@ def test_rows_beyond_the_tokenizers_words_go(tiny_model: Callable[[str], Path], 
     (tmp_path / "config.json").write_text(json.dumps(config))
     model = load_model(ModelRecipe(path=str(tmp_path), weights="random"))
     report = trim_model(model, keep(*range(100), of=100))
-    assert (report.words_before, report.words_after) == (112, 100)
+    assert (report.tokens_before, report.tokens_after) == (112, 100)
     assert model.get_input_embeddings().num_embeddings == 100
 
 
