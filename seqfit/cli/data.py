@@ -156,7 +156,8 @@ def _first_row(row: Mapping[str, str]) -> RenderableType:
 def _split(split: SplitReport, unit: LengthUnit, *, is_first: bool) -> RenderableType:
     """Histograms and limits only for the first split: a limit holds for all, and the others look alike."""
     per_source = ", ".join(f"{title} {rows:,}" for title, rows in split.rows_by_source.items())
-    title = f"{split.name}: {split.rows:,} rows" + (f" ({per_source})" if len(split.rows_by_source) > 1 else "")
+    rows = f"{split.rows:,} row{'s' if split.rows != 1 else ''}"
+    title = f"{split.name}: {rows}" + (f" ({per_source})" if len(split.rows_by_source) > 1 else "")
     parts: list[RenderableType] = [_rule(title), _length_table(split, unit)]
     if is_first:
         histograms = [_histogram(side, lengths, unit) for side, lengths in split.sides]
@@ -309,7 +310,7 @@ def _repeats(report: DataReport) -> RenderableType:
 
 def _left_out(entries: Sequence[LeftOut]) -> RenderableType:
     lines = [
-        Text.assemble(f"{entry.rows:,} of {entry.split}: {entry.cause}  ", (", ".join(entry.examples), "dim"))
+        Text.assemble(f"{entry.split}, {entry.rows:,}: {entry.cause}  ", (", ".join(entry.examples), "dim"))
         for entry in entries
     ]
     return Group(_rule("rows left out"), *lines)

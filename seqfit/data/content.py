@@ -77,7 +77,6 @@ _TAG = re.compile(r"[BIESLU]-\S+")
 
 
 def recognise_format(path: Path, encoding: str = "auto") -> str:
-    """The format of a file by its content alone."""
     found = _recognise_binary(path)
     if found is not None:
         return found
@@ -209,7 +208,6 @@ def has_labels(lines: Sequence[str]) -> bool:
 
 
 def refuse(path: Path, what: str, change: str) -> DataError:
-    """The error for a file that can't be read as a table."""
     return DataError(f"{path} is {what}", f"Rows are read from {_TABLES}, and from text", change)
 
 
@@ -239,14 +237,11 @@ _ENDS = (".", "!", "?", "。", "！", "？", "।", "؟")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the first line is, and the strongest reason."""
-
     kind: _CellKind
     reason: str
 
 
 def classify_first_row(first: Sequence[str], rows: Sequence[Sequence[str]]) -> Verdict:
-    """Whether `first` names the columns of `rows`."""
     for_header: list[tuple[int, str]] = []
     for_row: list[tuple[int, str]] = []
     if len(first) > 1:

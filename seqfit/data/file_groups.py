@@ -236,12 +236,10 @@ class ClassFiles:
 
     @property
     def all_files(self) -> tuple[Path, ...]:
-        """All files, including those of companions."""
         own = [file for files in self.files.values() for file in files]
         return tuple(own + [_companion(file, word) for file in own for word in self.companions])
 
     def describe(self) -> str:
-        """A note on where the labels come from."""
         if not self.has_whole_texts:
             return f"one file per class, one text per line; the label is the file's name: {', '.join(self.files)}"
         counts = ", ".join(f"{label} ({len(files)})" for label, files in self.files.items())
@@ -273,7 +271,6 @@ def labels_of(names: Sequence[str]) -> list[str]:
 
 
 def _common(names: Sequence[str]) -> str:
-    """The characters that all names begin with."""
     same = itertools.takewhile(lambda chars: len(set(chars)) == 1, zip(*names, strict=False))
     return "".join(chars[0] for chars in same)
 
@@ -323,7 +320,6 @@ def _companion(file: Path, word: str) -> Path:
 
 
 def read_classes(found: ClassFiles, options: FileOptions) -> Iterator[DataRow]:
-    """Rows with the columns text and label."""
     if found.has_whole_texts:
         yield from mark_broken(_read_whole(found, options.encoding), "in the encoding of the other files")
         return
@@ -368,7 +364,6 @@ def _describe_encoding(found: ClassFiles, encoding: str) -> str:
 
 
 def layout_notes(found: ClassFiles, options: FileOptions) -> tuple[str, ...]:
-    """Notes on the files and on where the labels come from."""
     if found.has_whole_texts:
         encoding = common_encoding(found) if options.encoding == "auto" else "utf-8"
         other = [] if encoding == "utf-8" else [_describe_encoding(found, encoding)]

@@ -36,7 +36,6 @@ class DataTable:
 
 
 def options_of(source: SourceRecipe) -> FileOptions:
-    """The source's options for its files."""
     columns = None if source.columns is None else tuple(source.columns)
     return FileOptions(source.format, source.encoding, source.header, columns, source.sheet)
 
@@ -105,7 +104,6 @@ def build_json_tables(source: SourceRecipe, path: Path, keys: Sequence[str]) -> 
 
 
 def build_class_table(source: SourceRecipe, found: ClassFiles, name: str) -> DataTable:
-    """Texts with the columns text and label."""
     options = options_of(source)
     return DataTable(name, found.all_files, lambda: read_classes(found, options), lambda: layout_notes(found, options))
 

@@ -38,7 +38,6 @@ class HubSplit:
         return [Path(file["filename"]) for file in self._dataset.cache_files]
 
     def rows(self) -> Iterator[DataRow]:
-        """Rows with the names of class labels."""
         from datasets import ClassLabel
 
         labels = {name: kind for name, kind in self._dataset.features.items() if isinstance(kind, ClassLabel)}
@@ -82,7 +81,6 @@ def _load(name: str, config: str | None) -> tuple[Any, list[str]]:
 
 
 def find_hub_tables(source: SourceRecipe) -> dict[str, DataTable]:
-    """Split -> table of a Hub data set."""
     name = source.hub or ""
     loaded = load_hub_splits(name, source.hub_config)
     wanted = _hub_names(source, name, list(loaded))

@@ -37,8 +37,6 @@ _MIDNIGHT = time()
 
 @dataclass(frozen=True)
 class Stored:
-    """Where data was written, and what reports call it."""
-
     path: Path
     label: str
 

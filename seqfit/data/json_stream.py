@@ -176,8 +176,6 @@ class JsonLayout:
 
 @dataclass(frozen=True)
 class _Member:
-    """What a key of the top-level object holds."""
-
     key: str
     holds: Literal["records", "arrays", "values", "nothing", "object", "value"]
     size: int = 0

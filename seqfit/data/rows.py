@@ -58,8 +58,6 @@ def load_bad_rows(fields: Mapping[str, Any]) -> BadRows:
 
 @dataclass(frozen=True)
 class PartCount:
-    """Usable and bad rows of one split."""
-
     split: str
     table: str  # that its rows are from
     usable: int
@@ -67,8 +65,6 @@ class PartCount:
 
 
 class BadRowCounter:
-    """Counts the bad rows of one split."""
-
     def __init__(self) -> None:
         self.rows = 0
         self._found: dict[tuple[str, bool], tuple[int, list[tuple[int, str]]]] = {}

@@ -61,8 +61,6 @@ _SeparatedRecord = tuple[int, list[str] | Fault]
 
 @dataclass(frozen=True)
 class _Trial:
-    """A dialect tried on some lines."""
-
     dialect: Dialect
     counts: Counter[int]  # of fields
     faults: int

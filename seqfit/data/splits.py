@@ -51,8 +51,6 @@ NO_VALUE = -1  # of a row that can't be read
 
 @dataclass(frozen=True)
 class RowIndex:
-    """A few numbers for each row."""
-
     groups: NDArray[np.uint64]  # hash of seed and group
     listed: NDArray[np.int8]  # index into SPLITS, UNLISTED if no list has the row's id; empty without lists
     values: NDArray[np.int32]  # index into value_names of the row's value in the balanced column; empty without one
@@ -64,8 +62,6 @@ class RowIndex:
 
 @dataclass(frozen=True)
 class Indexer:
-    """Builds the index of a source's tables."""
-
     title: str
     seed: int
     group: str | None
@@ -141,8 +137,6 @@ _HOLDOUT_ORDER = ("test", "validation")  # test first: another fraction for vali
 
 @dataclass(frozen=True)
 class Selection:
-    """The rows of a table that belong to one split."""
-
     table: DataTable
     kept: Mask | None  # per row of the table; None keeps all
     events: tuple[str, ...] = ()

@@ -263,7 +263,6 @@ class _Preparation:
         return None
 
     def _hash_files(self, found: SourceSplits) -> dict[str, Any]:
-        """Hashes of the content of a source's files."""
         return {
             "tables": {
                 name: [table.name, *(file_digest(file, self._progress) for file in table.files)]

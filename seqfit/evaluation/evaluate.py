@@ -103,7 +103,6 @@ class Predictor:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that a row must have."""
         return self._task.named_columns(targets=False)
 
     def predict(self, rows: Sequence[str | Mapping[str, Any]]) -> list[str]:

@@ -73,8 +73,6 @@ class Generated:
 
 @dataclass(frozen=True)
 class Generator:
-    """A model with everything that generation needs."""
-
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     precision: Precision
@@ -104,7 +102,6 @@ class Generator:
 
     @property
     def rule(self) -> MicroBatchRule:
-        """How rows are split into pieces."""
         on_cpu = self.precision.device.type == "cpu"
         tokens = min(self.batch_tokens, CPU_PIECE_TOKENS) if on_cpu else self.batch_tokens
         return MicroBatchRule(batching="grouped", tokens=tokens)
@@ -274,8 +271,6 @@ class _LabelQueue(_ImmediateQueue):
 
 
 class _SearchQueue(_ImmediateQueue):
-    """transformers' own search."""
-
     def add(self, piece: _Piece) -> None:
         batch = piece.batch.to(self._generator.precision.device)
         assert batch.source_mask is not None

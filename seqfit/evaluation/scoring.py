@@ -22,8 +22,6 @@ from seqfit.tasks import Task
 
 @dataclass(frozen=True)
 class SplitScores:
-    """The result of an evaluation."""
-
     loss: float | None
     scores: Scores
     by_source: dict[str, Scores]  # empty if there is only one source

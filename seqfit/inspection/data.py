@@ -99,7 +99,6 @@ def _describe_columns(sources: Sequence[SourceRecipe], error: SeqfitError, given
 
 
 def _read_source(found: Given) -> SourceRecipe:
-    """The source, without a guess."""
     assert found.data is not None
     place = {"path" if Path(found.data).expanduser().exists() else "hub": found.data}
     values, _ = apply_overrides({"data": place}, [one for one in found.overrides if one.startswith("data.")])

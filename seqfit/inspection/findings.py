@@ -111,7 +111,7 @@ def _classes(split: SplitReport) -> Iterator[str]:
             f"{share} of the {split.name} rows have the label '{counts[0][1]}': always predicting it has an accuracy "
             f"of {share}. Compare macro_f1, or balance the labels with data.limit and data.balance"
         )
-    if len(filled) > _MANY_CLASSES * total:
+    if len(filled) > max(1, _MANY_CLASSES * total):
         yield (
             f"{len(filled):,} different labels in {total:,} {split.name} rows: each has few rows. Check that "
             "task.target is the label, or use --task generate for free text or --task regression for numbers"

@@ -52,7 +52,6 @@ class Given:
 
     @property
     def command(self) -> str:
-        """The command that trains on it."""
         return self.format_command("train")
 
     def format_command(self, name: str) -> str:
@@ -116,7 +115,6 @@ def find_given(
 
 
 def guess_given(found: Given) -> Given:
-    """Guesses the recipe for data that was found."""
     assert found.data is not None
     guess = guess_recipe(found.data, found.task, found.model, found.overrides)
     task = found.task or guess.recipe["task"]["name"]

@@ -165,7 +165,6 @@ def _require_rows(rows: Sequence[DataRow], table: DataTable) -> None:
 
 
 def _find_split_column(rows: Sequence[DataRow]) -> str | None:
-    """The column that says which split a row is in."""
     found = [c for c in profile_columns(rows) if c.not_text == NAMES_OF_SPLITS and c.filled_share > 0.99]
     return found[0].path if len(found) == 1 and any(split_of(value) == "train" for value in found[0].values) else None
 

@@ -348,7 +348,6 @@ class LabelKind:
 
 
 def find_label_kind(task: str, target: str, rows: Sequence[DataRow]) -> LabelKind:
-    """What the target's values imply, for tasks with labels."""
     if task not in ("classify", "multilabel", "regression") or len(columns_of(target)) != 1:
         return LabelKind()
     cells = [cell for row in rows if (cell := _cell(target, row))]
@@ -481,7 +480,6 @@ def _cell(target: str, row: DataRow) -> list[str] | str | None:
 
 
 def _plain(target: str, row: DataRow) -> Any:
-    """The value of a template of one column."""
     value: Any = row
     path = columns_of(target)[0]
     if path in row:

@@ -174,7 +174,6 @@ def _is_letter(column: ColumnProfile) -> bool:
 
 
 def find_choice_target(columns: Sequence[ColumnProfile]) -> ColumnProfile | None:
-    """The column that says which choice is right."""
     choices = [column.path for column in find_choices(columns)]
     inside = {path.rpartition(".")[0] for path in choices if path.count(".")}  # choices.label is not the answer
     rest = [c for c in columns if c.path not in choices and c.path.rpartition(".")[0] not in inside]

@@ -48,7 +48,6 @@ class Hints:
 
     @property
     def title(self) -> str:
-        """The data's name in messages."""
         return self.shown or self.data
 
 

@@ -178,7 +178,6 @@ def refuse_turns_in_rows(rows: Sequence[DataRow], title: str, task: str | None, 
 
 
 def _repeats(name: str, rows: Sequence[DataRow]) -> bool:
-    """Whether its values occur several times."""
     values = [str(row[name]) for row in rows if row.get(name) not in (None, "")]
     return len(values) > 0.9 * len(rows) and 1 < len(set(values)) <= len(values) / 2
 

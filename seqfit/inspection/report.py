@@ -48,8 +48,6 @@ class LengthSummary:
 
 @dataclass(frozen=True, slots=True)
 class LimitEffect:
-    """How many rows of one side a limit would truncate."""
-
     limit: int
     rows: int
     share: float
@@ -98,8 +96,6 @@ class PaddingWaste:
 
 @dataclass(frozen=True, slots=True)
 class TokenCount:
-    """How often one entry of the vocabulary occurs."""
-
     token: str
     token_id: int
     count: int
@@ -138,8 +134,6 @@ class RoundTrip:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token as the model gets it."""
-
     text: str
     token_id: int
     special: bool
@@ -167,8 +161,6 @@ class ExampleView:
 
 @dataclass(frozen=True, slots=True)
 class Duplicates:
-    """Rows of one split that occur more than once."""
-
     same_pair: int  # rows beyond the first with the same source and target
     several_targets: int  # sources that occur with different targets
     example: str | None
@@ -243,11 +235,9 @@ class DataReport:
 
     @property
     def unit(self) -> LengthUnit:
-        """Of the lengths."""
         return "words" if self.tokenizer is None else "tokens"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dicts, lists, numbers and text."""
         return asdict(self) | {"unit": self.unit}
 
     def __str__(self) -> str:

@@ -50,7 +50,6 @@ _MOST_LISTED = 30
 
 
 def find_reading(task: str, columns: Sequence[ColumnProfile], hints: Hints | None = None) -> FoundReading:
-    """The reading of the columns for a task."""
     hints = hints or Hints()
     try:
         return _FINDERS[task](columns, hints)
@@ -121,7 +120,7 @@ def _cannot_guess(task: str, missing: list[str], columns: Sequence[ColumnProfile
         )
     return RecipeError(
         f"{data} has the columns {list_columns(columns)}",
-        f"The task {task} needs {' and '.join(missing)}, and no column has such a name or content",
+        f"The task {task} needs columns for {' and '.join(missing)}, and no column has such a name or content",
         change,
     )
 

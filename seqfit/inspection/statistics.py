@@ -218,8 +218,6 @@ def hash_text(*parts: str) -> int:
 
 
 class RowHasher:
-    """Hashes rows one by one."""
-
     def __init__(self) -> None:
         self._columns = (array("Q"), array("Q"), array("Q"))
 
@@ -233,7 +231,6 @@ class RowHasher:
 
 
 def hash_rows(rows: Iterable[tuple[str, str, str | None]]) -> RowHashes:
-    """The hashes of rows of (source, target, group)."""
     hasher = RowHasher()
     for row in rows:
         hasher.add(*row)
@@ -247,19 +244,16 @@ def find_same_pairs(rows: RowHashes) -> npt.NDArray[np.intp]:
 
 
 def count_several_targets(rows: RowHashes) -> int:
-    """Sources that occur with more than one target."""
     _, first = np.unique(rows.pair, return_index=True)
     _, targets = np.unique(rows.source[first], return_counts=True)
     return int((targets > 1).sum())
 
 
 def find_shared_sources(rows: RowHashes, train: RowHashes) -> npt.NDArray[np.intp]:
-    """Rows whose source also occurs in train."""
     return np.flatnonzero(np.isin(rows.source, train.source))
 
 
 def find_shared_groups(rows: RowHashes, train: RowHashes) -> npt.NDArray[np.intp]:
-    """Rows whose group also occurs in train."""
     return np.flatnonzero((rows.group != NO_GROUP) & np.isin(rows.group, train.group))
 
 
@@ -268,8 +262,6 @@ _CONTROL_NAMES = {"\n": "LINE FEED", "\r": "CARRIAGE RETURN", "\t": "TAB"}
 
 
 class LossCount:
-    """Counts the characters that rows lose."""
-
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         self._encoder = Encoder(tokenizer)

@@ -143,7 +143,6 @@ class WordData:
 
 
 def read_words(recipe: Recipe, progress: Progress) -> WordData:
-    """Read every split of a recipe's data once."""
     task = build_task(recipe.task)
     found = [
         find_splits(source, recipe.seed, task.group_of, progress, task.named_columns()) for source in recipe.sources

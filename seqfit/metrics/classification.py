@@ -28,7 +28,6 @@ Labels = frozenset[str]
 
 
 def score_accuracy(pairs: Pairs) -> Scores:
-    """accuracy."""
     rows = zip(pairs.references, pairs.predictions, strict=True)
     return Scores({"accuracy": mean_percent([_folded(said) in map(_folded, wanted) for wanted, said in rows])})
 
@@ -119,7 +118,6 @@ def score_numeric(pairs: Pairs) -> Scores:
 
 
 def parse_number(text: str) -> Decimal | None:
-    """The number that the text is, or None."""
     match = _NUMBER.fullmatch(text.strip())
     if match is None:
         return None

@@ -74,7 +74,6 @@ def score(
 
 
 def known_metrics() -> tuple[str, ...]:
-    """The names that eval.metrics may contain."""
     return tuple(_METRICS)
 
 

@@ -21,7 +21,6 @@ REGRESSION_SCORES = ("pearson", "spearman", "rmse", "mae", "unparsable")
 
 
 def score_regression(pairs: Pairs) -> Scores:
-    """pearson, spearman, rmse, mae, unparsable."""
     wanted = [_read(texts[0]) for texts in pairs.references]
     if None in wanted:
         text = pairs.references[wanted.index(None)][0]

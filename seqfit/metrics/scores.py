@@ -45,5 +45,4 @@ def base_language(language: str) -> str:
 
 
 def mean_percent(shares: Sequence[float]) -> float:
-    """The mean of shares from 0 to 1, in per cent."""
     return 100.0 * sum(shares) / len(shares)

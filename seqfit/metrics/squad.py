@@ -52,7 +52,6 @@ def score_squad(pairs: Pairs) -> Scores:
 
 
 def normalize_answer(text: str, language: str) -> str:
-    """The text as it is compared."""
     text = text.lower() if language == "en" else unicodedata.normalize("NFC", text).lower()
     text = text.translate(_ASCII_PUNCTUATION)
     if language != "en":

@@ -51,8 +51,6 @@ def vote(votes: Sequence[int]) -> int:
 
 
 class LabelTask(Task):
-    """What tasks with labels share."""
-
     def __init__(self, recipe: TaskRecipe) -> None:
         super().__init__(recipe)
         self.label_words = list(recipe.label_values)
@@ -85,7 +83,6 @@ class ClassifyTask(LabelTask):
     main_score = "accuracy"
 
     def label_of(self, row: TemplateRow, row_id: str = "?") -> int:
-        """The index of the row's label."""
         return vote([self._index(value, row_id) for value in self._entries(row, row_id)])
 
     def extract(self, generated: str, choices: Sequence[str] = ()) -> str:
@@ -105,7 +102,6 @@ class MultilabelTask(LabelTask):
     label_type = "list<bool>"
 
     def label_of(self, row: TemplateRow, row_id: str = "?") -> list[bool]:
-        """For each label, whether it applies."""
         values = self._flagged(row, row_id) if self.recipe.label_columns else self._listed(row)
         found = {self._index(value, row_id) for value in values}
         return [index in found for index in range(len(self.label_words))]

@@ -45,11 +45,9 @@ class MultipleChoiceTask(Task):
         return f"{super().render_source(row, row_id)} {show_choices(choices)}"
 
     def choices_of(self, row: TemplateRow) -> list[str]:
-        """Choices that are not empty."""
         return [text for text in self._places(row) if text]
 
     def source_columns(self) -> tuple[str, ...]:
-        """Columns of the question and of the choices."""
         choices = [path for template in self._choice_templates() for path in columns_of(template)]
         return tuple(dict.fromkeys([*super().source_columns(), *choices]))
 

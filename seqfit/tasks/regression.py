@@ -20,8 +20,6 @@ from seqfit.tasks.template import TemplateRow
 
 
 class RegressionTask(Task):
-    """A number per row."""
-
     default_metrics = ("regression",)
     main_score = "pearson"
     label_type = "double"

@@ -58,7 +58,6 @@ class Task:
         return -1
 
     def choices_of(self, row: TemplateRow) -> Sequence[str]:
-        """The choices of a multiple-choice row."""
         return ()
 
     def text_of_missing(self) -> str | None:
@@ -209,15 +208,11 @@ class QaTask(Task):
 
 
 class SummarizeTask(Task):
-    """Summaries, scored by overlap with the references."""
-
     default_metrics = ("rouge",)
     main_score = "rougeL_f1"
 
 
 class TranslateTask(Task):
-    """Translations."""
-
     default_metrics = ("bleu", "chrf")
     main_score = "bleu"
 

@@ -41,8 +41,6 @@ Merge = tuple[str, str]
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """All tokens of a tokenizer by id."""
-
     kind: str
     pieces: list[str]  # as the tokenizer spells them
     scores: list[float] | None  # Unigram: log probabilities
@@ -98,7 +96,6 @@ class Vocabulary:
 
 
 def merged(first: str, second: str, continuing_prefix: str) -> str:
-    """What BPE merges two tokens into."""
     return first + second.removeprefix(continuing_prefix)
 
 
@@ -123,7 +120,6 @@ def read_vocabulary(tokenizer: PreTrainedTokenizerBase) -> Vocabulary:
 
 
 def read_tokenizer_json(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """The content of tokenizer.json."""
     content: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
     return content
 

@@ -188,7 +188,6 @@ def list_ids_before_pad(model: PreTrainedModel) -> set[int]:
 
 
 def list_token_ids(configs: Iterable[Any]) -> set[int]:
-    """The ids in some configs."""
     values = [getattr(config, name, None) for config in configs for name in _ONE_ID]
     flat = [number for value in values for number in (value if isinstance(value, list) else [value])]
     return {number for number in flat if number is not None}
@@ -277,8 +276,6 @@ _LOGITS_BIAS = "final_logits_bias"  # BART's and Marian's, a buffer [1, V]
 
 @dataclass(frozen=True)
 class TrimmedModel:
-    """A model with only the kept tokens."""
-
     model: PreTrainedModel
     report: TrimReport
     fallback: str | None  # why the whole model was in memory, or None
@@ -300,7 +297,6 @@ def choose_vocabulary(
 
 
 def load_trimmed_model(model: ModelRecipe, head: ClassifierHead | None, kept: KeptTokens) -> TrimmedModel:
-    """The model in fp32 with only the kept tokens."""
     picked = _pick_rows(model, load_model_config(model, head), kept)
     if isinstance(picked, TrimmedModel):
         return picked

@@ -30,7 +30,7 @@ FILMS = ["a fine film with a good end", "bad acting and a dull story", "I left a
         (["很好"], [["这个酒店的房间很大，服务也不错，下次还会来，推荐给大家"]] * 4, "unsure"),
     ],
 )
-def test_a_first_row_is_judged_by_what_is_below_it(first: list[str], rows: list[list[str]], kind: str) -> None:
+def test_a_first_row_is_classified_by_the_values_below_it(first: list[str], rows: list[list[str]], kind: str) -> None:
     assert classify_first_row(first, rows).kind == kind
 
 

@@ -63,7 +63,7 @@ ROWS = [{"q": "¿Qué?", "n": -12.5e3}, {"q": 'a "b" \\ \u00e9', "l": [1, {"x": 
 )
 @pytest.mark.parametrize("indent", [None, 2])
 @pytest.mark.usefixtures("tiny_chunks")
-def test_rows_are_the_same_wherever_the_window_cuts(
+def test_rows_are_the_same_wherever_the_window_ends(
     tmp_path: Path, content: Any, rows: list[Any], indent: int | None
 ) -> None:
     assert list(read_json_rows(_write(tmp_path, json.dumps(content, indent=indent)))) == rows
@@ -187,7 +187,7 @@ def test_squad_gives_one_row_per_question(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("content", "squad"), [(SQUAD, True), (ROWS, False), ({"7": {"q": 1}}, False), ({}, False)])
-def test_squad_is_told_from_other_json(tmp_path: Path, content: Any, squad: bool) -> None:
+def test_squad_is_distinguished_from_other_json(tmp_path: Path, content: Any, squad: bool) -> None:
     assert is_squad(_write(tmp_path, content)) is squad
 
 

@@ -48,7 +48,7 @@ def test_one_file_gives_three_splits_and_no_group_is_in_two(tmp_path: Path) -> N
     )
 
 
-def test_the_cut_depends_on_seed_and_group_alone(tmp_path: Path) -> None:
+def test_the_split_depends_on_seed_and_group_alone(tmp_path: Path) -> None:
     _write(tmp_path / "mine.jsonl", 400)
     path = tmp_path / "mine.jsonl"
     assert _ids(_splits(path), "test") == _ids(_splits(path), "test")
@@ -66,7 +66,7 @@ def test_another_share_for_validation_leaves_test_as_it_was(tmp_path: Path) -> N
     assert _ids(more, "validation") > _ids(_splits(path), "validation")
 
 
-def test_missing_splits_are_cut_from_train(tmp_path: Path) -> None:
+def test_missing_splits_are_split_from_train(tmp_path: Path) -> None:
     _write(tmp_path / "train.jsonl", 400)
     _write(tmp_path / "test.jsonl", 40, first=1000)
     splits = _splits(tmp_path)
@@ -81,7 +81,7 @@ def test_missing_splits_are_cut_from_train(tmp_path: Path) -> None:
     assert splits.select("train").events == ()
 
 
-def test_without_train_it_is_cut_from_validation(tmp_path: Path) -> None:
+def test_without_train_it_is_split_from_validation(tmp_path: Path) -> None:
     _write(tmp_path / "dev.jsonl", 400)
     _write(tmp_path / "test.jsonl", 40, first=1000)
     splits = _splits(tmp_path)
@@ -94,13 +94,13 @@ def test_without_train_it_is_cut_from_validation(tmp_path: Path) -> None:
     )
 
 
-def test_with_only_test_all_are_cut_from_it(tmp_path: Path) -> None:
+def test_with_only_test_all_are_split_from_it(tmp_path: Path) -> None:
     _write(tmp_path / "test.jsonl", 400)
     splits = _splits(tmp_path)
     assert (len(_ids(splits, "train")), len(_ids(splits, "validation")), len(_ids(splits, "test"))) == (320, 40, 40)
 
 
-def test_a_share_of_zero_is_not_cut(tmp_path: Path) -> None:
+def test_a_holdout_of_zero_is_no_split(tmp_path: Path) -> None:
     _write(tmp_path / "train.jsonl", 40)
     splits = _splits(tmp_path, holdout={"validation": 0.1, "test": 0})
     assert splits.names == ("train", "validation")
@@ -123,7 +123,7 @@ def test_a_group_column_wins_over_the_tasks_groups(tmp_path: Path) -> None:
     assert len(_groups(by_id, "test")) > 3
 
 
-def test_too_few_groups_that_were_asked_for_are_an_error(tmp_path: Path) -> None:
+def test_too_few_groups_of_a_named_column_are_an_error(tmp_path: Path) -> None:
     _write(tmp_path / "mine.jsonl", 4)
     lines = [
         json.dumps({**json.loads(line), "book": "one"}) for line in (tmp_path / "mine.jsonl").read_text().splitlines()
@@ -133,7 +133,7 @@ def test_too_few_groups_that_were_asked_for_are_an_error(tmp_path: Path) -> None
         _splits(tmp_path / "mine.jsonl", group="book").select("train")
 
 
-def test_where_all_rows_share_a_context_splits_are_cut_by_row_and_that_is_told(tmp_path: Path) -> None:
+def test_if_all_rows_share_a_context_the_data_is_split_by_row_and_that_is_reported(tmp_path: Path) -> None:
     rows = [{"id": str(n), "context": "The only text.", "question": f"What is {n}?"} for n in range(40)]
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     source = SourceRecipe(path=str(tmp_path / "mine.jsonl"))
@@ -158,7 +158,7 @@ def test_a_wrong_list_of_ids_names_its_line(tmp_path: Path) -> None:
         read_ids(tmp_path / "ids.json")
 
 
-def test_listed_ids_are_a_split_and_the_rest_is_cut(tmp_path: Path) -> None:
+def test_listed_ids_are_a_split_and_the_rest_is_split(tmp_path: Path) -> None:
     _write(tmp_path / "mine.jsonl", 400)
     (tmp_path / "ids.json").write_text(json.dumps([str(n) for n in range(40)] + ["gone"]), "utf-8")
     splits = _splits(tmp_path, ids={"test": "ids.json"})
@@ -171,7 +171,7 @@ def test_listed_ids_are_a_split_and_the_rest_is_cut(tmp_path: Path) -> None:
     )
 
 
-def test_a_group_that_a_list_tears_apart_is_told(tmp_path: Path) -> None:
+def test_a_group_that_a_list_divides_is_reported(tmp_path: Path) -> None:
     _write(tmp_path / "mine.jsonl", 400)
     (tmp_path / "ids.txt").write_text("0\n1\n", "utf-8")
     events = _splits(tmp_path, ids={"test": "ids.txt"}).select("test").events
@@ -220,7 +220,7 @@ def test_a_limit_takes_rows_by_seed_and_not_the_first(tmp_path: Path) -> None:
     assert len(_ids(_splits(tmp_path, holdout={}, limit={"train": 500}), "train")) == 400
 
 
-def test_a_limit_holds_for_a_cut_split(tmp_path: Path) -> None:
+def test_a_limit_holds_for_a_held_out_split(tmp_path: Path) -> None:
     _write(tmp_path / "train.jsonl", 400)
     limited, whole = _splits(tmp_path, limit={"validation": 7}), _splits(tmp_path)
     assert len(_ids(limited, "validation")) == 7
@@ -235,7 +235,7 @@ def test_a_balanced_limit_takes_equally_many_of_each_value(tmp_path: Path) -> No
     assert (labels.count("rare"), labels.count("common")) == (30, 30)
 
 
-def test_a_value_with_too_few_rows_is_told(tmp_path: Path) -> None:
+def test_a_value_with_too_few_rows_is_reported(tmp_path: Path) -> None:
     _write(tmp_path / "train.jsonl", 400)
     splits = _splits(tmp_path, holdout={}, limit={"train": 100}, balance="label")
     assert splits.select("train").events[0] == "train: the value 'rare' has only 40 rows of the 50 per value"

@@ -107,7 +107,7 @@ def test_bytes_that_iso_8859_has_no_letters_for_are_of_windows() -> None:
 
 
 @pytest.mark.parametrize("spans", ["[8, 9, 10]", "[]"])
-def test_places_in_a_text_are_refused_by_name(tmp_path: Path, spans: str) -> None:
+def test_spans_of_a_text_are_an_error_that_names_the_column(tmp_path: Path, spans: str) -> None:
     rows = [{"spans": json.loads(spans), "text": text(n)} for n in range(20)]
     with pytest.raises(DataError, match="has spans of its texts"):
         guess_recipe(write(tmp_path, "toxic.jsonl", rows), None, "t5-small")
@@ -301,7 +301,7 @@ def test_explanations_of_the_choices_are_never_in_the_source(tmp_path: Path) -> 
     )
 
 
-def test_a_model_that_can_not_do_the_task_is_named_before_anything_is_asked(tmp_path: Path) -> None:
+def test_a_model_that_can_not_do_the_task_is_named_before_any_question(tmp_path: Path) -> None:
     rows = [{"question": f"{text(n)}?", "answer": "x"} for n in range(40)]
     with pytest.raises(RecipeError, match=r"is a BERT-type encoder .* and the task is multiple-choice"):
         guess(write(tmp_path, "mcq.jsonl", rows), "multiple-choice")
@@ -329,7 +329,7 @@ def test_lists_of_lists_of_records_are_rows_with_records_inside(tmp_path: Path) 
     assert found.recipe["task"]["target"] == "{questions.answer.text}"
 
 
-def test_answers_that_are_places_in_the_context_are_refused(tmp_path: Path) -> None:
+def test_answers_that_are_positions_in_the_context_are_an_error(tmp_path: Path) -> None:
     rows = [{"question": f"{text(n)}?", "context": text(n) * 4, "answers": [n % 9, n % 9 + 1]} for n in range(40)]
     with pytest.raises(DataError, match=r"are lists of whole numbers.*positions in the context"):
         guess_t5(write(tmp_path, "qa.jsonl", rows), "qa")
@@ -516,7 +516,7 @@ def test_what_no_data_looks_like_is_warned_about(tmp_path: Path, rows: list[dict
     assert any(note.startswith("warning: ") and warning in note for note in found.notes)
 
 
-def test_labels_joined_by_spaces_are_several_where_several_are_asked_for(tmp_path: Path) -> None:
+def test_labels_joined_by_spaces_are_several_for_multilabel(tmp_path: Path) -> None:
     names = ("rushed", "pharma", "side-effect", "country")
     rows = [{"tweet": text(n), "labels": " ".join(sorted({names[n % 4], names[n // 4 % 4]}))} for n in range(80)]
     task = guess(write(tmp_path, "tweets.csv", rows), "multilabel").recipe["task"]
@@ -542,7 +542,7 @@ def test_choices_under_the_name_answers_are_choices(tmp_path: Path) -> None:
     assert task["choices"] == ["{answers.A}", "{answers.B}", "{answers.C}", "{answers.D}"]
 
 
-def test_shares_instead_of_labels_are_refused_with_how_to_round_them(tmp_path: Path) -> None:
+def test_fractions_instead_of_labels_are_an_error_that_says_how_to_round_them(tmp_path: Path) -> None:
     rows = [{"comment": text(n), "violence": n % 9 / 9, "race": n % 7 / 7, "gender": n % 5 / 5} for n in range(60)]
     with pytest.raises(DataError, match=r"violence, race, gender hold fractions from 0 to 1.*>= 0\.5"):
         guess(write(tmp_path, "ethos.csv", rows), "multilabel")

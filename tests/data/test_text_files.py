@@ -78,7 +78,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         require_file(tmp_path / "no" / "train.jsonl")
 
 
-def test_a_long_listing_is_cut(tmp_path: Path) -> None:
+def test_a_long_listing_is_shortened(tmp_path: Path) -> None:
     for number in range(5):
         (tmp_path / str(number)).touch()
     assert list_folder(tmp_path, most=3) == ["0", "1", "2", "and 2 more"]

@@ -144,7 +144,7 @@ def test_a_changed_file_makes_a_new_entry(folder: Path, tokenizer: Any, count_te
     assert count_texts() == 2
 
 
-def test_long_texts_are_cut_counted_and_told(folder: Path, tokenizer: Any) -> None:
+def test_long_texts_are_truncated_counted_and_reported(folder: Path, tokenizer: Any) -> None:
     task = QA | {"max_source_tokens": 6, "max_target_tokens": 2}
     prepared = prepare_data(_recipe(folder, task=task), tokenizer, ["train"])
     split = prepared.splits["train"]
@@ -234,7 +234,7 @@ def test_classes_as_text_have_the_label_word_as_target(folder: Path, tokenizer: 
     assert split.label(1) == 1
 
 
-def test_a_classifier_is_cut_to_its_positions(folder: Path) -> None:
+def test_a_classifier_is_truncated_to_its_positions(folder: Path) -> None:
     from transformers import ByT5Tokenizer
 
     recipe = _recipe(folder, task=CLASSES, model={"path": "m", "kind": "classifier"})
@@ -277,7 +277,7 @@ def _append(file: Path, *rows: dict[str, Any]) -> None:
 EMPTY = {"question": "q", "context": "c", "answer": ""}
 
 
-def test_rows_that_cannot_be_used_are_left_out_counted_and_told(folder: Path, tokenizer: Any) -> None:
+def test_rows_that_cannot_be_used_are_left_out_counted_and_reported(folder: Path, tokenizer: Any) -> None:
     _append(folder / "train.jsonl", EMPTY, {"question": "\ud83d", "context": "c", "answer": "a"}, EMPTY)
     prepared = prepare_data(_recipe(folder), tokenizer)
     train = prepared.splits["train"]
@@ -346,7 +346,7 @@ def test_where_every_row_is_bad_that_comes_first(folder: Path, tokenizer: Any) -
         assert "max_bad_rows=" not in str(error.value)
 
 
-def test_bad_rows_of_splits_cut_from_one_file_are_taken_together(folder: Path, tokenizer: Any) -> None:
+def test_bad_rows_of_splits_of_one_file_are_counted_together(folder: Path, tokenizer: Any) -> None:
     _append(folder / "train.jsonl", EMPTY, EMPTY | {"context": "other"})
     file = {"path": str(folder / "train.jsonl"), "holdout": {"validation": 0.05, "test": 0.05}}
     prepared = prepare_data(_recipe(file), tokenizer, ["train", "validation", "test"])
@@ -391,7 +391,7 @@ def test_no_training_rows_are_an_error(folder: Path, tokenizer: Any) -> None:
     assert list(prepare_data(_recipe(folder), tokenizer, ["validation"]).splits) == ["validation"]
 
 
-def test_a_damaged_entry_is_made_again_and_told(folder: Path, tokenizer: Any) -> None:
+def test_a_corrupted_entry_is_written_again_and_reported(folder: Path, tokenizer: Any) -> None:
     whole = prepare_data(_recipe(folder), tokenizer, ["validation"])
     entry = next((cache_root() / "tokenized").iterdir())
     (entry / "rows.arrow").write_bytes(b"gone")

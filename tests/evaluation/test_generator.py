@@ -126,7 +126,7 @@ def test_rows_wait_for_each_other_up_to_a_limit(
     assert searched == batches
 
 
-def test_texts_come_in_the_order_of_the_rows_asked_for(
+def test_texts_come_in_the_order_of_the_requested_rows(
     build: Callable[..., Generator], make_split: Any, sources: list[list[int]]
 ) -> None:
     generator, split = build("t5"), make_split(sources, [[5, 1]] * ROWS)
@@ -150,7 +150,7 @@ def test_forced_answers_are_as_long_as_their_targets(
     assert sorted(ids.index(1) for ids in written) == sorted(map(len, targets))
 
 
-def test_a_classifier_answers_with_the_words_of_its_labels(
+def test_a_classifiers_texts_are_its_labels(
     build: Callable[..., Generator], make_split: Any, sources: list[list[int]]
 ) -> None:
     generator = build("bert")
@@ -163,7 +163,7 @@ def test_a_classifier_answers_with_the_words_of_its_labels(
     assert generator.fallback is None
 
 
-def test_the_reason_for_stock_generate_is_told(build: Callable[..., Generator]) -> None:
+def test_the_reason_for_transformers_generate_is_reported(build: Callable[..., Generator]) -> None:
     assert build("t5").fallback is None
     assert "3 beams" in str(build("t5", beams=3).fallback)
     generator = build("bart")

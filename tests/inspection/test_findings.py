@@ -64,7 +64,7 @@ def test_one_very_long_row_is_named(split: SplitReport) -> None:
     assert "task.max_source_tokens=56" in sentence
 
 
-def test_lost_characters_are_told_once_and_line_breaks_apart(split: SplitReport) -> None:
+def test_lost_characters_are_reported_once_and_line_breaks_separately(split: SplitReport) -> None:
     lost = (LostCharacter("ñ", "N WITH TILDE", 900, 0.8), LostCharacter("\n", "LINE FEED", 500, 0.5))
     split = replace(split, round_trip=RoundTrip(1000, 0.9, False, lost))
     letters, breaks = find_problems([split, replace(split, name="test")], [])
@@ -84,7 +84,7 @@ def test_shared_sources_come_before_everything_else(split: SplitReport) -> None:
     assert len(others) == 2
 
 
-def test_a_shared_context_is_told_where_no_source_is_shared(split: SplitReport) -> None:
+def test_a_shared_context_is_reported_if_no_source_is_shared(split: SplitReport) -> None:
     (sentence,) = find_problems([split], [Overlap("test", 0, 40, 100, "x")])
     assert sentence.startswith("40 of 100 test rows share their context with train")
 
@@ -100,7 +100,7 @@ def test_padding_and_unused_vocabulary_are_reported_for_train_only(split: SplitR
     assert "93.0%" in vocabulary
 
 
-def test_lower_casing_is_told(split: SplitReport) -> None:
+def test_lower_casing_is_reported(split: SplitReport) -> None:
     (sentence,) = find_problems([replace(split, round_trip=RoundTrip(1000, 0, True, ()))], [])
     assert "lower case" in sentence
 
@@ -128,7 +128,7 @@ def test_balanced_labels_are_fine_and_ranges_of_numbers_are_no_labels(split: Spl
     assert find_problems([replace(split, classes=_classes(low=1000))], [], task="regression") == []
 
 
-def test_rows_left_out_are_told_once_with_all_causes(split: SplitReport) -> None:
+def test_rows_left_out_are_reported_once_with_all_causes(split: SplitReport) -> None:
     left_out = [
         LeftOut("train", "an empty target", 3, ("row 1",)),
         LeftOut("test", "an empty target", 2, ("row 9",)),
@@ -139,7 +139,7 @@ def test_rows_left_out_are_told_once_with_all_causes(split: SplitReport) -> None
     assert "task.missing_target" in sentence
 
 
-def test_words_say_nothing_about_limits_in_tokens(split: SplitReport) -> None:
+def test_lengths_in_words_say_nothing_about_limits_in_tokens(split: SplitReport) -> None:
     far_out = summarise_lengths(np.append(np.full(999, 50), 4000), None)
     in_words = replace(split, source=far_out, tokens=None, round_trip=None, padding=())
     assert find_problems([in_words], []) == []

@@ -156,7 +156,7 @@ def test_scores_sets_and_annotators_become_their_tasks(tmp_path: Path) -> None:
     assert (task["name"], task["annotations"], task["labels"]) == ("classify", "majority", ["x", "y"])
 
 
-def test_the_words_of_other_fields_name_a_task(tmp_path: Path) -> None:
+def test_names_from_other_fields_name_a_task(tmp_path: Path) -> None:
     assert guess_recipe(_spanish(tmp_path), "question-answering", MT5).recipe["task"]["name"] == "qa"
 
 

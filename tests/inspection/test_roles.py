@@ -235,7 +235,7 @@ def test_classes_without_names_are_found_by_content() -> None:
     assert doubt == "it is not clear whether hate_speech should be part of the text"
 
 
-def test_the_words_of_classes_come_before_their_numbers() -> None:
+def test_the_names_of_classes_come_before_their_numbers() -> None:
     columns = profile_columns(_rows(text="a # text b", label=["0", "1"], label_text=FEW))
     found = find_reading("classify", columns)
     assert (found.best.target, found.doubt) == ("{label_text}", None)
@@ -272,6 +272,6 @@ def test_columns_say_the_task(columns: dict[str, Any], tasks: list[str]) -> None
         ("multiple-choice", {"question": "who is #?", "answer": "a#"}, "needs choices"),
     ],
 )
-def test_an_open_role_lists_the_columns_and_the_words(task: str, columns: dict[str, Any], message: str) -> None:
+def test_a_missing_role_lists_the_columns_and_the_options(task: str, columns: dict[str, Any], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         find_reading(task, profile_columns(_rows(**columns)), Hints("my.csv"))

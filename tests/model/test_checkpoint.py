@@ -27,7 +27,7 @@ def saved(tiny_model: Callable[[str], Path], tmp_path: Path) -> tuple[Path, Any,
     return tmp_path / "checkpoint", model, tokenizer
 
 
-def test_a_checkpoint_brings_back_weights_tokenizer_and_teaching(saved: tuple[Path, Any, Any]) -> None:
+def test_a_checkpoint_brings_back_weights_tokenizer_and_metadata(saved: tuple[Path, Any, Any]) -> None:
     folder, model, tokenizer = saved
     checkpoint = load_checkpoint(folder)
     assert checkpoint.metadata == METADATA
@@ -36,18 +36,18 @@ def test_a_checkpoint_brings_back_weights_tokenizer_and_teaching(saved: tuple[Pa
     assert all(torch.equal(tensor, loaded[name]) for name, tensor in model.state_dict().items())
 
 
-def test_the_teaching_of_the_model_before_fine_tuning_is_at_step_0() -> None:
+def test_the_metadata_of_the_model_before_fine_tuning_is_at_step_0() -> None:
     assert METADATA.at_start() == GenerationMetadata("text-to-text", TASK, beams=2, max_new_tokens=33, step=0)
 
 
-def test_a_teachings_own_texts_are_all_that_a_row_does_not_bring() -> None:
+def test_the_own_texts_of_metadata_are_all_that_a_row_does_not_bring() -> None:
     sources = ["frage: {q}", "{title}[[ in {c.text}]]"]
     task = TaskRecipe(name="classify", prefix="tu: ", source=sources, target="{l}!", labels={"gut": ["1"], "nein": []})
     texts = list(GenerationMetadata("text-to-text", task, 1, 1, 0).own_texts())
     assert texts == ["tu: frage: .", "tu: . in .", ".!", "gut", "nein", "unanswerable"]
 
 
-def test_the_teaching_of_a_loaded_model_is_that_of_its_folder(
+def test_the_metadata_of_a_loaded_model_is_that_of_its_folder(
     saved: tuple[Path, Any, Any], tiny_model: Callable[[str], Path]
 ) -> None:
     assert find_metadata(load_checkpoint(saved[0]).model) == METADATA
@@ -122,7 +122,7 @@ def test_a_save_that_fails_after_a_kill_between_the_renames_keeps_the_old_checkp
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]", "{}", '{"kind": "text-to-text", "task": {"name": "no-such"}}'])
-def test_a_folder_without_readable_teaching_is_an_error_in_three_parts(tmp_path: Path, text: str | None) -> None:
+def test_a_folder_without_readable_metadata_is_an_error_in_three_parts(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "seqfit.json").write_text(text)
     with pytest.raises(ModelError, match=r"(?s)has no readable seqfit\.json .* says there how .*Give a run directory"):
