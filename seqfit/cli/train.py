@@ -129,6 +129,7 @@ def _report(run: Path) -> str:
     """Where the page is; where it can't be built, why, and how to try again: the run is trained all the same."""
     from seqfit.errors import describe_error
     from seqfit.reporting.page import report
+    from seqfit.rundir.records import EventKind
     from seqfit.rundir.writer import add_event
 
     try:
@@ -136,7 +137,7 @@ def _report(run: Path) -> str:
     except Exception as error:  # of whatever kind: a page is no part of the training
         message = f"the page could not be built: {describe_error(error)}; try again: seqfit report {quote(run)}"
         with suppress(SeqfitError):  # a disk that is full: it is printed all the same
-            add_event(run, "report", message)
+            add_event(run, EventKind.REPORT, message)
         return message
 
 
@@ -193,4 +194,4 @@ def _follow(folder: Path, tool: Tool | None, project: str) -> AbstractContextMan
     if not is_first_rank():
         return nullcontext()
 
-    return TrackerProcess(folder, tool, project, tell=lambda message: print(f"tracking: {message}", file=sys.stderr))
+    return TrackerProcess(folder, tool, project, report=lambda message: print(f"tracking: {message}", file=sys.stderr))

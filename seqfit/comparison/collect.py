@@ -34,7 +34,7 @@ from seqfit.comparison.records import TRIAL_RUNS, Outcome, Trial
 from seqfit.errors import RunError
 from seqfit.recipe.yaml_text import read_yaml
 from seqfit.rundir import files
-from seqfit.rundir.reader import Run, read_records
+from seqfit.rundir.reader import Run, count_steps, read_records, summarise_steps
 from seqfit.telemetry.summary import GpuSummary, find_trained, summarise_gpus, summarise_host
 
 _T = TypeVar("_T")
@@ -83,8 +83,7 @@ class TrialRun:
 
     def counted(self, warm_up: int) -> list[tuple[_Record, int]]:
         """The records after warm-up, each with the number of steps that it is the mean of."""
-        windows = list(_windows(self.steps))
-        return [(record, count) for record, count in windows if record["step"] - count >= warm_up]
+        return [(dict(record), count) for record, count in count_steps(self.steps) if record["step"] - count >= warm_up]
 
     def by_step(self, name: str, warm_up: int) -> dict[int, float]:
         """What steps after warm-up took, by the wall clock or the calibrated one, if that was read."""
@@ -95,7 +94,7 @@ class TrialRun:
 
     def _count_yardsticks(self, records: Sequence[_Record]) -> dict[int, float]:
         """Against the mean of the pieces before and after each step."""
-        pieces = {record["step"]: record.get("yardstick_seconds") for record in self.steps}
+        pieces = {record["step"]: record.get("calibration_seconds") for record in self.steps}
         found = {}
         for record in records:
             around = [pieces.get(record["step"] - 1), pieces[record["step"]]]
@@ -157,19 +156,16 @@ def measure_trials(run: TrialRun, warm_up: int) -> Measures:
 
 
 def _measure_time(run: TrialRun, warm_up: int) -> tuple[dict[str, float], dict[str, str]]:
-    counted = run.counted(warm_up)
-    if not counted:
+    summary = summarise_steps(run.steps, warm_up=warm_up)
+    if summary.step_seconds is None or summary.tokens_per_second is None:
         reason = f"{len(run.steps)} steps are recorded, and {warm_up} of them are warm-up"
         return {}, dict.fromkeys((STEP_SECONDS, TOKENS_PER_SECOND), reason)
-    seconds = statistics.median(run.by_step(STEP_SECONDS, warm_up).values())
-    tokens = sum(record["tokens_per_second"] * record["step_seconds"] * count for record, count in counted)
-    per_step = tokens / sum(count for _, count in counted)
-    return {STEP_SECONDS: seconds, TOKENS_PER_SECOND: per_step / seconds}, {}
+    return {STEP_SECONDS: summary.step_seconds, TOKENS_PER_SECOND: summary.tokens_per_second}, {}
 
 
 def _measure_memory(run: TrialRun, _warm_up: int) -> tuple[dict[str, float], dict[str, str]]:
     """On a GPU records have torch's peak and the manifest the allocator's; on a CPU the manifest has the tensors'."""
-    forecast = run.manifest.get("forecast") or {}
+    forecast = run.manifest.get("prediction") or {}
     peak, peak_is = forecast.get("measured_peak_bytes"), forecast.get("measured_peak_is") or "the run has not ended"
     if run.hardware.get("device") == "cuda":
         allocated = max((record["memory_bytes"] for record in run.steps), default=None)
@@ -216,14 +212,6 @@ def _measure_answer(run: TrialRun) -> dict[str, float]:
         values |= {name: score for name, score in last["scores"].items() if score is not None}
         values |= {} if last["loss"] is None else {EVALUATION_LOSS: last["loss"]}
     return values
-
-
-def _windows(steps: Sequence[_Record]) -> Iterator[tuple[_Record, int]]:
-    """Each record, and how many steps it is the mean of."""
-    before = 0
-    for record in steps:
-        yield record, record["step"] - before
-        before = record["step"]
 
 
 def _samples_between(run: TrialRun, warm_up: int) -> list[_Record]:

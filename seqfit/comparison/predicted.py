@@ -29,7 +29,7 @@ from seqfit.errors import PlanError, SeqfitError, Stopped
 from seqfit.hardware.cards import GPUS_PER_MACHINE, NETWORK_BYTES_PER_SECOND, NETWORK_SOURCE, Card, find_card
 from seqfit.hardware.probe import probe_machine
 from seqfit.recipe.schema import Recipe
-from seqfit.rundir.writer import write_json
+from seqfit.rundir.atomic import write_json
 from seqfit.strategy.conflicts import check_processes
 from seqfit.strategy.load import load_strategy
 from seqfit.units import format_bytes

@@ -13,7 +13,6 @@ was given, as a field of a file beside the log.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -33,7 +32,8 @@ from seqfit.errors import ERROR_FILE, OutOfMemory, RunError, describe_exit, read
 from seqfit.hub import is_remote_code_trusted
 from seqfit.recipe.resolve import RUN_RECIPE
 from seqfit.rundir import files
-from seqfit.rundir.reader import is_being_written, read_records
+from seqfit.rundir.reader import is_being_written, read_last_record, read_records
+from seqfit.rundir.records import EventKind
 from seqfit.strategy.load import load_strategy
 from seqfit.system import KILLED, own_session
 from seqfit.training.trial_variables import CALIBRATED, TRIAL, UNSCORED, WATCHED
@@ -43,7 +43,6 @@ Tick = Callable[[int], None]  # told the last step that was logged
 _TICK_SECONDS = 1.0  # seldom: who looks takes time from the trial
 _POLL_SECONDS = 0.05
 _PATIENCE_SECONDS = 10.0  # for processes that were killed
-_LAST_BYTES = 8192  # of the records of steps, which hold the last whole line
 _KERNEL_COUNTS = Path("/proc/vmstat")
 
 
@@ -127,7 +126,7 @@ def _started(matrix: Matrix, trial: Trial, folder: Path, output: int) -> Iterato
     """The process; if it still runs at the end, for whatever reason, it is ended with all that it has started."""
     entrant = find_candidate(matrix, trial.entrant)
     threads = load_strategy(build_recipe(matrix, entrant, trial.seed)).threads or 1
-    own = {"SEQFIT_FORECAST": "off", "OMP_NUM_THREADS": str(threads), "COLUMNS": "120"}
+    own = {"SEQFIT_PREDICTION": "off", "OMP_NUM_THREADS": str(threads), "COLUMNS": "120"}
     if trial.repeat:  # the same training again: peak and scores of the first one hold
         own |= {UNSCORED: "1"}
     else:
@@ -189,20 +188,13 @@ def _wait(process: subprocess.Popen[bytes], run: Path, tick: Tick) -> None:
 
 def read_last_step(run: Path) -> int:
     """Of a run that goes on; 0 before its first record."""
-    try:
-        with (run / files.STEPS).open("rb") as stream:
-            stream.seek(0, os.SEEK_END)
-            stream.seek(max(0, stream.tell() - _LAST_BYTES))
-            lines = stream.read().split(b"\n")
-    except OSError:
-        return 0
-    whole = lines[:-1]  # what follows the last newline is not whole yet
-    return int(json.loads(whole[-1])["step"]) if whole else 0
+    record = read_last_record(run / files.STEPS)
+    return 0 if record is None else int(record["step"])
 
 
 def _describe_recovery(run: Path) -> str:
     """'' or that steps were repeated with smaller micro-batches."""
-    found = [event["message"] for event in read_records(run / files.EVENTS) if event["kind"] == "out-of-memory"]
+    found = [event["message"] for event in read_records(run / files.EVENTS) if event["kind"] == EventKind.OUT_OF_MEMORY]
     return f"recovered from OOM: {found[-1]}" if found else ""
 
 

@@ -39,8 +39,9 @@ from pathlib import Path
 from seqfit.errors import RecipeError, RunError
 from seqfit.launch import slurm
 from seqfit.rundir import files
+from seqfit.rundir.atomic import explained_failures
 from seqfit.rundir.reader import Run, read_records
-from seqfit.rundir.writer import append_record, explained_failures
+from seqfit.rundir.writer import append_record
 from seqfit.system import quote
 
 _PATIENCE_SECONDS = 60.0  # a busy controller answers late

@@ -39,8 +39,9 @@ from seqfit.launch.slurm import SUBMITTED_RUNS, add_submission, list_runs, read_
 from seqfit.recipe.load import anchor_paths, dump_recipe
 from seqfit.recipe.schema import Recipe, SourceRecipe
 from seqfit.rundir import files
+from seqfit.rundir.atomic import explained_failures, write_text
 from seqfit.rundir.reader import Run
-from seqfit.rundir.writer import RunWriter, explained_failures, write_whole
+from seqfit.rundir.writer import RunWriter
 from seqfit.system import quote
 from seqfit.validation import load_checked_recipe
 
@@ -77,7 +78,7 @@ def _check_source(source: SourceRecipe) -> None:
         require_file(path)
 
 
-_HANDED_ON = ("SEQFIT_CACHE", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "HF_ENDPOINT", "SEQFIT_FORECAST")
+_HANDED_ON = ("SEQFIT_CACHE", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "HF_ENDPOINT", "SEQFIT_PREDICTION")
 
 
 @dataclass(frozen=True)
@@ -225,10 +226,10 @@ def _write(job: JobRequest, texts: Mapping[Path, str]) -> None:
             run.mkdir(parents=True, exist_ok=True)
             (run / files.SUBMISSIONS).touch()  # before the job can begin: training takes the directory for its own
     for path, text in texts.items():
-        write_whole(path, text)
+        write_text(path, text)
     if job.is_array:
-        write_whole(job.folder / SUBMITTED_RUNS, "".join(f"{run}\n" for run in job.runs))
-    write_whole(job.folder / files.JOB, build_job_file(job))
+        write_text(job.folder / SUBMITTED_RUNS, "".join(f"{run}\n" for run in job.runs))
+    write_text(job.folder / files.JOB, build_job_file(job))
 
 
 def _has_trained(run: Path) -> bool:

@@ -26,8 +26,8 @@ from seqfit.profiling.sync_lines import find_sync_lines, name_lines
 from seqfit.profiling.trace_findings import find_in_trace
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files
+from seqfit.rundir.atomic import write_json
 from seqfit.rundir.reader import Run
-from seqfit.rundir.writer import write_json
 from seqfit.system import usable_cores
 from seqfit.training.setup import TrainingSetup, build_setup
 from seqfit.training.view import SilentView, TrainingView

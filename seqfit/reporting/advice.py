@@ -159,7 +159,7 @@ def show_advice(subject: ReportSubject) -> Html | None:
     """The table of findings."""
     if subject.single is not None:
         return _advise_one(subject.single)
-    rows = [[way, *_cells(findings[0])] for way, runs in subject.ways.items() if (findings := find_for(runs[0])[0])]
+    rows = [[way, *_cells(findings[0])] for way, runs in subject.groups.items() if (findings := find_for(runs[0])[0])]
     note = "The finding of each way with the largest expected gain; the page of a run has all of them."
     return section("What to change", table(["way", *_HEADS], rows), note=note) if rows else None
 

@@ -288,7 +288,7 @@ def _ended_orderly() -> Iterator[None]:
 
 def _build_environment(group: Group) -> dict[str, str]:
     """One thread each on a CPU, unless the strategy says otherwise; no planning, so that all groups do the same."""
-    environment = os.environ | {"SEQFIT_FORECAST": "off", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    environment = os.environ | {"SEQFIT_PREDICTION": "off", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     if runs_on_cpu(group.recipe):
         environment["OMP_NUM_THREADS"] = str(load_strategy(group.recipe).threads or 1)
     if group.count > 1:

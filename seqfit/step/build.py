@@ -31,6 +31,8 @@ from seqfit.parallel.pipeline import Pipeline
 from seqfit.parallel.way import Pipelined, Replicated, Sharded, Way
 from seqfit.parallel.world import SINGLE_PROCESS, World
 from seqfit.recipe.schema import ModelRecipe, Recipe, TrainRecipe
+from seqfit.rundir.events import Events, FallbackEvent, ParallelEvent
+from seqfit.rundir.records import EventKind
 from seqfit.step.execution import compile_blocks, enable_recompute
 from seqfit.step.fp16_safe import keep_outputs_in_fp32
 from seqfit.step.optimizers import build_optimizer
@@ -48,7 +50,7 @@ class Execution:
 
     model: LossModel
     batching: Batching
-    events: list[tuple[str, str]]  # kind and message: what was plugged in, what differs from what was asked for
+    events: Events  # what was plugged in, and where that differs from the strategy
     rule: LossRule
     packed: PackedModel | None
 
@@ -66,15 +68,15 @@ def choose_blockwise_above(attention: str, device: torch.device) -> int:
 
 def build_execution(model: PreTrainedModel, strategy: Strategy, train: TrainRecipe, device: torch.device) -> Execution:
     """Plug in what the strategy asks for; what can't be had is told, never left out quietly."""
-    events: list[tuple[str, str]] = []
+    events: Events = []
     blocks = enable_recompute(model, strategy.recompute)
     if blocks:
-        events.append(("recompute", f"activations of {blocks} blocks are computed again in the backward"))
+        events.append((EventKind.RECOMPUTE, f"gradient checkpointing: {blocks} blocks recompute their activations"))
     batching, packed = strategy.batching, None
     reason = explain_why_not_packed(model)
     if batching == "packed" and reason is not None:
         batching = "grouped"
-        events.append(("fallback", f"padded batches, grouped by length: {reason}"))
+        events.append(FallbackEvent("batching", "padded batches, grouped by length", reason))
     elif batching == "packed":
         if not strategy.compile:  # which fuses these parts by itself, and can't look into numpy
             make_lean(model, device)
@@ -84,14 +86,13 @@ def build_execution(model: PreTrainedModel, strategy: Strategy, train: TrainReci
     if device.type == "cpu":
         arranged = arrange_freed_memory(strategy.host_memory)
         if arranged is not None:
-            events.append(("memory", arranged))
+            events.append((EventKind.MEMORY, arranged))
     if strategy.compile:
-        events.append(("compile", f"{compile_blocks(model, device)} blocks, at the first steps"))
+        events.append((EventKind.COMPILE, f"{compile_blocks(model, device)} blocks, during the first steps"))
     rule = LossRule(train.label_smoothing, train.z_loss, chunked=strategy.loss == "chunked")
     return Execution(LossModel(model, rule, packed), batching, events, rule, packed)
 
 
-Events = list[tuple[str, str]]  # kind, message
 PaddingLimits = tuple[int | None, int | None]  # of source and target tokens
 
 
@@ -109,10 +110,10 @@ def choose_weights(model: PreTrainedModel, recipe: ModelRecipe, strategy: Strate
     events: Events = []
     lora = choose_lora(recipe.lora, strategy.lora_rank)
     if lora is not None:
-        events.append(("lora", add_adapters(model, lora)))
+        events.append((EventKind.LORA, add_adapters(model, lora)))
     frozen = [*dict.fromkeys([*recipe.freeze, *strategy.freeze])]
     if frozen:
-        events.append(("freeze", freeze_parts(model, frozen).text))
+        events.append((EventKind.FREEZE, freeze_parts(model, frozen).text))
     return events
 
 
@@ -145,11 +146,11 @@ def build_step(
     )
     if isinstance(way, Zero):
         optimizer = way.start(optimizer, train.clip_norm)
-    events = [*execution.events, ("optimizer", reason)]
+    events: Events = [*execution.events, (EventKind.OPTIMIZER, reason)]
     if world.size > 1:
-        events.append(("parallel", f"{way.name} over {world.size} processes"))
+        events.append(ParallelEvent(way.name, world.size))
     if precision.name == "fp16":
-        events += [("precision", text) for text in [keep_outputs_in_fp32(model, device)] if text]
+        events += [(EventKind.PRECISION, text) for text in [keep_outputs_in_fp32(model, device)] if text]
     step = TrainStep(
         learner,
         optimizer,

@@ -66,7 +66,7 @@ def describe_step_work(job: TrainingSetup) -> StepWork:
         shape, reason = None, "the backward of adapters and frozen parts is not twice the forward"
     peak, unknown = find_peak_rate(job.step.precision)
     absent = {"model_flops_per_second": reason} if shape is None else {}
-    absent |= {"model_flops_share": unknown} if peak is None else {}
+    absent |= {"mfu": unknown} if peak is None else {}
     processes = job.step.way.world.size
     return StepWork(job.loader, shape, None if peak is None else peak * processes, absent)
 

@@ -11,6 +11,7 @@ from collections.abc import Generator, Mapping
 from itertools import islice
 
 from seqfit.data.loader import GlobalBatch, prefetch
+from seqfit.rundir.events import EarlyStoppingEvent
 from seqfit.rundir.writer import RunWriter
 from seqfit.step.optimizers import Schedule, set_learning_rate
 from seqfit.training.coordination import Coordination
@@ -123,10 +124,7 @@ class TrainingLoop:
         stalled = early is not None and self._progress.best.stale >= early.patience
         if stalled and not done:
             stale = self._progress.best.stale
-            self._writer.event(
-                "early-stopping",
-                f"stopped at step {self._progress.step}: {stale} evaluations without improvement",
-            )
+            self._writer.event(EarlyStoppingEvent(self._progress.step, stale))
         return stalled or done
 
     def _stop(self) -> None:

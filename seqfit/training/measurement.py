@@ -5,7 +5,7 @@ What a run is going to take, before it starts: the plan that `seqfit train` foll
 In: a recipe, its tokenized data and the device. Out: a `Forecast`: the strategy (the recipe's own, or where it has none
 the fastest that fits this machine), its predicted peak and step time. A run that is predicted not to fit is not
 refused, because predictions err; but it is an event. So is a prediction that fails or takes too long: the run then
-starts with the recipe's strategy, or the default one. SEQFIT_FORECAST=off leaves all this out.
+starts with the recipe's strategy, or the default one. SEQFIT_PREDICTION=off leaves all this out.
 
 Rows so long that a step takes minutes, or more memory than there is: what a length limit would change.
 
@@ -53,7 +53,9 @@ from seqfit.planning.search import PlanRequest, predict_strategy_quickly, search
 from seqfit.planning.target import Target, card_target, cpu_target
 from seqfit.planning.timing import TimeLimitReached, time_limit
 from seqfit.recipe.schema import Recipe, TrainRecipe
+from seqfit.rundir.events import PlainEvent, PredictionEvent
 from seqfit.rundir.notes import optional_work
+from seqfit.rundir.records import EventKind
 from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import Strategy
 from seqfit.tasks import head_of
@@ -174,7 +176,7 @@ class RunPrediction:
     strategy: Strategy
     predicted_peak_bytes: int | None  # tensors; on a GPU with what the allocator adds
     predicted_step_seconds: float | None
-    events: list[tuple[str, str]] = field(default_factory=list)
+    events: list[PlainEvent] = field(default_factory=list)
     device: str = ""  # that it is for, as plans name it
     time_factor: float = 1.0  # what earlier runs on it have multiplied the time by
     predicted_parts: dict[str, int] = field(default_factory=dict)  # of the tensors at the peak: category -> bytes
@@ -205,13 +207,15 @@ class PredictionOutcome:
     predicted_parts: dict[str, int] = field(default_factory=dict)
     peak_is_of_all_steps: bool = False  # measured; on a CPU a few steps are watched, and others may have needed more
 
-    def __str__(self) -> str:
-        predicted, measured = self.predicted_peak_bytes or 0, self.measured_peak_bytes
-        memory = self.measured_peak_is if measured is None else f"{format_bytes(measured)} {self.measured_peak_is}"
-        return (
-            f"memory {format_bytes(predicted)} predicted, {memory}; a step "
-            f"{format_seconds(self.predicted_step_seconds or 0)} predicted, "
-            f"{format_seconds(self.measured_step_seconds or 0)} measured"
+    @property
+    def event(self) -> PredictionEvent:
+        """For the run's events."""
+        return PredictionEvent(
+            self.predicted_peak_bytes,
+            self.measured_peak_bytes,
+            self.measured_peak_is,
+            self.predicted_step_seconds,
+            self.measured_step_seconds,
         )
 
 
@@ -229,9 +233,9 @@ def predict_run(
     `words` is the size of a trimmed vocabulary; a limit of the process's memory may leave less than the machine has.
     `sharers` processes of the run are on this machine, and have its memory together.
     """
-    if os.environ.get("SEQFIT_FORECAST") == "off":
+    if os.environ.get("SEQFIT_PREDICTION") == "off":
         return RunPrediction(load_strategy(recipe), None, None)
-    events: list[tuple[str, str]] = []
+    events: list[PlainEvent] = []
     try:
         made = _make_forecast(recipe, data, device, words, memory_limit_bytes, sharers, events)
     except TimeLimitReached as late:
@@ -240,7 +244,7 @@ def predict_run(
     except Exception as error:  # of whatever kind: no run ends because its prediction fails
         made = _go_without(recipe, f"nothing is predicted: {describe_error(error)}", "`seqfit plan` shows the failure")
     events += made.events
-    with optional_work("prediction", "nothing is said of long rows", _into(events)):
+    with optional_work(EventKind.PREDICTION_FAILED, "long rows are not checked", _into(events)):
         made = replace(made, long_rows=_find_long_rows(recipe, data, device, made))
     return replace(made, events=events)
 
@@ -269,7 +273,7 @@ def _go_without(recipe: Recipe, why: str, instead: str) -> RunPrediction:
     strategy = load_strategy(recipe)
     chosen = "the recipe's strategy" if recipe.strategy is not None else "the default strategy"
     taken = f"the run starts with {chosen} (micro-batches of {strategy.micro_batch_tokens} tokens)"
-    return RunPrediction(strategy, None, None, [("prediction", f"{why}; {taken}; {instead}")])
+    return RunPrediction(strategy, None, None, [(EventKind.PREDICTION_FAILED, f"{why}; {taken}; {instead}")])
 
 
 def _make_forecast(
@@ -279,12 +283,12 @@ def _make_forecast(
     words: int | None,
     memory_limit_bytes: int | None,
     sharers: int,
-    events: list[tuple[str, str]],
+    events: list[PlainEvent],
 ) -> RunPrediction:
     target = _find_target(device, sharers)
     if target is None:
         reason = f"{torch.cuda.get_device_name(device)} is not in the hardware table"
-        return RunPrediction(load_strategy(recipe), None, None, [("plan", f"nothing is predicted: {reason}")])
+        return RunPrediction(load_strategy(recipe), None, None, [(EventKind.PLAN, f"nothing is predicted: {reason}")])
     if memory_limit_bytes is not None:
         left_bytes = memory_limit_bytes - read_resident_bytes()
         target = replace(target, capacity_bytes=min(target.capacity_bytes, left_bytes))
@@ -295,7 +299,8 @@ def _make_forecast(
     place = cache_root() / "forecasts" / f"{key}.json"
     stored = _read_stored(place, events)
     if stored is not None:
-        with optional_work("prediction", "the stored prediction is damaged and made again", _into(events)):
+        damaged = "the stored prediction is corrupted; predicting again"
+        with optional_work(EventKind.PREDICTION_FAILED, damaged, _into(events)):
             return _say(recipe, target, stored)
     question = build_request(recipe, target, data=data, words=words)
     if not question.workload.steps:
@@ -303,7 +308,7 @@ def _make_forecast(
     import_for_traces(question.outline)  # which training needs, too, and no limit should count
     with time_limit(float(os.environ.get(SECONDS, _SECONDS))):
         found = _predict(recipe, question) | {"factor": read_factor(target.name)[0]}
-    with optional_work("prediction", "it is not stored for the next run", _into(events)):
+    with optional_work(EventKind.PREDICTION_FAILED, "it is not stored for the next run", _into(events)):
         place.parent.mkdir(parents=True, exist_ok=True)
         draft = place.with_suffix(".draft")
         draft.write_text(json.dumps(found), "utf-8")
@@ -311,11 +316,11 @@ def _make_forecast(
     return _say(recipe, target, found)
 
 
-def _into(events: list[tuple[str, str]]) -> Callable[[str, str], None]:
+def _into(events: list[PlainEvent]) -> Callable[[EventKind, str], None]:
     return lambda kind, message: events.append((kind, message))
 
 
-def _read_stored(place: Path, events: list[tuple[str, str]]) -> dict[str, Any] | None:
+def _read_stored(place: Path, events: list[PlainEvent]) -> dict[str, Any] | None:
     """None where there is none yet, or where it can't be read in time: a file system that hangs holds up no run."""
     found: queue.SimpleQueue[dict[str, Any] | Exception] = queue.SimpleQueue()
 
@@ -329,12 +334,14 @@ def _read_stored(place: Path, events: list[tuple[str, str]]) -> dict[str, Any] |
     try:
         result = found.get(timeout=_STORED_SECONDS)
     except queue.Empty:
-        events.append(("prediction", f"'{place}' could not be read within {_STORED_SECONDS:g} s: predicted again"))
+        late = f"'{place}' could not be read within {_STORED_SECONDS:g} s; predicting again"
+        events.append((EventKind.PREDICTION_FAILED, late))
         return None
     if isinstance(result, FileNotFoundError):
         return None
     if isinstance(result, Exception):
-        events.append(("prediction", f"the stored prediction is made again: {describe_error(result)}"))
+        why = f"the stored prediction can't be read; predicting again: {describe_error(result)}"
+        events.append((EventKind.PREDICTION_FAILED, why))
         return None
     return result
 
@@ -409,15 +416,15 @@ def _say(recipe: Recipe, target: Target, found: dict[str, Any]) -> RunPrediction
     fields = strategy.model_dump(exclude_defaults=True, exclude={"name"})
     chosen = ", ".join(f"{name}={value}" for name, value in fields.items()) or "defaults"
     message = f"the recipe's strategy: {takes}" if stated else f"planned for {target.name} ({chosen}): {takes}"
-    events = [("plan", message)]
+    events = [(EventKind.PLAN, message)]
     missing_bytes = max(0, found["total"] - target.capacity_bytes)
     if missing_bytes:
         short = format_bytes(missing_bytes)
-        events.append(("plan", f"that is {short} more than there is; `seqfit plan` shows what fits"))
+        events.append((EventKind.PLAN, f"that is {short} more than there is; `seqfit plan` shows what fits"))
     if target.kind == "cpu" and strategy.host_memory is None and should_return(found["bytes"], target.capacity_bytes):
         strategy = strategy.model_copy(update={"host_memory": "return"})
         usable = format_bytes(target.capacity_bytes)
-        events.append(("memory", f"strategy.host_memory=return: kept memory might need more than {usable}"))
+        events.append((EventKind.MEMORY, f"strategy.host_memory=return: kept memory might need more than {usable}"))
     return RunPrediction(strategy, found["bytes"], seconds, events, target.name, factor, found["parts"], missing_bytes)
 
 

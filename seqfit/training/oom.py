@@ -36,7 +36,7 @@ import contextlib
 import ctypes
 import gc
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -48,6 +48,7 @@ from seqfit.data.loader import GlobalBatch, Loader
 from seqfit.data.micro_batch import MicroBatch
 from seqfit.errors import OutOfMemory, PeerLost, RecipeError, is_out_of_memory
 from seqfit.hardware.process_memory import read_limits
+from seqfit.rundir.events import OutOfMemoryEvent
 from seqfit.rundir.notes import write_note
 from seqfit.rundir.writer import RunWriter
 from seqfit.step.rng import read_torch_states, restore_torch_states
@@ -94,7 +95,7 @@ class OomRecovery:
         self._lowest_tokens = NO_OOM
 
     def expect(self, cuts: Mapping[int, int]) -> None:
-        """Cuts that an earlier process made after the snapshot that this one goes on from (`find_cuts`)."""
+        """What an earlier process did after the snapshot that this one resumes from (`find_smaller_micro_batches`)."""
         self._known_cuts = dict(cuts)
 
     def make_step(self, number: int, batch: GlobalBatch) -> tuple[StepOutcome, GlobalBatch]:
@@ -149,14 +150,14 @@ class OomRecovery:
             if self._world.size > 1 and self._has_agreed:
                 self._leave(number, tokens, where)
             tokens = self._agreement.exchange(tokens)
-        told = [text for text in self._world.all_gather(where) if text is not None]
+        phase, rank, examples, failed_tokens = next(
+            found for found in self._world.all_gather(where) if found is not None
+        )
         self._cut_smaller(tokens)
         self._writer.event(
-            "out-of-memory",
-            f"{told[0]}: the same global batch is cut into micro-batches of at most {tokens} tokens from now on",
-            step=number,
-            phase=self._step.phase,
-            micro_batch_tokens=tokens,
+            OutOfMemoryEvent(
+                number, phase, "retry", micro_batch_tokens=tokens, rank=rank, examples=examples, tokens=failed_tokens
+            )
         )
         self._writer.sync()
 
@@ -166,44 +167,31 @@ class OomRecovery:
             return batch.micro_batches[self._step.micro_batch]
         return max(batch.micro_batches, key=lambda micro: (micro.examples > 1, micro.tokens))
 
-    def _halve(self, number: int, failed: MicroBatch) -> tuple[int, str]:
-        tokens = failed.tokens
-        who = "" if self._world.size == 1 else f"rank {self._world.rank}, "
-        where = f"{who}step {number}, a micro-batch of {failed.examples} examples and {tokens} tokens"
+    def _halve(self, number: int, failed: MicroBatch) -> tuple[int, list[Any]]:
+        """Half its tokens, and where it failed: phase, rank, examples, tokens."""
+        tokens, rank = failed.tokens, None if self._world.size == 1 else self._world.rank
         if failed.examples == 1:
+            who = "" if rank is None else f"rank {rank}, "
+            where = f"{who}step {number}, a micro-batch of {failed.examples} examples and {tokens} tokens"
             raise OutOfMemory(
                 f"out of memory (OOM) at {where}",
                 "one example is the least that a micro-batch can hold",
                 "Set strategy.recompute=blocks or a smaller task.max_source_tokens; `seqfit plan` shows what fits",
             )
-        return tokens // 2, where
+        return tokens // 2, [self._step.phase, rank, failed.examples, tokens]
 
-    def _leave(self, number: int, tokens: int, where: str) -> NoReturn:
+    def _leave(self, number: int, tokens: int, where: list[Any]) -> NoReturn:
         """The others wait in an exchange that this process can't finish."""
-        message = f"out of memory (OOM) at {where}, in the middle of a collective"
-        write_note(
-            self._writer.path, self._world.rank, "out-of-memory", message, step=number, micro_batch_tokens=tokens
+        phase, rank, examples, failed_tokens = where
+        event = OutOfMemoryEvent(
+            number, phase, "restart", micro_batch_tokens=tokens, rank=rank, examples=examples, tokens=failed_tokens
         )
+        write_note(self._writer.path, self._world.rank, event)
         raise PeerLost(
-            message,
+            event.message,
             "the other processes wait there for this one, so all have to begin anew",
             "A launcher does that by itself (--max-restarts); else go on with seqfit train --resume",
         )
-
-
-def find_cuts(events: Iterable[Mapping[str, Any]], after: int) -> dict[int, int]:
-    """From which steps after a snapshot the micro-batches became smaller, and how large they are from then on.
-
-    A process that is killed after such a step has left no snapshot of it, only the event; the steps before it are made
-    again as they were.
-    """
-    cuts: dict[int, int] = {}
-    for event in events:
-        data = event.get("data") or {}
-        step, tokens = data.get("step"), data.get("micro_batch_tokens")
-        if event.get("kind") == "out-of-memory" and tokens is not None and step is not None and step > after:
-            cuts[step] = min(tokens, cuts.get(step, tokens))
-    return cuts
 
 
 def attempt(action: Callable[[], _T]) -> _T | None:

@@ -43,6 +43,7 @@ from seqfit.data.loader import GlobalBatch
 from seqfit.data.micro_batch import MicroBatch
 from seqfit.errors import describe_error
 from seqfit.planning.measured import run_measured
+from seqfit.rundir.records import EventKind
 from seqfit.step.clock import StepClock
 from seqfit.step.step import StepOutcome, TrainStep
 from seqfit.system import quiet_profiler
@@ -65,12 +66,11 @@ class PeakWatch:
     """Calls the step, and watches it where that may show a higher peak."""
 
     def __init__(
-        self, step: TrainStep, tell: Callable[[str, str], None], *, is_predicted: bool, watches: bool = True
+        self, step: TrainStep, tell: Callable[[EventKind, str], None], *, is_predicted: bool, watches: bool = True
     ) -> None:
         self.peak_bytes: int | None = None
         self.at_step: int | None = None
-        self.watched_steps = 0
-        self.watched_seconds = 0.0  # of their phases: a watched step takes longer, so it is none to judge a time by
+        self.watched: list[int] = []  # steps: they take longer, so step times leave them out
         self._step = step
         self._tell = tell
         on_cpu = step.precision.device.type == "cpu" and watches
@@ -122,11 +122,9 @@ class PeakWatch:
         return f"allocated in step {self.at_step}, the most of {of}"
 
     def _watch(self, number: int, batch: GlobalBatch) -> StepOutcome:
-        before_seconds = sum(self._step.clock.totals.values())
         with quiet_profiler():
             outcome, peak_bytes = self._measure(batch)
-        self.watched_steps += 1
-        self.watched_seconds += sum(self._step.clock.totals.values()) - before_seconds
+        self.watched.append(number)
         if peak_bytes is not None:
             self._note(number, peak_bytes)
         return outcome
@@ -150,7 +148,7 @@ class PeakWatch:
             if failed:
                 raise failed[0]  # noqa: B904, the step's own: what stopping the profiler said is of no interest
             self._last, self._keeps_largest = 0, False
-            self._tell("memory", f"the peak of steps is not measured any further: {describe_error(error)}")
+            self._tell(EventKind.MEMORY, f"peak memory is not measured any more: {describe_error(error)}")
             return made[0] if made else self._step(batch), None
 
     def _note(self, number: int, peak_bytes: int) -> None:

@@ -37,7 +37,9 @@ from seqfit.model.trainable import sum_frozen_bits
 from seqfit.parallel.way import Skeleton, Way
 from seqfit.parallel.world import SINGLE_PROCESS, World
 from seqfit.recipe.schema import Recipe
-from seqfit.step.build import BuiltStep, Events, build_rule, build_step, choose_weights, padding_limits
+from seqfit.rundir.events import Events, FallbackEvent
+from seqfit.rundir.records import EventKind
+from seqfit.step.build import BuiltStep, build_rule, build_step, choose_weights, padding_limits
 from seqfit.step.optimizer_state import allocate_state
 from seqfit.step.precision import Precision, choose_device, choose_precision, explain_unused_gpu
 from seqfit.step.step import TrainStep
@@ -161,7 +163,7 @@ def build_setup(
         before_bytes=before_bytes,
         frozen_bits=learner.frozen_bits,
         skeleton=learner.skeleton,
-        events=[*decided, ("precision", str(precision)), *explain_fallback(answerer)],
+        events=[*decided, (EventKind.PRECISION, str(precision)), *explain_fallback(answerer)],
     )
     return job, learner.data
 
@@ -199,14 +201,14 @@ def _plan(
     limited = _plan(recipe.model_copy(update={"task": task}), view, device, memory_limit_bytes, world, is_guessed=False)
     if long is None:
         return limited
-    told: Events = [("lengths", long.explain_limit()), *limited[2].events]
+    told = [(EventKind.LENGTHS, long.explain_limit()), *limited[2].events]
     return limited[0], limited[1], replace(limited[2], events=told)
 
 
 def _warn(forecast: RunPrediction) -> RunPrediction:
     if forecast.long_rows is None:
         return forecast
-    return replace(forecast, events=[*forecast.events, ("lengths", forecast.long_rows.warn())])
+    return replace(forecast, events=[*forecast.events, (EventKind.LENGTHS, forecast.long_rows.warn())])
 
 
 def _forecast(
@@ -270,11 +272,15 @@ def _choose_share(model: PreTrainedModel, way: Way) -> Share:
 
 def _say_device(strategy: Strategy, device: torch.device) -> Events:
     unused = explain_unused_gpu(strategy, device)
-    return [] if unused is None else [("device", unused)]
+    return [] if unused is None else [(EventKind.DEVICE, unused)]
 
 
 def _say_limit(limit_bytes: int | None) -> Events:
-    return [] if limit_bytes is None else [("memory-limit", f"the process may take {format_bytes(limit_bytes)}")]
+    return (
+        []
+        if limit_bytes is None
+        else [(EventKind.MEMORY_LIMIT, f"the process may allocate {format_bytes(limit_bytes)}")]
+    )
 
 
 def _read_corpus(recipe: Recipe, view: TrainingView) -> _Corpus:
@@ -315,13 +321,13 @@ def _load_model(recipe: Recipe, strategy: Strategy, corpus: _Corpus) -> tuple[Pr
     else:
         trimmed = load_trimmed_model(recipe.model, head, corpus.kept)
         model = trimmed.model
-        events.append(("trim", str(trimmed.report)))
+        events.append((EventKind.TRIM, str(trimmed.report)))
         if trimmed.fallback is not None:
-            events.append(("fallback", f"the whole model was loaded and then trimmed: {trimmed.fallback}"))
+            events.append(FallbackEvent("trimming", "the whole model was loaded and then trimmed", trimmed.fallback))
     if head is not None and head.problem_type == "regression" and recipe.model.kind == "classifier":
         events.extend(_begin_at_mean(model, corpus.data.splits["train"].scores()))
     untested = explain_untested(recipe.model, model.config.model_type)
-    events.extend([] if untested is None else [("untested", untested)])
+    events.extend([] if untested is None else [(EventKind.UNTESTED, untested)])
     events.extend(choose_weights(model, recipe.model, strategy))
     return model, events
 
@@ -329,11 +335,12 @@ def _load_model(recipe: Recipe, strategy: Strategy, corpus: _Corpus) -> tuple[Pr
 def _begin_at_mean(model: PreTrainedModel, scores: NDArray[np.float64]) -> Events:
     """The head's bias, and a word where the scores are of another size than what a fresh head puts out."""
     mean, deviation = float(scores.mean()), float(scores.std())
-    events = [("head", f"begins at the mean of the training scores, {mean:.4g}")] if set_head_bias(model, mean) else []
+    begun = (EventKind.REGRESSION_HEAD, f"its bias starts at the mean of the training scores, {mean:.4g}")
+    events: Events = [begun] if set_head_bias(model, mean) else []
     if deviation and not _HEAD_REACHES[0] <= deviation <= _HEAD_REACHES[1]:
         events.append(
             (
-                "head",
+                EventKind.REGRESSION_HEAD,
                 f"the scores' standard deviation is {deviation:.3g}; a head learns fastest between "
                 f"{_HEAD_REACHES[0]:g} and {_HEAD_REACHES[1]:g}: scale the column if the error does not fall",
             )

@@ -28,7 +28,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import re
 import shutil
 import time
@@ -53,10 +52,9 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from seqfit.errors import RunError, TrainingFailed
 from seqfit.parallel.world import World
 from seqfit.rundir import files
-from seqfit.rundir.records import SnapshotRecord
-from seqfit.rundir.writer import describe_resume
+from seqfit.rundir.atomic import describe_resume, draft_of, replace_folder
+from seqfit.rundir.events import SnapshotEvent
 from seqfit.step.optimizer_state import PARTS
-from seqfit.system import sync_path
 
 _STATE, _FACTS = "state.safetensors", "snapshot.json"
 SHARDS = "shards"
@@ -88,7 +86,7 @@ class SnapshotWriter:
         self._keep = keep
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="seqfit-snapshot") if in_background else None
         self._writing: Future[None] | None = None
-        self._written: deque[SnapshotRecord] = deque()  # the thread adds to one end, `take_written` takes the other
+        self._written: deque[SnapshotEvent] = deque()  # the thread adds to one end, `take_written` takes the other
 
     def write(self, snapshot: Snapshot, *, began: float) -> None:
         """Begin to write; what an earlier one failed at is raised here. `began`: when training stopped, Unix time."""
@@ -100,7 +98,7 @@ class SnapshotWriter:
         taken = Snapshot(snapshot.step, copied, snapshot.facts)
         self._writing = self._thread.submit(self._write, taken, began, waited_seconds=time.time() - began)
 
-    def take_written(self) -> list[SnapshotRecord]:
+    def take_written(self) -> list[SnapshotEvent]:
         """What has come onto the disk since this was asked last: the thread can't write a run's records itself."""
         return [self._written.popleft() for _ in range(len(self._written))]
 
@@ -130,7 +128,7 @@ class SnapshotWriter:
                 raise
         ended = time.time()
         waited = ended - began if waited_seconds is None else waited_seconds
-        self._written.append(SnapshotRecord(snapshot.step, began, ended, waited))
+        self._written.append(SnapshotEvent(snapshot.step, began, ended, waited))
 
 
 @contextlib.contextmanager
@@ -153,7 +151,7 @@ class SnapshotDraft:
     def __init__(self, run: Path, step: int) -> None:
         self._step = step
         self._place = snapshot_folder(run, step)
-        self.folder = files.beside(self._place, "new")
+        self.folder = draft_of(self._place)
 
     def begin(self) -> None:
         """An empty folder; what runs left that were killed here goes."""
@@ -173,10 +171,7 @@ class SnapshotDraft:
         whole = {**facts, "step": self._step, "sha256": hashes}
         text = json.dumps(whole | {_FACTS_HASH: _hash_facts(whole)}, indent=1, allow_nan=False)
         (self.folder / _FACTS).write_text(text, "utf-8")
-        paths = [self.folder / name for name in (*written, _FACTS)]
-        for path in (*paths, *{path.parent for path in paths}):
-            sync_path(path)
-        self._take_place()
+        replace_folder(self._place)  # one that is there was taken twice, or is of a part of the run that is repeated
         for folder in self._place.parent.glob("step-*"):
             if (
                 folder.name > self._place.name
@@ -184,14 +179,6 @@ class SnapshotDraft:
                 shutil.rmtree(folder)
         for folder in _superfluous(self._place.parent, keep):
             shutil.rmtree(folder)
-
-    def _take_place(self) -> None:
-        old = files.beside(self._place, "old")
-        if self._place.exists():  # taken twice, or of a part of the run that was lost and made again
-            os.replace(self._place, old)
-        os.replace(self.folder, self._place)
-        sync_path(self._place.parent)
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def snapshot_folder(run: Path, step: int) -> Path:

@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 
 from seqfit.errors import OutOfMemory
-from seqfit.rundir.records import SnapshotRecord
+from seqfit.rundir.events import OutOfMemoryEvent, SnapshotEvent
+from seqfit.rundir.records import EventKind
 from seqfit.rundir.writer import RunWriter
 from seqfit.training.coordination import Coordination
 from seqfit.training.snapshot_files import (
@@ -64,7 +65,7 @@ class Snapshots:
             if self._way.saves_shards:
                 write_shards(self._writer.path, taken, self._way.world, keep=self._rule.keep)
                 ended = time.time()
-                self._writer.snapshot(SnapshotRecord(taken.step, began, ended, ended - began))
+                self._writer.snapshot(SnapshotEvent(taken.step, began, ended, ended - began))
             elif self._way.world.is_first:
                 self._disk.write(taken, began=began)
         self._record_written()
@@ -97,12 +98,10 @@ class Snapshots:
                 "Set train.snapshot.every_steps, and a smaller strategy.micro_batch_tokens",
             )
         self._progress.restore(found)
-        self._writer.forget_after(found.step, evaluation_is_due=self._progress.evaluation_is_due)
+        self._writer.drop_records_after(found.step, evaluation_is_due=self._progress.evaluation_is_due)
+        tokens = self._progress.job.loader.rule.tokens
         self._writer.event(
-            "out-of-memory",
-            f"in the update of step {lost}: back to the snapshot of step {found.step}",
-            step=found.step + 1,  # from which on smaller micro-batches are made
-            micro_batch_tokens=self._progress.job.loader.rule.tokens,
+            OutOfMemoryEvent(found.step + 1, "optimizer", "restore", micro_batch_tokens=tokens, failed_step=lost)
         )
         self._writer.sync()
 
@@ -113,5 +112,5 @@ def find_newest(run: Path, writer: RunWriter) -> Snapshot | None:
         try:
             return load_snapshot(folder)
         except Damaged as error:
-            writer.event("resume", f"the snapshot {folder.name} is damaged and is passed over ({error})")
+            writer.event(EventKind.SNAPSHOT_SKIPPED, f"the snapshot {folder.name} is corrupted ({error})")
     return None

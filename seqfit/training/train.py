@@ -28,18 +28,25 @@ from seqfit.model.load import count_parameters
 from seqfit.parallel.world import World, explain_peer_lost, is_peer_lost, join_world
 from seqfit.recipe.load import anchor_paths, dump_recipe, warn_of_warm_up
 from seqfit.rundir import files
+from seqfit.rundir.atomic import describe_resume
+from seqfit.rundir.events import (
+    DataEvent,
+    InterruptedEvent,
+    ResumeEvent,
+    find_smaller_micro_batches,
+)
 from seqfit.rundir.masking import mask_text
 from seqfit.rundir.notes import check_no_fault, leave_fault, optional_work, read_notes, remove_notes
-from seqfit.rundir.reader import Run
-from seqfit.rundir.records import BETWEEN_STEPS, EventRecord
-from seqfit.rundir.writer import NullWriter, RunWriter, collect_versions, describe_resume, find_commit
+from seqfit.rundir.reader import Run, read_records, summarise_steps
+from seqfit.rundir.records import EventKind, EventRecord
+from seqfit.rundir.writer import NullWriter, RunWriter, collect_versions, find_commit
 from seqfit.step.precision import choose_device
 from seqfit.strategy.load import dump_strategy, load_strategy
 from seqfit.telemetry.recorder import SamplerProcess
 from seqfit.training.log import describe_step_work
 from seqfit.training.loop import TrainingLoop
 from seqfit.training.measurement import PredictionOutcome, before_the_first_step, compare_with_measured, replace_peak
-from seqfit.training.oom import attempt, find_cuts, limited_memory
+from seqfit.training.oom import attempt, limited_memory
 from seqfit.training.peak import PeakWatch
 from seqfit.training.resume import (
     FINISHED,
@@ -101,7 +108,7 @@ def train(
         try:
             with view if world.is_first else SilentView() as shown:
                 for note in () if isinstance(recipe, Given) else asked.notes:  # the command has printed them
-                    shown.event(EventRecord(time.time(), "guessed", note))
+                    shown.event(EventRecord(time.time(), EventKind.GUESSED, note))
                 return _train_in(world, given, asked.place, shown, resume=resume)
         except SeqfitError as error:
             if world.size > 1:
@@ -177,15 +184,15 @@ def _go_on(run: Run, given: _Given, view: TrainingView, world: World) -> None:
         snapshot = _find_snapshot(run, writer, world)
         changed = None if snapshot is None else check_exact(run.path, snapshot, job)
         if changed is not None:
-            writer.event("resume", changed)
-        found = find_cuts(run.events() if world.is_first else [], after=0 if snapshot is None else snapshot.step)
+            writer.event(EventKind.INEXACT_RESUME, changed)
+        begin = 0 if snapshot is None else snapshot.step
+        found = find_smaller_micro_batches(run.events() if world.is_first else [], after=begin)
         cuts = dict(world.broadcast(list(found.items())))
         if snapshot is None:
-            writer.forget_after(-1)
+            writer.drop_records_after(-1)
         else:
-            writer.forget_after(snapshot.step, evaluation_is_due=snapshot.facts["evaluation_is_due"])
-        begins = "there is no snapshot: from the beginning" if snapshot is None else f"from step {snapshot.step}"
-        writer.event("resume", f"goes on {begins}", step=0 if snapshot is None else snapshot.step)
+            writer.drop_records_after(snapshot.step, evaluation_is_due=snapshot.facts["evaluation_is_due"])
+        writer.event(ResumeEvent(begin))
         resumed = [*run.manifest.get("resumed", []), time.time()]
         writer.write_manifest(status="running", ended=None, processes=world.size, resumed=resumed)
         _train(job, writer, view, lambda loop: loop.resume(snapshot, cuts))
@@ -195,7 +202,7 @@ def _hear_notes(run: Run, writer: RunWriter, world: World) -> None:
     """What processes have left behind becomes events."""
     if world.is_first:
         for note in read_notes(run.path):
-            writer.event(note["kind"], note["message"], **note["data"])
+            writer.event(note)
         remove_notes(run.path)
 
 
@@ -237,22 +244,22 @@ def _write_start(
             "lengths": summarise_splits(data.splits),
             "left_out": data.left_out,
         },
-        forecast=asdict(before_the_first_step(job.forecast)),
+        prediction=asdict(before_the_first_step(job.forecast)),
         guessed=list(guessed),
     )
     for note in notes:
-        writer.event("recipe", note)
-    for kind, message in job.events:
-        writer.event(kind, message)
+        writer.event(EventKind.RECIPE, note)
+    for event in job.events:
+        writer.event(*event) if isinstance(event, tuple) else writer.event(event)
     warning = warn_of_warm_up(job.recipe.train, job.total_steps)
     if warning is not None:
-        writer.event("schedule", warning)
+        writer.event(EventKind.SCHEDULE, warning)
     if went_offline():
-        writer.event("offline", "the Hub does not answer: only what was fetched before is used")
+        writer.event(EventKind.OFFLINE, "the Hub does not answer: only cached files are used")
     if job.validation is None:
-        writer.event("data", "no validation rows: nothing is scored while training, and the last model is kept")
+        writer.event(DataEvent("no validation rows: nothing is scored while training, and the last model is kept"))
     for message in data.events:
-        writer.event("data", message)
+        writer.event(DataEvent(message))
 
 
 def _train(
@@ -269,7 +276,7 @@ def _train(
             loop = TrainingLoop(job, writer, view, work, stopping)
             if prepare is not None:
                 prepare(loop)
-            status = _run_loop(loop, job, writer)
+            status = _run_loop(loop, job, writer, stopping)
     except KeyboardInterrupt as stop:
         status = "interrupted"
         raise KeyboardInterrupt(str(stop) or _say_stopped_at_once(writer.path)) from None
@@ -313,42 +320,42 @@ def _explain_memory(error: BaseException, run: Path) -> OutOfMemory:
     )
 
 
-def _run_loop(loop: TrainingLoop, job: TrainingSetup, writer: RunWriter) -> str:
+def _run_loop(loop: TrainingLoop, job: TrainingSetup, writer: RunWriter, stopping: Stopping) -> str:
     try:
         # The one place that starts a sampler. It reads the whole host, and writes beside the first process's records.
         is_first = job.step.way.world.is_first
         with SamplerProcess(writer.path, job.strategy.telemetry_hz if is_first else 0, writer.event):
             steps = loop.run()
-    except (KeyboardInterrupt, Stopped) as stopped:
+    except (KeyboardInterrupt, Stopped):
         last = loop.keep_something()
-        kept = "of the last step, for there was no evaluation yet" if last else "of the best evaluation so far"
-        by = "the user" if isinstance(stopped, KeyboardInterrupt) else "a signal"
-        writer.event("interrupted", f"stopped by {by}; the checkpoint is that {kept}")
+        name = "SIGINT" if stopping.signal is None else stopping.signal.name
+        writer.event(InterruptedEvent(name, "last" if last else "best"))
         raise
     writer.write_manifest(steps=steps)  # what follows may be killed
-    with optional_work("prediction", "predicted and measured are not compared", writer.event):
-        compared = _judge_forecast(job, loop, writer.event)
-        writer.write_manifest(forecast=asdict(compared))
+    with optional_work(EventKind.PREDICTION_FAILED, "predicted and measured are not compared", writer.event):
+        compared = _judge_forecast(job, loop, writer)
+        writer.write_manifest(prediction=asdict(compared))
         compared = _watch_largest(loop.peak, compared, writer)
         if compared.predicted_peak_bytes is not None and loop.made:
-            writer.event("forecast", str(compared))
+            writer.event(compared.event)
     return FINISHED
 
 
-def _judge_forecast(job: TrainingSetup, loop: TrainingLoop, tell: Callable[[str, str], None]) -> PredictionOutcome:
-    """What was predicted and what was measured."""
-    within = sum(seconds for phase, seconds in job.step.clock.totals.items() if phase not in BETWEEN_STEPS)
-    unwatched = loop.made - loop.peak.watched_steps
+def _judge_forecast(job: TrainingSetup, loop: TrainingLoop, writer: RunWriter) -> PredictionOutcome:
+    """What was predicted and what was measured; a step whose memory was measured took longer."""
+    records = read_records(writer.path / files.STEPS)
+    unwatched = summarise_steps(records, exclude=loop.peak.watched)
     compared = compare_with_measured(
         job.forecast,
         job.step.precision.device,
         loop.peak,
         before_bytes=job.before_bytes,
-        step_seconds=(within - loop.peak.watched_seconds) / unwatched if unwatched else None,
+        step_seconds=unwatched.step_seconds or summarise_steps(records).step_seconds,
     )
-    if compared.measured_step_seconds is not None:
-        with optional_work("prediction", "this run's times are not kept for later predictions", tell):
-            job.forecast.learn(unwatched, compared.measured_step_seconds)
+    if unwatched.step_seconds is not None:
+        lost = "this run's times are not kept for later predictions"
+        with optional_work(EventKind.PREDICTION_FAILED, lost, writer.event):
+            job.forecast.learn(unwatched.steps, unwatched.step_seconds)
     return compared
 
 
@@ -358,9 +365,9 @@ def _watch_largest(peak: PeakWatch, compared: PredictionOutcome, writer: RunWrit
     if watched == 0:
         return compared
     if watched is None:
-        writer.event("memory", "ran out while the largest step was made once more to be watched: its peak is not known")
+        writer.event(EventKind.MEMORY, "OOM while the largest step was repeated to measure it: its peak is not known")
     compared = replace_peak(compared, peak)
-    writer.write_manifest(forecast=asdict(compared))
+    writer.write_manifest(prediction=asdict(compared))
     return compared
 
 

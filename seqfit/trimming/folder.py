@@ -6,8 +6,6 @@ checkpoint of seqfit's stays one: what it was taught goes along, so `seqfit pred
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 
 import torch
@@ -20,7 +18,7 @@ from seqfit.hub import is_remote_code_trusted
 from seqfit.model.checkpoint import find_metadata, write_metadata
 from seqfit.model.load import load_model, quiet
 from seqfit.recipe.schema import ModelRecipe
-from seqfit.rundir import files
+from seqfit.rundir.atomic import replace_folder, start_draft
 
 
 def load_whole(model: ModelRecipe) -> PreTrainedModel:
@@ -52,13 +50,12 @@ def check_free(folder: Path) -> None:
 
 
 def save_trimmed(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Written beside its place and then renamed, so that a kill leaves no half of a model there."""
-    fresh = files.beside(folder, "new")
-    shutil.rmtree(fresh, ignore_errors=True)
+    """Written next to its place and then renamed, so that a kill leaves no half of a model there."""
+    fresh = start_draft(folder)
     with quiet():
         model.save_pretrained(fresh)
         tokenizer.save_pretrained(fresh)
     teaching = find_metadata(model)
     if teaching is not None:
         write_metadata(fresh, teaching)
-    os.replace(fresh, folder)
+    replace_folder(folder)
