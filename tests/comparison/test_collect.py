@@ -35,7 +35,7 @@ def test_warm_up_steps_are_in_no_time(path: Path) -> None:
 
 def test_the_calibrated_clock_counts_a_step_in_the_pieces_around_it(path: Path) -> None:
     lines = [json.loads(line) for line in (path / files.STEPS).read_text().splitlines()]
-    slow = [line | {"yardstick_seconds": 0.02 if line["step"] > 6 else 0.01} for line in lines]
+    slow = [line | {"calibration_seconds": 0.02 if line["step"] > 6 else 0.01} for line in lines]
     slow = [line | {"step_seconds": line["step_seconds"] * (2 if line["step"] > 6 else 1)} for line in slow]
     (path / files.STEPS).write_text("".join(json.dumps(line) + "\n" for line in slow))
     run = read(path)
@@ -77,7 +77,7 @@ def test_on_a_cpu_a_peak_counts_only_if_it_is_that_of_the_largest_steps(
 ) -> None:
     manifest: dict[str, Any] = json.loads((path / files.MANIFEST).read_text())
     peak = {"measured_peak_bytes": 2**28, "measured_peak_is": "allocated in step 2", "peak_is_of_all_steps": is_of_all}
-    (path / files.MANIFEST).write_text(json.dumps(manifest | {"forecast": peak}))
+    (path / files.MANIFEST).write_text(json.dumps(manifest | {"prediction": peak}))
     measures = measure_trials(read(path), warm_up=2)
     assert measures.values.get("allocated_bytes") == found
     told = measures.absent.get("allocated_bytes", "")
@@ -96,7 +96,7 @@ def write_gpu_run(path: Path) -> None:
     (path / files.TELEMETRY).write_text("".join(json.dumps(asdict(sample)) + "\n" for sample in samples))
     manifest: dict[str, Any] = json.loads((path / files.MANIFEST).read_text())
     manifest["hardware"]["device"] = "cuda"
-    manifest["forecast"] = {"measured_peak_bytes": 3 * 2**29, "measured_peak_is": "reserved by torch's allocator"}
+    manifest["prediction"] = {"measured_peak_bytes": 3 * 2**29, "measured_peak_is": "reserved by torch's allocator"}
     (path / files.MANIFEST).write_text(json.dumps(manifest))
 
 

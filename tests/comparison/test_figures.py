@@ -71,7 +71,7 @@ def slow_machine(path: Path, factor: float) -> None:
     lines = [json.loads(line) for line in (path / files.STEPS).read_text().splitlines()]
     slower = [
         line
-        | {"step_seconds": factor * line["step_seconds"], "yardstick_seconds": factor / 100}
+        | {"step_seconds": factor * line["step_seconds"], "calibration_seconds": factor / 100}
         | {"tokens_per_second": line["tokens_per_second"] / factor}
         for line in lines
     ]
@@ -117,7 +117,7 @@ def test_bytes_of_tensors_are_known_from_one_repeat(tmp_path: Path) -> None:
     for repeat in range(2):
         for entrant, peak in ((BASELINE, 2**30), (RECOMPUTE, 2**29)):
             watched = {"measured_peak_bytes": None if repeat else peak, "peak_is_of_all_steps": True}
-            add_trial(tmp_path, entrant, repeat=repeat, manifest={"forecast": watched})
+            add_trial(tmp_path, entrant, repeat=repeat, manifest={"prediction": watched})
     figure = figures_of(tmp_path, "recompute", matrix)["allocated_bytes"]
     assert (figure.change, figure.change_low, figure.within_noise) == (-0.5, -0.5, False)
 

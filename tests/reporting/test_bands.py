@@ -8,7 +8,7 @@ import pytest
 from seqfit.reporting.curves import find_bands
 from seqfit.reporting.runs import ShownRun, Track
 from seqfit.rundir import files
-from seqfit.rundir.records import SnapshotRecord
+from seqfit.rundir.events import SnapshotEvent
 from seqfit.rundir.writer import RunWriter
 
 
@@ -42,7 +42,7 @@ def titles(path: Path) -> list[str]:
 def record_snapshot(path: Path, began: float, ended: float, waited: float) -> None:
     """As training does, in seconds since the run's start."""
     start, writer = ShownRun(path).manifest["started"], RunWriter.reopen(path)
-    writer.snapshot(SnapshotRecord(80, start + began, start + ended, waited))
+    writer.snapshot(SnapshotEvent(80, start + began, start + ended, waited))
     writer.close()
 
 

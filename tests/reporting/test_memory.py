@@ -22,7 +22,7 @@ FORECAST = {
 def test_the_predicted_peak_is_taken_apart_beside_the_measured_one(
     run_path: Path, edit_manifest: Callable[..., None]
 ) -> None:
-    edit_manifest(run_path, forecast=FORECAST)
+    edit_manifest(run_path, prediction=FORECAST)
     shown = str(show_memory(read_report_subject([run_path])))
     for said in (
         "weights",
@@ -38,7 +38,7 @@ def test_the_predicted_peak_is_taken_apart_beside_the_measured_one(
 
 
 def test_a_process_is_not_held_against_its_tensors(run_path: Path, edit_manifest: Callable[..., None]) -> None:
-    edit_manifest(run_path, forecast={**FORECAST, "measured_peak_bytes": None})
+    edit_manifest(run_path, prediction={**FORECAST, "measured_peak_bytes": None})
     shown = str(show_memory(read_report_subject([run_path])))
     assert "resident memory of the process" in shown
     assert "they can&#x27;t be compared" in shown
@@ -48,7 +48,7 @@ def test_a_process_is_not_held_against_its_tensors(run_path: Path, edit_manifest
 def test_a_forecast_that_was_not_taken_apart_is_one_hollow_bar(
     run_path: Path, edit_manifest: Callable[..., None]
 ) -> None:
-    edit_manifest(run_path, forecast={**FORECAST, "predicted_parts": {}})
+    edit_manifest(run_path, prediction={**FORECAST, "predicted_parts": {}})
     assert "predicted as a whole" in str(show_memory(read_report_subject([run_path])))
 
 
@@ -100,8 +100,8 @@ def test_beside_a_run_whose_tensors_nobody_counted_no_peak_is_held_against_its_p
     tmp_path: Path, make_run: Callable[[Path], Path], edit_manifest: Callable[..., None]
 ) -> None:
     runs = [make_run(tmp_path / name) for name in ("a", "b")]
-    edit_manifest(runs[0], forecast=FORECAST)
-    edit_manifest(runs[1], forecast={**FORECAST, "measured_peak_bytes": None}, precision="bf16")
+    edit_manifest(runs[0], prediction=FORECAST)
+    edit_manifest(runs[1], prediction={**FORECAST, "measured_peak_bytes": None}, precision="bf16")
     shown = str(show_memory(read_report_subject(runs)))
     assert shown.count("resident memory of the process") == 2
     assert "4.4 GiB" not in shown

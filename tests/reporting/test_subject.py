@@ -31,7 +31,7 @@ def test_runs_that_differ_in_the_seed_alone_are_one_way(tmp_path: Path, make_run
     set_recipe(runs[1], "seed=7")
     set_recipe(runs[2], "train.learning_rate=1e-3")
     subject = read_report_subject(runs)
-    assert {way: len(group) for way, group in subject.ways.items()} == {"a (2 seeds)": 2, "c": 1}
+    assert {way: len(group) for way, group in subject.groups.items()} == {"a (2 seeds)": 2, "c": 1}
     assert subject.colour("a (2 seeds)") != subject.colour("c")
 
 
@@ -105,7 +105,7 @@ def test_a_folder_of_runs_is_all_of_them(tmp_path: Path, make_run: Callable[[Pat
 def test_a_comparison_has_a_way_for_each_entrant(comparison_path: Path) -> None:
     subject = read_report_subject([comparison_path])
     assert subject.comparison is not None
-    assert {way: len(runs) for way, runs in subject.ways.items()} == {"baseline": 2, "recompute": 2, "bf16": 2}
+    assert {way: len(runs) for way, runs in subject.groups.items()} == {"baseline": 2, "recompute": 2, "bf16": 2}
     assert subject.single is None
     assert [subject.colour(way) for way in ("baseline", "recompute", "bf16", "ddp2")] == [
         f"var(--series-{number})" for number in (1, 2, 3, 4)

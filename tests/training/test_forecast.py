@@ -22,7 +22,7 @@ def test_a_run_without_a_strategy_follows_the_plan_and_is_measured_against_it(wo
     recipe = {**word_recipe, "train": {**word_recipe["train"], "steps": 3}}
     recipe.pop("strategy", None)
     run = seqfit.train(recipe, out=tmp_path / "run")
-    forecast = json.loads((tmp_path / "run" / "manifest.json").read_text())["forecast"]
+    forecast = json.loads((tmp_path / "run" / "manifest.json").read_text())["prediction"]
     assert forecast["predicted_peak_bytes"] > 0
     assert forecast["predicted_step_seconds"] > 0
     assert sum(forecast["predicted_parts"].values()) == pytest.approx(forecast["predicted_peak_bytes"], rel=0.01)
@@ -31,7 +31,7 @@ def test_a_run_without_a_strategy_follows_the_plan_and_is_measured_against_it(wo
     assert forecast["measured_step_seconds"] > 0
     kinds = [event["kind"] for event in run.events()]
     assert "plan" in kinds
-    assert "forecast" in kinds
+    assert "prediction" in kinds
     assert "name: planned" in (tmp_path / "run" / "strategy.yaml").read_text()
 
 
@@ -39,7 +39,7 @@ def test_a_stated_strategy_is_kept_and_predicted(word_recipe: Any, tmp_path: Pat
     recipe = {**word_recipe, "train": {**word_recipe["train"], "steps": 2}, "strategy": "baseline"}
     seqfit.train(recipe, out=tmp_path / "run")
     assert "name: baseline" in (tmp_path / "run" / "strategy.yaml").read_text()
-    forecast = json.loads((tmp_path / "run" / "manifest.json").read_text())["forecast"]
+    forecast = json.loads((tmp_path / "run" / "manifest.json").read_text())["prediction"]
     assert forecast["predicted_peak_bytes"] > 0
 
 
@@ -86,7 +86,7 @@ def test_a_run_teaches_the_next_prediction(word_recipe: Any, tmp_path: Path, mon
     forecasts = []
     for name in ("first", "second"):
         seqfit.train(recipe, out=tmp_path / name)
-        forecasts.append(json.loads((tmp_path / name / "manifest.json").read_text())["forecast"])
+        forecasts.append(json.loads((tmp_path / name / "manifest.json").read_text())["prediction"])
     first, second = forecasts
     ratio = first["measured_step_seconds"] / first["predicted_step_seconds"]
     expected = first["predicted_step_seconds"] * min(max(ratio, 0.5), 3.0)

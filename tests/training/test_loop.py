@@ -185,7 +185,7 @@ def test_padding_and_operations_are_counted_in_every_record(word_recipe: Recipe,
     for record in run.steps():
         assert 0 < record["padding_share"] < 1
         assert record["model_flops_per_second"] > 0
-        assert record["model_flops_share"] is None
-    assert run.manifest["absent"] == {"model_flops_share": "no peak rate is known of a CPU"}
+        assert record["mfu"] is None
+    assert run.manifest["absent"] == {"mfu": "no peak rate is known of a CPU"}
     assert run.telemetry() == []
     assert run.sensors() is None

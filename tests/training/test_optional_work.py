@@ -138,7 +138,7 @@ def test_a_prediction_that_takes_too_long_says_what_is_taken_instead(short: Reci
     monkeypatch.setattr(forecast, "_make_forecast", never_in_time)
     made = forecast.make_forecast(recipe, None, torch.device("cpu"))  # type: ignore[arg-type]
     kind, message = made.events[0]
-    assert kind == "prediction"
+    assert kind == "prediction-failed"
     assert "it took longer than -1 s" in message
     assert "the default strategy (micro-batches of 6144 tokens)" in message
     assert "`seqfit plan`" in message

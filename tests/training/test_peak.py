@@ -221,7 +221,7 @@ def late_recipe(tiny_model: Callable[[str], Path], tmp_path: Path) -> Recipe:
 
 
 def read_forecast(run: Run) -> tuple[int | None, bool]:
-    forecast = run.manifest["forecast"]
+    forecast = run.manifest["prediction"]
     return forecast["measured_peak_bytes"], forecast["peak_is_of_all_steps"]
 
 
@@ -237,7 +237,7 @@ def test_a_trials_peak_is_that_of_all_its_steps_and_what_is_saved_is_not_touched
     seqfit.train(late_recipe, out=tmp_path / "all")
     peak_bytes, is_of_all = read_forecast(trial)
     assert is_of_all
-    assert trial.manifest["forecast"]["measured_peak_is"] == "allocated in step 5, the most of all steps"
+    assert trial.manifest["prediction"]["measured_peak_is"] == "allocated in step 5, the most of all steps"
     assert peak_bytes == pytest.approx(max(WatchesAll.peaks), rel=0.001)
     assert peak_bytes > 4 * WatchesAll.peaks[1]  # which is all that warm-up shows
     assert read_forecast(plain) == (None, False)
