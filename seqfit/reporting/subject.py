@@ -25,6 +25,7 @@ from seqfit.reporting.charts import ACCENT, series_colour, series_dash
 from seqfit.reporting.reading import JsonRecord, inner, number, read_object
 from seqfit.reporting.runs import ShownRun
 from seqfit.rundir import files
+from seqfit.rundir.records import EventKind
 from seqfit.system import quote
 
 SCALING = "scaling.json"
@@ -139,8 +140,11 @@ def differ_in_seed(runs: Sequence[ShownRun]) -> bool:
 
 
 def count_processes(run: ShownRun) -> int | None:
-    """When it was last started; None where the manifest is corrupted."""
-    count = number(run.manifest, "processes")
+    """When it was last started; None where that is not known. An older run has an event, or a launch in its manifest."""
+    events = [inner(event, "data") for event in run.events() if event["kind"] == EventKind.PARALLEL]
+    known = [number(record, "processes") for record in (run.manifest, *reversed(events))]
+    is_single = bool(run.manifest) and not run.manifest.get("launch")
+    count = next((count for count in known if count is not None), 1 if is_single else None)
     return None if count is None else int(count)
 
 

@@ -31,7 +31,7 @@ def answer() -> PlanReport:
         chosen=WAY,
         asked=None,
         explained=EXPLAINED,
-        groups=[slow, WAY],
+        ways=[slow, WAY],
         front=[WAY],
         refused=[("8bit", "bitsandbytes is not installed")],
         events=[],

@@ -17,33 +17,33 @@ def write(folder: Path, *lines: str, name: str = files.STEPS) -> Path:
     return folder / name
 
 
-def test_a_torn_last_line_is_left_out_and_told(tmp_path: Path) -> None:
+def test_a_truncated_last_line_is_skipped_and_reported(tmp_path: Path) -> None:
     path = write(tmp_path, json.dumps(STEP) + "\n", '{"step": 20, "lo')
     read = scan_records(path)
     assert [record["step"] for record in read.records] == [10]
-    assert "the last line of steps.jsonl is torn" in read.gaps[0]
+    assert "the last line of steps.jsonl is truncated" in read.gaps[0]
 
 
-def test_a_line_torn_inside_a_character_is_torn(tmp_path: Path) -> None:
+def test_a_line_may_be_truncated_inside_a_character(tmp_path: Path) -> None:
     path = write(tmp_path, json.dumps(STEP) + "\n")
     path.write_bytes(path.read_bytes() + '{"loss": "ñ'.encode()[:-1])
     assert len(scan_records(path).records) == 1
-    assert "torn" in scan_records(path).gaps[0]
+    assert "truncated" in scan_records(path).gaps[0]
 
 
 @pytest.mark.parametrize(
     "damage", ["nonsense", "[1, 2]", "17", '{"loss": 1}', '{"step": "x", "time": 1, "step_seconds": 1}']
 )
-def test_a_damaged_line_is_left_out_and_the_rest_is_read(damage: str, tmp_path: Path) -> None:
+def test_a_corrupted_line_is_skipped_and_the_rest_is_read(damage: str, tmp_path: Path) -> None:
     path = write(tmp_path, json.dumps(STEP) + "\n", damage + "\n", json.dumps({**STEP, "step": 30}) + "\n")
     read = scan_records(path)
     assert [record["step"] for record in read.records] == [10, 30]
-    assert read.gaps == ("line 2 of steps.jsonl is damaged and left out",)
+    assert read.gaps == ("line 2 of steps.jsonl is corrupted and skipped",)
 
 
-def test_many_damaged_lines_are_counted(tmp_path: Path) -> None:
+def test_many_corrupted_lines_are_counted(tmp_path: Path) -> None:
     path = write(tmp_path, *["x\n"] * 5, json.dumps(STEP) + "\n")
-    assert scan_records(path).gaps == ("5 lines of steps.jsonl are damaged and left out, the first is line 1",)
+    assert scan_records(path).gaps == ("5 lines of steps.jsonl are corrupted and skipped, the first is line 1",)
 
 
 def test_a_file_that_is_not_there_has_no_records_and_no_gap(tmp_path: Path) -> None:

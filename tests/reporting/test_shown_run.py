@@ -22,7 +22,7 @@ def test_a_run_that_says_running_with_nobody_writing_it_has_died(
     edit_manifest(run_path, status="running")
     run = ShownRun(run_path)
     assert run.state == "died"
-    assert "no process writes it" in run.gaps[0]
+    assert "no process writes the run" in run.gaps[0]
     assert f"seqfit train {run_path} --resume" in run.gaps[0]
 
 

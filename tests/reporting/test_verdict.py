@@ -19,7 +19,7 @@ def test_a_finished_run_in_one_sentence(run_path: Path, edit_manifest: Edit) -> 
     forecast = {"predicted_peak_bytes": 3 * 2**30, "measured_peak_bytes": int(3.3 * 2**30)}
     edit_manifest(run_path, ended=started + 800, total_steps=400, prediction=forecast)
     assert describe_run(ShownRun(run_path)) == (
-        "Finished 400 steps in 13 min 20 s: F1 68.6 on validation, best at step 400 (3.0 before); "
+        "Finished 400 steps in 13 min 20 s: F1 68.6 on validation, best at step 400 (3.0 before fine-tuning); "
         "peak memory 3.3 GiB, 10.0% above the predicted 3.0 GiB."
     )
 
@@ -54,16 +54,16 @@ def test_several_runs_are_told_by_what_differs_without_a_claim(
     assert find_run_differences(subject) == {"train.learning_rate": [3e-4, 1e-3]}
     assert describe_subject(subject) == (
         "2 runs differ in train.learning_rate; best F1: a (68.6), most tokens/s: b (9000), "
-        "least memory: b (2.0 GiB). Nobody has checked that they are comparable: seqfit compare does."
+        "least memory: b (2.0 GiB). Use seqfit compare for a fair comparison."
     )
 
 
 def test_seeds_alone_are_no_difference(tmp_path: Path, make_run: Callable[[Path], Path]) -> None:
     runs = [make_run(tmp_path / name) for name in ("a", "b")]
-    assert describe_subject(read_report_subject(runs)) == "2 runs that differ in nothing."
+    assert describe_subject(read_report_subject(runs)) == "2 runs that have the same configuration."
     recipe = load_recipe(runs[1] / files.RECIPE, ["seed=7"])
     (runs[1] / files.RECIPE).write_text(dump_recipe(recipe), "utf-8")
-    assert describe_subject(read_report_subject(runs)) == "2 runs that differ in nothing but their seeds."
+    assert describe_subject(read_report_subject(runs)) == "2 runs that differ only in their seeds."
 
 
 def test_a_comparison_has_its_own_verdict(comparison_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_a_record_without_a_rate_still_has_its_time() -> None:
 
 
 def test_the_last_complete_record_is_read_from_the_end(tmp_path: Any) -> None:
-    path = tmp_path / "steps.jsonl"
+    path = tmp_path / "other.jsonl"
     assert read_last_record(path) is None
     path.write_text("".join(f'{{"step": {step}, "text": "{"x" * 100}"}}\n' for step in range(2000)) + '{"step": 20')
     found = read_last_record(path)

@@ -46,9 +46,7 @@ def test_a_run_is_sampled_until_it_ends_and_gpus_are_replayed(
 
 
 def test_without_a_gpu_the_host_is_sampled_and_an_event_says_why(tmp_path: Path, reported: Reported) -> None:
-    with SamplerProcess(
-        tmp_path, 50, reported, replay=tmp_path
-    ):  # a recording without GPUs stands for a machine without
+    with SamplerProcess(tmp_path, 50, reported, replay=tmp_path):  # a recording without GPUs
         wait_for_samples(tmp_path, 2)
     samples = read_records(tmp_path / files.TELEMETRY)
     assert {tuple(sample["gpus"]) for sample in samples} == {()}
