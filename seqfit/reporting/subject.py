@@ -140,7 +140,7 @@ def differ_in_seed(runs: Sequence[ShownRun]) -> bool:
 
 
 def count_processes(run: ShownRun) -> int | None:
-    """When it was last started; None where that is not known. An older run has an event, or a launch in its manifest."""
+    """When it was last started; None where that is not known. Older runs have it in an event, or only a launch."""
     events = [inner(event, "data") for event in run.events() if event["kind"] == EventKind.PARALLEL]
     known = [number(record, "processes") for record in (run.manifest, *reversed(events))]
     is_single = bool(run.manifest) and not run.manifest.get("launch")
