@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from seqfit.kernels.blockwise import attend_segments
+from seqfit.kernels.blockwise import attend_blockwise
 from seqfit.selftest import run_selftest
 
 CPU = torch.device("cpu")
@@ -20,9 +20,9 @@ def test_every_way_agrees_on_a_cpu() -> None:
 
 def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def forget_the_bias(*states: Any, **settings: Any) -> torch.Tensor:
-        return attend_segments(*states, **settings | {"bias_HR": None})
+        return attend_blockwise(*states, **settings | {"bias_HR": None})
 
-    monkeypatch.setattr("seqfit.model.packing.attend_segments", forget_the_bias)
+    monkeypatch.setattr("seqfit.model.packing.attend_blockwise", forget_the_bias)
     wrong = {check.name for check in run_selftest(CPU) if check.state == "wrong"}
     assert {"T5: packed, blockwise", "mT5: packed, blockwise"} <= wrong
     assert not wrong & {"T5: packed, torch's attention", "BERT: packed, blockwise"}
@@ -32,6 +32,6 @@ def test_what_a_device_refuses_is_told_not_raised(monkeypatch: pytest.MonkeyPatc
     def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("no kernel image is available")
 
-    monkeypatch.setattr("seqfit.model.packing.attend_segments", refuse)
+    monkeypatch.setattr("seqfit.model.packing.attend_blockwise", refuse)
     (check,) = [check for check in run_selftest(CPU) if check.name == "T5: packed, blockwise"]
     assert (check.state, check.detail) == ("wrong", "RuntimeError: no kernel image is available")

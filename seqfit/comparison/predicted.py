@@ -42,6 +42,7 @@ _LAYOUT = 2  # of what is kept; 1 had no parts
 def tokenize_ahead(matrix: Matrix, say: Say = lambda _: None) -> None:
     """Every entrant's data with every seed, so that all trials find them in the cache. What can't be read is told."""
     from seqfit.data.tokenize import prepare_data  # these import torch
+    from seqfit.model.families import build_text_encoder
     from seqfit.model.load import load_position_limit, load_tokenizer
 
     done: list[dict[str, Any]] = []
@@ -52,7 +53,9 @@ def tokenize_ahead(matrix: Matrix, say: Say = lambda _: None) -> None:
             if facts not in done:
                 say(f"reading the data of {entrant.name}, seed {seed}")
                 limit = load_position_limit(recipe.model)
-                prepare_data(recipe, load_tokenizer(recipe.model), ("train", "validation"), position_limit=limit)
+                tokenizer = load_tokenizer(recipe.model)
+                encoder = build_text_encoder(tokenizer)
+                prepare_data(recipe, tokenizer, ("train", "validation"), encoder=encoder, position_limit=limit)
                 done.append(facts)
 
 

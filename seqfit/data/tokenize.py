@@ -27,6 +27,7 @@ tokenizers written in Rust.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -39,10 +40,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from seqfit.cache import drop_entry, file_digest, find_entry, new_entry
 from seqfit.data.encode import (
-    Encoder,
+    TextEncoder,
     check_recipe_languages,
     check_row_language,
-    explain_missing_prefix,
     smaller_limit,
     truncate,
 )
@@ -108,6 +108,7 @@ def prepare_data(
     tokenizer: PreTrainedTokenizerBase,
     splits: Sequence[str] = ("train", "validation"),
     *,
+    encoder: TextEncoder | None = None,
     position_limit: int | None = None,
     allow_bad_rows: bool = False,
     progress: Progress | None = None,
@@ -115,13 +116,14 @@ def prepare_data(
 ) -> PreparedData:
     """Tokenize the splits of all sources, or find them in the cache.
 
+    `encoder`: what the model's family has for this tokenizer; the default does without any knowledge of the model.
     `position_limit`: the model has positions for so many tokens only (BERT, BART); what is longer is cut.
 
     A split that no source has (its share in data.cut is 0) is absent, which is an event; train must be there. Rows that
     can't be used are left out; more of them than data.max_bad_rows are a DataError, with `allow_bad_rows` only where no
     row of a split is left.
     """
-    preparation = _Preparation(recipe, tokenizer, position_limit, progress)
+    preparation = _Preparation(recipe, tokenizer, encoder, position_limit, progress)
     told: list[str] = []
     parts: dict[str, list[tuple[int, Path, str]]] = {split: [] for split in splits}
     task = preparation.task
@@ -218,17 +220,22 @@ class _Preparation:
     """What is the same for all sources and splits of one recipe."""
 
     def __init__(
-        self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, position_limit: int | None, progress: Progress | None
+        self,
+        recipe: Recipe,
+        tokenizer: PreTrainedTokenizerBase,
+        encoder: TextEncoder | None,
+        position_limit: int | None,
+        progress: Progress | None,
     ) -> None:
         self.task: Task = build_task(recipe.task)
         self._recipe = recipe
         self._progress = progress
         check_recipe_languages(recipe, tokenizer)
-        self._encoder = Encoder(tokenizer)
+        self._encoder = encoder or TextEncoder(tokenizer)
         self._tokenizer_name = type(tokenizer).__name__
         self._encoder_identity = self._encoder.identity
         self._tails: dict[tuple[int, str | None], int] = {}  # by side and language
-        missing_prefix = explain_missing_prefix(recipe.task, tokenizer)
+        missing_prefix = self._encoder.explain_missing_prefix(recipe.task)
         self.events: list[str] = [] if missing_prefix is None else [missing_prefix]
         self._has_head = recipe.model.kind == "classifier"
         self._source_limit = smaller_limit(recipe.task.max_source_tokens, position_limit)
@@ -284,7 +291,7 @@ class _Preparation:
 
     def _key(self, found: SourceSplits, split: str, digests: dict[str, Any]) -> str:
         decides = digests | {
-            "code": _code_digest(),
+            "code": [_code_digest(), inspect.getsource(type(self._encoder))],
             "source": found.source.model_dump(exclude=_DECIDES_NOTHING, mode="json"),
             "task": self._recipe.task.model_dump(exclude={"language"}, mode="json"),
             "limits": [self._source_limit, self._target_limit],

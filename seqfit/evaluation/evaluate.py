@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from seqfit.data.encode import Encoder, check_languages, check_row_language, smaller_limit, truncate
+from seqfit.data.encode import check_languages, check_row_language, smaller_limit, truncate
 from seqfit.data.tokenize import prepare_data
 from seqfit.errors import DataError, ModelError
 from seqfit.evaluation.generator import Generator, generate_sources
@@ -24,6 +24,7 @@ from seqfit.evaluation.start import set_start
 from seqfit.evaluation.threshold import DEFAULT_THRESHOLD
 from seqfit.inspection.given import Data, replace_data
 from seqfit.model.checkpoint import Checkpoint, load_checkpoint, read_metadata
+from seqfit.model.families import build_text_encoder
 from seqfit.model.load import load_model, load_tokenizer, position_limit
 from seqfit.progress import Progress
 from seqfit.recipe.load import load_recipe
@@ -62,13 +63,19 @@ def evaluate(
         replaced, title = replace_data(recipe, data, split)
         recipe = load_recipe(recipe, replaced)
     checkpoint = _start_of(run, recipe) if before else load_checkpoint(run.checkpoint)
-    checkpoint = replace(checkpoint, teaching=replace(checkpoint.teaching, task=recipe.task))
+    checkpoint = replace(checkpoint, metadata=replace(checkpoint.metadata, task=recipe.task))
     answerer = build_generator(checkpoint, load_strategy(recipe), recipe.allow, recipe.eval.batch_tokens)
     task = build_task(recipe.task)
     metrics, _ = choose_metrics(task, recipe.eval)
     limits = position_limit(checkpoint.model.config)
     prepared = prepare_data(
-        recipe, checkpoint.tokenizer, (split,), position_limit=limits, allow_bad_rows=True, progress=progress
+        recipe,
+        checkpoint.tokenizer,
+        (split,),
+        encoder=build_text_encoder(checkpoint.tokenizer),
+        position_limit=limits,
+        allow_bad_rows=True,
+        progress=progress,
     )
     if split not in prepared.splits:
         raise _no_split(run, split)
@@ -94,10 +101,10 @@ class Predictor:
     def __init__(self, run: Run | str | Path, batch_tokens: int = 8192) -> None:
         folder = run.checkpoint if isinstance(run, Run) else _find_checkpoint(Path(run))
         checkpoint = load_checkpoint(folder)
-        self._task = build_task(checkpoint.teaching.task)
-        check_languages(self._task.recipe, checkpoint.tokenizer, has_targets=checkpoint.teaching.kind != "classifier")
+        self._task = build_task(checkpoint.metadata.task)
+        check_languages(self._task.recipe, checkpoint.tokenizer, has_targets=checkpoint.metadata.kind != "classifier")
         self._tokenizer_name = type(checkpoint.tokenizer).__name__
-        self._encoder = Encoder(checkpoint.tokenizer)
+        self._encoder = build_text_encoder(checkpoint.tokenizer)
         self._limit = smaller_limit(self._task.recipe.max_source_tokens, position_limit(checkpoint.model.config))
         self._answerer = build_generator(checkpoint, Strategy(), ["bf16"], batch_tokens)
 
@@ -136,17 +143,17 @@ class Predictor:
 def build_generator(checkpoint: Checkpoint, strategy: Strategy, allow: list[str], batch_tokens: int) -> Generator:
     """The checkpoint on the strategy's device, ready to answer as it was taught."""
     device = choose_device(strategy)
-    teaching = checkpoint.teaching
-    start_of = set_start(checkpoint.model, checkpoint.tokenizer, teaching.task)
+    metadata = checkpoint.metadata
+    start_of = set_start(checkpoint.model, checkpoint.tokenizer, metadata.task)
     return Generator(
         model=checkpoint.model.to(device),
         tokenizer=checkpoint.tokenizer,
         precision=choose_precision(strategy, device, allow),
-        beams=teaching.beams,
-        max_new_tokens=teaching.max_new_tokens,
+        beams=metadata.beams,
+        max_new_tokens=metadata.max_new_tokens,
         batch_tokens=batch_tokens,
-        head=head_of(teaching.task),
-        threshold=DEFAULT_THRESHOLD if teaching.threshold is None else teaching.threshold,
+        head=head_of(metadata.task),
+        threshold=DEFAULT_THRESHOLD if metadata.threshold is None else metadata.threshold,
         start_of=start_of,
     )
 
@@ -179,7 +186,7 @@ def _find_checkpoint(path: Path) -> Path:
 
 
 def _start_of(run: Run, recipe: Recipe) -> Checkpoint:
-    """The model before fine-tuning, with the teaching of the run's checkpoint: both answer under the same rules."""
+    """The model before fine-tuning, with the metadata of the run's checkpoint: both answer under the same rules."""
     taught = read_metadata(run.checkpoint)
     model = load_model(recipe.model, head_of(recipe.task))
     return Checkpoint(model, load_tokenizer(recipe.model), taught.at_start())
@@ -187,7 +194,7 @@ def _start_of(run: Run, recipe: Recipe) -> Checkpoint:
 
 def _record(run: Run, checkpoint: Checkpoint, split: str, result: SplitScores, events: list[str]) -> None:
     """The evaluation as a record of the run, and what preparing its data decided, if that is new."""
-    step, scores = checkpoint.teaching.step, result.scores.values
+    step, scores = checkpoint.metadata.step, result.scores.values
     writer = RunWriter(run.path)
     writer.evaluation(EvaluationRecord(step, split, result.loss, scores, result.rows, result.seconds, time.time()))
     known = {event["message"] for event in run.events()}
@@ -215,7 +222,7 @@ def _to_report(
         absent["loss"] = "there is none" if result.loss is None else f"it is {result.loss}: the weights are no numbers"
     return {
         "checkpoint": recipe.model.location if before else str(run.checkpoint),
-        "step": checkpoint.teaching.step,
+        "step": checkpoint.metadata.step,
         "split": split,
         "rows": result.rows,
         "seconds": round(result.seconds, 3),

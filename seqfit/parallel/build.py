@@ -18,9 +18,9 @@ from transformers import PreTrainedModel
 
 from seqfit.data.batching import Batching, MicroBatchRule
 from seqfit.hardware.process_memory import arrange_freed_memory
-from seqfit.model.lean import make_lean
+from seqfit.model.families import family_of
 from seqfit.model.loss import LossModel, LossRule
-from seqfit.model.packing import PackedModel, explain_why_not_packed
+from seqfit.model.packing import PackedModel, make_lean
 from seqfit.model.trainable import add_adapters, choose_lora, freeze_parts
 from seqfit.parallel.balance import estimate_block_times
 from seqfit.parallel.deepspeed import DeepSpeedStrategy
@@ -68,7 +68,7 @@ def build_execution(model: PreTrainedModel, strategy: Strategy, train: TrainReci
     if blocks:
         events.append(("recompute", f"activations of {blocks} blocks are computed again in the backward"))
     batching, packed = strategy.batching, None
-    reason = explain_why_not_packed(model)
+    reason = family_of(model).why_not_packed(model)
     if batching == "packed" and reason is not None:
         batching = "grouped"
         events.append(("fallback", f"padded batches, grouped by length: {reason}"))

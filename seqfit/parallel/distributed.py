@@ -20,8 +20,8 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
+from seqfit.model.families import family_of
 from seqfit.model.loss import LossModel
-from seqfit.model.packing import explain_why_not_packed
 from seqfit.model.trainable import find_blocks
 from seqfit.parallel.world import World
 from seqfit.step.step import ParallelStrategy, TrainStep
@@ -54,7 +54,7 @@ class DdpStrategy(DistributedStrategy):
             device_ids=[device.index] if device.type == "cuda" else None,
             forward_sync_buffers=False,  # no model here changes them
             gradient_as_bucket_view=True,  # gradients lie where they are reduced: no second copy
-            find_unused_parameters=explain_why_not_packed(model.model) is not None,  # tested families use all
+            find_unused_parameters=family_of(model).why_not_packed(model.model) is not None,  # tested families use all
         )
         self.module = self._ddp
         self._is_last = False

@@ -43,14 +43,13 @@ from seqfit.data.loader import GlobalBatch
 from seqfit.data.micro_batch import MicroBatch
 from seqfit.errors import ModelError
 from seqfit.kernels.layout import Layout
-from seqfit.model.families import PACKED_TYPES
-from seqfit.model.head import find_head
+from seqfit.model.families import family_of
 from seqfit.model.loss import LossRule, states_loss_sum
 from seqfit.model.packing import PackedModel
 from seqfit.model.trainable import find_blocks
 from seqfit.parallel.balance import estimate_block_costs, split_stages
 from seqfit.parallel.distributed import DistributedStrategy
-from seqfit.parallel.parts import SIDES, StagePart, assign_parts, blocks_of, keep_part
+from seqfit.parallel.parts import StagePart, assign_parts, keep_part
 from seqfit.parallel.world import World
 from seqfit.step.step import TrainStep
 
@@ -79,14 +78,13 @@ class StageModel(nn.Module):
 
     def __init__(self, model: PreTrainedModel, part: StagePart, rule: LossRule, packed: PackedModel | None) -> None:
         super().__init__()
-        # Marian's encoder scales what it looks up itself, and not what it is given; its decoder scales both.
-        self._source_scale = float(getattr(model.get_encoder(), "embed_scale", 1.0))
         keep_part(model, part)
         self.model = model
         self.part = part
         self._rule = rule
         self._packed = packed
-        self._head = find_head(model)
+        self._family = family_of(model)
+        self._head = self._family.head(model)
         self._step: SharedStep | None = None
         self._number = 0
         self.loss = torch.zeros(())  # of the micro-batches of this step so far
@@ -143,12 +141,8 @@ class StageModel(nn.Module):
         return self._packed.layout(batch.source_lengths, batch.target_lengths)
 
     def _embed(self, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Both sides in one lookup: each has a gradient of the vocabulary's size."""
         assert batch.decoder_ids is not None
-        ids = torch.cat([batch.source_ids, batch.decoder_ids], 1)
-        states = self.model.get_input_embeddings()(ids)
-        source_BSD, target_BTD = states.split([batch.source_ids.shape[1], batch.decoder_ids.shape[1]], 1)
-        return source_BSD if self._source_scale == 1.0 else source_BSD * self._source_scale, target_BTD
+        return self._family.embed(self.model, batch.source_ids, batch.decoder_ids)
 
     def _run_blocks(
         self, source_BSD: torch.Tensor, target_BTD: torch.Tensor, batch: MicroBatch, layout: Layout | None
@@ -243,7 +237,7 @@ class Pipeline(StageModel):
         check_can_split(model, stages)
         whole = {name: torch.empty_like(weight, device="meta") for name, weight in model.named_parameters()}
         cut = split_stages(estimate_block_costs(model) if costs is None else costs, stages)
-        parts = assign_parts(cut, len(blocks_of(model.get_encoder())))
+        parts = assign_parts(cut, len(family_of(model).stack_blocks(model.get_encoder())))
         super().__init__(model, parts[rank], rule, packed)
         self._rank, self._stages, self._group = rank, stages, group
         self._whole = whole
@@ -379,12 +373,11 @@ class _NumberedStage(PipelineStage):
 
 def check_can_split(model: PreTrainedModel, stages: int) -> None:
     """Raises where a model can't be spread over so many processes."""
-    kind = model.config.model_type
-    if kind not in PACKED_TYPES or find_head(model) is None or not _has_one_embedding(model):
+    reason = family_of(model).why_not_split(model)
+    if reason is not None:
         raise ModelError(
             f"strategy.parallel is 'pipeline' with a {type(model).__name__}",
-            "stages are cut from text-to-text models with one embedding for source and target, of the kinds "
-            + ", ".join(PACKED_TYPES),
+            reason,
             "Set strategy.parallel=fsdp, which spreads any model",
         )
     blocks = len(find_blocks(model, "strategy.parallel=pipeline"))
@@ -394,12 +387,6 @@ def check_can_split(model: PreTrainedModel, stages: int) -> None:
             "every process needs at least one block",
             f"Start at most {blocks} processes, or set strategy.parallel=fsdp",
         )
-
-
-def _has_one_embedding(model: PreTrainedModel) -> bool:
-    """Marian's may have two."""
-    source, target = (getattr(model.base_model, side).embed_tokens for side in SIDES)
-    return source.weight is target.weight
 
 
 def _take_loss(loss: torch.Tensor, _: torch.Tensor) -> torch.Tensor:

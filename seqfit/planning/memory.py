@@ -18,12 +18,12 @@ In: a tape. Out: an `Anatomy` with nested shares, the largest cause in words, an
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from seqfit.model.families import find_block_side, is_feed_forward
 from seqfit.planning.allocator import Allocate, AllocationFailed, Free, replay
 from seqfit.planning.device_rules import DeviceRules
 from seqfit.planning.report import MemoryPart
@@ -153,7 +153,6 @@ class _Sequence:
 
 
 _TIMELINE_POINTS = 400
-_BLOCK = re.compile(r"(encoder|decoder)(?:\.layers?|\.block|\.layer)\.(\d+)")
 
 
 @dataclass(frozen=True)
@@ -233,9 +232,9 @@ def _sum(blocks: Iterable[MemoryBlock]) -> int:
 
 
 def _place(place: str) -> str:
-    found = _BLOCK.search(place)
-    if found is not None:
-        return f"{found.group(1)} blocks"
+    side = find_block_side(place)
+    if side is not None:
+        return f"{side} blocks"
     if "encoder" in place or "decoder" in place:
         return "encoder, outside its blocks" if "encoder" in place else "decoder, outside its blocks"
     return "head and loss" if place == "" or "lm_head" in place or "classifier" in place else "backward"
@@ -248,7 +247,7 @@ def _kind(block: MemoryBlock) -> str:
     place = block.place.lower()
     if "attention" in place or "attn" in place:
         return "attention's states"
-    if any(word in place for word in ("dense", "wi", "wo", "intermediate", "fc1", "fc2", "feed")):
+    if is_feed_forward(place):
         return "feed-forward"
     return "norms, dropout, residuals"
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from transformers import PreTrainedConfig
 
+from seqfit.model.families import find_family
 from seqfit.planning.cluster import RankWork
 from seqfit.planning.shape import Shape
 from seqfit.planning.step_model import StepModel
@@ -49,11 +50,8 @@ def sum_weight_bytes(model: StepModel) -> int:
 
 
 def count_layers(config: PreTrainedConfig) -> int:
-    """Of encoder and decoder together, which in T5Gemma or with BERT as both have configs of their own."""
-    if isinstance(getattr(config, "decoder", None), PreTrainedConfig):
-        return sum(count_layers(part.get_text_config()) for part in (config.encoder, config.decoder))
-    decoder = getattr(config, "num_decoder_layers", None) or getattr(config, "decoder_layers", None)
-    return int(config.num_hidden_layers) + int(decoder or 0)
+    """Of encoder and decoder together."""
+    return find_family(config.model_type).count_layers(config)
 
 
 def _estimate_update_seconds(model: StepModel, shape: Shape, rates: Rates) -> float:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from seqfit.data.tokenize import PreparedData, prepare_data
 from seqfit.errors import PlanError
+from seqfit.model.families import build_text_encoder
 from seqfit.model.load import load_model_config, load_position_limit, load_tokenizer
 from seqfit.parallel.build import padding_limits
 from seqfit.planning.candidates import list_layouts
@@ -72,7 +73,8 @@ def build_request(
     if data is None and not assumed.without_data:
         tokenizer = load_tokenizer(recipe.model)
         limit = load_position_limit(recipe.model)
-        data = prepare_data(recipe, tokenizer, ("train",), position_limit=limit, progress=progress)
+        encoder = build_text_encoder(tokenizer)
+        data = prepare_data(recipe, tokenizer, ("train",), encoder=encoder, position_limit=limit, progress=progress)
         mode = recipe.model.trim_vocabulary
         if trims and (mode is not None or is_trimmable(tokenizer)):
             check_trimmable(tokenizer)

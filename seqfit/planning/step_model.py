@@ -19,7 +19,7 @@ import numpy.typing as npt
 from torch import nn
 
 from seqfit.data.batching import Batching
-from seqfit.model.head import find_head
+from seqfit.model.families import family_of
 from seqfit.model.trainable import find_blocks
 from seqfit.parallel.build import choose_blockwise_above
 from seqfit.planning.device_rules import DeviceRules
@@ -278,7 +278,8 @@ def find_paths(fake: FakeStep) -> Paths:
     """What decides over paths, as the step was built."""
     strategy, model = fake.subject.strategy, fake.built.step.parallel.model.model
     above = choose_blockwise_above(strategy.attention, fake.subject.device)
-    head = find_head(model) if strategy.loss == "chunked" and fake.subject.model.kind != "classifier" else None
+    is_chunked = strategy.loss == "chunked" and fake.subject.model.kind != "classifier"
+    head = family_of(model).head(model) if is_chunked else None
     return Paths(above, None if head is None else len(head.weight_VD))
 
 

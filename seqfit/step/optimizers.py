@@ -51,6 +51,7 @@ import torch
 from torch import nn
 
 from seqfit.errors import RecipeError
+from seqfit.model.families import family_of
 from seqfit.recipe.schema import OptimizerRecipe, ScheduleRecipe
 from seqfit.strategy.schema import EIGHT_BIT_PACKAGES
 
@@ -123,12 +124,12 @@ def _build_8bit(groups: Groups, rule: OptimizerRecipe, learning_rate: float) -> 
 
 
 def _group_by_decay(model: nn.Module, weight_decay: float) -> Groups:
+    family = family_of(model)
     decayed: list[nn.Parameter] = []
     kept: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            spared = parameter.ndim < 2 or "relative_attention_bias" in name
-            (kept if spared else decayed).append(parameter)
+            (decayed if family.has_weight_decay(name, parameter) else kept).append(parameter)
     if not decayed and not kept:
         raise RecipeError(
             "freezing and adapters leave no weight that learns",

@@ -26,7 +26,8 @@ import torch
 
 from seqfit.data.loader import GlobalBatch, Loader
 from seqfit.hardware.cards import match_card
-from seqfit.model.flops import ModelShape, count_training_flops, read_model_shape
+from seqfit.model.families import ModelShape
+from seqfit.model.flops import count_training_flops, read_model_shape
 from seqfit.rundir.records import StepRecord
 from seqfit.rundir.writer import RunWriter
 from seqfit.step.clock import ClockMoment, StepClock, read_queued_seconds

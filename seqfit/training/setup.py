@@ -21,9 +21,10 @@ from seqfit.data.encode import smaller_limit
 from seqfit.data.loader import WHOLE_BATCH_SHARE, Loader, Share
 from seqfit.data.tokenize import PreparedData, TokenizedSplit, prepare_data
 from seqfit.errors import RecipeError
-from seqfit.evaluation.generator import Generator, build_padding, explain_fallback
+from seqfit.evaluation.generator import Generator, explain_fallback
 from seqfit.evaluation.scoring import choose_metrics
 from seqfit.evaluation.start import set_start
+from seqfit.model.families import build_text_encoder, family_of
 from seqfit.model.flops import build_cost_model, read_model_shape
 from seqfit.model.load import (
     check_vocabulary,
@@ -265,7 +266,7 @@ def _part_dropout(seed: int, world: World) -> None:
 def _build_loader(recipe: Recipe, strategy: Strategy, learner: _Learner, built: BuiltStep, world: World) -> Loader:
     return Loader(
         learner.data.splits["train"],
-        build_padding(learner.model, learner.tokenizer),
+        family_of(learner.model).build_padding(learner.model, learner.tokenizer),
         build_rule(strategy, built.batching, padding_limits(recipe)),
         batch_examples=recipe.train.examples_per_step,
         batch_tokens=recipe.train.batch_tokens,
@@ -299,7 +300,14 @@ def _read_corpus(recipe: Recipe, view: TrainingView) -> _Corpus:
     if mode is not None:
         check_trimmable(tokenizer)
     limit = load_position_limit(recipe.model)
-    data = prepare_data(recipe, tokenizer, ("train", "validation"), position_limit=limit, progress=view.progress)
+    data = prepare_data(
+        recipe,
+        tokenizer,
+        ("train", "validation"),
+        encoder=build_text_encoder(tokenizer),
+        position_limit=limit,
+        progress=view.progress,
+    )
     if mode is None:
         return _Corpus(tokenizer, data)
     kept, trimmed = choose_vocabulary(recipe.model, tokenizer, count_tokens(data, len(tokenizer)), mode)

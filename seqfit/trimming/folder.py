@@ -58,7 +58,7 @@ def save_trimmed(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedToke
     with quiet():
         model.save_pretrained(fresh)
         tokenizer.save_pretrained(fresh)
-    teaching = find_metadata(model)
-    if teaching is not None:
-        write_metadata(fresh, teaching)
+    metadata = find_metadata(model)
+    if metadata is not None:
+        write_metadata(fresh, metadata)
     os.replace(fresh, folder)

@@ -31,8 +31,8 @@ def save(tiny: Path, folder: Path, kind: str, beams: int) -> None:
     name = "classify" if kind == "classifier" else "qa"
     labels = LABELS if kind == "classifier" else None
     task = TaskRecipe.model_validate({"name": name, "source": "{q}", "target": "{a}", "labels": labels})
-    teaching = GenerationMetadata(kind, task, beams=beams, max_new_tokens=25, step=1)
-    save_checkpoint(folder, load_model(recipe, HEAD), load_tokenizer(recipe), teaching)
+    metadata = GenerationMetadata(kind, task, beams=beams, max_new_tokens=25, step=1)
+    save_checkpoint(folder, load_model(recipe, HEAD), load_tokenizer(recipe), metadata)
 
 
 def own_answers(folder: Path) -> list[str]:
@@ -41,10 +41,10 @@ def own_answers(folder: Path) -> list[str]:
         model=checkpoint.model,
         tokenizer=checkpoint.tokenizer,
         precision=PRECISION,
-        beams=checkpoint.teaching.beams,
-        max_new_tokens=checkpoint.teaching.max_new_tokens,
+        beams=checkpoint.metadata.beams,
+        max_new_tokens=checkpoint.metadata.max_new_tokens,
         batch_tokens=20,
-        head=head_of(checkpoint.teaching.task),
+        head=head_of(checkpoint.metadata.task),
     )
     return generate_sources(answerer, [np.array(checkpoint.tokenizer(text).input_ids) for text in TEXTS])
 

@@ -16,41 +16,41 @@ from seqfit.recipe.schema import ModelRecipe, TaskRecipe
 from seqfit.tasks import head_of
 
 TASK = TaskRecipe(name="qa", prefix="responde: ", source="¿{q}?", target="{a}")
-TEACHING = GenerationMetadata("text-to-text", TASK, beams=2, max_new_tokens=33, step=7)
+METADATA = GenerationMetadata("text-to-text", TASK, beams=2, max_new_tokens=33, step=7)
 
 
 @pytest.fixture
 def saved(tiny_model: Callable[[str], Path], tmp_path: Path) -> tuple[Path, Any, Any]:
     recipe = ModelRecipe(path=str(tiny_model("t5")))
     model, tokenizer = load_model(recipe), load_tokenizer(recipe)
-    save_checkpoint(tmp_path / "checkpoint", model, tokenizer, TEACHING)
+    save_checkpoint(tmp_path / "checkpoint", model, tokenizer, METADATA)
     return tmp_path / "checkpoint", model, tokenizer
 
 
-def test_a_checkpoint_brings_back_weights_tokenizer_and_teaching(saved: tuple[Path, Any, Any]) -> None:
+def test_a_checkpoint_brings_back_weights_tokenizer_and_metadata(saved: tuple[Path, Any, Any]) -> None:
     folder, model, tokenizer = saved
     checkpoint = load_checkpoint(folder)
-    assert checkpoint.teaching == TEACHING
+    assert checkpoint.metadata == METADATA
     assert checkpoint.tokenizer.get_vocab() == tokenizer.get_vocab()
     loaded = checkpoint.model.state_dict()
     assert all(torch.equal(tensor, loaded[name]) for name, tensor in model.state_dict().items())
 
 
-def test_the_teaching_of_the_model_before_fine_tuning_is_at_step_0() -> None:
-    assert TEACHING.at_start() == GenerationMetadata("text-to-text", TASK, beams=2, max_new_tokens=33, step=0)
+def test_the_metadata_of_the_model_before_fine_tuning_is_at_step_0() -> None:
+    assert METADATA.at_start() == GenerationMetadata("text-to-text", TASK, beams=2, max_new_tokens=33, step=0)
 
 
-def test_a_teachings_own_texts_are_all_that_a_row_does_not_bring() -> None:
+def test_the_metadatas_own_texts_are_all_that_a_row_does_not_bring() -> None:
     sources = ["frage: {q}", "{title}[[ in {c.text}]]"]
     task = TaskRecipe(name="classify", prefix="tu: ", source=sources, target="{l}!", labels={"gut": ["1"], "nein": []})
     texts = list(GenerationMetadata("text-to-text", task, 1, 1, 0).own_texts())
     assert texts == ["tu: frage: .", "tu: . in .", ".!", "gut", "nein", "unanswerable"]
 
 
-def test_the_teaching_of_a_loaded_model_is_that_of_its_folder(
+def test_the_metadata_of_a_loaded_model_is_that_of_its_folder(
     saved: tuple[Path, Any, Any], tiny_model: Callable[[str], Path]
 ) -> None:
-    assert find_metadata(load_checkpoint(saved[0]).model) == TEACHING
+    assert find_metadata(load_checkpoint(saved[0]).model) == METADATA
     assert find_metadata(load_model(ModelRecipe(path=str(tiny_model("t5"))))) is None
 
 
@@ -68,7 +68,7 @@ def test_a_classifiers_checkpoint_keeps_its_labels(tiny_model: Callable[[str], P
     checkpoint: Any = load_checkpoint(folder)
     assert checkpoint.model.config.id2label == {0: "yes", 1: "no", 2: "maybe"}
     assert torch.equal(checkpoint.model.classifier.weight, model.classifier.weight)
-    assert checkpoint.teaching.task == task
+    assert checkpoint.metadata.task == task
 
 
 def test_a_new_checkpoint_takes_the_place_of_the_old_one_and_leaves_nothing_beside_it(
@@ -76,7 +76,7 @@ def test_a_new_checkpoint_takes_the_place_of_the_old_one_and_leaves_nothing_besi
 ) -> None:
     folder, model, tokenizer = saved
     (folder / "leftover.txt").write_text("of the old one")
-    save_checkpoint(folder, model, tokenizer, TEACHING.at_start())
+    save_checkpoint(folder, model, tokenizer, METADATA.at_start())
     assert read_metadata(folder).step == 0
     assert not (folder / "leftover.txt").exists()
     assert os.listdir(folder.parent) == ["checkpoint"]
@@ -98,11 +98,11 @@ def test_a_kill_in_the_middle_of_a_save_leaves_a_whole_checkpoint(
     with monkeypatch.context() as patched:
         patched.setattr("seqfit.model.checkpoint.os.replace", die)
         with pytest.raises(KeyboardInterrupt):
-            save_checkpoint(folder, model, tokenizer, TEACHING.at_start())
+            save_checkpoint(folder, model, tokenizer, METADATA.at_start())
     survivor = folder if renames == 0 else folder.with_name(".checkpoint.old")
-    assert load_checkpoint(survivor).teaching.step == 7
-    save_checkpoint(folder, model, tokenizer, TEACHING.at_start())
-    assert load_checkpoint(folder).teaching.step == 0
+    assert load_checkpoint(survivor).metadata.step == 7
+    save_checkpoint(folder, model, tokenizer, METADATA.at_start())
+    assert load_checkpoint(folder).metadata.step == 0
     assert os.listdir(folder.parent) == ["checkpoint"]
 
 
@@ -117,13 +117,13 @@ def test_a_save_that_fails_after_a_kill_between_the_renames_keeps_the_old_checkp
 
     monkeypatch.setattr(model, "save_pretrained", fail)
     with pytest.raises(OSError, match="disk full"):
-        save_checkpoint(folder, model, tokenizer, TEACHING.at_start())
-    assert load_checkpoint(folder).teaching.step == 7
+        save_checkpoint(folder, model, tokenizer, METADATA.at_start())
+    assert load_checkpoint(folder).metadata.step == 7
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]", "{}", '{"kind": "text-to-text", "task": {"name": "no-such"}}'])
-def test_a_folder_without_readable_teaching_is_an_error_in_three_parts(tmp_path: Path, text: str | None) -> None:
+def test_a_folder_without_readable_metadata_is_an_error_in_three_parts(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "seqfit.json").write_text(text)
-    with pytest.raises(ModelError, match=r"(?s)has no readable seqfit\.json .* says there how .*Give a run directory"):
+    with pytest.raises(ModelError, match=r"(?s)has no readable seqfit\.json .* records in it how .*Give a run directory"):
         read_metadata(tmp_path)

@@ -12,11 +12,12 @@ import pytest
 import torch
 
 from seqfit.data.micro_batch import MicroBatch, Padding, collate_sequences, pack_sequences
+from seqfit.model.families import family_of
 from seqfit.model.load import load_model
 from seqfit.model.loss import PLAIN, LossModel
 from seqfit.model.packing import PackedModel
 from seqfit.parallel.balance import split_stages
-from seqfit.parallel.parts import assign_parts, blocks_of
+from seqfit.parallel.parts import assign_parts
 from seqfit.parallel.pipeline import LEAST_WIRE_ROWS, StageModel, round_rows
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.step.execution import Recompute, enable_recompute
@@ -52,7 +53,7 @@ def build_stages(load: Load, name: str, batching: str, count: int, change: Chang
         if change is not None:
             change(model)
         packed = PackedModel(model) if batching == "packed" else None
-        parts = assign_parts(split_stages([1.0] * 4, count), len(blocks_of(model.get_encoder())))
+        parts = assign_parts(split_stages([1.0] * 4, count), len(family_of(model).stack_blocks(model.get_encoder())))
         stages.append(StageModel(model, parts[number], PLAIN, packed))
     return stages
 
@@ -113,7 +114,7 @@ def test_all_wires_have_one_size_and_their_rest_is_empty(load: Load) -> None:
 def test_a_stage_that_does_not_learn_hands_on_what_can_be_answered(load: Load) -> None:
     def freeze(model: Any) -> None:
         model.requires_grad_(False)
-        blocks_of(model.base_model.decoder).requires_grad_(True)
+        family_of(model).stack_blocks(model.base_model.decoder).requires_grad_(True)
 
     wire, loss, *_ = run(build_stages(load, "mt5", "packed", 2, freeze), make_batches("mt5", "packed"))
     loss.backward()

@@ -173,5 +173,5 @@ def test_a_gpu_needs_triton(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_model_without_blocks_is_refused() -> None:
-    with pytest.raises(ModelError, match=r"strategy\.compile is asked for with a Linear"):
+    with pytest.raises(ModelError, match=r"strategy\.compile is set for a Linear"):
         compile_blocks(nn.Linear(2, 2), CPU, backend="eager")

@@ -99,6 +99,6 @@ def test_neither_frozen_embeddings_nor_an_empty_bias_ask_for_gradients(model: An
 
 
 def test_a_model_without_blocks_is_refused() -> None:
-    with pytest.raises(ModelError, match=r"strategy\.recompute is asked for with a Linear"):
+    with pytest.raises(ModelError, match=r"strategy\.recompute is set for a Linear"):
         enable_recompute(nn.Linear(2, 2), "blocks")
     assert enable_recompute(nn.Linear(2, 2), "none") == 0

@@ -32,7 +32,7 @@ LOSSLESS = {
     "no prefetch": ["strategy.prefetch=0"],
 }
 LOSSY = {
-    "lora": (["strategy=lora", "allow=[lora]"], "lora", "weights learn"),
+    "lora": (["strategy=lora", "allow=[lora]"], "lora", "weights are trainable"),
     "recipe's lora": (["model.lora.rank=4"], "lora", "rank 4"),
     "adafactor": (["strategy=adafactor", "allow=[adafactor]"], "optimizer", "Adafactor"),
     "frozen": (["strategy.freeze=[embeddings,encoder]", "allow=[freeze]"], "freeze", "embeddings and encoder frozen"),
