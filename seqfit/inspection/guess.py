@@ -48,7 +48,7 @@ from seqfit.inspection.record_kinds import (
 from seqfit.inspection.roles import FoundReading, Hints, Reading, find_reading, find_task, list_columns
 from seqfit.inspection.second_look import find_deciding_column, find_suspicions
 from seqfit.inspection.text_language import find_language
-from seqfit.recipe.load import explain_mistakes
+from seqfit.recipe.load import describe_mistakes
 from seqfit.recipe.overrides import apply_overrides
 from seqfit.recipe.schema import HEAD_TASKS, SourceRecipe, TaskRecipe
 from seqfit.system import quote
@@ -276,7 +276,7 @@ def _read_source(values: Mapping[str, Any]) -> SourceRecipe:
     try:
         return SourceRecipe.model_validate(values)
     except ValidationError as error:
-        raise RecipeError(explain_mistakes(error, SourceRecipe, "data", values)) from error
+        raise RecipeError(describe_mistakes(error, SourceRecipe, "data", values)) from error
 
 
 # ---- the task ----

@@ -22,7 +22,7 @@ def ask() -> None:
         torch.ones(3).sum()
 
 
-def test_it_can_be_had_again_and_again_also_after_an_error() -> None:
+def test_it_can_be_used_repeatedly_also_after_an_error() -> None:
     ask()
     with pytest.raises(ValueError, match="inside"), torch_profiler("a test", **CPU):
         raise ValueError("inside")
