@@ -28,7 +28,7 @@ from transformers import (
 )
 
 from seqfit.data.loader import GlobalBatch, pin_batch
-from seqfit.data.micro_batch import MicroBatch, Padding, collate_labels, collate_sequences, pack_labels, pack_sequences
+from seqfit.data.micro_batch import MicroBatch, Padding, collate
 from seqfit.kernels.dropout_norm import MaskSource
 from seqfit.model.load import ModelConfig, quiet
 from seqfit.parallel.build import build_execution
@@ -126,16 +126,10 @@ def _build_batch(model: Any, *, packed: bool, device: torch.device) -> GlobalBat
 
 
 def _collate(model: Any, sources: list[Any], targets: list[Any], *, packed: bool) -> MicroBatch:
-    labels = [len(target) % 3 for target in targets]
-    widest = max(map(len, sources)), max(map(len, targets))
-    if model.config.is_encoder_decoder:
-        padding = Padding(0, 0)
-        return (
-            pack_sequences(sources, targets, padding)
-            if packed
-            else collate_sequences(sources, targets, padding, widest)
-        )
-    return pack_labels(sources, labels) if packed else collate_labels(sources, labels, Padding(0), widest[0])
+    is_decoder = model.config.is_encoder_decoder
+    labels = None if is_decoder else [len(target) % 3 for target in targets]
+    shape = None if packed else (max(map(len, sources)), max(map(len, targets)))
+    return collate(sources, targets, Padding(0, 0 if is_decoder else None), labels=labels, shape=shape)
 
 
 def _check_masks(device: torch.device) -> SelfCheck:

@@ -36,14 +36,14 @@ def print_plan(report: PlanReport, *, explain: bool) -> None:
     console = Console()
     steps = f"{format_count(report.total_steps)} steps of {format_count(report.real_tokens_per_step)} tokens on average"
     headline = f"{report.target}, {format_bytes(report.capacity_bytes)} usable; {steps}"
-    console.print(Text(headline, style="bold"))
+    console.print(Text(headline, style="bold"), soft_wrap=True)
     if report.stated is not None:
-        console.print(Text(_describe_stated(report, report.stated)))
+        console.print(Text(_describe_stated(report, report.stated)), soft_wrap=True)
     if report.chosen is not None:
         for line in _describe_chosen(report, report.chosen):
-            console.print(Text(line))
+            console.print(Text(line), soft_wrap=True)
     else:
-        console.print(Text(describe_shortage(report)))
+        console.print(Text(describe_shortage(report)), soft_wrap=True)
     shown = report.stated or report.chosen
     if report.target_kind == "cpu" and shown is not None and report.peak is not None:
         # What the system reports for the process depends on what the C library does with freed memory.
@@ -53,11 +53,12 @@ def print_plan(report: PlanReport, *, explain: bool) -> None:
             Text(
                 f"resident memory of the process: {returned} with strategy.host_memory=return, up to "
                 f"{format_bytes(kept)} with strategy.host_memory=keep, which is faster"
-            )
+            ),
+            soft_wrap=True,
         )
-    console.print(_build_table(report))
+    console.print("", _build_table(report), "", sep="\n")
     for note in _list_notes(report):
-        console.print(Text(note, style="dim"))
+        console.print(Text(note, style="dim"), soft_wrap=True)
     if explain and report.peak is not None:
         print_peak(console, report.peak, report.capacity_bytes)
 
@@ -84,7 +85,7 @@ def describe_shortage(report: PlanReport) -> str:
 
 def print_peak(console: Console, peak: PeakBreakdown, capacity_bytes: int) -> None:
     """What the peak consists of, as a tree with bars."""
-    console.print(Text(f"\nPeak memory of {peak.label}: mostly {peak.cause}", style="bold"))
+    console.print(Text(f"\nPeak memory of {peak.label}: mostly {peak.cause}", style="bold"), soft_wrap=True)
     table = Table("", "peak memory", "", box=None, pad_edge=False)
     table.columns[1].justify = "right"
     whole = max(peak.allocated_bytes, 1)
@@ -137,16 +138,19 @@ def _describe_chosen(report: PlanReport, chosen: PlannedStrategy) -> Iterator[st
         f"{format_bytes(chosen.predicted_bytes)}, {format_seconds(chosen.predicted_step_seconds)} per step "
         f"({format_count(rate)} tokens/s), {format_seconds(total)} in total"
     )
-    yield f"rates: {report.rates_source}"
+    yield f"time estimated from: {report.rates_source}"
     yield f"use it: seqfit train RECIPE {' '.join(map(quote, chosen.overrides))}"
 
 
 def _build_table(report: PlanReport) -> Table:
     on_gpu = report.target_kind == "gpu"
-    table = Table("strategy", *(["GPUs"] if on_gpu else []), title="strategies compared")
-    for name in ("tokens per micro-batch", "peak memory", "time per step"):
-        table.add_column(name, justify="right")
-    table.add_column("")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("strategy", min_width=len("checkpointing"))
+    if on_gpu:
+        table.add_column("GPUs", min_width=len("pipeline x 2"))
+    for name in ("tokens per\nmicro-batch", "peak\nmemory", "time per\nstep"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", min_width=len(_PARETO))
     pareto = {(one.label, one.layout, one.micro_batch_tokens) for one in report.pareto}
     for one in sorted(report.strategies, key=lambda one: (not one.fits, one.predicted_step_seconds)):
         is_chosen = _is_same(one, report.chosen)

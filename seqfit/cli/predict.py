@@ -49,7 +49,7 @@ def command(
     else:
         rows = rows_from_bytes(sys.stdin.buffer) if file is None else rows_from_file(file, predictor.columns)
     while some := list(itertools.islice(rows, _ROWS_AT_ONCE)):
-        for row, prediction in zip(some, predictor.answer(some), strict=True):
+        for row, prediction in zip(some, predictor.predict(some), strict=True):
             print(_to_json(row, prediction) if as_json else prediction.replace("\n", " "), flush=True)
 
 

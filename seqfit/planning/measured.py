@@ -19,15 +19,7 @@ import numpy as np
 import torch
 
 from seqfit.data.loader import GlobalBatch
-from seqfit.data.micro_batch import (
-    MicroBatch,
-    Padding,
-    TokenIds,
-    collate_labels,
-    collate_sequences,
-    pack_labels,
-    pack_sequences,
-)
+from seqfit.data.micro_batch import MicroBatch, Padding, TokenIds, collate
 from seqfit.model.load import build_model
 from seqfit.parallel.build import BuiltStep, build_step, choose_weights
 from seqfit.planning.fake_step import StepSpec
@@ -63,16 +55,14 @@ def measure_peak_bytes(step: TrainStep, batch: GlobalBatch) -> int:
 
 
 def _draw_micro_batch(shape: Shape, label: Label) -> MicroBatch:
-    sources = _draw(shape.sources)
-    if shape.targets is None:
-        labels = [label] * shape.examples
-        if shape.packed:
-            return pack_labels(sources, labels)
-        return collate_labels(sources, labels, _PADDING, max(shape.sources))
-    targets = _draw(shape.targets)
-    if shape.packed:
-        return pack_sequences(sources, targets, _PADDING)
-    return collate_sequences(sources, targets, _PADDING, (max(shape.sources), max(shape.targets)))
+    longest = max(shape.sources), max(shape.targets or (0,))
+    return collate(
+        _draw(shape.sources),
+        _draw(shape.targets or ()),
+        _PADDING,
+        labels=[label] * shape.examples if shape.targets is None else None,
+        shape=None if shape.packed else longest,
+    )
 
 
 def _draw(lengths: Sequence[int]) -> list[TokenIds]:

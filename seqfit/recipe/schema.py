@@ -257,9 +257,9 @@ class SourceRecipe(RecipePart):
     group: str | None = Field(
         None, description="Rows with the same value in this column stay in one split; default: the task's context."
     )
-    cut: dict[Literal["validation", "test"], Fraction] = Field(
+    holdout: dict[Literal["validation", "test"], Fraction] = Field(
         default={"validation": 0.1, "test": 0.1},
-        description="Shares to cut off for splits that the data lacks.",
+        description="Fractions of the rows held out for splits that the data lacks.",
     )
     limit: dict[SplitName, Count] = Field(
         default_factory=dict,
@@ -270,15 +270,15 @@ class SourceRecipe(RecipePart):
         1.0, description="How often an epoch uses each row: 2 is twice, 0.5 is every other epoch; default: 1."
     )
 
-    @field_validator("cut")
+    @field_validator("holdout")
     @classmethod
-    def _leaves_rows(cls, cut: dict[str, float]) -> dict[str, float]:
-        total = sum(cut.values())
+    def _leaves_rows(cls, holdout: dict[str, float]) -> dict[str, float]:
+        total = sum(holdout.values())
         if total >= 1:
             raise ValueError(
-                f"the shares sum to {total:g}, which leaves nothing to train on; give shares that sum to less than 1"
+                f"the fractions sum to {total:g}, which leaves nothing to train on; they must sum to less than 1"
             )
-        return cut
+        return holdout
 
     @field_validator("balance")
     @classmethod

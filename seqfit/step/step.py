@@ -213,7 +213,7 @@ class ParallelStrategy:
             with self.communication(is_first=number == 0, is_last=number == last), layout:
                 with step.enter("forward"), step.precision.autocast():
                     share = micro_batch_loss_sum(self.module, moved) / batch.loss_terms
-                    share = share if moved.counts else share * 0.0
+                    share = share * 0.0 if moved.is_dummy else share
                 with step.enter("backward"):
                     summed = share * self.gradient_factor if self.gradient_factor > 1 else share
                     (self.engine_backward or torch.Tensor.backward)(step.scaled(summed))

@@ -53,9 +53,9 @@ def test_both_commands_report_all_mistakes_together(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = "extends: t5-gsm8k\nsede: 1\ntask: {source: '{q'}\nstrategy: magic\neval: {best: bleu}\n"
-    (tmp_path / "bad.yaml").write_text(text + "data: {cut: {test: 0.6, validation: 0.6}}\n")
+    (tmp_path / "bad.yaml").write_text(text + "data: {holdout: {test: 0.6, validation: 0.6}}\n")
     assert main([command, str(tmp_path / "bad.yaml")]) == 2
     message = capsys.readouterr().err
     assert "5 mistakes" in message
-    fields = ("sede:", "data.cut:", "task.source:", "eval.best:", "strategy:")
+    fields = ("sede:", "data.holdout:", "task.source:", "eval.best:", "strategy:")
     assert all(f"\n  {field}" in message for field in fields)

@@ -25,7 +25,7 @@ def recipe(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathF
         {
             "model": {"path": str(tiny_model("t5"))},
             "task": {"name": "qa", "source": "{question}", "target": "{answer}"},
-            "data": {"path": str(folder / "rows.jsonl"), "cut": {}},
+            "data": {"path": str(folder / "rows.jsonl"), "holdout": {}},
             "train": {"steps": 4, "batch_examples": 8},
             "strategy": {"micro_batch_tokens": 512},
         }

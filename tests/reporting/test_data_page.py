@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from seqfit.inspection.report import ClassCount, ColumnView, DataReport, HumanBaseline, LeftOut, LimitCut
+from seqfit.inspection.report import ClassCount, ColumnView, DataReport, HumanBaseline, LeftOut, LimitEffect
 from seqfit.reporting.data_page import draw_length_histogram, write_data_page
 
 
@@ -26,7 +26,7 @@ def test_nothing_in_the_data_becomes_markup(data_report: DataReport, tmp_path: P
     assert page.count("&lt;script&gt;alert(&#x27;row&#x27;)") == 2
 
 
-def test_bins_beyond_the_limit_are_told_by_colour(data_report: DataReport) -> None:
+def test_bins_beyond_the_limit_have_another_colour(data_report: DataReport) -> None:
     lengths = data_report.splits[0].source
     colours = draw_length_histogram(lengths).data[0].marker.color
     beyond = [low for low, colour in zip(lengths.edges, colours, strict=False) if colour == "var(--neutral)"]
@@ -64,7 +64,7 @@ def test_a_page_in_words_has_columns_classes_limits_and_the_command(data_report:
         round_trip=None,
         examples=examples,
         classes=(ClassCount("<b>pos</b>", 150), ClassCount("neg", 50)),
-        limits={"source": (LimitCut(180, 10, 0.05), LimitCut(900, 0, 0.0))},
+        limits={"source": (LimitEffect(180, 10, 0.05), LimitEffect(900, 0, 0.0))},
     )
     report = replace(
         data_report,

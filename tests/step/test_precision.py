@@ -109,7 +109,7 @@ def test_auto_on_a_gpu_is_bf16_where_card_and_recipe_agree(allow: list[str], nam
 @pytest.mark.parametrize("card", [False], indirect=True)
 @pytest.mark.usefixtures("card")
 def test_bf16_on_a_card_without_it_is_an_error_that_names_the_card() -> None:
-    with pytest.raises(RecipeError, match=r"'bf16' on Tesla T4\. This card has no bf16 .*\. Set .*=fp32"):
+    with pytest.raises(RecipeError, match=r"'bf16' on Tesla T4\. This GPU has no bf16 .*\. Set .*=fp32"):
         choose_precision(Strategy(precision="bf16"), CUDA, ["bf16"])
 
 

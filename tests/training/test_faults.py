@@ -209,7 +209,7 @@ def test_a_damaged_cache_is_rebuilt_with_an_event(word_recipe: Recipe, tmp_path:
         else:
             facts.write_text('{"rows": 1')
     second = seqfit.train(word_recipe, out=tmp_path / "second")
-    assert [event for event in second.events() if "damaged and made again" in event["message"]]
+    assert [event for event in second.events() if "corrupted, tokenizing again" in event["message"]]
     assert [record["loss"] for record in first.steps()] == [record["loss"] for record in second.steps()]
 
 

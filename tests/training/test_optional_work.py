@@ -85,14 +85,14 @@ def store_something_else(patch: Patch) -> None:
 
 
 def fill_the_cache(patch: Patch) -> None:
-    real = Path.write_text
+    real = os.replace
 
-    def write(self: Path, *given: Any, **named: Any) -> int:
-        if "forecasts" in self.parts:
+    def replace(draft: Any, path: Any) -> None:
+        if "forecasts" in Path(path).parts:
             raise OSError(28, "No space left on device")
-        return real(self, *given, **named)
+        real(draft, path)
 
-    patch.setattr(Path, "write_text", write)
+    patch.setattr("seqfit.cache.os.replace", replace)
 
 
 FAULTS: dict[str, tuple[Callable[[Patch], None], str]] = {
@@ -103,7 +103,7 @@ FAULTS: dict[str, tuple[Callable[[Patch], None], str]] = {
     "the machine": (lambda patch: patch.setattr(measurement, "probe_machine", fail), "RuntimeError: broken for a test"),
     "a damaged file": (damage_stored, "the stored prediction is repeated: JSONDecodeError"),
     "a wrong file": (store_something_else, "the stored prediction is damaged and repeated"),
-    "a full cache": (fill_the_cache, "it is not stored for the next run: OSError"),
+    "a full cache": (fill_the_cache, "it is not stored for the next run: DataError"),
     "the comparison": (
         lambda patch: patch.setattr("seqfit.training.train.compare_with_measured", fail),
         "predicted and measured values are not compared: RuntimeError: broken for a test",

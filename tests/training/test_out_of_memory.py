@@ -141,11 +141,11 @@ def test_an_evaluation_is_repeated_in_smaller_batches(
 
     score, tried = evaluator.generate_split, []
 
-    def once(answerer: Any, *rest: Any, **settings: Any) -> Any:
-        tried.append(answerer.batch_tokens)
+    def once(generator: Any, *rest: Any, **settings: Any) -> Any:
+        tried.append(generator.batch_tokens)
         if len(tried) == 1:
             raise RuntimeError(CPU_MESSAGE)
-        return score(answerer, *rest, **settings)
+        return score(generator, *rest, **settings)
 
     monkeypatch.setattr(evaluator, "generate_split", once)
     run = seqfit.train(exact, out=tmp_path / "run")
@@ -201,11 +201,11 @@ def test_smaller_evaluation_batches_are_kept_across_a_resume(
     exact["eval"] = {"every_steps": 2}
     score, tried = evaluator.generate_split, []
 
-    def once(answerer: Any, *rest: Any, **settings: Any) -> Any:
-        tried.append(answerer.batch_tokens)
+    def once(generator: Any, *rest: Any, **settings: Any) -> Any:
+        tried.append(generator.batch_tokens)
         if len(tried) == 1:
             raise RuntimeError(CPU_MESSAGE)
-        return score(answerer, *rest, **settings)
+        return score(generator, *rest, **settings)
 
     class Stop(SilentView):
         def advance(self, step: int) -> None:

@@ -204,7 +204,7 @@ def test_a_run_can_be_evaluated_from_another_working_directory(
 
 def test_without_validation_rows_the_last_model_is_kept(word_recipe: Recipe, tmp_path: Path) -> None:
     train = Path(word_recipe["data"]["path"]) / "train.jsonl"
-    recipe = changed(word_recipe, "data", path=str(train), cut={"validation": 0, "test": 0})
+    recipe = changed(word_recipe, "data", path=str(train), holdout={"validation": 0, "test": 0})
     run = seqfit.train(recipe, out=tmp_path / "run")
     assert run.evaluations() == []
     assert json.loads((run.checkpoint / "seqfit.json").read_text())["step"] == 12
@@ -287,7 +287,7 @@ def test_rows_longer_than_the_models_positions_are_truncated(
         "train": {"steps": 2},
     }
     run = seqfit.train(recipe, out=tmp_path / "run")
-    assert any("cut to 64 tokens" in event["message"] for event in run.events())
+    assert any("truncated to 64 tokens" in event["message"] for event in run.events())
     assert seqfit.evaluate(run)["rows"] > 0
     assert len(seqfit.predict(run, ["w3 " * 200])) == 1
 

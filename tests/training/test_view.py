@@ -23,12 +23,12 @@ def test_plain_lines_show_loss_speed_memory_and_time_left(capsys: pytest.Capture
     view.start("a model", 100)
     view.step(STEP)
     view.evaluation(EVALUATION, best=True)
-    view.event(EventRecord(0.0, "data", "validation: cut from train"))
+    view.event(EventRecord(0.0, "data", "validation: split from train"))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "a model"
     assert lines[1].startswith("step 50/100  loss 1.2500  lr 3.0e-04  10K tokens/s  3.0 GiB  ETA ")
     assert lines[2] == "step 50: validation loss 0.5000  em 81.50  f1 90.00  (best so far)  [200 rows, 3.0 s]"
-    assert lines[3] == "data: validation: cut from train"
+    assert lines[3] == "data: validation: split from train"
 
 
 def test_a_terminal_shows_a_bar_with_the_latest_figures() -> None:

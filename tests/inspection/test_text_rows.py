@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from seqfit.data import tables
+from seqfit.data import file_tables
 from seqfit.data.rows import BadRow
-from seqfit.inspection.word_split import WordData, count_text_words, read_words
+from seqfit.inspection.text_rows import WordData, count_text_words, read_words
 from seqfit.recipe.load import load_recipe
 
 
@@ -24,7 +24,7 @@ def read(folder: Path, **task: Any) -> WordData:
     values: dict[str, Any] = {
         "model": {"name": "nobody loads it"},
         "task": {"name": "qa", "source": "{q}", "target": "{a}"} | task,
-        "data": {"path": str(folder), "cut": {"validation": 0, "test": 0}},
+        "data": {"path": str(folder), "holdout": {"validation": 0, "test": 0}},
     }
     return read_words(load_recipe(values), lambda *_: None)
 
@@ -48,7 +48,7 @@ def test_rows_that_cannot_be_used_are_left_out_by_cause_with_the_first_five(
 ) -> None:
     rows = [{"q": f"w{n}", "a": "" if n % 2 else "x"} for n in range(20)]
     write(tmp_path / "train.jsonl", rows)
-    read_rows = tables.read_rows
+    read_rows = file_tables.read_rows
 
     def broken(*arguments: Any, **options: Any) -> Any:
         def rows_and_more() -> Any:
@@ -57,7 +57,7 @@ def test_rows_that_cannot_be_used_are_left_out_by_cause_with_the_first_five(
 
         return rows_and_more()
 
-    monkeypatch.setattr(tables, "read_rows", broken)
+    monkeypatch.setattr(file_tables, "read_rows", broken)
     found = read(tmp_path)
     (empty, unreadable) = [entry for entry in found.left_out if entry.split == "train"]
     assert "empty target" in empty.cause

@@ -1,21 +1,15 @@
-"""Data without a tokenizer: rows as text with their lengths in words, and a person's score on some of them.
+"""Rows as text, without a tokenizer: their lengths in words, and a person's score on some of them.
 
-Splits without a tokenizer: rows as text with their lengths in words, for a look at data that has no model yet.
-
-In: a recipe, of which the model is not used. Out: `WordSplit`s, which keep a few numbers for each row (lengths, hashes,
-how often a target occurs) and read a text again where one is shown; and the rows that can't be used, by cause.
+In: a recipe, whose model is not used. `WordSplit` keeps a few numbers for each row (lengths, hashes, how often a target
+occurs), reads a text again when it is shown, and counts the rows that can't be used by cause.
 
     {"q": "Who wrote it?", "a": "Ada"}    source 3 words, target 1, three hashes; 34 bytes in all
     {"q": "And when?", "a": ""}           left out: an empty target
 
-A person does the task: rows of an evaluation split are shown, answers are typed, the task's metrics score them.
+`run_tryout` lets a person do the task: rows of an evaluation split are shown, answers are typed, the task's metrics
+score them. A person who scores 40 on ten rows knows that the labels or the metric are not what they seem.
 
-In: a recipe, of which the model is not used, and a function that asks. Out: `HumanBaseline`. A model that is worse than
-a person in ten rows has something to learn; a person who scores 40 on ten rows knows that the labels or the metric are
-not what they seem.
-
-    ask(Question(example, 1, 10, choices=())) -> "Oslo"
-    ""  is an answer, too, the right one where a question has none; None ends it
+    ask(TryQuestion(example, 1, 10, choices=())) -> "Oslo"; "" is an answer as well, None ends the session
 """
 
 from __future__ import annotations
@@ -41,12 +35,12 @@ from seqfit.tasks import Example, Task, build_task
 
 _SHOWN_LEFT_OUT = 5  # rows of each cause
 _REPORT_EVERY_ROWS = 1000
-# Scripts that put no spaces between words: a character is counted as one.
+# Scripts without spaces between words: each character counts as a word.
 _UNSPACED = re.compile(r"[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 
 
 def count_text_words(text: str) -> int:
-    """What stands between spaces, and each character of Chinese, Japanese, Thai and the like."""
+    """Words between spaces, and each character of Chinese, Japanese, Thai and the like."""
     if text.isascii():
         return len(text.split())
     rest, characters = _UNSPACED.subn(" ", text)
@@ -54,13 +48,13 @@ def count_text_words(text: str) -> int:
 
 
 class WordSplit:
-    """The rows of one split over all sources, as far as they can be used."""
+    """The usable rows of one split over all sources."""
 
     def __init__(self, name: str, parts: Sequence[tuple[str, Selection]], task: Task, progress: Progress) -> None:
         self._parts = parts
         self._task = task
         self.titles = [title for title, _ in parts]
-        self.targets: Counter[str] = Counter()  # only where targets are classes or numbers
+        self.targets: Counter[str] = Counter()  # only if targets are classes or numbers
         sources, source_words, target_words = array("i"), array("i"), array("i")
         counts_targets, hasher, bad = task.recipe.name in COUNTED_TASKS, RowHasher(), BadRowCount()
         for number, (source, example) in enumerate(render_rows(parts, task, bad)):
@@ -93,7 +87,7 @@ class WordSplit:
 
 
 def render_rows(parts: Sequence[tuple[str, Selection]], task: Task, bad: BadRowCount) -> Iterator[tuple[int, Example]]:
-    """Which of the parts, and the row as text; rows that can't be used are counted in `bad`."""
+    """Index of the part and the row as text; rows that can't be used are counted in `bad`."""
     for source, (_, selection) in enumerate(parts):
         columns: set[str] = set()
         for number, row in selection.rows():
@@ -114,13 +108,12 @@ def render_rows(parts: Sequence[tuple[str, Selection]], task: Task, bad: BadRowC
 
 @dataclass
 class BadRowCount:
-    """Rows that can't be used: how many by cause, and the first few."""
+    """Rows that can't be used: their number by cause, and the first few."""
 
     counts: Counter[str] = field(default_factory=Counter)
     first: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, cause: str, detail: str) -> None:
-        """One more."""
         self.counts[cause] += 1
         shown = self.first.setdefault(cause, [])
         if len(shown) < _SHOWN_LEFT_OUT:
@@ -132,7 +125,7 @@ class BadRowCount:
 
 
 def _find_cause(error: SeqfitError, row_id: str) -> str:
-    """What rows with the same mistake share: the first sentence of the message, without the row's id."""
+    """The same text for rows with the same mistake: the first sentence of the message, without the row's id."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, str):
         return cause
@@ -142,7 +135,7 @@ def _find_cause(error: SeqfitError, row_id: str) -> str:
 
 @dataclass(frozen=True)
 class WordData:
-    """All splits that have rows, and what was decided on the way."""
+    """All splits that have rows, the events of reading them, and the rows that can't be used."""
 
     splits: dict[str, WordSplit]
     events: list[str]
@@ -150,7 +143,6 @@ class WordData:
 
 
 def read_words(recipe: Recipe, progress: Progress) -> WordData:
-    """Read every split of a recipe's data once."""
     task = build_task(recipe.task)
     found = [
         find_splits(source, recipe.seed, task.group_of, progress, task.named_columns()) for source in recipe.sources
@@ -163,16 +155,16 @@ def read_words(recipe: Recipe, progress: Progress) -> WordData:
         if parts:
             splits[name] = WordSplit(name, parts, task, progress)
     left_out = [entry for split in splits.values() for entry in split.left_out]
-    told = list(dict.fromkeys(events))  # what is said of a file is said of each of its splits
-    return WordData({name: split for name, split in splits.items() if len(split)}, told, left_out)
+    unique = list(dict.fromkeys(events))  # events of a file come once for each of its splits
+    return WordData({name: split for name, split in splits.items() if len(split)}, unique, left_out)
 
 
-_SPLITS = ("validation", "test", "train")  # the first that there is: a look at test rows misleads later choices
+_SPLITS = ("validation", "test", "train")  # the first that exists: looking at test rows would bias later choices
 
 
 @dataclass(frozen=True)
 class TryQuestion:
-    """A row that is shown; `choices` are the labels that the answer can be, where it is one."""
+    """A row to be shown; `choices` are the labels, if the answer is one."""
 
     example: Example
     number: int
@@ -184,7 +176,7 @@ Ask = Callable[[TryQuestion], str | None]
 
 
 def run_tryout(recipe: Recipe, rows: int, ask: Ask, progress: Progress | None = None) -> HumanBaseline:
-    """Ask for answers to so many rows, chosen by the recipe's seed, and score those that were given."""
+    """Ask for answers to some rows, chosen by the recipe's seed, and score them."""
     task = build_task(recipe.task)
     split, examples = _choose_rows(recipe, task, rows, progress)
     choices = tuple(recipe.task.label_values)
@@ -209,7 +201,7 @@ def run_tryout(recipe: Recipe, rows: int, ask: Ask, progress: Progress | None = 
 
 
 def _choose_rows(recipe: Recipe, task: Task, rows: int, progress: Progress | None) -> tuple[str, list[Example]]:
-    """Reservoir sampling: one pass, and as many rows in memory as are asked for."""
+    """Reservoir sampling: one pass, with only the chosen rows in memory."""
     found = [
         find_splits(source, recipe.seed, task.group_of, progress, task.named_columns()) for source in recipe.sources
     ]
@@ -223,6 +215,8 @@ def _choose_rows(recipe: Recipe, task: Task, rows: int, progress: Progress | Non
             kept[place] = example
     if not kept:
         causes = ", ".join(f"{cause} ({count:,})" for cause, count in bad.counts.most_common())
-        raise DataError(f"{name} has no row that can be used: {causes}", "There is nothing to try", "Correct the rows")
+        raise DataError(
+            f"{name} has no usable row: {causes}", "--try shows rows of this split", "Correct the rows or the templates"
+        )
     generator.shuffle(kept)
     return name, kept

@@ -20,7 +20,7 @@ def test_every_text_of_rows_and_lines_is_counted_but_ids_are_not(tiny_tokenizer:
     assert told == ["rows.jsonl: counting words 3", "lines.txt: counting words 2"]
 
 
-def test_a_file_that_is_missing_or_has_no_text_is_told(tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_missing_or_has_no_text_is_an_error(tiny_tokenizer: Path, tmp_path: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny_tokenizer)
     (tmp_path / "empty.txt").write_text("\n")
     with pytest.raises(DataError, match="does not exist"):
