@@ -36,7 +36,7 @@ def test_scale_measures_groups_of_processes_here(asked: dict[str, Any]) -> None:
 def test_scale_predicts_for_cards_and_measures_nothing_unless_it_is_told_to(asked: dict[str, Any]) -> None:
     seqfit.scale(RECIPE, gpu="h100-sxm", upto=16, network="50GB/s")
     assert (asked["asked"], list(asked["groups"])) == (None, [])
-    assert (asked["cluster"].card.key, asked["cluster"].upto) == ("h100-sxm", 16)
+    assert (asked["cluster"].card.key, asked["cluster"].max_gpus) == ("h100-sxm", 16)
     assert asked["cluster"].network_bytes_per_second == 50e9
 
 

@@ -51,7 +51,7 @@ def test_by_default_all_cores_or_gpus_are_measured() -> None:
 def test_what_is_assumed_of_the_network_is_said_to_be() -> None:
     cluster = options.choose_cluster("h100-sxm", ("ddp",), **GIVEN)
     assert cluster is not None
-    assert (cluster.upto, cluster.per_machine, cluster.network_bytes_per_second) == (512, 8, 25e9)
+    assert (cluster.max_gpus, cluster.per_machine, cluster.network_bytes_per_second) == (512, 8, 25e9)
     assert cluster.network_source.startswith("assumed")
     given = options.choose_cluster("h100-sxm", ("ddp",), **GIVEN | {"network": "50GB/s"})  # type: ignore[arg-type]
     assert given is not None
