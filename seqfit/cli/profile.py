@@ -41,7 +41,7 @@ def print_profile(result: Profile, console: Console | None = None) -> None:
     console.print(
         Text(
             f"under the profiler a step takes {result.tracing_factor:.1f} times as long: the tables below show traced "
-            "steps, in which the host's share is too large"
+            "steps and overestimate the host's share"
         ),
         soft_wrap=True,
     )

@@ -28,10 +28,10 @@ def filled(*sizes: int, capacity_bytes: int | None = None) -> CachingAllocator:
     return allocator
 
 
-@pytest.mark.parametrize(("asked", "rounded"), [(1, 512), (512, 512), (513, 1024), (1_000_000, 1_000_448)])
-def test_a_request_is_rounded_up_to_512_bytes(asked: int, rounded: int) -> None:
-    assert round_request(asked) == rounded
-    assert filled(asked).allocated_bytes == rounded
+@pytest.mark.parametrize(("requested", "rounded"), [(1, 512), (512, 512), (513, 1024), (1_000_000, 1_000_448)])
+def test_a_request_is_rounded_up_to_512_bytes(requested: int, rounded: int) -> None:
+    assert round_request(requested) == rounded
+    assert filled(requested).allocated_bytes == rounded
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_the_smallest_block_that_is_large_enough_is_taken() -> None:
     assert allocator.reserved_bytes == 42 * MIB
 
 
-def test_a_small_rest_of_512_bytes_is_cut_off() -> None:
+def test_a_small_rest_of_512_bytes_is_split_off() -> None:
     allocator = filled(2 * KIB, MIB, MIB - 2 * KIB)  # the whole segment
     allocator.free(0)
     allocator.allocate(3, 1536)
@@ -89,11 +89,11 @@ def test_a_small_rest_of_512_bytes_is_cut_off() -> None:
     assert (allocator.allocated_bytes, allocator.reserved_bytes) == (2 * MIB, 2 * MIB)
 
 
-@pytest.mark.parametrize(("asked", "held"), [(19 * MIB, 20 * MIB), (19 * MIB - 512, 19 * MIB - 512)])
-def test_a_large_rest_is_cut_off_from_more_than_1_mib_on(asked: int, held: int) -> None:
+@pytest.mark.parametrize(("requested", "held"), [(19 * MIB, 20 * MIB), (19 * MIB - 512, 19 * MIB - 512)])
+def test_a_large_rest_is_split_off_from_more_than_1_mib_on(requested: int, held: int) -> None:
     allocator = filled(20 * MIB)
     allocator.free(0)
-    allocator.allocate(1, asked)
+    allocator.allocate(1, requested)
     assert allocator.allocated_bytes == held
 
 
@@ -122,7 +122,7 @@ def test_peaks_stay_after_everything_is_freed() -> None:
     assert (allocator.peak_allocated_bytes, allocator.peak_reserved_bytes) == (33 * MIB, 50 * MIB)
 
 
-def test_a_full_card_gets_back_the_segments_that_are_wholly_free() -> None:
+def test_a_full_gpu_gets_back_the_segments_that_are_entirely_free() -> None:
     allocator = filled(30 * MIB, 12 * MIB, 6 * MIB, capacity_bytes=64 * MIB)  # segments of 30, 12 and 20 MiB
     allocator.free(0)
     allocator.allocate(3, 32 * MIB)

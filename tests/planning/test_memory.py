@@ -46,7 +46,7 @@ def test_the_largest_micro_batch_of_all_steps_decides() -> None:
     assert measure_steps(steps, CPU_RULES).allocated_bytes == 210 * MIB
 
 
-def test_a_step_that_does_not_fit_says_what_it_asked_for() -> None:
+def test_a_step_that_does_not_fit_reports_what_it_requested() -> None:
     memory = measure_steps([[make_tape()]] * 2, GPU_RULES, context_bytes=100 * MIB, capacity_bytes=200 * MIB)
     assert memory.out_of_memory is not None
     assert memory.out_of_memory.capacity_bytes == 100 * MIB

@@ -58,7 +58,7 @@ def test_what_the_optimizer_moves_has_a_rate_of_its_own() -> None:
     assert sum_seconds(tape) == pytest.approx(2 + 1, rel=1e-4)
 
 
-def test_faster_cards_have_higher_rates() -> None:
+def test_faster_gpus_have_higher_rates() -> None:
     slow, fast = (rates_of_card(find_card(name), "bf16") for name in ("rtx3090", "h100"))
     assert fast.flops_per_second["half product"] > 5 * slow.flops_per_second["half product"]
 

@@ -166,7 +166,7 @@ def test_a_checkpoint_without_a_name_is_seen_by_the_weights_that_are_copied_back
     assert finding.gain == pytest.approx(30_000 / (7 * ONE_STEP_US + 30_000), abs=0.02)
 
 
-def test_an_evaluation_behind_the_last_step_counts_and_a_step_that_was_cut_off_does_not(tmp_path: Path) -> None:
+def test_an_evaluation_after_the_last_step_counts_and_a_truncated_step_does_not(tmp_path: Path) -> None:
     evaluation: list[Action] = [*FORWARD, Sync()] * 8
     (finding,) = unmarked([TRAINING] * 5 + [[*TRAINING, *evaluation]], tmp_path)
     assert finding.cause == "evaluation"
@@ -186,7 +186,7 @@ def test_a_pause_before_the_profilers_step_is_no_loader(tmp_path: Path) -> None:
     assert first.cause == "host-syncs"
 
 
-def test_a_long_step_alone_is_no_evaluation(tmp_path: Path) -> None:
+def test_a_long_step_by_itself_is_no_evaluation(tmp_path: Path) -> None:
     """Twice as many kernels of all kinds, as with twice the micro-batches, are no forward-only stretch."""
     twice = [*FORWARD, *BACKWARD, *TRAINING]
     assert unmarked([TRAINING] * 4 + [twice] + [TRAINING] * 3, tmp_path) == []

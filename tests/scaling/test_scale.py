@@ -36,7 +36,7 @@ def test_scale_measures_groups_of_processes_here(given: dict[str, Any]) -> None:
 def test_scale_predicts_for_gpus_and_measures_only_with_nproc(given: dict[str, Any]) -> None:
     seqfit.scale(RECIPE, gpu="h100-sxm", upto=16, network="50GB/s")
     assert (given["options"], list(given["groups"])) == (None, [])
-    assert (given["cluster"].card.key, given["cluster"].upto) == ("h100-sxm", 16)
+    assert (given["cluster"].card.key, given["cluster"].max_gpus) == ("h100-sxm", 16)
     assert given["cluster"].network_bytes_per_second == 50e9
 
 
