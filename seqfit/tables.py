@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import rich.table
 
 _GAP = "  "
+_LEAST_NAME = 6  # letters of a truncated cell
 _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -60,6 +61,20 @@ class Table:
     def width(self) -> int:
         """Of the longest line of the plain text, without the title."""
         return max(map(len, _lines(self)))
+
+
+def shrink(table: Table, width: int, drop: Sequence[int]) -> Table:
+    """Without columns, in the order of `drop`, until it fits; then the cells of the first column are truncated."""
+    kept = list(range(len(table.columns)))
+    for index in (None, *drop):
+        kept = [column for column in kept if column != index]
+        smaller = table.keep(kept)
+        if smaller.width <= width:
+            return smaller
+    longest = max(len(row[0]) for row in smaller.rows)
+    room = max(_LEAST_NAME, longest - (smaller.width - width))
+    names = [row[0] if len(row[0]) <= room else f"{row[0][: room - 1]}…" for row in smaller.rows]
+    return replace(smaller, rows=tuple((name, *row[1:]) for name, row in zip(names, smaller.rows, strict=True)))
 
 
 def to_text(table: Table) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -60,12 +61,8 @@ def command(
 
     Examples: seqfit scale demo --nproc 1,2 --parallel ddp,fsdp; seqfit scale mine.yaml --gpu a100-40-sxm --upto 64
     """
-    from rich.console import Console
-    from rich.text import Text
-
     from seqfit.scaling.measure import choose_cluster, choose_options, describe_groups, list_groups, read_parallel
     from seqfit.scaling.report import build_scaling, check_place, write_scaling
-    from seqfit.tables import to_rich
 
     check_recipe(recipe, "scale")
     names = read_parallel(parallel)
@@ -88,11 +85,6 @@ def command(
             cluster=cluster,
             progress=progress,
         )
-    console = Console()
-    for table in scaling.tables():
-        console.print(Text(table.title, style="bold"))
-        console.print(to_rich(table))
-    for sentence in scaling.sentences:
-        console.print(Text(sentence))
+    print(scaling.to_text(shutil.get_terminal_size((100, 24)).columns))
     for path in write_scaling(scaling, out) if out is not None else ():
         print(path)

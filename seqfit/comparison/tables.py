@@ -57,7 +57,7 @@ from seqfit.comparison.records import (
     Prediction,
     name_device,
 )
-from seqfit.tables import Table, TableColumn, to_latex_table, to_markdown_table, to_text
+from seqfit.tables import Table, TableColumn, shrink, to_latex_table, to_markdown_table, to_text
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 
 STATES = {
@@ -71,7 +71,6 @@ STATES = {
 }
 _NONE = "-"
 _BLOCKS = 2  # tables of measurements in a terminal; the files have all
-_LEAST_NAME = 6
 
 
 def format_terminal(comparison: Comparison, *, width: int) -> str:
@@ -191,7 +190,7 @@ def fit_measured(comparison: Comparison, width: int) -> list[Table]:
             taken = left[: len(taken) + 1]
         table = build_measured(comparison, taken)
         if table.width > width:  # a single quantity: the kind goes first, then the mean
-            table = _shrink(table, width, drop=(1, 4, 2))
+            table = shrink(table, width, drop=(1, 4, 2))
         tables.append(table if not tables else replace(table, title=""))
         left = left[len(taken) :]
     return tables
@@ -201,21 +200,7 @@ def fit_predicted(comparison: Comparison, width: int) -> list[Table]:
     """One for each device, without the columns that don't fit."""
     tables = [build_predicted(comparison, target) for target in list_targets(comparison)]
     order = (1, 6, 9, 8, 7, 5, 3, 4)  # the kind, tokens/s, what was measured, ...; the predicted time last
-    return [_shrink(replace(table, title=_wrap(table.title, width)), width, order) for table in tables]
-
-
-def _shrink(table: Table, width: int, drop: Sequence[int]) -> Table:
-    """Drops columns, in the order of `drop`, until it fits; then truncates names."""
-    kept = list(range(len(table.columns)))
-    for index in (None, *drop):
-        kept = [column for column in kept if column != index]
-        smaller = table.keep(kept)
-        if smaller.width <= width:
-            return smaller
-    longest = max(len(row[0]) for row in smaller.rows)
-    room = max(_LEAST_NAME, longest - (smaller.width - width))
-    names = [row[0] if len(row[0]) <= room else f"{row[0][: room - 1]}…" for row in smaller.rows]
-    return replace(smaller, rows=tuple((name, *row[1:]) for name, row in zip(names, smaller.rows, strict=True)))
+    return [shrink(replace(table, title=_wrap(table.title, width)), width, order) for table in tables]
 
 
 def _measured_row(

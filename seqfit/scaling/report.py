@@ -11,8 +11,9 @@ is measured or predicted:
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ from seqfit.scaling.measure import (
 )
 from seqfit.scaling.rows import ScalingPlace
 from seqfit.strategy.load import load_strategy
-from seqfit.tables import Table, TableColumn, to_markdown_table
+from seqfit.tables import Table, TableColumn, shrink, to_markdown_table, to_text
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 from seqfit.validation import load_checked_recipe, runs_on_cpu
 
@@ -59,6 +60,24 @@ class ScalingReport:
             title = f"Predicted: {self.cards.card}, {self.cards.strategy}"
             tables.append(_build_table(title, "GPUs", self.cards.rows))
         return tables
+
+    def to_text(self, width: int) -> str:
+        """For a terminal: without the columns that don't fit, and with notes below the tables."""
+        parts = [self._fit(table, width) for table in self.tables()]
+        sentences = [textwrap.fill(sentence, width) for sentence in self.sentences]
+        return "\n\n".join([*parts, "\n".join(sentences)]).rstrip()
+
+    def _fit(self, table: Table, width: int) -> str:
+        notes: dict[str, list[str]] = {}
+        for strategy, count, *_, note in table.rows:
+            if note:
+                notes.setdefault(note, []).append(f"{strategy} x {count}")
+        lines = [f"note: {note} ({', '.join(dict.fromkeys(who))})" for note, who in notes.items()]
+        has_one_kind = len({row[2] for row in table.rows}) == 1
+        drop = [*([2] if has_one_kind else []), 8, 5, 7, 9]  # scaling, imbalance, tokens/s, communication, memory
+        shown = shrink(table.keep(range(len(table.columns) - 1)), width, drop)
+        wrapped = [textwrap.fill(line, width) for line in (table.title, *lines)]
+        return "\n".join([wrapped[0], to_text(replace(shown, title="")), *wrapped[1:]])
 
     def to_markdown(self) -> str:
         """All tables and sentences."""
@@ -134,7 +153,7 @@ def describe_conditions(recipe: Recipe, options: ScalingOptions) -> str:
     where = f"on a CPU, {threads} thread{'s' if threads > 1 else ''} per process" if runs_on_cpu(recipe) else "on GPUs"
     batch = "the global batch grows with the processes" if options.kind == "weak" else "the same global batch"
     model = "/".join(Path(recipe.model.location).parts[-2:])
-    counts = f"medians of {options.repeats} repeats of {options.steps} steps"
+    counts = f"medians of {options.repeats} x {options.steps} steps"
     return f"{model} {where}; {options.kind} scaling: {batch}; {counts}"
 
 

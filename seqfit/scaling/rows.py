@@ -147,7 +147,7 @@ def find_note(strategy: str, repeats: _Repeats, *, cores: int | None) -> str:
         return f"{count} processes share {cores} cores"
     queued = statistics.median(max(rank.queued_seconds / rank.step_seconds for rank in ranks) for ranks in repeats)
     if queued > _BUSY_MACHINE:
-        return f"busy machine: waits for a core {format_share(queued)} of the time"
+        return f"busy machine, waits for a core {format_share(queued)} of the time"
     return ""
 
 

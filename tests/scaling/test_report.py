@@ -81,3 +81,14 @@ def test_a_file_is_refused_as_the_folder_of_a_report(tmp_path: Path) -> None:
     (tmp_path / "taken").touch()
     with pytest.raises(RunError, match="which is a file"):
         check_place(tmp_path / "taken")
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+def test_a_terminal_gets_what_fits_and_notes_below_the_table(width: int) -> None:
+    text = SCALING.to_text(width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "note: a note (ddp x 2)" in text
+    assert "note: does not fit (fsdp x 512)" in text
+    assert "predicted: it ends." in text
+    assert all(line.count("600 ms") <= 1 for line in text.splitlines())
+    assert ("imbalance" in text) is (width == 160)

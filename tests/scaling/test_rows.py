@@ -115,4 +115,4 @@ def test_what_limits_a_row_is_noted() -> None:
     assert find_note("ddp", [few], cores=2) == "only 1 examples"
     assert find_note("pipeline", [few], cores=2) == ""
     queued = [replace(rank, queued_seconds=0.14) for rank in TWO]
-    assert find_note("ddp", [queued], cores=2).startswith("busy machine: waits for a core 20.")
+    assert find_note("ddp", [queued], cores=2).startswith("busy machine, waits for a core 20.")
