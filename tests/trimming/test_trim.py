@@ -146,8 +146,8 @@ def test_the_report_says_in_a_paragraph_what_stayed_and_what_it_saves() -> None:
     )
     assert str(report) == (
         "22,480 of 250,112 tokens kept (9.0%: 103 special, 22,377 data; writing systems: Latin). 67M of 300M "
-        "parameters stay, which saves 889.5 MiB of weights, 3.5 GiB with gradients and AdamW's moments; the logits of a "
-        "target token take 87.8 KiB instead of 977.0 KiB"
+        "parameters stay, which saves 889.5 MiB of weights, 3.5 GiB with gradients and AdamW's moments; the logits of "
+        "a target token take 87.8 KiB instead of 977.0 KiB"
     )
 
 
