@@ -1,4 +1,4 @@
-"""A tiny random model of every encoder-decoder type, each with a tokenizer of its own class, trained here.
+"""A tiny random model of every model type that a family lists; encoder-decoders with a tokenizer of their own class.
 
     write_family(folder, "marian")    folder: config.json, model.safetensors, source.spm, target.spm, vocab.json, ...
 
@@ -187,6 +187,15 @@ def _bert_part(is_decoder: bool) -> dict[str, Any]:
     return part | ({"is_decoder": True, "add_cross_attention": True} if is_decoder else {})
 
 
+ENCODER = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+ENCODER |= {"max_position_embeddings": 40, "vocab_size": 90, "num_labels": 3}
+ENCODER_CASES: dict[str, dict[str, Any]] = {  # classifiers; the pad id is the published models'
+    "bert": ENCODER | {"pad_token_id": 0},
+    "camembert": ENCODER | {"pad_token_id": 1},
+    "electra": ENCODER | {"pad_token_id": 0, "embedding_size": 16},
+    "roberta": ENCODER | {"pad_token_id": 1},
+    "xlm-roberta": ENCODER | {"pad_token_id": 1},
+}
 LED = {name: value for name, value in BART.items() if name != "max_position_embeddings"}
 LED |= {"max_encoder_position_embeddings": 128, "max_decoder_position_embeddings": 64, "attention_window": 8}
 FAMILY_CASES: dict[str, Case] = {
@@ -244,6 +253,18 @@ def write_family(folder: Path, name: str) -> Path:
         model.generation_config.update(bad_words_ids=[[tokenizer.pad_token_id]], forced_eos_token_id=0, num_beams=4)
     model.save_pretrained(folder)
     return folder
+
+
+def build_encoder(model_type: str) -> Any:
+    """A classifier with random weights, in `eval()`."""
+    import torch
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    torch.manual_seed(3)
+    config = AutoConfig.for_model(model_type, **ENCODER_CASES[model_type])
+    model = AutoModelForSequenceClassification.from_config(config).eval()
+    _spread(model)
+    return model
 
 
 def _fill_ids(case: Case, tokenizer: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from seqfit.hardware.process_memory import keep_freed_memory
-from seqfit.kernels.blockwise import attend_segments
+from seqfit.kernels.blockwise import attend_blockwise
 from seqfit.kernels.layout import Pairing, Segments
 from seqfit.kernels.padded import attend_padded
 from seqfit.units import format_bytes
@@ -63,7 +63,7 @@ def compare(length: int, repeats: int) -> str:
         output.backward(torch.ones_like(output))
         return time.perf_counter() - started, sum(kept.values())
 
-    runs = [(run(attend_segments), run(attend_padded)) for _ in range(repeats + 1)][1:]
+    runs = [(run(attend_blockwise), run(attend_padded)) for _ in range(repeats + 1)][1:]
     ours, torchs = (statistics.median(pair[side][0] for pair in runs) for side in (0, 1))
     kept = [format_bytes(runs[0][side][1]) for side in (0, 1)]
     return (

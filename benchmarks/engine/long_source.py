@@ -24,7 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from seqfit.kernels.blockwise import attend_segments
+from seqfit.kernels.blockwise import attend_blockwise
 from seqfit.kernels.layout import Pairing, Segments
 
 Layer = Callable[[int, int, int, int, bool, float], None]
@@ -62,7 +62,7 @@ def _our_layer(heads: int, head_width: int, queries: int, keys: int, has_bias: b
     pairing = Pairing(Segments((queries,)), Segments((keys,)), causal=False)
     q, k, v = (torch.randn(length, heads, head_width, requires_grad=True) for length in (queries, keys, keys))
     bias = torch.zeros(heads, 2 * pairing.longest - 1, requires_grad=True) if has_bias else None
-    out = attend_segments(q, k, v, pairing, bias_HR=bias, scale=head_width**-0.5, dropout=dropout)
+    out = attend_blockwise(q, k, v, pairing, bias_HR=bias, scale=head_width**-0.5, dropout=dropout)
     torch.autograd.grad(out, [q, k, v] if bias is None else [q, k, v, bias], torch.ones_like(out))
 
 

@@ -4,7 +4,7 @@
 
 Each run is `seqfit train demo --nproc 2` with snapshots every five steps. At a random moment between its first import
 and its end a random one of its processes is killed. torchrun starts both again, and in the end every weight must be
-that of the run that nobody disturbed, bit for bit.
+that of an undisturbed run, bit-exact.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def kill_one(process: subprocess.Popen[bytes], moment: float, draw: random.Rando
 
 
 def is_worker(process: psutil.Process) -> bool:
-    """One that trains, not the sampler beside it."""
+    """One that trains, not its sampler."""
     try:
         return process.cmdline()[1:4] == ["-m", "seqfit", "train"]
     except psutil.Error:

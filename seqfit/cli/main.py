@@ -138,9 +138,14 @@ def _run(name: str, arguments: list[str]) -> int:
     # Plain help: with rich markup, '[[ ... ]]' of a template would vanish from the texts.
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.command(help=getattr(command, "__doc__", None) or COMMANDS[name])(command)
+    parser = typer.main.get_command(app)
+    if any(parameter.name == "overrides" for parameter in parser.params):
+        from seqfit.cli.arguments import answer_trainer_options
+
+        arguments = answer_trainer_options(arguments, parser.params, name)
     try:
         # Arguments are handed over, for typer would expand '~key' as a home directory on Windows.
-        typer.main.get_command(app).main(args=arguments, prog_name=f"seqfit {name}")
+        parser.main(args=arguments, prog_name=f"seqfit {name}")
     except SystemExit as end:  # typer ends every command this way, the successful ones too
         interrupt = end.__context__ and end.__context__.__cause__
         if isinstance(interrupt, KeyboardInterrupt):

@@ -32,8 +32,6 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from seqfit.errors import DataError, RecipeError, SeqfitError, did_you_mean, format_error
 from seqfit.recipe.schema import Recipe, TaskRecipe
 from seqfit.tasks.template import columns_of
@@ -112,17 +110,6 @@ def check_languages(
         )
 
 
-def explain_missing_prefix(task: TaskRecipe, tokenizer: PreTrainedTokenizerBase) -> str | None:
-    """A Marian model with several target languages needs the wanted one at the start of a source: '>>fra<< '."""
-    codes: list[str] = getattr(tokenizer, "supported_language_codes", [])
-    if len(codes) < 2 or task.prefix.startswith(">>"):
-        return None
-    return (
-        f"the Marian model writes {len(codes)} languages, and the start of a source must say which; task.prefix names "
-        f"none, so the rows must, or set task.prefix='{codes[0]} '"
-    )
-
-
 def check_row_language(code: str, field: str, tokenizer_name: str, codes: Collection[str]) -> None:
     """Raise DataError if a row's code is not one of the tokenizer's."""
     if code not in codes:
@@ -188,19 +175,16 @@ _PROBE = "a"
 _PIECE_TEXTS, _PIECE_CHARACTERS = 250, 250_000
 
 
-class Encoder:
-    """A tokenizer as this project uses it."""
+class TextEncoder:
+    """A tokenizer as this project uses it. A model family may bring a subclass (`Family.text_encoder`)."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         self._end_id: int | None = tokenizer.eos_token_id
         self._has_languages = has_languages(tokenizer)
-        self._is_bytes = type(tokenizer).__name__ == "ByT5Tokenizer"
         self._backend = _find_backend(tokenizer)
         if self._backend is not None and not self._is_plain(self._backend):
             tokenizer("")  # undoes the settings of an earlier call
-        if self._is_bytes:
-            self._special = re.compile("|".join(map(re.escape, tokenizer.added_tokens_encoder)))
 
     @cached_property
     def codes(self) -> dict[str, int]:
@@ -219,14 +203,10 @@ class Encoder:
 
     def encode(self, texts: Sequence[str], languages: Sequence[str] | str | None = None) -> list[list[int]]:
         """Ids of each source, special tokens included. Languages: one code for all texts, or one for each."""
-        if self._is_bytes:
-            return self._encode_bytes(texts)
         return self._by_language(texts, languages, "src_lang", self._encode_sources)
 
     def encode_targets(self, texts: Sequence[str], languages: Sequence[str] | str | None = None) -> list[list[int]]:
         """The same for targets, which some tokenizers split or mark differently."""
-        if self._is_bytes:
-            return self._encode_bytes(texts)
         return self._by_language(texts, languages, "tgt_lang", self._encode_targets)
 
     def source_tail(self, language: str | None = None) -> int:
@@ -236,6 +216,10 @@ class Encoder:
     def target_tail(self, language: str | None = None) -> int:
         """The same for a target."""
         return self._count_tail(language, "tgt_lang", self._encode_targets)
+
+    def explain_missing_prefix(self, task: TaskRecipe) -> str | None:
+        """What the model reads at the start of a source, where task.prefix lacks it."""
+        return None
 
     @property
     def identity(self) -> str:
@@ -359,17 +343,6 @@ class Encoder:
                 if not ids or ids[-1] != self._end_id:
                     ids.append(self._end_id)
         return sequences
-
-    def _encode_bytes(self, texts: Sequence[str]) -> list[list[int]]:
-        """ByT5 without HF's loop over letters, which is some 100 times slower."""
-        assert self._end_id is not None
-        offset: int = self._tokenizer.offset
-        return [
-            self._call(text=[text])[0]
-            if self._special.search(text)
-            else [*(np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int32) + offset).tolist(), self._end_id]
-            for text in texts
-        ]
 
     def _count_tail(self, language: str | None, side: str, encode: Callable[[Sequence[str]], list[list[int]]]) -> int:
         empty, filled = self._by_language(["", _PROBE], language, side, encode)

@@ -18,6 +18,7 @@ threads. Rows that can't be used are left out and counted (`seqfit.data.rows`).
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -30,10 +31,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from seqfit.cache import drop_entry, file_digest, find_entry, new_entry
 from seqfit.data.encode import (
-    Encoder,
+    TextEncoder,
     check_recipe_languages,
     check_row_language,
-    explain_missing_prefix,
     smaller_limit,
     truncate,
 )
@@ -103,6 +103,7 @@ def prepare_data(
     tokenizer: PreTrainedTokenizerBase,
     splits: Sequence[str] = ("train", "validation"),
     *,
+    encoder: TextEncoder | None = None,
     position_limit: int | None = None,
     allow_bad_rows: bool = False,
     progress: Progress | None = None,
@@ -110,13 +111,14 @@ def prepare_data(
 ) -> PreparedData:
     """Tokenize the splits of all sources, or find them in the cache.
 
+    `encoder`: what the model's family has for this tokenizer; the default knows nothing of the model.
     `position_limit`: the model has position embeddings for this many tokens (BERT, BART); longer texts are truncated.
 
     A split that no source has (its fraction in data.holdout is 0) is absent, which is an event; train must exist. Rows
     that can't be used are left out; more of them than data.max_bad_rows are a DataError, with `allow_bad_rows` only if
     a split has no usable row.
     """
-    preparation = _Preparation(recipe, tokenizer, position_limit, progress)
+    preparation = _Preparation(recipe, tokenizer, encoder, position_limit, progress)
     messages: list[str] = []
     parts: dict[str, list[tuple[int, Path, str]]] = {split: [] for split in splits}
     task = preparation.task
@@ -208,17 +210,22 @@ class _Preparation:
     """What all sources and splits of one recipe share."""
 
     def __init__(
-        self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, position_limit: int | None, progress: Progress | None
+        self,
+        recipe: Recipe,
+        tokenizer: PreTrainedTokenizerBase,
+        encoder: TextEncoder | None,
+        position_limit: int | None,
+        progress: Progress | None,
     ) -> None:
         self.task: Task = build_task(recipe.task)
         self._recipe = recipe
         self._progress = progress
         check_recipe_languages(recipe, tokenizer)
-        self._encoder = Encoder(tokenizer)
+        self._encoder = encoder or TextEncoder(tokenizer)
         self._tokenizer_name = type(tokenizer).__name__
         self._encoder_identity = self._encoder.identity
         self._tails: dict[tuple[int, str | None], int] = {}  # by side and language
-        missing_prefix = explain_missing_prefix(recipe.task, tokenizer)
+        missing_prefix = self._encoder.explain_missing_prefix(recipe.task)
         self.events: list[str] = [] if missing_prefix is None else [missing_prefix]
         self._has_head = recipe.model.kind == "classifier"
         self._source_limit = smaller_limit(recipe.task.max_source_tokens, position_limit)
@@ -273,7 +280,7 @@ class _Preparation:
 
     def _key(self, found: SourceSplits, split: str, digests: dict[str, Any]) -> str:
         decides = digests | {
-            "code": _code_digest(),
+            "code": [_code_digest(), inspect.getsource(type(self._encoder))],
             "source": found.source.model_dump(exclude=_DECIDES_NOTHING, mode="json"),
             "task": self._recipe.task.model_dump(exclude={"language"}, mode="json"),
             "limits": [self._source_limit, self._target_limit],

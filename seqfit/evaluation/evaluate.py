@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from seqfit.data.encode import Encoder, check_languages, check_row_language, smaller_limit, truncate
+from seqfit.data.encode import check_languages, check_row_language, smaller_limit, truncate
 from seqfit.data.tokenize import prepare_data
 from seqfit.errors import DataError, ModelError
 from seqfit.evaluation.generator import Generator, generate_sources
@@ -24,6 +24,7 @@ from seqfit.evaluation.start import set_start
 from seqfit.evaluation.threshold import DEFAULT_THRESHOLD
 from seqfit.inspection.given import Data, replace_data
 from seqfit.model.checkpoint import Checkpoint, load_checkpoint, read_metadata
+from seqfit.model.families import build_text_encoder
 from seqfit.model.load import load_model, load_tokenizer, position_limit
 from seqfit.progress import Progress
 from seqfit.recipe.load import load_recipe
@@ -68,7 +69,13 @@ def evaluate(
     metrics, _ = choose_metrics(task, recipe.eval)
     limits = position_limit(checkpoint.model.config)
     prepared = prepare_data(
-        recipe, checkpoint.tokenizer, (split,), position_limit=limits, allow_bad_rows=True, progress=progress
+        recipe,
+        checkpoint.tokenizer,
+        (split,),
+        encoder=build_text_encoder(checkpoint.tokenizer),
+        position_limit=limits,
+        allow_bad_rows=True,
+        progress=progress,
     )
     if split not in prepared.splits:
         raise _no_split(run, split)
@@ -97,7 +104,7 @@ class Predictor:
         self._task = build_task(checkpoint.metadata.task)
         check_languages(self._task.recipe, checkpoint.tokenizer, has_targets=checkpoint.metadata.kind != "classifier")
         self._tokenizer_name = type(checkpoint.tokenizer).__name__
-        self._encoder = Encoder(checkpoint.tokenizer)
+        self._encoder = build_text_encoder(checkpoint.tokenizer)
         self._limit = smaller_limit(self._task.recipe.max_source_tokens, position_limit(checkpoint.model.config))
         self._generator = build_generator(checkpoint, Strategy(), ["bf16"], batch_tokens)
 

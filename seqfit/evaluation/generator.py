@@ -38,9 +38,8 @@ from seqfit.model.decode import (
     read_targets,
     score_targets,
 )
-from seqfit.model.families import Start, find_start_id, starts_with_last_label
+from seqfit.model.families import Start, family_of
 from seqfit.model.greedy import GreedyRule, Sources, decode_greedily, explain_why_not_greedy, join_sources
-from seqfit.model.head import find_head
 from seqfit.model.loss import blank_label, class_logits, head_loss_sum, token_loss_sum
 from seqfit.recipe.schema import LABEL_JOINT
 from seqfit.step.precision import Precision
@@ -87,7 +86,7 @@ class Generator:
 
     @property
     def padding(self) -> Padding:
-        return build_padding(self.model, self.tokenizer)
+        return family_of(self.model).build_padding(self.model, self.tokenizer)
 
     @property
     def generation(self) -> GenerationConfig:
@@ -105,19 +104,6 @@ class Generator:
         on_cpu = self.precision.device.type == "cpu"
         tokens = min(self.batch_tokens, CPU_PIECE_TOKENS) if on_cpu else self.batch_tokens
         return MicroBatchRule(batching="grouped", tokens=tokens)
-
-
-def build_padding(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Padding:
-    """The pad id and, for an encoder-decoder, the id that decoding starts with."""
-    pad_id = tokenizer.pad_token_id
-    if pad_id is None:
-        pad_id = model.config.pad_token_id or 0
-    if not model.config.is_encoder_decoder:
-        return Padding(int(pad_id))
-    start_id = find_start_id(model)
-    if start_id is None:
-        start_id = model.generation_config.decoder_start_token_id  # ByT5's config may lack it
-    return Padding(int(pad_id), int(pad_id if start_id is None else start_id), starts_with_last_label(model))
 
 
 def generate_split(
@@ -297,7 +283,7 @@ class _GreedyQueue(_GenerationQueue):
 
     def __init__(self, generator: Generator) -> None:
         super().__init__(generator)
-        head = find_head(generator.model)
+        head = family_of(generator.model).head(generator.model)
         assert head is not None  # else generator.fallback is a reason
         self._head = head
         self._rule = GreedyRule.of(generator.generation)

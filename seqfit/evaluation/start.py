@@ -17,9 +17,8 @@ from functools import cache
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from seqfit.data.encode import Encoder, is_column
-from seqfit.evaluation.generator import build_padding
-from seqfit.model.families import Start, starts_with_last_label
+from seqfit.data.encode import TextEncoder, is_column
+from seqfit.model.families import Start, build_text_encoder, family_of
 from seqfit.recipe.schema import TaskRecipe
 
 StartOf = Callable[[str], Start]
@@ -32,7 +31,7 @@ def set_start(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, task: 
     """
     if not model.config.is_encoder_decoder or not model.can_generate():
         return None
-    encoder = Encoder(tokenizer)
+    encoder = build_text_encoder(tokenizer)
     if is_column(task.target_language):
         return cache(lambda language: find_start(model, encoder, tokenizer, language))
     start = find_start(model, encoder, tokenizer, task.target_language)
@@ -41,16 +40,17 @@ def set_start(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, task: 
 
 
 def find_start(
-    model: PreTrainedModel, encoder: Encoder, tokenizer: PreTrainedTokenizerBase, language: str | None
+    model: PreTrainedModel, encoder: TextEncoder, tokenizer: PreTrainedTokenizerBase, language: str | None
 ) -> Start:
     """The start for a target language, or for a model without language codes."""
-    start_id = build_padding(model, tokenizer).decoder_start_id
+    padding = family_of(model).build_padding(model, tokenizer)
+    start_id = padding.decoder_start_id
     assert start_id is not None
     first_id: int | None = model.generation_config.forced_bos_token_id
     if language is None:
         return Start(start_id, first_id)
     (target,) = encoder.encode_targets([""], language)
-    if starts_with_last_label(model):
+    if padding.starts_with_last_label:
         start_id = target[-1]
     code = encoder.codes[language]
     return Start(start_id, code if target[0] == code else None)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from seqfit.data.encode import Encoder, truncate
+from seqfit.data.encode import TextEncoder, truncate
 from seqfit.data.tables import DataTable, find_tables
 from seqfit.data.tokenize import TokenizedSplit, prepare_data
 from seqfit.errors import format_error
@@ -127,10 +127,19 @@ def _describe_tokens(
     position_limit: int | None,
     progress: Progress,
 ) -> DataReport:
+    from seqfit.model.families import build_text_encoder  # imports torch, as the tokenizer has by now
+
+    encoder = build_text_encoder(tokenizer)
     prepared = prepare_data(
-        unlimited, tokenizer, splits=SPLITS, position_limit=position_limit, allow_bad_rows=True, progress=progress
+        unlimited,
+        tokenizer,
+        splits=SPLITS,
+        encoder=encoder,
+        position_limit=position_limit,
+        allow_bad_rows=True,
+        progress=progress,
     )
-    description = _SplitDescription(recipe, tokenizer, progress)
+    description = _SplitDescription(recipe, tokenizer, encoder, progress)
     hashes: dict[str, RowHashes] = {}
     reports = []
     for name, split in prepared.splits.items():
@@ -236,13 +245,15 @@ def _describe_overlaps(
 class _SplitDescription:
     """Describes tokenized splits one by one; holds what they share."""
 
-    def __init__(self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, progress: Progress) -> None:
+    def __init__(
+        self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, encoder: TextEncoder, progress: Progress
+    ) -> None:
         self._recipe = recipe
         self._task: TaskRecipe = recipe.task
         self._tokenizer = tokenizer
         self._progress = progress
         self._has_head = recipe.model.kind == "classifier"
-        self._encoder = Encoder(tokenizer)
+        self._encoder = encoder
         self._special = frozenset((*tokenizer.all_special_ids, *self._encoder.codes.values()))
 
     def describe(self, name: str, split: TokenizedSplit, hashes: RowHashes, targets: Mapping[str, int]) -> SplitReport:

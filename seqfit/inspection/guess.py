@@ -41,7 +41,7 @@ from seqfit.inspection.roles import Hints
 from seqfit.inspection.second_look import find_deciding_column, find_suspicions
 from seqfit.inspection.task_guess import TASKS, TaskGuess, Unsure
 from seqfit.inspection.text_language import find_language
-from seqfit.recipe.load import explain_mistakes
+from seqfit.recipe.load import describe_mistakes
 from seqfit.recipe.overrides import apply_overrides
 from seqfit.recipe.schema import HEAD_TASKS, SourceRecipe
 from seqfit.system import quote
@@ -253,7 +253,7 @@ def _read_source(values: Mapping[str, Any]) -> SourceRecipe:
     try:
         return SourceRecipe.model_validate(values)
     except ValidationError as error:
-        raise RecipeError(explain_mistakes(error, SourceRecipe, "data", values)) from error
+        raise RecipeError(describe_mistakes(error, SourceRecipe, "data", values)) from error
 
 
 # ---- the language ----

@@ -40,7 +40,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from seqfit.data.encode import Encoder
 from seqfit.data.tokenized import TokenizedSplit
 from seqfit.inspection.report import (
     ClassCount,
@@ -263,8 +262,10 @@ _CONTROL_NAMES = {"\n": "LINE FEED", "\r": "CARRIAGE RETURN", "\t": "TAB"}
 
 class LossCount:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        from seqfit.model.families import build_text_encoder  # imports torch, as the tokenizer has by now
+
         self._tokenizer = tokenizer
-        self._encoder = Encoder(tokenizer)
+        self._encoder = build_text_encoder(tokenizer)
         self._language = next(iter(self._encoder.codes), None)  # any code: it changes no character
         self._characters: Counter[str] = Counter()
         self._rows_by_character: Counter[str] = Counter()

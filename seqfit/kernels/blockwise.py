@@ -9,7 +9,7 @@ Shapes: N packed tokens, H heads, K head width, C queries of a block, L keys it 
                                                                    . . . x x
 
 Nothing of the size of the scores outlives a block: the backward computes them again from queries and keys, looks the
-bias up in a band (`distance_bias`) and brings the dropout mask back from its seed. So memory is linear in the length.
+bias up in a band (layout.py) and draws the dropout mask from its seed again. So memory is linear in the length.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from seqfit.kernels.dropout_norm import MaskSource, draw_seed
 from seqfit.kernels.layout import BiasBand, Pairing, QueryBlock, sum_diagonals
 
 
-def attend_segments(
+def attend_blockwise(
     q_NHK: torch.Tensor,
     k_NHK: torch.Tensor,
     v_NHK: torch.Tensor,

@@ -34,7 +34,7 @@ LEAST_CHUNK_ROWS = 256  # a product reads the whole weight however few its rows:
 
 @dataclass(frozen=True)
 class _Rule:
-    """How a row's loss is made of its logits, and what is computed in which type."""
+    """How a row's loss follows from its logits, and what is computed in which type."""
 
     label_smoothing: float
     z_loss: float
@@ -59,7 +59,7 @@ def linear_loss_sum(
     """Sum of the losses of the rows whose label is not -100, in fp32. No other row is multiplied with the weight.
 
     `counted_rows` says how many they are, which the host knows from the lengths. Without it the host asks the device:
-    on a GPU this waits for all that was launched, and fake tensors and a compiler can't answer.
+    on a GPU this waits for everything launched before, and it fails with fake tensors and in a compiled graph.
     """
     if counted_rows != len(labels_N):
         rows_N = _find_counted(labels_N, counted_rows)
@@ -82,14 +82,14 @@ def _find_counted(labels_N: torch.Tensor, count: int | None) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class _Gradients:
-    """Summed over the chunks; None where nobody asks for it."""
+    """Summed over the chunks; None where it is not needed."""
 
     hidden_ND: torch.Tensor | None
     weight_VD: torch.Tensor | None
     bias_V: torch.Tensor | None
 
     @property
-    def asked_for(self) -> bool:
+    def are_needed(self) -> bool:
         return not (self.hidden_ND is None and self.weight_VD is None and self.bias_V is None)
 
     def add(self, start: int, gradient_CV: torch.Tensor, hidden_ND: torch.Tensor, weight_VD: torch.Tensor) -> None:
@@ -117,7 +117,7 @@ class _LinearLoss(torch.autograd.Function):
         labels_N: torch.Tensor,
         rule: _Rule,
     ) -> torch.Tensor:
-        allocate = torch.empty_like if len(hidden_ND) else torch.zeros_like  # filling 65 MB with zeros takes its time
+        allocate = torch.empty_like if len(hidden_ND) else torch.zeros_like  # filling 65 MB with zeros takes time
         gradients = [
             None if given is None or not (needed and rule.with_gradients) else allocate(given, dtype=rule.sum_dtype)
             for given, needed in zip((hidden_ND, weight_VD, bias_V), ctx.needs_input_grad[:3], strict=True)
@@ -129,7 +129,7 @@ class _LinearLoss(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, scale: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        # In place, and `scale` stays on the device. A second backward raises, for it would find them changed.
+        # In place, and `scale` stays on the device. A second backward raises, because it would find them changed.
         # Autograd casts each to the type of what was given.
         scaled = [None if gradient is None else gradient.mul_(scale) for gradient in ctx.saved_tensors]
         return *scaled, None, None
@@ -157,16 +157,16 @@ def _run_chunks(
             logits_CV += bias_V
         losses_C, log_normaliser_C = _reduce_rows(logits_CV, labels_C, rule)
         loss += losses_C.sum()
-        if gradients.asked_for:
+        if gradients.are_needed:
             _turn_into_gradient(logits_CV, labels_C, log_normaliser_C, rule)
             gradients.add(start, logits_CV, *factors)
     return loss
 
 
 def count_chunk_rows(rows: int, row_bytes: int, chunk_bytes: int) -> int:
-    """Rows of a chunk: within the bytes where that is at least LEAST_ROWS, and all chunks about alike.
+    """Rows of a chunk: within the bytes where that is at least LEAST_CHUNK_ROWS, and all chunks about equal.
 
-    700 rows of which 500 fit: two chunks of 350. Of which 100 fit: still two, for three would be of 234.
+    700 rows of which 500 fit: two chunks of 350. Of which 100 fit: still two, because three would be of 234.
     """
     within_bytes = math.ceil(rows * row_bytes / chunk_bytes)
     of_least_rows = rows // LEAST_CHUNK_ROWS

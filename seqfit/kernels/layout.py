@@ -1,19 +1,17 @@
-"""Where the examples of a packed row begin and end, and T5's position bias by distance.
+"""Where the examples of a packed row begin and end, and a position bias by distance instead of by query and key.
 
-Where the examples of a packed row begin and end: lengths known on the host, so that nothing waits for the device.
+Lengths are known on the host, so nothing waits for the device.
 
 two examples, sources of 3 and 2 tokens, targets of 1 and 4:
 source row  a a a b b         Segments((3, 2)): starts 0 3
 target row  a b b b b         Segments((1, 4)): starts 0 1
-Layout                        what the attention of every layer is told: `layout=` from the stack downwards
+Layout                        what the attention of every layer gets: `layout=` from the stack downwards
 layout.cross                  queries from the target, keys from the source, segment by segment
-
-T5's position bias as a small table by distance instead of a tensor of query x key.
 
 Shapes: H heads, R distances, C rows of a block, S keys.
 
-The bias of a query i and a key j depends on j - i alone. So a model's bucket table becomes one row per head over all
-distances, and the bias of any block of queries is a slice of one band:
+The bias of a query i and a key j depends on j - i alone (T5). So a model's bucket table becomes one row per head over
+all distances, and the bias of any block of queries is a slice of one band:
 
     distances -3 .. 3 of one head      a b c d e f g
     band of blocks of 2 queries        row 0: b c d e f g     first block, keys 0 1 2 3: d e f g   second: b c d e
@@ -40,31 +38,6 @@ from torch import nn
 def distances(longest: int, device: torch.device) -> torch.Tensor:
     """[R] = -(longest - 1) .. longest - 1."""
     return torch.arange(1 - longest, longest, device=device)
-
-
-def bias_by_distance(attention: Any, longest: int, device: torch.device | None = None) -> torch.Tensor:
-    """[H, R] from the bucket table of a T5 attention module; gradients reach the table.
-
-    The table is called, since FSDP gathers a module's weights when it is called; until then an offloaded one lies on
-    the host, whatever the `device` that computes.
-    """
-    table: nn.Embedding = attention.relative_attention_bias
-    bias_RH: torch.Tensor = table(_buckets(attention, distances(longest, device or table.weight.device)))
-    return bias_RH.t()
-
-
-def _buckets(attention: Any, distances_R: torch.Tensor) -> torch.Tensor:
-    """The module's own rule. T5's is static and takes its settings, UMT5's reads them from the module."""
-    if isinstance(type(attention).__dict__.get("_relative_position_bucket"), staticmethod):
-        buckets_R: torch.Tensor = attention._relative_position_bucket(
-            distances_R,
-            bidirectional=not attention.is_decoder,
-            num_buckets=attention.relative_attention_num_buckets,
-            max_distance=attention.relative_attention_max_distance,
-        )
-        return buckets_R
-    buckets_R = attention._relative_position_bucket(distances_R)
-    return buckets_R
 
 
 class BiasBand:
@@ -105,18 +78,16 @@ BLOCK = 256  # queries of a block in longer ones
 
 @dataclass(frozen=True)
 class Segments:
-    """Consecutive pieces of one row."""
+    """Consecutive segments of one row."""
 
     lengths: tuple[int, ...]
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
-        """Where each begins."""
         return tuple(accumulate(self.lengths, initial=0))[:-1]
 
     @cached_property
     def longest(self) -> int:
-        """Tokens of the longest."""
         return max(self.lengths)
 
     def to_tensor(self, device: torch.device) -> torch.Tensor:
@@ -124,11 +95,11 @@ class Segments:
         return _to_row(np.array(self.lengths), device)[0]
 
     def positions(self, device: torch.device) -> torch.Tensor:
-        """[1, N]: 0 1 2 0 1 for pieces of 3 and 2."""
+        """[1, N]: 0 1 2 0 1 for segments of 3 and 2."""
         return _to_row(np.concatenate([np.arange(length) for length in self.lengths]), device)
 
     def first_tokens(self, device: torch.device) -> torch.Tensor:
-        """[B]: where each piece begins, as a tensor."""
+        """[B]: where each segment begins."""
         return _to_row(np.array(self.starts), device)[0]
 
 
@@ -150,7 +121,7 @@ class QueryBlock:
 
 
 class Pairing:
-    """Which queries look at which keys, cut into blocks; shared by all layers of a stack."""
+    """Which queries look at which keys, split into blocks; shared by all layers of a stack."""
 
     def __init__(self, queries: Segments, keys: Segments, *, causal: bool) -> None:
         self.queries, self.keys = queries, keys
@@ -159,10 +130,10 @@ class Pairing:
         self.rows = count_block_rows(longest)
         self.longest = -(-longest // self.rows) * self.rows  # in whole blocks: a band needs it so
         places = zip(queries.starts, queries.lengths, keys.starts, keys.lengths, strict=True)
-        self.segments = [self._cut(*place) for place in places]
+        self.segments = [self._split(*place) for place in places]
         self._band: tuple[torch.Tensor | None, BiasBand] | None = None
 
-    def _cut(self, start: int, length: int, key_start: int, key_length: int) -> list[QueryBlock]:
+    def _split(self, start: int, length: int, key_start: int, key_length: int) -> list[QueryBlock]:
         blocks = []
         for first in range(0, length, self.rows):
             last = min(first + self.rows, length)
@@ -171,7 +142,7 @@ class Pairing:
         return blocks
 
     def band(self, bias_HR: torch.Tensor | None, device: torch.device) -> BiasBand | None:
-        """The bias as a band, made once for layers that share it; None where there is neither bias nor causal mask.
+        """The bias as a band, computed once for layers that share it; None where there is neither bias nor causal mask.
 
         The newest is kept: T5's layers share one bias, UMT5's each have their own.
         """
@@ -194,7 +165,7 @@ def is_blockwise(longest_query: int, longest_key: int, blockwise_above: int) -> 
 
 
 class Layout:
-    """The pieces of both sides of one micro-batch, and who looks at whom. A classifier has no target.
+    """The segments of both sides of one micro-batch, and who looks at whom. A classifier has no target.
 
     Attention is blockwise where a row of queries or keys has a segment longer than `blockwise_above` tokens.
     """
@@ -209,6 +180,12 @@ class Layout:
         if self.target is not None:
             self.decoder = Pairing(self.target, self.target, causal=True)
             self.cross = Pairing(self.target, self.source, causal=False)
+
+    def pairing_of(self, module: Any) -> Pairing:
+        """Which queries and keys an attention module of transformers sees."""
+        if getattr(module, "is_causal", False):
+            return self.decoder
+        return self.cross if getattr(module, "is_decoder", False) else self.encoder
 
 
 def _to_row(values: npt.NDArray[np.int64], device: torch.device) -> torch.Tensor:

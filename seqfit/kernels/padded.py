@@ -7,7 +7,7 @@ Shapes: N packed queries, M packed keys, B segments, Q and L longest query and k
 
 A fixed number of launches however many segments there are, which is what short segments need on a GPU; linear layers
 still see no padding. Its scores are kept for the backward, so memory grows with the square of the length: long
-segments go to `segment_attention`.
+segments go to blockwise.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def attend_padded(
     scale: float = 1.0,
     dropout: float = 0.0,
 ) -> torch.Tensor:
-    """[N, H, K], as `attend_segments`."""
+    """[N, H, K], as `attend_blockwise`."""
     device = q_NHK.device
     q_BHQK, k_BHLK, v_BHLK = _pad(q_NHK, pairing.queries), _pad(k_MHK, pairing.keys), _pad(v_MHK, pairing.keys)
     seen_BHQL = _is_real(pairing.keys, device)[:, None, None]
@@ -43,7 +43,7 @@ def attend_padded(
 
 
 def _pad(states_NHK: torch.Tensor, segments: Segments) -> torch.Tensor:
-    """[B, H, L, K], zeros behind each segment: not some other row, whose values might be no numbers."""
+    """[B, H, L, K], zeros behind each segment: another row's values might be NaN or Inf."""
     padded = states_NHK.new_zeros((len(segments.lengths) * segments.longest, *states_NHK.shape[1:]))
     padded = padded.index_copy(0, _places(segments, states_NHK.device), states_NHK)
     return padded.view(len(segments.lengths), segments.longest, *states_NHK.shape[1:]).transpose(1, 2)

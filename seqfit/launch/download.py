@@ -48,9 +48,11 @@ def download(
     yield from _fetch_tables(loaded)
     if tokenize:
         from seqfit.data.tokenize import prepare_data
+        from seqfit.model.families import build_text_encoder
 
         limit = load_position_limit(loaded.model)
-        prepared = prepare_data(loaded, tokenizer, SPLITS, position_limit=limit, progress=progress)
+        encoder = build_text_encoder(tokenizer)
+        prepared = prepare_data(loaded, tokenizer, SPLITS, encoder=encoder, position_limit=limit, progress=progress)
         rows = ", ".join(f"{name} {format_count(len(split))}" for name, split in prepared.splits.items())
         yield f"tokenized: {rows} rows"
 

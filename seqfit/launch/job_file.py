@@ -17,7 +17,7 @@ What a job does, in the words of the shell: train a run, the runs of an array, o
 In: a `Job`. Out: its `Work`, the lines of a job file in which the two differ; sbatch.py has the frame around them.
 
     a run          srun bash -c on_node  -> each node: torchrun -> seqfit train RUN --out RUN --resume
-    a comparison   srun bash -c on_node  -> one node: seqfit compare FOLDER --round 3, which starts a process a trial
+    a comparison   srun bash -c on_node  -> one node: seqfit compare FOLDER --repeat 3, which starts a process a trial
 
 The one idea: an array's task is what must not be torn apart. For training that is a run. For a comparison it is a
 round, every entrant once: these are compared with each other, so one node runs them, one after another, while other
@@ -139,7 +139,7 @@ def _compare(job: JobRequest) -> JobWork:
         options=[] if job.resources.gpus_per_node else _ALONE,
         which=_which_run(job),
         exports=["export run"],
-        command=[f'exec {_python(job.site)} -m seqfit compare {folder} --round "$SLURM_ARRAY_TASK_ID"{more}'],
+        command=[f'exec {_python(job.site)} -m seqfit compare {folder} --repeat "$SLURM_ARRAY_TASK_ID"{more}'],
         progress='cat "$run/outcomes.jsonl" 2>/dev/null | wc -l',
         what_is_done="trial",
         how_it_stops="The trial that runs then begins anew.",

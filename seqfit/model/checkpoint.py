@@ -1,8 +1,8 @@
 """A checkpoint folder: Hugging Face layout, which plain transformers loads, plus one file of ours.
 
-`seqfit.json` beside the weights keeps what the model was taught with: the task's templates, prefix and labels, how long
-its answers get, and from which probability on one of several labels is given. So a folder that was copied elsewhere
-still answers questions put the right way.
+`seqfit.json` next to the weights keeps what the model was trained with: the task's templates, prefix and labels, the
+length of its answers, and the probability from which on one of several labels is given. So a folder that was copied
+elsewhere is still prompted as in training.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FILE = "seqfit.json"
 
 @dataclass(frozen=True)
 class GenerationMetadata:
-    """What the weights alone don't say."""
+    """What the weights alone don't contain."""
 
     kind: str
     task: TaskRecipe
@@ -73,14 +73,14 @@ class Checkpoint:
 def save_checkpoint(
     folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, metadata: GenerationMetadata
 ) -> None:
-    """Write beside the folder, then swap by two renames: a kill always leaves a complete checkpoint in one place."""
+    """Write next to the folder, then swap by two renames: a kill always leaves a complete checkpoint in one place."""
     fresh, old = files.beside(folder, "new"), files.beside(folder, "old")
     if old.exists() and not folder.exists():  # an earlier run was killed between the renames
         os.replace(old, folder)
     for leftover in (fresh, old):
         shutil.rmtree(leftover, ignore_errors=True)
     with quiet():
-        if has_adapters(model):  # merged, so that plain transformers loads it; the adapters alone lie beside
+        if has_adapters(model):  # merged, so that plain transformers loads it; the adapters alone lie next to it
             model.save_pretrained(fresh, state_dict=merged_state_dict(model))
             save_adapter(model, fresh / "adapter")
         else:
@@ -126,13 +126,13 @@ def read_metadata(folder: Path) -> GenerationMetadata:
     except (OSError, ValueError, KeyError, TypeError) as error:  # ValueError: not JSON, not UTF-8, not a task
         raise ModelError(
             f"'{folder}' has no readable {_FILE} ({type(error).__name__}: {error})",
-            "a checkpoint of seqfit's says there how its model was taught",
+            "a checkpoint of seqfit records in it how its model was trained",
             "Give a run directory, or the checkpoint folder inside one",
         ) from error
 
 
 def write_metadata(folder: Path, metadata: GenerationMetadata) -> None:
-    """Beside the weights. It holds texts and lengths, no ids of words: a trimmed vocabulary changes nothing in it."""
+    """Next to the weights. It holds texts and lengths, no token ids: a trimmed vocabulary changes nothing in it."""
     values = {
         "kind": metadata.kind,
         "task": metadata.task.model_dump(exclude_none=True),

@@ -1,4 +1,4 @@
-"""Answers from a model: encoder once, then the loss and what the decoder's search starts from, out of one pass.
+"""Answers of a model: the encoder once, then one pass over the targets for the loss and the start of the search.
 
 Shapes: B rows, S source, T target, N real target tokens, H heads, K head width, D model, V vocabulary.
 
@@ -8,10 +8,10 @@ Shapes: B rows, S source, T target, N real target tokens, H heads, K head width,
     generate       states of the encoder         -> token ids, by transformers' own search
 
 The likeliest tokens are already the answer of a greedy search where they equal the target: the decoder saw just the
-tokens that it would have written. `find_answered` tells which rows these are, and they need no search.
+tokens that it would have generated. `find_answered` finds these rows, which need no search.
 
     target  7 9 1 (end)   likeliest  7 9 1   answered
-            7 9 1                    7 4 1   not: behind 7 comes 4, and what follows that is not known
+            7 9 1                    7 4 1   not: 7 is followed by 4, and what follows that is not known
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from transformers import DynamicCache, EncoderDecoderCache, GenerationConfig, Pr
 from transformers.modeling_outputs import BaseModelOutput
 
 from seqfit.kernels.cross_entropy import IGNORED_INDEX
-from seqfit.model.families import Start, find_family
+from seqfit.model.families import Head, Start, family_of
 from seqfit.model.greedy import NOT_FORCED, GreedyRule, Sources, find_first_ids
-from seqfit.model.head import Head
 
 HEAD_ROWS = 256  # whose logits exist at a time: 31 MiB in T5, 244 MiB in mT5
 
@@ -53,7 +52,7 @@ def read_targets(
     source_lengths: Sequence[int],
     decoder_ids_BT: torch.Tensor,
 ) -> tuple[torch.Tensor, Sources]:
-    """The decoder's states [B, T, D] over the targets, and what its cross-attention made of the sources meanwhile."""
+    """The decoder's states [B, T, D] over the targets, and its cross-attention's keys and values of the sources."""
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
     output = model.get_decoder()(
         input_ids=decoder_ids_BT,
@@ -85,7 +84,7 @@ def score_targets(head: Head, states_BTD: torch.Tensor, labels_BT: torch.Tensor)
 def find_answered(
     likeliest_BT: torch.Tensor, labels_BT: torch.Tensor, rule: GreedyRule, starts: Sequence[Start] | None = None
 ) -> torch.Tensor:
-    """Which rows [B] a greedy search would answer with their very target: it must be complete, and not too long.
+    """Which rows [B] a greedy search would answer with exactly their target: it must be complete, and not too long.
 
     A first token that is forced must be the target's; what the decoder saw as likeliest there does not matter.
     """
@@ -114,8 +113,11 @@ def generate(
     The source's ids are for settings that look at them, such as Blenderbot's encoder_no_repeat_ngram_size. The cache is
     ours because `generate` sizes its own by the encoder's layers and fails where the decoder has more.
     """
-    is_own = find_family(model.config.model_type).own_cache
-    cache = {} if is_own else {"past_key_values": EncoderDecoderCache(DynamicCache(), DynamicCache())}
+    cache = (
+        {}
+        if family_of(model).creates_own_cache
+        else {"past_key_values": EncoderDecoderCache(DynamicCache(), DynamicCache())}
+    )
     ids_BT: torch.Tensor = model.generate(
         inputs=source_ids_BS,
         encoder_outputs=encoding,
@@ -134,7 +136,7 @@ def generate_from(
     source_ids_BS: torch.Tensor,
     starts: Sequence[Start],
 ) -> list[torch.Tensor]:
-    """The same where rows start in ways of their own: those that start alike go together. One row of ids [T] each."""
+    """The same where rows start differently: those that start alike go together. One row of ids [T] each."""
     rows_T: list[torch.Tensor] = [source_mask_BS.new_empty(0)] * len(starts)
     for start in dict.fromkeys(starts):
         places = [place for place, own in enumerate(starts) if own == start]

@@ -13,43 +13,21 @@ don't count. A multiplication and its addition are two operations.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from seqfit.data.batching import CostModel
-from seqfit.model.families import BART_TYPES, T5_TYPES
+from seqfit.model.families import ModelShape, find_family
 
 _ATTENTION_TIME = 2.0  # measured on a CPU (benchmarks/engine): 18% of the time for 9% of the operations
-_BERT_TYPES = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
-
-
-@dataclass(frozen=True)
-class ModelShape:
-    """What the operations depend on. Feed-forward sizes are multiplications for one token and layer."""
-
-    width: int
-    attention_width: int  # of all heads together
-    encoder_layers: int
-    encoder_feed_forward: int
-    decoder_layers: int = 0
-    decoder_feed_forward: int = 0
-    vocabulary: int = 0  # words of the head, for each target token
-    example_head: int = 0  # a classifier's multiplications for each example
 
 
 def read_model_shape(config: Mapping[str, Any]) -> tuple[ModelShape | None, str]:
     """From a config as a dictionary; None and the reason where this kind of model is not known."""
-    kind = config.get("model_type")
-    if kind in T5_TYPES:
-        return _read_t5(config), ""
-    if kind in BART_TYPES:
-        return _read_bart(config), ""
-    if kind in _BERT_TYPES:
-        return _read_bert(config), ""
-    return None, f"operations of a model of type '{kind}' are not counted"
+    shape = find_family(config.get("model_type")).shape(config)
+    return shape, "" if shape else f"FLOPs of a model of type '{config.get('model_type')}' are not counted"
 
 
 def count_training_flops(shape: ModelShape, source: npt.ArrayLike, target: npt.ArrayLike) -> int:
@@ -78,42 +56,4 @@ def build_cost_model(shape: ModelShape) -> CostModel:
         target_pair=decoder * pair / 2,
         cross_pair=decoder * pair,
         example=shape.example_head,
-    )
-
-
-def _read_t5(config: Mapping[str, Any]) -> ModelShape:
-    width = config["d_model"]
-    feed_forward = (3 if "gated" in config["feed_forward_proj"] else 2) * width * config["d_ff"]
-    return ModelShape(
-        width=width,
-        attention_width=config["num_heads"] * config["d_kv"],
-        encoder_layers=config["num_layers"],
-        encoder_feed_forward=feed_forward,
-        decoder_layers=config.get("num_decoder_layers") or config["num_layers"],
-        decoder_feed_forward=feed_forward,
-        vocabulary=config["vocab_size"],
-    )
-
-
-def _read_bart(config: Mapping[str, Any]) -> ModelShape:
-    width = config["d_model"]
-    return ModelShape(
-        width=width,
-        attention_width=width,
-        encoder_layers=config["encoder_layers"],
-        encoder_feed_forward=2 * width * config["encoder_ffn_dim"],
-        decoder_layers=config["decoder_layers"],
-        decoder_feed_forward=2 * width * config["decoder_ffn_dim"],
-        vocabulary=config["vocab_size"],
-    )
-
-
-def _read_bert(config: Mapping[str, Any]) -> ModelShape:
-    width = config["hidden_size"]
-    return ModelShape(
-        width=width,
-        attention_width=width,
-        encoder_layers=config["num_hidden_layers"],
-        encoder_feed_forward=2 * width * config["intermediate_size"],
-        example_head=width * (width + len(config["id2label"])),
     )

@@ -1,11 +1,11 @@
-"""Greedy decoding through the stock decoder: encoded sources come in, token ids go out, the same as `generate` gives.
+"""Greedy decoding through the model's own decoder: encoded sources in, token ids out, the same as those of `generate`.
 
 Shapes: B rows, S source, T target, H heads, K head width, D model, V vocabulary.
 
 A step costs what its rows cost, so a row that has ended leaves the batch. Its place is taken by a row from the end:
 that copies the caches of as many rows as have ended, where a selection would copy all that are left.
 
-    rows        0  1  2  3  4  5        1 and 3 have ended: 4 rows are left, so the places from 4 on are given up
+    rows        0  1  2  3  4  5        1 and 3 have ended: 4 rows are left, so the places from 4 on are dropped
     holes       1  3                    ended, among the first 4
     movers      4  5                    not ended, among the others
     rows left   0  4  2  5
@@ -28,13 +28,12 @@ from torch import nn
 from transformers import EncoderDecoderCache, GenerationConfig, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 
-from seqfit.model.families import Start
-from seqfit.model.head import find_head
+from seqfit.model.families import Start, family_of
 
 Places = npt.NDArray[np.int64]
 
-LOOK_EVERY = {"cpu": 1}  # steps between two looks at which rows have ended
-LOOK_EVERY_ELSEWHERE = 4  # each look waits for the device
+LOOK_EVERY = {"cpu": 1}  # steps between two checks of which rows have ended
+LOOK_EVERY_ELSEWHERE = 4  # each check waits for the device
 DROPPED_SHARE = 8  # rows leave when they are one in so many: fewer are not worth the call
 NOT_FORCED = -1  # in place of a token id
 FIRST_CAPACITY = 16  # tokens that the self-attention's cache has room for at first
@@ -68,12 +67,12 @@ class GreedyRule:
     end_ids: tuple[int, ...]
     max_new_tokens: int
     first_id: int | None = None  # forced
-    last_id: int | None = None  # forced where an answer would be longer than max_new_tokens
-    banned_ids: tuple[int, ...] = ()  # never written: Marian's padding
+    last_id: int | None = None  # forced where an answer would exceed max_new_tokens
+    banned_ids: tuple[int, ...] = ()  # never generated: Marian's padding
 
     @classmethod
     def of(cls, config: GenerationConfig) -> GreedyRule:
-        """From settings that `explain_why_not` has nothing against."""
+        """From settings for which `explain_why_not_greedy` gives no reason."""
         ends = config.eos_token_id
         end_ids = () if ends is None else (ends,) if isinstance(ends, int) else tuple(ends)
         pad = config.pad_token_id
@@ -125,7 +124,7 @@ def explain_why_not_greedy(model: PreTrainedModel, config: GenerationConfig) -> 
     """Why these settings need transformers' own `generate`; None if they don't."""
     if (config.num_beams or 1) > 1:
         return f"a search with {config.num_beams} beams is transformers' own"
-    if find_head(model) is None:
+    if family_of(model).head(model) is None:
         return f"the last layer of {model.config.model_type} is not known here"
     if config.do_sample:
         return "its generation config sets do_sample"
@@ -148,32 +147,32 @@ def decode_greedily(
 ) -> torch.Tensor:
     """Token ids [B, T], start token included, padded behind each row's end. The sources are used up.
 
-    `starts`: rows that start in ways of their own, instead of the rule's, because their languages differ.
+    `starts`: how each row starts, instead of the rule's, because their languages differ.
 
-    With `lengths`, an answer has so many tokens: its end is not chosen before, and forced then. This makes the work of
-    two ways of decoding comparable, whatever the model has learnt.
+    With `lengths`, an answer has that many tokens: its end is not chosen earlier, and forced then. This makes the work
+    of two decoders comparable, whatever the model's weights.
     """
-    decoder, head = model.get_decoder(), find_head(model)
-    assert head is not None  # explain_why_not was asked
+    decoder, head = model.get_decoder(), family_of(model).head(model)
+    assert head is not None  # explain_why_not_greedy said so
     device = head.weight_VD.device
-    writing = _Writing(sources, rule, lengths, starts, device)
+    open_rows = _OpenRows(sources, rule, lengths, starts, device)
     ids_BT = torch.full((len(sources.lengths), rule.max_new_tokens + 1), rule.pad_id, device=device)
-    ids_BT[:, 0] = writing.tokens_B
+    ids_BT[:, 0] = open_rows.tokens_B
     look_every = LOOK_EVERY.get(device.type, LOOK_EVERY_ELSEWHERE)
     all_ended: list[torch.Tensor] = []
     with _quick_attention(decoder, device):
         for step in range(1, rule.max_new_tokens + 1):
-            logits_BV = head.logits(writing.advance(decoder)).float()
-            ids_BT[writing.rows_B, step] = writing.choose(logits_BV, step)
-            all_ended.append(writing.ended_B.all())
-            if step % look_every == 0 and not writing.drop_ended():
+            logits_BV = head.logits(open_rows.advance(decoder)).float()
+            ids_BT[open_rows.rows_B, step] = open_rows.choose(logits_BV, step)
+            all_ended.append(open_rows.ended_B.all())
+            if step % look_every == 0 and not open_rows.drop_ended():
                 break
-    steps = torch.stack(all_ended).logical_not().sum() + 1  # those behind a look that came late are padding
+    steps = torch.stack(all_ended).logical_not().sum() + 1  # those behind a late check are padding
     return ids_BT[:, : min(int(steps), len(all_ended)) + 1]
 
 
-class _Writing:
-    """The rows whose answers are being written, in any order, and what the decoder remembers of them."""
+class _OpenRows:
+    """The rows whose answers are being generated, in any order, with the decoder's caches of them."""
 
     def __init__(
         self,
@@ -233,7 +232,7 @@ class _Writing:
         return self.tokens_B
 
     def drop_ended(self) -> bool:
-        """Give up the places of ended rows, if they are many enough. False when no row is left. Waits for a GPU."""
+        """Drop ended rows, if there are enough of them. False when no row is left. Waits for a GPU."""
         ended_B = self.ended_B.cpu().numpy()
         left = int((~ended_B).sum())
         if left and len(ended_B) - left >= max(1, len(ended_B) // DROPPED_SHARE):
@@ -252,7 +251,7 @@ class _Writing:
             layer.move(move)
         for layer in self._cross_layers:
             layer.move(move)
-            layer.cut(longest)
+            layer.truncate(longest)
         self._mask_BS = self._build_mask()
 
     def _build_mask(self) -> torch.Tensor | None:
@@ -265,7 +264,7 @@ class _Writing:
 
 
 def find_first_ids(starts: Sequence[Start], device: torch.device) -> torch.Tensor:
-    """The token that each row is made to write first [B], or NOT_FORCED."""
+    """The token that each row is forced to begin with [B], or NOT_FORCED."""
     return torch.tensor([NOT_FORCED if start.first_id is None else start.first_id for start in starts], device=device)
 
 
@@ -285,7 +284,7 @@ class _Move:
 
 
 class RowLayer(DynamicLayer):
-    """Keys and values of one layer in a buffer with room for more; stock copies all of them at each token."""
+    """Keys and values of one layer in a buffer with room for more; transformers copies all of them at each token."""
 
     _buffers: tuple[torch.Tensor, torch.Tensor]  # [B, H, capacity, K] each, of which keys and values are views
 
@@ -313,10 +312,9 @@ class RowLayer(DynamicLayer):
         return self.keys, self.values
 
     def move(self, move: _Move) -> None:
-        """Drop ended rows."""
         self._set((move.apply(self._buffers[0]), move.apply(self._buffers[1])), self.keys.shape[2])
 
-    def cut(self, length: int) -> None:
+    def truncate(self, length: int) -> None:
         """Drop what is padding in every row, if that is a quarter at least: it is a copy."""
         if 4 * length <= 3 * self.keys.shape[2]:
             self._set((self.keys[:, :, :length].contiguous(), self.values[:, :, :length].contiguous()), length)
@@ -335,7 +333,7 @@ def _roomy(states_BHTK: torch.Tensor, capacity: int) -> torch.Tensor:
 
 
 def _join(parts_BHSK: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Rows below each other, padded with zeros: what is masked is still multiplied, so it must be a number."""
+    """Rows below each other, padded with zeros: what is masked is still multiplied, so it must be finite."""
     longest = max(part.shape[2] for part in parts_BHSK)
     rows = sum(len(part) for part in parts_BHSK)
     joined = parts_BHSK[0].new_empty(rows, parts_BHSK[0].shape[1], longest, parts_BHSK[0].shape[3])

@@ -1,8 +1,8 @@
-"""Loads tokenizers and models, and says in three parts what is wrong where one does not load.
+"""Loads tokenizers and models; where one does not load, the error has what was given, the rule and what to change.
 
 transformers 5 forces `tie_word_embeddings=True` into every T5-type config, although the heads of v1.1, Flan, mT5 and
-UMT5 are matrices of their own. Loading weights copes with it; two cases do not and are put right here:
-- random weights: the head is given a matrix of its own where the config file says so (mt5-small has 300M parameters
+UMT5 are matrices of their own. Loading weights handles that; two cases are corrected here:
+- random weights: the head gets a matrix of its own where the config file says so (mt5-small has 300M parameters
   that way, and 172M without it);
 - UMT5: the forced tie also scales the decoder's output by d_model**-0.5, which the published model does not.
 """
@@ -33,19 +33,9 @@ from transformers.utils import logging as transformers_logging
 from seqfit import hub
 from seqfit.errors import ModelError
 from seqfit.hub import is_path, is_remote_code_trusted, use_hub
-from seqfit.model.families import FAMILIES, REFUSED, is_tested
+from seqfit.model.families import REFUSED, find_family, list_tested_types
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.tasks import ClassifierHead
-
-_DROPOUT_FIELDS = (
-    "dropout_rate",
-    "dropout",
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "attention_dropout",
-    "activation_dropout",
-)
-_LAYER_DROP_FIELDS = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")
 
 
 def load_tokenizer(model: ModelRecipe) -> PreTrainedTokenizerBase:
@@ -68,7 +58,7 @@ def load_tokenizer(model: ModelRecipe) -> PreTrainedTokenizerBase:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """What a model is built from, but for its weights."""
+    """What a model is built from, except its weights."""
 
     config: PreTrainedConfig  # with the recipe's dropout and labels
     raw: dict[str, Any]  # the config file's own text: the class overwrites part of it
@@ -99,17 +89,17 @@ def load_model_config(model: ModelRecipe, head: ClassifierHead | None = None) ->
 
 
 def build_model(
-    model: ModelRecipe, outline: ModelConfig, weights: Mapping[str, torch.Tensor] | None = None
+    model: ModelRecipe, config: ModelConfig, weights: Mapping[str, torch.Tensor] | None = None
 ) -> PreTrainedModel:
     """The model in fp32 with the weights of its folder, or with those given, by the names that the folder has."""
     with quiet():
-        built = _build(outline.auto, model, outline.config, weights)
-    _respect_untied_head(built, outline.raw, model)
+        built = _build(config.auto, model, config.config, weights)
+    _respect_untied_head(built, config.raw, model)
     return built
 
 
 def set_head_bias(model: PreTrainedModel, mean: float) -> bool:
-    """Let a fresh head begin at the mean of the scores that it is to learn; whether that was done.
+    """Start a fresh regression head at the mean of the training scores; whether that was done.
 
     A head that was trained before keeps its bias, and some heads have none.
     """
@@ -134,16 +124,8 @@ def load_position_limit(model: ModelRecipe) -> int | None:
 
 
 def position_limit(config: PreTrainedConfig) -> int | None:
-    """The same from a config. RoBERTa's kind counts from behind the padding's id on and never uses those before."""
-    if config.model_type == "encoder-decoder":
-        limits = [limit for part in (config.encoder, config.decoder) if (limit := position_limit(part)) is not None]
-        return min(limits, default=None)
-    positions = getattr(config, "max_position_embeddings", None)
-    if positions is None or positions <= 0:
-        return None
-    if "roberta" in config.model_type or config.model_type == "camembert":
-        return int(positions) - 1 - int(config.pad_token_id or 0)
-    return int(positions)
+    """The same from a config."""
+    return find_family(config.model_type).max_positions(config)
 
 
 def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, recipe: ModelRecipe) -> None:
@@ -196,13 +178,13 @@ def _build(
             dtype=torch.float32,
             trust_remote_code=is_remote_code_trusted(),
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # told below by name, and a head may have had other labels before
+            ignore_mismatched_sizes=True,  # reported below by name; a head may have had other labels
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelError(
             f"'{model.location}' does not load ({_first_line(error)})",
             "its weights must be there and whole (safetensors)",
-            "Fetch them anew, or set model.weights=random to start from the config alone",
+            "Download them again, or set model.weights=random to start from the config alone",
         ) from error
     lost = {*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])}
     if model.kind == "classifier":  # whose head, and in some encoders pooler, is new
@@ -215,13 +197,13 @@ def _build(
 
 
 def _check_complete(model: ModelRecipe, lost: set[str]) -> None:
-    """transformers fills what a file lacks with random numbers and only warns of it."""
+    """transformers fills what a file lacks with random values and only warns."""
     if lost:
         raise ModelError(
             f"'{model.location}' lacks {len(lost)} of its model's weights, or has them in another shape "
             f"({', '.join(sorted(lost)[:3])}, ...)",
-            "a pretrained model has all weights that its config speaks of",
-            "Fetch it anew, or set model.weights=random to start from the config alone",
+            "a pretrained model has all weights of its config",
+            "Download it again, or set model.weights=random to start from the config alone",
         )
 
 
@@ -234,7 +216,7 @@ def _respect_untied_head(built: PreTrainedModel, raw: dict[str, Any], model: Mod
             _check_complete(model, {"lm_head.weight"})
         head.weight = nn.Parameter(torch.empty_like(head.weight).normal_(std=built.config.d_model**-0.5))
         built.all_tied_weights_keys.pop("lm_head.weight", None)
-    built.config.tie_word_embeddings = False  # said in what is saved; UMT5 does not scale its output then
+    built.config.tie_word_embeddings = False  # also in what is saved; UMT5 does not scale its output then
 
 
 def _check_type(model: ModelRecipe, model_type: str) -> None:
@@ -242,38 +224,34 @@ def _check_type(model: ModelRecipe, model_type: str) -> None:
     if model_type in REFUSED:
         reason, instead = REFUSED[model_type]
         raise ModelError(f"'{model.location}' is a {model_type} model: {reason}", "it is not trained", instead)
-    if not is_tested(model_type) and not model.untested:
+    if model_type not in list_tested_types() and not model.untested:
         raise ModelError(
             f"'{model.location}' is a {model_type} model, a type that seqfit is not tested with",
-            f"labels, decoder inputs and loss were compared with transformers' for {', '.join(sorted(FAMILIES))}",
-            "Set model.untested=true to train it all the same, padded and as transformers runs it, and compare its "
-            "loss with your own",
+            f"labels, decoder inputs and loss are compared with transformers' for {', '.join(list_tested_types())}",
+            "Set model.untested=true to train it anyway, padded and as transformers runs it, and compare its loss with "
+            "your own",
         )
 
 
 def explain_untested(model: ModelRecipe, model_type: str) -> str | None:
-    """What the run has to say of a type that seqfit is not tested with; None where it is."""
-    if model.kind != "text-to-text" or is_tested(model_type):
+    """The event of a run of a type that seqfit is not tested with; None where it is."""
+    if model.kind != "text-to-text" or model_type in list_tested_types():
         return None
     return (
         f"{model_type} is a type that seqfit is not tested with (model.untested): it runs padded, and its labels, "
-        "decoder inputs and loss are as the type's own code makes them, not compared with anything"
+        "decoder inputs and loss are those of the type's own code, not compared with anything"
     )
 
 
 def _set_dropout(config: PreTrainedConfig, rate: float | None) -> None:
     if rate is None:
         return
-    for name in _DROPOUT_FIELDS if rate else (*_DROPOUT_FIELDS, *_LAYER_DROP_FIELDS):
+    family = find_family(config.model_type)
+    for name in family.dropout_fields if rate else (*family.dropout_fields, *family.layer_drop_fields):
         if hasattr(config, name):
             setattr(config, name, rate)
-    for name in config.sub_configs:  # T5Gemma's encoder and decoder, BERT's as both
-        part = getattr(config, name, None)
-        if isinstance(part, PreTrainedConfig):
-            _set_dropout(part, rate)
-    if config.model_type == "encoder-decoder":
-        _set_dropout(config.encoder, rate)
-        _set_dropout(config.decoder, rate)
+    for part in family.config_parts(config):
+        _set_dropout(part, rate)
 
 
 def _set_head(config: PreTrainedConfig, head: ClassifierHead) -> None:
@@ -290,7 +268,7 @@ def _has_tokenizer(folder: Path) -> bool:
 
 
 def _find_files(location: str, field: str, *, needed: Callable[[Path], bool], what: str) -> None:
-    """A folder gets a clear answer before transformers takes it for a Hub name; a Hub name prepares for the Hub."""
+    """A wrong folder is an error before transformers takes it for a Hub name; a Hub name prepares for the Hub."""
     folder = Path(location)
     if not is_path(location) and field != "model.path":
         use_hub()
@@ -323,7 +301,7 @@ def _first_line(error: Exception) -> str:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Loading speaks of ties and missing heads that are in order here; what matters is raised."""
+    """transformers warns of ties and missing heads that are fine here; what matters is raised."""
     level = transformers_logging.get_verbosity()
     bars = transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()

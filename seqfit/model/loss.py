@@ -21,7 +21,7 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from seqfit.kernels.cross_entropy import IGNORED_INDEX, linear_loss_sum
-from seqfit.model.head import Head, find_head
+from seqfit.model.families import Head, family_of
 from seqfit.model.packing import PackedModel
 from seqfit.tasks import Label
 
@@ -49,7 +49,7 @@ class LossModel(nn.Module):
         self.model = model
         self._rule = rule
         self._packed = packed
-        self._head = find_head(model)
+        self._head = family_of(model).head(model)
 
     def running(
         self, source_lengths: Sequence[int] | None, target_lengths: Sequence[int] | None
@@ -148,7 +148,7 @@ def head_loss_sum(
 
 
 def blank_label(config: PreTrainedConfig) -> Label:
-    """A label that a head with this config can learn from, where it does not matter which."""
+    """Any label that fits a head with this config, where it does not matter which."""
     match config.problem_type:
         case "regression":
             return 0.0

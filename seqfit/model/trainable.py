@@ -1,33 +1,28 @@
 """Which weights are trainable: the blocks of a model, frozen parts, LoRA adapters.
 
-LoRA by PEFT: two small matrices beside each frozen weight of the blocks, put into the model in place.
-
-Shapes: R rank, D a layer's input, F its output.
-
-    y = W x + (alpha / R) B A x        W [F, D] stays as it is; A [R, D] and B [F, R] learn; B starts at zero
-    D = F = 512, R = 16:               262,144 weights stay, 16,384 learn
-
-In: a model and a `LoraRecipe`. Out: the same object, still of transformers' class, so that `generate`, recompute and
-the loss know nothing of it. For a checkpoint `merged_state_dict` gives plain weights under plain names, as new tensors:
-the training model is never merged, so there is nothing to undo and no rounding left in its weights. `save_adapter`
-writes the small matrices alone, in PEFT's layout.
-
-Frozen parts: weights that stay as they are, and so need no gradient and no optimizer state.
-
-In: a model and the names of parts. Out: the same model, and a report with a sentence for the run's events.
-
-    embeddings   token and position tables. A head that is tied to them (T5, BART) is the same matrix and stays too.
-    encoder      its blocks with their relative-position tables, norms and own position tables. Not the token table,
-                 which the decoder shares. Of a classifier: the base model but for its tables and the pooler, which
-                 feeds the head and learns with it.
-
-The blocks of a model: what transformers repeats, and so what is recomputed, compiled or given adapters.
+Blocks are what transformers repeats, and so what is recomputed, compiled, sharded or given adapters:
 
     T5     encoder.block.0, ..., decoder.block.0, ...
     BART   model.encoder.layers.0, ..., model.decoder.layers.0, ...
     BERT   bert.encoder.layer.0, ...
 
-transformers marks them with one class, so no list of names is needed here.
+LoRA by PEFT: two small matrices next to each frozen weight of the blocks, put into the model in place. Shapes: R rank,
+D a layer's input, F its output.
+
+    y = W x + (alpha / R) B A x        W [F, D] is frozen; A [R, D] and B [F, R] are trainable; B starts at zero
+    D = F = 512, R = 16:               262,144 frozen weights, 16,384 trainable ones
+
+The model stays of transformers' class, so `generate`, gradient checkpointing and the loss know nothing of it. For a
+checkpoint `merged_state_dict` gives plain weights under plain names, as new tensors: the training model is never
+merged, so there is nothing to undo and no rounding left in its weights. `save_adapter` writes the small matrices alone,
+in PEFT's layout.
+
+Frozen parts need no gradient and no optimizer state:
+
+    embeddings   token and position tables. A head that is tied to them (T5, BART) is the same matrix and is frozen too.
+    encoder      its blocks with their relative-position tables, norms and own position tables. Not the token table,
+                 which the decoder shares. Of a classifier: the base model but for its tables and the pooler, which
+                 feeds the head and is trained with it.
 """
 
 from __future__ import annotations
@@ -42,19 +37,19 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 from transformers import PreTrainedModel
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from seqfit.errors import ModelError, RecipeError, did_you_mean
+from seqfit.model.families import family_of
 from seqfit.recipe.schema import LoraRecipe
 from seqfit.units import format_count
 
 
 def find_blocks(model: nn.Module, purpose: str) -> dict[str, nn.Module]:
-    """Name -> block, in the order of the model; `purpose` is what the user asked for, for the message."""
-    blocks = {name: part for name, part in model.named_modules() if isinstance(part, GradientCheckpointingLayer)}
+    """Name -> block, in the order of the model; `purpose` is the setting that needs them, for the message."""
+    blocks = family_of(model).blocks(model)
     if not blocks:
         raise ModelError(
-            f"{purpose} is asked for with a {type(model).__name__}",
+            f"{purpose} is set for a {type(model).__name__}",
             "it works on the blocks that transformers marks, and this model has none",
             "Leave it out, or choose a T5, BART or BERT-type model",
         )
@@ -65,7 +60,7 @@ _ADAPTER = "default"  # PEFT's name of the only one; it is part of the weights' 
 
 
 def choose_lora(recipe: LoraRecipe | None, rank: int | None) -> LoraRecipe | None:
-    """The recipe's adapters, with a strategy's rank in the place of theirs; None where neither asks for any."""
+    """The recipe's adapters, with a strategy's rank in place of theirs; None where neither has any."""
     if rank is None:
         return recipe
     return (recipe or LoraRecipe()).model_copy(update={"rank": rank})
@@ -89,15 +84,14 @@ def add_adapters(model: PreTrainedModel, lora: LoraRecipe) -> str:
         head.requires_grad_(True)
     layers = sum(isinstance(part, LoraLayer) for part in model.modules())
     total = sum(parameter.numel() for parameter in model.parameters())
-    learning = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    trainable = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     return (
-        f"LoRA of rank {lora.rank} in {layers} layers: {format_count(learning)} weights learn, "
-        f"{format_count(total - learning)} stay as they are"
+        f"LoRA of rank {lora.rank} in {layers} layers: {format_count(trainable)} weights are trainable, "
+        f"{format_count(total - trainable)} are frozen"
     )
 
 
 def has_adapters(model: nn.Module) -> bool:
-    """Whether `add_adapters` was here."""
     return hasattr(model, "peft_config")
 
 
@@ -141,7 +135,7 @@ def _is_adapters(name: str) -> bool:
 
 
 def _find_heads(model: PreTrainedModel) -> dict[str, nn.Module]:
-    """What a classifier puts on its base model: fresh weights, which must learn. A text-to-text head is not fresh."""
+    """What a classifier has besides its base model: fresh weights, to be trained. A text-to-text head is not fresh."""
     if model.config.is_encoder_decoder:
         return {}
     children = {name: part for name, part in model.named_children() if part is not model.base_model}
@@ -189,10 +183,10 @@ def freeze_parts(model: PreTrainedModel, parts: Sequence[str]) -> FreezeReport:
             parameter.requires_grad_(False)
     trainable = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     frozen = sum(parameter.numel() for parameter in model.parameters()) - trainable
-    numbers = f"{format_count(frozen)} weights stay as they are, {format_count(trainable)} learn"
-    text = f"{' and '.join(parts)} frozen: {numbers}"
+    counts = f"{format_count(frozen)} weights are frozen, {format_count(trainable)} are trainable"
+    text = f"{' and '.join(parts)} frozen: {counts}"
     if "embeddings" in parts and _has_tied_head(model):
-        text += "; the head is the same matrix as the embeddings and stays, too"
+        text += "; the head is the same matrix as the embeddings and is frozen, too"
     return FreezeReport(trainable, frozen, text)
 
 
@@ -227,7 +221,7 @@ def _without(parameters: Iterable[nn.Parameter], kept: Iterable[nn.Parameter]) -
 
 
 def sum_frozen_bits(model: nn.Module) -> int:
-    """A number that changes with any byte of a weight that does not learn, and with its place; 0 where all learn."""
+    """A number that changes with any byte of a frozen weight, and with its place; 0 where all are trainable."""
     whole = 0
     for weight in model.parameters():
         if not weight.requires_grad:

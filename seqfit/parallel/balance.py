@@ -5,43 +5,40 @@ In: what every block costs, in bytes or seconds, the encoder's first. Out: a ran
     costs 6 2 2 2 2 3 over 3 stages    6 | 2 2 2 | 2 3    the largest share is 6
     the same number of blocks each     6 2 | 2 2 | 2 3    it would be 8
 
-A pipeline is as fast as its slowest stage, and fits if its fullest one does. All stages but one wait while the first
-micro-batch fills the pipeline and the last one leaves it (`bubble_share`).
+A pipeline is as fast as its slowest stage, and fits if its fullest one does.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from torch import nn
 from transformers import PreTrainedModel
 
+from seqfit.model.families import family_of
 from seqfit.model.trainable import find_blocks
 
 TYPICAL_TOKENS = 4096  # of a micro-batch, where the caller knows no better
-_LEARNING_BYTES, _FROZEN_BYTES = 16, 4  # fp32: a weight; its gradient and AdamW's two moments
+_TRAINABLE_BYTES, _FROZEN_BYTES = 16, 4  # fp32: a weight; its gradient and AdamW's two moments
 _ACTIVATION_BYTES = 4
-_CROSS_KEYS = re.compile(r"(EncDecAttention\.[kv]|encoder_attn\.[kv]_proj)$")  # as T5's and BART's kinds name them
-_Cut = tuple[tuple[float, float], list[int]]  # (largest sum, sum of squares of the sums), where the stages begin
+_Split = tuple[tuple[float, float], list[int]]  # (largest sum, sum of squares of the sums), where the stages begin
 
 
 def split_stages(costs: Sequence[float], stages: int) -> list[range]:
-    """Consecutive blocks for each stage, at least one; exact for the largest sum, then the more even cut it meets."""
+    """Consecutive blocks for each stage, at least one; exact for the largest sum, then the more even split it meets."""
     assert 1 <= stages <= len(costs)
     before = list(accumulate(costs, initial=0.0))
-    # best[n]: the first n blocks, cut into as many stages as the loop has come to
-    best: list[_Cut] = [((total, total**2), [0]) for total in before]
+    # best[n]: the first n blocks, split into as many stages as the loop has come to
+    best: list[_Split] = [((total, total**2), [0]) for total in before]
     for stage in range(1, stages):
         for end in range(len(costs), stage, -1):
             best[end] = min(_add_stage(best[start], before[end] - before[start], start) for start in range(stage, end))
-    cuts = [*best[-1][1], len(costs)]
-    return [range(start, end) for start, end in pairwise(cuts)]
+    return [range(start, end) for start, end in pairwise([*best[-1][1], len(costs)])]
 
 
-def _add_stage(cut: _Cut, cost: float, start: int) -> _Cut:
-    (largest, squares), starts = cut
+def _add_stage(split: _Split, cost: float, start: int) -> _Split:
+    (largest, squares), starts = split
     return (max(largest, cost), squares + cost**2), [*starts, start]
 
 
@@ -60,15 +57,16 @@ def estimate_block_costs(model: PreTrainedModel, tokens: int = TYPICAL_TOKENS) -
 def estimate_block_times(model: PreTrainedModel, source_tokens: float, target_tokens: float) -> list[float]:
     """Multiplications of each block for examples of these lengths; an embedding has none, the head counts for the last.
 
-    Keys and values of the cross-attention are made of the source's tokens, all else in a decoder of the target's.
+    Keys and values of the cross-attention are computed from source tokens, all else in a decoder from target tokens.
     """
     blocks = find_blocks(model, "strategy.parallel=pipeline")
+    family = family_of(model)
     encoder = {id(part) for part in model.get_encoder().modules()}
     times = [0.0] * len(blocks)
     for number, block in enumerate(blocks.values()):
         for name, part in block.named_modules():
             if isinstance(part, nn.Linear):
-                of_source = id(block) in encoder or _CROSS_KEYS.search(name) is not None
+                of_source = id(block) in encoder or family.is_cross_key_value(name)
                 times[number] += part.weight.numel() * (source_tokens if of_source else target_tokens)
     head = model.get_output_embeddings()
     assert head is not None
@@ -76,13 +74,8 @@ def estimate_block_times(model: PreTrainedModel, source_tokens: float, target_to
     return times
 
 
-def bubble_share(stages: int, micro_batches: int) -> float:
-    """Of a stage's time, what it waits: 3 stages, 6 micro-batches: it works 6 of 8 turns. GPipe and 1F1B alike."""
-    return (stages - 1) / (micro_batches + stages - 1)
-
-
 def _weight_bytes(module: nn.Module) -> int:
-    return sum(p.numel() * (_LEARNING_BYTES if p.requires_grad else _FROZEN_BYTES) for p in module.parameters())
+    return sum(p.numel() * (_TRAINABLE_BYTES if p.requires_grad else _FROZEN_BYTES) for p in module.parameters())
 
 
 def _activation_bytes(block: nn.Module, tokens: int) -> int:

@@ -91,8 +91,8 @@ def _say_what(peaks: list[_Peak]) -> str:
 
 def _say_of_what(subject: ReportSubject) -> str:
     """What a comparison's predictions are of."""
-    standings = () if subject.comparison is None else subject.comparison.standings
-    found = [one.target for standing in standings for one in standing.predictions if one.peak_bytes]
+    results = () if subject.comparison is None else subject.comparison.results
+    found = [one.target for result in results for one in result.predictions if one.peak_bytes]
     if not found:
         return ""
     said = "A prediction is for the largest batch of an epoch, which a trial may not come to."
@@ -105,7 +105,7 @@ def _list_peaks(subject: ReportSubject) -> dict[str, list[_Peak]]:
     if subject.comparison is None:
         listed = {HERE: list(_peaks_of_runs(subject))}
     else:
-        listed = _peaks_of_standings(subject.comparison)
+        listed = _peaks_of_results(subject.comparison)
     known = {
         device: [peak for peak in peaks if peak.parts or peak.measured is not None] for device, peaks in listed.items()
     }
@@ -123,25 +123,25 @@ def _peaks_of_runs(subject: ReportSubject) -> Iterator[_Peak]:
         yield _Peak(way, parts, measured, measured_is, is_comparable)
 
 
-def _peaks_of_standings(comparison: Comparison) -> dict[str, list[_Peak]]:
-    """What planning says of each entrant on each device; what was measured was measured here."""
-    memory = choose_memory(standing.figures for standing in comparison.standings)
+def _peaks_of_results(comparison: Comparison) -> dict[str, list[_Peak]]:
+    """What planning says of each candidate on each device; what was measured was measured here."""
+    memory = choose_memory(result.figures for result in comparison.results)
     listed: dict[str, list[_Peak]] = {HERE: []}
-    for standing in comparison.standings:
-        found = {name_device(one.target): _take_apart(one.peak_bytes, one.parts, _CARD) for one in standing.predictions}
-        listed[HERE].append(_peak_here(standing, found.pop(HERE, {}), memory))
+    for result in comparison.results:
+        found = {name_device(one.target): _take_apart(one.peak_bytes, one.parts, _CARD) for one in result.predictions}
+        listed[HERE].append(_peak_here(result, found.pop(HERE, {}), memory))
         for device, parts in found.items():
-            listed.setdefault(device, []).append(_Peak(standing.entrant.name, parts, None, "–", is_comparable=False))
+            listed.setdefault(device, []).append(_Peak(result.candidate.name, parts, None, "–", is_comparable=False))
     return listed
 
 
-def _peak_here(standing: CandidateResult, parts: dict[str, float], memory: str | None) -> _Peak:
-    """Of an entrant, on this machine."""
-    measured = None if memory is None else standing.figures.get(memory)
+def _peak_here(result: CandidateResult, parts: dict[str, float], memory: str | None) -> _Peak:
+    """Of a candidate, on this machine."""
+    measured = None if memory is None else result.figures.get(memory)
     if memory is None or measured is None:
-        return _Peak(standing.entrant.name, parts, None, "–", is_comparable=False)
-    is_comparable = memory == "allocated_bytes" and "reserved_bytes" not in standing.figures
-    return _Peak(standing.entrant.name, parts, measured.mean, memory.removesuffix("_bytes"), is_comparable)
+        return _Peak(result.candidate.name, parts, None, "–", is_comparable=False)
+    is_comparable = memory == "allocated_bytes" and "reserved_bytes" not in result.figures
+    return _Peak(result.candidate.name, parts, measured.mean, memory.removesuffix("_bytes"), is_comparable)
 
 
 def _take_apart(whole: float | None, given: Mapping[str, Any], added: str) -> dict[str, float]:

@@ -81,11 +81,14 @@ def show_sources(subject: ReportSubject) -> Html | None:
 
 def _describe_matrix(subject: ReportSubject) -> list[Html]:
     assert subject.comparison is not None
-    entrants = subject.comparison.matrix.entrants
-    rows = [[entrant.name, entrant.kind, element("code", " ".join(entrant.overrides) or "–")] for entrant in entrants]
+    candidates = subject.comparison.matrix.candidates
+    rows = [
+        [candidate.name, candidate.kind, element("code", " ".join(candidate.overrides) or "–")]
+        for candidate in candidates
+    ]
     recipe = mask_text(subject.comparison.matrix.recipe)
     return [
-        disclosure("Entrants", table(["way", "kind", "overrides"], rows)),
+        disclosure("Candidates", table(["way", "kind", "overrides"], rows)),
         disclosure("Recipe of all", code(recipe)),
     ]
 

@@ -4,7 +4,7 @@
     runs/demo runs/other           several runs; those that differ in nothing but the seed are one *way*
     runs/two runs/four             one strategy, 2 and 4 processes: 'two (2 processes)' and 'four (4 processes)'
     runs                           every run in that folder
-    comparisons/agnews-20260102    a comparison (has comparison.yaml) and all its runs, a way for each entrant
+    comparisons/agnews-20260102    a comparison (has comparison.yaml) and all its runs, a way for each candidate
     scaling                        what `seqfit scale --out` wrote
 
 Nothing here fails on a place that is not what it will be: a page that is served live begins before the first run does.
@@ -69,9 +69,9 @@ class ReportSubject:
         return min(_THINNEST + 0.8 * later, _THICKEST)
 
     def _names(self) -> list[str]:
-        """Those of the comparison first: an entrant without a run keeps its colour, too."""
-        entrants = [] if self.comparison is None else [entry.entrant.name for entry in self.comparison.standings]
-        return list(dict.fromkeys([*entrants, *self.ways]))
+        """Those of the comparison first: a candidate without a run keeps its colour, too."""
+        candidates = [] if self.comparison is None else [entry.candidate.name for entry in self.comparison.results]
+        return list(dict.fromkeys([*candidates, *self.ways]))
 
 
 def read_report_subject(paths: Sequence[Path]) -> ReportSubject:
@@ -194,12 +194,12 @@ def _read_comparison(folder: Path) -> ReportSubject:
         except (SeqfitError, OSError) as second:
             return ReportSubject(folder.name, group_runs(list(_open_all(folder))), None, [], [*gaps, str(second)])
     ways: dict[str, list[ShownRun]] = {}
-    resume = f"seqfit submit {quote(folder)}" if matrix.is_apart else f"seqfit compare {quote(folder)} --resume"
-    for entrant in matrix.entrants:
-        trials = [Trial(entrant.name, seed, repeat) for repeat in range(matrix.repeats) for seed in matrix.seeds]
+    resume = f"seqfit submit {quote(folder)}" if matrix.repeats_are_jobs else f"seqfit compare {quote(folder)} --resume"
+    for candidate in matrix.candidates:
+        trials = [Trial(candidate.name, seed, repeat) for repeat in range(matrix.repeats) for seed in matrix.seeds]
         places = [folder / TRIAL_RUNS / trial.folder for trial in trials]
         runs = [run for place in places if (run := open_run(place, place.name, resume)) is not None]
-        ways |= {entrant.name: runs} if runs else {}
+        ways |= {candidate.name: runs} if runs else {}
     return ReportSubject(matrix.name, ways, comparison, [], gaps)
 
 

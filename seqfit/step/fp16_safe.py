@@ -1,7 +1,7 @@
 """fp16 for T5 v1.1, mT5 and UMT5: the last product of their feed-forward layers is computed in fp32.
 
-Their gated layers make large states, and `wo` sums 1,000 to 10,000 of them: beyond fp16's largest number, 65,504, the
-result is inf, and the loss is NaN from then on.
+Their gated layers produce large states, and `wo` sums 1,000 to 10,000 of them: beyond fp16's largest number, 65,504,
+the result is Inf, and the loss is NaN from then on. `Family.fp32_in_fp16` finds the layers.
 
     gate(x W0) * (x W1)  fp16   ->   fp32   ->   wo, fp32   ->   added to the residual, which autocast keeps in fp32
 """
@@ -14,14 +14,14 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-_GATED = "DenseGatedActDense"  # T5's, mT5's and UMT5's classes end so
+from seqfit.model.families import family_of
 
 
 def keep_outputs_in_fp32(model: PreTrainedModel, device: torch.device) -> str | None:
-    """Exchange the forward of each gated layer's `wo`; says what was done, None where the model has no such layer."""
-    layers = [layer for layer in model.modules() if type(layer).__name__.endswith(_GATED)]
+    """Replace the forward of these layers; describes what was done, None where the model has none."""
+    layers = family_of(model).fp32_in_fp16(model)
     for layer in layers:
-        layer.wo.forward = _in_fp32(layer.wo, device.type)
+        layer.forward = _in_fp32(layer, device.type)
     return f"fp16, but for the outputs of {len(layers)} feed-forward layers, which overflow in it" if layers else None
 
 

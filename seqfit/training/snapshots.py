@@ -1,10 +1,10 @@
-"""When snapshots are taken, and how a run in this process goes back to the newest one.
+"""When snapshots are taken, and how a run goes back to the newest one after OOM.
 
-Each that is on the disk becomes an event with its begin and its end. One that a thread writes is recorded after a later
-step, with the end that the thread has seen:
+Each one on disk becomes an event with its start and end time. One that a thread writes is recorded after a later step,
+with the thread's end time:
 
     step 120   training waits 0.2 s for a copy          a thread writes it for 3 s
-    step 124   the thread has ended                     event: step 120, began 100.0, ended 103.2, waited 0.2 s
+    step 124   the thread is done                       event: step 120, began 100.0, ended 103.2, waited 0.2 s
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ from seqfit.training.state import TrainingState
 
 
 class Snapshots:
-    """The snapshots of a run that is going on."""
-
     def __init__(self, state: TrainingState, writer: RunWriter) -> None:
         setup = state.setup
         self._state = state
@@ -43,7 +41,7 @@ class Snapshots:
         self._coordination.set_snapshot_clock(self._is_due_by_clock)
 
     def take_if_due(self) -> None:
-        """By steps or by the clock, as the recipe says, and at the best evaluation so far."""
+        """By steps or by the clock, as the recipe says, and after the best evaluation so far."""
         self._record_written()
         steps = self._rule.every_steps
         by_steps = steps is not None and self._state.step % steps == 0
@@ -55,13 +53,12 @@ class Snapshots:
         return minutes is not None and time.monotonic() - self._last >= 60 * minutes
 
     def take(self) -> None:
-        """Now."""
         began, started = time.time(), time.perf_counter()
         with self._state.setup.step.clock.phase("snapshot"):
-            self._state.log.write()  # its record must not be lost with what comes after the snapshot
-            self._state.log.check_open()  # no snapshot has a NaN or Inf loss behind it
+            self._state.log.write()  # its record belongs before the snapshot
+            self._state.log.check_open()  # no snapshot is taken after a NaN or Inf loss
             self._writer.sync()
-            taken = self._state.take()  # all processes have a part in it
+            taken = self._state.take()  # a collective
             if self._saves_shards:
                 write_shards(self._writer.path, taken, self._world, keep=self._rule.keep)
                 ended = time.time()
@@ -73,12 +70,11 @@ class Snapshots:
         self._state.log.leave_out(time.perf_counter() - started)
 
     def wait(self) -> None:
-        """Until what was taken is on the disk."""
+        """Until what was taken is on disk."""
         self._disk.wait()
         self._record_written()
 
     def close(self) -> None:
-        """Wait, and end."""
         self._disk.close()
         self._record_written()
 
@@ -87,14 +83,14 @@ class Snapshots:
             self._writer.snapshot(record)
 
     def go_back(self) -> None:
-        """To the newest one, after OOM while weights were being changed."""
+        """To the newest one, after OOM during an update."""
         self.wait()
         lost = self._state.step + 1
         found = find_newest(self._writer.path, self._writer)
         if found is None:
             raise OutOfMemory(
                 f"out of memory (OOM) in the update of step {lost}, and there is no snapshot yet",
-                "some weights have moved and others have not",
+                "some weights are updated and others are not",
                 "Set train.snapshot.every_steps, and a smaller strategy.micro_batch_tokens",
             )
         self._state.restore(found)
@@ -102,17 +98,17 @@ class Snapshots:
         self._writer.event(
             "out-of-memory",
             f"OOM in the update of step {lost}: back to the snapshot of step {found.step}",
-            step=found.step + 1,  # from which on smaller micro-batches are made
+            step=found.step + 1,  # the first one with smaller micro-batches
             micro_batch_tokens=self._state.setup.loader.rule.tokens,
         )
         self._writer.sync()
 
 
 def find_newest(run: Path, writer: RunWriter) -> Snapshot | None:
-    """The newest that is whole; each that is not is an event."""
+    """The newest intact one; each damaged one is an event."""
     for folder in find_snapshots(run):
         try:
             return load_snapshot(folder)
         except Damaged as error:
-            writer.event("resume", f"the snapshot {folder.name} is damaged and is passed over ({error})")
+            writer.event("resume", f"the snapshot {folder.name} is damaged and is skipped ({error})")
     return None

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqfit.data.encode import Encoder
 from seqfit.data.formats import ENDINGS, ending, read_rows
 from seqfit.data.text_files import read_text_lines, require_file
 from seqfit.data.tokenized import Ids, PreparedData, TokenizedSplit
@@ -75,7 +74,9 @@ def count_file_tokens(
     files: Sequence[Path], tokenizer: PreTrainedTokenizerBase, progress: Progress | None = None
 ) -> NDArray[np.int64]:
     """How often each of the tokenizer's ids occurs in all texts of the files, its end token included."""
-    encoder = Encoder(tokenizer)
+    from seqfit.model.families import build_text_encoder  # imports torch, as the tokenizer has by now
+
+    encoder = build_text_encoder(tokenizer)
     counts = np.zeros(len(tokenizer), dtype=np.int64)
     for file in files:
         texts, done = _read_texts(require_file(file, "--data")), 0

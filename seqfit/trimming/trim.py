@@ -84,9 +84,11 @@ def _count_recipe_tokens(
 ) -> NDArray[np.int64]:
     """How often each token occurs in all splits of the recipe's data, as the model reads them."""
     from seqfit.data.tokenize import prepare_data
+    from seqfit.model.families import build_text_encoder
     from seqfit.trimming.remap import count_tokens
 
-    prepared = prepare_data(recipe, tokenizer, SPLITS, position_limit=limit, progress=progress)
+    encoder = build_text_encoder(tokenizer)
+    prepared = prepare_data(recipe, tokenizer, SPLITS, encoder=encoder, position_limit=limit, progress=progress)
     return count_tokens(prepared, len(tokenizer))
 
 

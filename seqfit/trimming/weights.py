@@ -22,7 +22,7 @@ that belongs to a part of the model, ...), the whole model is loaded and then tr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,6 +37,7 @@ from transformers.utils.hub import get_checkpoint_shard_files
 
 from seqfit.errors import ModelError
 from seqfit.model.checkpoint import find_metadata
+from seqfit.model.families import family_of, find_family
 from seqfit.model.load import (
     ModelConfig,
     build_model,
@@ -63,7 +64,6 @@ _ONE_ID = (
     "forced_bos_token_id",
     "forced_eos_token_id",
 )  # an id, or a list of them
-_SIZES = ("vocab_size", "decoder_vocab_size")  # Marian has both
 _FORBIDDEN = ("suppress_tokens", "begin_suppress_tokens", "bad_words_ids")  # a dropped token needs no ban
 
 
@@ -139,7 +139,7 @@ def trim_vocabulary(
 def trim_model(model: PreTrainedModel, kept: KeptTokens) -> TrimReport:
     """Drop the other tokens' rows from every matrix, in place. Before an optimizer or an adapter is built on them."""
     tokens_before = model.get_input_embeddings().num_embeddings
-    assert list_ids_before_pad(model) <= set(kept.old_ids.tolist())
+    assert family_of(model).ids_before_pad(model) <= set(kept.old_ids.tolist())
     _slice_rows(model, kept, tokens_before)
     for config in _find_configs(model):
         trim_config(config, kept, tokens_before)
@@ -149,7 +149,7 @@ def trim_model(model: PreTrainedModel, kept: KeptTokens) -> TrimReport:
 def trim_config(config: Any, kept: KeptTokens, tokens_before: int) -> None:
     """New ids and the new number of tokens, in place, in the config of a model or of generation."""
     _renumber(config, kept)
-    for name in _SIZES:
+    for name in find_family(getattr(config, "model_type", None)).vocabulary_fields:
         if getattr(config, name, None) == tokens_before:
             setattr(config, name, len(kept))
 
@@ -157,7 +157,7 @@ def trim_config(config: Any, kept: KeptTokens, tokens_before: int) -> None:
 def report_trimming(model: PreTrainedModel, kept: KeptTokens, tokens_before: int) -> TrimReport:
     """The report on a model that has only the kept tokens: the rows of its matrices say what was dropped."""
     assert model.get_input_embeddings().weight.shape[0] == len(kept)
-    matrices = {parameter for parameter in find_matrices(model) if parameter.shape[0] == len(kept)}
+    matrices = {parameter for parameter in family_of(model).token_matrices(model) if parameter.shape[0] == len(kept)}
     parameters_per_token = sum(matrix.numel() for matrix in matrices) // len(kept)
     parameters_after = count_parameters(model)
     return TrimReport(
@@ -174,17 +174,7 @@ def report_trimming(model: PreTrainedModel, kept: KeptTokens, tokens_before: int
 
 def read_token_ids(model: PreTrainedModel) -> set[int]:
     """The ids that must stay: those that the model's configs name, and those before pad if pad must keep its id."""
-    return list_token_ids(_find_configs(model)) | list_ids_before_pad(model)
-
-
-def list_ids_before_pad(model: PreTrainedModel) -> set[int]:
-    """For RoBERTa-type models, which count positions from pad's id: with all ids before it, pad keeps its own.
-
-    pad 1: a text's positions are 2 3 4 ...      renumbered to 0, pad would make them 1 2 3 ..., other rows of the table
-    """
-    places = ("position_embeddings", "embed_positions")
-    first = [getattr(part, "padding_idx", None) for name, part in model.named_modules() if name.endswith(places)]
-    return {number for pad in first if pad is not None for number in range(pad)}
+    return list_token_ids(_find_configs(model)) | family_of(model).ids_before_pad(model)
 
 
 def list_token_ids(configs: Iterable[Any]) -> set[int]:
@@ -201,9 +191,9 @@ def _count_task_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBas
 
 
 def _slice_rows(model: PreTrainedModel, kept: KeptTokens, tokens_before: int) -> None:
-    old_ids = torch.from_numpy(kept.old_ids)
+    family, old_ids = family_of(model), torch.from_numpy(kept.old_ids)
     sliced: dict[nn.Parameter, nn.Parameter] = {}
-    for parameter in find_matrices(model):
+    for parameter in family.token_matrices(model):
         if parameter.shape[0] == tokens_before and parameter not in sliced:
             rows = parameter.detach()[old_ids.to(parameter.device)]
             sliced[parameter] = nn.Parameter(rows, requires_grad=parameter.requires_grad)
@@ -214,18 +204,10 @@ def _slice_rows(model: PreTrainedModel, kept: KeptTokens, tokens_before: int) ->
                 _set_sizes(module, kept)
         if not isinstance(module, nn.Embedding) and isinstance(getattr(module, "padding_idx", None), int):
             module.padding_idx = int(kept.remap[module.padding_idx])  # BART's stacks have a copy of the config's
-        bias_1V = getattr(module, "final_logits_bias", None)  # BART's, a buffer
-        if isinstance(bias_1V, torch.Tensor) and bias_1V.shape[-1] == tokens_before:
-            module.final_logits_bias = bias_1V[:, old_ids.to(bias_1V.device)]
-
-
-def find_matrices(model: PreTrainedModel) -> Iterator[nn.Parameter]:
-    """Embeddings and heads with their biases; a shared one is yielded several times."""
-    parts = [model, model.get_encoder(), model.get_decoder()] if model.config.is_encoder_decoder else [model]
-    for part in parts:
-        for layer in (part.get_input_embeddings(), part.get_output_embeddings()):
-            if layer is not None:
-                yield from layer.parameters(recurse=False)
+        for name in family.token_buffers:
+            values_1V = getattr(module, name, None)
+            if isinstance(values_1V, torch.Tensor) and values_1V.shape[-1] == tokens_before:
+                setattr(module, name, values_1V[:, old_ids.to(values_1V.device)])
 
 
 def _set_sizes(module: nn.Module, kept: KeptTokens) -> None:
@@ -271,7 +253,6 @@ def _new_ids(value: Any, kept: KeptTokens) -> Any:
 
 
 PIECE_BYTES = 2**24
-_LOGITS_BIAS = "final_logits_bias"  # BART's and Marian's, a buffer [1, V]
 
 
 @dataclass(frozen=True)
@@ -291,7 +272,7 @@ def choose_vocabulary(
         check_embeddings(vocab_size, tokenizer, model)
     needed = list_token_ids([config, *_load_generation_config(model)])
     if getattr(config, "pad_token_id", None):
-        needed |= list_ids_before_pad(_build_shapes(AutoModel, config))
+        needed |= find_family(config.model_type).ids_before_pad(_build_shapes(AutoModel, config))
     kept = choose_kept_tokens(tokenizer, counts, mode, needed)
     return kept, trim_tokenizer(tokenizer, kept)
 
@@ -379,7 +360,7 @@ def _read_weights(
                 shape = opened.get_slice(name).get_shape()
                 if tokens_before not in shape or not _is_one_of(name, vocabulary_names):
                     weights[name] = opened.get_tensor(name)
-                elif name.endswith(_LOGITS_BIAS):
+                elif shape[0] != tokens_before:  # a buffer [1, V]
                     weights[name] = opened.get_tensor(name)[:, kept.old_ids]
                 else:
                     weights[name] = read_kept_rows(file, name, kept.old_ids)
@@ -388,9 +369,10 @@ def _read_weights(
 
 def _find_vocabulary_names(model: PreTrainedModel) -> set[str]:
     """The names of all parameters and buffers with a row for each token."""
-    matrices = set(find_matrices(model))
+    family = family_of(model)
+    matrices = set(family.token_matrices(model))
     found = {name for name, parameter in model.named_parameters(remove_duplicate=False) if parameter in matrices}
-    return found | {name for name, _ in model.named_buffers() if name.endswith(_LOGITS_BIAS)}
+    return found | {name for name, _ in model.named_buffers() if name.endswith(family.token_buffers)}
 
 
 def _is_one_of(name: str, model_names: set[str]) -> bool:

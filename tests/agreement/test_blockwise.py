@@ -16,10 +16,11 @@ from transformers.models.t5.modeling_t5 import T5Attention
 from seqfit.data.batching import MicroBatchRule
 from seqfit.data.loader import GlobalBatch
 from seqfit.kernels import layout as segments
-from seqfit.kernels.blockwise import attend_segments
+from seqfit.kernels.blockwise import attend_blockwise
 from seqfit.kernels.dropout_norm import MaskSource
-from seqfit.kernels.layout import Pairing, Segments, bias_by_distance
+from seqfit.kernels.layout import Pairing, Segments
 from seqfit.kernels.padded import attend_padded
+from seqfit.model.families.t5 import bias_by_distance
 from tests.agreement.steps import assert_agree, run_step
 
 TOLERANCE = 1e-5
@@ -58,7 +59,7 @@ def attend_eagerly(q: Any, k: Any, v: Any, table: Any, kind: str, scale: float) 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
 @pytest.mark.parametrize("scale", [1.0, WIDTH**-0.5])
-@pytest.mark.parametrize("attend", [attend_segments, attend_padded])
+@pytest.mark.parametrize("attend", [attend_blockwise, attend_padded])
 @pytest.mark.usefixtures("block")
 def test_attention_by_segments_is_eager_attention(attend: Any, kind: str, scale: float) -> None:
     pairing, queries, keys, table = build_case(kind)
@@ -96,7 +97,7 @@ def test_with_dropout_it_is_attention_under_the_masks_of_its_seed() -> None:
     q, k, v = (torch.randn(sum(queries), HEADS, WIDTH, dtype=torch.float64, requires_grad=True) for _ in range(3))
     bias = bias_by_distance(table.double(), pairing.longest).detach()
     torch.manual_seed(11)
-    ours = attend_segments(q, k, v, pairing, bias_HR=bias, dropout=0.3)
+    ours = attend_blockwise(q, k, v, pairing, bias_HR=bias, dropout=0.3)
     torch.manual_seed(11)
     masks = MaskSource(int(torch.randint(2**62, ())), 0.3, q.device)
     rows = []
@@ -123,7 +124,7 @@ def test_it_keeps_nothing_of_the_size_of_the_scores() -> None:
         q, k, v = (torch.randn(length, 1, 4, requires_grad=True) for _ in range(3))
         bias = torch.randn(1, 2 * pairing.longest - 1, requires_grad=True)
         with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
-            attend_segments(q, k, v, pairing, bias_HR=bias, dropout=0.1).sum().backward()
+            attend_blockwise(q, k, v, pairing, bias_HR=bias, dropout=0.1).sum().backward()
         return sum(sizes)
 
     assert saved_elements(4096) == pytest.approx(2 * saved_elements(2048), rel=0.01)

@@ -1,4 +1,7 @@
-"""Every encoder-decoder type against transformers: labels, decoder inputs, loss, gradients and generated tokens.
+"""The contract of seqfit/model/families, over every type that a family lists: what it says equals transformers.
+
+Labels, decoder inputs, loss, gradients and generated tokens; the head's logits; packed rows and pipeline stages, or the
+reason why not; FLOPs; and which matrices have a row for each token.
 
 Tolerance: a loss may differ by 1e-5 of itself, a gradient by 1e-5 of the model's largest one (fp32, dropout 0). Labels
 are equal but for the end token, which is ours where the type's tokenizer adds none (`WITHOUT_END`).
@@ -16,22 +19,33 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
-from seqfit.data.encode import Encoder, truncate
+from seqfit.data.encode import truncate
 from seqfit.data.micro_batch import MicroBatch, Padding, collate
 from seqfit.errors import ModelError
-from seqfit.evaluation.generator import Generator, build_padding, generate_sources
+from seqfit.evaluation.generator import Generator, generate_sources
 from seqfit.evaluation.start import set_start
-from seqfit.model.families import FAMILIES, HEAD_TYPES, PACKED_TYPES, REFUSED, find_start_id, starts_with_last_label
+from seqfit.model.families import (
+    REFUSED,
+    build_text_encoder,
+    family_of,
+    find_block_side,
+    find_family,
+    list_families,
+    list_tested_types,
+)
+from seqfit.model.flops import count_training_flops, read_model_shape
 from seqfit.model.load import load_model, load_tokenizer, quiet
-from seqfit.model.loss import LossModel, LossRule
-from seqfit.model.packing import PackedModel, explain_why_not_packed
+from seqfit.model.loss import LossModel, LossRule, decoder_states
+from seqfit.model.packing import PackedModel
 from seqfit.parallel.pipeline import check_can_split
 from seqfit.recipe.schema import ModelRecipe, TaskRecipe
 from seqfit.step.precision import choose_precision
 from seqfit.strategy.schema import Strategy
 from tests.agreement.conftest import gradients_of
-from tests.tiny_families import FAMILY_CASES, SOURCES, TARGETS, Case
+from tests.parallel.test_stage import build_stages, run
+from tests.tiny_families import ENCODER_CASES, FAMILY_CASES, SOURCES, TARGETS, Case, build_encoder
 
 WITHOUT_END = ("blenderbot", "blenderbot-small", "t5gemma", "t5gemma2")
 EXAMPLES = 6
@@ -88,14 +102,15 @@ def prepare(tiny_family: Callable[[str], Path]) -> Callable[[str], Prepared]:
             recipe = ModelRecipe(path=str(folder), dropout=0.0)
             tokenizer: Any = load_tokenizer(recipe)
             source, target = case.languages or (None, None)
-            encoder = Encoder(tokenizer)
+            encoder = build_text_encoder(tokenizer)
             sources = encoder.encode(SOURCES[:EXAMPLES], source)
             targets = encoder.encode_targets(TARGETS[:EXAMPLES], target)
             stock: Any = load_tokenizer(recipe)
             if case.languages is not None:
                 stock.src_lang, stock.tgt_lang = case.languages
             encoded = stock(SOURCES[:EXAMPLES], text_target=TARGETS[:EXAMPLES])
-            padding = build_padding(load_model(recipe), tokenizer)
+            model = load_model(recipe)
+            padding = family_of(model).build_padding(model, tokenizer)
         return Prepared(case, folder, tokenizer, sources, targets, encoded["input_ids"], encoded["labels"], padding)
 
     return build
@@ -104,10 +119,14 @@ def prepare(tiny_family: Callable[[str], Path]) -> Callable[[str], Prepared]:
 def test_every_type_that_transformers_registers_is_tested_or_refused_by_name() -> None:
     from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES as REGISTERED
 
-    assert set(REGISTERED) - set(FAMILIES) - set(REFUSED) == set()
-    assert set(FAMILIES) <= set(REGISTERED)
-    assert set(FAMILIES) & set(REFUSED) == set()
-    assert {case.model_type for case in FAMILY_CASES.values()} == set(FAMILIES)
+    tested = set(list_tested_types())
+    assert set(REGISTERED) - tested - set(REFUSED) == set()
+    assert tested <= set(REGISTERED)
+    assert tested & set(REFUSED) == set()
+    assert {case.model_type for case in FAMILY_CASES.values()} == tested
+    listed = [model_type for family in list_families() for model_type in family.model_types]
+    assert sorted(listed) == sorted(tested | set(ENCODER_CASES))
+    assert len({family.name for family in list_families()}) == len(list_families())
 
 
 @pytest.mark.parametrize("name", FAMILY_CASES)
@@ -126,7 +145,7 @@ def test_sources_and_labels_are_those_of_the_types_own_tokenizer(name: str, prep
 def test_a_shortened_sequence_is_that_of_transformers(name: str, prepare: Callable[[str], Prepared]) -> None:
     rows = prepare(name)
     source, target = rows.case.languages or (None, None)
-    encoder, tokenizer = Encoder(rows.tokenizer), rows.tokenizer
+    encoder, tokenizer = build_text_encoder(rows.tokenizer), rows.tokenizer
     if rows.case.languages is not None:
         tokenizer.src_lang, tokenizer.tgt_lang = rows.case.languages
     stock = tokenizer(SOURCES[:EXAMPLES], text_target=TARGETS[:EXAMPLES], truncation=True, max_length=5)
@@ -192,12 +211,13 @@ def _assert_equal_gradients(ours: dict[str, torch.Tensor], stock: dict[str, torc
 def test_a_type_runs_packed_only_where_that_gives_the_same_loss(name: str, prepare: Callable[[str], Prepared]) -> None:
     rows = prepare(name)
     model = rows.load()
-    if rows.case.model_type not in PACKED_TYPES:
-        assert explain_why_not_packed(model) is not None
-        with pytest.raises(ModelError, match=r"of the kinds t5.*Set strategy\.parallel=fsdp"):
+    family = family_of(model)
+    if not family.is_packed:
+        assert family.why_not_packed(model) is not None
+        with pytest.raises(ModelError, match=r"of these types .* into stages: bart.*Set strategy\.parallel=fsdp"):
             check_can_split(model, 2)
         return
-    assert explain_why_not_packed(model) is None
+    assert family.why_not_packed(model) is None
     batch, packed = rows.pack(), LossModel(model, LossRule(), PackedModel(model))
     with packed.running(batch.source_lengths, batch.target_lengths):
         ours = packed(batch.source_ids, batch.labels, batch.decoder_ids) / batch.target_tokens
@@ -205,6 +225,131 @@ def test_a_type_runs_packed_only_where_that_gives_the_same_loss(name: str, prepa
     loss, gradients = _stock_update(rows)
     assert float(ours.detach()) == pytest.approx(loss, rel=1e-5)
     _assert_equal_gradients(gradients_of(model), gradients)
+
+
+@pytest.mark.parametrize("name", FAMILY_CASES)
+def test_a_model_split_over_two_stages_gives_the_same_update(name: str, prepare: Callable[[str], Prepared]) -> None:
+    rows = prepare(name)
+    model = rows.load()
+    if family_of(model).why_not_split(model) is not None:
+        assert not family_of(model).is_packed
+        return
+    stages = build_stages(lambda _: rows.load(), name, "padded", 2)
+    *_, share, _ = run(stages, [rows.collate()])
+    share.backward()
+    gradients: dict[str, torch.Tensor] = {}
+    for stage in stages:  # tied weights and position tables are held by both
+        for weight, gradient in gradients_of(stage.model).items():
+            gradients[weight] = gradients.get(weight, 0) + gradient
+    loss, expected = _stock_update(rows)
+    assert float(share.detach()) == pytest.approx(loss, rel=1e-5)
+    _assert_equal_gradients(gradients, expected)
+
+
+@pytest.mark.parametrize("name", FAMILY_CASES)
+def test_the_heads_logits_are_those_of_the_model(name: str, prepare: Callable[[str], Prepared]) -> None:
+    rows = prepare(name)
+    model, batch = rows.load().eval(), rows.collate()
+    head = family_of(model).head(model)
+    if head is None:
+        return
+    if head.bias_V is not None:
+        head.bias_V.normal_()
+    inputs = batch.source_ids, batch.source_mask, batch.decoder_ids
+    with torch.no_grad():
+        logits = model(input_ids=inputs[0], attention_mask=inputs[1], decoder_input_ids=inputs[2]).logits
+        assert torch.allclose(head.logits(decoder_states(model, *inputs)), logits, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [*FAMILY_CASES, *ENCODER_CASES])
+def test_the_matrices_found_are_those_with_a_row_for_each_token(name: str, prepare: Callable[[str], Prepared]) -> None:
+    model = _load_any(name, prepare)
+    family, tokens = family_of(model), model.get_input_embeddings().num_embeddings
+    # T5Gemma 2 has a vector for the end of an image in its embedding, which trimming passes over.
+    found = {id(matrix) for matrix in family.token_matrices(model) if matrix.shape[0] == tokens}
+    assert found == {id(weight) for weight in model.parameters() if weight.shape[0] == tokens}
+    buffers = {buffer for buffer, values in model.named_buffers() if tokens in values.shape}
+    assert {buffer.split(".")[-1] for buffer in buffers} <= set(family.token_buffers)
+    configs = [config.get_text_config() for config in (model.config, *family.config_parts(model.config))]
+    sizes = [getattr(config, field, None) for config in configs for field in family.vocabulary_fields]
+    assert {size for size in sizes if size is not None} == {tokens}
+
+
+@pytest.mark.parametrize("name", [*FAMILY_CASES, *ENCODER_CASES])
+def test_blocks_are_found_by_class_by_path_and_in_their_stacks(name: str, prepare: Callable[[str], Prepared]) -> None:
+    model = _load_any(name, prepare)
+    family = family_of(model)
+    blocks = family.blocks(model)
+    of_text = [path for path in blocks if "vision" not in path]
+    assert len(of_text) == family.count_layers(model.config) == (4 if name in FAMILY_CASES else 2)
+    assert all(find_block_side(path) is not None for path in blocks)
+    if family.is_packed:
+        stacks = [model.get_encoder(), model.get_decoder()] if name in FAMILY_CASES else [model.base_model.encoder]
+        assert [block for stack in stacks for block in family.stack_blocks(stack)] == list(blocks.values())
+
+
+@pytest.mark.parametrize("name", [*FAMILY_CASES, *ENCODER_CASES])
+def test_an_untested_type_decays_and_overflows_as_the_family_whose_code_it_has(
+    name: str, prepare: Callable[[str], Prepared]
+) -> None:
+    model = _load_any(name, prepare)
+    family, generic = family_of(model), find_family("a type of one's own")
+    for path, weight in model.named_parameters():
+        decays = weight.ndim > 1 and "relative_attention_bias" not in path
+        assert family.has_weight_decay(path, weight) == generic.has_weight_decay(path, weight) == decays
+    gated = [layer for path, layer in model.named_modules() if path.endswith("DenseReluDense.wo")]
+    assert family.fp32_in_fp16(model) == generic.fp32_in_fp16(model) == gated
+
+
+@pytest.mark.parametrize("name", [*FAMILY_CASES, *ENCODER_CASES])
+def test_flops_are_those_that_torch_counts(name: str, prepare: Callable[[str], Prepared]) -> None:
+    model = _load_any(name, prepare).eval()
+    shape, reason = read_model_shape(model.config.to_dict())
+    assert (shape is None) == (not family_of(model).is_packed) == bool(reason)
+    if shape is None:
+        return
+    model.set_attn_implementation("eager")
+    # One target token: nothing is masked. Source ids that no family pads with.
+    labels = torch.full((1, 1), 6) if name in FAMILY_CASES else torch.tensor([1])
+    with FlopCounterMode(display=False) as counter:
+        model(input_ids=torch.full((1, 11), 5), labels=labels).loss.backward()
+    assert count_training_flops(shape, [11], [int(name in FAMILY_CASES)]) == counter.get_total_flops()
+
+
+def _load_any(name: str, prepare: Callable[[str], Prepared]) -> Any:
+    return build_encoder(name) if name in ENCODER_CASES else prepare(name).load()
+
+
+@pytest.mark.parametrize("name", ENCODER_CASES)
+def test_a_packed_classifier_gives_the_same_update(name: str) -> None:
+    padded, packed = build_encoder(name), build_encoder(name)
+    family, pad_id = family_of(padded), padded.config.pad_token_id
+    assert family.why_not_packed(padded) is None
+    assert family.why_not_split(padded) is not None
+    sources = [np.arange(5, 5 + length) for length in (3, 9, 1)]
+    labels = [0, 2, 1]
+    whole = collate(sources, [], Padding(pad_id), labels=labels, shape=(9, 0))
+    loss = padded(input_ids=whole.source_ids, attention_mask=whole.source_mask, labels=whole.labels).loss
+    loss.backward()
+    row, wrapped = (
+        collate(sources, [], Padding(pad_id), labels=labels),
+        LossModel(packed, LossRule(), PackedModel(packed)),
+    )
+    with wrapped.running(row.source_lengths, row.target_lengths):
+        ours = wrapped(row.source_ids, row.labels) / len(labels)
+        ours.backward()
+    assert float(ours.detach()) == pytest.approx(float(loss.detach()), rel=1e-5)
+    _assert_equal_gradients(gradients_of(packed), gradients_of(padded))
+
+
+@pytest.mark.parametrize("name", ENCODER_CASES)
+def test_an_input_as_long_as_the_positions_runs_and_a_longer_one_does_not(name: str) -> None:
+    model = build_encoder(name)
+    longest = family_of(model).max_positions(model.config)
+    assert longest == 40 - family_of(model).first_position(model.config)
+    model(input_ids=torch.full((1, longest), 5))
+    with pytest.raises((IndexError, RuntimeError)):
+        model(input_ids=torch.full((1, longest + 1), 5))
 
 
 @pytest.mark.parametrize(
@@ -216,7 +361,8 @@ def test_answers_are_those_of_generate_started_as_transformers_documents_it(
 ) -> None:
     rows = prepare(name)
     generator = _build_generator(rows, rows.task, beams)
-    assert (generator.fallback is None) == (beams == 1 and rows.case.model_type in HEAD_TYPES)
+    has_head = family_of(generator.model).head(generator.model) is not None
+    assert (generator.fallback is None) == (beams == 1 and has_head)
     answers = generate_sources(generator, _arrays(rows.sources))
     batch = rows.collate()
     with torch.no_grad():
@@ -239,7 +385,7 @@ def _documented_start(name: str, rows: Prepared) -> dict[str, int]:
     """mBART and PLBart: decoder_start_token_id; mBART-50, M2M100 and NLLB: forced_bos_token_id; others: nothing."""
     if rows.case.languages is None:
         return {}
-    code = Encoder(rows.tokenizer).codes[rows.case.languages[1]]
+    code = build_text_encoder(rows.tokenizer).codes[rows.case.languages[1]]
     return {"decoder_start_token_id" if name in ("mbart", "plbart") else "forced_bos_token_id": code}
 
 
@@ -270,7 +416,7 @@ def test_rows_of_two_languages_are_answered_as_those_of_one(
 
 def test_targets_of_several_languages_have_each_their_own_code(prepare: Callable[[str], Prepared]) -> None:
     rows = prepare("nllb")
-    encoder = Encoder(rows.tokenizer)
+    encoder = build_text_encoder(rows.tokenizer)
     french, german = encoder.codes["fra_Latn"], encoder.codes["deu_Latn"]
     targets = encoder.encode_targets(TARGETS[:3], ["fra_Latn", "deu_Latn", "fra_Latn"])
     assert [ids[0] for ids in targets] == [french, german, french]
@@ -287,5 +433,6 @@ def test_a_type_that_is_not_tested_starts_as_its_own_model_says() -> None:
             first = labels[:, -1:] if self._first < 0 else torch.full_like(labels[:, :1], self._first)
             return torch.cat([first, labels[:, :-1]], 1)
 
-    assert (find_start_id(Model(9)), starts_with_last_label(Model(9))) == (9, False)
-    assert (find_start_id(Model(-1)), starts_with_last_label(Model(-1))) == (None, True)
+    generic = find_family("own")
+    assert (generic.start_id(Model(9)), generic.starts_with_last_label(Model(9))) == (9, False)
+    assert (generic.start_id(Model(-1)), generic.starts_with_last_label(Model(-1))) == (None, True)

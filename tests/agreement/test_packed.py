@@ -13,9 +13,8 @@ import torch
 
 from seqfit.data.batching import MicroBatchRule
 from seqfit.data.loader import GlobalBatch
-from seqfit.model.lean import make_lean
 from seqfit.model.loss import LossModel, LossRule
-from seqfit.model.packing import PackedModel
+from seqfit.model.packing import PackedModel, make_lean
 from seqfit.model.trainable import add_adapters
 from seqfit.recipe.schema import LoraRecipe
 from seqfit.step.execution import enable_recompute

@@ -14,12 +14,12 @@ def test_every_library_recipe_is_valid(name: str, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.startswith("ok: fine-tunes ")
 
 
-def test_validate_says_what_will_be_done(capsys: pytest.CaptureFixture[str]) -> None:
+def test_validate_describes_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "t5-gsm8k", "train.steps=7", "data.path=my/math"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "ok: fine-tunes google-t5/t5-base (text-to-text) to math on my/math",
         "    7 steps of 32 examples, adamw at 0.0003, linear schedule, strategy default",
-        "note: train.schedule.warmup_steps is 0, a tenth of the run: the recipe's own 100 were meant for more than 7 "
+        "note: train.schedule.warmup_steps is 0, a tenth of the run: the recipe's own 100 are for more than 7 "
         "steps; set train.schedule.warmup_steps to choose another",
     ]
 

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from seqfit.data.encode import (
-    Encoder,
+    TextEncoder,
     check_languages,
     check_recipe_languages,
-    explain_missing_prefix,
     has_languages,
     language_ids,
 )
 from seqfit.data.tokenize import prepare_data
 from seqfit.errors import DataError, RecipeError
 from seqfit.inspection.describe import describe_recipe_data
+from seqfit.model.families import build_text_encoder
 from seqfit.model.load import load_tokenizer
 from seqfit.recipe.schema import ModelRecipe, Recipe, TaskRecipe
 
@@ -49,8 +49,8 @@ def test_codes_are_those_that_the_tokenizer_marks_texts_with(
     assert codes <= known.keys()
     assert tokenizer.unk_token_id not in known.values()
     for code in codes:
-        assert known[code] in Encoder(tokenizer).encode(["dogs"], code)[0]
-        assert known[code] in Encoder(tokenizer).encode_targets(["dogs"], code)[0]
+        assert known[code] in TextEncoder(tokenizer).encode(["dogs"], code)[0]
+        assert known[code] in TextEncoder(tokenizer).encode_targets(["dogs"], code)[0]
 
 
 @pytest.mark.parametrize("name", ["t5", "bart", "marian", "t5gemma"])
@@ -150,7 +150,7 @@ def test_other_languages_are_other_entries_of_the_cache(load: Callable[[str], An
 
 def test_the_identity_of_a_tokenizer_does_not_depend_on_the_language_set_last(load: Callable[[str], Any]) -> None:
     tokenizer = load("nllb")
-    encoder = Encoder(tokenizer)
+    encoder = TextEncoder(tokenizer)
     before = encoder.identity
     encoder.encode(["dogs"], "zul_Latn")
     assert encoder.identity == before
@@ -163,17 +163,18 @@ def test_marian_tokenizers_with_other_pieces_for_targets_are_others(
     import shutil
 
     folder = shutil.copytree(tiny_family("marian"), tmp_path / "marian")
-    before = Encoder(load_tokenizer(ModelRecipe(path=str(folder)))).identity
+    before = TextEncoder(load_tokenizer(ModelRecipe(path=str(folder)))).identity
     shutil.copy(folder / "source.spm", folder / "target.spm")
-    assert Encoder(load_tokenizer(ModelRecipe(path=str(folder)))).identity != before
+    assert TextEncoder(load_tokenizer(ModelRecipe(path=str(folder)))).identity != before
 
 
 def test_a_marian_model_of_several_target_languages_asks_for_a_prefix(load: Callable[[str], Any]) -> None:
     tokenizer = load("marian")
-    assert explain_missing_prefix(task(), tokenizer) is None
+    assert build_text_encoder(tokenizer).explain_missing_prefix(task()) is None
     tokenizer.supported_language_codes = [">>fra<<", ">>ron<<"]
-    assert "task.prefix='>>fra<< '" in str(explain_missing_prefix(task(), tokenizer))
-    assert explain_missing_prefix(task().model_copy(update={"prefix": ">>ron<< "}), tokenizer) is None
+    assert "task.prefix='>>fra<< '" in str(build_text_encoder(tokenizer).explain_missing_prefix(task()))
+    prefixed = task().model_copy(update={"prefix": ">>ron<< "})
+    assert build_text_encoder(tokenizer).explain_missing_prefix(prefixed) is None
 
 
 @pytest.mark.parametrize(

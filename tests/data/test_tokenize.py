@@ -16,7 +16,7 @@ import pytest
 import seqfit
 from seqfit.cache import cache_root
 from seqfit.data import splits, tokenize
-from seqfit.data.encode import Encoder
+from seqfit.data.encode import TextEncoder
 from seqfit.data.rows import BadRow, BadRows
 from seqfit.data.tables import DataTable
 from seqfit.data.tokenize import PreparedData, TokenizedSplit, prepare_data
@@ -66,7 +66,7 @@ def count_texts(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     counted = [0]
 
     def count_in(real: Callable[..., list[list[int]]]) -> Callable[..., list[list[int]]]:
-        def encode(self: Encoder, texts: list[str], languages: Any = None) -> list[list[int]]:
+        def encode(self: TextEncoder, texts: list[str], languages: Any = None) -> list[list[int]]:
             counted[0] += len(texts)
             return real(self, texts, languages)
 
@@ -76,8 +76,8 @@ def count_texts(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
         count, counted[0] = counted[0], 0
         return count
 
-    monkeypatch.setattr(Encoder, "encode", count_in(Encoder.encode))
-    monkeypatch.setattr(Encoder, "encode_targets", count_in(Encoder.encode_targets))
+    monkeypatch.setattr(TextEncoder, "encode", count_in(TextEncoder.encode))
+    monkeypatch.setattr(TextEncoder, "encode_targets", count_in(TextEncoder.encode_targets))
     return take
 
 

@@ -58,6 +58,7 @@ SUBSTITUTIONS = (
         r"(compare|submit) bert-agnews",
         rf"\1 bert-agnews model.path={{minilm}} data.path={{ag_news}} {_SIX_STEPS}",
     ),
+    Substitution("docs/coming-from-trainer.md", r"train t5-summarize(.*) --out \S+", r"show t5-summarize\1"),
     # The reader's own script.
     Substitution("docs/profiling.md", r"^from torch", "exec(open('{trainer_script}').read())\nfrom torch"),
     # Long runs.
@@ -125,6 +126,8 @@ EXPECTED = (
     Expected("README.md", r"^seqfit validate", prints=r"(?m)^ok: "),
     Expected("README.md", r"^seqfit ls", prints=r"bert-agnews"),
     Expected("README.md", r"^import seqfit", prints=r"\['"),
+    Expected("docs/coming-from-trainer.md", r"--fp16", prints=r"All of it together: train.batch", exit_code=2),
+    Expected("docs/coming-from-trainer.md", r"t5-summarize", prints=r"micro_batch_examples: 8"),
     Expected("docs/cluster.md", r"--dry-run", prints=r"#SBATCH"),
     Expected("docs/cluster.md", r"logs runs.*--follow", until=r"step \d+/"),
     Expected("docs/cluster.md", r"logs comparisons", until=r"PENDING|baseline"),  # other jobs may have the nodes

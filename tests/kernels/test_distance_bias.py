@@ -8,7 +8,8 @@ from transformers import T5Config, UMT5Config
 from transformers.models.t5.modeling_t5 import T5Attention
 from transformers.models.umt5.modeling_umt5 import UMT5Attention
 
-from seqfit.kernels.layout import BiasBand, bias_by_distance, sum_diagonals
+from seqfit.kernels.layout import BiasBand, sum_diagonals
+from seqfit.model.families.t5 import bias_by_distance
 
 SHAPE = {"d_model": 32, "d_kv": 8, "num_heads": 4}
 

@@ -14,16 +14,18 @@ def test_positions_begin_anew_in_each_piece() -> None:
 
 
 def test_a_long_segment_is_cut_into_blocks_of_queries_that_see_all_keys() -> None:
-    pairing = Pairing(Segments((3, segments.WHOLE + 1)), Segments((3, segments.WHOLE + 1)), causal=False)
+    pairing = Pairing(
+        Segments((3, segments.WHOLE_SEGMENT_TOKENS + 1)), Segments((3, segments.WHOLE_SEGMENT_TOKENS + 1)), causal=False
+    )
     short, long = pairing.segments
     assert [block.first for block in short] == [0]
     assert [block.first for block in long] == [0, segments.BLOCK, 2 * segments.BLOCK]
-    assert {(block.keys.start, block.keys.stop) for block in long} == {(3, segments.WHOLE + 4)}
-    assert long[-1].queries == slice(3 + 2 * segments.BLOCK, segments.WHOLE + 4)
+    assert {(block.keys.start, block.keys.stop) for block in long} == {(3, segments.WHOLE_SEGMENT_TOKENS + 4)}
+    assert long[-1].queries == slice(3 + 2 * segments.BLOCK, segments.WHOLE_SEGMENT_TOKENS + 4)
 
 
 def test_causal_blocks_do_not_even_compute_what_lies_ahead() -> None:
-    length = 2 * segments.WHOLE
+    length = 2 * segments.WHOLE_SEGMENT_TOKENS
     (blocks,) = Pairing(Segments((length,)), Segments((length,)), causal=True).segments
     assert [block.keys.stop for block in blocks] == [block.first + segments.BLOCK for block in blocks]
 

@@ -88,8 +88,8 @@ def test_the_report_counts_layers_and_weights(load: Callable[[str], Any]) -> Non
     total = sum(tensor.numel() for tensor in model.parameters())
     text = add_adapters(model, LoraRecipe(rank=2))
     learnt = 24 * 2 * (32 + 32) + 8 * 2 * (32 + 64)  # q, k, v, o of six attentions; wi, wo of four blocks
-    assert f"LoRA of rank 2 in 32 layers: {learnt} weights learn" in text
-    assert text.endswith(f"{total / 1000:.3g}K stay as they are")
+    assert f"LoRA of rank 2 in 32 layers: {learnt} weights are trainable" in text
+    assert text.endswith(f"{total / 1000:.3g}K are frozen")
 
 
 def test_targets_choose_layers_by_the_end_of_their_names(load: Callable[[str], Any]) -> None:

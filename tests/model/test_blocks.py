@@ -30,5 +30,5 @@ def test_blocks_are_found_in_any_family(tiny_model: Callable[[str], Path], name:
 
 
 def test_a_model_without_blocks_is_an_error_in_three_parts() -> None:
-    with pytest.raises(ModelError, match=r"strategy.compile is asked for with a Linear\. It works .* Leave it out"):
+    with pytest.raises(ModelError, match=r"strategy.compile is set for a Linear\. It works .* Leave it out"):
         find_blocks(nn.Linear(2, 2), "strategy.compile")

@@ -125,5 +125,7 @@ def test_a_save_that_fails_after_a_kill_between_the_renames_keeps_the_old_checkp
 def test_a_folder_without_readable_metadata_is_an_error_in_three_parts(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "seqfit.json").write_text(text)
-    with pytest.raises(ModelError, match=r"(?s)has no readable seqfit\.json .* says there how .*Give a run directory"):
+    with pytest.raises(
+        ModelError, match=r"(?s)has no readable seqfit\.json .* records in it how .*Give a run directory"
+    ):
         read_metadata(tmp_path)

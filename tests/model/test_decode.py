@@ -11,9 +11,8 @@ from transformers import AutoModelForSeq2SeqLM
 
 from seqfit.model import decode
 from seqfit.model.decode import build_generation_config, encode, find_answered, generate, read_targets, score_targets
-from seqfit.model.families import Start
+from seqfit.model.families import Start, family_of
 from seqfit.model.greedy import GreedyRule
-from seqfit.model.head import find_head
 from seqfit.model.load import load_model, quiet
 from seqfit.model.loss import LossModel, LossRule
 from seqfit.recipe.schema import ModelRecipe
@@ -83,7 +82,7 @@ def test_the_loss_from_an_encoding_is_the_loss_of_the_whole_model(
         whole = LossModel(model, LossRule(chunked=False))(SOURCE, labels, targets, MASK)
         best = model(input_ids=SOURCE, attention_mask=MASK, decoder_input_ids=targets).logits.argmax(-1)
         states, sources = read_targets(model, encode(model, SOURCE, MASK), MASK, [4, 3, 4], targets)
-        loss, likeliest = score_targets(find_head(model), states, labels)
+        loss, likeliest = score_targets(family_of(model).head(model), states, labels)
     assert torch.allclose(loss, whole)
     assert torch.equal(likeliest, best.masked_fill(labels == -100, -100))
     assert sources.lengths == (4, 3, 4)
@@ -95,7 +94,7 @@ def test_rows_without_labels_have_no_loss(load: Callable[[str], Any]) -> None:
     labels = torch.full((3, 1), -100)
     with torch.inference_mode():
         states, _ = read_targets(model, encode(model, SOURCE, MASK), MASK, [4, 3, 4], torch.zeros_like(labels))
-        loss, likeliest = score_targets(find_head(model), states, labels)
+        loss, likeliest = score_targets(family_of(model).head(model), states, labels)
     assert float(loss) == 0.0
     assert not find_answered(likeliest, labels, RULE).any()
 

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, T5Config, T5ForConditionalGeneration
 
 import seqfit
 from seqfit.errors import ModelError
-from seqfit.model.families import REFUSED
+from seqfit.model.families import REFUSED, family, family_of, list_families
 from seqfit.model.load import explain_untested, load_model, load_model_config, load_tokenizer, quiet
+from seqfit.model.loss import decoder_states
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.reporting.overview import show_gaps, show_header
 from seqfit.reporting.subject import read_report_subject
@@ -29,7 +31,7 @@ def test_a_type_that_is_not_trained_is_refused_by_name_whatever_the_recipe_says(
 
     Config.model_type = model_type
     monkeypatch.setattr("seqfit.model.load._load_config", lambda model: (Config(), {}))
-    with pytest.raises(ModelError, match=rf"'m' is a {model_type} model: .*\. It is not trained\. Take .* model"):
+    with pytest.raises(ModelError, match=rf"'m' is a {model_type} model: .*\. It is not trained\. Use .* model"):
         load_model_config(ModelRecipe(path="m", untested=True))
 
 
@@ -165,3 +167,25 @@ def test_an_evaluation_may_ask_for_another_language(tiny_family: Callable[[str],
             for overrides in ((), ("task.target_language=fr_XX",))
         )
     assert romanian != french
+
+
+@pytest.mark.parametrize("name", ["bart", "marian"])
+def test_a_head_follows_the_bias_that_a_move_replaces(name: str, tiny_model: Callable[[str], Path]) -> None:
+    """`.to` another device or type makes new buffers, where it fills parameters in place."""
+    model = load_model(ModelRecipe(path=str(tiny_model(name)), dropout=0.0)).eval()
+    head = family_of(model).head(model)
+    assert head is not None
+    model.to(torch.float64)
+    model.final_logits_bias.normal_()  # as a checkpoint that is loaded after the move
+    assert head.bias_V is not None
+    assert head.bias_V.dtype == torch.float64
+    ids = torch.tensor([[5, 6, 7]])
+    with torch.no_grad():
+        states = decoder_states(model, ids, torch.ones_like(ids), ids)
+        logits = model(input_ids=ids, attention_mask=torch.ones_like(ids), decoder_input_ids=ids).logits
+        assert float((head.logits(states) - logits).abs().max()) < 1e-12
+
+
+def test_every_file_of_the_folder_defines_a_family() -> None:
+    files = {file.stem for file in Path(family.__file__).parent.glob("*.py")} - {"__init__", "family", "refused"}
+    assert {type(found).__module__.split(".")[-1] for found in list_families()} == files

@@ -9,7 +9,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification
 
-from seqfit.model.flops import ModelShape, count_training_flops, read_model_shape
+from seqfit.model.families import ModelShape
+from seqfit.model.flops import count_training_flops, read_model_shape
 
 
 def shape_of(folder: Path, **changes: Any) -> ModelShape:

@@ -33,8 +33,8 @@ def test_the_head_of_a_tied_model_stays_with_its_embeddings_and_the_report_says_
     assert not model.lm_head.weight.requires_grad
     assert report.frozen == 100 * 32
     assert report.trainable == sum(tensor.numel() for tensor in model.parameters()) - 3200
-    assert report.text.startswith("embeddings frozen: 3200 weights stay as they are, ")
-    assert report.text.endswith("the head is the same matrix as the embeddings and stays, too")
+    assert report.text.startswith("embeddings frozen: 3200 weights are frozen, ")
+    assert report.text.endswith("the head is the same matrix as the embeddings and is frozen, too")
 
 
 def test_the_head_of_an_untied_model_goes_on_learning(load: Callable[[str], Any]) -> None:

@@ -177,7 +177,7 @@ def test_a_folder_that_lacks_some_weights_is_refused_and_they_are_named(
     folder = copy(name)
     drop_weights(folder, part)
     kind = "classifier" if name == "bert" else "text-to-text"
-    with pytest.raises(ModelError, match=rf"lacks \d+ of its model's weights.*{part}.*Fetch it anew.*weights=random"):
+    with pytest.raises(ModelError, match=rf"lacks \d+ of its model's weights.*{part}.*Download it again.*=random"):
         load_model(recipe_of(folder, kind=kind), ClassifierHead(("yes", "no")))
 
 

@@ -6,14 +6,19 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from transformers import AutoModelForSeq2SeqLM, BartConfig, BartForSequenceClassification
+from transformers.activations import NewGELUActivation
 
+from seqfit.kernels.dropout_norm import ReluDropout, RMSNorm, SeededDropout
 from seqfit.kernels.layout import Layout
-from seqfit.model.head import find_head
+from seqfit.model.families import family_of
 from seqfit.model.load import load_model, quiet
-from seqfit.model.packing import PackedModel, explain_why_not_packed
+from seqfit.model.packing import PackedModel, make_lean
 from seqfit.recipe.schema import ModelRecipe
+from seqfit.tasks import ClassifierHead
 
+CPU = torch.device("cpu")
 SOURCES = [[5, 6, 7, 8, 1], [9, 1], [10, 11, 12, 1]]
 TARGETS = [[20, 1], [21, 22, 23, 1], [24, 1]]
 LAYOUT = Layout([len(ids) for ids in SOURCES], [len(ids) for ids in TARGETS])
@@ -73,23 +78,12 @@ def test_what_is_saved_is_a_plain_model(model: Any, tmp_path: Path) -> None:
         assert torch.allclose(plain(input_ids=ids, decoder_input_ids=ids).logits, ours, atol=1e-6)
 
 
-def test_the_heads_logits_are_the_models(model: Any) -> None:
-    ids = torch.tensor([[5, 6, 7, 1]])
-    head = find_head(model)
-    assert head is not None
-    with torch.no_grad():
-        encoding = model.get_encoder()(input_ids=ids).last_hidden_state
-        states = model.get_decoder()(input_ids=ids, encoder_hidden_states=encoding, use_cache=False).last_hidden_state
-        stock = model(input_ids=ids, decoder_input_ids=ids, use_cache=False).logits
-    assert torch.allclose(head.logits(states), stock, atol=1e-6)
-
-
 def test_a_model_without_a_packed_path_says_why(model: Any) -> None:
-    assert explain_why_not_packed(model) is None
+    assert family_of(model).why_not_packed(model) is None
     model.config.model_type = "led"
-    reason = explain_why_not_packed(model)
+    reason = family_of(model).why_not_packed(model)
     assert reason is not None
-    assert reason.startswith("led has no packed path; those that have: t5, mt5")
+    assert reason.startswith("led has no packed path; those that have: bart, ")
 
 
 def test_an_encoder_decoder_that_classifies_says_why_not() -> None:
@@ -104,5 +98,48 @@ def test_an_encoder_decoder_that_classifies_says_why_not() -> None:
         decoder_ffn_dim=8,
         num_labels=2,
     )
-    reason = explain_why_not_packed(BartForSequenceClassification(config))
+    model = BartForSequenceClassification(config)
+    reason = family_of(model).why_not_packed(model)
     assert reason == "an encoder-decoder that classifies has no packed path"
+
+
+@pytest.mark.parametrize("name", ["t5", "mt5", "bart", "bert"])
+def test_a_lean_model_has_the_same_weights_and_answers(name: str, tiny_model: Callable[[str], Path]) -> None:
+    kind = "classifier" if name == "bert" else "text-to-text"
+    model = load_model(
+        ModelRecipe.model_validate({"path": str(tiny_model(name)), "kind": kind}), ClassifierHead(("a", "b"))
+    ).eval()
+    ids = torch.tensor([[5, 6, 7]])
+    inputs = {"input_ids": ids} | ({} if name == "bert" else {"decoder_input_ids": ids})
+    names, before = list(model.state_dict()), model(**inputs).logits
+    make_lean(model, CPU)
+    assert list(model.state_dict()) == names
+    assert torch.allclose(model(**inputs).logits, before, atol=1e-6)
+
+
+def test_every_dropout_of_a_t5_is_exchanged(tiny_model: Callable[[str], Path]) -> None:
+    model = load_model(ModelRecipe(path=str(tiny_model("t5"))))
+    exchanged = make_lean(model, CPU)
+    kinds = [type(module) for module in model.modules()]
+    assert nn.Dropout not in kinds
+    assert kinds.count(ReluDropout) == 4  # one a block
+    norms = 12  # two in an encoder's block, three in a decoder's, one behind each stack
+    assert kinds.count(RMSNorm) == norms
+    assert kinds.count(SeededDropout) + 2 * kinds.count(ReluDropout) + norms == exchanged
+    assert {module.rate for module in model.modules() if isinstance(module, ReluDropout)} == {0.1}
+
+
+def test_on_a_gpu_dropout_stays(tiny_model: Callable[[str], Path]) -> None:
+    model = load_model(ModelRecipe(path=str(tiny_model("mt5"))))
+    assert NewGELUActivation in map(type, model.modules())
+    make_lean(model, torch.device("cuda"))
+    kinds = list(map(type, model.modules()))
+    assert NewGELUActivation not in kinds
+    assert nn.Dropout in kinds
+    assert SeededDropout not in kinds
+
+
+def test_the_mode_of_the_model_is_kept(tiny_model: Callable[[str], Path]) -> None:
+    model = load_model(ModelRecipe(path=str(tiny_model("t5")))).eval()
+    make_lean(model, CPU)
+    assert not any(module.training for module in model.modules())

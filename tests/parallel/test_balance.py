@@ -10,7 +10,7 @@ import pytest
 from transformers import MT5Config, MT5ForConditionalGeneration, T5Config, T5ForConditionalGeneration
 
 from seqfit.model.load import load_model
-from seqfit.parallel.balance import bubble_share, estimate_block_costs, estimate_block_times, split_stages
+from seqfit.parallel.balance import estimate_block_costs, estimate_block_times, split_stages
 from seqfit.recipe.schema import ModelRecipe
 
 SHAPE: dict[str, Any] = {"d_model": 16, "d_kv": 4, "d_ff": 32, "num_layers": 2, "num_heads": 4}
@@ -20,7 +20,7 @@ def largest_of(costs: list[float], cut: list[range]) -> float:
     return max(sum(costs[block] for block in blocks) for blocks in cut)
 
 
-def test_the_largest_share_is_the_smallest_that_any_cut_has() -> None:
+def test_the_largest_share_is_the_smallest_of_any_split() -> None:
     random = np.random.default_rng(0)
     for _ in range(200):
         costs = random.integers(1, 20, random.integers(2, 9)).astype(float).tolist()
@@ -44,7 +44,7 @@ def test_the_example_of_the_module_is_true() -> None:
     assert split_stages([6, 2, 2, 2, 2, 3], 3) == [range(1), range(1, 4), range(4, 6)]
 
 
-def test_equal_blocks_are_spread_evenly() -> None:
+def test_equal_blocks_are_split_evenly() -> None:
     assert [len(part) for part in split_stages([1.0] * 8, 4)] == [2, 2, 2, 2]
     assert sorted(len(part) for part in split_stages([1.0] * 8, 3)) == [2, 3, 3]
 
@@ -70,12 +70,6 @@ def test_what_is_frozen_costs_less() -> None:
     model.encoder.requires_grad_(False)
     frozen = estimate_block_costs(model)
     assert [after < before for after, before in zip(frozen, learning, strict=True)] == [True, True, False, True]
-
-
-def test_the_idle_share_shrinks_with_more_micro_batches() -> None:
-    assert bubble_share(1, 5) == 0
-    assert bubble_share(3, 6) == 0.25
-    assert bubble_share(4, 1) == 0.75
 
 
 def test_a_decoder_of_short_targets_takes_little_time(tiny_model: Callable[[str], Path]) -> None:

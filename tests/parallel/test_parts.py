@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+from seqfit.model.families import family_of
 from seqfit.model.load import load_model
 from seqfit.parallel.balance import split_stages
-from seqfit.parallel.parts import StagePart, assign_parts, blocks_of, keep_part
+from seqfit.parallel.parts import StagePart, assign_parts, keep_part
 from seqfit.recipe.schema import ModelRecipe
 
 Load = Callable[[str], Any]
@@ -24,7 +25,7 @@ def load(tiny_model: Callable[[str], Path]) -> Load:
 
 def cut_into_parts(load: Load, name: str, stages: int) -> list[Any]:
     models = [load(name) for _ in range(stages)]
-    encoder_blocks = len(blocks_of(models[0].get_encoder()))
+    encoder_blocks = len(family_of(models[0]).stack_blocks(models[0].get_encoder()))
     for model, part in zip(models, assign_parts(split_stages([1.0] * 4, stages), encoder_blocks), strict=True):
         keep_part(model, part)
     return models

@@ -12,11 +12,12 @@ import pytest
 import torch
 
 from seqfit.data.micro_batch import MicroBatch, Padding, collate
+from seqfit.model.families import family_of
 from seqfit.model.load import load_model
 from seqfit.model.loss import PLAIN, LossModel
 from seqfit.model.packing import PackedModel
 from seqfit.parallel.balance import split_stages
-from seqfit.parallel.parts import assign_parts, blocks_of
+from seqfit.parallel.parts import assign_parts
 from seqfit.parallel.pipeline import LEAST_WIRE_ROWS, StageModel, round_rows
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.step.execution import Recompute, enable_recompute
@@ -50,7 +51,7 @@ def build_stages(load: Load, name: str, batching: str, count: int, change: Chang
         if change is not None:
             change(model)
         packed = PackedModel(model) if batching == "packed" else None
-        parts = assign_parts(split_stages([1.0] * 4, count), len(blocks_of(model.get_encoder())))
+        parts = assign_parts(split_stages([1.0] * 4, count), len(family_of(model).stack_blocks(model.get_encoder())))
         stages.append(StageModel(model, parts[number], PLAIN, packed))
     return stages
 
@@ -80,7 +81,7 @@ def reference(model: Any, batches: Sequence[MicroBatch]) -> float:
 
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("batching", ["packed", "padded"])
-def test_the_loss_behind_the_last_stage_is_that_of_the_whole_model(name: str, batching: str, load: Load) -> None:
+def test_the_loss_after_the_last_stage_is_that_of_the_whole_model(name: str, batching: str, load: Load) -> None:
     *_, loss = run(build_stages(load, name, batching, 3), make_batches(name, batching))
     assert float(loss) == pytest.approx(reference(load(name), make_batches(name, "padded")), rel=1e-6)
 
@@ -108,10 +109,10 @@ def test_all_wires_have_one_size_and_their_rest_is_empty(load: Load) -> None:
         assert not bool(wire[rows:].any())
 
 
-def test_a_stage_that_does_not_learn_hands_on_what_can_be_answered(load: Load) -> None:
+def test_a_frozen_stage_sends_states_that_take_a_gradient(load: Load) -> None:
     def freeze(model: Any) -> None:
         model.requires_grad_(False)
-        blocks_of(model.base_model.decoder).requires_grad_(True)
+        family_of(model).stack_blocks(model.base_model.decoder).requires_grad_(True)
 
     wire, loss, *_ = run(build_stages(load, "mt5", "packed", 2, freeze), make_batches("mt5", "packed"))
     loss.backward()
@@ -119,14 +120,14 @@ def test_a_stage_that_does_not_learn_hands_on_what_can_be_answered(load: Load) -
     assert wire.grad is not None
 
 
-def test_states_are_sent_in_the_type_of_the_weights_under_autocast(load: Load) -> None:
+def test_states_are_sent_in_the_dtype_of_the_weights_under_autocast(load: Load) -> None:
     stages, batches = build_stages(load, "bart", "packed", 2), make_batches("bart", "packed")
     stages[0].begin(batches, 1, lambda: torch.autocast("cpu", torch.bfloat16), None)
     with stages[0].running(0):
         assert stages[0]().dtype == torch.float32
 
 
-def test_a_loss_is_scaled_for_its_backward_alone(load: Load) -> None:
+def test_a_loss_is_scaled_only_for_its_backward(load: Load) -> None:
     (stage,) = build_stages(load, "t5", "packed", 1)
     losses = []
     for scale in (None, lambda loss: loss * 8):
@@ -138,7 +139,7 @@ def test_a_loss_is_scaled_for_its_backward_alone(load: Load) -> None:
     assert scaled == 8 * plain
 
 
-def test_a_block_that_runs_again_is_told_the_layout_of_its_own_micro_batch(load: Load) -> None:
+def test_a_recomputed_block_gets_the_layout_of_its_own_micro_batch(load: Load) -> None:
     """Two forwards, then two backwards, as in 1F1B. UMT5 asks for the layout in every block."""
 
     def compute(recompute: Recompute, order: Sequence[int]) -> list[torch.Tensor]:
@@ -161,7 +162,7 @@ def test_a_block_that_runs_again_is_told_the_layout_of_its_own_micro_batch(load:
         compute("blocks", (1, 0))
 
 
-def test_wires_have_few_sizes_and_little_to_spare() -> None:
+def test_wires_have_few_sizes_and_few_empty_rows() -> None:
     sizes = {round_rows(rows) for rows in range(1, 8193)}
     assert len(sizes) <= 45
     assert all(rows <= round_rows(rows) <= max(rows * 9 / 8, rows + LEAST_WIRE_ROWS - 1) for rows in range(1, 8193))
@@ -173,7 +174,7 @@ def test_sizes_are_sixteenths_of_the_next_power_of_two(rows: int, size: int) -> 
 
 
 @pytest.mark.parametrize("name", ["bart", "marian"])
-def test_stages_that_move_after_their_making_take_the_bias_of_the_logits_along(name: str, load: Load) -> None:
+def test_stages_that_move_to_a_device_take_the_bias_of_the_logits_along(name: str, load: Load) -> None:
     def bias(model: Any) -> None:
         model.final_logits_bias.copy_(torch.linspace(-2, 2, model.final_logits_bias.shape[1]))
 

@@ -13,18 +13,18 @@ MIB = 2**20
 def make_tape(activation_bytes: int = 40 * MIB, micro_batches: int = 1) -> Tape:
     """Weights and state of 30 and 60 MiB, an activation each, a gradient, a temporary of the update."""
     tape = Tape()
-    tape.take(MemoryBlock(30 * MIB, WEIGHTS, "", GIVEN))
-    tape.take(MemoryBlock(60 * MIB, STATE, "", GIVEN))
+    tape.allocate(MemoryBlock(30 * MIB, WEIGHTS, "", GIVEN))
+    tape.allocate(MemoryBlock(60 * MIB, STATE, "", GIVEN))
     tape.parts.append(len(tape.events))
-    activation = tape.take(MemoryBlock(activation_bytes, ACTIVATIONS, "layer", "mm"))
-    gradient = tape.take(MemoryBlock(30 * MIB, GRADIENTS, "", "mm"))
-    tape.give(activation)
+    activation = tape.allocate(MemoryBlock(activation_bytes, ACTIVATIONS, "layer", "mm"))
+    gradient = tape.allocate(MemoryBlock(30 * MIB, GRADIENTS, "", "mm"))
+    tape.free(activation)
     for _ in range(micro_batches - 1):
         tape.parts.append(len(tape.events))
-        tape.give(tape.take(MemoryBlock(activation_bytes, ACTIVATIONS, "layer", "mm")))
+        tape.free(tape.allocate(MemoryBlock(activation_bytes, ACTIVATIONS, "layer", "mm")))
     tape.update_from = len(tape.events)
-    tape.give(tape.take(MemoryBlock(30 * MIB, TEMPORARIES, "", "sqrt")))
-    tape.give(gradient)
+    tape.free(tape.allocate(MemoryBlock(30 * MIB, TEMPORARIES, "", "sqrt")))
+    tape.free(gradient)
     return tape
 
 

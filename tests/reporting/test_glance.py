@@ -49,7 +49,7 @@ def test_long_values_are_known_by_their_ends(tmp_path: Path, make_run: Callable[
     assert f"…{'x' * 25}end" in str(show_glance(read_report_subject(runs)))
 
 
-def test_a_comparison_is_left_to_its_standings(comparison_path: Path) -> None:
+def test_a_comparison_is_left_to_its_results(comparison_path: Path) -> None:
     assert show_glance(read_report_subject([comparison_path])) is None
 
 

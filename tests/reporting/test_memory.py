@@ -90,9 +90,9 @@ def test_every_card_that_a_comparison_was_predicted_for_is_a_choice(comparison_p
 def test_what_only_some_have_counted_is_not_set_beside_what_others_take(comparison_path: Path) -> None:
     subject = read_report_subject([comparison_path])
     assert subject.comparison is not None
-    first, *others = subject.comparison.standings
+    first, *others = subject.comparison.results
     counted = replace(first, figures=first.figures | {"allocated_bytes": replace(first.figures["f1"], mean=1e9)})
-    shown = str(show_memory(replace(subject, comparison=replace(subject.comparison, standings=(counted, *others)))))
+    shown = str(show_memory(replace(subject, comparison=replace(subject.comparison, results=(counted, *others)))))
     assert read_chart(shown, "this machine")["baseline, measured"] == {"measured": 3.2}
 
 
@@ -111,12 +111,12 @@ def test_beside_a_run_whose_tensors_nobody_counted_no_peak_is_held_against_its_p
 def test_what_is_allocated_on_a_card_is_not_held_against_all_that_it_holds(comparison_path: Path) -> None:
     subject = read_report_subject([comparison_path])
     assert subject.comparison is not None
-    standing = subject.comparison.standings[0]
-    size = standing.figures["resident_bytes"]
-    on_gpu = replace(standing, figures={"allocated_bytes": size, "reserved_bytes": size})
-    on_cpu = replace(standing, figures={"allocated_bytes": size})
+    result = subject.comparison.results[0]
+    size = result.figures["resident_bytes"]
+    on_gpu = replace(result, figures={"allocated_bytes": size, "reserved_bytes": size})
+    on_cpu = replace(result, figures={"allocated_bytes": size})
     shown, compared = (
-        str(show_memory(replace(subject, comparison=replace(subject.comparison, standings=(one,)))))
+        str(show_memory(replace(subject, comparison=replace(subject.comparison, results=(one,)))))
         for one in (on_gpu, on_cpu)
     )
     assert "allocated is a part of it, so they can&#x27;t be compared" in shown

@@ -102,7 +102,7 @@ def test_a_folder_of_runs_is_all_of_them(tmp_path: Path, make_run: Callable[[Pat
     assert len(read_report_subject([tmp_path / "runs"]).runs) == 2
 
 
-def test_a_comparison_has_a_way_for_each_entrant(comparison_path: Path) -> None:
+def test_a_comparison_has_a_way_for_each_candidate(comparison_path: Path) -> None:
     subject = read_report_subject([comparison_path])
     assert subject.comparison is not None
     assert {way: len(runs) for way, runs in subject.ways.items()} == {"baseline": 2, "recompute": 2, "bf16": 2}

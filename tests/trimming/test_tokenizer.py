@@ -12,7 +12,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, BertTokenizer, RobertaTokenizer
 
-from seqfit.data.encode import Encoder
+from seqfit.data.encode import TextEncoder
 from seqfit.data.formats import read_rows
 from seqfit.model.load import load_tokenizer
 from seqfit.recipe.schema import ModelRecipe
@@ -61,18 +61,18 @@ def wordpiece() -> Any:
 
 
 def trim(tokenizer: Any, texts: list[str], mode: Mode = "data") -> tuple[Any, KeptTokens]:
-    ids = np.concatenate(Encoder(tokenizer).encode(texts))
+    ids = np.concatenate(TextEncoder(tokenizer).encode(texts))
     kept = choose_kept_tokens(tokenizer, np.bincount(ids, minlength=len(tokenizer)), mode)
     return trim_tokenizer(tokenizer, kept), kept
 
 
 def round_trip(tokenizer: Any, texts: list[str]) -> list[str]:
-    decoded: list[str] = tokenizer.batch_decode(Encoder(tokenizer).encode(texts), skip_special_tokens=True)
+    decoded: list[str] = tokenizer.batch_decode(TextEncoder(tokenizer).encode(texts), skip_special_tokens=True)
     return decoded
 
 
 def assert_cut_as_before(whole: Any, trimmed: Any, kept: KeptTokens, texts: list[str]) -> None:
-    before, after = Encoder(whole).encode(texts), Encoder(trimmed).encode(texts)
+    before, after = TextEncoder(whole).encode(texts), TextEncoder(trimmed).encode(texts)
     assert [kept.remap[ids].tolist() for ids in before] == after
 
 
@@ -83,7 +83,7 @@ def test_text_of_the_data_is_tokenized_as_before_and_other_text_comes_back_whole
     assert len(trimmed) == len(kept) < len(whole)
     assert_cut_as_before(whole, trimmed, kept, SEEN)
     assert round_trip(trimmed, UNSEEN) == round_trip(whole, UNSEEN)
-    assert Encoder(trimmed).encode(UNSEEN[:1]) != [kept.remap[Encoder(whole).encode(UNSEEN[:1])[0]].tolist()]
+    assert TextEncoder(trimmed).encode(UNSEEN[:1]) != [kept.remap[TextEncoder(whole).encode(UNSEEN[:1])[0]].tolist()]
 
 
 @pytest.mark.parametrize("build", [bpe, wordpiece])
@@ -94,7 +94,7 @@ def test_a_saved_tokenizer_loads_by_itself_as_the_same_class(build: Callable[[],
     assert type(loaded) is type(trimmed)
     assert loaded.get_vocab() == trimmed.get_vocab()
     texts = SEEN + UNSEEN
-    assert Encoder(loaded).encode(texts) == Encoder(trimmed).encode(texts)
+    assert TextEncoder(loaded).encode(texts) == TextEncoder(trimmed).encode(texts)
     assert loaded.mask_token_id == trimmed.mask_token_id == trimmed.get_vocab()[trimmed.mask_token]
 
 

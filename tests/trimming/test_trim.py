@@ -21,11 +21,12 @@ from transformers import (
 )
 
 from seqfit.errors import ModelError
+from seqfit.model.families import find_family
 from seqfit.model.load import count_parameters, load_model
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.tasks import ClassifierHead
 from seqfit.trimming.choose import KeptTokens
-from seqfit.trimming.weights import TrimReport, list_ids_before_pad, read_token_ids, trim_model, trim_vocabulary
+from seqfit.trimming.weights import TrimReport, read_token_ids, trim_model, trim_vocabulary
 
 
 def keep(*old_ids: int, of: int) -> KeptTokens:
@@ -61,10 +62,10 @@ def test_the_ids_that_the_configs_name_are_found() -> None:
 
 
 def test_pad_may_move_where_positions_are_counted_from_zero_and_not_where_they_follow_it() -> None:
-    assert list_ids_before_pad(bart()) == set()
+    assert find_family("bart").ids_before_pad(bart()) == set()
     size = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     roberta = RobertaModel(RobertaConfig(vocab_size=20, pad_token_id=3, **size))
-    assert list_ids_before_pad(roberta) == {0, 1, 2}
+    assert find_family("roberta").ids_before_pad(roberta) == {0, 1, 2}
     with pytest.raises(AssertionError):
         trim_model(roberta, keep(1, 2, 3, 9, of=20))
 

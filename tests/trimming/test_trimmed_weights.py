@@ -205,7 +205,7 @@ def test_a_folder_that_lacks_weights_is_the_same_error_as_without_trimming(saved
 def test_a_corrupted_file_is_the_same_error_as_without_trimming(saved: Callable[..., Path]) -> None:
     folder = saved("t5")
     (folder / "model.safetensors").write_bytes(b"no weights")
-    with pytest.raises(ModelError, match=r"does not load.*Fetch them anew"):
+    with pytest.raises(ModelError, match=r"does not load.*Download them again"):
         load_picked(recipe_of(folder))
 
 
