@@ -120,7 +120,7 @@ def _cannot_guess(task: str, missing: list[str], columns: Sequence[ColumnProfile
         )
     return RecipeError(
         f"{data} has the columns {list_columns(columns)}",
-        f"The task {task} needs columns for {' and '.join(missing)}, and no column has such a name or content",
+        f"The task {task} needs a column for {' and one for '.join(missing)}, and no column has such a name or content",
         change,
     )
 

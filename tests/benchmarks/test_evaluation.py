@@ -63,7 +63,7 @@ def test_the_table_has_the_faster_batch_size_and_the_medians(tmp_path: Path) -> 
         "| DialogSum | 10 | 5.5 | 10.00 (5.00-10.00) | as is, 16 per batch | 3.33 (1.11-3.33) | 3.00 | 2.5 | reached "
         "| 10 of 10 |"
     )
-    assert "| 2.00 |  |  | 9 of 10, the others part at logits 2e-06 apart |" in grouped
+    assert "| 2.00 |  |  | 9 of 10, the others differ by at most 2e-06 in a logit |" in grouped
 
 
 def test_rows_that_differ_are_counted_and_their_gap_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ def test_the_terminal_shows_every_part(recipe: Path, capsys: pytest.CaptureFixtu
     said = capsys.readouterr().out
     for part in ("letters", "train: 8 rows", "source tokens", "██", "never used", "</s>:1", "repeats and overlap"):
         assert part in said
-    assert "100.0% of the train sources are cut at 3 tokens" in " ".join(said.split())
+    assert "100.0% of the train sources are truncated at 3 tokens" in " ".join(said.split())
 
 
 def test_json_is_all_that_is_printed(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,7 +122,7 @@ def test_the_question_is_in_the_json_and_on_the_page(folder: Path, capsys: pytes
     report = json.loads(capsys.readouterr().out)
     assert [column["name"] for column in report["columns"]] == ["a", "b"]
     assert "--task" in report["open_question"]
-    assert "What has to be decided" in (folder / "unclear-data.html").read_text()
+    assert "To be decided" in (folder / "unclear-data.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_recipe_that_was_kept_is_a_recipe(
     assert main(words) == 0
     assert main(["validate", "mine.yaml"]) == 0
     assert main(words) == 2
-    assert "mine.yaml is already there" in capsys.readouterr().err
+    assert "mine.yaml exists already" in capsys.readouterr().err
 
 
 # ---- a human baseline ----

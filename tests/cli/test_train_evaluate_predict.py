@@ -60,10 +60,10 @@ def test_predict_answers_the_command_line_a_file_and_standard_input_alike(
     ("words", "expected"),
     [
         (["train"], "no recipe is given"),
-        (["train", "demo", "--model", "x"], "--task or --model are given"),
-        (["train", "--data", "x.csv"], "without --model"),
+        (["train", "demo", "--model", "x"], "together with --task or --model"),
+        (["train", "--data", "x.csv"], "no model is given"),
         (["evaluate", "nowhere"], "manifest.json"),
-        (["predict", "nowhere", "a=b"], "no folder"),
+        (["predict", "nowhere", "a=b"], "does not exist"),
     ],
 )
 def test_wrong_words_are_answered_in_three_parts(

@@ -230,7 +230,7 @@ def test_a_word_of_the_label_in_ordinary_texts_is_no_leak(tmp_path: Path) -> Non
 def test_ids_of_people_are_no_labels(tmp_path: Path) -> None:
     lines = [f"2020-01-{n % 28 + 1:02} 10:00:00\t{528290000 + n % 30}\t{text(n)}\n" for n in range(200)]
     (tmp_path / "chat.tsv").write_text("".join(lines))
-    with pytest.raises(RecipeError, match=r"column2 \(ids\).*needs label"):
+    with pytest.raises(RecipeError, match=r"column2 \(ids\).*needs a column for label"):
         guess(str(tmp_path / "chat.tsv"), "classify")
 
 

@@ -96,7 +96,7 @@ def test_a_copied_checkpoint_folder_still_knows_its_templates(run: seqfit.Run, t
 def test_a_folder_without_a_checkpoint_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"seqfit\.json"):
         seqfit.predict(tmp_path, ["a"])
-    with pytest.raises(ModelError, match="no folder"):
+    with pytest.raises(ModelError, match="does not exist"):
         seqfit.predict(tmp_path / "none", ["a"])
     with pytest.raises(RunError, match=r"manifest\.json"):
         seqfit.evaluate(tmp_path)

@@ -29,7 +29,7 @@ def test_between_two_probabilities_it_lies_in_the_middle() -> None:
     assert found is not None
     assert found.value == pytest.approx(0.25)
     assert "above probability 0.250" in str(found)
-    assert "100.00, and 0.00 from 0.5 on" in str(found)
+    assert "100.00 instead of 0.00 at 0.5" in str(found)
 
 
 def test_one_half_stays_where_it_is_as_good() -> None:

@@ -263,13 +263,17 @@ def test_columns_say_the_task(columns: dict[str, Any], tasks: list[str]) -> None
         (
             "qa",
             {"a": "x#", "b": "y#"},
-            r"has the columns a \(ids\), b \(ids\)\. The task qa needs question.*task\.source='question: {col} context",
+            r"has the columns a \(ids\), b \(ids\)\. The task qa needs a column for question.*'question: {col} context",
         ),
-        ("summarize", {"a": LONG}, "summarize needs summary"),
-        ("translate", {"a": "x#y"}, r"translate needs source and target.*task\.source='{col}' task\.target='{col2}'"),
-        ("classify", {"text": "all # are different"}, "classify needs label"),
-        ("math", {"a": "x", "b": "y"}, "math needs question and answer"),
-        ("multiple-choice", {"question": "who is #?", "answer": "a#"}, "needs choices"),
+        ("summarize", {"a": LONG}, "summarize needs a column for summary"),
+        (
+            "translate",
+            {"a": "x#y"},
+            r"translate needs a column for source and one for target.*task\.source='{col}' task\.target='{col2}'",
+        ),
+        ("classify", {"text": "all # are different"}, "classify needs a column for label"),
+        ("math", {"a": "x", "b": "y"}, "math needs a column for question and one for answer"),
+        ("multiple-choice", {"question": "who is #?", "answer": "a#"}, "needs a column for choices"),
     ],
 )
 def test_a_missing_role_lists_the_columns_and_the_options(task: str, columns: dict[str, Any], message: str) -> None:

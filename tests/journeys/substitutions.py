@@ -121,7 +121,7 @@ EXPECTED = (
     ),
     Expected("README.md", r"^seqfit predict", prints=r"(?m)^Maseru$"),
     Expected("README.md", r"^seqfit compare", prints=r"recompute", leaves=("comparisons/*/report.html",)),
-    Expected("README.md", r"^seqfit data", prints=r"(train on it|to train): +seqfit train --data my.csv --task qa"),
+    Expected("README.md", r"^seqfit data", prints=r"to train: +seqfit train --data my.csv --task qa"),
     Expected("README.md", r"^seqfit train .*--data", prints=r"guessed: ", leaves=("runs/my-*/summary.html",)),
     Expected("README.md", r"^seqfit validate", prints=r"(?m)^ok: "),
     Expected("README.md", r"^seqfit ls", prints=r"bert-agnews"),
@@ -135,11 +135,7 @@ EXPECTED = (
     Expected("docs/parallel.md", r"zero3", prints=r"deepspeed", exit_code=2),
     Expected("docs/parallel.md", r"^(seqfit|torchrun|srun|accelerate).* train ((?!zero3).)*$", prints=r"step 4/4"),
     Expected("docs/parallel.md", r"--out report", leaves=("report/scaling.json", "report/scaling.md")),
-    Expected(
-        "docs/guide.md",
-        r"^seqfit data my.csv$",
-        prints=r"(train on it|to train): +seqfit train --data my.csv --task qa",
-    ),
+    Expected("docs/guide.md", r"^seqfit data my.csv$", prints=r"to train: +seqfit train --data my.csv --task qa"),
     Expected("docs/guide.md", r"--html", prints=r"source tokens", leaves=("my.html",)),
     Expected("docs/guide.md", r"--write-recipe", leaves=("first.yaml",)),
     Expected("docs/guide.md", r"--try", prints=r"human baseline on 0 validation rows"),  # nobody answers

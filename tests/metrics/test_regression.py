@@ -42,8 +42,8 @@ def test_an_answer_without_a_number_lowers_the_correlation_and_is_counted() -> N
 @pytest.mark.parametrize(
     ("references", "predictions", "reason"),
     [
-        ([1, 2], [0.1, 0.1], "all answers are the same number"),
-        ([1, 2, 3], [0.1, "none", 0.1], "all answers are the same number"),
+        ([1, 2], [0.1, 0.1], "all predictions are the same number"),
+        ([1, 2, 3], [0.1, "none", 0.1], "all predictions are the same number"),
         ([0.1, 0.1], [1, 2], "all references are the same number"),
         ([1], [2], "all references are the same number"),
     ],

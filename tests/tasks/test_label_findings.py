@@ -51,6 +51,6 @@ def test_rows_without_labels_are_counted() -> None:
 
 
 def test_scores_that_look_like_classes_are_named() -> None:
-    assert "two scores only, 0 and 1" in problems("regression", {"0": 5, "1": 5})
+    assert "only two scores, 0 and 1" in problems("regression", {"0": 5, "1": 5})
     assert "all 9 rows have the score 1" in problems("regression", {"1": 9})
     assert "99 of 100 rows (99.0%) have the score 0" in problems("regression", {"0": 99, "1": 1})

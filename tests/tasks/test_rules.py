@@ -51,10 +51,10 @@ BASE = {"source": "{t}", "target": "{l}"}
         ({"name": "regression", "missing_target": "none"}, "missing_target", "task.missing_target=0"),
         ({"name": "multiple-choice", "choices": "{c}", "missing_target": "a"}, "missing_target", "Remove"),
         ({"name": "qa", "missing_target": " "}, "missing_target", "task.missing_target=none"),
-        ({"name": "multilabel", "labels": ["a", "b"], "missing_target": "A"}, "missing_target", "Give another word"),
+        ({"name": "multilabel", "labels": ["a", "b"], "missing_target": "A"}, "missing_target", "Give another text"),
         ({"name": "multilabel", "labels": ["a, b"]}, "labels", "task.labels={a b: ['a, b'], ...}"),
         ({"name": "multilabel", "labels": ["a", "None"]}, "labels", "task.missing_target=nothing"),
-        ({"name": "multilabel", "labels": ["a", "A"]}, "labels", "stands for both"),
+        ({"name": "multilabel", "labels": ["a", "A"]}, "labels", "is a value of both"),
         ({"name": "multilabel", "label_columns": ["a"]}, "label_columns", "Remove one of the two"),
         (
             {"name": "multilabel", "labels": ["a"], "label_columns": ["b"], "target": ""},

@@ -134,7 +134,7 @@ def test_generated_text_is_a_label_only_where_it_is_exactly_one() -> None:
 
 
 def test_two_labels_cannot_share_a_value() -> None:
-    with pytest.raises(RecipeError, match="'A' stands for both 'x' and 'y'"):
+    with pytest.raises(RecipeError, match="'A' is a value of both 'x' and 'y'"):
         news_task({"x": ["a"], "y": ["A"]})
 
 

@@ -33,10 +33,10 @@ def test_a_folder_is_written_whole_and_leaves_no_draft(tiny_model: Callable[[str
 
 def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
     check_free(tmp_path / "new")
-    with pytest.raises(ModelError, match="already there"):
+    with pytest.raises(ModelError, match="exists already"):
         check_free(tmp_path)
 
 
 def test_a_folder_without_a_model_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"does not load.*Check the folder"):
+    with pytest.raises(ModelError, match=r"be loaded.*Check the folder"):
         load_whole(ModelRecipe(path=str(tmp_path)))

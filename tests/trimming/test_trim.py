@@ -146,9 +146,9 @@ def test_the_report_says_in_a_paragraph_what_stayed_and_what_it_saves() -> None:
         250_112, 22_480, {"special": 103, "data": 22_377, "more": 0}, ("LATIN",), 300_176_768, 67_000_000, (), True
     )
     assert str(report) == (
-        "22,480 of 250,112 words kept (9.0%: 103 special, 22,377 data; writing systems: Latin). 67M of 300M parameters "
-        "stay, which saves 889.5 MiB of weights, 3.5 GiB with gradients and AdamW's moments; the logits of a target "
-        "token take 87.8 KiB instead of 977.0 KiB"
+        "22,480 of 250,112 tokens kept (9.0%: 103 special, 22,377 data; writing systems: Latin). 67M of 300M "
+        "parameters stay, which saves 889.5 MiB of weights, 3.5 GiB with gradients and AdamW's moments; the logits of "
+        "a target token take 87.8 KiB instead of 977.0 KiB"
     )
 
 
@@ -164,6 +164,6 @@ def test_what_cannot_be_trimmed_leaves_the_model_as_it_was() -> None:
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="<unk>")
     model = bart()
-    with pytest.raises(ModelError, match="every id has one word"):
+    with pytest.raises(ModelError, match="one token for every id"):
         trim_vocabulary(model, tokenizer, np.zeros(2, dtype=np.int64), "data")
     assert model.config.vocab_size == model.get_input_embeddings().num_embeddings == 20

@@ -59,5 +59,5 @@ def test_a_vocabulary_of_bytes_is_not_worth_trimming() -> None:
 
 
 def test_ids_with_gaps_are_refused() -> None:
-    with pytest.raises(ModelError, match="every id has one word"):
+    with pytest.raises(ModelError, match="one token for every id"):
         read_vocabulary(wrap(models.WordLevel({"<unk>": 0, "a": 5}, unk_token="<unk>")))
