@@ -71,7 +71,7 @@ def test_a_classifiers_checkpoint_keeps_its_labels(tiny_model: Callable[[str], P
     assert checkpoint.metadata.task == task
 
 
-def test_a_new_checkpoint_takes_the_place_of_the_old_one_and_leaves_nothing_beside_it(
+def test_a_new_checkpoint_replaces_the_old_one_and_leaves_nothing_next_to_it(
     saved: tuple[Path, Any, Any],
 ) -> None:
     folder, model, tokenizer = saved
@@ -125,5 +125,7 @@ def test_a_save_that_fails_after_a_kill_between_the_renames_keeps_the_old_checkp
 def test_a_folder_without_readable_metadata_is_an_error_in_three_parts(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "seqfit.json").write_text(text)
-    with pytest.raises(ModelError, match=r"(?s)has no readable seqfit\.json .* records in it how .*Give a run directory"):
+    with pytest.raises(
+        ModelError, match=r"(?s)has no readable seqfit\.json .* records in it how .*Give a run directory"
+    ):
         read_metadata(tmp_path)

@@ -111,7 +111,7 @@ def test_all_wires_have_one_size_and_their_rest_is_empty(load: Load) -> None:
         assert not bool(wire[rows:].any())
 
 
-def test_a_stage_that_does_not_learn_hands_on_what_can_be_answered(load: Load) -> None:
+def test_a_frozen_stage_sends_states_that_take_a_gradient(load: Load) -> None:
     def freeze(model: Any) -> None:
         model.requires_grad_(False)
         family_of(model).stack_blocks(model.base_model.decoder).requires_grad_(True)
@@ -141,7 +141,7 @@ def test_a_loss_is_scaled_for_its_backward_alone(load: Load) -> None:
     assert scaled == 8 * plain
 
 
-def test_a_block_that_runs_again_is_told_the_layout_of_its_own_micro_batch(load: Load) -> None:
+def test_a_recomputed_block_gets_the_layout_of_its_own_micro_batch(load: Load) -> None:
     """Two forwards, then two backwards, as in 1F1B. UMT5 asks for the layout in every block."""
 
     def compute(recompute: Recompute, order: Sequence[int]) -> list[torch.Tensor]:
