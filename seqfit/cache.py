@@ -1,13 +1,14 @@
-"""The folder of prepared data: entries that are whole or not there, and remembered hashes of files.
+"""The cache of prepared data: entries that are complete or absent, and remembered hashes of files.
 
 In: a key (a hash of everything the content depends on). Out: a folder that holds it. The one idea: an entry is written
-under a temporary name, synced and renamed, so that a folder with the right name is complete, whoever wrote it; of two
-processes that prepare the same data the second finds the name taken and throws its own copy away.
+under a temporary name, synced and renamed, so that a folder with the final name is complete, whoever wrote it; of two
+processes that prepare the same data the second finds the name taken and discards its own copy.
 
     ~/.cache/seqfit/                    (or $SEQFIT_CACHE)
       tokenized/3f9a.../rows.arrow, facts.json
       tokenized/.3f9a...-x1y2/          being written, or left by a process that was killed: removed after a day
       digests/77c0....json              {"size": 4166206, "mtime_ns": ..., "sha256": "..."} of one data file
+      plans-2/5d01....json              a `JsonCache`, here of plans, in the second version of their content
 """
 
 from __future__ import annotations
@@ -22,15 +23,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from seqfit.errors import DataError
 from seqfit.progress import Bytes, Progress
 from seqfit.system import sync_path
 
-# A file changed this recently may change again within the clock's resolution: it is hashed next time, too.
+# A file changed this recently may change again within the clock's resolution: it is hashed next time as well.
 _RACY_SECONDS = 2.0
 _CHUNK_BYTES = 1 << 24
-_ABANDONED_SECONDS = 86_400.0  # no preparation writes nothing for a day
+_ABANDONED_SECONDS = 86_400.0  # no preparation goes a day without writing
 
 
 def cache_root() -> Path:
@@ -39,30 +41,29 @@ def cache_root() -> Path:
 
 
 def find_entry(key: str) -> Path | None:
-    """The folder of a finished entry."""
     folder = _entries() / key
     return folder if folder.is_dir() else None
 
 
 def drop_entry(key: str) -> None:
-    """Take a damaged entry away. Who has it open keeps what it has."""
-    with _named_cache():
+    """Remove a corrupted entry. Processes that have it open keep it."""
+    with _explained_errors():
         aside = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=_entries()))
-        with suppress(FileNotFoundError):  # another process was faster
+        with suppress(FileNotFoundError):  # another process was first
             os.replace(_entries() / key, aside)
         shutil.rmtree(aside, ignore_errors=True)
 
 
 @contextmanager
 def new_entry(key: str) -> Iterator[Path]:
-    """A folder to write to; it gets its name when the block ends, and goes when the block fails."""
+    """A folder to write to; it gets its final name when the block ends, and is removed if the block fails."""
     entries = _entries()
-    with _named_cache():
+    with _explained_errors():
         entries.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(entries)
         draft = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=entries))
     try:
-        with _named_cache():
+        with _explained_errors():
             yield draft
             for path in (*draft.iterdir(), draft):
                 sync_path(path)
@@ -72,17 +73,54 @@ def new_entry(key: str) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
+class JsonCache:
+    """Small JSON values, one file per key, replaced as a whole.
+
+    A new `version` starts empty: what an older one stored has another form and is not read.
+    """
+
+    def __init__(self, folder: str, version: int = 1) -> None:
+        self._folder = folder if version == 1 else f"{folder}-{version}"
+
+    def path(self, key: str) -> Path:
+        return cache_root() / self._folder / f"{key}.json"
+
+    def read(self, key: str) -> Any:
+        """Raises OSError or ValueError where there is none, or where it is corrupted."""
+        return json.loads(self.path(key).read_text("utf-8"))
+
+    def get(self, key: str) -> Any:
+        """None where there is none, or where it is corrupted."""
+        try:
+            return self.read(key)
+        except (OSError, ValueError):  # not JSON, not UTF-8
+            return None
+
+    def put(self, key: str, value: Any) -> None:
+        """Whoever reads it meanwhile has the old value or the new one, never a part."""
+        path = self.path(key)
+        with _explained_errors():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, draft = tempfile.mkstemp(dir=path.parent)
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(value, file)
+            os.replace(draft, path)
+
+
+_DIGESTS = JsonCache("digests")
+
+
 def file_digest(path: Path, progress: Progress | None = None) -> str:
-    """SHA-256 of a file's content, remembered by path, size and time, so that it is read once."""
+    """SHA-256 of a file's content, remembered by path, size and modification time, so that it is read once."""
     status = path.stat()
-    note = cache_root() / "digests" / f"{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]}.json"
-    known = _read_note(note)
-    same = (known.get("size"), known.get("mtime_ns")) == (status.st_size, status.st_mtime_ns)
-    if same and isinstance(known.get("sha256"), str):
+    key = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]
+    known = _DIGESTS.get(key)
+    facts = {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
+    if isinstance(known, dict) and isinstance(known.get("sha256"), str) and known.items() >= facts.items():
         return str(known["sha256"])
     digest = _hash_content(path, progress)
     if time.time() - status.st_mtime > _RACY_SECONDS:
-        _write_note(note, {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": digest})
+        _DIGESTS.put(key, facts | {"sha256": digest})
     return digest
 
 
@@ -114,14 +152,14 @@ def _publish(draft: Path, place: Path) -> None:
     try:
         draft.rename(place)
     except OSError as error:
-        # Another process was faster; its content is the same, for the key is a hash of all that decides it.
+        # Another process was first; its content is the same, because the key is a hash of all that decides it.
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
 
 
 @contextmanager
-def _named_cache() -> Iterator[None]:
-    """A full or protected disk is the user's to put right."""
+def _explained_errors() -> Iterator[None]:
+    """A full or read-only disk is for the user to fix."""
     try:
         yield
     except OSError as error:
@@ -129,24 +167,6 @@ def _named_cache() -> Iterator[None]:
             raise
         raise DataError(
             f"{cache_root()}: {os.strerror(error.errno)}",
-            "Tokenized data is kept there",
-            "Make room, or set SEQFIT_CACHE to a folder on another disk",
+            "tokenized data, plans and measurements are cached there",
+            "Free some space, or set SEQFIT_CACHE to a folder on another disk",
         ) from error
-
-
-def _read_note(note: Path) -> dict[str, object]:
-    try:
-        content = json.loads(note.read_text("utf-8"))
-    except (FileNotFoundError, ValueError):  # not JSON, not UTF-8
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _write_note(note: Path, content: dict[str, object]) -> None:
-    with _named_cache():
-        note.parent.mkdir(parents=True, exist_ok=True)
-        handle, draft = tempfile.mkstemp(dir=note.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(content, file)
-        with suppress(FileNotFoundError):
-            os.replace(draft, note)

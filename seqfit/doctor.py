@@ -1,9 +1,9 @@
-"""What this machine has and lacks for training: nothing comes in, a list of `Finding` goes out.
+"""What this machine has and lacks for training, as a list of findings.
 
-    Finding("torch", "warn", "2.13.0+cpu, but there is an NVIDIA GPU", "pip install --force-reinstall torch")
+    DoctorFinding("torch", "warn", "2.13.0+cpu, but there is an NVIDIA GPU", "pip install --force-reinstall torch")
 
 States: `ok`; `warn`, training works but not as well as it could; `missing`, it cannot work. Each that is not ok
-comes with the command that fixes it. Nothing here waits for the network unless asked to.
+comes with the command that fixes it. The network is not used without `network`.
 """
 
 from __future__ import annotations
@@ -26,34 +26,12 @@ from seqfit.units import format_bytes
 
 # The dependencies in pyproject.toml apart from torch, which has a finding of its own.
 LIBRARIES = (
-    "transformers",
-    "datasets",
-    "tokenizers",
-    "safetensors",
-    "peft",
-    "pyarrow",
-    "numpy",
-    "pydantic",
-    "pyyaml",
-    "typer",
-    "rich",
-    "sacrebleu",
-    "rouge-score",
-    "nvidia-ml-py",
-    "psutil",
-    "plotly",
-    "charset-normalizer",
+    *("transformers", "datasets", "tokenizers", "safetensors", "peft", "pyarrow", "numpy", "pydantic", "pyyaml"),
+    *("typer", "rich", "sacrebleu", "rouge-score", "nvidia-ml-py", "psutil", "plotly", "charset-normalizer"),
 )
 TOKENIZER_LIBRARIES = ("sentencepiece", "protobuf")
 EXTRAS = (
-    "python-calamine",
-    "bitsandbytes",
-    "torchao",
-    "ctranslate2",
-    "deepspeed",
-    "tensorboard",
-    "wandb",
-    "mlflow",
+    *("python-calamine", "bitsandbytes", "torchao", "ctranslate2", "deepspeed", "tensorboard", "wandb", "mlflow"),
     "trackio",
 )
 _NEEDED_PYTHON = (3, 11)
@@ -63,7 +41,7 @@ _NETWORK_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class DoctorFinding:
-    """One thing looked at; `fix` is a command or a sentence, '' where there is nothing to do."""
+    """`fix` is a command or a sentence, '' where there is nothing to do."""
 
     name: str
     state: Literal["ok", "warn", "missing"]
@@ -72,7 +50,7 @@ class DoctorFinding:
 
 
 def examine(network: bool = False) -> list[DoctorFinding]:
-    """Look at everything; `network` also tries to reach the Hub, for three seconds at most."""
+    """All findings; with `network` the Hub is tried, for three seconds at most."""
     machine = probe_machine()
     return [
         _examine_python(),
@@ -106,7 +84,7 @@ def _examine_driver(machine: Machine) -> DoctorFinding:
 
 
 def _describe_gpu(gpu: Gpu) -> str:
-    known = f"'{gpu.card.key}' in plans" if gpu.card else "not in the table of cards"
+    known = f"'{gpu.card.key}' in plans" if gpu.card else "not in the table of GPUs"
     free = format_bytes(gpu.memory_bytes - gpu.used_bytes)
     return f"{gpu.name} ({free} of {format_bytes(gpu.memory_bytes)} free, {known})"
 
@@ -118,28 +96,28 @@ def _examine_torch(machine: Machine) -> DoctorFinding:
 
     built_for = _torch_build(torch.version.cuda, torch.version.hip)
     driver_cuda = machine.driver.cuda if machine.gpus else None
-    return judge_torch(f"{torch.__version__} ({built_for})", torch.version.cuda, driver_cuda)
+    return check_torch(f"{torch.__version__} ({built_for})", torch.version.cuda, driver_cuda)
 
 
 def _torch_build(cuda: str | None, hip: str | None) -> str:
     if cuda is not None:
         return f"built for CUDA {cuda}"
-    return f"built for ROCm {hip}" if hip is not None else "built for the CPU alone"
+    return f"built for ROCm {hip}" if hip is not None else "built for CPUs only"
 
 
-def judge_torch(detail: str, built_for_cuda: str | None, driver_cuda: tuple[int, int] | None) -> DoctorFinding:
-    """Whether the build of torch and the driver fit; `driver_cuda` is None where there is no NVIDIA card."""
+def check_torch(detail: str, built_for_cuda: str | None, driver_cuda: tuple[int, int] | None) -> DoctorFinding:
+    """Whether the build of torch fits the driver; `driver_cuda` is None where there is no NVIDIA GPU."""
     if driver_cuda is None:
         return DoctorFinding("torch", "ok", detail)
     if built_for_cuda is None:
         fix = 'pip install --force-reinstall "torch>=2.13,<3" (Linux; for others see pytorch.org/get-started/locally)'
-        return DoctorFinding("torch", "warn", f"{detail}, but there is an NVIDIA GPU: it stays unused", fix)
+        return DoctorFinding("torch", "warn", f"{detail}, but there is an NVIDIA GPU: it is not used", fix)
     # Within a major version a newer CUDA runs on an older driver; across major versions it does not.
     if int(built_for_cuda.split(".")[0]) > driver_cuda[0]:
         fix = f"Update the NVIDIA driver to one for CUDA {built_for_cuda}"
         newest = ".".join(map(str, driver_cuda))
         return DoctorFinding(
-            "torch", "warn", f"{detail}, but the driver runs CUDA {newest} at most: the GPU stays unused", fix
+            "torch", "warn", f"{detail}, but the driver runs CUDA {newest} at most: the GPU is not used", fix
         )
     return DoctorFinding("torch", "ok", detail)
 
@@ -152,7 +130,7 @@ def _examine_devices() -> list[DoctorFinding]:
     from seqfit.step.precision import find_missing_kernels
 
     if not torch.cuda.is_available():
-        return [DoctorFinding("devices", "ok", "no GPU that torch can use: training runs on the CPU")]
+        return [DoctorFinding("devices", "ok", "torch has no GPU to use: training runs on the CPU")]
     findings = []
     for index in range(torch.cuda.device_count()):
         card = torch.cuda.get_device_properties(index)
@@ -175,12 +153,12 @@ def _examine_processor(machine: Machine) -> DoctorFinding:
     if machine.memory_bytes is not None and machine.available_bytes is not None:
         detail += f", {format_bytes(machine.memory_bytes)} of memory, {format_bytes(machine.available_bytes)} free"
     if machine.is_limited:
-        detail += " (what this process may use; the machine has more)"
-    return judge_threads(machine.cores, detail, os.environ.get("OMP_NUM_THREADS"))
+        detail += " (limits of this process; the machine has more)"
+    return check_threads(machine.cores, detail, os.environ.get("OMP_NUM_THREADS"))
 
 
-def judge_threads(cores: int, detail: str, omp_num_threads: str | None) -> DoctorFinding:
-    """Whether OMP_NUM_THREADS suits the cores; unset, torch takes them all."""
+def check_threads(cores: int, detail: str, omp_num_threads: str | None) -> DoctorFinding:
+    """Whether OMP_NUM_THREADS equals the number of cores; unset, torch uses all of them."""
     if omp_num_threads is None:
         return DoctorFinding("processor", "ok", detail)
     detail += f", OMP_NUM_THREADS={omp_num_threads}"
@@ -193,11 +171,11 @@ def judge_threads(cores: int, detail: str, omp_num_threads: str | None) -> Docto
 
 def _examine_disks() -> list[DoctorFinding]:
     places = {"runs": Path("runs"), "data cache": cache_root(), "Hugging Face cache": _hub_cache()}
-    return [judge_disk(name, folder) for name, folder in places.items()]
+    return [check_disk(name, folder) for name, folder in places.items()]
 
 
-def judge_disk(name: str, folder: Path) -> DoctorFinding:
-    """The free space where a folder is or will be."""
+def check_disk(name: str, folder: Path) -> DoctorFinding:
+    """The free disk space where a folder is or will be."""
     place = folder.absolute()
     while not place.exists():
         place = place.parent
@@ -208,12 +186,14 @@ def judge_disk(name: str, folder: Path) -> DoctorFinding:
             f"disk: {name}", "warn", f"{detail}, but not writable", f"Make {place} writable or use another"
         )
     if free_bytes < _LOW_DISK_BYTES:
-        return DoctorFinding(f"disk: {name}", "warn", detail, "Free some: a model and its snapshots take several GiB")
+        return DoctorFinding(
+            f"disk: {name}", "warn", detail, "Free some space: a model and its snapshots take several GiB"
+        )
     return DoctorFinding(f"disk: {name}", "ok", detail)
 
 
 def _hub_cache() -> Path:
-    """Where `huggingface_hub` puts models; read here, for importing it takes a second."""
+    """Where `huggingface_hub` puts models; read here, because importing it takes a second."""
     home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
     return Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub").expanduser()
 
@@ -221,7 +201,7 @@ def _hub_cache() -> Path:
 def _examine_hub(network: bool) -> DoctorFinding:
     if is_offline_by_setting():
         return DoctorFinding(
-            "Hub", "ok", "offline by HF_HUB_OFFLINE: models and data come from the cache or local folders"
+            "Hub", "ok", "offline by HF_HUB_OFFLINE: models and data come from the cache or from local folders"
         )
     if not network:
         return DoctorFinding("Hub", "ok", "not tried; 'seqfit doctor --network' tries to reach it")
@@ -233,7 +213,7 @@ def _examine_hub(network: bool) -> DoctorFinding:
 
 
 def _versions(names: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Those installed, with their versions, and those absent."""
+    """Installed ones with their versions, and missing ones."""
     present, absent = [], []
     for name in names:
         try:

@@ -1,8 +1,7 @@
-"""The Hub, reached or not: one short attempt, where its clients would try for half a minute and print every failure.
+"""The Hub, online or offline: one short attempt, where its clients would retry for half a minute and log each failure.
 
-`use_hub` is called before anything is asked of the Hub. Where it does not answer, the clients are set to work offline:
-what was fetched before still loads, and anything else fails at once. That is a fallback, so `went_offline` tells a run
-to record it.
+`use_hub` is called before the Hub is used. If the Hub does not answer, its clients are switched to offline mode: what
+was downloaded before still loads, and anything else fails at once. A run records this fallback (`went_offline`).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-RULE = "a model is a local folder, or a name on the Hub that can be reached or was fetched before"
+RULE = "a model is a local folder, or a name on the Hub that can be reached or was downloaded before"
 ADVICE = (
     "Set model.path (or --model) to a folder with config.json, weights and tokenizer, or check the name and the network"
 )
@@ -22,15 +21,15 @@ _PATIENCE_SECONDS = 5.0
 
 
 def use_hub() -> None:
-    """Let the Hub's clients work online if the Hub answers, else offline; asked once a process."""
-    if "asked" in _state or is_offline_by_setting():
+    """Let the Hub's clients work online if the Hub answers, else offline; tried once per process."""
+    if "tried" in _state or is_offline_by_setting():
         return
-    _state.add("asked")
+    _state.add("tried")
     if reach_hub() is None:
         return
     import huggingface_hub.constants
 
-    os.environ["HF_HUB_OFFLINE"] = "1"  # for clients that are not imported yet, and for worker processes
+    os.environ["HF_HUB_OFFLINE"] = "1"  # for clients imported later, and for child processes
     huggingface_hub.constants.HF_HUB_OFFLINE = True
     if "datasets" in sys.modules:
         sys.modules["datasets"].config.HF_HUB_OFFLINE = True
@@ -38,36 +37,34 @@ def use_hub() -> None:
 
 
 def went_offline() -> bool:
-    """Whether `use_hub` found that the Hub does not answer."""
     return "offline" in _state
 
 
 def trust_remote_code() -> None:
-    """From now on, models and tokenizers may run code that comes with them. Only a user's own word sets this."""
+    """From now on, models and tokenizers may run code that comes with them. Only a user's own option sets this."""
     _state.add("trusted")
 
 
 def is_remote_code_trusted() -> bool:
-    """Whether the user has said so in this process. Never by a recipe: those are passed on."""
+    """Whether the user allowed it in this process; a recipe can't, because recipes are passed on."""
     return "trusted" in _state
 
 
 def is_path(location: str) -> bool:
-    """Whether a model's or tokenizer's place is one on this machine, there or not, and no name on the Hub."""
+    """Whether the location of a model or tokenizer is a local path, existing or not, and not a name on the Hub."""
     return location.startswith((".", "/", "~")) or location.count("/") > 1 or Path(location).exists()
 
 
 def reach_hub(seconds: float = _PATIENCE_SECONDS) -> str | None:
-    """None where the Hub answers within that time, whatever it says, else what went wrong.
+    """None where the Hub answers within that time, with any status, else what went wrong.
 
-    In a thread: looking up a name takes as long as the resolver likes, half a minute where no server answers it, and
-    no timeout of the connection counts there.
+    In a thread, because resolving the host name may take half a minute, and the connection's timeout does not cover it.
     """
-    said: list[str | None] = []
-    attempt = threading.Thread(target=lambda: said.append(_try_hub(seconds)), daemon=True)
+    results: list[str | None] = []
+    attempt = threading.Thread(target=lambda: results.append(_try_hub(seconds)), daemon=True)
     attempt.start()
     attempt.join(seconds)
-    return said[0] if said else f"no answer within {seconds:g} s"
+    return results[0] if results else f"no answer within {seconds:g} s"
 
 
 def _try_hub(seconds: float) -> str | None:
@@ -81,7 +78,6 @@ def _try_hub(seconds: float) -> str | None:
 
 
 def hub_address() -> str:
-    """Where the clients look for the Hub."""
     return os.environ.get("HF_ENDPOINT", "https://huggingface.co")
 
 

@@ -1,15 +1,11 @@
-"""How far some work is: rows so far and of how many, as a bar or as a line every five seconds.
+"""Progress of long work: rows so far and of how many, and without a terminal a line every five seconds.
 
-How far reading is: rows so far, and of how many.
-
-In: rows as they go by. Out: calls of a `Progress`, at most four per second, so that a caller may count every row. Where
-the number of rows is not known, it is estimated from the bytes read of the files:
+`ReadingProgress` takes every row and calls a `Progress` at most four times per second. Where the number of rows is not
+known, it is estimated from the bytes read of the files:
 
     rows 120,000, 123 MB of 300 MB read      progress("news.jsonl: tokenizing train", 120_000, 292_683)
 
-Progress where there is no terminal: a line every five seconds, and none for work that ends within them.
-
-In: calls of a `Progress`, however many. Out: now and then a line:
+`ProgressLines` is a `Progress` that prints a line now and then, and none for work of less than five seconds:
 
     news.jsonl: tokenizing train and validation: 120,000 rows, 41% (12,000 rows/s, about 14 s left)
     news.jsonl: hashing: 1.2 GiB, 40% (410.0 MiB/s, about 4 s left)
@@ -30,7 +26,7 @@ _INTERVAL_SECONDS = 0.25
 
 
 class RowProgress(int):
-    """A number of rows, so that whoever shows progress can say what is counted."""
+    """A number of rows: the type says what is counted."""
 
 
 class Bytes(int):
@@ -38,7 +34,7 @@ class Bytes(int):
 
 
 class ReadingProgress:
-    """Reports rows of some files, which are read one after the other or side by side."""
+    """Reports rows of some files, which are read one after the other or in parallel."""
 
     def __init__(
         self, progress: Progress | None, what: str, files: Sequence[Path] = (), total: int | None = None
@@ -50,14 +46,12 @@ class ReadingProgress:
         self._next = time.monotonic() + _INTERVAL_SECONDS
 
     def report(self, rows: int) -> None:
-        """So many rows are done."""
         if self._progress is None or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _INTERVAL_SECONDS
         self._progress(self._what, RowProgress(rows), self._total if self._total is not None else self._estimate(rows))
 
     def end(self, rows: int) -> None:
-        """These were all."""
         if self._progress is not None:
             self._progress(self._what, RowProgress(rows), rows)
 
@@ -67,9 +61,9 @@ class ReadingProgress:
 
 
 def measure_read_share(files: Sequence[Path]) -> float | None:
-    """The share of the files' bytes that this process has read, by its open files; None where that is not known.
+    """The fraction of the files' bytes that this process has read, by its open files; None where that is not known.
 
-    A compressed file counts by its compressed bytes. Only Linux says how far an open file is read.
+    A compressed file counts by its compressed bytes. Only Linux has the position of an open file.
     """
     if not psutil.LINUX:
         return None
@@ -90,22 +84,20 @@ _LINE_SECONDS = 5.0
 
 
 class ProgressLines:
-    """A `Progress` that writes lines."""
-
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
         self._what = ""
-        self._began = (0.0, 0)  # when the present work was first heard of, and how much was done by then
-        self._heard = self._quiet_since = float("-inf")
+        self._began = (0.0, 0)  # when the current work was first reported, and how much was done by then
+        self._reported = self._quiet_since = float("-inf")
 
     def __call__(self, what: str, done: int, total: int | None) -> None:
-        """Something is done; a line is written where there was none for five seconds of work."""
+        """Writes a line if there was none for five seconds of work."""
         now = time.monotonic()
         if what != self._what:
             self._what, self._began = what, (now, done)
-            if now - self._heard > _LINE_SECONDS:  # else one work follows on the other, and silence goes on
+            if now - self._reported > _LINE_SECONDS:  # else it follows directly, and the five seconds go on
                 self._quiet_since = now
-        self._heard = now
+        self._reported = now
         if now - self._quiet_since >= _LINE_SECONDS:
             self._quiet_since = now
             since, before = self._began
@@ -113,7 +105,7 @@ class ProgressLines:
 
 
 def describe_progress(what: str, done: int, total: int | None, recent: int, seconds: float) -> str:
-    """One line; `recent` is what was done in the seconds, of which the speed is reckoned."""
+    """One line; the speed is that of the `recent` work, done in the last `seconds`."""
     counted = (
         f"{done:,} rows" if isinstance(done, RowProgress) else format_bytes(done) if isinstance(done, Bytes) else ""
     )

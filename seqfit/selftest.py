@@ -1,16 +1,12 @@
-"""`seqfit doctor --selftest`: on this device every strategy gives the reference's update, and predictions hold.
+"""`seqfit doctor --selftest`: on this device every strategy gives the baseline's update, and predictions hold.
 
-Checks on the user's own device that every way of running gives the reference's update: two minutes at most.
+In: a device. Out: one `SelfCheck` per strategy, in two minutes at most. Models are tiny and random, so that nothing is
+downloaded. Updates are compared with a padded batch in fp32 with transformers' own attention and all logits:
 
-In: a device. Out: one `Check` for each way. The reference is a padded batch in fp32 with transformers' own attention
-and all logits, on that device; models are tiny and random, so nothing is downloaded.
+    packed, blockwise    ok      loss 4.6032, update within 3e-07 of the baseline
 
-    packed, blockwise    ok      loss 4.6032, gradients within 3e-07
-
-Whether predictions hold on this machine: a few steps of small models, traced on fake tensors and then run for real.
-
-In: a device. Out: one `Check` for each, predicted beside measured. On a GPU the device's rules and the allocator's
-model are what is checked: no GPU was at hand when they were written.
+Memory is predicted by tracing the step on fake tensors and then measured. On a GPU this checks the rules of the device
+and the model of the allocator, which were written without one.
 """
 
 from __future__ import annotations
@@ -32,12 +28,12 @@ from transformers import (
 )
 
 from seqfit.data.loader import GlobalBatch, pin_batch
-from seqfit.data.micro_batch import MicroBatch, Padding, collate_labels, collate_sequences, pack_labels, pack_sequences
+from seqfit.data.micro_batch import MicroBatch, Padding, collate
 from seqfit.kernels.dropout_norm import MaskSource
 from seqfit.model.load import ModelConfig, quiet
 from seqfit.parallel.build import build_execution
 from seqfit.planning.device_rules import rules_for
-from seqfit.planning.fake_step import FakeStep, TracedModel
+from seqfit.planning.fake_step import FakeStep, StepSpec
 from seqfit.planning.measured import build_real_step, draw_batch, measure_peak_bytes
 from seqfit.planning.memory import measure_tape
 from seqfit.planning.shape import Shape
@@ -49,14 +45,14 @@ from seqfit.units import format_bytes
 
 SELFTEST_TOLERANCE = {"fp32": 1e-4, "bf16": 0.05, "fp16": 0.05}  # of the loss, and of the largest gradient
 _SHAPE = {"vocab_size": 200, "d_model": 64, "d_kv": 16, "num_heads": 4, "d_ff": 128, "num_layers": 2}
-_SOURCES, _TARGETS = (5, 70, 33, 130), (3, 40, 1, 9)  # lengths on both sides of where attention changes its way
+_SOURCES, _TARGETS = (5, 70, 33, 130), (3, 40, 1, 9)  # lengths on both sides of where attention changes its kernel
 _BASELINE = Strategy(precision="fp32", batching="padded", attention="sdpa", loss="full")
 _STRATEGIES = {
     "packed, blockwise": Strategy(attention="blockwise"),
-    "packed, torch's attention": Strategy(attention="sdpa"),
+    "packed, sdpa": Strategy(attention="sdpa"),
     "packed, all logits": Strategy(loss="full"),
     "padded, chunked loss": Strategy(batching="padded"),
-    "recompute": Strategy(recompute="blocks"),
+    "gradient checkpointing": Strategy(recompute="blocks"),
     "optimizer in the backward": Strategy(optimizer_in_backward=True),
     "bf16": Strategy(precision="bf16"),
     "fp16": Strategy(precision="fp16"),
@@ -65,27 +61,25 @@ _STRATEGIES = {
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """One way of running."""
-
     name: str
     state: str  # ok, wrong or skipped
     detail: str
 
 
 def run_selftest(device: torch.device) -> Iterator[SelfCheck]:
-    """One check after the other, as they are done."""
+    """Updates, one check after the other."""
     for model_name, build in _MODELS.items():
-        reference = _update(build(), _BASELINE, device)
+        baseline = _update(build(), _BASELINE, device)
         for name, strategy in _STRATEGIES.items():
-            reason = _why_not(strategy, device)
+            reason = _explain_skip(strategy, device)
             title = f"{model_name}: {name}"
-            yield SelfCheck(title, "skipped", reason) if reason else _compare(title, build, strategy, reference, device)
+            yield SelfCheck(title, "skipped", reason) if reason else _compare(title, build, strategy, baseline, device)
     yield _check_masks(device)
 
 
-def _why_not(strategy: Strategy, device: torch.device) -> str:
+def _explain_skip(strategy: Strategy, device: torch.device) -> str:
     if strategy.precision == "fp16" and device.type == "cpu":
-        return "a CPU gains nothing from fp16"
+        return "fp16 has no benefit on a CPU"
     if strategy.precision == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(False):
         return "this GPU has no bf16"
     return ""
@@ -95,21 +89,21 @@ def _compare(
     title: str,
     build: Callable[[], Any],
     strategy: Strategy,
-    reference: tuple[float, torch.Tensor],
+    baseline: tuple[float, torch.Tensor],
     device: torch.device,
 ) -> SelfCheck:
     try:
         loss, change = _update(build(), strategy, device)
-    except RuntimeError as error:  # what a device refuses, kernels that it lacks included
+    except RuntimeError as error:  # what a device refuses, missing kernels included
         return SelfCheck(title, "wrong", f"{type(error).__name__}: {error}")
-    apart = float((change - reference[1]).abs().max() / reference[1].abs().max())
+    apart = float((change - baseline[1]).abs().max() / baseline[1].abs().max())
     limit = SELFTEST_TOLERANCE.get(strategy.precision, SELFTEST_TOLERANCE["fp32"])
-    good = apart <= limit and abs(loss - reference[0]) <= limit * abs(reference[0])
-    return SelfCheck(title, "ok" if good else "wrong", f"loss {loss:.4f}, update within {apart:.0e} of the reference")
+    good = apart <= limit and abs(loss - baseline[0]) <= limit * abs(baseline[0])
+    return SelfCheck(title, "ok" if good else "wrong", f"loss {loss:.4f}, update within {apart:.0e} of the baseline")
 
 
 def _update(model: Any, strategy: Strategy, device: torch.device) -> tuple[float, torch.Tensor]:
-    """Loss and change of all weights of one plain gradient step, on the host."""
+    """Loss, and change of all weights, of one SGD step, on the host."""
     precision = Precision("fp32" if strategy.precision == "auto" else strategy.precision, device, "")
     model = model.to(device).train()
     before = torch.cat([parameter.detach().flatten().clone() for parameter in model.parameters()])
@@ -132,54 +126,42 @@ def _build_batch(model: Any, *, packed: bool, device: torch.device) -> GlobalBat
 
 
 def _collate(model: Any, sources: list[Any], targets: list[Any], *, packed: bool) -> MicroBatch:
-    labels = [len(target) % 3 for target in targets]
-    widest = max(map(len, sources)), max(map(len, targets))
-    if model.config.is_encoder_decoder:
-        padding = Padding(0, 0)
-        return (
-            pack_sequences(sources, targets, padding)
-            if packed
-            else collate_sequences(sources, targets, padding, widest)
-        )
-    return pack_labels(sources, labels) if packed else collate_labels(sources, labels, Padding(0), widest[0])
+    is_decoder = model.config.is_encoder_decoder
+    labels = None if is_decoder else [len(target) % 3 for target in targets]
+    shape = None if packed else (max(map(len, sources)), max(map(len, targets)))
+    return collate(sources, targets, Padding(0, 0 if is_decoder else None), labels=labels, shape=shape)
 
 
 def _check_masks(device: torch.device) -> SelfCheck:
-    """Dropout comes back from its seed, and drops as many as it should."""
+    """A dropout mask is reproduced from its seed, and drops as many as it should."""
     first, again = (MaskSource(7, 0.1, device).next((1000, 1000)) for _ in range(2))
     share = 1 - float(first.float().mean())
     good = bool(torch.equal(first, again)) and abs(share - 0.1) < 0.002
     return SelfCheck("dropout from a seed", "ok" if good else "wrong", f"rate 0.1, dropped {share:.4f}")
 
 
-def _build_t5() -> Any:
-    return _build(T5ForConditionalGeneration, T5Config(**_SHAPE, dropout_rate=0.0, decoder_start_token_id=0))
-
-
-def _build_mt5() -> Any:
-    return _build(MT5ForConditionalGeneration, MT5Config(**_SHAPE, dropout_rate=0.0, decoder_start_token_id=0))
-
-
-def _build_bert() -> Any:
-    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    shape = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
-    return _build(BertForSequenceClassification, BertConfig(vocab_size=200, num_labels=3, **shape, **dropout))
-
-
 def _build(kind: Any, config: Any) -> Any:
-    """Random, and the same each time."""
+    """Random weights, the same each time."""
     with torch.random.fork_rng(devices=[]), quiet():
         torch.manual_seed(0)
         return kind(config)
 
 
-_MODELS: dict[str, Callable[[], Any]] = {"T5": _build_t5, "mT5": _build_mt5, "BERT": _build_bert}
-
+_BERT_SHAPE = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+_NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+_T5_SETTINGS = {**_SHAPE, "dropout_rate": 0.0, "decoder_start_token_id": 0}
+_MODELS: dict[str, Callable[[], Any]] = {
+    "T5": lambda: _build(T5ForConditionalGeneration, T5Config(**_T5_SETTINGS)),
+    "mT5": lambda: _build(MT5ForConditionalGeneration, MT5Config(**_T5_SETTINGS)),
+    "BERT": lambda: _build(
+        BertForSequenceClassification, BertConfig(vocab_size=200, num_labels=3, **_BERT_SHAPE, **_NO_DROPOUT)
+    ),
+}
 
 _PLANNED_STRATEGIES = {
     "packed": Strategy(),
     "padded, full loss": Strategy(batching="padded", loss="full", attention="sdpa"),
-    "recompute": Strategy(recompute="blocks"),
+    "gradient checkpointing": Strategy(recompute="blocks"),
     "Adafactor": Strategy(optimizer="adafactor"),
 }
 _PLANNED_SOURCES, _PLANNED_TARGETS = (180, 163, 90, 121, 44, 178), (20, 3, 17, 9, 11, 5)
@@ -187,36 +169,36 @@ _TOLERANCE = {"cpu": 0.01, "cuda": 0.10}
 
 
 def check_predictions(device: torch.device) -> Iterator[SelfCheck]:
-    """Memory of one step each."""
+    """Peak memory of one step, predicted and measured."""
     for name, strategy in _PLANNED_STRATEGIES.items():
         precisions = ("fp32",) if device.type == "cpu" else ("fp32", "bf16")
         for precision in precisions:
-            subject = _subject(strategy, precision, device)
+            traced = _build_spec(strategy, precision, device)
             shape = Shape(_PLANNED_SOURCES, _PLANNED_TARGETS, packed=strategy.batching == "packed")
-            predicted = _predict(subject, shape)
-            measured = _measure(subject, shape, device)
-            off = predicted / measured - 1
-            state = "ok" if abs(off) <= _TOLERANCE[device.type] else "wrong"
-            detail = f"{format_bytes(predicted)} predicted, {format_bytes(measured)} measured ({off:+.1%})"
+            predicted = _predict(traced, shape)
+            measured = _measure(traced, shape, device)
+            error = predicted / measured - 1
+            state = "ok" if abs(error) <= _TOLERANCE[device.type] else "wrong"
+            detail = f"{format_bytes(predicted)} predicted, {format_bytes(measured)} measured ({error:+.1%})"
             yield SelfCheck(f"memory: {name}, {precision}", state, detail)
 
 
-def _subject(strategy: Strategy, precision: str, device: torch.device) -> TracedModel:
+def _build_spec(strategy: Strategy, precision: str, device: torch.device) -> StepSpec:
     config = T5Config(
         vocab_size=8192, d_model=256, d_kv=64, d_ff=1024, num_layers=3, num_heads=4, decoder_start_token_id=0
     )
     rules = rules_for("cpu" if device.type == "cpu" else "gpu")
-    outline = ModelConfig(config, {}, AutoModelForSeq2SeqLM)
-    return TracedModel(outline, ModelRecipe(path="selftest"), TrainRecipe(), strategy, precision, rules)
+    model_config = ModelConfig(config, {}, AutoModelForSeq2SeqLM)
+    return StepSpec(model_config, ModelRecipe(path="selftest"), TrainRecipe(), strategy, precision, rules)
 
 
-def _predict(subject: TracedModel, shape: Shape) -> int:
-    tape = FakeStep(subject).trace([shape])
-    return tape.peak_bytes if subject.rules.kind == "cpu" else measure_tape(tape, subject.rules).allocated_bytes
+def _predict(spec: StepSpec, shape: Shape) -> int:
+    tape = FakeStep(spec).trace([shape])
+    return tape.peak_bytes if spec.rules.kind == "cpu" else measure_tape(tape, spec.rules).allocated_bytes
 
 
-def _measure(subject: TracedModel, shape: Shape, device: torch.device) -> int:
-    step = build_real_step(subject, device).step
+def _measure(spec: StepSpec, shape: Shape, device: torch.device) -> int:
+    step = build_real_step(spec, device).step
     batch = draw_batch([shape])
     step.run(batch)
     if device.type == "cpu":

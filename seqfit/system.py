@@ -1,25 +1,22 @@
-"""What operating systems and torch's libraries do differently or say unasked, in one place.
-
-What operating systems do differently, in one place: locks, signals, cores, limits of memory, syncs, child processes.
+"""Differences between operating systems, in one place; and the log levels of torch's libraries.
 
 seqfit is developed on Linux. macOS has no `sched_getaffinity` and no /proc; Windows has no `fcntl`, no `resource`, few
-signals, and neither syncs a folder nor replaces a file that somebody has open. Nothing else in the package asks which
-system it is on: it calls what is here, and a missing ability has a stated meaning:
+signals, and neither syncs a folder nor replaces a file that is open. No other module checks which system it runs on;
+each function here says what it does where the system lacks something:
 
     lock_file           flock; on Windows one byte far behind the end of the file, so that the file stays readable
     known_signals       those of the names that this system has
-    usable_cores        those that this process may use; where no affinity is known, all of the machine
+    usable_cores        those that this process may use; without affinity, all of the machine
     has_memory_limits   False: a process can't limit its own memory, and --memory-limit is refused
-    sync_path           a folder's names are synced where folders can be opened
-    replace_file        os.replace, tried again on Windows while a reader has the old file open
-    quote               a word of a command to paste, as the system's shell reads it
+    sync_path           the entries of a folder are synced where folders can be opened
+    replace_file        os.replace, retried on Windows while a reader has the old file open
+    quote               an argument of a command to paste, quoted for the system's shell
     own_session         options of Popen: Ctrl-C in this terminal does not reach the child
 
-torch's own lines on standard error that say nothing to a user: kept out, unless the user has set a level.
-
-Two libraries write them around torch's profiler, which watches a few steps of a run: Kineto greets ("USDT: ...
-profiler_start") and reads KINETO_LOG_LEVEL when it is first used; c10 warns about blocks from before the profile and
-reads TORCH_CPP_LOG_LEVEL when torch is imported, so in a program that has imported torch already its level is set.
+Two libraries print lines around torch's profiler that mean nothing to a user. They are silenced unless the user has set
+a level: Kineto's greeting ("USDT: ... profiler_start"; it reads KINETO_LOG_LEVEL when it is first used) and c10's
+warning about blocks from before the profile (it reads TORCH_CPP_LOG_LEVEL when torch is imported; after that, its level
+is set in memory).
 """
 
 from __future__ import annotations
@@ -40,14 +37,14 @@ from types import ModuleType
 from typing import Any
 
 IS_WINDOWS = os.name == "nt"
-KILLED = -9  # a process that SIGKILL has ended, in subprocess's counting; Windows has no name for it
-_LOCKED_BYTE = 2**30  # Windows locks are mandatory: no content of a lock file is ever there
+KILLED = -9  # returncode of a process that SIGKILL ended; Windows has no name for it
+_LOCKED_BYTE = 2**30  # Windows locks are mandatory: a lock file never has content there
 _REPLACE_ATTEMPTS = 50
 _PAUSE_SECONDS = 0.02
 
 
 def lock_file(descriptor: int, *, shared: bool = False, waits: bool = False) -> None:
-    """Hold a lock until the descriptor is closed. BlockingIOError where another process holds it; `waits`: until then.
+    """Hold a lock until the descriptor is closed. BlockingIOError where another process holds it, unless `waits`.
 
     Windows has no shared locks of this kind: `shared` is exclusive there. OSError where the system has no locks.
     """
@@ -77,26 +74,26 @@ def _lock_byte(windows: ModuleType, descriptor: int) -> bool:
 
 
 def known_signals(*names: str) -> tuple[signal.Signals, ...]:
-    """Those that this system has, in order: Windows has SIGINT and SIGTERM, and neither SIGHUP nor SIGUSR1."""
+    """Those that this system has, in order: Windows has SIGINT and SIGTERM, but neither SIGHUP nor SIGUSR1."""
     return tuple(getattr(signal, name) for name in names if hasattr(signal, name))
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on; all of the machine's where the system keeps no affinity (macOS, Windows)."""
+    """Cores that this process may run on; all of the machine's where there is no affinity (macOS, Windows)."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def has_memory_limits() -> bool:
-    """Whether a process can limit its own memory here (RLIMIT_DATA of Linux, with its account in /proc)."""
+    """Whether a process can limit its own memory here (RLIMIT_DATA of Linux, with its usage in /proc)."""
     limits = _find_module("resource")
     return limits is not None and hasattr(limits, "RLIMIT_DATA") and Path("/proc/self/status").is_file()
 
 
 @contextmanager
 def data_limit(limit_bytes: int) -> Iterator[None]:
-    """Inside the block this process can't map more than so many bytes to write to; needs `has_memory_limits`."""
+    """Inside the block this process can't map more writable bytes than this; needs `has_memory_limits`."""
     limits: Any = importlib.import_module("resource")
     before = limits.getrlimit(limits.RLIMIT_DATA)
     limits.setrlimit(limits.RLIMIT_DATA, (limit_bytes, before[1]))
@@ -107,10 +104,10 @@ def data_limit(limit_bytes: int) -> Iterator[None]:
 
 
 def sync_path(path: Path) -> None:
-    """A file's content, or a folder's names, survive a power cut. Windows syncs no folders: NTFS keeps a journal."""
+    """A file's content, or a folder's entries, survive a power cut. Windows syncs no folders: NTFS has a journal."""
     if IS_WINDOWS and path.is_dir():
         return
-    handle = os.open(path, os.O_RDWR if IS_WINDOWS else os.O_RDONLY)  # Windows flushes only what may be written
+    handle = os.open(path, os.O_RDWR if IS_WINDOWS else os.O_RDONLY)  # Windows flushes only writable handles
     try:
         os.fsync(handle)
     finally:
@@ -118,7 +115,7 @@ def sync_path(path: Path) -> None:
 
 
 def replace_file(source: Path, target: Path) -> None:
-    """As os.replace. On Windows a reader that has the target open is waited for, a second at most."""
+    """As os.replace; on Windows it waits up to a second for a reader that has the target open."""
     for attempts_left in reversed(range(_REPLACE_ATTEMPTS if IS_WINDOWS else 1)):
         try:
             os.replace(source, target)
@@ -137,12 +134,12 @@ def own_session() -> dict[str, Any]:
 
 
 def quote(word: object) -> str:
-    """A word of a command that a user can paste: in quotes where the shell needs them."""
+    """An argument of a command that a user can paste, in quotes where the shell needs them."""
     return subprocess.list2cmdline([str(word)]) if IS_WINDOWS else shlex.quote(str(word))
 
 
 def is_root() -> bool:
-    """Whether this process may do everything; Windows has no such user."""
+    """Whether the user is root; Windows has no such user."""
     return hasattr(os, "geteuid") and os.geteuid() == 0
 
 
@@ -158,16 +155,16 @@ _ERROR = 2  # of c10's levels: info, warning, error, fatal
 
 
 def quiet_torch() -> None:
-    """For a process of ours, before it imports torch; processes that it starts are quiet as well."""
+    """For a process of ours, before it imports torch; its child processes are quiet as well."""
     os.environ.setdefault(_KINETO, "99")
     os.environ.setdefault(_C10, "ERROR")
 
 
 @contextmanager
 def quiet_profiler() -> Iterator[None]:
-    """No lines of torch's profiler while the block runs, also in a program that imported torch before seqfit."""
+    """Silences torch's profiler while the block runs, also in a program that imported torch before seqfit."""
     os.environ.setdefault(_KINETO, "99")
-    level = _find_level() if os.environ.get(_C10, "ERROR") == "ERROR" else None  # another one is the user's
+    level = _find_level() if os.environ.get(_C10, "ERROR") == "ERROR" else None  # any other value is the user's
     before = None if level is None else level.value
     try:
         if level is not None:
@@ -179,7 +176,7 @@ def quiet_profiler() -> Iterator[None]:
 
 
 def _find_level() -> ctypes.c_int | None:
-    """c10's level in memory; None where this build has no such variable: then its warnings are seen."""
+    """c10's level in memory; None where this build has no such variable, and its warnings are shown."""
     folder = Path(sys.modules["torch"].__file__ or "").parent / "lib"
     names = ("libc10.so", "libc10.dylib", "c10.dll")
     library = next((folder / name for name in names if (folder / name).is_file()), None)

@@ -1,6 +1,6 @@
-r"""A table of text, for a terminal, Markdown and LaTeX. Cells come in as they are to be read; each form escapes them.
+r"""A table of text, for a terminal (plain or rich), Markdown and LaTeX.
 
-Columns of one group stand together under its name:
+Cells are texts; each form escapes them. Columns of one group stand together under its name:
 
     Column("", "strategy"), Column("step", "mean"), Column("step", "% of baseline")
 
@@ -14,8 +14,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import rich.table
 
 _GAP = "  "
+_LEAST_NAME = 6  # letters of a truncated cell
 _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -29,7 +34,7 @@ _TO_ESCAPE = re.compile("|".join(map(re.escape, _LATEX)))
 
 @dataclass(frozen=True)
 class TableColumn:
-    """One column; numbers stand at its right edge."""
+    """Numbers are right-aligned."""
 
     group: str
     label: str
@@ -37,32 +42,57 @@ class TableColumn:
 
     @property
     def heading(self) -> str:
-        """In one line."""
         return ": ".join(part for part in (self.group, self.label) if part)
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows have as many cells as there are columns."""
+    """Each row has one cell per column."""
 
     title: str
     columns: tuple[TableColumn, ...]
     rows: tuple[tuple[str, ...], ...]
 
     def keep(self, wanted: Sequence[int]) -> Table:
-        """Only these columns."""
         columns = tuple(self.columns[index] for index in wanted)
         return replace(self, columns=columns, rows=tuple(tuple(row[index] for index in wanted) for row in self.rows))
 
     @property
     def width(self) -> int:
-        """Of the longest line as plain text, without the title."""
+        """Of the longest line of the plain text, without the title."""
         return max(map(len, _lines(self)))
+
+
+def shrink(table: Table, width: int, drop: Sequence[int]) -> Table:
+    """Without columns, in the order of `drop`, until it fits; then the cells of the first column are truncated."""
+    kept = list(range(len(table.columns)))
+    for index in (None, *drop):
+        kept = [column for column in kept if column != index]
+        smaller = table.keep(kept)
+        if smaller.width <= width:
+            return smaller
+    longest = max(len(row[0]) for row in smaller.rows)
+    room = max(_LEAST_NAME, longest - (smaller.width - width))
+    names = [row[0] if len(row[0]) <= room else f"{row[0][: room - 1]}…" for row in smaller.rows]
+    return replace(smaller, rows=tuple((name, *row[1:]) for name, row in zip(names, smaller.rows, strict=True)))
 
 
 def to_text(table: Table) -> str:
     """For a terminal: title, groups, headings, a rule, rows."""
     return "\n".join([*([table.title] if table.title else []), *_lines(table)])
+
+
+def to_rich(table: Table) -> rich.table.Table:
+    """For a terminal that wraps long cells; without the title."""
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    shown = RichTable(box=None, pad_edge=False)
+    for column in table.columns:
+        shown.add_column(column.heading, justify="right" if column.is_number else "left")
+    for row in table.rows:
+        shown.add_row(*map(Text, row))
+    return shown
 
 
 def to_markdown_table(table: Table) -> str:
@@ -96,7 +126,7 @@ def to_latex_table(table: Table, label: str) -> str:
 
 
 def escape_latex(text: str) -> str:
-    """Nothing in it is a command any more."""
+    """Without LaTeX commands."""
     return _TO_ESCAPE.sub(lambda match: _LATEX[match.group()], text)
 
 
@@ -112,7 +142,7 @@ def _lines(table: Table) -> list[str]:
 
 
 def _groups_once(columns: Sequence[TableColumn]) -> list[str]:
-    """Each group's name over its first column."""
+    """Each group's name above its first column."""
     before = ["", *(column.group for column in columns[:-1])]
     return ["" if column.group == earlier else column.group for column, earlier in zip(columns, before, strict=True)]
 
@@ -134,7 +164,7 @@ def _latex_line(cells: Sequence[str]) -> str:
 
 
 def _latex_groups(columns: Sequence[TableColumn]) -> list[str]:
-    """The groups' names, each with a thin line below it; nothing where there are no groups."""
+    """The groups' names, each with a rule below it; nothing where there are no groups."""
     groups = [(name, len(list(members))) for name, members in groupby(columns, key=lambda column: column.group)]
     cells, rules, first = [], [], 1
     for name, count in groups:

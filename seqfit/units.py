@@ -49,7 +49,7 @@ def format_seconds(seconds: float, *, precise: bool = False) -> str:
     """'420 ms', '3.2 s', '2 min 05 s', '1 h 02 min', '3 d 04 h'; `precise`: three significant digits, '3.21 s'."""
     if not math.isfinite(seconds):
         return "?"
-    if seconds < 0.9995:  # what rounds to the next unit is printed in it
+    if seconds < 0.9995:  # 999.5 ms would be printed as 1000 ms
         return f"{_three_digits(seconds * 1000)} ms" if precise else f"{seconds * 1000:.0f} ms"
     if seconds < 59.95:
         return f"{_three_digits(seconds)} s" if precise else f"{seconds:.1f} s"
@@ -67,7 +67,7 @@ def parse_seconds(text: str) -> float:
         return float(text)
     found = _TIME.findall(text)
     if not found or _TIME.sub("", text).strip():
-        raise ValueError(f"'{text}' is no time; write it as 20m, 1h30m or 90s")
+        raise ValueError(f"'{text}' is not a time; write it as 20m, 1h30m or 90s")
     return sum(float(number) * _SECONDS_PER[unit] for number, unit in found)
 
 
@@ -80,7 +80,7 @@ def format_count(count: float) -> str:
 
 
 def format_flops(flops_per_second: float) -> str:
-    """Of operations a second: '950 FLOP/s', '47.1 GFLOP/s', '7.1 TFLOP/s'."""
+    """'950 FLOP/s', '47.1 GFLOP/s', '7.1 TFLOP/s'."""
     for unit, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
         if flops_per_second >= 0.9995 * unit:
             return f"{_three_digits(flops_per_second / unit)} {prefix}FLOP/s"
@@ -88,10 +88,10 @@ def format_flops(flops_per_second: float) -> str:
 
 
 def _three_digits(number: float) -> str:
-    """As %g has it, but never with an exponent for what is large."""
+    """As %g, but a large number never gets an exponent."""
     return f"{number:.0f}" if abs(number) >= 99.95 else f"{number:.3g}"
 
 
 def format_share(share: float) -> str:
-    """A part of one as per cent: 0.125 -> '12.5%'."""
+    """0.125 -> '12.5%'."""
     return f"{100 * share:.1f}%"

@@ -1,4 +1,4 @@
-"""Everything that can be wrong with a recipe and shows without model or data, reported together.
+"""Every mistake of a recipe that shows without loading model or data, reported together.
 
 In: where a recipe is, and overrides. Out: the recipe, or one `RecipeError` with a line for each mistake:
 
@@ -7,8 +7,8 @@ In: where a recipe is, and overrides. Out: the recipe, or one `RecipeError` with
     allow: [int8]                      task.source: The template '{question' has a single '{'. ...
                                        allow: 'int8' is given. The lossy strategies are bf16, fp16. ...
 
-The schema is checked by `recipe`; templates, metrics and strategies by their rooms, each with the values as they were
-read, for a mistake in one part must not hide those of another. A value that the schema refuses is left to it.
+The schema is checked by `recipe`; templates, metrics and strategies by their packages, each on the values as they were
+read, so that a mistake in one part does not hide those of another. What the schema refuses is reported by the schema.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from seqfit.tasks.rules import find_task_mistakes, find_template_mistakes
 
 
 def load_checked_recipe(where: Recipe | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
-    """As `load_recipe`; besides the schema, templates, metrics and strategy must be right as well."""
+    """As `load_recipe`; templates, metrics and strategy are checked as well."""
     return load_noted_recipe(where, overrides)[0]
 
 
 def load_noted_recipe(
     where: Recipe | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()
 ) -> tuple[Recipe, list[str]]:
-    """The same, and sentences about what was changed of it while it was read."""
+    """The same, and sentences about values that were changed on reading."""
     reading = read_recipe(where, overrides)
     return reading.require(find_mistakes(reading.values)), reading.notes
 
 
-def check_model_is_to_be_had(recipe: Recipe) -> None:
-    """A name that is neither in the Hub's cache nor to be fetched is reported at once: before torch is imported."""
+def check_model_available(recipe: Recipe) -> None:
+    """Reports a name that is neither in the Hub's cache nor can be downloaded, before torch is imported."""
     name = recipe.model.location
     if recipe.model.path is not None or hub.is_path(name) or _is_cached(name):
         return
     hub.use_hub()
     if hub.went_offline() or hub.is_offline_by_setting():
         why = "the Hub does not answer" if hub.went_offline() else "HF_HUB_OFFLINE is set"
-        given = f"model.name is '{name}', which was not fetched before, and {why}"
+        given = f"model.name is '{name}', which was not downloaded before, and {why}"
         raise ModelError(given, hub.RULE, hub.ADVICE)
 
 
@@ -62,12 +62,12 @@ def _is_cached(name: str) -> bool:
 
     try:
         return isinstance(try_to_load_from_cache(name, "config.json"), str)
-    except ValueError:  # no name that the Hub can have: whoever loads it says so
+    except ValueError:  # not a valid name on the Hub: loading it reports that
         return True
 
 
 def find_mistakes(values: Mapping[str, Any]) -> list[Mistake]:
-    """What is wrong with a recipe's values beyond the schema, which may refuse some of them."""
+    """What is wrong with a recipe's values apart from the schema, which may refuse some of them."""
     task, evaluation = (_mapping(values.get(part)) for part in ("task", "eval"))
     return [
         *_find_task_mistakes(task),
@@ -81,13 +81,13 @@ def find_mistakes(values: Mapping[str, Any]) -> list[Mistake]:
 def _find_task_mistakes(task: Mapping[str, Any]) -> list[Mistake]:
     try:
         return find_task_mistakes(TaskRecipe.model_validate(task))
-    except ValidationError:  # the schema's mistakes are reported by the schema
+    except ValidationError:  # reported by the schema
         return find_template_mistakes(task)
 
 
 def _find_metric_mistakes(evaluation: Mapping[str, Any], task_name: object) -> list[Mistake]:
     metrics, best = evaluation.get("metrics"), evaluation.get("best")
-    if _is_words(metrics) and metrics:
+    if _is_string_list(metrics) and metrics:
         return find_metric_mistakes(metrics, best if isinstance(best, str) else None)
     defaults = default_metrics_of(task_name) if isinstance(task_name, str) else None
     if metrics or defaults is None or not isinstance(best, str):
@@ -98,14 +98,14 @@ def _find_metric_mistakes(evaluation: Mapping[str, Any], task_name: object) -> l
 def _find_strategy_mistakes(strategy: Any, allow: Any, train: Any) -> list[Mistake]:
     readable = strategy if isinstance(strategy, str | Mapping) else None
     try:
-        trained_by = TrainRecipe.model_validate(train)
-    except ValidationError:  # reported by the schema; what disagrees with it can't be told yet
-        trained_by = None
-    return find_strategy_mistakes(readable, allow if _is_words(allow) else LOSSY, trained_by)
+        readable_train = TrainRecipe.model_validate(train)
+    except ValidationError:  # reported by the schema; conflicts with it are not known yet
+        readable_train = None
+    return find_strategy_mistakes(readable, allow if _is_string_list(allow) else LOSSY, readable_train)
 
 
 def _find_head_mistakes(model: Mapping[str, Any], task_name: object, train: Mapping[str, Any]) -> list[Mistake]:
-    """Parts of the loss that a head's has not: a softmax over classes can be smoothed, nothing else."""
+    """Parts that the loss of a head does not have: only a softmax over classes can be smoothed."""
     if model.get("kind") != "classifier":
         return []
     lacking = ["z_loss"] if task_name == "classify" else ["label_smoothing", "z_loss"]
@@ -124,8 +124,8 @@ def _find_head_mistakes(model: Mapping[str, Any], task_name: object, train: Mapp
 
 
 def _find_trim_mistakes(model: Mapping[str, Any], allow: Any) -> list[Mistake]:
-    """A trimmed softmax is another loss: the words that go would have had their share of the probability."""
-    if model.get("trim_vocabulary") is None or not _is_words(allow) or "trim" in allow:
+    """A trimmed softmax is another loss: the tokens removed would have had their share of the probability."""
+    if model.get("trim_vocabulary") is None or not _is_string_list(allow) or "trim" in allow:
         return []
     sentence = format_error(
         f"'{model['trim_vocabulary']}' is given, but the recipe allows {allow}",
@@ -139,8 +139,8 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _is_words(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(word, str) for word in value)
+def _is_string_list(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def runs_on_cpu(recipe: Recipe) -> bool:

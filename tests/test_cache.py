@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seqfit import cache
-from seqfit.cache import cache_root, file_digest, find_entry, new_entry
+from seqfit.cache import JsonCache, cache_root, file_digest, find_entry, new_entry
 from seqfit.errors import DataError
 
 
@@ -18,7 +18,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def test_the_cache_lies_in_the_home_unless_the_variable_says_otherwise(
+def test_the_cache_is_in_the_home_folder_unless_the_variable_is_set(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cache_root() == root
@@ -56,7 +56,7 @@ def test_a_draft_of_a_killed_process_does_not_count(root: Path) -> None:
     assert find_entry("k") is not None
 
 
-def test_of_two_writers_the_first_to_end_wins_and_none_fails(root: Path) -> None:
+def test_the_first_of_two_writers_wins_and_neither_fails(root: Path) -> None:
     with new_entry("k") as slow:
         with new_entry("k") as fast:
             (fast / "rows").write_text("fast", "utf-8")
@@ -98,7 +98,7 @@ def test_a_file_of_just_now_is_not_remembered(tmp_path: Path, root: Path) -> Non
     assert not (root / "digests").exists()
 
 
-def test_a_damaged_note_is_written_anew(tmp_path: Path, root: Path) -> None:
+def test_a_corrupted_note_is_rewritten(tmp_path: Path, root: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("one", "utf-8")
     _make_old(path)
@@ -125,3 +125,32 @@ def test_what_a_killed_process_left_goes_after_a_day_and_work_in_progress_stays(
     assert not old.exists()
     assert fresh.exists()
     assert find_entry("first") is not None
+
+
+def test_a_json_value_is_found_again_and_replaced_as_a_whole(root: Path) -> None:
+    stored = JsonCache("rates")
+    assert stored.get("cpu") is None
+    stored.put("cpu", {"flops": 1.0})
+    stored.put("cpu", {"flops": 2.0})
+    assert stored.get("cpu") == {"flops": 2.0}
+    assert [path.name for path in (root / "rates").iterdir()] == ["cpu.json"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff"])
+def test_a_corrupted_json_value_counts_as_none_but_differs_from_a_missing_one_when_read(
+    root: Path, content: bytes
+) -> None:
+    stored = JsonCache("rates")
+    stored.put("cpu", 1)
+    (root / "rates" / "cpu.json").write_bytes(content)
+    assert stored.get("cpu") is None
+    with pytest.raises(ValueError, match=r"Expecting|utf-8"):
+        stored.read("cpu")
+    with pytest.raises(FileNotFoundError):
+        stored.read("gpu")
+
+
+def test_a_new_version_of_a_json_cache_does_not_read_the_old_one() -> None:
+    JsonCache("plans").put("key", [1])
+    assert JsonCache("plans", version=2).get("key") is None
+    assert JsonCache("plans").get("key") == [1]

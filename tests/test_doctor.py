@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from seqfit import doctor
-from seqfit.doctor import DoctorFinding, examine, judge_disk, judge_threads, judge_torch
+from seqfit.doctor import DoctorFinding, check_disk, check_threads, check_torch, examine
 from seqfit.hardware.cards import find_card
 from seqfit.hardware.probe import Driver, Gpu, Machine
 
@@ -43,7 +43,7 @@ def test_a_library_that_is_absent_is_missing_with_its_install_command(monkeypatc
     assert (finding.state, finding.fix) == ("missing", "pip install no-such-library")
 
 
-def test_a_machine_without_torch_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_torch_gets_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else real(name))
     finding = found("torch")
@@ -57,14 +57,14 @@ def test_a_machine_without_torch_is_told_how_to_get_it(monkeypatch: pytest.Monke
         (None, None, "ok", ""),
         ("13.0", (13, 2), "ok", ""),
         ("13.2", (13, 0), "ok", ""),
-        (None, (13, 0), "warn", "unused"),
+        (None, (13, 0), "warn", "not used"),
         ("13.0", (12, 8), "warn", "12.8 at most"),
     ],
 )
 def test_a_build_of_torch_must_fit_the_driver(
     built_for: str | None, driver: tuple[int, int] | None, state: str, word: str
 ) -> None:
-    finding = judge_torch("2.13.0", built_for, driver)
+    finding = check_torch("2.13.0", built_for, driver)
     assert finding.state == state
     assert word in finding.detail
     assert bool(finding.fix) == (state == "warn")
@@ -76,10 +76,10 @@ def test_a_gpu_is_named_with_its_free_memory_and_its_row_in_the_table(monkeypatc
     monkeypatch.setattr(doctor, "probe_machine", lambda: machine)
     assert found("NVML").detail == (
         "driver 595.10 for CUDA 13.2 or older, NVIDIA A10G (21.0 GiB of 22.0 GiB free, 'a10g' in plans), "
-        "NVIDIA X (1.0 GiB of 1.0 GiB free, not in the table of cards)"
+        "NVIDIA X (1.0 GiB of 1.0 GiB free, not in the table of GPUs)"
     )
-    assert found("torch").state == ("warn" if "CPU alone" in found("torch").detail else "ok")
-    assert "AMD EPYC, 2 cores, 8.0 GiB of memory, 1.0 GiB free (what this process may use" in found("processor").detail
+    assert found("torch").state == ("warn" if "CPUs only" in found("torch").detail else "ok")
+    assert "AMD EPYC, 2 cores, 8.0 GiB of memory, 1.0 GiB free (limits of this process" in found("processor").detail
 
 
 def test_a_gpu_that_torch_has_no_kernels_for_is_a_warning_with_the_build_to_install(
@@ -108,11 +108,11 @@ def test_a_gpu_that_torch_has_no_kernels_for_is_a_warning_with_the_build_to_inst
 
 @pytest.mark.parametrize(("setting", "state"), [(None, "ok"), ("4", "ok"), ("1", "warn"), ("64", "warn")])
 def test_a_thread_setting_other_than_the_cores_is_pointed_out(setting: str | None, state: str) -> None:
-    assert judge_threads(4, "4 cores", setting).state == state
+    assert check_threads(4, "4 cores", setting).state == state
 
 
-def test_a_folder_that_is_not_there_yet_is_judged_by_its_disk(tmp_path: Path) -> None:
-    finding = judge_disk("runs", tmp_path / "not" / "yet")
+def test_a_folder_that_does_not_exist_yet_is_checked_by_its_disk(tmp_path: Path) -> None:
+    finding = check_disk("runs", tmp_path / "not" / "yet")
     assert str(tmp_path / "not" / "yet") in finding.detail
     assert "free" in finding.detail
 
@@ -127,7 +127,7 @@ def test_the_disks_of_runs_and_caches_are_looked_at(tmp_path: Path, monkeypatch:
 
 def test_little_space_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_LOW_DISK_BYTES", 2**80)
-    assert judge_disk("runs", tmp_path).state == "warn"
+    assert check_disk("runs", tmp_path).state == "warn"
 
 
 def test_offline_is_named_and_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import seqfit.cli.train as cli_train
 from seqfit import hub
 from seqfit.cli.main import main
 from seqfit.recipe.load import load_recipe
-from seqfit.validation import check_model_is_to_be_had
+from seqfit.validation import check_model_available
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def test_switched_off_by_the_user_is_no_fallback(monkeypatch: pytest.MonkeyPatch
     assert not hub.went_offline()
 
 
-def test_a_resolver_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resolver_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """No timeout of a connection counts while its name is looked up."""
     answered = threading.Event()
 
@@ -77,19 +77,19 @@ def test_a_name_on_the_hub_is_no_path(location: str, is_path: bool) -> None:
     assert hub.is_path(location) == is_path
 
 
-def test_a_model_that_can_not_be_had_is_told_before_torch_is_imported(
+def test_an_unavailable_model_is_reported_before_torch_is_imported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(cli_train, "quiet_torch", lambda: pytest.fail("went on to import torch"))
     assert main(["train", "t5-gsm8k"]) == 2
-    said = capsys.readouterr().err
-    assert "model.name is 'google-t5/t5-base', which was not fetched before, and the Hub does not answer" in said
-    assert "Set model.path (or --model) to a folder" in said
+    message = capsys.readouterr().err
+    assert "model.name is 'google-t5/t5-base', which was not downloaded before, and the Hub does not answer" in message
+    assert "Set model.path (or --model) to a folder" in message
 
 
 def test_a_model_that_was_fetched_before_needs_no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *_names: "/cache/config.json")
     monkeypatch.setattr(hub, "reach_hub", lambda: pytest.fail("went to the network"))
-    check_model_is_to_be_had(load_recipe("t5-gsm8k"))
+    check_model_available(load_recipe("t5-gsm8k"))
     assert not hub.went_offline()

@@ -11,7 +11,7 @@ from seqfit.selftest import run_selftest
 CPU = torch.device("cpu")
 
 
-def test_every_way_agrees_on_a_cpu() -> None:
+def test_every_strategy_agrees_on_a_cpu() -> None:
     checks = list(run_selftest(CPU))
     assert {check.state for check in checks} == {"ok", "skipped"}
     assert [check.name for check in checks if check.state == "skipped"] == ["T5: fp16", "mT5: fp16", "BERT: fp16"]
@@ -28,7 +28,7 @@ def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not wrong & {"T5: packed, torch's attention", "BERT: packed, blockwise"}
 
 
-def test_what_a_device_refuses_is_told_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_device_refuses_is_reported_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("no kernel image is available")
 

@@ -118,12 +118,12 @@ def test_without_an_affinity_all_cores_are_usable(monkeypatch: pytest.MonkeyPatc
     assert system.usable_cores() == 6
 
 
-def test_a_child_is_out_of_reach_of_ctrl_c_in_the_systems_own_way(windows: WindowsLocks) -> None:
+def test_ctrl_c_does_not_reach_a_child(windows: WindowsLocks) -> None:
     flag = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0x200)
     assert system.own_session() == {"creationflags": flag}
 
 
-def test_a_command_to_paste_has_its_words_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_to_paste_has_its_arguments_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (system.quote(Path("runs/a")), system.quote("my runs/a")) == ("runs/a", "'my runs/a'")
     monkeypatch.setattr(system, "IS_WINDOWS", True)
     assert system.quote("my runs/a") == '"my runs/a"'

@@ -14,13 +14,13 @@ TABLE = Table(
 )
 
 
-def test_text_is_aligned_with_numbers_at_the_right() -> None:
+def test_numbers_are_right_aligned_in_text() -> None:
     assert to_text(TABLE).splitlines() == [
         "Measured",
         "                   step          loss",
         "strategy           mean       %  mean",
         "─" * 37,
-        "baseline   412 ms ± 0.8%  100.0%   0.5",
+        "baseline  412 ms ± 0.8%  100.0%   0.5",
         "a|b_c              9 ms  2.2% ≈  0.25",
     ]
     assert TABLE.width == 37

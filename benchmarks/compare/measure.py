@@ -1,4 +1,4 @@
-"""The published comparison on a CPU: which measure saves memory, what it costs, and does the answer stay the same?
+"""The published comparison on a CPU: which strategy saves memory, what it costs, and does the result stay the same?
 
     python benchmarks/compare/measure.py --write
 
@@ -8,7 +8,7 @@ README.md. It is one command:
 
     seqfit compare bert-agnews OVERRIDES --strategies classic --gpu v100-16-sxm --budget 13m
 
-and what is then judged: the time of all of it, losses of lossless entrants step by step, accuracies.
+and then checks the total time, the losses of lossless candidates step by step, and accuracies.
 """
 
 from __future__ import annotations
@@ -41,32 +41,32 @@ CHANGES = [  # of the recipe bert-agnews, besides model and data
 
 
 def main() -> None:
-    """Runs the command, judges what came of it, prints it."""
+    """Runs the command, checks the results, prints them."""
     parser = argparse.ArgumentParser()
     data = Path(os.environ.get("SEQFIT_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
     parser.add_argument("--data", type=Path, default=data / "ag_news" / "test.csv")
     parser.add_argument("--out", type=Path, default=Path("comparisons/agnews"))
-    parser.add_argument("--write", action="store_true", help="put the results beside this file and into README.md")
-    parser.add_argument("options", nargs="*", help="further words of seqfit compare, such as --repeats 3, after --")
+    parser.add_argument("--write", action="store_true", help="write the results next to this file and into README.md")
+    parser.add_argument("options", nargs="*", help="more options of seqfit compare, such as --repeats 3, after --")
     given = parser.parse_args()
     model, started = find_minilm(), time.monotonic()
-    subprocess.run([sys.executable, "-m", "seqfit", *build_words(given, model)], check=True)
+    subprocess.run([sys.executable, "-m", "seqfit", *build_arguments(given, model)], check=True)
     seconds = time.monotonic() - started
     comparison = read_results(given.out)
-    judged = "\n".join(judge(comparison, seconds))
-    print(judged)
+    checks_table = "\n".join(check(comparison, seconds))
+    print(checks_table)
     if given.write:
         text = (given.out / "results.json").read_text("utf-8")
         RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(hide_places(text, model, given.data, given.out), "utf-8")
-        write_readme(judged, read_results(RESULTS))
+        write_readme(checks_table, read_results(RESULTS))
 
 
-def build_words(given: argparse.Namespace, model: Path) -> list[str]:
+def build_arguments(given: argparse.Namespace, model: Path) -> list[str]:
     """Of `seqfit`."""
     places = [f"model.path={model}", f"data.path={given.data}"]
-    words = ["--strategies", "classic", "--gpu", "v100-16-sxm", "--budget", "13m", "--out", str(given.out)]
-    return ["compare", "bert-agnews", *places, *CHANGES, *words, *given.options]
+    options = ["--strategies", "classic", "--gpu", "v100-16-sxm", "--budget", "13m", "--out", str(given.out)]
+    return ["compare", "bert-agnews", *places, *CHANGES, *options, *given.options]
 
 
 def find_minilm() -> Path:
@@ -77,34 +77,34 @@ def find_minilm() -> Path:
     return Path(package.origin).parent / "model"
 
 
-def judge(comparison: Comparison, seconds: float) -> Iterator[str]:
-    """What was asked for, and whether it is so, as a table."""
-    yield from ("| asked for | found | |", "|---|---|---|")
-    yield _line(f"all of it within {format_seconds(LIMIT_SECONDS)}", format_seconds(seconds), seconds <= LIMIT_SECONDS)
-    for entrant in comparison.matrix.entrants:
-        if entrant.kind == "lossless" and not entrant.impossible:
-            gap = find_gap(comparison, entrant.name)
-            asked = f"losses of {entrant.name} within {TOLERANCE:g} of baseline's"
-            yield _line(asked, f"{gap:.1e} over {comparison.matrix.steps} steps", gap <= TOLERANCE)
-    for standing in comparison.standings:
-        figure = standing.figures.get("accuracy")
-        if figure is not None and standing.entrant.kind != "reference":
-            found = f"{figure.mean:.1f}%, baseline {find_reference(comparison, 'accuracy'):.1f}%"
-            asked = f"accuracy of {standing.entrant.name} not significantly different"
-            yield _line(asked, found, figure.within_noise is True)
-    unequal = [check.name for check in comparison.checks if not check.same]
-    yield _line("an equal comparison", ", ".join(unequal) or f"{len(comparison.checks)} lines hold", not unequal)
-    cards = {one.target for standing in comparison.standings for one in standing.predictions if one.step_seconds}
+def check(comparison: Comparison, seconds: float) -> Iterator[str]:
+    """What is required, and whether it holds, as a table."""
+    yield from ("| required | found | |", "|---|---|---|")
+    yield _line(f"total time within {format_seconds(LIMIT_SECONDS)}", format_seconds(seconds), seconds <= LIMIT_SECONDS)
+    for candidate in comparison.matrix.candidates:
+        if candidate.kind == "lossless" and not candidate.unavailable:
+            gap = find_gap(comparison, candidate.name)
+            required = f"losses of {candidate.name} within {TOLERANCE:g} of baseline's"
+            yield _line(required, f"{gap:.1e} over {comparison.matrix.steps} steps", gap <= TOLERANCE)
+    for result in comparison.results:
+        figure = result.figures.get("accuracy")
+        if figure is not None and result.candidate.kind != "baseline":
+            found = f"{figure.mean:.1f}%, baseline {find_baseline(comparison, 'accuracy'):.1f}%"
+            required = f"accuracy of {result.candidate.name} not significantly different"
+            yield _line(required, found, figure.is_significant is False)
+    unfair = [line.name for line in comparison.checks if not line.same]
+    yield _line("a fair comparison", ", ".join(unfair) or f"{len(comparison.checks)} checks passed", not unfair)
+    cards = {one.target for result in comparison.results for one in result.predictions if one.step_seconds}
     yield _line("predicted", ", ".join(sorted(cards)), len(cards) > 1)
 
 
-def _line(asked: str, found: str, holds: bool) -> str:
-    return f"| {asked} | {found} | {'yes' if holds else '**no**'} |"
+def _line(required: str, found: str, holds: bool) -> str:
+    return f"| {required} | {found} | {'yes' if holds else '**no**'} |"
 
 
-def find_reference(comparison: Comparison, name: str) -> float:
-    """A mean of the reference's."""
-    return comparison.standings[0].figures[name].mean
+def find_baseline(comparison: Comparison, name: str) -> float:
+    """A mean of the baseline."""
+    return comparison.results[0].figures[name].mean
 
 
 def find_gap(comparison: Comparison, name: str) -> float:
@@ -133,10 +133,10 @@ def hide_places(text: str, model: Path, data: Path, out: Path) -> str:
     return text
 
 
-def write_readme(judged: str, comparison: Comparison) -> None:
+def write_readme(checks_table: str, comparison: Comparison) -> None:
     """Between the marks."""
     head, rest = README.read_text("utf-8").split(BEGIN)
-    table = f"{judged}\n\n{lower_headings(to_markdown(comparison).splitlines())}\n"
+    table = f"{checks_table}\n\n{lower_headings(to_markdown(comparison).splitlines())}\n"
     README.write_text(head + BEGIN + table + END + rest.split(END)[1], "utf-8")
 
 

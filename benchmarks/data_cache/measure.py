@@ -4,7 +4,7 @@
 
 In: the numbers of rows, and a tokenizer folder (default: ByT5, which needs none). Out: the table of README.md, in
 Markdown. Each figure comes from a process of its own, and is what that process took above one that only imports and
-builds the tokenizer. Two kinds of memory are told apart: own memory, which nobody else can have, sampled every 5 ms;
+builds the tokenizer. Two kinds of memory are measured: own memory, which no other process has, sampled every 5 ms;
 and the peak of all resident memory, which also counts pages of the mapped files that the kernel may drop at any time.
 Rows are generated: 60 words of context, a question, an answer.
 """

@@ -42,9 +42,9 @@ def diagnose(name: str) -> dict[str, Any]:
         "change": list(first.change) if first else [],
         "gain_of": first.gain_of if first else None,
         "expected": first.gain if first else None,
-        "seen": result.proof.seen if result.proof else None,
-        "rounds": result.proof.gains if result.proof else [],
-        "confirmed": result.proof.confirmed if result.proof else None,
+        "measured_gain": result.proof.measured_gain if result.proof else None,
+        "gains": result.proof.gains if result.proof else [],
+        "confirmed": result.proof.is_confirmed if result.proof else None,
         "step_seconds": result.measurement.step_seconds,
         "phases": result.measurement.phases,
         "peak_bytes": result.evidence.peak_bytes,
@@ -57,24 +57,24 @@ def diagnose(name: str) -> dict[str, Any]:
 
 def print_table(rows: list[dict[str, Any]]) -> None:
     """In Markdown."""
-    heads = ("planted", "size", "first finding", "change", "expected", "seen", "rounds", "")
+    heads = ("planted", "size", "first finding", "change", "expected", "measured", "repeats", "")
     print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
     for row in rows:
         first = row["found"][0][0] if row["found"] else "none"
         verdict = {None: "", True: "confirmed", False: "not confirmed"}[row["confirmed"]]
         expected = f"{format_share(row['expected'])} of the {row['gain_of']}" if row["found"] else ""
-        seen = format_share(row["seen"]) if row["seen"] is not None else ""
-        rounds = ", ".join(format_share(gain) for gain in row["rounds"])
+        measured = format_share(row["measured_gain"]) if row["measured_gain"] is not None else ""
+        repeats = ", ".join(format_share(gain) for gain in row["gains"])
         change = f"`{' '.join(row['change'])}`" if row["change"] else ""
         name, size = row["planted"] or "nothing", row["plant"].partition(":")[2]
-        print(f"| {name} | {size} | {first} | {change} | {expected} | {seen} | {rounds} | {verdict} |")
+        print(f"| {name} | {size} | {first} | {change} | {expected} | {measured} | {repeats} | {verdict} |")
     planted = [row for row in rows if row["planted"]]
     named = sum(bool(row["found"]) and row["found"][0][0] == row["planted"] for row in planted)
-    proved = [row for row in planted if row["seen"] is not None]
-    close = sum(abs(row["expected"] - row["seen"]) <= max(0.25 * row["seen"], 0.03) for row in proved)
+    proved = [row for row in planted if row["measured_gain"] is not None]
+    close = sum(abs(row["expected"] - row["measured_gain"]) <= max(0.25 * row["measured_gain"], 0.03) for row in proved)
     print(
         f"\n{named} of {len(planted)} named first, {sum(bool(row['confirmed']) for row in planted)} confirmed; "
-        f"expected within 25% or 3 points of what was seen: {close} of {len(proved)}"
+        f"expected within 25% or 3 points of what was measured: {close} of {len(proved)}"
     )
 
 

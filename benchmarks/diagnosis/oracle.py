@@ -25,8 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.diagnosis.programs import CAUSES, healthy
 from benchmarks.diagnosis.simulate import simulate, write_kineto
 from seqfit.profiling.nsight import read_trace
-from seqfit.profiling.summary import diagnose
-from seqfit.profiling.tables import DEVICE
+from seqfit.profiling.tables import DEVICE, diagnose
 
 BEGIN, END = "<!-- oracle: begin -->\n", "<!-- oracle: end -->"
 ONE_STREAM = [cause for cause in CAUSES if cause not in ("communication", "straggler")]  # HTA's split is per stream

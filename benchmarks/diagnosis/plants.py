@@ -24,7 +24,7 @@ from torch import nn
 
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import Recipe
-from seqfit.training.setup import TrainingSetup, build_setup
+from seqfit.training.setup import TrainingSetup, build_setup, resolve
 from seqfit.training.view import SilentView
 
 WORDS = 400
@@ -108,14 +108,14 @@ def build_with(plant: Plant, size: int = 0) -> Callable[[Recipe], TrainingSetup]
     """Builds jobs with what no recipe can say: a slow source, a hook of the user's."""
 
     def build(recipe: Recipe) -> TrainingSetup:
-        job, _ = build_setup(recipe, SilentView())
+        setup, _ = build_setup(resolve(recipe), SilentView())
         if plant.reads:
-            job.step.model.register_forward_pre_hook(_Reader(plant.reads[size]))
+            setup.step.model.register_forward_pre_hook(_Reader(plant.reads[size]))
         if not plant.row_seconds:
-            return job
-        loader = copy.copy(job.loader)
+            return setup
+        loader = copy.copy(setup.loader)
         loader._split = _SlowSplit(loader._split, plant.row_seconds[size])
-        return replace(job, loader=loader)
+        return replace(setup, loader=loader)
 
     return build
 

@@ -23,7 +23,7 @@ from benchmarks.diagnosis.programs import CAUSES, NEEDS_SHAPES, PADDED, STEPS, h
 from benchmarks.diagnosis.simulate import Recording, simulate, write_kineto, write_nsight
 from seqfit.profiling.findings import Finding
 from seqfit.profiling.nsight import read_trace
-from seqfit.profiling.summary import diagnose
+from seqfit.profiling.tables import diagnose
 from seqfit.profiling.trace_findings import find_in_trace
 
 SIZES = ("small", "medium", "large")
@@ -96,7 +96,7 @@ def find(recording: Recording, kind: str, folder: Path) -> list[Finding]:
 
 def write_table(cases: list[Case]) -> str:
     """One row per cause and format."""
-    lines = ["| cause | format | named first | gain: expected (in truth), small, medium, large |", "|---|---|---|---|"]
+    lines = ["| cause | format | named first | gain: expected (true), small, medium, large |", "|---|---|---|---|"]
     for cause in CAUSES:
         for kind in KINDS:
             rows = [case for case in cases if (case.cause, case.kind) == (cause, kind)]

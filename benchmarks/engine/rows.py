@@ -76,7 +76,7 @@ def renumber(path: Path, tokenizer_folder: Path, *, task: dict[str, Any]) -> Non
     from seqfit.model.load import load_tokenizer
     from seqfit.recipe.schema import Recipe
 
-    data = {"path": str(find_data(SQUAD_ES)), "cut": {}}
+    data = {"path": str(find_data(SQUAD_ES)), "holdout": {}}
     recipe = Recipe.model_validate({"model": {"path": str(find_tokenizer("mt5"))}, "task": task, "data": data})
     split = prepare_data(recipe, load_tokenizer(recipe.model), ("train",)).splits["train"]
     words: dict[int, str] = {}

@@ -24,7 +24,7 @@ from seqfit.data.loader import prefetch
 from seqfit.data.tokenized import PreparedData
 from seqfit.model.load import load_model, load_tokenizer
 from seqfit.recipe.schema import ModelRecipe
-from seqfit.training.setup import TrainingSetup, build_setup
+from seqfit.training.setup import TrainingSetup, build_setup, resolve
 from seqfit.training.view import SilentView
 from seqfit.validation import load_checked_recipe
 
@@ -93,7 +93,8 @@ def measure_side(run: Run) -> dict[str, Any]:
 
 def build(run: Run) -> tuple[TrainingSetup, PreparedData]:
     """Our job, as `seqfit train` builds it."""
-    return build_setup(load_checked_recipe(run.recipe(), [f"strategy.{item}" for item in run.strategy]), SilentView())
+    recipe = load_checked_recipe(run.recipe(), [f"strategy.{item}" for item in run.strategy])
+    return build_setup(resolve(recipe), SilentView())
 
 
 def prepare(runs: list[Run]) -> None:

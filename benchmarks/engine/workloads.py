@@ -97,7 +97,7 @@ def build_recipe(name: str, work: Path, *, dropout: float | None = None, trim: b
     return {
         "model": model | {"dropout": dropout} | ({"trim_vocabulary": "data"} if trim else {}),
         "task": workload.task | {"max_source_tokens": limits[0], "max_target_tokens": limits[1]},
-        "data": {"path": str(locate_data(workload, work)), "cut": {}},
+        "data": {"path": str(locate_data(workload, work)), "holdout": {}},
         "train": {
             "steps": 1_000_000,  # the rate is constant and the caller stops
             "batch_examples": workload.batch_examples,

@@ -1,11 +1,11 @@
-"""Rows per second of an evaluation with generated answers: seqfit beside Seq2SeqTrainer's `predict_with_generate`.
+"""Rows per second of an evaluation with generated texts: seqfit and Seq2SeqTrainer's `predict_with_generate`.
 
     python benchmarks/evaluation/measure.py                       # both data sets, five repeats
     python benchmarks/evaluation/measure.py --data dialogsum --rows 16 --repeats 1 --results FOLDER
-    python benchmarks/evaluation/measure.py --table               # README.md from the results that are there
+    python benchmarks/evaluation/measure.py --table               # README.md from existing results
 
-In: nothing but the real data and T5's tokenizer. Out: results/DATA.jsonl with every repeat, and the table of README.md.
-Each figure comes from a fresh process, the sides take turns, and nothing else should run on the machine.
+In: the real data and T5's tokenizer. Out: results/DATA.jsonl with every repeat, and the table of README.md. Each figure
+comes from a fresh process, the sides take turns, and nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -30,21 +30,11 @@ HERE = Path(__file__).parent
 MUST_REACH = 2.5
 TITLES = {"squad-es": "SQuAD-es", "dialogsum": "DialogSum"}
 HEADER = [
-    "data",
-    "rows",
-    "tokens an answer",
-    "seqfit, rows/s",
-    "Trainer",
-    "rows/s",
-    "ratio",
-    "must reach",
-    "",
-    "same ids",
+    *("data", "rows", "tokens per text", "seqfit, rows/s", "Trainer", "rows/s", "ratio", "must reach", "", "same ids"),
 ]
 
 
 def main() -> None:
-    """Runs what is asked for."""
     arguments = parse_arguments()
     if arguments.inside is not None:
         print(json.dumps(measure_side(Run(**json.loads(arguments.inside)))))
@@ -82,15 +72,15 @@ def measure_data(name: str, arguments: argparse.Namespace) -> None:
     ]
     prepare(runs[0])
     machine = describe_machine(arguments.threads)
-    answers: dict[str, list[list[int]]] = {}
+    texts: dict[str, list[list[int]]] = {}  # as token ids
     results = []
     for number, run in enumerate(runs, 1):
         print(f"{name}: {number} of {len(runs)}, {run.side}", file=sys.stderr, flush=True)
         measured = call(run)
-        answers[run.side] = measured.pop("ids")
-        counts = {"rows": len(answers[run.side]), "tokens": sum(map(len, answers[run.side]))}
+        texts[run.side] = measured.pop("ids")
+        counts = {"rows": len(texts[run.side]), "tokens": sum(map(len, texts[run.side]))}
         results.append({"side": run.side, "repeat": run.repeat} | measured | counts)
-    write_results(arguments.results / f"{name}.jsonl", machine | {"sameness": compare(runs[0], answers)}, results)
+    write_results(arguments.results / f"{name}.jsonl", machine | {"sameness": compare(runs[0], texts)}, results)
 
 
 def build_environment(arguments: argparse.Namespace) -> dict[str, str]:
@@ -109,18 +99,18 @@ def call(run: Run) -> dict[str, Any]:
         [sys.executable, __file__, "--inside", run.to_json()], stdout=subprocess.PIPE, text=True, check=False
     )
     if done.returncode:
-        raise SystemExit(f"A process of this benchmark ended with {done.returncode}; what it said is above.")
+        raise SystemExit(f"A process of this benchmark ended with exit code {done.returncode}; see its output above.")
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
 
 
-def compare(run: Run, answers: dict[str, list[list[int]]]) -> dict[str, dict[str, Any]]:
-    """For each side of the Trainer's: rows with the same ids as ours, and how near a tie those are that differ."""
-    ours = answers["ours"]
+def compare(run: Run, texts: dict[str, list[list[int]]]) -> dict[str, dict[str, Any]]:
+    """For each side of the Trainer: rows with the same ids as ours, and how near a tie the others are."""
+    ours = texts["ours"]
     found: dict[str, dict[str, Any]] = {}
     for side in SIDES[1:]:
-        differing = [row for row, ids in enumerate(answers[side]) if ids != ours[row]]
-        gaps = [measure_gap(run, row, ours[row], answers[side][row]) for row in differing]
+        differing = [row for row, ids in enumerate(texts[side]) if ids != ours[row]]
+        gaps = [measure_gap(run, row, ours[row], texts[side][row]) for row in differing]
         found[side] = {"same": len(ours) - len(differing), "largest_gap": max(gaps, default=None)}
     return found
 
@@ -148,9 +138,9 @@ def format_row(
     ours, theirs = rates(measured, "ours"), rates(measured, side)
     ratio = statistics.median(ours) / statistics.median(theirs)
     kind, batch = side.split("-")
-    title = f"{'grouped by length' if kind == 'grouped' else 'as is'}, {batch} a batch"
+    title = f"{'grouped by length' if kind == 'grouped' else 'as is'}, {batch} per batch"
     same, first = machine["sameness"][side], measured[0]
-    gap = "" if same["largest_gap"] is None else f", the others part at logits {same['largest_gap']:.0e} apart"
+    gap = "" if same["largest_gap"] is None else f", the others differ by at most {same['largest_gap']:.0e} in a logit"
     reached = "" if must_reach is None else "reached" if ratio >= must_reach else "**not reached**"
     cells = [TITLES[name], str(first["rows"]), f"{first['tokens'] / first['rows']:.1f}", spread(ours), title]
     cells += [spread(theirs), f"{ratio:.2f}", "" if must_reach is None else f"{must_reach:g}", reached]

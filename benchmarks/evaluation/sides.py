@@ -1,11 +1,11 @@
-"""Both sides of the comparison, each over the same rows: seconds and token ids of all answers come out.
+"""Both sides of the comparison, each over the same rows: seconds and token ids of all generated texts come out.
 
-    ours           seqfit's answer_split, as `seqfit evaluate` and every evaluation during training call it
-    trainer-16     Seq2SeqTrainer.predict with predict_with_generate, 16 rows a batch, dynamic padding; or 64
+    ours           seqfit's generate_split, as `seqfit evaluate` and every evaluation during training call it
+    trainer-16     Seq2SeqTrainer.predict with predict_with_generate, 16 rows per batch, dynamic padding; or 64
     grouped-16     the same with train_sampling_strategy="group_by_length", which also orders an evaluation
 
-Random weights would never end an answer, or at once. So on both sides answers are as long as the rows' targets: the
-end token can't be chosen before, and is forced then.
+A model with random weights would end a text at once or never. So on both sides texts are as long as the rows' targets:
+the end token can't be chosen before, and is forced then.
 
     target of 3 tokens    step 1: no end    step 2: no end    step 3: the end
 """
@@ -72,8 +72,8 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Questions:
-    """The rows to answer, and how long an answer may be."""
+class EvaluatedRows:
+    """The rows to generate for, and the longest text."""
 
     split: TokenizedSplit
     rows: Any  # spread evenly over the split, as eval.limit does it
@@ -84,46 +84,48 @@ def prepare(run: Run) -> None:
     """Write the model and tokenize the data, so that no measured process has to."""
     if not (Path(run.work) / MODEL).exists():
         write_model(Path(run.work) / MODEL, MODELS[MODEL])
-    load_questions(run, load_tokenizer(run.model))
+    load_rows(run, load_tokenizer(run.model))
 
 
-def load_questions(run: Run, tokenizer: PreTrainedTokenizerBase) -> Questions:
+def load_rows(run: Run, tokenizer: PreTrainedTokenizerBase) -> EvaluatedRows:
     """Test rows of the recipe's data."""
     recipe_name, path = DATA[run.data]
     recipe = load_recipe(recipe_name, [f"data.path={find_data(path)}", "~data.hub"])
     data: PreparedData = prepare_data(recipe, tokenizer, ("train", "validation", "test"))
     split = data.splits["test"]
     rows = np.linspace(0, len(split) - 1, min(run.rows, len(split))).round().astype(np.int64)
-    return Questions(split, rows, choose_answer_length(data, None))
+    return EvaluatedRows(split, rows, choose_answer_length(data, None))
 
 
 def measure_side(run: Run) -> dict[str, Any]:
-    """Seconds of all rows, and the ids of their answers. The first rows are answered before, to warm up."""
+    """Seconds for all rows, and the ids of their texts. The first rows are generated before, to warm up."""
     tokenizer, model = load_tokenizer(run.model), load_model(run.model).eval()
-    questions = load_questions(run, tokenizer)
-    answer = build_ours(model, tokenizer) if run.side == "ours" else build_trainer(run.side, model, tokenizer)
-    answer(replace(questions, rows=questions.rows[:WARM_UP_ROWS]))
+    rows = load_rows(run, tokenizer)
+    generate = build_ours(model, tokenizer) if run.side == "ours" else build_trainer(run.side, model, tokenizer)
+    generate(replace(rows, rows=rows.rows[:WARM_UP_ROWS]))
     started = time.perf_counter()
-    ids = answer(questions)
+    ids = generate(rows)
     return {"seconds": time.perf_counter() - started, "ids": ids, "threads": torch.get_num_threads()}
 
 
-def build_ours(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Callable[[Questions], list[list[int]]]:
-    """Our side. Texts are made as ever; their ids are noted on the way."""
+def build_ours(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> Callable[[EvaluatedRows], list[list[int]]]:
+    """Our side. Texts are decoded as usual, and their ids recorded."""
     precision = Precision("fp32", torch.device("cpu"), "both sides")
-    noting = NotingTokenizer(tokenizer)
+    recorder = RecordingTokenizer(tokenizer)
 
-    def answer(questions: Questions) -> list[list[int]]:
-        answerer = Generator(model, noting, precision, 1, questions.max_new_tokens, 8192, force_lengths=True)
-        assert answerer.fallback is None
-        texts = generate_split(answerer, questions.split, questions.rows).texts
-        return [noting.ids[text] for text in texts]
+    def generate(rows: EvaluatedRows) -> list[list[int]]:
+        generator = Generator(model, recorder, precision, 1, rows.max_new_tokens, 8192, force_lengths=True)
+        assert generator.fallback is None
+        texts = generate_split(generator, rows.split, rows.rows).texts
+        return [recorder.ids[text] for text in texts]
 
-    return answer
+    return generate
 
 
-class NotingTokenizer:
-    """The tokenizer, whose texts are numbered, so that the ids behind each can be told."""
+class RecordingTokenizer:
+    """The tokenizer with numbered texts, so that the ids of each are known."""
 
     def __init__(self, inner: PreTrainedTokenizerBase) -> None:
         self._inner = inner
@@ -131,7 +133,7 @@ class NotingTokenizer:
         self.ids: dict[str, list[int]] = {}
 
     def batch_decode(self, ids_BT: torch.Tensor, **settings: Any) -> list[str]:
-        """Texts as the inner one gives them, with a number in front."""
+        """The inner tokenizer's texts, each after a number."""
         texts = []
         for ids, text in zip(ids_BT.tolist(), self._inner.batch_decode(ids_BT, **settings), strict=True):
             texts.append(f"{len(self.ids)} {text}")
@@ -141,14 +143,14 @@ class NotingTokenizer:
 
 def build_trainer(
     side: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> Callable[[Questions], list[list[int]]]:
+) -> Callable[[EvaluatedRows], list[list[int]]]:
     """transformers' side: generation, loss and texts, as compute_metrics would need them."""
     kind, batch = side.split("-")
     model.set_attn_implementation("sdpa")
     force_lengths(model)
 
-    def answer(questions: Questions) -> list[list[int]]:
-        pairs = [questions.split.token_ids(int(row)) for row in questions.rows]
+    def generate(rows: EvaluatedRows) -> list[list[int]]:
+        pairs = [rows.split.token_ids(int(row)) for row in rows.rows]
         features = [to_feature((source.tolist(), target.tolist()), None, 0) for source, target in pairs]
         with tempfile.TemporaryDirectory() as folder:
             trainer = Seq2SeqTrainer(
@@ -158,14 +160,14 @@ def build_trainer(
                 processing_class=tokenizer,
             )
             order = list(trainer._get_eval_sampler(features))
-            settings = {"num_beams": 1, "do_sample": False, "max_new_tokens": questions.max_new_tokens}
+            settings = {"num_beams": 1, "do_sample": False, "max_new_tokens": rows.max_new_tokens}
             with quiet():
                 predicted = trainer.predict(features, **settings).predictions
         ids = np.where(predicted < 0, 0, predicted)
         tokenizer.batch_decode(ids, skip_special_tokens=True)
         return [strip(ids[place].tolist()) for place in np.argsort(order)]
 
-    return answer
+    return generate
 
 
 def build_arguments(folder: str, batch: int, *, grouped: bool) -> Seq2SeqTrainingArguments:
@@ -185,25 +187,25 @@ def build_arguments(folder: str, batch: int, *, grouped: bool) -> Seq2SeqTrainin
 
 
 def force_lengths(model: PreTrainedModel) -> None:
-    """`generate` knows the labels of its batch: the Trainer hands them over, and stock leaves them alone."""
-    stock = model.generate
+    """`generate` gets the labels of its batch from the Trainer, and transformers' own ignores them."""
+    original = model.generate
 
     def generate(**settings: Any) -> torch.Tensor:
         forced = ForcedLengths((settings["labels"] >= 0).sum(1))
-        ids: torch.Tensor = stock(**settings, logits_processor=LogitsProcessorList([forced]))
+        ids: torch.Tensor = original(**settings, logits_processor=LogitsProcessorList([forced]))
         return ids
 
     model.generate = generate
 
 
 class ForcedLengths(LogitsProcessor):
-    """The end at each row's length, and not before."""
+    """The end token at each row's length, and not before."""
 
     def __init__(self, lengths_B: torch.Tensor) -> None:
         self._lengths_B = lengths_B
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Scores of the next token, which is number input_ids.shape[1], for the start token is no answer's."""
+        """Scores of the next token, which is number input_ids.shape[1], because the start token does not count."""
         scores[:, END] = -torch.inf
         ending_B = self._lengths_B == input_ids.shape[1]
         scores[ending_B, END] = torch.inf
@@ -211,16 +213,16 @@ class ForcedLengths(LogitsProcessor):
 
 
 def strip(ids: list[int]) -> list[int]:
-    """Without the start token and what is behind the end."""
+    """Without the start token and what follows the end token."""
     return ids[1 : ids.index(END) + 1] if END in ids else ids[1:]
 
 
 @torch.inference_mode()
 def measure_gap(run: Run, place: int, ours: list[int], theirs: list[int]) -> float:
-    """How far apart the logits of two answers are where they part: a tie to rounding, or a mistake."""
+    """The difference of logits where two texts first differ: a tie up to rounding, or a mistake."""
     model = load_model(run.model).eval()
-    questions = load_questions(run, load_tokenizer(run.model))
-    source, _ = questions.split.token_ids(int(questions.rows[place]))
+    rows = load_rows(run, load_tokenizer(run.model))
+    source, _ = rows.split.token_ids(int(rows.rows[place]))
     at = next(at for at, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other)
     logits_V = model(
         input_ids=torch.tensor(np.array([source])), decoder_input_ids=torch.tensor([[0, *ours[:at]]])

@@ -9,7 +9,7 @@ Every try is a comparison of its own, run as `seqfit compare` runs it, with thre
     again      the same under another name: a significant difference is a false alarm
     slowed     the same, and every step is made 5% longer from outside (plant/sitecustomize.py)
 
-The times of all steps are kept, so that other ways to judge them can be tried on the same trials (table.py).
+The times of all steps are kept, so that other rules can be tried on the same trials (table.py).
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that `benchmarks` can be imported as a script, too
 
 from benchmarks.engine.table import update_readme
-from benchmarks.noise.table import CLOCKS, ENTRANTS, Try, format_tables, judge, read_tries, say
+from benchmarks.noise.table import CANDIDATES, CLOCKS, Try, find_changes, format_result, format_tables, read_tries
 from seqfit.comparison.collect import read_trial
 from seqfit.comparison.compare import compare
-from seqfit.comparison.quantities import STEP_SECONDS, STEP_YARDSTICKS
+from seqfit.comparison.quantities import CALIBRATED_STEP, STEP_SECONDS
 from seqfit.comparison.records import read_outcomes
 from seqfit.units import format_seconds
 
 HERE = Path(__file__).resolve().parent
 TRIES = HERE / "results" / "tries.jsonl"
-# The demo's tiny T5; few and short answers, for a trial is to be mostly steps. One thread: see README.md.
+# The demo's tiny T5; few and short answers, so that a trial is mostly steps. One thread: see README.md.
 RECIPE = ["model.dropout=0", "eval.limit=8", "eval.max_new_tokens=4", "strategy.threads=1"]
 
 
@@ -73,12 +73,12 @@ def measure_all(arguments: argparse.Namespace) -> None:
             done = run_try(arguments, arguments.work / f"{stamp}-{number}")
             stream.write(json.dumps(asdict(done)) + "\n")
             stream.flush()
-            said = "; ".join(f"{name} {say(change)}" for name, change in judge(done).items())
-            print(f"try {number + 1}: {said}; took {format_seconds(done.seconds)}", flush=True)
+            found = "; ".join(f"{name} {format_result(change)}" for name, change in find_changes(done).items())
+            print(f"try {number + 1}: {found}; took {format_seconds(done.seconds)}", flush=True)
 
 
 def run_try(arguments: argparse.Namespace, folder: Path) -> Try:
-    """One tournament. One that is not equal is no try: it ends the benchmark."""
+    """One comparison. An unfair one ends the benchmark."""
     load, started = os.getloadavg()[0], time.monotonic()
     comparison = compare(
         "demo",
@@ -88,14 +88,16 @@ def run_try(arguments: argparse.Namespace, folder: Path) -> Try:
         steps=arguments.steps,
         out=folder,
     )
-    unequal = [f"{check.name}: {check.detail}" for check in comparison.checks if not check.same]
-    if unequal:
-        raise SystemExit(f"{folder}: not an equal comparison: {unequal}")
-    clocks: dict[str, dict[str, list[dict[int, float]]]] = {clock: {name: [] for name in ENTRANTS} for clock in CLOCKS}
+    unfair = [f"{check.name}: {check.detail}" for check in comparison.checks if not check.same]
+    if unfair:
+        raise SystemExit(f"{folder}: not a fair comparison: {unfair}")
+    clocks: dict[str, dict[str, list[dict[int, float]]]] = {
+        clock: {name: [] for name in CANDIDATES} for clock in CLOCKS
+    }
     for outcome in sorted(read_outcomes(folder), key=lambda outcome: outcome.repeat):
         run = read_trial(folder, outcome)
-        for clock, quantity in zip(CLOCKS, (STEP_SECONDS, STEP_YARDSTICKS), strict=True):
-            clocks[clock][outcome.entrant].append(run.by_step(quantity, comparison.matrix.warm_up))
+        for clock, quantity in zip(CLOCKS, (STEP_SECONDS, CALIBRATED_STEP), strict=True):
+            clocks[clock][outcome.candidate].append(run.by_step(quantity, comparison.matrix.warm_up))
     return Try(arguments.steps, time.monotonic() - started, load, **clocks)
 
 

@@ -1,10 +1,10 @@
-"""How long a plan for t5-base takes: its first trace, the whole search, and the stored answer.
+"""How long a plan for t5-base takes: its first trace, the whole search, and the stored plan.
 
     python benchmarks/plan_speed/measure.py                  # a few minutes
-    python benchmarks/plan_speed/measure.py table            # README.md from the results that are there
+    python benchmarks/plan_speed/measure.py table            # README.md from existing results
 
 In: nothing; the model is t5-base's config, without weights. Out: results/plans.jsonl with a line for each process, and
-the table. Every figure is of fresh processes, their start and imports included; the lines repeat in turn.
+the table. Every figure is of fresh processes, their start and imports included; the rows alternate.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from transformers import AutoModelForSeq2SeqLM, T5Config
 from benchmarks.engine.table import describe_in_words, describe_machine, read_results, update_readme, write_results
 from seqfit.model.load import ModelConfig
 from seqfit.planning.device_rules import rules_for
-from seqfit.planning.fake_step import FakeStep, TracedModel
+from seqfit.planning.fake_step import FakeStep, StepSpec
 from seqfit.planning.shape import uniform
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.strategy.schema import Strategy
@@ -38,7 +38,7 @@ T5_BASE = {"d_model": 768, "d_kv": 64, "d_ff": 3072, "num_layers": 12, "num_head
 LENGTHS = ["--no-data", "--source-tokens", "512", "--target-tokens", "64", "train.batch_examples=32"]
 CARDS = ["--gpu", "rtx3090", "--gpus", "2"]
 PLAN = "import sys; from seqfit.cli.main import main; code = main(sys.argv[1:]); print(code, 'torch' in sys.modules)"
-QUESTIONS = {  # name -> what it is, and its limit in seconds
+ROWS = {  # name -> what it is, and its limit in seconds
     "trace": ("first trace: two micro-batches of 2 x 512 tokens, bf16", 15.0),
     "search": ("whole search", 60.0),
     "stored": ("the same again, stored", 1.0),
@@ -48,9 +48,8 @@ Result = dict[str, Any]
 
 
 def main() -> None:
-    """Runs what is asked for."""
     parser = argparse.ArgumentParser(description="Times plans for t5-base.")
-    parser.add_argument("what", nargs="?", choices=("table",), help="only the table, from results that are there")
+    parser.add_argument("what", nargs="?", choices=("table",), help="only the table, from existing results")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -66,14 +65,14 @@ def main() -> None:
 
 
 def trace_once() -> None:
-    """One trace, as a search begins with it."""
-    outline = ModelConfig(T5Config(**T5_BASE, decoder_start_token_id=0), {}, AutoModelForSeq2SeqLM)
-    subject = TracedModel(outline, ModelRecipe(path="t5-base"), TrainRecipe(), Strategy(), "bf16", rules_for("gpu"))
-    FakeStep(subject).trace([uniform(2, 512, 64, packed=True)] * 2)
+    """One trace, as at the start of a search."""
+    model_config = ModelConfig(T5Config(**T5_BASE, decoder_start_token_id=0), {}, AutoModelForSeq2SeqLM)
+    spec = StepSpec(model_config, ModelRecipe(path="t5-base"), TrainRecipe(), Strategy(), "bf16", rules_for("gpu"))
+    FakeStep(spec).trace([uniform(2, 512, 64, packed=True)] * 2)
 
 
 def time_all() -> list[Result]:
-    """Each question once. The search finds an empty cache, and the next process what it stored."""
+    """Each row once. The search finds an empty cache, and the next process what it stored."""
     with tempfile.TemporaryDirectory() as folder:
         config = T5Config(**T5_BASE, decoder_start_token_id=0, architectures=["T5ForConditionalGeneration"])
         config.save_pretrained(f"{folder}/t5-base")
@@ -93,8 +92,8 @@ def time_process(name: str, command: list[str], folder: str) -> Result:
     seconds = time.perf_counter() - started
     if done.returncode:
         raise SystemExit(f"{done.stderr}\nThe process of '{name}' ended with {done.returncode}.")
-    said = done.stdout.splitlines()[-1:] if name != "trace" else ["0 True"]
-    code, imported = said[0].split()
+    printed = done.stdout.splitlines()[-1:] if name != "trace" else ["0 True"]
+    code, imported = printed[0].split()
     assert code == "0", done.stderr
     result = {"question": name, "seconds": seconds, "imports_torch": imported == "True"}
     print(result, file=sys.stderr, flush=True)
@@ -102,9 +101,9 @@ def time_process(name: str, command: list[str], folder: str) -> Result:
 
 
 def format_table(machine: dict[str, Any], results: list[Result]) -> str:
-    """Markdown: the median of each question beside its limit."""
+    """Markdown: the median of each row and its limit."""
     lines = ["| what | median (lowest to highest) | imports torch | must be | |", "|---|---|---|---|---|"]
-    for name, (title, limit) in QUESTIONS.items():
+    for name, (title, limit) in ROWS.items():
         lines.append(format_row(title, limit, [result for result in results if result["question"] == name]))
     return "\n".join(
         [*lines, "", f"Measured on: {describe_in_words(machine)}; load {machine['load']:.1f} at the start."]
@@ -112,7 +111,6 @@ def format_table(machine: dict[str, Any], results: list[Result]) -> str:
 
 
 def format_row(title: str, limit: float, results: list[Result]) -> str:
-    """One question."""
     seconds = [result["seconds"] for result in results]
     median = statistics.median(seconds)
     imports = any(result["imports_torch"] for result in results)

@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from seqfit.model.load import ModelConfig
-from seqfit.planning.fake_step import TracedModel
+from seqfit.planning.fake_step import StepSpec
 from seqfit.planning.shape import Shape
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.strategy.schema import Strategy
@@ -51,10 +51,10 @@ class Case:
     recompute: str = "none"
     lora: bool = False
 
-    def subject(self, *, tiny: bool = False) -> TracedModel:
+    def spec(self, *, tiny: bool = False) -> StepSpec:
         """What is planned and what is run. The tiny one has the same code with next to no weights."""
-        return TracedModel(
-            outline=build_outline(self.model, tiny=tiny),
+        return StepSpec(
+            model_config=build_outline(self.model, tiny=tiny),
             model=ModelRecipe(
                 path="benchmark",
                 kind="classifier" if self.model == "bert" else "text-to-text",

@@ -2,7 +2,7 @@
 
     python benchmarks/planned_memory/measure.py                 # all models
     python benchmarks/planned_memory/measure.py t5              # one of them
-    python benchmarks/planned_memory/measure.py table           # README.md from the results that are there
+    python benchmarks/planned_memory/measure.py table           # README.md from existing results
 
 In: names of models. Out: results/MODEL.jsonl with a line for each case, and the table. A case that has its line is not
 measured again: remove the file for that. Each case is predicted here, on fake tensors, and measured in fresh
@@ -43,7 +43,6 @@ Result = dict[str, Any]
 
 
 def main() -> None:
-    """Runs what is asked for."""
     parser = argparse.ArgumentParser(description="Compares predicted with measured memory on this CPU.")
     parser.add_argument("models", nargs="*", default=[*MODELS], help=f"table, or some of: {', '.join(MODELS)}")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of the measured process")
@@ -82,7 +81,7 @@ def compare_model(name: str, threads: int) -> None:
 
 def predict_peak_bytes(case: Case) -> int:
     """By fake execution, as a plan does it."""
-    return FakeStep(case.subject()).trace(case.shapes()).peak_bytes
+    return FakeStep(case.spec()).trace(case.shapes()).peak_bytes
 
 
 @cache
@@ -101,7 +100,7 @@ def measure_inside(what: str, case: Case) -> Result:
     """The figure that a process is started for."""
     if what == "before":
         return {"before_bytes": measure_before_bytes(case)}
-    step, batch = build_real_step(case.subject()).step, draw_batch(case.shapes())
+    step, batch = build_real_step(case.spec()).step, draw_batch(case.shapes())
     Path("/proc/self/clear_refs").write_text("5")  # the peak is forgotten: random weights take more than loaded ones
     for _ in range(STEPS):
         step.run(batch)
@@ -111,7 +110,7 @@ def measure_inside(what: str, case: Case) -> Result:
 
 def measure_before_bytes(case: Case) -> int:
     """What a process holds without its model: libraries and code, all of it in use by a tiny model's step."""
-    build_real_step(case.subject(tiny=True)).step(draw_batch(case.shapes(examples=1)))
+    build_real_step(case.spec(tiny=True)).step(draw_batch(case.shapes(examples=1)))
     gc.collect()
     return read_memory_bytes("VmRSS")
 
@@ -166,7 +165,7 @@ def format_row(result: Result) -> str:
 
 
 def summarize(results: list[Result]) -> list[str]:
-    """The largest error of each kind beside its limit."""
+    """The largest error of each kind, and its limit."""
     lines = []
     for which, limit in (("allocated", ALLOCATED_LIMIT), ("resident", RESIDENT_LIMIT)):
         largest = max(abs(find_error(result, which)) for result in results)

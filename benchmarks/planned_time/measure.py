@@ -2,7 +2,7 @@
 
     python benchmarks/planned_time/measure.py                     # everything, with as many threads as there are cores
     python benchmarks/planned_time/measure.py --threads 1
-    python benchmarks/planned_time/measure.py table               # README.md from the results that are there
+    python benchmarks/planned_time/measure.py table               # README.md from existing results
 
 In: nothing. Out: results/steps.jsonl with the rates and a line for each case, and the table. A calibration as `seqfit
 plan --calibrate` makes it is stored in a folder of this run's own; each case is predicted with it and then measured,
@@ -46,9 +46,8 @@ Result = dict[str, Any]
 
 
 def main() -> None:
-    """Runs what is asked for."""
     parser = argparse.ArgumentParser(description="Compares predicted with measured step times on this CPU.")
-    parser.add_argument("what", nargs="?", choices=("table",), help="only the table, from results that are there")
+    parser.add_argument("what", nargs="?", choices=("table",), help="only the table, from existing results")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of calibration, prediction and steps")
     parser.add_argument("--cases", type=int, nargs="*", help="numbers of cases from 0 on, tried without a table")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
@@ -97,7 +96,7 @@ def run_inside(what: str, number: int | None, threads: int) -> Result:
     """The one thing that a process is started for."""
     torch.set_num_threads(threads)
     if what == "calibrate":
-        return calibrate_machine().to_json()
+        return asdict(calibrate_machine())
     assert number is not None
     return predict(CASES[number]) if what == "predict" else measure(CASES[number])
 
@@ -107,12 +106,12 @@ def predict(case: Case) -> Result:
     rates = load_rates("cpu")
     assert rates is not None, "the calibration comes first"
     steps = [case.shapes()]
-    return {"predicted_seconds": float(model_step(FakeStep(case.subject()), steps).step_seconds(steps, rates)[0])}
+    return {"predicted_seconds": float(model_step(FakeStep(case.spec()), steps).step_seconds(steps, rates)[0])}
 
 
 def measure(case: Case) -> Result:
     """Real steps, the first ones not counted."""
-    step, batch = build_real_step(case.subject()).step, draw_batch(case.shapes())
+    step, batch = build_real_step(case.spec()).step, draw_batch(case.shapes())
     seconds = []
     for _ in range(WARM_UP_STEPS + MEASURED_STEPS):
         started = time.perf_counter()

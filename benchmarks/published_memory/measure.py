@@ -2,7 +2,7 @@
 
     python benchmarks/published_memory/measure.py               # all rows, without a GPU
     python benchmarks/published_memory/measure.py 1 22 36       # some of them
-    python benchmarks/published_memory/measure.py table         # README.md from the results that are there
+    python benchmarks/published_memory/measure.py table         # README.md from existing results
 
 In: published_memory.csv and the rows' configurations. Out: results/rows.jsonl and the table. The code is a plan's own:
 the step on fake tensors, the template of its shapes, and steps one after the other on the model of torch's allocator.
@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that `benchma
 from benchmarks.engine.table import update_readme
 from benchmarks.published_memory.rows import DRAWS, MODELS, Row, Step, read_rows
 from seqfit.planning.device_rules import rules_for
-from seqfit.planning.fake_step import FakeStep, TracedModel
+from seqfit.planning.fake_step import FakeStep, StepSpec
 from seqfit.planning.memory import measure_steps
 from seqfit.planning.template import fit_template
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
@@ -38,7 +38,6 @@ Result = dict[str, Any]
 
 
 def main() -> None:
-    """Predicts what is asked for."""
     parser = argparse.ArgumentParser(description="Compares predicted with published peaks of GPU memory.")
     parser.add_argument("rows", nargs="*", help="ids of rows, or table; default: all")
     asked = parser.parse_args().rows
@@ -71,10 +70,10 @@ def predict_bytes(step: Step, draws: int = DRAWS) -> list[int]:
     return predicted
 
 
-def build_subject(step: Step) -> TracedModel:
+def build_subject(step: Step) -> StepSpec:
     """A row in the words of a recipe and a strategy: what everybody ran then, padded batches and eager attention."""
-    outline = MODELS[step.model]
-    kind = "text-to-text" if outline.config.is_encoder_decoder else "classifier"
+    model_config = MODELS[step.model]
+    kind = "text-to-text" if model_config.config.is_encoder_decoder else "classifier"
     strategy = {
         "batching": "padded",
         "attention": "eager",
@@ -82,8 +81,8 @@ def build_subject(step: Step) -> TracedModel:
         "recompute": step.recompute,
         "optimizer_kernel": step.source.kernel if step.optimizer == "adamw" else "auto",
     }
-    return TracedModel(
-        outline=outline,
+    return StepSpec(
+        model_config=model_config,
         model=ModelRecipe.model_validate({"path": step.model, "kind": kind, "lora": step.lora}),
         train=TrainRecipe.model_validate({"optimizer": {"name": step.optimizer}}),
         strategy=Strategy.model_validate(strategy),

@@ -1,6 +1,6 @@
 """The published figures, and what has to be assumed to predict them: once for each source, never for a row.
 
-In: published_memory.csv (id, model, config, metric, measured figure, source) from beside the real data. Out: `Row`s
+In: published_memory.csv (id, model, config, metric, measured figure, source) from next to the real data. Out: `Row`s
 whose step is what the file's `config` says, in the fields of our own recipe and strategy.
 
     1   bert-large, b4 L512 fp32 AdamW, nvidia-smi 14,949 MiB    ->    4 examples of 512 tokens, 14,949 * 2**20 bytes
@@ -177,7 +177,7 @@ def read_rows() -> list[Row]:
 
 
 def find_figures() -> Path:
-    """The file beside the folder of real data."""
+    """The file next to the folder of real data."""
     return find_shared("data", "SEQFIT_DATA").parent / "published_memory.csv"
 
 

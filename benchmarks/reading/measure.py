@@ -4,7 +4,7 @@
 
 In: sizes of files, which are generated, and a tokenizer folder. Out: the tables of README.md, in Markdown. Every figure
 is of a fresh process that is bound to one core or two. Its imports and the tokenizer are loaded before the clock
-starts; the ways alternate, so that a drift of the machine meets all of them. Memory is the peak of the sum over the
+starts; the methods alternate, so that a drift of the machine meets all of them. Memory is the peak of the sum over the
 process and its children (PSS: pages that processes share count once), sampled, less what it was before the work.
 """
 
@@ -98,19 +98,19 @@ def measure_speed(given: argparse.Namespace, folder: Path, cores: int) -> dict[s
     file = folder / "speed.jsonl"
     if not file.exists():
         write_rows(file, given.megabytes)
-    ways = [way for way in NAMES if cores > 1 or way != MAP_PROCESSES]
-    found: dict[str, list[float]] = {way: [] for way in ways}
+    methods = [method for method in NAMES if cores > 1 or method != MAP_PROCESSES]
+    found: dict[str, list[float]] = {method: [] for method in methods}
     for repeat in range(given.repeats):
-        for way in ways if repeat % 2 == 0 else reversed(ways):
-            process = start(given, way, file, cores)
+        for method in methods if repeat % 2 == 0 else reversed(methods):
+            process = start(given, method, file, cores)
             release(process)
             process.wait()  # and no samples, which would take time of the cores
-            found[way].append(file.stat().st_size / 1e6 / read_seconds(process))
+            found[method].append(file.stat().st_size / 1e6 / read_seconds(process))
     return found
 
 
 def measure_memory(given: argparse.Namespace, folder: Path, megabytes: float) -> tuple[int, float]:
-    """Bytes above an idle process, and seconds, of one preparation on all cores asked for."""
+    """Bytes above an idle process, and seconds, of one preparation on the largest number of cores."""
     file = folder / f"memory-{megabytes:g}.jsonl"
     write_rows(file, megabytes)
     process = start(given, SEQFIT, file, max(given.cores))
@@ -123,15 +123,15 @@ def measure_memory(given: argparse.Namespace, folder: Path, megabytes: float) ->
     return peak - idle, read_seconds(process)
 
 
-def start(given: argparse.Namespace, way: str, file: Path, cores: int) -> subprocess.Popen[str]:
+def start(given: argparse.Namespace, method: str, file: Path, cores: int) -> subprocess.Popen[str]:
     """A process that has loaded all it needs and waits."""
-    command = [sys.executable, __file__, "--inside", way, "--file", str(file), "--tokenizer", str(given.tokenizer)]
+    command = [sys.executable, __file__, "--inside", method, "--file", str(file), "--tokenizer", str(given.tokenizer)]
     process = subprocess.Popen(
         [*command, "--cores", str(cores)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     if process.stdout.readline() != "ready\n":
-        raise RuntimeError(f"{way} did not start")
+        raise RuntimeError(f"{method} did not start")
     return process
 
 
@@ -182,16 +182,16 @@ def work_inside(given: argparse.Namespace) -> None:
         print(time.perf_counter() - started, flush=True)
 
 
-def build_work(way: str, file: Path, tokenizer: Any, cache: Path, cores: int) -> Callable[[], object]:
-    """The work of one way, with its imports done."""
-    if way == SEQFIT:
+def build_work(method: str, file: Path, tokenizer: Any, cache: Path, cores: int) -> Callable[[], object]:
+    """The work of one method, with its imports done."""
+    if method == SEQFIT:
         return build_seqfit(file, tokenizer, cache)
-    if way in (MAP, MAP_PROCESSES):
-        return build_map(file, tokenizer, cache, cores if way == MAP_PROCESSES else None)
+    if method in (MAP, MAP_PROCESSES):
+        return build_map(file, tokenizer, cache, cores if method == MAP_PROCESSES else None)
     with file.open(encoding="utf-8") as opened:
         rows = [json.loads(line) for line in opened]
     texts = [render(row) for row in rows], [row["answer"] for row in rows]
-    encode = tokenizer if way == CALL else tokenizer.backend_tokenizer.encode_batch_fast
+    encode = tokenizer if method == CALL else tokenizer.backend_tokenizer.encode_batch_fast
 
     def work() -> None:
         for side in texts:
@@ -202,8 +202,8 @@ def build_work(way: str, file: Path, tokenizer: Any, cache: Path, cores: int) ->
 
 
 def build_seqfit(file: Path, tokenizer: Any, cache: Path) -> Callable[[], object]:
-    """As `seqfit train` prepares a single file: splits are cut, train and validation are tokenized. By default a tenth
-    is cut off for test and not tokenized; here it stays in train, because the other ways tokenize every row."""
+    """As `seqfit train` prepares a single file: it is split, train and validation are tokenized. By default a tenth is
+    held out for test and not tokenized; here it stays in train, because the other methods tokenize every row."""
     import pyarrow as pa
 
     from seqfit.data.tokenize import prepare_data
@@ -211,7 +211,7 @@ def build_seqfit(file: Path, tokenizer: Any, cache: Path) -> Callable[[], object
 
     pa.array([0])  # its library is loaded
     os.environ["SEQFIT_CACHE"] = str(cache)
-    data = {"path": str(file), "cut": {"validation": 0.1}}
+    data = {"path": str(file), "holdout": {"validation": 0.1}}
     recipe = Recipe.model_validate({"model": {"path": "unused"}, "task": TASK, "data": data})
     return lambda: prepare_data(recipe, tokenizer)
 
@@ -253,17 +253,17 @@ def make_speed_table(speeds: Mapping[int, Mapping[str, Sequence[float]]], megaby
         f"| a file of {megabytes:g} MB | {' | '.join(f'{head}, MB/s | of the tokenizer alone' for head in heads)} |",
         f"|---|{'---|---|' * len(heads)}",
     ]
-    for way, name in NAMES.items():
-        cells = [cell for found in speeds.values() for cell in _describe_speed(found, way)]
+    for method, name in NAMES.items():
+        cells = [cell for found in speeds.values() for cell in _describe_speed(found, method)]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 
 
-def _describe_speed(found: Mapping[str, Sequence[float]], way: str) -> tuple[str, str]:
-    if way not in found:
+def _describe_speed(found: Mapping[str, Sequence[float]], method: str) -> tuple[str, str]:
+    if method not in found:
         return "", ""
-    median = statistics.median(found[way])
-    low, high = min(found[way]), max(found[way])
+    median = statistics.median(found[method])
+    low, high = min(found[method]), max(found[method])
     return f"{median:.2f} ({low:.2f} to {high:.2f})", f"{100 * median / statistics.median(found[CALL]):.0f}%"
 
 

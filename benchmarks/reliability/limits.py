@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from seqfit.rundir.reader import Run
 from seqfit.step.step import TrainStep
-from seqfit.training import setup as job
+from seqfit.training import setup
 from seqfit.training.train import train
 
 Recipe = dict[str, Any]
@@ -72,18 +72,18 @@ def _no_more_memory() -> Iterator[int]:
 @contextmanager
 def weights_of(dtype: torch.dtype) -> Iterator[None]:
     """Runs inside train in this type; a recipe has no word for it."""
-    stock = job._build_learner
+    usual = setup._load
 
-    def build(*arguments: Any) -> Any:
-        learner = stock(*arguments)
-        learner.model.to(dtype)
-        return learner
+    def load(*arguments: Any) -> Any:
+        loaded = usual(*arguments)
+        loaded.model.to(dtype)
+        return loaded
 
-    job._build_learner = build
+    setup._load = load
     try:
         yield
     finally:
-        job._build_learner = stock
+        setup._load = usual
 
 
 def count_operations(recipe: Recipe, folder: Path) -> int:

@@ -4,7 +4,7 @@
 
 Each run is `seqfit train demo --nproc 2` with snapshots every five steps. At a random moment between its first import
 and its end a random one of its processes is killed. torchrun starts both again, and in the end every weight must be
-that of the run that nobody disturbed, bit for bit.
+that of an undisturbed run, bit-exact.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main() -> None:
 def run_once(out: Path, parallel: str, kill_at: float | None, draw: random.Random) -> dict[str, Any]:
     """A run, and a hash of its weights."""
     command = [sys.executable, "-m", "seqfit", "train", "demo", *FIELDS, f"strategy.parallel={parallel}"]
-    environment = os.environ | {"SEQFIT_FORECAST": "off", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"SEQFIT_PREDICTION": "off", "OMP_NUM_THREADS": "1"}
     started = time.monotonic()
     output = subprocess.DEVNULL
     process = subprocess.Popen([*command, "--nproc", "2", "--out", str(out)], env=environment, stdout=output)
@@ -77,7 +77,7 @@ def kill_one(process: subprocess.Popen[bytes], moment: float, draw: random.Rando
 
 
 def is_worker(process: psutil.Process) -> bool:
-    """One that trains, not the sampler beside it."""
+    """One that trains, not its sampler."""
     try:
         return process.cmdline()[1:4] == ["-m", "seqfit", "train"]
     except psutil.Error:

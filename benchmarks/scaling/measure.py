@@ -4,8 +4,8 @@ python benchmarks/scaling/measure.py                 # five repeats; `--workload
 python benchmarks/scaling/measure.py --table         # README.md again, from results/scaling.jsonl
 
 one     one process, the whole global batch
-apart   two processes that know nothing of each other, each with the whole batch: what this machine can give
-ddp     two processes that share the batch, each with a copy of the model
+apart   two independent processes, each with the whole batch: the most that this machine can give
+ddp     two processes that split the batch, each with a copy of the model
 fsdp    the same, each with half of every weight
 padded  ddp with padded batches, as the prototype had
 """
@@ -96,7 +96,7 @@ def start_ranks(arguments: argparse.Namespace, side: str, repeat: int, count: in
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    base = os.environ | {"OMP_NUM_THREADS": "1", "SEQFIT_FORECAST": "off", "HF_HUB_OFFLINE": "1"}
+    base = os.environ | {"OMP_NUM_THREADS": "1", "SEQFIT_PREDICTION": "off", "HF_HUB_OFFLINE": "1"}
     together = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1"}
     command = [sys.executable, __file__, "--inside", side, "--repeat", str(repeat), "--work", str(arguments.work)]
     for name, value in vars_of(arguments).items():
@@ -119,7 +119,7 @@ def run_rank(arguments: argparse.Namespace) -> dict[str, Any]:
     from seqfit.data.loader import prefetch
     from seqfit.parallel.world import join_world
     from seqfit.telemetry.host import read_peak_bytes
-    from seqfit.training.setup import build_setup
+    from seqfit.training.setup import build_setup, resolve
     from seqfit.training.view import SilentView
     from seqfit.validation import load_checked_recipe
 
@@ -128,7 +128,7 @@ def run_rank(arguments: argparse.Namespace) -> dict[str, Any]:
     recipe["train"]["batch_examples"] = arguments.batch
     loaded = load_checked_recipe(recipe, [f"strategy.{field}" for field in STRATEGIES[arguments.inside]])
     with join_world("cpu") as world:
-        job, _ = build_setup(loaded, SilentView(), world=world)
+        job, _ = build_setup(resolve(loaded), SilentView(), world=world)
         job.step.model.train()
         count = 2 + arguments.steps
         found: dict[str, list[Any]] = {"seconds": [], "tokens": [], "imbalance": [], "communication_seconds": []}
@@ -150,7 +150,7 @@ def run_rank(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def rate(side: str, ranks: list[dict[str, Any]]) -> float:
-    """Real tokens a second of all processes."""
+    """Real tokens per second of all processes."""
     if side in ("one", "apart"):
         return sum(sum(rank["tokens"]) / sum(rank["seconds"]) for rank in ranks)
     return float(sum(ranks[0]["tokens"]) / max(sum(rank["seconds"]) for rank in ranks))

@@ -1,38 +1,33 @@
-"""The arguments that several commands share, and the progress they show.
-
-The arguments that several commands share, so that they are spelt and explained the same everywhere.
-
-Progress of whatever takes longer: a bar in a terminal, and where there is none a line every five seconds.
-"""
+"""What several commands share: arguments with their help, answers to Trainer options, and the progress bar."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from seqfit.errors import RecipeError
+from seqfit.recipe.mistakes import report_mistakes
+from seqfit.recipe.overrides import apply_overrides
 from seqfit.recipe.resolve import RECIPES, ArgumentKind, check_kind, resolve
+from seqfit.recipe.trainer_names import explain_argument, format_together, merge_changes, take_options
 from seqfit.units import parse_bytes
 
 RecipeArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="RECIPE",
-        help="Name of a library recipe ('seqfit ls'), a YAML file, or a run directory.",
-    ),
+    typer.Argument(metavar="RECIPE", help="Library recipe ('seqfit ls'), YAML file or run directory."),
 ]
 
 OverridesArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="OVERRIDES",
-        help="Changes to the recipe: train.learning_rate=3e-4 sets a field, '~eval.early_stopping' removes one "
-        "(quote it: some shells expand ~).",
+        help="Changes to the recipe: train.learning_rate=3e-4 sets a field, '~eval.early_stopping' removes one (in "
+        "quotes, because some shells expand ~). Arguments of transformers' Trainer are answered with ours.",
     ),
 ]
 
@@ -40,29 +35,30 @@ TaskOption = Annotated[
     str | None,
     typer.Option(
         "--task",
-        help="Of a data file: qa, summarize, translate, classify, math, generate, regression, multilabel or "
+        help="Task of a data file: qa, summarize, translate, classify, math, generate, regression, multilabel or "
         "multiple-choice; default: guessed.",
     ),
 ]
 
 ModelOption = Annotated[
-    str | None, typer.Option("--model", help="Of a data file: the model to train, a Hub name or a folder.")
+    str | None,
+    typer.Option("--model", help="Model for a data file: a Hub name, such as google/mt5-small, or a folder."),
 ]
 
 
 def check_recipe(word: str, command: str, *more: ArgumentKind) -> None:
-    """A recipe, a run, or one of `more`: anything else is answered with the command that takes it."""
+    """A recipe, a run, or one of `more`; for anything else the message names the command that takes it."""
     resolve(word, (*RECIPES, *more), command)
 
 
 def check_runs(words: Iterable[Path], command: str, *more: ArgumentKind) -> None:
-    """Run directories, or one of `more`; one that is not there is left to whoever reads it."""
+    """Run directories, or one of `more`; a missing one is reported by whoever reads it."""
     for word in words:
         check_kind(str(word), ("run", *more), command)
 
 
 def parse_limit(text: str | None) -> int | None:
-    """What --memory-limit says, in bytes."""
+    """--memory-limit in bytes."""
     try:
         return None if text is None else parse_bytes(text)
     except ValueError as error:
@@ -71,12 +67,39 @@ def parse_limit(text: str | None) -> int | None:
         ) from error
 
 
+def answer_trainer_options(argv: list[str], parameters: Sequence[Any], command: str) -> list[str]:
+    """Options of the Trainer as overrides: reading the recipe answers them, together with its other mistakes.
+
+    Without a recipe they are answered here.
+    """
+    if not any(word.startswith("--") for word in argv):
+        return argv
+    options = {option: parameter for parameter in parameters for option in (*parameter.opts, *parameter.secondary_opts)}
+    rest, overrides = take_options(argv, options)
+    if not overrides:
+        return argv
+    takes_value = {option for option, parameter in options.items() if not getattr(parameter, "is_flag", True)}
+    before = ["", *rest]
+    has_recipe = any(
+        not word.startswith("-") and earlier not in takes_value for earlier, word in zip(before, rest, strict=False)
+    )
+    if has_recipe or "--data" in rest:
+        return [*rest, *overrides]
+    arguments, _ = apply_overrides({}, overrides)
+    lines = [f"{name}: {explain_argument(name, arguments, {}, in_file=False)}" for name in arguments]
+    together = format_together(merge_changes(arguments, arguments, {}), in_file=False)
+    raise RecipeError(
+        f"{report_mistakes('The command', lines)}\n{together}\nNo recipe is given either: name one before these "
+        f"(seqfit {command} RECIPE ...), or train on a file of your own (seqfit train --data FILE --model MODEL ...)"
+    )
+
+
 Show = Callable[[str, int, int | None], None]
 
 
 @contextmanager
 def progress_bar() -> Iterator[Show]:
-    """Gives `show(what, done, total)`; the bar appears after a second and goes away at the end."""
+    """Gives `show(what, done, total)`: a bar that appears after a second, or without a terminal a line now and then."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 

@@ -1,4 +1,4 @@
-"""`seqfit compare RECIPE`: strategies for it against each other, each in fresh processes, and what came of it."""
+"""`seqfit compare RECIPE`: trains it with several strategies, each in fresh processes, and compares them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def command(
     recipe: Annotated[
         str,
         typer.Argument(
-            metavar="RECIPE", help="Library name, YAML file or run directory; with --resume a comparison's folder."
+            metavar="RECIPE", help="Library name, YAML file or run directory; with --resume the folder of a comparison."
         ),
     ],
     overrides: OverridesArgument = None,
@@ -29,8 +29,8 @@ def command(
             "--strategies",
             "-s",
             metavar="LIST",
-            help="Candidates: sets (classic, scaling), names (baseline, fp16, recompute, packed, ddp2, ...), several "
-            "at once (fp16+recompute), fields (strategy.prefetch=4); default: classic, or baseline with --vary.",
+            help="Candidates: sets (classic, scaling), names (baseline, fp16, recompute, packed, ddp2, ...), sums "
+            "(fp16+recompute), fields (strategy.prefetch=4) (default: classic, or baseline with --vary).",
         ),
     ] = None,
     vary: Annotated[
@@ -38,59 +38,75 @@ def command(
         typer.Option(
             "--vary",
             metavar="FIELD=VALUES",
-            help="Other answers: a field of the recipe and values to try, such as train.learning_rate=1e-4,3e-4.",
+            help="Also try these values of a field of the recipe, such as train.learning_rate=1e-4,3e-4.",
         ),
     ] = None,
     cross: Annotated[
-        bool, typer.Option("--cross", help="Every strategy with every value of --vary; default: the baseline only.")
+        bool, typer.Option("--cross", help="Try the values of --vary with every strategy (default: baseline only).")
     ] = False,
     seeds: Annotated[
-        str | None, typer.Option("--seeds", metavar="LIST", help="Every candidate runs with each; default 0.")
+        str | None,
+        typer.Option(
+            "--seeds",
+            metavar="LIST",
+            help="Random seeds, such as 0,1; every candidate is trained with each (default: 0).",
+        ),
     ] = None,
     repeats: Annotated[
-        int | None, typer.Option("--repeats", help="How often every candidate runs with each seed; default 5.")
+        int | None, typer.Option("--repeats", help="Trials of every candidate with every seed (default: 5).")
     ] = None,
     steps: Annotated[
-        int | None, typer.Option("--steps", help="Updates of every trial; default 15, or the recipe's if fewer.")
+        int | None, typer.Option("--steps", help="Steps of every trial (default: 15, or the recipe's if fewer).")
     ] = None,
     warm_up: Annotated[
-        int | None, typer.Option("--warm-up", help="Of them, first ones that are not timed; default 3.")
+        int | None, typer.Option("--warm-up", help="Warm-up steps excluded from timing (default: 3).")
     ] = None,
     gpu: Annotated[
-        str | None, typer.Option("--gpu", metavar="CARDS", help="Also predict for these, such as v100-16-sxm,rtx3090.")
+        str | None,
+        typer.Option("--gpu", metavar="LIST", help="Also predict for these GPUs, such as v100-16-sxm,rtx3090."),
     ] = None,
     device: Annotated[
-        str | None, typer.Option("--device", metavar="LIST", help="Where to train: cpu, cuda; both make two of each.")
+        str | None,
+        typer.Option("--device", metavar="LIST", help="Devices to train on, such as cpu,cuda (default: the recipe's)."),
     ] = None,
     larger: Annotated[
-        str | None, typer.Option("--larger", metavar="MODEL", help="What 'larger' stands for: a Hub name or a folder.")
+        str | None,
+        typer.Option("--larger", metavar="MODEL", help="The model that 'larger' stands for: a Hub name or a folder."),
     ] = None,
     budget: Annotated[
         str | None,
         typer.Option(
-            "--budget", metavar="TIME", help="Time for all of it, such as 20m: what fits is said after a tenth."
+            "--budget",
+            metavar="TIME",
+            help="Time limit, such as 20m; as many steps and repeats run as fit (default: none).",
         ),
     ] = None,
     matrix: Annotated[
-        Path | None, typer.Option("--matrix", metavar="FILE", help="A YAML file with all this; options win over it.")
+        Path | None,
+        typer.Option(
+            "--matrix", metavar="FILE", help="YAML file with these options; the command line takes precedence."
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Default: comparisons/NAME-TIME.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="Folder to write (default: comparisons/NAME-TIME)."),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a comparison that was stopped: RECIPE is its folder, or --out.")
+        bool, typer.Option("--resume", help="Resume a comparison: RECIPE is its folder, or --out.")
     ] = False,
-    number: Annotated[
+    repeat: Annotated[
         int | None,
-        typer.Option("--round", min=0, help="Run one round of a submitted comparison, as its job file does; from 0."),
+        typer.Option(
+            "--repeat", min=0, help="Run one repeat of a submitted comparison, counted from 0 (for job files)."
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and stop.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run, and stop.")] = False,
 ) -> None:
-    """Compare strategies for a recipe: same data, order, global batch, seeds and number of updates.
+    """Compare training strategies: same data, data order, global batch, seeds and number of steps.
 
-    It ends with the fastest, the smallest and the best-scored candidate. What can't run here is predicted instead.
-    Ctrl-C, SIGTERM and the end of the budget leave the table of what is done; --resume goes on, with --budget for so
-    much longer. On a cluster: seqfit submit RECIPE --compare classic.
+    Prints the fastest candidate, the one with the lowest memory and the one with the best score. Candidates that are
+    not available here are predicted. Ctrl-C, SIGTERM and the end of the budget keep all results so far; --resume
+    continues, with --budget for more time. On a cluster: seqfit submit RECIPE --compare classic.
 
     Examples: seqfit compare bert-agnews --strategies classic --gpu v100-16-sxm; seqfit compare mine.yaml
     model.dropout=0 -s baseline,packed,bf16+recompute --seeds 0,1 --budget 20m; seqfit compare comparisons/X --resume
@@ -98,50 +114,50 @@ def command(
     from seqfit.comparison.compare import prepare_comparison, run_comparison
     from seqfit.comparison.live import choose_comparison_view
     from seqfit.comparison.matrix import describe_matrix
-    from seqfit.comparison.options import split_words
+    from seqfit.comparison.options import split_list
     from seqfit.comparison.records import read_results
 
     check_recipe(recipe, "compare", "comparison")
     options: dict[str, Any] = {"strategies": strategies, "repeats": repeats, "steps": steps, "warm_up": warm_up}
     options |= {"cross": cross or None, "larger": larger, "budget": budget}
     lists = {"seeds": seeds, "gpus": gpu, "devices": device}
-    options |= {name: split_words(text) for name, text in lists.items() if text is not None}
+    options |= {name: split_list(text) for name, text in lists.items() if text is not None}
     varied: dict[str, list[str]] = {}
     for field, values in map(_read_vary, vary or []):
         varied.setdefault(field, []).extend(values)
     options |= {"vary": varied} if varied else {}
-    if number is not None:
+    if repeat is not None:
         others = {"overrides": overrides, "--matrix": matrix, "--out": out, "--resume": resume, "--dry-run": dry_run}
-        _check_round_alone([name for name, value in (options | others).items() if value])
-        _run_round(Path(recipe), number)
+        _check_nothing_else([name for name, value in (options | others).items() if value])
+        _run_repeat(Path(recipe), repeat)
         return
-    tournament = prepare_comparison(recipe, overrides or (), matrix=matrix, out=out, resume=resume, **options)
+    prepared = prepare_comparison(recipe, overrides or (), matrix=matrix, out=out, resume=resume, **options)
     if dry_run:
-        print(describe_matrix(tournament.matrix))
+        print(describe_matrix(prepared.matrix))
         return
-    print(f"{describe_matrix(tournament.matrix)}\nfolder: {tournament.folder}")
+    print(f"{describe_matrix(prepared.matrix)}\nfolder: {prepared.folder}")
     try:
-        comparison = run_comparison(tournament, choose_comparison_view())
+        comparison = run_comparison(prepared, choose_comparison_view())
     except (KeyboardInterrupt, Stopped):
-        _show(read_results(tournament.folder), tournament.folder)  # what is there, and what is missing
+        _show(read_results(prepared.folder), prepared.folder)  # the results so far, and what is missing
         raise
-    _show(comparison, tournament.folder)
+    _show(comparison, prepared.folder)
 
 
-def _run_round(folder: Path, number: int) -> None:
-    """The tables and the page are the work of the round that ends last."""
+def _run_repeat(folder: Path, number: int) -> None:
+    """The repeat that ends last prints the tables and writes the page."""
     from seqfit.comparison.live import choose_comparison_view
     from seqfit.comparison.slurm import run_repeat
 
     run_repeat(folder, number, choose_comparison_view(), lambda comparison: _show(comparison, folder))
 
 
-def _check_round_alone(given: list[str]) -> None:
+def _check_nothing_else(given: list[str]) -> None:
     if given:
         raise RecipeError(
-            f"--round is given with {given[0]}",
-            "a round is run as the folder of its comparison says, in its job",
-            "Give the folder and --round only",
+            f"--repeat is given with {given[0]}",
+            "a repeat has the options in the folder of its comparison",
+            "Give only the folder and --repeat",
         )
 
 
@@ -155,13 +171,13 @@ def _show(comparison: Comparison, folder: Path) -> None:
 
 def _read_vary(text: str) -> tuple[str, list[str]]:
     """'train.learning_rate=1e-4,3e-4' -> the field and its values."""
-    from seqfit.comparison.options import split_words
+    from seqfit.comparison.options import split_list
 
     field, _, values = text.partition("=")
-    if not split_words(values):
+    if not split_list(values):
         raise RecipeError(
             f"--vary is '{text}'",
-            "it names a field of the recipe and the values to try",
+            "it is a field of the recipe and the values to try",
             "Write it as --vary train.learning_rate=1e-4,3e-4",
         )
-    return field, split_words(values)
+    return field, split_list(values)

@@ -1,8 +1,7 @@
-"""`seqfit data FILE` or `seqfit data RECIPE`: data as the model sees it, on the terminal, as JSON or as a page.
+"""`seqfit data FILE` or `seqfit data RECIPE`: data as the model sees it, on the terminal, as JSON or as an HTML page.
 
 A `DataReport` on the terminal: what was guessed, columns, one part for each split, examples, problems, the command.
-
-Lengths are drawn as columns of block characters, one column for each bin, and classes as bars:
+Lengths are drawn as columns of block characters, one for each bin, and classes as bars:
 
      ▃█▅                          positive  412  82.4%  ████████████████▍
     ▂███▇▂▁▁ ▁                    negative   88  17.6%  ███▌
@@ -43,13 +42,13 @@ if TYPE_CHECKING:
         SplitReport,
         TokenView,
     )
-    from seqfit.inspection.word_split import TryQuestion
+    from seqfit.inspection.text_rows import TryQuestion
 
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _HEIGHT = 5  # lines of a histogram
-_COLUMN = 2  # characters of one of its bins
+_COLUMN = 2  # characters per bin
 _BAR = 24  # characters of the longest bar
 _SHOWN_CHARACTERS = 300  # of an example's text
 _MOST_LOST = 8
@@ -60,13 +59,13 @@ _LEAST_EXAMPLE = 16  # characters, however narrow the terminal is
 
 
 def print_report(report: DataReport, console: Console | None = None) -> None:
-    """Print everything; problems and the command come last, where the eye rests."""
+    """Print everything; problems and the command come last, where a user looks first."""
     console = console or Console()
     about = f"{report.task}, guessed" if report.guessed else report.description
     console.print(Text(", ".join(report.data), style="bold"), Text(about, style="dim"))
     if report.splits:
-        reads = "lengths in words; --model MODEL counts tokens" if report.tokenizer is None else report.tokenizer
-        console.print(Text(reads if report.tokenizer is None else f"as {reads} reads it", style="dim"))
+        in_words = "lengths in words; add --model MODEL for lengths in tokens"
+        console.print(Text(in_words if report.tokenizer is None else f"tokenizer: {report.tokenizer}", style="dim"))
     for part in _list_parts(report, console.width):
         console.print(part)
     for event in report.events:
@@ -76,7 +75,7 @@ def print_report(report: DataReport, console: Console | None = None) -> None:
     if report.open_question is not None:
         console.print(Text(f"\n{report.open_question}", style="yellow"), soft_wrap=True)
     else:
-        console.print(Text.assemble(("train on it:  ", "bold"), report.command), soft_wrap=True)
+        console.print(Text.assemble(("to train:  ", "bold"), report.command), soft_wrap=True)
 
 
 def _list_parts(report: DataReport, width: int) -> list[RenderableType]:
@@ -99,7 +98,7 @@ def _list_parts(report: DataReport, width: int) -> list[RenderableType]:
 
 
 def draw_columns(counts: Sequence[int], height: int = _HEIGHT) -> list[str]:
-    """Columns of block characters, the largest count as high as the picture; whatever is not 0 shows."""
+    """Columns of block characters, the largest count at full height; a count above 0 is always visible."""
     most = max(counts, default=0) or 1
     eighths = [max(1, round(8 * height * count / most)) if count else 0 for count in counts]
     lines = []
@@ -110,7 +109,7 @@ def draw_columns(counts: Sequence[int], height: int = _HEIGHT) -> list[str]:
 
 
 def draw_bar(count: int, most: int, width: int = _BAR) -> str:
-    """A lying bar, as long as `width` for the largest count; whatever is not 0 shows."""
+    """A horizontal bar, `width` long for the largest count; a count above 0 is always visible."""
     eighths = max(1, round(8 * width * count / most)) if count else 0
     return _EIGHTHS[8] * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
 
@@ -120,7 +119,8 @@ def _rule(title: str) -> RenderableType:
 
 
 def _columns(columns: Sequence[ColumnView], width: int) -> RenderableType:
-    table = _table("column", "type", "filled", "different", "used as")
+    headings = ("column", "type", "filled", "different", "used as")
+    table = _table(*headings)
     for number in (1, 4):
         table.columns[number].justify = "left"
     table.add_column("examples")
@@ -134,16 +134,14 @@ def _columns(columns: Sequence[ColumnView], width: int) -> RenderableType:
         )
         for column in columns[:_MOST_COLUMNS]
     ]
-    headings = ("column", "type", "filled", "different", "used as")
     taken = sum(max(map(len, cells)) + 3 for cells in zip(headings, *rows, strict=True))
     for cells, column in zip(rows, columns, strict=False):
         examples = Text(" · ".join(column.examples))
         examples.truncate(max(_LEAST_EXAMPLE, width - taken), overflow="ellipsis")
         table.add_row(*map(Text, cells), examples)
-    looked_at = max(column.rows for column in columns)
     more = len(columns) - _MOST_COLUMNS
     rest = [Text(f"and {more} more", style="dim")] if more > 0 else []
-    return Group(_rule(f"columns, in the first {looked_at:,} rows"), table, *rest)
+    return Group(_rule(f"columns, in the first {max(column.rows for column in columns):,} rows"), table, *rest)
 
 
 def _first_row(row: Mapping[str, str]) -> RenderableType:
@@ -156,14 +154,16 @@ def _first_row(row: Mapping[str, str]) -> RenderableType:
 
 
 def _split(split: SplitReport, unit: LengthUnit, *, is_first: bool) -> RenderableType:
-    """Pictures and limits of the first split only: a limit holds for all, and the others look alike."""
+    """Histograms and limits only for the first split: a limit holds for all, and the others look alike."""
     per_source = ", ".join(f"{title} {rows:,}" for title, rows in split.rows_by_source.items())
-    title = f"{split.name}: {split.rows:,} rows" + (f" ({per_source})" if len(split.rows_by_source) > 1 else "")
+    rows = f"{split.rows:,} row{'s' if split.rows != 1 else ''}"
+    title = f"{split.name}: {rows}" + (f" ({per_source})" if len(split.rows_by_source) > 1 else "")
     parts: list[RenderableType] = [_rule(title), _length_table(split, unit)]
     if is_first:
         histograms = [_histogram(side, lengths, unit) for side, lengths in split.sides]
         parts += [Text(), Columns(histograms, padding=(0, 4)), Text()]
-        parts += [_limit_table(split, unit), Text()] if any(len(cuts) > 1 for cuts in split.limits.values()) else []
+        has_limits = any(len(effects) > 1 for effects in split.limits.values())
+        parts += [_limit_table(split, unit), Text()] if has_limits else []
     if split.classes:
         parts.append(_class_table(split))
     if split.padding:
@@ -173,7 +173,7 @@ def _split(split: SplitReport, unit: LengthUnit, *, is_first: bool) -> Renderabl
 
 
 def _length_table(split: SplitReport, unit: LengthUnit) -> Table:
-    limits = ["limit", "cut"] if unit == "tokens" else []
+    limits = ["limit", "truncated"] if unit == "tokens" else []
     table = _table(unit, "shortest", "mean", "median", "95%", "longest", *limits)
     for side, lengths in split.sides:
         limit = "none" if lengths.limit is None else f"{lengths.limit:,}"
@@ -184,7 +184,7 @@ def _length_table(split: SplitReport, unit: LengthUnit) -> Table:
             f"{lengths.median:,.0f}",
             f"{lengths.p95:,}",
             f"{lengths.maximum:,}",
-            *([limit, format_share(lengths.cut_share)] if limits else []),
+            *([limit, format_share(lengths.truncated_share)] if limits else []),
         )
     return table
 
@@ -201,11 +201,11 @@ def _histogram(side: str, lengths: LengthSummary, unit: LengthUnit) -> Renderabl
 
 
 def _limit_table(split: SplitReport, unit: LengthUnit) -> Table:
-    """Each cell is a limit and the rows that it would cut."""
+    """Each cell is a limit and the share of rows that it would truncate."""
     most = max(map(len, split.limits.values()))
-    table = _table(f"a limit in {unit} would cut", *[""] * most)
-    for side, cuts in split.limits.items():
-        cells = [f"{cut.limit:,} cuts {format_share(cut.share) if cut.rows else 'none'}" for cut in cuts]
+    table = _table(f"limit in {unit}: rows truncated", *[""] * most)
+    for side, effects in split.limits.items():
+        cells = [f"{effect.limit:,}: {format_share(effect.share) if effect.rows else 'none'}" for effect in effects]
         table.add_row(side, *cells, *[""] * (most - len(cells)))
     return table
 
@@ -223,7 +223,7 @@ def _class_table(split: SplitReport) -> RenderableType:
 
 
 def _padding_table(split: SplitReport) -> Table:
-    table = _table("computed per real token", *(waste.method for waste in split.padding))
+    table = _table("tokens computed per real token", *(waste.method for waste in split.padding))
     for side in ("source", "target", "both") if split.target else ("source",):
         table.add_row(side, *(f"{getattr(waste, side):.2f}" for waste in split.padding))
     table.caption = f"batches of {split.batch_examples}"
@@ -238,7 +238,7 @@ def _vocabulary(split: SplitReport) -> Text | None:
     frequent = "  ".join(f"{entry.token} {format_count(entry.count)}" for entry in use.most_frequent[:_MOST_FREQUENT])
     text = Text.assemble(("most frequent  ", "dim"), frequent, "\n")
     share = format_share(use.never_used / use.vocabulary)
-    text.append("never used  ", "dim").append(f"{use.never_used:,} of {use.vocabulary:,} entries ({share})")
+    text.append("never used  ", "dim").append(f"{use.never_used:,} of {use.vocabulary:,} vocabulary entries ({share})")
     return text.append(f", {use.unknown:,} unknown tokens") if use.unknown else text
 
 
@@ -246,9 +246,9 @@ def _lost(split: SplitReport) -> Text | None:
     trip = split.round_trip
     if trip is None:
         return None
-    text = Text("lost in a round trip  ", "dim")
+    text = Text("characters lost by the tokenizer  ", "dim")
     if not trip.lost:
-        return text.append(f"nothing, in {trip.rows:,} rows", "not dim")
+        return text.append(f"none, in {trip.rows:,} rows", "not dim")
     shown = trip.lost[:_MOST_LOST]
     text.append(", ".join(map(_lost_character, shown)), "not dim")
     more = len(trip.lost) - len(shown)
@@ -284,7 +284,7 @@ def _tokens(view: TokenView) -> Text:
 
 
 def _shorten(text: str) -> str:
-    """Cut in the middle; line breaks are shown, because many tokenizers do not see them."""
+    """Shortened in the middle; line breaks are visible, because many tokenizers lose them."""
     shown = text.replace("\n", "⏎")
     half = _SHOWN_CHARACTERS // 2
     return shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:half]} … {shown[-half:]}"
@@ -301,7 +301,7 @@ def _repeats(report: DataReport) -> RenderableType:
         repeats = split.repeats
         within.add_row(split.name, f"{split.rows:,}", f"{repeats.same_pair:,}", f"{repeats.several_targets:,}", *across)
     examples = [
-        Text(f"also in train, {overlap.split}: {_shorten(overlap.example)}", style="dim")
+        Text(f"{overlap.split} row that is also in train: {_shorten(overlap.example)}", style="dim")
         for overlap in report.overlaps
         if overlap.example is not None
     ]
@@ -310,10 +310,10 @@ def _repeats(report: DataReport) -> RenderableType:
 
 def _left_out(entries: Sequence[LeftOut]) -> RenderableType:
     lines = [
-        Text.assemble(f"{entry.rows:,} of {entry.split}: {entry.cause}  ", (", ".join(entry.examples), "dim"))
+        Text.assemble(f"{entry.split}, {entry.rows:,}: {entry.cause}  ", (", ".join(entry.examples), "dim"))
         for entry in entries
     ]
-    return Group(_rule("rows that are left out"), *lines)
+    return Group(_rule("rows left out"), *lines)
 
 
 def _baseline(baseline: HumanBaseline) -> RenderableType:
@@ -324,7 +324,7 @@ def _baseline(baseline: HumanBaseline) -> RenderableType:
 def _findings(findings: Sequence[str]) -> RenderableType:
     lines: list[RenderableType] = [_rule("what to do")]
     if not findings:
-        return Group(*lines, Text("nothing stands out"), Text())
+        return Group(*lines, Text("no problems found"), Text())
     table = Table.grid(padding=(0, 1))
     for finding in findings:
         table.add_row(Text("•", style="yellow"), Text(finding))
@@ -345,15 +345,15 @@ _MOST_LISTED_LABELS = 30
 
 
 def rewrite_arguments(arguments: list[str]) -> list[str]:
-    """--html takes a file or none, which typer's options can't: without one it becomes '--html='.
+    """--html takes an optional file, which typer can't: without one it becomes '--html='.
 
-    ['my.csv', '--html', '--json'] -> ['my.csv', '--html=', '--json']; what follows is the page's place only where it
-    ends in .html, so that `seqfit data --html my.csv` never writes over my.csv.
+    ['my.csv', '--html', '--json'] -> ['my.csv', '--html=', '--json']; the next argument is the page's path only if it
+    ends in .html, so that `seqfit data --html my.csv` never overwrites my.csv.
     """
     rewritten = list(arguments)
-    for number, word in enumerate(arguments):
+    for number, argument in enumerate(arguments):
         following = arguments[number + 1] if number + 1 < len(arguments) else ""
-        if word == "--html" and not following.endswith(_PAGE_ENDINGS):
+        if argument == "--html" and not following.endswith(_PAGE_ENDINGS):
             rewritten[number] = "--html="
     return rewritten
 
@@ -363,7 +363,7 @@ def command(
         str,
         typer.Argument(
             metavar="DATA",
-            help="A data file or folder, a data set of the Hub, a library recipe, a YAML file, or a run directory.",
+            help="A data file or folder, a Hub data set, a library recipe, a YAML file, or a run directory.",
         ),
     ],
     overrides: OverridesArgument = None,
@@ -371,31 +371,44 @@ def command(
     model: ModelOption = None,
     html: Annotated[
         str | None,
-        typer.Option("--html", metavar="[FILE]", help="Write one HTML page with plots, too; default: NAME-data.html."),
+        typer.Option(
+            "--html",
+            metavar="[FILE]",
+            help="Also write one HTML page with plots. Default: NAME-data.html. Example: --html report.html",
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON instead.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON instead of text.")] = False,
     try_rows: Annotated[
         int | None,
         typer.Option(
             "--try",
             metavar="N",
             min=1,
-            help="Do the task yourself on N rows, and see how you score: a human baseline. 'q' ends it.",
+            help="Do the task yourself on N rows and see your score, a human baseline; 'q' ends it. Example: --try 10",
         ),
     ] = None,
     rows: Annotated[
         int | None,
-        typer.Option("--rows", metavar="N", min=1, help="A quick look: at most N rows of each source and split."),
+        typer.Option(
+            "--rows",
+            metavar="N",
+            min=1,
+            help="Read at most N rows of each source and split. Default: all. Example: --rows 1000",
+        ),
     ] = None,
     write_recipe: Annotated[
         Path | None,
-        typer.Option("--write-recipe", metavar="FILE", help="Write the guessed recipe there, to be changed."),
+        typer.Option(
+            "--write-recipe",
+            metavar="FILE",
+            help="Write the guessed recipe to a new YAML file. Example: --write-recipe mine.yaml",
+        ),
     ] = None,
 ) -> None:
-    """Look at data before training: what is guessed, columns, classes, lengths, repeats, leaks, examples, problems.
+    """Inspect data before training: guessed recipe, columns, classes, lengths, repeats, leaks, examples, problems.
 
     A data file needs no recipe: task and columns are guessed, and the last line is the command that trains on it. With
-    --model (or a recipe) lengths are in tokens, else in words. Exit code 2 where the data could not be read as a task.
+    --model (or a recipe) lengths are in tokens, else in words. Exit code 2 if no recipe can be guessed.
 
     Examples: seqfit data my.csv; seqfit data my.csv --task qa --model google/mt5-small --html; seqfit data my.csv
     --try 10; seqfit data demo
@@ -411,7 +424,7 @@ def command(
     with progress_bar() as progress:
         report = describe_data(given, overrides or (), task=task, model=model, rows=rows, progress=progress)
     if try_rows is not None and report.open_question is None:
-        baseline = try_task(given, overrides or (), rows=try_rows, ask=_ask_apart, task=task, model=model)
+        baseline = try_task(given, overrides or (), rows=try_rows, ask=_ask_on_stderr, task=task, model=model)
         report = replace(report, human_baseline=baseline)
     _show(report, page, as_json=as_json)
     if report.open_question is not None:
@@ -422,7 +435,7 @@ def command(
 
 
 def _show(report: DataReport, page: Path | None, *, as_json: bool) -> None:
-    if page is not None:  # first: the reader of a pipe may leave before the last line
+    if page is not None:  # first, because the reader of a pipe may close it before the last line
         from seqfit.reporting.data_page import write_data_page
 
         write_data_page(report, page)
@@ -438,12 +451,14 @@ def _choose_page(given: str, html: str | None) -> Path | None:
     if html is None:
         return None
     if html and not html.endswith(_PAGE_ENDINGS):
-        raise RecipeError(f"--html is '{html}'", "A page ends in .html", f"Write --html {html}.html, or --html alone")
+        raise RecipeError(
+            f"--html is '{html}'", "The file must end in .html", f"Use --html {html}.html, or --html without a file"
+        )
     return Path(html or f"{Path(given).stem or 'this'}-data.html")
 
 
 def _write_recipe(given: str, overrides: list[str], task: str | None, model: str | None, out: Path) -> None:
-    """Never over a file that is there, as `seqfit cp`."""
+    """Never overwrites a file, like `seqfit cp`."""
     from seqfit.inspection.given import read_given
     from seqfit.recipe.load import anchor_paths, dump_recipe, load_recipe
 
@@ -453,22 +468,24 @@ def _write_recipe(given: str, overrides: list[str], task: str | None, model: str
         with out.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:
-        raise RecipeError(f"{out} is already there", "A recipe is never overwritten", "Choose another name") from error
+        raise RecipeError(f"{out} exists already", "A recipe is never overwritten", "Choose another name") from error
 
 
 def _check_not_written(write_recipe: Path | None) -> None:
     if write_recipe is not None:
-        raise RecipeError("--write-recipe is given with --try", "--try only asks and scores", "Leave one of them out")
+        raise RecipeError(
+            "--write-recipe is given with --try", "--try only shows and scores rows", "Leave one of them out"
+        )
 
 
 # ---- a human baseline ----
 
 
 def _ask(question: TryQuestion, *, err: bool = False) -> str | None:
-    """Show a row and read an answer; None at 'q' and where standard input ends."""
+    """Show a row and read an answer; None after 'q' and at the end of standard input."""
     choices = question.choices[:_MOST_LISTED_LABELS]
     if question.number == 1:
-        typer.echo(f"An empty answer counts, too; {_ENDS} ends.", err=err)
+        typer.echo(f"An empty answer counts as an answer; {_ENDS} ends.", err=err)
         for number, label in enumerate(choices, 1):
             typer.echo(f"{number:>3}  {label}", err=err)
     typer.echo(f"\n{question.number} of {question.total}\n{question.example.source}", err=err)
@@ -476,7 +493,7 @@ def _ask(question: TryQuestion, *, err: bool = False) -> str | None:
     line = sys.stdin.readline()
     answer = line.strip()
     if not sys.stdin.isatty():
-        typer.echo(answer, err=err)  # which a terminal shows by itself
+        typer.echo(answer, err=err)  # a terminal shows it itself
     if not line or answer == _ENDS:
         return None
     if answer.isdecimal() and answer not in question.choices and 0 < int(answer) <= len(choices):
@@ -485,14 +502,14 @@ def _ask(question: TryQuestion, *, err: bool = False) -> str | None:
     return answer
 
 
-def _ask_apart(question: TryQuestion) -> str | None:
-    """The same on the other stream: standard output is for the report."""
+def _ask_on_stderr(question: TryQuestion) -> str | None:
+    """The same on standard error, because standard output is for the report."""
     return _ask(question, err=True)
 
 
 def _print_baseline(rows: int, split: str, scores: dict[str, float], absent: dict[str, str]) -> None:
-    said = "  ".join(f"{name} {value:.2f}" for name, value in scores.items())
-    typer.echo(f"\nhuman baseline on {rows} {split} rows: {said or 'no scores'}")
+    listed = "  ".join(f"{name} {value:.2f}" for name, value in scores.items())
+    typer.echo(f"\nhuman baseline on {rows} {split} rows: {listed or 'no scores'}")
     for reason in dict.fromkeys(absent.values()):
         names = ", ".join(name for name, why in absent.items() if why == reason)
         typer.echo(f"absent: {names} ({reason})")

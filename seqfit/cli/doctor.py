@@ -18,16 +18,22 @@ _WIDTH = 110
 
 def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
-    network: Annotated[bool, typer.Option("--network", help="Also try to reach the Hub (3 seconds at most).")] = False,
+    network: Annotated[
+        bool, typer.Option("--network", help="Also try to reach the Hub, for at most 3 seconds.")
+    ] = False,
     selftest: Annotated[
         bool,
         typer.Option(
             "--selftest",
-            help="Train tiny models in every way on this device: are updates alike, is memory as predicted?",
+            help="Train tiny models with every strategy on this device: check updates against the baseline, and memory "
+            "against its prediction.",
         ),
     ] = False,
 ) -> None:
-    """Say what this machine has and lacks, and how to fix it. Exit code 1 if something needed is missing or wrong."""
+    """Show what this machine has and lacks, and how to fix it.
+
+    Exit code 1 if something required is missing, or a check of --selftest fails.
+    """
     if selftest:
         _run_selftest(as_json)
         return
@@ -42,10 +48,7 @@ def command(
 
 def _run_selftest(as_json: bool) -> None:
     quiet_torch()
-    from seqfit.selftest import (
-        check_predictions,  # imports torch
-        run_selftest,
-    )
+    from seqfit.selftest import check_predictions, run_selftest  # imports torch
     from seqfit.step.precision import choose_device
     from seqfit.strategy.schema import Strategy
 
@@ -59,7 +62,11 @@ def _run_selftest(as_json: bool) -> None:
     if as_json:
         print(json.dumps([dataclasses.asdict(check) for check in checks], indent=2, ensure_ascii=False))
     else:
-        print(f"\n{len(wrong)} of {len(checks)} are wrong on {device}." if wrong else f"\nAll in order on {device}.")
+        print(
+            f"\n{len(wrong)} of {len(checks)} checks failed on {device}."
+            if wrong
+            else f"\nAll checks passed on {device}."
+        )
     if wrong:
         raise typer.Exit(1)
 
@@ -72,5 +79,5 @@ def _print_table(findings: list[DoctorFinding]) -> None:
         print(textwrap.fill(finding.detail, _WIDTH, initial_indent=head, subsequent_indent=indent))
         if finding.fix:
             print(textwrap.fill(f"fix: {finding.fix}", _WIDTH, initial_indent=indent, subsequent_indent=indent))
-    worst = [finding for finding in findings if finding.state != "ok"]
-    print(f"\n{len(worst)} of {len(findings)} need a look." if worst else "\nAll in order.")
+    flagged = sum(finding.state != "ok" for finding in findings)
+    print(f"\n{flagged} of {len(findings)} need attention." if flagged else "\nAll checks passed.")

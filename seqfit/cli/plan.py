@@ -1,6 +1,6 @@
-"""`seqfit plan RECIPE`: whether it fits, how long it takes and which way of training is best, before anything runs.
+"""`seqfit plan RECIPE`: whether it fits, how long it takes and which strategy is best, before anything runs.
 
-Prints a plan: the answer first, then the ways compared, why others are not it, and the peak taken apart.
+Prints the best strategy first, then the comparison, why others were not chosen, and with --explain the peak memory.
 """
 
 from __future__ import annotations
@@ -23,76 +23,83 @@ from seqfit.system import quote
 from seqfit.units import format_bytes, format_count, format_flops, format_seconds, format_share
 
 if TYPE_CHECKING:
-    from seqfit.planning.report import Explained, PlannedStrategy, PlanReport
+    from seqfit.planning.report import PeakBreakdown, PlannedStrategy, PlanReport
     from seqfit.planning.timing import Rates
 
 
 _BAR = 24
+_PARETO = "Pareto-optimal"
 
 
-def print_plan(answer: PlanReport, *, explain: bool) -> None:
-    """Everything a terminal needs."""
+def print_plan(report: PlanReport, *, explain: bool) -> None:
+    """The whole plan, for a terminal."""
     console = Console()
-    console.print(Text(_headline(answer), style="bold"))
-    if answer.asked is not None:
-        console.print(Text(_say_asked(answer)))
-    if answer.chosen is not None:
-        for line in _say_chosen(answer, answer.chosen):
-            console.print(Text(line))
+    steps = f"{format_count(report.total_steps)} steps of {format_count(report.real_tokens_per_step)} tokens on average"
+    headline = f"{report.target}, {format_bytes(report.capacity_bytes)} usable; {steps}"
+    console.print(Text(headline, style="bold"), soft_wrap=True)
+    if report.stated is not None:
+        console.print(Text(_describe_stated(report, report.stated)), soft_wrap=True)
+    if report.chosen is not None:
+        for line in _describe_chosen(report, report.chosen):
+            console.print(Text(line), soft_wrap=True)
     else:
-        console.print(Text(say_miss(answer)))
-    way = answer.asked or answer.chosen
-    if answer.target_kind == "cpu" and way is not None and answer.explained is not None:
-        console.print(Text(_say_resident(way, answer.explained)))
-    console.print(_ways_table(answer))
-    for what, why in answer.refused:
-        console.print(Text(f"not tried: {what}: {why}", style="dim"))
-    for event in answer.events:
-        console.print(Text(event, style="dim"))
-    if explain and answer.explained is not None:
-        print_explained(console, answer.explained, answer.capacity_bytes)
+        console.print(Text(describe_shortage(report)), soft_wrap=True)
+    shown = report.stated or report.chosen
+    if report.target_kind == "cpu" and shown is not None and report.peak is not None:
+        # What the system reports for the process depends on what the C library does with freed memory.
+        kept = int(shown.predicted_bytes + (KEPT_AT_MOST - 1) * report.peak.allocated_bytes)
+        returned = format_bytes(shown.predicted_bytes)
+        console.print(
+            Text(
+                f"resident memory of the process: {returned} with strategy.host_memory=return, up to "
+                f"{format_bytes(kept)} with strategy.host_memory=keep, which is faster"
+            ),
+            soft_wrap=True,
+        )
+    console.print("", _build_table(report), "", sep="\n")
+    for note in _list_notes(report):
+        console.print(Text(note, style="dim"), soft_wrap=True)
+    if explain and report.peak is not None:
+        print_peak(console, report.peak, report.capacity_bytes)
 
 
-def say_miss(answer: PlanReport) -> str:
-    """Nothing is chosen: what is closest, how far it misses, what would help."""
-    closest = min(answer.ways, key=lambda way: way.predicted_bytes)
-    sizes = f"{format_bytes(closest.predicted_bytes)} of {format_bytes(answer.capacity_bytes)}"
-    way = f"{closest.label} ({closest.spread}) with micro-batches of {closest.micro_batch_tokens} tokens"
-    if closest.fits:  # by formula or before its pieces are laid out, which is no reason to start a run with it
-        return f"Nothing fits for certain. The closest, {way}, takes {sizes}; {_say_help(answer)}"
-    short_bytes = closest.predicted_bytes - answer.capacity_bytes
+def describe_shortage(report: PlanReport) -> str:
+    """Nothing is chosen: what is closest, how much memory is missing, what would help."""
+    closest = min(report.strategies, key=lambda planned: planned.predicted_bytes)
+    sizes = f"{format_bytes(closest.predicted_bytes)} of {format_bytes(report.capacity_bytes)}"
+    name = f"{closest.label} ({closest.layout}) with {closest.micro_batch_tokens} tokens per micro-batch"
+    lossy = [refusal.what for refusal in report.refused if refusal.allow]
+    remedies = [f"allow something lossy ({', '.join(lossy)})"] if lossy else []
+    on_cpu = report.target_kind == "cpu"
+    remedies += ["a machine with more memory"] if on_cpu else ["a GPU with more memory (--gpu)", "more GPUs (--gpus)"]
+    remedies += ["shorter texts (task.max_source_tokens)", "a smaller model"]
+    help_ = f"what would help: {', '.join(remedies)}"
+    if closest.fits:  # by formula or without fragmentation, which is no reason to start a run with it
+        return f"Nothing fits for certain. The closest, {name}, needs {sizes}; {help_}"
+    short_bytes = closest.predicted_bytes - report.capacity_bytes
     return (
-        f"Nothing fits. The closest, {way}, needs {sizes} and misses by {format_bytes(short_bytes)} "
-        f"({format_share(short_bytes / answer.capacity_bytes)}); {_say_help(answer)}"
+        f"Nothing fits. The closest, {name}, needs {sizes}: {format_bytes(short_bytes)} "
+        f"({format_share(short_bytes / report.capacity_bytes)}) too much; {help_}"
     )
 
 
-def _say_help(answer: PlanReport) -> str:
-    lossy = [what for what, why in answer.refused if "allow=" in why]
-    help_ = f"allow something lossy ({', '.join(lossy)}), " if lossy else ""
-    device = "a card with more memory (--gpu), more cards (--gpus)"
-    if answer.target_kind == "cpu":
-        device = "a machine with more memory"
-    return f"what would help: {help_}{device}, shorter texts (task.max_source_tokens), a smaller model"
-
-
-def print_explained(console: Console, explained: Explained, capacity_bytes: int) -> None:
-    """The peak as a tree with bars."""
-    console.print(Text(f"\nThe peak of {explained.label}: {explained.cause}", style="bold"))
-    table = Table("", "at the peak", "", box=None, pad_edge=False)
+def print_peak(console: Console, peak: PeakBreakdown, capacity_bytes: int) -> None:
+    """What the peak consists of, as a tree with bars."""
+    console.print(Text(f"\nPeak memory of {peak.label}: mostly {peak.cause}", style="bold"), soft_wrap=True)
+    table = Table("", "peak memory", "", box=None, pad_edge=False)
     table.columns[1].justify = "right"
-    whole = max(explained.allocated_bytes, 1)
-    for depth, part in chain.from_iterable(part.walk() for part in explained.parts):
+    whole = max(peak.allocated_bytes, 1)
+    for depth, part in chain.from_iterable(part.walk() for part in peak.parts):
         if part.bytes >= 0.005 * whole:
             bar = "█" * max(1, round(_BAR * part.bytes / whole))
             table.add_row("  " * depth + part.name, format_bytes(part.bytes), Text(bar, style="dim" if depth else ""))
-    extra = explained.reserved_bytes - explained.allocated_bytes
+    extra = peak.reserved_bytes - peak.allocated_bytes
     if extra > 0:
-        table.add_row("allocator: rounding, fragments", format_bytes(extra), "")
-    if explained.context_bytes:
-        table.add_row("CUDA context", format_bytes(explained.context_bytes), "")
-    total = explained.reserved_bytes + explained.context_bytes
-    table.add_row("all", format_bytes(total), f"of {format_bytes(capacity_bytes)}")
+        table.add_row("allocator (rounding, fragmentation)", format_bytes(extra), "")
+    if peak.context_bytes:
+        table.add_row("CUDA context", format_bytes(peak.context_bytes), "")
+    total = peak.reserved_bytes + peak.context_bytes
+    table.add_row("total", format_bytes(total), f"of {format_bytes(capacity_bytes)}")
     console.print(table)
 
 
@@ -110,84 +117,86 @@ def print_rates(rates: Rates) -> None:
     console.print(Text(rates.source))
     for kind, rate in rates.flops_per_second.items():
         console.print(Text(f"  {kind}: {format_flops(rate)}"))
-    console.print(
-        Text(f"  other kernels: {format_bytes(rates.bytes_per_second)}/s, {rates.call_seconds * 1e6:.1f} us a call")
-    )
+    call = f"{rates.call_seconds * 1e6:.1f} us per call"
+    console.print(Text(f"  other kernels: {format_bytes(rates.bytes_per_second)}/s, {call}"))
 
 
-def _headline(answer: PlanReport) -> str:
-    steps = f"{format_count(answer.total_steps)} steps of {format_count(answer.real_tokens_per_step)} tokens on average"
-    return f"{answer.target}, {format_bytes(answer.capacity_bytes)} usable; {steps}"
-
-
-def _say_resident(way: PlannedStrategy, explained: Explained) -> str:
-    """What the system shows for the process, which on a CPU depends on what becomes of freed memory."""
-    kept = int(way.predicted_bytes + (KEPT_AT_MOST - 1) * explained.allocated_bytes)
+def _describe_stated(report: PlanReport, stated: PlannedStrategy) -> str:
+    verdict = "fits" if stated.fits else f"does not fit: {stated.why_not}"
+    cause = "" if report.peak is None else f". Most of it: {report.peak.cause}"
     return (
-        f"resident memory of the process: {format_bytes(way.predicted_bytes)} with strategy.host_memory=return, "
-        f"up to {format_bytes(kept)} with keep, which is faster"
+        f"as the recipe says ({stated.label}): {format_bytes(stated.predicted_bytes)}, "
+        f"{format_seconds(stated.predicted_step_seconds)} per step; {verdict}{cause}"
     )
 
 
-def _say_asked(answer: PlanReport) -> str:
-    way = answer.asked
-    assert way is not None
-    verdict = "fits" if way.fits else f"does not fit: {way.why_not}"
-    cause = "" if answer.explained is None else f". Most of it: {answer.explained.cause}"
-    return (
-        f"as the recipe says ({way.label}): {format_bytes(way.predicted_bytes)}, "
-        f"{format_seconds(way.predicted_step_seconds)} a step; {verdict}{cause}"
-    )
-
-
-def _say_chosen(answer: PlanReport, way: PlannedStrategy) -> Iterator[str]:
-    rate = answer.real_tokens_per_step / way.predicted_step_seconds
-    total = way.predicted_step_seconds * answer.total_steps
+def _describe_chosen(report: PlanReport, chosen: PlannedStrategy) -> Iterator[str]:
+    rate = report.real_tokens_per_step / chosen.predicted_step_seconds
+    total = chosen.predicted_step_seconds * report.total_steps
     yield (
-        f"best: {way.label}, micro-batches of {way.micro_batch_tokens} tokens: {format_bytes(way.predicted_bytes)}, "
-        f"{format_seconds(way.predicted_step_seconds)} a step ({format_count(rate)} tokens/s), "
-        f"{format_seconds(total)} in all"
+        f"best: {chosen.label}, {chosen.micro_batch_tokens} tokens per micro-batch: "
+        f"{format_bytes(chosen.predicted_bytes)}, {format_seconds(chosen.predicted_step_seconds)} per step "
+        f"({format_count(rate)} tokens/s), {format_seconds(total)} in total"
     )
-    yield f"rates: {answer.rates_source}"
-    yield f"use it: seqfit train RECIPE {' '.join(map(quote, way.overrides))}"
+    yield f"time estimated from: {report.rates_source}"
+    yield f"use it: seqfit train RECIPE {' '.join(map(quote, chosen.overrides))}"
 
 
-def _ways_table(answer: PlanReport) -> Table:
-    table = Table("way of training", "on", "tokens a micro-batch", "memory", "step", "", title="ways compared")
-    for column in (2, 3, 4):
-        table.columns[column].justify = "right"
-    front = {(way.label, way.spread, way.micro_batch_tokens) for way in answer.front}
-    ways = sorted(answer.ways, key=lambda way: (not way.fits, way.predicted_step_seconds))
-    for way in ways:
-        chosen = answer.chosen is not None and (way.label, way.spread) == (answer.chosen.label, answer.chosen.spread)
-        note = "chosen" if chosen else way.why_not
-        if (way.label, way.spread, way.micro_batch_tokens) in front:
-            note = f"{note}; on the front".removeprefix("; ")
-        style = "bold" if chosen else "" if way.fits else "dim"
+def _build_table(report: PlanReport) -> Table:
+    on_gpu = report.target_kind == "gpu"
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("strategy", min_width=len("checkpointing"))
+    if on_gpu:
+        table.add_column("GPUs", min_width=len("pipeline x 2"))
+    for name in ("tokens per\nmicro-batch", "peak\nmemory", "time per\nstep"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", min_width=len(_PARETO))
+    pareto = {(one.label, one.layout, one.micro_batch_tokens) for one in report.pareto}
+    for one in sorted(report.strategies, key=lambda one: (not one.fits, one.predicted_step_seconds)):
+        is_chosen = _is_same(one, report.chosen)
+        notes = ["chosen"] if is_chosen else [one.why_not] if one.why_not and not (one.by_formula and one.fits) else []
+        notes += [_PARETO] if (one.label, one.layout, one.micro_batch_tokens) in pareto else []
         cells = (
-            way.label,
-            way.spread,
-            f"{way.micro_batch_tokens:,}",
-            format_bytes(way.predicted_bytes),
-            format_seconds(way.predicted_step_seconds),
-            note,
+            one.label,
+            *([one.layout] if on_gpu else []),
+            f"{one.micro_batch_tokens:,}",
+            format_bytes(one.predicted_bytes),
+            format_seconds(one.predicted_step_seconds),
+            ", ".join(notes),
         )
-        table.add_row(*cells, style=style)
+        table.add_row(*cells, style="bold" if is_chosen else "" if one.fits else "dim")
     return table
 
 
+def _is_same(one: PlannedStrategy, chosen: PlannedStrategy | None) -> bool:
+    return chosen is not None and (one.label, one.layout) == (chosen.label, chosen.layout)
+
+
+def _list_notes(report: PlanReport) -> Iterator[str]:
+    if any(one.by_formula for one in report.strategies):
+        yield (
+            "layouts of several GPUs are computed by formula from the trace of one GPU; `seqfit train` does not choose "
+            "one by itself: start it with --nproc N and the strategy.* overrides that --json shows"
+        )
+    if report.pareto:
+        yield f"{_PARETO}: the fastest strategy on one device for its memory"
+    for refusal in report.refused:
+        yield f"not tried: {refusal.what}: {refusal.why}"
+    yield from report.events
+
+
 def _compare(before: PlanReport, after: PlanReport) -> Iterator[tuple[str, str, str]]:
-    for name, say in (
-        ("best way", lambda way: way.label),
-        ("micro-batches of", lambda way: f"{way.micro_batch_tokens} tokens"),
-        ("memory", lambda way: format_bytes(way.predicted_bytes)),
-        ("a step", lambda way: format_seconds(way.predicted_step_seconds)),
+    for name, show in (
+        ("best strategy", lambda chosen: chosen.label),
+        ("tokens per micro-batch", lambda chosen: f"{chosen.micro_batch_tokens:,}"),
+        ("peak memory", lambda chosen: format_bytes(chosen.predicted_bytes)),
+        ("time per step", lambda chosen: format_seconds(chosen.predicted_step_seconds)),
     ):
-        cells = [("nothing fits" if answer.chosen is None else say(answer.chosen)) for answer in (before, after)]
+        cells = [("nothing fits" if report.chosen is None else show(report.chosen)) for report in (before, after)]
         yield name, cells[0], cells[1]
-    sizes = [min(way.predicted_bytes for way in answer.ways) for answer in (before, after)]
-    yield "the leanest way", format_bytes(sizes[0]), format_bytes(sizes[1])
-    yield "its change", "", f"{'+' if sizes[1] >= sizes[0] else '-'}{format_share(abs(sizes[1] / sizes[0] - 1))}"
+    sizes = [min(one.predicted_bytes for one in report.strategies) for report in (before, after)]
+    yield "least memory of any strategy", format_bytes(sizes[0]), format_bytes(sizes[1])
+    yield "change", "", f"{'+' if sizes[1] >= sizes[0] else '-'}{format_share(abs(sizes[1] / sizes[0] - 1))}"
 
 
 def command(
@@ -203,37 +212,50 @@ def command(
     model: ModelOption = None,
     gpu: Annotated[
         str | None,
-        typer.Option("--gpu", metavar="CARD", help="Plan for this card, such as rtx3090; default: this machine."),
+        typer.Option("--gpu", metavar="GPU", help="GPU to plan for, such as rtx3090 (default: this machine)."),
     ] = None,
-    gpus: Annotated[int, typer.Option("--gpus", metavar="N", help="How many of that card.")] = 1,
-    explain: Annotated[bool, typer.Option("--explain", help="Also take the peak apart, with bars.")] = False,
+    gpus: Annotated[int, typer.Option("--gpus", metavar="N", help="Number of GPUs, such as --gpus 2.")] = 1,
+    explain: Annotated[bool, typer.Option("--explain", help="Show what the peak memory consists of.")] = False,
     what_if: Annotated[
         list[str] | None,
         typer.Option(
             "--what-if",
             metavar="FIELD=VALUE",
             help="Plan a second time with this change and show the difference: any override of the recipe, or "
-            "max_source_tokens=N and max_target_tokens=N, as if the longest text had N tokens.",
+            "max_source_tokens=N and max_target_tokens=N, as if the longest text had N tokens. May be repeated.",
         ),
     ] = None,
     source_tokens: Annotated[
-        int | None, typer.Option("--source-tokens", help="Longest source instead of the data's.")
+        int | None,
+        typer.Option(
+            "--source-tokens", metavar="N", help="Length of the longest source, such as 512 (default: from the data)."
+        ),
     ] = None,
     target_tokens: Annotated[
-        int | None, typer.Option("--target-tokens", help="Longest target instead of the data's.")
+        int | None,
+        typer.Option(
+            "--target-tokens", metavar="N", help="Length of the longest target, such as 64 (default: from the data)."
+        ),
     ] = None,
     no_data: Annotated[
-        bool, typer.Option("--no-data", help="Don't read the data: all texts are as long as --source-tokens says.")
+        bool,
+        typer.Option(
+            "--no-data", help="Don't read the data: all texts have the lengths of --source-tokens and --target-tokens."
+        ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON instead.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON instead of text.")] = False,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Also write one HTML page with the memory timeline.")
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Also write an HTML page with a timeline of a step's memory."),
     ] = None,
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="First measure this machine (a minute); later plans use it.")
+        bool,
+        typer.Option(
+            "--calibrate", help="Measure this machine's speed first (one minute); later plans use the result."
+        ),
     ] = False,
 ) -> None:
-    """Predict memory and time without running anything, and choose the fastest way of training that fits.
+    """Predict memory and time without training, and choose the fastest strategy that fits.
 
     Examples: seqfit plan demo; seqfit plan mine.yaml --gpu rtx3090 --gpus 2 --explain; seqfit plan mine.yaml --gpu t4
     --what-if max_source_tokens=4096; seqfit plan my.csv --task qa --model google/mt5-small --gpu t4
@@ -250,7 +272,7 @@ def command(
     if recipe is None:
         from seqfit.errors import RecipeError
 
-        raise RecipeError("no recipe is given", "a plan is for one", "Try seqfit plan demo")
+        raise RecipeError("no recipe is given", "a plan needs one", "Try seqfit plan demo")
     options: dict[str, Any] = {
         "gpu": gpu,
         "gpus": gpus,
@@ -265,7 +287,7 @@ def command(
     for note in given.notes:
         typer.echo(f"guessed: {note}", err=as_json)
     with progress_bar() as progress:
-        answer = plan(given, progress=progress, **options)
+        report = plan(given, progress=progress, **options)
         changed = None
         if what_if:
             again = replace(given, overrides=(*given.overrides, *further))
@@ -273,17 +295,17 @@ def command(
     if html is not None:
         from seqfit.reporting.plan_page import write_plan_page
 
-        write_plan_page(answer, html)
+        write_plan_page(report, html)
     if as_json:
-        shown = answer.to_json() if changed is None else {"plan": answer.to_json(), "what_if": changed.to_json()}
+        shown = report.to_json() if changed is None else {"plan": report.to_json(), "what_if": changed.to_json()}
         typer.echo(json.dumps(shown, indent=2))
     else:
-        print_plan(answer, explain=explain)
+        print_plan(report, explain=explain)
         if changed is not None:
-            print_difference(answer, changed, what_if or [])
+            print_difference(report, changed, what_if or [])
     if html is not None:
         typer.echo(html, err=as_json)
-    if answer.chosen is None:
+    if report.chosen is None:
         raise typer.Exit(1)
 
 
@@ -295,7 +317,7 @@ def _check_lengths(options: dict[str, Any]) -> None:
 
             flag = f"--{name.replace('_', '-')}"
             rule = "a text has at least one token"
-            raise PlanError(f"{flag} is {options[name]}", rule, f"Give a length from 1 on: {flag} 64")
+            raise PlanError(f"{flag} is {options[name]}", rule, f"Give a length of 1 or more: {flag} 64")
 
 
 def _read_changes(changes: list[str], options: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:

@@ -1,6 +1,6 @@
 """`seqfit profile RECIPE` or `seqfit profile --trace FILE`: where the time and the memory go, and what to change.
 
-A profile on the terminal: the step's phases, the tables of its trace, findings last, for there the eye rests.
+Prints the step's phases, the tables of its trace, and the findings last, where a terminal shows them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from seqfit.profiling.measure import Measurement
     from seqfit.profiling.profile import Profile
     from seqfit.profiling.prove import Proof
-    from seqfit.profiling.summary import TraceSummary
     from seqfit.profiling.syncs import SyncRow
-    from seqfit.profiling.tables import GpuTime, MemoryTimeline, ModuleRow, TimeRow
+    from seqfit.profiling.tables import GpuTime, MemoryTimeline, ModuleRow, TimeRow, TraceSummary
 
 
 _MOST_ROWS = 12
@@ -37,13 +36,12 @@ _NAME_WIDTH = 70
 
 
 def print_profile(result: Profile, console: Console | None = None) -> None:
-    """Everything that was measured."""
     console = console or Console()
     print_measurement(result.measurement, console)
     console.print(
         Text(
-            f"while it is traced a step takes {result.tracing_factor:.1f} times as long: times in the tables below are "
-            "those of traced steps, shares are shifted towards the host"
+            f"under the profiler a step takes {result.tracing_factor:.1f} times as long: the tables below show traced "
+            "steps and overestimate the host's share"
         ),
         soft_wrap=True,
     )
@@ -51,16 +49,16 @@ def print_profile(result: Profile, console: Console | None = None) -> None:
     print_findings(result.findings, console)
     if result.proof is not None:
         print_proof(result.proof, console)
-    console.print(f"trace: {result.trace} (opens in ui.perfetto.dev)", soft_wrap=True, highlight=False)
+    console.print(f"trace: {result.trace} (open it in ui.perfetto.dev)", soft_wrap=True, highlight=False)
 
 
 def print_measurement(measurement: Measurement, console: Console) -> None:
-    """The step without the profiler."""
+    """Of steps without the profiler."""
     rest = 1 - sum(measurement.phases.values())
     phases = [f"{name.replace('_', ' ')} {format_share(share)}" for name, share in measurement.phases.items()]
     console.print(
         Text(
-            f"a step takes {_short(measurement.step_seconds)}: {', '.join(phases)}, rest {format_share(rest)}; "
+            f"{_short(measurement.step_seconds)} per step: {', '.join(phases)}, other {format_share(rest)}; "
             f"{format_count(measurement.tokens / measurement.step_seconds)} tokens/s, "
             f"{format_share(measurement.padding_share)} padding",
             style="bold",
@@ -69,7 +67,7 @@ def print_measurement(measurement: Measurement, console: Console) -> None:
 
 
 def print_summary(summary: TraceSummary, console: Console | None = None) -> None:
-    """The tables of a trace; those of which it has nothing are left out."""
+    """The tables of a trace; empty ones are left out."""
     console = console or Console()
     if summary.calls:
         console.print(_rows("CUDA API calls", summary.calls))
@@ -78,7 +76,7 @@ def print_summary(summary: TraceSummary, console: Console | None = None) -> None
     if summary.kernels:
         console.print(_rows("kernels", summary.kernels))
     elif summary.operators:
-        console.print(_rows("operators, by their own time", summary.operators))
+        console.print(_rows("operators (self time)", summary.operators))
     if summary.copies:
         console.print(_rows("copies", summary.copies))
     if len(summary.modules) > 1:
@@ -93,12 +91,11 @@ def print_steps(summary: TraceSummary, console: Console | None = None) -> None:
     """How many steps a trace has, how they were found, and how long they take."""
     console = console or Console()
     if summary.steps_by:
-        usual = f"median {_short(summary.step_seconds)}"
-        mean = _short(summary.mean_step_seconds)
-        what = f"{summary.steps} steps of {mean} on average ({usual}), found by {summary.steps_by}"
+        times = f"{_short(summary.mean_step_seconds)} per step on average (median {_short(summary.step_seconds)})"
+        what = f"{summary.steps} steps, {times}; steps found by {summary.steps_by}"
     else:
         what = (
-            f"no steps found in the trace: figures per step are those of all {_short(summary.step_seconds)}. Call "
+            f"no steps found in the trace: figures per step are of the whole {_short(summary.step_seconds)}. Call "
             'prof.step() after each step, or open a range named "step"'
         )
     phases = ", ".join(f"{name} {format_share(share)}" for name, share in summary.phases.items())
@@ -115,38 +112,39 @@ def print_findings(
     """Each with its change, ready to be pasted; `with_trainer` also as an argument of transformers' Trainer."""
     console = console or Console()
     if not findings:
-        why = "" if busy_share is None else f": its work runs for {format_share(busy_share)} of the time"
-        console.print(Text(f"nothing found that would be worth a change{why}", style="green"), soft_wrap=True)
+        why = "" if busy_share is None else f": the device is busy for {format_share(busy_share)} of the time"
+        console.print(Text(f"no findings{why}; no change would be worthwhile", style="green"), soft_wrap=True)
     for number, finding in enumerate(findings, 1):
         console.print(Text(f"{number}. {finding.cause}: {finding.sentence}", style="bold yellow"), soft_wrap=True)
-        console.print(Text(f"   {finding.advice}: {' '.join(finding.change) or 'no setting'}"), soft_wrap=True)
+        change = " ".join(finding.change) or "(no setting does it)"
+        console.print(Text(f"   fix: {finding.advice}: {change}"), soft_wrap=True)
         if with_trainer and finding.trainer:
             console.print(Text(f"   with transformers' Trainer: {finding.trainer}"), soft_wrap=True)
         console.print(Text(f"   {_gain_line(finding, number)}"), soft_wrap=True)
 
 
 def _gain_line(finding: Finding, number: int) -> str:
-    """'expected gain: 40.0% of the time (20.0% to 45.0%), on top of those above'."""
+    """'expected gain: 40.0% of the time (20.0% to 45.0%), in addition to those above'."""
     span = ""
     if finding.gain_range is not None and finding.gain_range[1] - finding.gain_range[0] > 0.005:
         span = f" ({format_share(finding.gain_range[0])} to {format_share(finding.gain_range[1])})"
     if finding.is_guess:
         most = finding.gain_range[1] if finding.gain_range else finding.gain
-        return f"gain: not known; at most {format_share(most)} of the {finding.gain_of}"
-    above = ", on top of those above" if number > 1 and finding.gain_range is not None else ""
+        return f"expected gain: unknown, at most {format_share(most)} of the {finding.gain_of}"
+    above = ", in addition to those above" if number > 1 and finding.gain_range is not None else ""
     return f"expected gain: {format_share(finding.gain)} of the {finding.gain_of}{span}{above}"
 
 
 def print_proof(proof: Proof, console: Console | None = None) -> None:
-    """Expected and seen."""
-    verdict = "confirmed" if proof.confirmed else "not confirmed"
-    rounds = ", ".join(format_share(gain) for gain in proof.gains)
+    """Expected and measured gain."""
+    verdict = "confirmed" if proof.is_confirmed else "not confirmed"
+    repeats = ", ".join(format_share(gain) for gain in proof.gains)
     (console or Console()).print(
         Text(
             f"proof of {proof.finding.cause} ({' '.join(proof.finding.change)}): expected "
-            f"{format_share(proof.finding.gain)} of the {proof.finding.gain_of}, seen {format_share(proof.seen)} "
-            f"({verdict}; rounds: {rounds})",
-            style="bold green" if proof.confirmed else "bold red",
+            f"{format_share(proof.finding.gain)} of the {proof.finding.gain_of}, measured "
+            f"{format_share(proof.measured_gain)} ({verdict}; repeats: {repeats})",
+            style="bold green" if proof.is_confirmed else "bold red",
         ),
         soft_wrap=True,
     )
@@ -156,28 +154,29 @@ def _rows(title: str, rows: Sequence[TimeRow]) -> Table:
     table = _table(title, ("share", "calls", "average", "total"), "name")
     for row in rows[:_MOST_ROWS]:
         average, total = _short(row.average_ns / 1e9), _short(row.total_ns / 1e9)
-        table.add_row(format_share(row.share), f"{row.calls:,}", average, total, _cut(row.name))
+        table.add_row(format_share(row.share), f"{row.calls:,}", average, total, _truncate(row.name))
     return table
 
 
 def _modules(rows: Sequence[ModuleRow]) -> Table:
-    table = _table("modules, by their own time", ("share", "forward", "backward"), "module")
+    table = _table("modules (self time)", ("share", "forward", "backward"), "module")
     for row in rows[:_MOST_ROWS]:
         table.add_row(format_share(row.share), _short(row.forward_ns / 1e9), _short(row.backward_ns / 1e9), row.name)
     return table
 
 
 def _syncs(rows: Sequence[SyncRow], on_gpu: bool) -> Table:
-    title = "the host waits for the device" if on_gpu else "values read on the host (each would be a wait on a GPU)"
-    table = _table(title, ("per step", "time"), "where")
+    title = "host syncs (the host waits for the GPU)" if on_gpu else "tensor values read on the host (syncs on a GPU)"
+    table = _table(title, ("per step", "time per step"), "where")
     for row in rows[:_MOST_ROWS]:
-        table.add_row(f"{row.calls_per_step:.1f}", _short(row.seconds_per_step), f"{_cut(row.place)} ({row.what})")
+        where = f"{_truncate(row.place)} ({row.what})"
+        table.add_row(f"{row.calls_per_step:.1f}", _short(row.seconds_per_step), where)
     return table
 
 
 def _memory(timeline: MemoryTimeline) -> Table:
-    title = f"memory above weights and states: {format_bytes(timeline.peak_bytes)}"
-    table = _table(title, ("at the peak",), "for")
+    title = f"peak memory without weights and optimizer state: {format_bytes(timeline.peak_bytes)}"
+    table = _table(title, ("peak memory",), "category")
     for category, held in sorted(timeline.peak_by_category.items(), key=lambda item: -item[1]):
         table.add_row(format_bytes(held), category)
     return table
@@ -213,28 +212,32 @@ def _short(seconds: float) -> str:
     return format_seconds(seconds) if seconds >= 0.01 else f"{seconds * 1e6:,.0f} us"
 
 
-def _cut(name: str) -> str:
+def _truncate(name: str) -> str:
     return name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 3]}..."
 
 
 def command(
     recipe: Annotated[
         str | None,
-        typer.Argument(metavar="[RECIPE]", help="Library name, YAML file or run directory; leave it out with --trace."),
+        typer.Argument(
+            metavar="[RECIPE]", help="Name of a library recipe, a YAML file or a run directory; not with --trace."
+        ),
     ] = None,
     overrides: OverridesArgument = None,
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps to measure; up to 3 more are profiled.")] = 5,
+    steps: Annotated[
+        int, typer.Option("--steps", metavar="N", min=1, help="Steps to time; up to 3 more run under the profiler.")
+    ] = 5,
     trace: Annotated[
         Path | None,
         typer.Option(
             "--trace",
             metavar="FILE",
-            help="Read a trace instead: torch.profiler's JSON (plain or .gz), or an Nsight Systems report exported "
-            "by nsys export --type sqlite.",
+            help="Analyse an existing trace instead: torch.profiler's JSON (plain or .gz), or an Nsight Systems report "
+            "exported with `nsys export --type sqlite`.",
         ),
     ] = None,
     prove: Annotated[
-        bool, typer.Option("--prove", help="Apply the first finding's change, measure again, and compare the gains.")
+        bool, typer.Option("--prove", help="Apply the fix of the first finding, measure again, and compare the gains.")
     ] = False,
     output: Annotated[
         Path | None,
@@ -242,10 +245,10 @@ def command(
             "--output",
             "-o",
             metavar="DIR",
-            help="Where trace.json.gz and summary.json go; default: profile, of a run directory its own.",
+            help="Folder for trace.json.gz and summary.json (default: profile, or RUN/profile for a run directory).",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON instead.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the profile as JSON instead of text.")] = False,
 ) -> None:
     """Show where a step's time and memory go, and what to change.
 
@@ -254,7 +257,7 @@ def command(
     if (recipe is None) == (trace is None):
         raise RecipeError(
             "a recipe and --trace are both given" if recipe else "neither a recipe nor --trace is given",
-            "profile runs a recipe, or reads a trace that is there already",
+            "profile runs a recipe, or reads an existing trace",
             "Give one of them: seqfit profile RECIPE, or seqfit profile --trace FILE",
         )
     if trace is not None:
@@ -300,7 +303,7 @@ def _show_trace(path: Path, as_json: bool) -> None:
     from dataclasses import asdict
 
     from seqfit.profiling.nsight import read_trace
-    from seqfit.profiling.summary import diagnose, summarise_trace
+    from seqfit.profiling.tables import diagnose, summarise_trace
     from seqfit.profiling.trace_findings import find_in_trace
 
     diagnosis = diagnose(read_trace(path))

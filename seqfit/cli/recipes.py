@@ -1,15 +1,4 @@
-"""`seqfit ls`, `cp`, `show`, `schema`, `validate`: recipes, without running anything.
-
-`seqfit ls`: the recipes that come with seqfit.
-
-`seqfit cp NAME FILE`: a library recipe to change.
-
-`seqfit show RECIPE [OVERRIDES]...`: the recipe as it will be used, and of a run where its time went.
-
-`seqfit schema`: the JSON schema of recipes.
-
-`seqfit validate RECIPE [OVERRIDES]...`: every mistake of a recipe, or what it will do.
-"""
+"""`seqfit ls`, `cp`, `show`, `schema`, `validate`: recipes, without running anything."""
 
 from __future__ import annotations
 
@@ -21,7 +10,7 @@ import typer
 
 from seqfit.cli.arguments import OverridesArgument, RecipeArgument, check_recipe
 from seqfit.recipe.library import copy_recipe, list_library
-from seqfit.recipe.load import dump_recipe, load_recipe, to_json_schema, warn_of_warm_up
+from seqfit.recipe.load import dump_recipe, load_recipe, to_json_schema, warn_about_warmup
 from seqfit.recipe.schema import Recipe, TrainRecipe
 from seqfit.strategy.load import load_strategy
 from seqfit.validation import load_noted_recipe
@@ -39,14 +28,14 @@ def cp(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a library recipe ('seqfit ls').")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to put the copy: a new file, or a folder.")],
 ) -> None:
-    """Copy a library recipe, with its comments, to a file of your own. Never overwrites."""
+    """Copy a library recipe, with its comments, to a file of your own. An existing file is never overwritten."""
     print(f"wrote {copy_recipe(name, file)}")
 
 
 def show(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None:
-    """Print a recipe as it will be used: with what it extends, defaults and overrides. The output is a recipe.
+    """Print a recipe with what it extends, all defaults and overrides. The output is a recipe again.
 
-    Of a run directory it also says where the time went, in comments.
+    For a run directory, comments at the end show where the time went.
     """
     check_recipe(recipe, "show")
     print(dump_recipe(load_recipe(recipe, overrides or ())), end="")
@@ -61,28 +50,27 @@ def show(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None:
 
 
 def schema() -> None:
-    """Print the JSON schema of recipes, with which an editor completes and checks them."""
+    """Print the JSON schema of recipes, for completion and checks in an editor."""
     print(json.dumps(to_json_schema(), indent=2, ensure_ascii=False))
 
 
 def validate(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None:
-    """Check a recipe without loading model or data, and report every mistake (exit code 2)."""
+    """Check a recipe without loading model or data; all mistakes are reported together (exit code 2)."""
     check_recipe(recipe, "validate")
     checked, notes = load_noted_recipe(recipe, overrides or ())
-    print(f"ok: {_learns(checked)}")
-    print(f"    {_trains(checked.train)}, strategy {load_strategy(checked).name}")
-    warning = None if checked.train.steps is None else warn_of_warm_up(checked.train, checked.train.steps)
+    print(f"ok: {_describe_task(checked)}")
+    print(f"    {_describe_training(checked.train)}, strategy {load_strategy(checked).name}")
+    warning = None if checked.train.steps is None else warn_about_warmup(checked.train, checked.train.steps)
     for line in [*(f"note: {note}" for note in notes), *([] if warning is None else [f"warning: {warning}"])]:
         print(line)
 
 
-def _learns(recipe: Recipe) -> str:
+def _describe_task(recipe: Recipe) -> str:
     sources = " and ".join(source.path or source.hub or "" for source in recipe.sources)
     return f"fine-tunes {recipe.model.location} ({recipe.model.kind}) to {recipe.task.name} on {sources}"
 
 
-def _trains(train: TrainRecipe) -> str:
-    epochs = f"{train.epochs:g} epochs" if train.epochs else "the default number of epochs"
-    budget = f"{train.steps} steps" if train.steps else epochs
+def _describe_training(train: TrainRecipe) -> str:
+    budget = f"{train.steps} steps" if train.steps else f"{train.passes:g} epochs"
     batch = f"{train.examples_per_step} examples" if train.examples_per_step else f"{train.batch_tokens} tokens"
     return f"{budget} of {batch}, {train.optimizer.name} at {train.learning_rate:g}, {train.schedule.name} schedule"

@@ -1,4 +1,4 @@
-"""`seqfit train RECIPE`: fine-tune, and say where the run is."""
+"""`seqfit train RECIPE`: fine-tune, and print where the run is."""
 
 from __future__ import annotations
 
@@ -23,64 +23,70 @@ def command(
     recipe: Annotated[
         str | None,
         typer.Argument(
-            metavar="[RECIPE]", help="Library name, YAML file, run directory, or a data file; leave it out with --data."
+            metavar="[RECIPE]", help="Library name, YAML file, run directory or data file; omit it with --data."
         ),
     ] = None,
     overrides: OverridesArgument = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Run directory to write; default: runs/NAME-TIME.")
+        Path | None,
+        typer.Option("--out", "-o", help="Run directory to write, such as runs/mine; default: runs/NAME-TIME."),
     ] = None,
     data: Annotated[
-        str | None, typer.Option("--data", help="Without a recipe: a data file or folder; its columns are guessed.")
+        str | None,
+        typer.Option("--data", help="Train on a data file or folder without a recipe: task and columns are guessed."),
     ] = None,
     task: TaskOption = None,
     model: ModelOption = None,
     memory_limit: Annotated[
-        str | None, typer.Option("--memory-limit", help="On a CPU: what this process may take, such as 4GiB.")
+        str | None, typer.Option("--memory-limit", help="On a CPU: memory limit of this process, such as 4GiB.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an unfinished run: RECIPE is its directory, or --out has it.")
+        bool, typer.Option("--resume", help="Continue an unfinished run bit-exactly: RECIPE or --out is its directory.")
     ] = False,
     track: Annotated[
-        Tool | None, typer.Option("--track", help="Show the run there while it goes on, by a process of its own.")
+        Tool | None,
+        typer.Option("--track", help="Send the run to this tracker while it trains, from a separate process."),
     ] = None,
     project: ProjectOption = "seqfit",
     nproc: Annotated[
         int | None,
-        typer.Option("--nproc", min=1, help="Processes on this machine, one a GPU; not inside torchrun or srun."),
+        typer.Option(
+            "--nproc", min=1, help="Processes on this machine, one per GPU, such as 2; not inside torchrun or srun."
+        ),
     ] = None,
     accelerate_config: Annotated[
         Path | None,
-        typer.Option("--accelerate-config", help="A file of `accelerate config` to take processes and precision from."),
+        typer.Option("--accelerate-config", help="File of `accelerate config` that states processes and precision."),
     ] = None,
     max_restarts: Annotated[
-        int, typer.Option("--max-restarts", min=0, help="With --nproc: after a process died, so often at most.")
+        int,
+        typer.Option("--max-restarts", min=0, help="With --nproc: maximum number of restarts after a process died."),
     ] = 3,
     grace: Annotated[
-        int, typer.Option("--grace", min=1, help="With --nproc: seconds to finish a step after a signal.")
+        int, typer.Option("--grace", min=1, help="With --nproc: seconds to finish the step after a signal.")
     ] = 25,
 ) -> None:
-    """Fine-tune a model as a recipe says, or with --data as its columns suggest; writes a run directory.
+    """Fine-tune a model by a recipe, or with --data by one guessed from the columns; writes a run directory.
 
     Examples: seqfit train demo; seqfit train t5-gsm8k train.steps=500 model.path=./t5;
     seqfit train my.csv --task qa --model google/mt5-small; seqfit train runs/demo-20260102-030405 --resume;
     seqfit train t5-gsm8k --nproc 2
 
-    SIGTERM, SIGUSR1 and Ctrl-C let it finish its step and take a snapshot. Exit codes then: 75, 75 and 130.
+    SIGTERM, SIGUSR1 and Ctrl-C finish the step and take a snapshot (exit codes 75, 75 and 130); --resume continues.
     """
     from seqfit.inspection.given import read_given
     from seqfit.launch.local import is_first_rank
-    from seqfit.validation import check_model_is_to_be_had, load_checked_recipe
+    from seqfit.validation import check_model_available, load_checked_recipe
 
     argv = list(overrides or [])
-    if data is not None and recipe is not None and _is_override(recipe):
+    if data is not None and recipe is not None and ("=" in recipe or recipe.startswith("~")):
         argv = [recipe, *argv]  # there is no recipe to name
         recipe = None
     given = read_given(recipe, argv, data=data, task=task, model=model)
     for note in given.notes if is_first_rank() else ():
         print(f"guessed: {note}")
     checked = load_checked_recipe(given.recipe, given.overrides)  # mistakes are reported before torch is imported
-    check_model_is_to_be_had(checked)
+    check_model_available(checked)
     quiet_torch()
     from seqfit.rundir import files
 
@@ -89,9 +95,9 @@ def command(
     if place is not None:
         from seqfit.launch.local import launch_local
 
-        same = _repeat(given, more, folder, memory_limit, resume=resume)
-        with _follow(folder, track if place.number == 0 else None, project):  # of several machines the first one's
-            launch_local(same, folder, place, max_restarts=max_restarts, grace_seconds=grace)
+        argv_of_each = _repeat(given, more, folder, memory_limit, resume=resume)
+        with _follow(folder, track if place.number == 0 else None, project):  # only on the first machine
+            launch_local(argv_of_each, folder, place, max_restarts=max_restarts, grace_seconds=grace)
         return
     from seqfit.training.train import train  # imports torch: after the recipe's mistakes are reported
     from seqfit.training.view import choose_training_view
@@ -113,7 +119,7 @@ def command(
 
 
 def _choose_folder(name: str, out: Path | None, place: Path | None, *, resume: bool) -> Path:
-    """Of the run that is begun or gone on with."""
+    """Of the run that starts or continues."""
     from seqfit.rundir import files
 
     if resume:
@@ -126,22 +132,23 @@ def _choose_folder(name: str, out: Path | None, place: Path | None, *, resume: b
 
 
 def _report(run: Path) -> str:
-    """Where the page is; where it can't be built, why, and how to try again: the run is trained all the same."""
+    """The path of the page; if it can't be built, why, and how to try again: the run is trained all the same."""
     from seqfit.errors import describe_error
     from seqfit.reporting.page import report
+    from seqfit.rundir.records import EventKind
     from seqfit.rundir.writer import add_event
 
     try:
         return str(report(run))
-    except Exception as error:  # of whatever kind: a page is no part of the training
+    except Exception as error:  # of any kind: a page is not part of training
         message = f"the page could not be built: {describe_error(error)}; try again: seqfit report {quote(run)}"
-        with suppress(SeqfitError):  # a disk that is full: it is printed all the same
-            add_event(run, "report", message)
+        with suppress(SeqfitError):  # a full disk: the message is printed all the same
+            add_event(run, EventKind.REPORT, message)
         return message
 
 
 def _choose_place(nproc: int | None, accelerate_config: Path | None) -> tuple[LaunchSpec | None, list[str]]:
-    """The processes to start, None for this one alone, and overrides of the recipe that come with them."""
+    """The processes to start, None for a single process, and the overrides that come with them."""
     from seqfit.launch.accelerate import read_accelerate_file
     from seqfit.launch.local import LaunchSpec
 
@@ -149,7 +156,7 @@ def _choose_place(nproc: int | None, accelerate_config: Path | None) -> tuple[La
         return (None if nproc is None else LaunchSpec(nproc)), []
     if nproc is not None:
         raise RecipeError(
-            "--nproc and --accelerate-config are given", "both say how many processes", "Leave one of them out"
+            "--nproc and --accelerate-config are given", "both state the number of processes", "Remove one of them"
         )
     file = read_accelerate_file(accelerate_config)
     for text in file.ignored:
@@ -159,12 +166,8 @@ def _choose_place(nproc: int | None, accelerate_config: Path | None) -> tuple[La
     return file.place, file.overrides
 
 
-def _is_override(word: str) -> bool:
-    return "=" in word or word.startswith("~")
-
-
 def _repeat(given: Given, more: list[str], folder: Path, memory_limit: str | None, *, resume: bool) -> list[str]:
-    """The command as each process gets it, with the run directory that is now known."""
+    """argv of each process, with the run directory that is now known."""
     from seqfit.cli.main import TRUST
     from seqfit.hub import is_remote_code_trusted
 
@@ -175,10 +178,10 @@ def _repeat(given: Given, more: list[str], folder: Path, memory_limit: str | Non
         "--model": given.model,
         "--memory-limit": memory_limit,
     }
-    words = [word for name, value in options.items() if value is not None for word in (name, value)]
+    argv = [text for name, value in options.items() if value is not None for text in (name, value)]
     recipe = [] if given.data is not None else [str(given.recipe)]
     trust = [TRUST] if is_remote_code_trusted() else []
-    return ["train", *recipe, *given.overrides, *more, *words, *(["--resume"] if resume else []), *trust]
+    return ["train", *recipe, *given.overrides, *more, *argv, *(["--resume"] if resume else []), *trust]
 
 
 def _follow(folder: Path, tool: Tool | None, project: str) -> AbstractContextManager[object]:
@@ -189,8 +192,8 @@ def _follow(folder: Path, tool: Tool | None, project: str) -> AbstractContextMan
     from seqfit.tracking.follower import TrackerProcess
     from seqfit.tracking.tracker import check_tool
 
-    check_tool(tool)  # in every process: the others would wait for a first one that never comes
+    check_tool(tool)  # in every process, or the others would wait for the first one forever
     if not is_first_rank():
         return nullcontext()
 
-    return TrackerProcess(folder, tool, project, tell=lambda message: print(f"tracking: {message}", file=sys.stderr))
+    return TrackerProcess(folder, tool, project, report=lambda message: print(f"tracking: {message}", file=sys.stderr))

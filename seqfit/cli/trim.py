@@ -1,4 +1,4 @@
-"""`seqfit trim MODEL OUT`: write a model that knows only the words of some data, and say what that saves."""
+"""`seqfit trim MODEL OUT`: write a model that has only the tokens of some data, and report what that saves."""
 
 from __future__ import annotations
 
@@ -17,39 +17,41 @@ if TYPE_CHECKING:
     from seqfit.trimming.weights import TrimReport
 
 _MEANINGS = {
-    "special": "pad, end, unknown, sentinels, added words",
+    "special": "pad, end, unknown, sentinels, added tokens",
     "data": "occur in the data or in the task of a checkpoint",
-    "fallback": "single characters, bytes, parts of kept words",
-    "more": "further words of the same writing systems",
+    "fallback": "single characters, bytes, parts of kept tokens",
+    "more": "additional tokens of the same writing systems",
 }
 
 
 def command(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's folder or Hub name.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write; must not be there yet.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write; it must not exist yet.")],
     overrides: OverridesArgument = None,
     data: Annotated[
         list[Path] | None,
-        typer.Option("--data", metavar="FILE", help="A data or text file whose words are kept; may be repeated."),
+        typer.Option("--data", metavar="FILE", help="Keep the tokens of this data or text file; may be repeated."),
     ] = None,
     recipe: Annotated[
         str | None,
-        typer.Option("--recipe", help="Instead of --data: keep the words of this recipe's data, all splits."),
+        typer.Option("--recipe", help="Keep the tokens of all splits of this recipe's data, instead of --data."),
     ] = None,
     mode: Annotated[
         str | None,
         typer.Option(
             "--mode",
             metavar="data|language|N",
-            help="data: the words that occur; language: all words of their writing systems; N: those that occur and "
-            "the N most frequent others. Default: the recipe's model.trim_vocabulary, or data.",
+            help="Which tokens to keep. data: those that occur in the data; language: all of the data's writing "
+            "systems; N: those that occur and the N most frequent others. Default: the recipe's "
+            "model.trim_vocabulary, or data. Example: --mode 5000",
         ),
     ] = None,
     tokenizer: Annotated[
-        str | None, typer.Option("--tokenizer", help="Folder or Hub name, if the model's folder has none.")
+        str | None,
+        typer.Option("--tokenizer", help="Folder or Hub name of the tokenizer. Default: the model's own."),
     ] = None,
 ) -> None:
-    """Write a smaller model that knows only the words that some data uses; plain transformers loads the folder.
+    """Write a smaller model that has only the tokens that some data uses; plain transformers loads the folder.
 
     Examples: seqfit trim google/mt5-small mt5-es --data train.json; seqfit trim ./mt5 ./mt5-es --recipe mine.yaml
     --mode 5000
@@ -80,7 +82,11 @@ def _read_mode(text: str) -> Mode:
         return "language"
     if text.isdecimal():
         return int(text)
-    raise RecipeError(f"--mode is '{text}'", "it is data, language or a number of further words", "Try --mode data")
+    raise RecipeError(
+        f"--mode is '{text}'",
+        "It must be data, language or a number of additional tokens",
+        "Try --mode data",
+    )
 
 
 def _print_report(report: TrimReport) -> None:
@@ -88,10 +94,10 @@ def _print_report(report: TrimReport) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    kept = Table("words", "share", "kept", title=f"{report.words_after:,} of {report.words_before:,} words kept")
+    kept = Table("tokens", "share", "kept", title=f"{report.tokens_after:,} of {report.tokens_before:,} tokens kept")
     for reason, count in report.reasons.items():
-        kept.add_row(f"{count:,}", format_share(count / report.words_before), f"{reason}: {_MEANINGS[reason]}")
-    saved = Table("fp32", "before", "after", "saved", title="what it saves")
+        kept.add_row(f"{count:,}", format_share(count / report.tokens_before), f"{reason}: {_MEANINGS[reason]}")
+    saved = Table("fp32", "before", "after", "saved", title="savings")
     for row in _list_savings(report):
         saved.add_row(*row)
     for table, numbers in ((kept, (0, 1)), (saved, (1, 2, 3))):
@@ -101,9 +107,7 @@ def _print_report(report: TrimReport) -> None:
     console.print(kept, saved)
     systems = ", ".join(system.capitalize() for system in report.writing_systems)
     console.print(Text(f"writing systems of the data: {systems or 'none'}"))
-    console.print(
-        Text(f"the most frequent of the dropped: {'  '.join(report.dropped_examples) or 'none'}", style="dim")
-    )
+    console.print(Text(f"most frequent dropped tokens: {'  '.join(report.dropped_examples) or 'none'}", style="dim"))
 
 
 def _list_savings(report: TrimReport) -> list[tuple[str, str, str, str]]:

@@ -1,38 +1,29 @@
 """From names, fields and overrides to checked candidates that share one recipe.
 
-From words to entrants: what was asked for and the common recipe come in, checked `Entrant`s go out.
+In: the options and a recipe. Out: the recipe that all trials start from (`build_base`), and a `Candidate` for each
+strategy.
 
-    baseline, fp16, recompute     ->   baseline     reference
-                                      fp16        lossy (fp16)    strategy.precision=fp16  allow=[bf16, fp16]
-                                      recompute   lossless        strategy.recompute=blocks
-    --vary train.learning_rate=1e-4 -> learning_rate=1e-4   different (train.learning_rate=1e-4)
+    baseline                         baseline
+    recompute                        lossless              strategy.recompute=blocks
+    accumulation                     lossless              strategy.micro_batch_examples=8   a quarter of a batch of 32
+    ddp2                             lossless              strategy.parallel=ddp             and two processes
+    workers4                         lossless              strategy.prefetch=4
+    fp16+recompute                   lossy (fp16)          both, and allow=[bf16, fp16]
+    --vary train.learning_rate=1e-4  different (train.learning_rate=1e-4)
 
-Kinds are told by the resolved recipes, never by names: what differs from the reference in a field of the recipe is
-another answer; what differs in a lossy field of the strategy is lossy; all else is lossless. A lossy entrant brings the
-`allow:` that it needs, for who compares it names it on purpose. All mistakes of all entrants are told together.
+Names are made of parts; a part states only what it changes in the common recipe:
 
-What the parts of an entrant stand for: a name or a field comes in, overrides of the recipe go out.
-
-    recompute                   strategy.recompute=blocks              a strategy of the library
-    accumulation                  strategy.micro_batch_examples=8        a quarter of a global batch of 32
-    ddp2                        strategy.parallel=ddp                  and two processes
-    workers4                    strategy.prefetch=4
-    fp16+recompute              both
-    task.max_source_tokens=128  itself
-
-The one idea: all entrants start from the same base (equal_recipe.py), so a part says only what it changes of that.
-
-What all entrants have in common: the recipe, made equal for all, with baseline as the strategy that they change.
-
-In: a recipe as the user has it. Out: the recipe that every trial starts from, and notes on what was changed.
-
-    strategy   baseline: fp32, rows in their order, padded to the longest; the whole global batch at once; then what the
-               recipe's own `strategy:` states (threads, device, max_length padding ...), for all entrants alike
-    train      a record of every step, no snapshots on the way: a trial that is stopped begins anew
+    strategy   baseline: fp32, rows in their order, padded to the longest of the batch, the whole global batch at once;
+               then the fields of the recipe's own `strategy:` (threads, device ...), for all candidates alike
+    train      a record of every step, no snapshots: a trial that is stopped starts over
     eval       once, after the last step
 
-What a recipe's `strategy:` states holds for baseline too: `strategy.batching=max_length` makes all entrants pad so, and
-a note says it. Dropout stays as the recipe has it.
+So `strategy.batching=max_length` in the recipe makes all candidates pad that way, and a note says so. Dropout stays as
+in the recipe.
+
+The kind is found from the resolved recipes, never from names: a candidate that differs from the baseline in a field of
+the recipe is different; in a lossy field of the strategy, lossy; else lossless. A lossy candidate brings the `allow:`
+that it needs, because naming it is intent. All mistakes of all candidates are reported together.
 """
 
 from __future__ import annotations
@@ -44,31 +35,31 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from seqfit.comparison.options import ComparisonOptions, expand_sets, list_sets, spell
-from seqfit.comparison.possible import explain_unavailable
+from seqfit.comparison.availability import explain_unavailable
+from seqfit.comparison.options import ComparisonOptions, expand_sets, format_value, list_sets
 from seqfit.comparison.records import Candidate, StrategyKind, Trial
 from seqfit.errors import RecipeError, did_you_mean, format_error
 from seqfit.hardware.probe import Machine
 from seqfit.recipe.load import anchor_paths, load_recipe, read_recipe
-from seqfit.recipe.mistakes import report_mistakes, to_line
+from seqfit.recipe.mistakes import report_mistakes
 from seqfit.recipe.schema import Recipe
 from seqfit.strategy.load import list_strategies, load_named, load_strategy
 from seqfit.strategy.schema import LOSSY
 from seqfit.validation import find_mistakes
 
 BASELINE = "baseline"
-_SHARED = re.compile(r"(ddp|fsdp|pipeline)(\d*)")
+_PARALLEL = re.compile(r"(ddp|fsdp|pipeline)(\d*)")
 _WORKERS = re.compile(r"workers(\d+)")
-_MEANS: dict[str, tuple[str, ...]] = {
-    BASELINE: (),  # it is the base
+_NAMED: dict[str, tuple[str, ...]] = {
+    BASELINE: (),
     "packed": ("strategy.batching=packed",),
     "grouped": ("strategy.batching=grouped",),
     "max_length": ("strategy.batching=max_length",),
     "trimmed": ("model.trim_vocabulary=data",),
     "all": ("fp16", "accumulation", "recompute", "adafactor"),
 }
-_ACCUMULATED = 4  # micro-batches of a step with 'accumulation'
-_PIPELINED = 8  # of a step in a pipeline: with one, all stages but one would always be idle
+_ACCUMULATED = 4  # micro-batches per step of 'accumulation'
+_PIPELINED = 8  # micro-batches per step of a pipeline: with one, all stages but one would be idle
 _LARGER = {  # the next size on the Hub
     "google-t5/t5-small": "google-t5/t5-base",
     "google-t5/t5-base": "google-t5/t5-large",
@@ -81,99 +72,94 @@ _LARGER = {  # the next size on the Hub
 }
 
 
-class WrongPart(Exception):
-    """A part that nobody knows, in three sentences."""
+class UnknownPart(Exception):
+    """The text of an error."""
 
 
 @dataclass(frozen=True)
-class Meaning:
-    """What some parts stand for."""
+class PartMeaning:
+    """What parts stand for."""
 
     overrides: tuple[str, ...]
     processes: int = 1
 
 
 def list_names() -> list[str]:
-    """Every name that is a part by itself, with 2 where a number belongs."""
+    """Every name of a part, with 2 in the place of a number."""
     numbered = ["ddp2", "fsdp2", "pipeline2", "workers2"]
-    plain = [name for name in list_strategies() if not _SHARED.fullmatch(name)]
-    return sorted({*_MEANS, *plain, *numbered, "larger"})
+    plain = [name for name in list_strategies() if not _PARALLEL.fullmatch(name)]
+    return sorted({*_NAMED, *plain, *numbered, "larger"})
 
 
-def find_meaning(parts: Sequence[str], base: Recipe, larger: str | None) -> Meaning:
-    """Of all parts together. Raises WrongPart for one that nobody knows."""
+def find_meaning(parts: Sequence[str], base: Recipe, larger: str | None) -> PartMeaning:
+    """Of all parts together."""
     overrides: list[str] = []
     processes = 1
     for part in _flatten(parts):
         overrides += _find_overrides(part, base, larger)
-        shared = _SHARED.fullmatch(part)
-        processes = int(shared[2]) if shared else processes
-    return Meaning(tuple(dict.fromkeys(overrides)), processes)
+        parallel = _PARALLEL.fullmatch(part)
+        processes = int(parallel[2]) if parallel else processes
+    return PartMeaning(tuple(dict.fromkeys(overrides)), processes)
 
 
 def _flatten(parts: Sequence[str]) -> Iterator[str]:
-    """Names that stand for several, and sums, taken apart; a field is a part by itself, whatever its value holds."""
+    """Expands names that stand for several parts, and sums; a field is one part, even if its value contains a +."""
     for part in parts:
         if is_field(part):
             yield part
-        elif part in _MEANS:
-            yield from _flatten(_MEANS[part])
+        elif part in _NAMED:
+            yield from _flatten(_NAMED[part])
         elif "+" in part:
-            yield from _flatten([piece.strip() for piece in part.split("+")])
+            yield from _flatten([term.strip() for term in part.split("+")])
         else:
             yield part
 
 
 def is_field(part: str) -> bool:
-    """Whether it is an override, and no name."""
+    """Whether it is an override and not a name."""
     return "=" in part or part.startswith("~")
 
 
 def _find_overrides(part: str, base: Recipe, larger: str | None) -> list[str]:
-    shared, workers = _SHARED.fullmatch(part), _WORKERS.fullmatch(part)
+    parallel, workers = _PARALLEL.fullmatch(part), _WORKERS.fullmatch(part)
     if is_field(part):
         return [part]
     if part == "accumulation":
-        return _cut_batch(base, _ACCUMULATED)
+        return _split_batch(base, _ACCUMULATED)
     if part == "larger":
         return _choose_larger(base, larger)
     if workers:
         return [f"strategy.prefetch={workers[1]}"]
-    if shared:
-        _check_count(part, shared[2])
-        cut = _cut_batch(base, _PIPELINED) if shared[1] == "pipeline" else []
-        return [f"strategy.parallel={shared[1]}", *cut]
+    if parallel:
+        _check_count(part, parallel[2])
+        split = _split_batch(base, _PIPELINED) if parallel[1] == "pipeline" else []
+        return [f"strategy.parallel={parallel[1]}", *split]
     if part in list_strategies():
-        return _read_named(part)
+        stated = load_named(part)
+        return [f"strategy.{field}={format_value(value)}" for field, value in stated.items() if field != "name"]
     raise _unknown(part)
 
 
-def _cut_batch(base: Recipe, pieces: int) -> list[str]:
-    """Micro-batches of the global batch: so many, whatever its rows are like."""
+def _split_batch(base: Recipe, count: int) -> list[str]:
+    """The global batch in `count` micro-batches."""
     examples = base.train.examples_per_step
     if examples is not None:
-        return [f"strategy.micro_batch_examples={-(-examples // pieces)}"]
-    return [f"strategy.micro_batch_tokens={max(1, (base.train.batch_tokens or 1) // pieces)}"]
-
-
-def _read_named(name: str) -> list[str]:
-    """The fields that a strategy of the library states."""
-    stated = load_named(name)
-    return [f"strategy.{field}={spell(value)}" for field, value in stated.items() if field != "name"]
+        return [f"strategy.micro_batch_examples={-(-examples // count)}"]
+    return [f"strategy.micro_batch_tokens={max(1, (base.train.batch_tokens or 1) // count)}"]
 
 
 def _choose_larger(base: Recipe, larger: str | None) -> list[str]:
     if larger is not None and Path(larger).expanduser().is_dir():
         return [f"model.path={larger}"]
-    if larger is not None:  # a folder that the recipe names would win over a name on the Hub
+    if larger is not None:  # a folder in the recipe would take precedence over a name on the Hub
         return [f"model.name={larger}", *(["~model.path"] if base.model.path else [])]
     known = _LARGER.get(base.model.location)
     if known is None:
-        raise WrongPart(
+        raise UnknownPart(
             format_error(
                 f"'larger' is given, and the model is '{base.model.location}'",
-                "nothing says which model is a larger one of its kind",
-                "Add --larger (in a matrix file larger:) with a Hub name or a folder, or leave 'larger' out",
+                "no larger model of its family is known",
+                "Name one with --larger (larger: in a matrix file), a Hub name or a folder, or leave 'larger' out",
             )
         )
     return [f"model.name={known}"]
@@ -181,21 +167,21 @@ def _choose_larger(base: Recipe, larger: str | None) -> list[str]:
 
 def _check_count(part: str, digits: str) -> None:
     if not digits or int(digits) < 2:
-        raise WrongPart(
+        raise UnknownPart(
             format_error(
                 f"'{part}' is given",
-                "it shares the work between processes, two at least",
+                "the work is split over two or more processes",
                 f"Write how many, such as {part.rstrip('0123456789')}2",
             )
         )
 
 
-def _unknown(part: str) -> WrongPart:
+def _unknown(part: str) -> UnknownPart:
     if part in list_sets():
-        given, rule = f"'{part}' is a set, and stands within an entrant", "an entrant is made of names and fields"
-        return WrongPart(format_error(given, rule, "Give the set a place of its own in --strategies"))
+        given, rule = f"'{part}' is a set, used within a candidate", "a candidate is made of names and fields"
+        return UnknownPart(format_error(given, rule, "Make the set an entry of its own in --strategies"))
     names = list_names()
-    return WrongPart(
+    return UnknownPart(
         format_error(
             f"'{part}' is given",
             f"the names are {', '.join(names)}, the sets {', '.join(list_sets())}",
@@ -204,8 +190,8 @@ def _unknown(part: str) -> WrongPart:
     )
 
 
-WHOLE_BATCH = 10**9  # tokens of a micro-batch: more than any global batch has
-FIXED = (  # fields that no entrant may change, for all trials are to be alike in them
+WHOLE_BATCH = 10**9  # tokens per micro-batch: more than any global batch has
+FIXED = (  # the same for all trials: no candidate may change these fields
     "train.steps",
     "train.epochs",
     "train.log_every",
@@ -215,7 +201,7 @@ FIXED = (  # fields that no entrant may change, for all trials are to be alike i
     "eval.early_stopping",
     "seed",
 )
-_EQUAL = [
+_COMMON = [
     "train.log_every=1",
     "train.snapshot.every_minutes=null",
     "train.snapshot.every_steps=null",
@@ -226,37 +212,22 @@ _EQUAL = [
 
 
 def build_base(recipe: Recipe, cores: int, device: str | None = None) -> tuple[Recipe, list[str]]:
-    """The recipe of all trials, and what was decided for them.
-
-    `cores`: how many there are to compute with; `device`: where, if not where the recipe says.
-    """
-    stated = _read_stated(recipe) | ({} if device is None else {"device": device})
+    """The recipe that all trials start from, and notes on it; `device` overrides the recipe's."""
+    strategy = load_strategy(recipe)
+    stated = strategy.model_dump(mode="json", include=strategy.model_fields_set - {"name"})
+    stated |= {} if device is None else {"device": device}
     common: dict[str, Any] = {"name": BASELINE, "micro_batch_tokens": WHOLE_BATCH, "threads": cores}
     baseline = load_strategy(recipe.model_copy(update={"strategy": BASELINE}))
     common |= {name: getattr(baseline, name) for name in sorted(baseline.model_fields_set - {"name"})}
     changed = {name: value for name, value in stated.items() if common.get(name, value) != value}
     base = anchor_paths(recipe).model_copy(update={"strategy": common | stated})
-    return load_recipe(base, _EQUAL), [*_say_batch(stated), *_say_stated(changed)]
-
-
-def _read_stated(recipe: Recipe) -> dict[str, Any]:
-    """The fields that the recipe's own strategy states, by its name or one by one."""
-    strategy = load_strategy(recipe)
-    stated = strategy.model_fields_set - {"name"}
-    return strategy.model_dump(mode="json", include=stated)
-
-
-def _say_batch(stated: dict[str, Any]) -> list[str]:
-    if "micro_batch_tokens" in stated or "micro_batch_examples" in stated:
-        return []
-    return ["baseline, and what does not cut it, runs the whole global batch at once, where memory allows"]
-
-
-def _say_stated(changed: dict[str, Any]) -> list[str]:
-    if not changed:
-        return []
-    fields = ", ".join(f"strategy.{name}={value}" for name, value in changed.items())
-    return [f"the recipe's own {fields} holds for all entrants, baseline too"]
+    notes = []
+    if "micro_batch_tokens" not in stated and "micro_batch_examples" not in stated:
+        notes.append("candidates that don't set micro-batches run the whole global batch at once, if memory allows")
+    if changed:
+        fields = ", ".join(f"strategy.{name}={value}" for name, value in changed.items())
+        notes.append(f"the recipe's own {fields} applies to all candidates, baseline too")
+    return load_recipe(base, _COMMON), notes
 
 
 _PLACES = ("model.path", "model.tokenizer", "data.path")
@@ -264,7 +235,7 @@ _PLACES = ("model.path", "model.tokenizer", "data.path")
 
 @dataclass(frozen=True)
 class Draft:
-    """An entrant as it was named."""
+    """A candidate as it was written."""
 
     name: str
     parts: tuple[str, ...]
@@ -272,7 +243,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class _Resolved:
-    """An entrant with the recipe that it trains by."""
+    """A candidate with its recipe."""
 
     name: str
     overrides: tuple[str, ...]
@@ -281,64 +252,67 @@ class _Resolved:
 
     @property
     def lossy(self) -> list[str]:
-        """What of it changes the update on purpose."""
+        """What changes the update on purpose."""
         trims = self.recipe.model.trim_vocabulary is not None
         return [*load_strategy(self.recipe).lossy, *(["trim"] if trims else [])]
 
     @property
     def amounts(self) -> dict[str, object]:
-        """How much of what is lossy, where there is more than one way to be so."""
+        """Settings of what is lossy, where there are several."""
         strategy = load_strategy(self.recipe)
         trim = self.recipe.model.trim_vocabulary
         return {"lora": strategy.lora_rank, "freeze": sorted(strategy.freeze), "trim": trim}
 
 
 def build_candidates(
-    asked: ComparisonOptions, base: Recipe, machine: Machine, *, knows_packages: bool = True
+    options: ComparisonOptions, base: Recipe, machine: Machine, *, knows_packages: bool = True
 ) -> tuple[Candidate, ...]:
-    """Every entrant, as they were named; or one error with all that is wrong with them."""
+    """In the order they were named; or one error with all mistakes."""
     resolved: list[_Resolved] = []
     lines: list[str] = []
-    drafts = list(list_drafts(asked))
+    drafts = list(list_drafts(options))
     for draft in drafts:
-        found = _resolve(draft, base, asked.larger)
+        found = _resolve(draft, base, options.larger)
         if isinstance(found, _Resolved):
             resolved.append(found)
         else:
             lines += [f"{draft.name}: {line}" for line in found]
-    lines += _find_namesakes([draft.name for draft in drafts])
+    lines += _find_duplicates([draft.name for draft in drafts])
     if lines:
         raise RecipeError(report_mistakes("The comparison", lines))
-    reference = next((item for item in resolved if item.name.split("@")[0] == BASELINE), resolved[0])
-    entrants = []
+    baseline = next((item for item in resolved if item.name.split("@")[0] == BASELINE), resolved[0])
+    candidates = []
     for item in resolved:
-        impossible = explain_unavailable(item.recipe, item.processes, machine, knows_packages=knows_packages)
-        kind, why = _find_kind(item, reference)
-        entrants.append(Candidate(item.name, item.overrides, kind, why, item.processes, impossible))
-    return tuple(entrants)
+        unavailable = explain_unavailable(item.recipe, item.processes, machine, knows_packages=knows_packages)
+        kind, why = _find_kind(item, baseline)
+        candidates.append(Candidate(item.name, item.overrides, kind, why, item.processes, unavailable))
+    return tuple(candidates)
 
 
-def list_drafts(asked: ComparisonOptions) -> Iterator[Draft]:
-    """Strategies, then what varies: by default with the first strategy only; each on every device."""
-    words = expand_sets(asked.strategies or ([BASELINE] if asked.vary else ["classic"]))
-    strategies = [draft for word in words for draft in _to_drafts(word)]
+def list_drafts(options: ComparisonOptions) -> Iterator[Draft]:
+    """Strategies, then what varies, by default with the baseline only; each on every device."""
+    entries = expand_sets(options.strategies or ([BASELINE] if options.vary else ["classic"]))
+    strategies = [draft for entry in entries for draft in _to_drafts(entry)]
     plain = next((draft for draft in strategies if draft.name == BASELINE), strategies[0])
-    varied: list[tuple[str, ...]] = [(f"{field}={value}",) for field, values in asked.vary.items() for value in values]
-    if asked.cross:
-        varied = list(product(*([f"{field}={value}" for value in values] for field, values in asked.vary.items())))
-    bearers = strategies if asked.cross else [plain]
-    changed = [_vary(draft, fields) for fields in varied if fields for draft in bearers]
-    if len(asked.devices) < 2:
+    varied: list[tuple[str, ...]] = [
+        (f"{field}={value}",) for field, values in options.vary.items() for value in values
+    ]
+    if options.cross:
+        varied = list(product(*([f"{field}={value}" for value in values] for field, values in options.vary.items())))
+    changed = [
+        _vary(draft, fields) for fields in varied if fields for draft in (strategies if options.cross else [plain])
+    ]
+    if len(options.devices) < 2:
         yield from [*strategies, *changed]
     else:
-        for device, draft in product(asked.devices, [*strategies, *changed]):
+        for device, draft in product(options.devices, [*strategies, *changed]):
             yield Draft(f"{draft.name}@{device}", (*draft.parts, f"strategy.device={device}"))
 
 
-def _to_drafts(word: str | dict[str, list[str]]) -> list[Draft]:
-    if isinstance(word, dict):
-        return [Draft(name, tuple(parts)) for name, parts in word.items()]
-    return [Draft(_shorten(word) if is_field(word) else word, (word,))]
+def _to_drafts(entry: str | dict[str, list[str]]) -> list[Draft]:
+    if isinstance(entry, dict):
+        return [Draft(name, tuple(parts)) for name, parts in entry.items()]
+    return [Draft(_shorten(entry) if is_field(entry) else entry, (entry,))]
 
 
 def _vary(draft: Draft, fields: Sequence[str]) -> Draft:
@@ -354,19 +328,19 @@ def _shorten(field: str) -> str:
 
 
 def _resolve(draft: Draft, base: Recipe, larger: str | None) -> _Resolved | list[str]:
-    """The recipe of an entrant, or a line for each mistake."""
+    """With its recipe; or a line for each mistake."""
     try:
         meaning = find_meaning(draft.parts, base, larger)
-    except WrongPart as wrong:
-        return [str(wrong)]
+    except UnknownPart as error:
+        return [str(error)]
     threads = load_strategy(base).threads or 1
     paths = [text.lstrip("~").partition("=")[0] for text in meaning.overrides]
     shared = [f"strategy.threads={max(1, threads // meaning.processes)}"] if meaning.processes > 1 else []
     overrides = [*map(_anchor, meaning.overrides), *([] if "strategy.threads" in paths else shared)]
     overrides.append(f"strategy.name={draft.name}")
-    lines = [*_find_fixed(paths), *_find_repeated(paths), *_find_borrowed(draft, meaning, base, larger)]
+    lines = [*_find_fixed(paths), *_find_repeated(paths), *_find_misnamed(draft, meaning, base, larger)]
     reading = read_recipe(base, [*overrides, f"allow=[{', '.join(LOSSY)}]"])
-    lines += [*reading.mistakes, *map(to_line, find_mistakes(reading.values))]
+    lines += reading.explain(find_mistakes(reading.values))[0]
     if lines or reading.recipe is None:
         return lines
     resolved = _Resolved(draft.name, (), meaning.processes, reading.recipe)
@@ -377,7 +351,7 @@ def _resolve(draft: Draft, base: Recipe, larger: str | None) -> _Resolved | list
 
 
 def _anchor(override: str) -> str:
-    """A place on the disk as an absolute path: a comparison may go on from another working directory."""
+    """Paths made absolute: a comparison may be resumed from another working directory."""
     field, _, value = override.partition("=")
     place = Path(value).expanduser()
     return f"{field}={place.resolve()}" if field in _PLACES and place.exists() else override
@@ -388,54 +362,52 @@ def _find_fixed(paths: Sequence[str]) -> Iterator[str]:
         if any(f"{path}.".startswith(f"{fixed}.") or f"{fixed}.".startswith(f"{path}.") for fixed in FIXED):
             option = {"train.steps": "--steps", "seed": "--seeds"}.get(path)
             yield format_error(
-                f"{path} is set for this entrant alone",
-                "all trials of a comparison are alike in it",
-                f"Use {option}, which holds for all" if option else "Leave it out",
+                f"{path} is set for one candidate",
+                "it is the same for all trials of a comparison",
+                f"Use {option}, which applies to all" if option else "Leave it out",
             )
 
 
 def _find_repeated(paths: Sequence[str]) -> Iterator[str]:
     for path in dict.fromkeys(path for path in paths if paths.count(path) > 1):
-        yield format_error(
-            f"{path} is set twice", "an entrant has one value of each field", "Leave out one of its parts"
-        )
+        yield format_error(f"{path} is set twice", "a candidate sets each field once", "Leave out one of its parts")
 
 
-def _find_borrowed(draft: Draft, meaning: Meaning, base: Recipe, larger: str | None) -> Iterator[str]:
-    """A name of the library brings its fields along, so it can't stand for others."""
+def _find_misnamed(draft: Draft, meaning: PartMeaning, base: Recipe, larger: str | None) -> Iterator[str]:
+    """A name of the library stands for its own fields and no others."""
     if draft.name in list_names() and find_meaning([draft.name], base, larger) != meaning:
-        rule = f"'{draft.name}' means {' '.join(find_meaning([draft.name], base, larger).overrides) or 'the reference'}"
-        yield format_error(f"it is made of {', '.join(draft.parts) or 'nothing'}", rule, "Give it a name of its own")
+        rule = f"'{draft.name}' means {' '.join(find_meaning([draft.name], base, larger).overrides) or 'the baseline'}"
+        yield format_error(f"it is made of {', '.join(draft.parts) or 'nothing'}", rule, "Give it another name")
 
 
-def _find_namesakes(names: Sequence[str]) -> Iterator[str]:
-    """Two entrants of one name, or with one name of their folders."""
+def _find_duplicates(names: Sequence[str]) -> Iterator[str]:
+    """Candidates with the same name, or with the same folders."""
     folders = [Trial(name, 0, 0).folder for name in names]
     for name, folder in zip(names, folders, strict=True):
         if folders.count(folder) > 1:
             yield format_error(
-                f"{name}: two entrants have this name, or one that makes the same folder",
-                "a name stands for one entrant",
+                f"{name}: two candidates have this name, or names that make the same folder",
+                "names of candidates are unique",
                 "Name them in a matrix file: {one: [...]}, {other: [...]}",
             )
 
 
-def _find_kind(item: _Resolved, reference: _Resolved) -> tuple[StrategyKind, str]:
-    if item is reference:
-        return "reference", ""
-    if _answer(item.recipe) != _answer(reference.recipe):
+def _find_kind(item: _Resolved, baseline: _Resolved) -> tuple[StrategyKind, str]:
+    if item is baseline:
+        return "baseline", ""
+    if _outcome_fields(item.recipe) != _outcome_fields(baseline.recipe):
         own = [text for text in item.overrides if not text.startswith(("strategy.", "allow="))]
-        return "different", ", ".join(own) or "the reference is another recipe"
-    more = [kind for kind in item.lossy if kind not in reference.lossy]
-    less = [f"without {kind}" for kind in reference.lossy if kind not in item.lossy]
-    ours, theirs = item.amounts, reference.amounts
-    other = [f"another {kind}" for kind in ours if kind in reference.lossy and ours[kind] != theirs[kind]]
+        return "different", ", ".join(own) or "the baseline has another recipe"
+    more = [kind for kind in item.lossy if kind not in baseline.lossy]
+    less = [f"without {kind}" for kind in baseline.lossy if kind not in item.lossy]
+    ours, theirs = item.amounts, baseline.amounts
+    other = [f"another {kind}" for kind in ours if kind in baseline.lossy and ours[kind] != theirs[kind]]
     changed = [*more, *less, *(text for text in other if text.removeprefix("another ") in item.lossy)]
     return ("lossy", ", ".join(changed)) if changed else ("lossless", "")
 
 
-def _answer(recipe: Recipe) -> dict[str, object]:
-    """What decides the answer: everything but how it is found. A trimmed vocabulary counts as lossy."""
+def _outcome_fields(recipe: Recipe) -> dict[str, object]:
+    """All but the strategy and the seed. A trimmed vocabulary counts as lossy, not as different."""
     values = recipe.model_dump(mode="json", exclude={"strategy", "allow", "seed"})
     values["model"].pop("trim_vocabulary")
     return values

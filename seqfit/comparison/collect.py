@@ -1,27 +1,24 @@
-"""Reads what a trial has measured from its run directory, and leaves the warm-up steps out.
+"""Reads what a trial has measured from its run directory, without the warm-up steps.
 
 In: a comparison's folder and the outcome of a trial. Out: a `TrialRun` with the run's records, and from it `Measures`:
-the quantities of quantities.py, and for each that can't be had the reason. Nothing here fails on a damaged run: what
-can't be read is listed.
+the quantities of quantities.py, and a reason for each that is absent. A damaged run is not an error here: what can't be
+read is listed.
 
     steps.jsonl      step 1 900 ms   step 2 410 ms   step 3 400 ms   step 4 420 ms   {"step": 5, "lo
-    warm-up 1   ->   step_seconds 0.410 (median of three)   the truncated line is left out
+    warm-up 1   ->   step_seconds 0.410 (median of three)   the truncated line is ignored
 
-How far an entrant's loss is from the reference's, step by step: the proof that a lossless strategy is one.
+`find_gaps`: how far a candidate's loss is from the baseline's, step by step, which shows that a lossless strategy is
+lossless. With dropout its random numbers depend on the micro-batches, so that equal losses can't be expected.
 
-In: the runs of all trials. Out: for each entrant the largest gap over its seeds and steps.
-
-    step          1        2        3
-    baseline    2.4012   2.1180   1.9021
-    recompute  2.4012   2.1180   1.9022      ->   Gap(0.0001, step 3, seed 0)
-
-Where dropout is on, the numbers it draws depend on how a batch is cut, so equal losses can't be expected.
+    step         1        2        3
+    baseline   2.4012   2.1180   1.9021
+    recompute  2.4012   2.1180   1.9022      ->   LossGap(0.0001, step 3, seed 0)
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -29,26 +26,26 @@ from typing import Any, TypeVar
 
 import yaml
 
-from seqfit.comparison.quantities import EVALUATION_LOSS, FINAL_LOSS, STEP_SECONDS, STEP_YARDSTICKS, TOKENS_PER_SECOND
+from seqfit.comparison.quantities import CALIBRATED_STEP, EVALUATION_LOSS, FINAL_LOSS, STEP_SECONDS, TOKENS_PER_SECOND
 from seqfit.comparison.records import TRIAL_RUNS, Outcome, Trial
 from seqfit.errors import RunError
 from seqfit.recipe.yaml_text import read_yaml
 from seqfit.rundir import files
-from seqfit.rundir.reader import Run, read_records
+from seqfit.rundir.reader import Run, count_steps, read_records, summarise_steps
 from seqfit.telemetry.summary import GpuSummary, find_trained, summarise_gpus, summarise_host
 
 _T = TypeVar("_T")
 _Record = dict[str, Any]
-_LAST_PART = 10  # the final loss is that of the last tenth of the steps
+_LAST_PART = 10  # the final loss is the mean of the last tenth of the steps
 
 
 class _Unreadable(Exception):
-    """Something of a run directory is not there, or not as it was written."""
+    """A file of a run directory is missing or damaged."""
 
 
 @dataclass(frozen=True)
 class TrialRun:
-    """A trial that has ended, as its run directory tells it. What could not be read is empty, and told in `missing`."""
+    """A trial that has ended, from its run directory. What could not be read is empty, and listed in `missing`."""
 
     trial: Trial
     outcome: Outcome
@@ -60,8 +57,8 @@ class TrialRun:
     events: Sequence[_Record] = ()
     samples: Sequence[_Record] = ()
     sensors: _Record = field(default_factory=dict)
-    answers: Sequence[_Record] = ()  # to the rows of the last evaluation, where `seqfit evaluate` has kept them
-    missing: dict[str, str] = field(default_factory=dict)  # by the name of the file
+    answers: Sequence[_Record] = ()  # of the last evaluation, if `seqfit evaluate` has kept them
+    missing: dict[str, str] = field(default_factory=dict)  # file name -> why
 
     @cached_property
     def losses(self) -> dict[int, float]:
@@ -78,27 +75,21 @@ class TrialRun:
 
     @property
     def hardware(self) -> _Record:
-        """Of the process that wrote the records."""
         return dict(self.manifest.get("hardware") or {})
 
-    def counted(self, warm_up: int) -> list[tuple[_Record, int]]:
+    def timed(self, warm_up: int) -> list[tuple[_Record, int]]:
         """The records after warm-up, each with the number of steps that it is the mean of."""
-        windows = list(_windows(self.steps))
-        return [(record, count) for record, count in windows if record["step"] - count >= warm_up]
+        return [(dict(record), count) for record, count in count_steps(self.steps) if record["step"] - count >= warm_up]
 
     def by_step(self, name: str, warm_up: int) -> dict[int, float]:
-        """What steps after warm-up took, by the wall clock or the calibrated one, if that was read."""
-        records = [record for record, _ in self.counted(warm_up)]
-        if name == STEP_YARDSTICKS:
-            return self._count_yardsticks(records)
-        return {record["step"]: record["step_seconds"] for record in records}
-
-    def _count_yardsticks(self, records: Sequence[_Record]) -> dict[int, float]:
-        """Against the mean of the pieces before and after each step."""
-        pieces = {record["step"]: record.get("yardstick_seconds") for record in self.steps}
+        """Times of the steps after warm-up: in seconds, or as multiples of the calibration workload next to them."""
+        records = [record for record, _ in self.timed(warm_up)]
+        if name != CALIBRATED_STEP:
+            return {record["step"]: record["step_seconds"] for record in records}
+        calibration = {record["step"]: record.get("calibration_seconds") for record in self.steps}
         found = {}
         for record in records:
-            around = [pieces.get(record["step"] - 1), pieces[record["step"]]]
+            around = [calibration.get(record["step"] - 1), calibration[record["step"]]]
             known = [seconds for seconds in around if seconds is not None]
             if known:
                 found[record["step"]] = record["step_seconds"] / statistics.fmean(known)
@@ -114,72 +105,70 @@ class Measures:
 
 
 def read_trial(folder: Path, outcome: Outcome) -> TrialRun:
-    """Everything that its run directory still holds."""
-    trial = Trial(outcome.entrant, outcome.seed, outcome.repeat)
+    """Everything that can be read of its run directory."""
+    trial = Trial(outcome.candidate, outcome.seed, outcome.repeat)
     path = folder / TRIAL_RUNS / trial.folder
     missing: dict[str, str] = {}
 
-    def tried(name: str, read: Callable[[Path], _T], otherwise: _T) -> _T:
+    def attempt(name: str, read: Callable[[Path], _T], otherwise: _T) -> _T:
         try:
             return read(path / name)
         except (RunError, _Unreadable) as error:
             missing[name] = str(error)
             return otherwise
 
-    evaluations: list[_Record] = tried(files.EVALUATIONS, read_records, [])
+    evaluations: list[_Record] = attempt(files.EVALUATIONS, read_records, [])
     return TrialRun(
         trial=trial,
         outcome=outcome,
         path=path,
-        manifest=tried(files.MANIFEST, lambda _: Run(path).manifest, {}),
-        recipe=tried(files.RECIPE, _read_recipe, {}),
-        steps=tried(files.STEPS, _read_some, []),
+        manifest=attempt(files.MANIFEST, lambda _: Run(path).manifest, {}),
+        recipe=attempt(files.RECIPE, _read_recipe, {}),
+        steps=attempt(files.STEPS, _read_some, []),
         evaluations=evaluations,
-        events=tried(files.EVENTS, read_records, []),
-        samples=tried(files.TELEMETRY, _read_some, []),
-        sensors=tried(files.SENSORS, lambda _: Run(path).sensors() or {}, {}),
-        answers=tried("answers", lambda _: _read_answers(Run(path), evaluations[-1]), []) if evaluations else [],
+        events=attempt(files.EVENTS, read_records, []),
+        samples=attempt(files.TELEMETRY, _read_some, []),
+        sensors=attempt(files.SENSORS, lambda _: Run(path).sensors() or {}, {}),
+        answers=attempt("answers", lambda _: _read_answers(Run(path), evaluations[-1]), []) if evaluations else [],
         missing=missing,
     )
 
 
-def measure_trials(run: TrialRun, warm_up: int) -> Measures:
-    """All quantities of a trial; of one that was stopped in the middle its times."""
-    values: dict[str, float] = {}
-    absent: dict[str, str] = {}
-    for part in (
-        (_measure_time,) if run.outcome.state == "unfinished" else (_measure_time, _measure_memory, _measure_use)
-    ):
-        found, lacking = part(run, warm_up)
+def measure_trial(run: TrialRun, warm_up: int) -> Measures:
+    """All quantities of a trial; only times if it was stopped before its end."""
+    values, absent = _measure_time(run, warm_up)
+    if run.outcome.state == "unfinished":
+        return Measures(values, absent)
+    for found, lacking in (_measure_memory(run), _measure_use(run, warm_up)):
         values |= found
         absent |= lacking
-    return Measures(values | ({} if run.outcome.state == "unfinished" else _measure_answer(run)), absent)
+    return Measures(values | _measure_quality(run), absent)
 
 
 def _measure_time(run: TrialRun, warm_up: int) -> tuple[dict[str, float], dict[str, str]]:
-    counted = run.counted(warm_up)
-    if not counted:
-        reason = f"{len(run.steps)} steps are recorded, and {warm_up} of them are warm-up"
+    summary = summarise_steps(run.steps, warm_up=warm_up)
+    if summary.step_seconds is None or summary.tokens_per_second is None:
+        reason = f"{len(run.steps)} steps are recorded, of which {warm_up} are warm-up"
         return {}, dict.fromkeys((STEP_SECONDS, TOKENS_PER_SECOND), reason)
-    seconds = statistics.median(run.by_step(STEP_SECONDS, warm_up).values())
-    tokens = sum(record["tokens_per_second"] * record["step_seconds"] * count for record, count in counted)
-    per_step = tokens / sum(count for _, count in counted)
-    return {STEP_SECONDS: seconds, TOKENS_PER_SECOND: per_step / seconds}, {}
+    return {STEP_SECONDS: summary.step_seconds, TOKENS_PER_SECOND: summary.tokens_per_second}, {}
 
 
-def _measure_memory(run: TrialRun, _warm_up: int) -> tuple[dict[str, float], dict[str, str]]:
-    """On a GPU records have torch's peak and the manifest the allocator's; on a CPU the manifest has the tensors'."""
-    forecast = run.manifest.get("forecast") or {}
+def _measure_memory(run: TrialRun) -> tuple[dict[str, float], dict[str, str]]:
+    """On a GPU the records have torch's peak, the manifest the allocator's; on a CPU the manifest has the tensors'."""
+    forecast = run.manifest.get("prediction") or {}
     peak, peak_is = forecast.get("measured_peak_bytes"), forecast.get("measured_peak_is") or "the run has not ended"
     if run.hardware.get("device") == "cuda":
         allocated = max((record["memory_bytes"] for record in run.steps), default=None)
         given = {"allocated_bytes": (allocated, "no step is recorded"), "reserved_bytes": (peak, peak_is)}
     else:
-        no_allocator = "the CPU has no allocator of torch's that reserves"
+        no_allocator = "torch reserves no memory on a CPU"
         if peak is not None and not forecast.get("peak_is_of_all_steps"):
-            peak, peak_is = None, "the largest steps were not watched: several processes, no memory, or an old run"
+            peak, peak_is = (
+                None,
+                "the peak of the largest steps was not measured (several processes, or too little memory)",
+            )
         given = {"allocated_bytes": (peak, peak_is), "reserved_bytes": (None, no_allocator)}
-    if peak is None and run.trial.repeat:  # the first one was watched, and this is the same training
+    if peak is None and run.trial.repeat:  # measured in the first repeat; this is the same training
         given.pop("allocated_bytes")
     host = summarise_host(run.samples)
     given["resident_bytes"] = (host.peak_memory_bytes, _no_sample(run))
@@ -187,7 +176,7 @@ def _measure_memory(run: TrialRun, _warm_up: int) -> tuple[dict[str, float], dic
 
 
 def _measure_use(run: TrialRun, warm_up: int) -> tuple[dict[str, float], dict[str, str]]:
-    """Of samples between the last warm-up step and the last step, and of the GPUs that the run trained on."""
+    """From samples between the last warm-up step and the last step, of the GPUs that the run used."""
     samples = _samples_between(run, warm_up)
     listed = run.sensors.get("gpus") or []
     trained = find_trained(listed, run.hardware)
@@ -205,8 +194,8 @@ def _measure_use(run: TrialRun, warm_up: int) -> tuple[dict[str, float], dict[st
     )
 
 
-def _measure_answer(run: TrialRun) -> dict[str, float]:
-    """The loss at the end, and every score of the last evaluation."""
+def _measure_quality(run: TrialRun) -> dict[str, float]:
+    """The final loss, and every score of the last evaluation."""
     values: dict[str, float] = {}
     losses = list(run.losses.values())
     if losses:
@@ -218,25 +207,17 @@ def _measure_answer(run: TrialRun) -> dict[str, float]:
     return values
 
 
-def _windows(steps: Sequence[_Record]) -> Iterator[tuple[_Record, int]]:
-    """Each record, and how many steps it is the mean of."""
-    before = 0
-    for record in steps:
-        yield record, record["step"] - before
-        before = record["step"]
-
-
 def _samples_between(run: TrialRun, warm_up: int) -> list[_Record]:
-    counted = run.counted(warm_up)
-    if not counted:
+    timed = run.timed(warm_up)
+    if not timed:
         return []
-    first, count = counted[0]
-    begin, end = first["time"] - first["step_seconds"] * count, counted[-1][0]["time"]
+    first, count = timed[0]
+    begin, end = first["time"] - first["step_seconds"] * count, timed[-1][0]["time"]
     return [sample for sample in run.samples if begin <= sample["time"] <= end]
 
 
 def _no_sample(run: TrialRun) -> str:
-    return "no sample falls into the steps after warm-up" if run.samples else "there is no telemetry"
+    return "no telemetry sample during the steps after warm-up" if run.samples else "there is no telemetry"
 
 
 def _given(gpus: Sequence[GpuSummary], name: str) -> list[float]:
@@ -257,25 +238,25 @@ def _read_recipe(path: Path) -> _Record:
 
 
 def _read_answers(run: Run, last: Mapping[str, Any]) -> list[_Record]:
-    """Empty where the last evaluation was made while training, which keeps scores only."""
+    """Empty if the last evaluation was part of training, which keeps scores only."""
     report = run.evaluation(last["split"]) or {}
     return list(report["predictions"]) if report.get("step") == last["step"] else []
 
 
 def _read_some(path: Path) -> list[_Record]:
-    """The records, or the complaint that there are none."""
+    """Records of a file that must have some."""
     records = read_records(path)
     if not records:
         raise _Unreadable(f"there is no {path.name}" if not path.is_file() else f"{path.name} is empty")
     return records
 
 
-LOSS_TOLERANCE = 1e-4  # what rounding may leave between the losses of two lossless ways
+LOSS_TOLERANCE = 1e-4  # rounding differences between the losses of lossless strategies
 
 
 @dataclass(frozen=True)
-class Gap:
-    """The largest difference between two curves, and where it is."""
+class LossGap:
+    """The largest difference between two loss curves."""
 
     difference: float
     step: int
@@ -284,38 +265,30 @@ class Gap:
 
     @property
     def is_rounding(self) -> bool:
-        """Whether the curves are the same but for rounding."""
+        """Whether the curves are equal up to rounding."""
         return self.difference <= LOSS_TOLERANCE
 
 
-def find_gaps(runs: Sequence[TrialRun], reference: str) -> dict[str, Gap]:
-    """Of every entrant but the reference that has a run with one of its seeds."""
-    known = {run.trial.seed: run for run in reversed(runs) if run.trial.entrant == reference}
-    gaps: dict[str, Gap] = {}
+def find_gaps(runs: Sequence[TrialRun], baseline: str) -> dict[str, LossGap]:
+    """The largest gap of every candidate over seeds and steps that the baseline has, too."""
+    known = {run.trial.seed: run for run in reversed(runs) if run.trial.candidate == baseline}
+    gaps: dict[str, LossGap] = {}
     for run in runs:
-        name, other = run.trial.entrant, known.get(run.trial.seed)
-        gap = None if other is None or name == reference else _find_gap(run, other)
+        name, other = run.trial.candidate, known.get(run.trial.seed)
+        gap = None if other is None or name == baseline else _find_gap(run, other)
         if gap is not None and (name not in gaps or gap.difference > gaps[name].difference):
             gaps[name] = gap
     return gaps
 
 
 def has_no_dropout(run: TrialRun) -> bool:
-    """Whether its recipe turns dropout off; a recipe that does not say leaves it to the model's config."""
+    """Whether the recipe turns dropout off; if it does not, the model's config decides."""
     model = run.recipe.get("model") or {}
     adapters = model.get("lora") or {}
     return model.get("dropout") == 0 and not adapters.get("dropout")
 
 
-def _find_gap(run: TrialRun, reference: TrialRun) -> Gap | None:
-    gaps = list(_differences(run, reference))
-    if not gaps:
-        return None
-    difference, step = max(gaps)
-    return Gap(difference, step, run.trial.seed, len(gaps))
-
-
-def _differences(run: TrialRun, reference: TrialRun) -> Iterator[tuple[float, int]]:
-    for step, loss in run.losses.items():
-        if step in reference.losses:
-            yield abs(loss - reference.losses[step]), step
+def _find_gap(run: TrialRun, baseline: TrialRun) -> LossGap | None:
+    common = [step for step in run.losses if step in baseline.losses]
+    gaps = [(abs(run.losses[step] - baseline.losses[step]), step) for step in common]
+    return LossGap(*max(gaps), run.trial.seed, len(gaps)) if gaps else None

@@ -1,4 +1,4 @@
-"""What a comparison was asked for: a matrix file, options or keywords come in, one checked `Asked` goes out.
+"""The options of a comparison: a matrix file, command-line options or keywords come in, `ComparisonOptions` goes out.
 
     strategies: [classic, bf16+recompute, {short: [task.max_source_tokens=128]}]
     vary: {train.learning_rate: [1e-4, 3e-4]}
@@ -6,11 +6,11 @@
     gpus: [v100-16-sxm]
     budget: 20m
 
-Options win over the file. All mistakes are told together. Nothing of the recipe is looked at here.
+Options take precedence over the file. All mistakes are reported together. The recipe is not read here.
 
-Named sets of entrants: YAML files of this room, each a list of what --strategies takes.
+A set, such as classic, is a YAML file in library/: a list of what --strategies takes.
 
-expand_sets(["classic", "bf16"])   ->   ["baseline", "fp16", "accumulation", "recompute", "adafactor", "all", "bf16"]
+    expand_sets(["classic", "bf16"])  ->  ["baseline", "fp16", "accumulation", "recompute", "adafactor", "all", "bf16"]
 """
 
 from __future__ import annotations
@@ -31,52 +31,54 @@ from seqfit.recipe.schema import RecipePart
 from seqfit.recipe.yaml_text import read_yaml
 from seqfit.units import parse_seconds
 
-DEFAULT_STEPS = 15  # of a trial, unless something is said or the recipe has fewer
-REPEATS = 5  # processes scatter as a whole: more of them tell more than more steps of each (noise.py)
+DEFAULT_STEPS = 15
+REPEATS = 5  # whole processes differ: more of them say more than more steps of each (statistics.py)
 
 
 class ComparisonOptions(RecipePart):
-    """One comparison, before it is made of entrants. A matrix file has these fields."""
+    """The fields of a matrix file."""
 
     strategies: list[str | dict[str, list[str]]] | None = Field(
         None,
-        description="Sets, names, names joined by +, fields such as strategy.prefetch=4, or {name: [parts]}; default: "
-        "classic, or baseline where something varies.",
+        description="Candidates: sets (classic), names (fp16), names joined by + (fp16+recompute), fields such as "
+        "strategy.prefetch=4, or {name: [parts]} (default: classic, or baseline if vary is given).",
     )
     vary: dict[str, Annotated[list[str], Field(min_length=1)]] = Field(
-        default_factory=dict, description="Fields of the recipe and the values to try: other answers, marked as such."
+        default_factory=dict, description="Fields of the recipe and the values to try; other results are expected."
     )
-    cross: bool = Field(False, description="Every strategy with every value that varies; default: the baseline only.")
-    seeds: list[Annotated[int, Field(ge=0)]] = Field([0], min_length=1, description="Every candidate runs with each.")
-    repeats: Annotated[int, Field(ge=1)] = Field(REPEATS, description="How often every candidate runs with every seed.")
+    cross: bool = Field(False, description="Try the values of vary with every strategy (default: baseline only).")
+    seeds: list[Annotated[int, Field(ge=0)]] = Field(
+        [0], min_length=1, description="Random seeds; every candidate is trained with each."
+    )
+    repeats: Annotated[int, Field(ge=1)] = Field(REPEATS, description="Trials of every candidate with every seed.")
     steps: Annotated[int, Field(ge=1)] | None = Field(
-        None, description=f"Updates of every trial; default: {DEFAULT_STEPS}, or the recipe's where these are fewer."
+        None, description=f"Steps of every trial (default: {DEFAULT_STEPS}, or the recipe's if fewer)."
     )
-    warm_up: Annotated[int, Field(ge=0)] = Field(3, description="Of them, first ones that are not timed.")
+    warm_up: Annotated[int, Field(ge=0)] = Field(3, description="Warm-up steps excluded from timing.")
     gpus: list[str] = Field(default_factory=list, description="GPUs to predict every candidate for.")
     devices: list[Literal["auto", "cpu", "cuda"]] = Field(
-        default_factory=list, description="Where to train; several make a candidate for each; default: the recipe's."
+        default_factory=list, description="Devices to train on; every candidate runs on each (default: the recipe's)."
     )
     larger: str | None = Field(None, description="The model that 'larger' stands for: a Hub name or a folder.")
     budget_seconds: Annotated[float, Field(gt=0)] | None = Field(
-        None, alias="budget", description="The time for all of it, such as 20m: steps and repeats are as many as fit."
+        None, alias="budget", description="Time limit, such as 20m: as many steps and repeats run as fit."
     )
 
     @field_validator("strategies", mode="before")
     @classmethod
     def _to_list(cls, given: Any) -> Any:
         if isinstance(given, str):
-            return split_words(given)
+            return split_list(given)
         return [{name: parts} for name, parts in given.items()] if isinstance(given, Mapping) else given
 
     @field_validator("vary", mode="before")
     @classmethod
     def _to_texts(cls, given: Any) -> Any:
-        """Values as an override spells them."""
+        """Values as they are written in an override."""
         if not isinstance(given, Mapping):
             return given
         lists = {field: values for field, values in given.items() if isinstance(values, list | tuple)}
-        return dict(given) | {field: [spell(value) for value in values] for field, values in lists.items()}
+        return dict(given) | {field: [format_value(value) for value in values] for field, values in lists.items()}
 
     @field_validator("budget_seconds", mode="before")
     @classmethod
@@ -93,14 +95,14 @@ class ComparisonOptions(RecipePart):
 
     @field_validator("seeds")
     @classmethod
-    def _told_apart(cls, seeds: list[int]) -> list[int]:
+    def _are_unique(cls, seeds: list[int]) -> list[int]:
         if len(set(seeds)) < len(seeds):
-            raise ValueError(f"{seeds} has a seed twice; give each once, and use repeats to run it more often")
+            raise ValueError(f"{seeds} names a seed twice; name each once, and use repeats to train it more often")
         return seeds
 
 
 def read_options(file: str | Path | Mapping[str, Any] | None, options: Mapping[str, Any]) -> ComparisonOptions:
-    """A matrix file or mapping with the options on top; an option that is None was not given."""
+    """`file`: a matrix file or a mapping; an option that is None was not given."""
     values = {} if file is None else dict(file) if isinstance(file, Mapping) else _read_file(Path(file))
     values |= {name: value for name, value in options.items() if value is not None}
     try:
@@ -110,20 +112,20 @@ def read_options(file: str | Path | Mapping[str, Any] | None, options: Mapping[s
         raise RecipeError(report_mistakes("The comparison", lines)) from error
 
 
-def split_words(text: str) -> list[str]:
-    """'fp16, strategy.freeze=[embeddings,encoder]' -> two words: commas within brackets part nothing."""
-    words, depth = [""], 0
+def split_list(text: str) -> list[str]:
+    """'fp16, strategy.freeze=[embeddings,encoder]' -> two entries: commas within brackets don't separate."""
+    entries, depth = [""], 0
     for letter in text:
         depth += (letter in "[{") - (letter in "]}")
         if letter == "," and depth == 0:
-            words.append("")
+            entries.append("")
         else:
-            words[-1] += letter
-    return [word.strip() for word in words if word.strip()]
+            entries[-1] += letter
+    return [entry.strip() for entry in entries if entry.strip()]
 
 
-def spell(value: Any) -> str:
-    """A value as an override has it: true, null, [a, b]; text as it is."""
+def format_value(value: Any) -> str:
+    """As in an override: true, null, [a, b]; text stays as it is."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -134,35 +136,36 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise RecipeError(
             f"'{path}' can't be read ({' '.join(str(error).split())})",
             "a matrix is a YAML file",
-            "Give its path, or name the entrants with --strategies",
+            "Give the path of one, or name the candidates with --strategies",
         ) from error
     if not isinstance(values, dict) or repeated:
-        wrong = repeated[0] if repeated else "it holds no fields"
+        wrong = repeated[0] if repeated else "it has no fields"
         raise RecipeError(
-            f"'{path}': {wrong}", "a matrix has each field once", "Write strategies: [baseline, fp16] first"
+            f"'{path}': {wrong}",
+            "a matrix file maps each field to its value once",
+            "Begin with strategies: [baseline, fp16]",
         )
     return values
 
 
-_Word = str | dict[str, list[str]]  # 'fp16', or {name: [parts]}
+_Entry = str | dict[str, list[str]]  # 'fp16', or {name: [parts]}
 
 
 def list_sets() -> list[str]:
-    """The names that ship."""
     folder = resources.files("seqfit.comparison") / "library"
-    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    return sorted(file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml"))
 
 
-def expand_sets(words: Sequence[_Word]) -> list[_Word]:
-    """Sets by what is in them; what is named twice is there once."""
+def expand_sets(entries: Sequence[_Entry]) -> list[_Entry]:
+    """Sets replaced by their members, without duplicates."""
     known = list_sets()
-    found: list[_Word] = []
-    for word in words:
-        inside = _read_set(word) if isinstance(word, str) and word in known else [word]
-        found += [item for item in inside if item not in found]
+    found: list[_Entry] = []
+    for entry in entries:
+        members = _read_set(entry) if isinstance(entry, str) and entry in known else [entry]
+        found += [member for member in members if member not in found]
     return found
 
 
-def _read_set(name: str) -> list[_Word]:
+def _read_set(name: str) -> list[_Entry]:
     text = (resources.files("seqfit.comparison") / "library" / f"{name}.yaml").read_text("utf-8")
     return list(read_yaml(text)[0])

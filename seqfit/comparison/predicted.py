@@ -1,57 +1,56 @@
-"""What planning says of every entrant: on this machine, and on cards that need not be here.
+"""What planning predicts for every candidate: on this machine, and on GPUs that need not be here.
 
-In: a matrix. Out: a `Prediction` for each entrant and target, of which those that can't be had say why. It is made
-between trials, because planning computes and trials are to have the machine for themselves; data are tokenised before
-the first one, which would pay for it otherwise.
+In: a matrix. Out: a `Prediction` for each candidate and target, with a reason where there is none. Predictions are made
+between trials, because planning computes and trials need the machine to themselves. Data is tokenized before the first
+trial, which would pay for it otherwise.
 
-    entrant   target               predicted by
-    fp16      Tesla V100           the planner's trace of the step, with the card's rules and rates
-    ddp2      2 x Tesla V100       that trace, each rank with its share of the rows (plan/scaling_cards)
-    pipeline2 2 x Tesla V100       a formula (plan/parallel_cost)
-    ddp2      this machine, a CPU  nothing: `seqfit scale` measures it
+    candidate   target               predicted by
+    fp16        Tesla V100           the planner's trace of the step, with the card's rules and rates
+    ddp2        2 x Tesla V100       that trace, each rank with its share of the rows (planning/cluster_prediction.py)
+    pipeline2   2 x Tesla V100       a formula (planning/cluster.py)
+    ddp2        this machine, a CPU  nothing: `seqfit scale` measures it
 
-Predictions are kept in the cache, as plans are. Bytes on a CPU are those of tensors, without Python and its libraries.
-A peak is taken apart by category where the planner has traced it, and for a stage of a pipeline, whose share of every
-part is the same; of ranks that share the rows it is one number.
+Predictions are cached, as plans are. On a CPU bytes are those of tensors, without Python and its libraries. A peak is
+broken down by category where the planner has traced it, and for a pipeline stage, which has the same share of every
+category; for ranks that share the rows it is one number.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import product
 from typing import Any
 
+from seqfit.cache import JsonCache
 from seqfit.comparison.matrix import build_recipe
 from seqfit.comparison.records import HERE, Candidate, Matrix, Prediction
 from seqfit.errors import PlanError, SeqfitError, Stopped
-from seqfit.hardware.cards import GPUS_PER_MACHINE, NETWORK_BYTES_PER_SECOND, NETWORK_SOURCE, Card, find_card
+from seqfit.hardware.cards import Card, find_card
 from seqfit.hardware.probe import probe_machine
 from seqfit.recipe.schema import Recipe
-from seqfit.rundir.writer import write_json
 from seqfit.strategy.conflicts import check_processes
 from seqfit.strategy.load import load_strategy
 from seqfit.units import format_bytes
 from seqfit.validation import runs_on_cpu
 
-Say = Callable[[str], None]
-_LAYOUT = 2  # of what is kept; 1 had no parts
+Log = Callable[[str], None]
+_PREDICTIONS = JsonCache("predictions", version=2)  # 1 had no parts
 
 
-def tokenize_ahead(matrix: Matrix, say: Say = lambda _: None) -> None:
-    """Every entrant's data with every seed, so that all trials find them in the cache. What can't be read is told."""
+def tokenize_ahead(matrix: Matrix, log: Log = lambda _: None) -> None:
+    """The data of every candidate with every seed, so that all trials find it in the cache."""
     from seqfit.data.tokenize import prepare_data  # these import torch
     from seqfit.model.families import build_text_encoder
     from seqfit.model.load import load_position_limit, load_tokenizer
 
     done: list[dict[str, Any]] = []
-    for entrant in matrix.entrants:
+    for candidate in matrix.candidates:
         for seed in matrix.seeds:
-            recipe = build_recipe(matrix, entrant, seed)
+            recipe = build_recipe(matrix, candidate, seed)
             facts = recipe.model_dump(mode="json", include={"model", "task", "data", "seed"})
             if facts not in done:
-                say(f"reading the data of {entrant.name}, seed {seed}")
+                log(f"tokenizing the data of {candidate.name}, seed {seed}")
                 limit = load_position_limit(recipe.model)
                 tokenizer = load_tokenizer(recipe.model)
                 encoder = build_text_encoder(tokenizer)
@@ -60,16 +59,16 @@ def tokenize_ahead(matrix: Matrix, say: Say = lambda _: None) -> None:
 
 
 def predict_candidates(
-    matrix: Matrix, done: Sequence[Prediction] = (), say: Say = lambda _: None, *, is_here: bool | None = None
+    matrix: Matrix, done: Sequence[Prediction] = (), log: Log = lambda _: None, *, is_here: bool | None = None
 ) -> Iterator[Prediction]:
-    """Every candidate on every target that is not done yet, this machine last; `is_here`: on it only, or on others."""
+    """Every missing prediction, this machine last; `is_here`: for this machine only, or for the others only."""
     cards = [*map(find_card, matrix.targets), None]
-    known = {(one.entrant, one.target) for one in done}
-    for card, entrant in product(cards, matrix.entrants):
-        name = name_target(card, entrant.processes)
-        if (entrant.name, name) not in known and is_here in (None, card is None):
-            say(f"planning {entrant.name} for {name}")
-            yield _predict(matrix, entrant, card, name)
+    known = {(one.candidate, one.target) for one in done}
+    for card, candidate in product(cards, matrix.candidates):
+        name = name_target(card, candidate.processes)
+        if (candidate.name, name) not in known and is_here in (None, card is None):
+            log(f"planning {candidate.name} for {name}")
+            yield _predict(matrix, candidate, card, name)
 
 
 def name_target(card: Card | None, processes: int) -> str:
@@ -79,53 +78,51 @@ def name_target(card: Card | None, processes: int) -> str:
     return card.name if processes == 1 else f"{processes} x {card.name}"
 
 
-def _predict(matrix: Matrix, entrant: Candidate, card: Card | None, name: str) -> Prediction:
-    recipe = build_recipe(matrix, entrant, matrix.seeds[0])
-    if card is None and entrant.impossible:
-        return _without(entrant, name, f"it can't run here: {entrant.impossible}")
+def _predict(matrix: Matrix, candidate: Candidate, card: Card | None, name: str) -> Prediction:
+    recipe = build_recipe(matrix, candidate, matrix.seeds[0])
+    if card is None and candidate.unavailable:
+        return _without(candidate, name, f"not available here: {candidate.unavailable}")
     try:
         card = _find_own_card(recipe, card)
-        if card is None and entrant.processes > 1:
-            return _without(entrant, name, "several processes on a CPU are not planned; `seqfit scale` measures them")
-        return replace(_find_or_plan(recipe, card, entrant.processes), entrant=entrant.name, target=name)
+        if card is None and candidate.processes > 1:
+            return _without(candidate, name, "several processes on a CPU are not planned; `seqfit scale` measures them")
+        return replace(_find_or_plan(recipe, card, candidate.processes), candidate=candidate.name, target=name)
     except Stopped:
         raise
     except SeqfitError as error:
-        return _without(entrant, name, error.given)
+        return _without(candidate, name, error.given)
 
 
-def _without(entrant: Candidate, target: str, reason: str) -> Prediction:
-    return Prediction(entrant.name, target, None, None, None, None, reason)
+def _without(candidate: Candidate, target: str, reason: str) -> Prediction:
+    return Prediction(candidate.name, target, None, None, None, None, reason)
 
 
 def _find_own_card(recipe: Recipe, card: Card | None) -> Card | None:
-    """The card to plan for; of this machine its own, None where it trains on its CPU."""
+    """The card to plan for; this machine's own if None is given, or None if it trains on its CPU."""
     if card is not None or runs_on_cpu(recipe):
         return card
     gpu = probe_machine().gpus[0]
     if gpu.card is None:
         given = f"{gpu.name} is not in the hardware table"
-        raise PlanError(given, "a plan needs its figures", "Plan for another card with --gpu")
+        raise PlanError(given, "a plan needs its figures", "Plan for another GPU with --gpu")
     return gpu.card
 
 
 def _find_or_plan(recipe: Recipe, card: Card | None, processes: int) -> Prediction:
-    """From the cache if it was planned before; of nobody yet."""
-    from seqfit.cache import cache_root
+    """From the cache if it was planned before; without candidate and target."""
     from seqfit.planning.report import plan_key, stamp_experience
 
-    options: dict[str, Any] = {"comparison": [None if card is None else card.key, processes], "layout": _LAYOUT}
+    options: dict[str, Any] = {"comparison": [None if card is None else card.key, processes]}
     if card is None:
         machine = probe_machine()
         options |= {"machine": (machine.processor, machine.cores, machine.memory_bytes)}
         options |= {"experience": stamp_experience()}
-    place = cache_root() / "predictions" / f"{plan_key(recipe, options)}.json"
+    key = plan_key(recipe, options)
     try:
-        return Prediction(**json.loads(place.read_text("utf-8")))
-    except (OSError, ValueError, TypeError):  # none yet, or damaged: it is made anew
+        return Prediction(**_PREDICTIONS.get(key))
+    except TypeError:  # none yet, or corrupted
         predicted = _plan(recipe, card, processes)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    write_json(place, asdict(predicted))
+    _PREDICTIONS.put(key, asdict(predicted))
     return predicted
 
 
@@ -133,10 +130,8 @@ def _plan(recipe: Recipe, card: Card | None, processes: int) -> Prediction:
     check_processes(load_strategy(recipe), processes)
     if card is None or processes == 1:
         return _plan_one(recipe, card)
-    way = load_strategy(recipe).parallel
-    if way == "pipeline":
-        return _plan_pipeline(recipe, card, processes)
-    return _plan_shared(recipe, card, processes, "ddp" if way == "auto" else way)
+    parallel = load_strategy(recipe).parallel
+    return _plan_layout(recipe, card, processes, "ddp" if parallel == "auto" else parallel)
 
 
 def _plan_one(recipe: Recipe, card: Card | None) -> Prediction:
@@ -152,60 +147,23 @@ def _plan_one(recipe: Recipe, card: Card | None) -> Prediction:
     )
     sampled = question.workload.sample()
     tokens = question.workload.real_tokens(sampled) / len(sampled)
-    fits, reason = judge_fit(memory.total_bytes, target.capacity_bytes)
+    fits, reason = check_fit(memory.total_bytes, target.capacity_bytes)
     if memory.out_of_memory is not None:
         fits, reason = False, str(memory.out_of_memory)
     parts = sum_categories(tape.live_at_peak())  # on a card memory.parts has all gradients, also of a step in one piece
     return Prediction("", "", memory.total_bytes, seconds, tokens / seconds, fits, reason, parts)
 
 
-def _plan_pipeline(recipe: Recipe, card: Card, processes: int) -> Prediction:
-    """From one card that had room for it all: a share of the memory and of the time, and stages that wait."""
-    from seqfit.parallel.build import build_rule
-    from seqfit.planning.candidates import build_variant
-    from seqfit.planning.cluster import LayoutCost, memory_change, step_seconds
-    from seqfit.planning.rank_work import build_work, count_layers, sum_weight_bytes
-    from seqfit.planning.request import build_request, choose_precision_name
-    from seqfit.planning.search import check_precision, trace_variant
-    from seqfit.planning.tape import CATEGORIES
-    from seqfit.planning.target import card_target
+def _plan_layout(recipe: Recipe, card: Card, processes: int, parallel: str) -> Prediction:
+    """Stages of a pipeline, or GPUs that share the rows; all in one machine, if one holds so many."""
+    from seqfit.planning.cluster_prediction import predict_layout
 
-    target, strategy, spread = card_target(card, 1), load_strategy(recipe), LayoutCost("pipeline", processes)
-    question = build_request(recipe, target)
-    precision = choose_precision_name(strategy, target, question.allow)
-    check_precision(target, precision)
-    model, rates = trace_variant(question, build_variant(strategy, precision).traced), target.rates(precision)
-    sampled = question.workload.sample()
-    cut = question.workload.cut(build_rule(strategy, model.batching, question.limits), sampled)
-    layers = count_layers(question.outline.config)
-    seconds = float(model.step_seconds(cut, rates).mean())
-    work = build_work(model, cut, seconds, rates, precision=precision, layers=layers)
-    seconds = step_seconds(spread, work, sum_weight_bytes(model), card)
-    shape, alone = model.largest(cut)
-    whole = model.measure([[shape] if alone else [shape, shape]], target.rules, target.context_bytes, None)
-    parts = model.parts(shape, alone=alone)
-    change = memory_change(spread, parts, model.largest_block_bytes, model.gradient_bytes)
-    fits, reason = judge_fit(whole.total_bytes + change, card.usable_bytes)
-    tokens = question.workload.real_tokens(sampled) / len(sampled)
-    held = {name: parts[name] // processes for name in CATEGORIES if parts.get(name)}
-    return Prediction("", "", whole.total_bytes + change, seconds, tokens / seconds, fits, reason, held)
+    found = predict_layout(recipe, card, parallel, processes)
+    fits, reason = check_fit(found.total_bytes, card.usable_bytes)
+    return Prediction("", "", found.total_bytes, found.step_seconds, found.tokens_per_second, fits, reason, found.parts)
 
 
-def _plan_shared(recipe: Recipe, card: Card, processes: int, way: str) -> Prediction:
-    """Each card with its share of the rows; all in one machine, if one holds so many."""
-    from seqfit.planning.cluster import Cluster
-    from seqfit.planning.cluster_cards import predict_cards
-
-    cluster = Cluster(card, processes, GPUS_PER_MACHINE, NETWORK_BYTES_PER_SECOND, NETWORK_SOURCE)
-    rows = predict_cards(recipe, cluster, [way]).rows
-    figures = next(row.predicted for row in rows if row.kind == "strong" and row.processes == processes)
-    assert figures is not None
-    assert figures.highest_bytes is not None
-    fits, reason = judge_fit(figures.highest_bytes, card.usable_bytes)
-    return Prediction("", "", figures.highest_bytes, figures.step_seconds, figures.tokens_per_second, fits, reason)
-
-
-def judge_fit(total_bytes: int, capacity_bytes: int) -> tuple[bool, str]:
-    """Whether so much memory is enough, and by how much it is not."""
+def check_fit(total_bytes: int, capacity_bytes: int) -> tuple[bool, str]:
+    """Whether it fits; if not, how much memory is missing."""
     short_bytes = total_bytes - capacity_bytes
     return short_bytes <= 0, "" if short_bytes <= 0 else f"misses by {format_bytes(short_bytes)}"

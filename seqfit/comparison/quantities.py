@@ -1,13 +1,12 @@
-"""What a comparison measures: one line for each quantity, with its label, how it is printed and what is better.
+"""What a comparison measures: one line for each quantity, with its label, its format and which direction is better.
 
-In: a quantity's name. Out: a `Quantity`. The scores of a recipe's metrics are quantities, too, and are made as they
-are asked for:
+In: a quantity's name. Out: a `Quantity`. Scores of a recipe's metrics are quantities, too, and are made on demand:
 
     find_quantity("step_seconds").format(0.412)   '412 ms'        find_quantity("accuracy").format(91.25)   '91.25'
     find_quantity("step_seconds").higher_is_better   False        find_quantity("accuracy").higher_is_better   True
 
-`floor` is the least relative change that is ever called one. Below it a difference may be real and still means
-nothing: two trials of the same thing differ by so much without a cause that anybody would act on.
+`floor` is the smallest relative change that is called significant: below it, two trials of the same thing differ
+without a cause that anybody would act on.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from seqfit.units import format_bytes, format_count, format_seconds, format_shar
 
 STEP_SECONDS = "step_seconds"
 TOKENS_PER_SECOND = "tokens_per_second"
-STEP_YARDSTICKS = "step_yardsticks"  # no quantity of its own: the calibrated clock of the same step (noise.py)
+CALIBRATED_STEP = "calibrated_step"  # not a quantity: step_seconds by the calibrated clock (statistics.py)
 EVALUATION_LOSS = "evaluation_loss"
 FINAL_LOSS = "final_loss"
 PairedTrials = Literal[
-    "steps",  # step by step, because both trials of a pair saw the same rows
+    "steps",  # step by step, because both trials of a pair have the same rows
     "trials",  # one value per trial
-    "derived",  # from the step time
-    "seeds",  # one value per seed: the repeats of a seed are the same training
+    "derived",  # from the time per step
+    "seeds",  # one value per seed: repeats of a seed are the same training
 ]
 _ROW_MEANS = ("accuracy", "subset_accuracy", "exact_match", "numeric", "rouge")
 _LOOKED_AT_FIRST = ("accuracy", "micro_f1", "pearson", "f1", "em", "numeric_em", "bleu", "chrf")
@@ -39,25 +38,25 @@ _BYTES_FLOOR = 0.01
 
 @dataclass(frozen=True)
 class Quantity:
-    """One thing that is measured of every trial."""
+    """Something that is measured in every trial."""
 
     name: str
-    label: str  # in a table's head
-    about: str  # what exactly it is
-    unit: str  # of the plain number, in files
+    label: str  # in the heading of a table
+    about: str  # its definition
+    unit: str  # of the number in files
     format: Callable[[float], str]
-    higher_is_better: bool | None  # None where neither is
+    higher_is_better: bool | None  # None: neither
     pairing: PairedTrials = "trials"
     floor: float = 0.0
 
     @property
     def is_exact(self) -> bool:
-        """Tensors are counted, not sampled: a repeat has the same bytes, and one of them is enough."""
+        """Bytes of tensors are counted, not sampled, and the same in every repeat: one value is enough."""
         return self.name == "allocated_bytes"
 
     @property
     def noise_is_shared(self) -> bool:
-        """Times scatter with the machine, which is the same for all entrants; bytes with what an entrant does."""
+        """Times vary with the machine, which is the same for all candidates; bytes with the candidate."""
         return self.unit != "B"
 
 
@@ -77,9 +76,9 @@ _score = partial(Quantity, unit="", pairing="seeds")
 _TABLE = (
     _timed(
         STEP_SECONDS,
-        "step",
-        "time per step: of the baseline the median over the steps after warm-up, of a candidate the baseline's times "
-        "the ratio that was measured pair by pair",
+        "time per step",
+        "of the baseline the median over the steps after warm-up; of other candidates that, times the ratio measured "
+        "pair by pair",
         unit="s",
         format=partial(format_seconds, precise=True),
         higher_is_better=False,
@@ -88,19 +87,19 @@ _TABLE = (
     _timed(
         TOKENS_PER_SECOND,
         "tokens/s",
-        "real source and target tokens per step, over the time per step",
+        "real source and target tokens per step, divided by the time per step",
         unit="1/s",
         format=format_count,
         higher_is_better=True,
         pairing="derived",
     ),
-    _bytes("allocated_bytes", "allocated", "peak of what tensors take; on a CPU that of the largest steps, watched"),
-    _bytes("reserved_bytes", "reserved", "peak of what torch's allocator holds on a GPU"),
-    _bytes("resident_bytes", "resident", "peak resident memory of the run's processes on the host, whole run"),
+    _bytes("allocated_bytes", "peak memory", "of tensors; on a CPU measured in the largest steps"),
+    _bytes("reserved_bytes", "reserved memory", "peak memory that torch's allocator reserves on a GPU"),
+    _bytes("resident_bytes", "resident memory", "peak resident memory of the run's processes on the host, whole run"),
     _timed(
         "gpu_busy_share",
         "GPU busy",
-        "share of the time in which a kernel ran, mean over the GPUs, after warm-up",
+        "share of the time with a running kernel, mean over the GPUs, after warm-up",
         unit="share",
         format=format_share,
         higher_is_better=None,
@@ -123,20 +122,20 @@ _TABLE = (
     ),
     _timed(
         "temperature_celsius",
-        "hottest",
-        "highest temperature of a GPU, after warm-up",
+        "GPU temperature",
+        "highest of all GPUs, after warm-up",
         unit="°C",
         format="{:.0f} °C".format,
         higher_is_better=None,
     ),
-    _loss(FINAL_LOSS, "loss", "training loss, mean over the last tenth of the steps"),
-    _loss(EVALUATION_LOSS, "eval. loss", "loss of the last evaluation"),
+    _loss(FINAL_LOSS, "training loss", "mean over the last tenth of the steps"),
+    _loss(EVALUATION_LOSS, "validation loss", "of the last evaluation"),
 )
 QUANTITIES: dict[str, Quantity] = {quantity.name: quantity for quantity in _TABLE}
 
 
 def find_quantity(name: str) -> Quantity:
-    """Of this name; a name that is not in the table is that of a metric's score."""
+    """A name that is not in the table is that of a metric's score."""
     if name in QUANTITIES:
         return QUANTITIES[name]
     better = None if metric_of_score(name) is None else higher_is_better(name)
@@ -146,25 +145,30 @@ def find_quantity(name: str) -> Quantity:
 
 
 def format_ratio(share: float) -> str:
-    """In whole per cent: the numbers next to it have three digits, and it is their ratio."""
+    """In whole per cent: it is the ratio of two numbers with three digits."""
     return f"{100 * share:.0f}%"
 
 
+def format_number(number: int, what: str) -> str:
+    """'1 repeat', '3 repeats'."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def is_row_mean(name: str) -> bool:
-    """Whether a score is a mean over all rows of something from 0 to 100, so that their number bounds its error."""
+    """Whether a score is a mean over rows of values from 0 to 100, so that the number of rows bounds its error."""
     return name in ("em", "f1") or metric_of_score(name) in _ROW_MEANS
 
 
 def in_display_order(names: Iterable[str]) -> list[str]:
-    """As the table has them, then the scores by name."""
+    """Those of the table, then scores by name."""
     given = set(names)
     return [name for name in QUANTITIES if name in given] + sorted(given - set(QUANTITIES))
 
 
 def choose_memory(figures: Iterable[Collection[str]]) -> str | None:
-    """The figure of memory that ways are compared by: what is allocated where all have it, else the process's.
+    """The quantity that memory is compared by: allocated if all candidates have it, else that of the process.
 
-    In: the names of each way's figures. A way that has none has no say.
+    In: the names of each candidate's figures; candidates without any are ignored.
     """
     given = [set(names) for names in figures if names]
     shared, any_has = (set.intersection(*given), set.union(*given)) if given else (set(), set())
@@ -173,7 +177,7 @@ def choose_memory(figures: Iterable[Collection[str]]) -> str | None:
 
 
 def choose_score(names: Iterable[str]) -> str | None:
-    """The score to look at first: one of a metric, else the loss of the evaluation."""
+    """The score to look at first: that of a metric, else the validation loss."""
     scores = [name for name in in_display_order(names) if metric_of_score(name) is not None]
     preferred = [name for name in _LOOKED_AT_FIRST if name in scores]
     return next(iter((*preferred, *scores)), EVALUATION_LOSS if EVALUATION_LOSS in set(names) else None)

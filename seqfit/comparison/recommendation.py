@@ -1,14 +1,14 @@
-"""What to use, in three sentences: the fastest, the smallest and the best-scored candidate, each with what it costs.
+"""Which candidate to use, in three sentences: the fastest, the lowest memory and the best score.
 
-In: a `Comparison`. Out: `Pick`s, which are fields, and from them the text; here and nowhere else.
+In: a `Comparison`. Out: `Pick`s, which are fields, and the text made from them.
 
-    Fastest: accumulation (lossless): 1.22 s per step against 1.32 s (92%, 95% confidence interval 90% to 95%), 533 MiB
-    against 1.22 GiB (43%), accuracy 82.00, the same; on Tesla V100 it is predicted to be all (lossy): 101 ms per step
-    against 215 ms (47%), 1.02 GiB against 3.10 GiB (33%).
+    Fastest: accumulation (lossless), 1.22 s per step against 1.32 s (92%, 95% confidence interval 90% to 95%), 533 MiB
+    against 1.22 GiB (43%), accuracy 82.00, the same. Predicted for Tesla V100: all (lossy), 101 ms per step against
+    215 ms (47%), 1.02 GiB against 3.10 GiB (33%).
 
-Measured candidates are ranked by what was measured here; for every GPU that was asked about, all candidates are ranked
-by what is predicted for it. What is not significant is never called better, and is said with what it takes to tell.
-A candidate of kind `different` is another recipe: only its score is ranked.
+Measured candidates are ranked by what was measured here; for every other GPU, all candidates are ranked by predictions.
+What is not significant is never called better, and the sentence states how many repeats, seeds or rows would be needed.
+A candidate of kind `different` has another recipe: only its score is ranked.
 """
 
 from __future__ import annotations
@@ -33,26 +33,25 @@ from seqfit.comparison.records import (
     Pick,
     Prediction,
     name_device,
-    say_kind,
 )
 from seqfit.hardware.cards import find_card
 from seqfit.units import format_count
 
-_BEST: dict[Goal, str] = {"time": "fastest", "memory": "smallest", "score": "best by score"}
+_BEST: dict[Goal, str] = {"time": "fastest", "memory": "lowest memory", "score": "best score"}
 
 
 def find_picks(comparison: Comparison) -> tuple[Pick, ...]:
-    """Time, memory, score; of the first two one for this machine and one for every GPU that is predicted."""
-    reference = comparison.standings[0]
-    memory = choose_memory(one.figures for one in comparison.standings)
-    score = choose_score([name for one in comparison.standings for name in one.figures])
+    """Time, memory, score; of the first two one for this machine and one for every predicted GPU."""
+    baseline = comparison.results[0]
+    memory = choose_memory(one.figures for one in comparison.results)
+    score = choose_score([name for one in comparison.results for name in one.figures])
     names: dict[Goal, str | None] = {"time": STEP_SECONDS, "memory": memory, "score": score}
     picks = []
     for goal in names:
         name = names[goal]
         others = [other for what, other in names.items() if what != goal and other is not None]
-        others_have = any(name in one.figures for one in comparison.standings[1:])
-        if name is not None and name in reference.figures and others_have:
+        others_have = any(name in one.figures for one in comparison.results[1:])
+        if name is not None and name in baseline.figures and others_have:
             picks.append(_pick_measured(comparison, goal, name, others))
         devices = _list_devices(comparison) if goal != "score" else []
         picks += [pick for device in devices if (pick := _pick_predicted(comparison, goal, device)) is not None]
@@ -60,161 +59,159 @@ def find_picks(comparison: Comparison) -> tuple[Pick, ...]:
 
 
 def rank_results(comparison: Comparison) -> list[CandidateResult]:
-    """By time, relative to the baseline: measured here, or else predicted for the first GPU; the others last."""
+    """By time relative to the baseline: measured here, or else predicted for the first GPU; the others last."""
 
-    def key(standing: CandidateResult) -> tuple[float, bool]:
-        ratio = find_ratio(comparison, standing)
-        return (float("inf") if ratio is None else ratio, standing.entrant.kind != "reference")
+    def key(result: CandidateResult) -> tuple[float, bool]:
+        ratio = find_ratio(comparison, result)
+        return (float("inf") if ratio is None else ratio, result.candidate.kind != "baseline")
 
-    return sorted(comparison.standings, key=key)
+    return sorted(comparison.results, key=key)
 
 
-def find_ratio(comparison: Comparison, standing: CandidateResult) -> float | None:
-    """Of its step time to the baseline's, on the same machine."""
-    if standing.entrant.kind == "reference":
+def find_ratio(comparison: Comparison, result: CandidateResult) -> float | None:
+    """Of its time per step to the baseline's, on the same machine."""
+    if result.candidate.kind == "baseline":
         return 1.0
-    figure = standing.figures.get(STEP_SECONDS)
+    figure = result.figures.get(STEP_SECONDS)
     if figure is not None:
         return None if figure.change is None else 1 + figure.change
-    amount = find_predicted(comparison, standing, STEP_SECONDS)
+    amount = find_predicted(comparison, result, STEP_SECONDS)
     return None if amount is None else amount.ours / amount.theirs
 
 
-def find_predicted(comparison: Comparison, standing: CandidateResult, name: str) -> Amount | None:
-    """Step time or memory of a candidate that was not measured, on the first GPU that knows it and the baseline."""
+def find_predicted(comparison: Comparison, result: CandidateResult, name: str) -> Amount | None:
+    """Time per step or memory of a candidate, on the first GPU with predictions for it and the baseline."""
     for device in _list_devices(comparison):
-        found = {one.entrant.name: find_prediction(one, device) for one in comparison.standings}
-        ours, theirs = found[standing.entrant.name], found[comparison.standings[0].entrant.name]
+        found = {one.candidate.name: find_prediction(one, device) for one in comparison.results}
+        ours, theirs = found[result.candidate.name], found[comparison.results[0].candidate.name]
         if ours is not None and theirs is not None:
             amounts = [one for one in _list_predicted(ours, theirs) if one.quantity == name]
             return amounts[0] if amounts else None
     return None
 
 
-def find_prediction(standing: CandidateResult, device: str) -> Prediction | None:
-    """Of a candidate on a device; two of a kind are that kind."""
-    return next((one for one in standing.predictions if name_device(one.target) == device), None)
+def find_prediction(result: CandidateResult, device: str) -> Prediction | None:
+    """On a device, or on several of it."""
+    return next((one for one in result.predictions if name_device(one.target) == device), None)
 
 
 def describe_recommendation(comparison: Comparison) -> str:
-    """The sentences, one per line; also of a comparison that has only begun."""
-    reference, *others = comparison.standings
-    sentences = [_say_goal(comparison, goal) for goal in _BEST]
-    if not any(one.figures for one in others) or not reference.figures:
-        known = [one.entrant.name for one in comparison.standings if one.figures]
-        who = f"only {_join(known)} {'has' if len(known) == 1 else 'have'} figures" if known else "there are no figures"
-        sentences.insert(0, f"Nothing measured can be compared: {who}.")
+    """The sentences, one per line; also for a comparison that has just begun."""
+    baseline, *others = comparison.results
+    sentences = [_describe_goal(comparison, goal) for goal in _BEST]
+    if not any(one.figures for one in others) or not baseline.figures:
+        known = [one.candidate.name for one in comparison.results if one.figures]
+        who = f"only {_join(known)} {'has' if len(known) == 1 else 'have'} measurements" if known else "there are none"
+        sentences.insert(0, f"No measurements can be compared: {who}.")
     missing, ended = list_missing(comparison), comparison.matrix.ended
     sentences += [f"Missing{f', because {ended}' if ended else ''}: {'; '.join(missing)}."] if missing else []
     return "\n".join(sentence for sentence in sentences if sentence)
 
 
 def list_missing(comparison: Comparison) -> list[str]:
-    """What a complete comparison would have and this one has not."""
+    """What a complete comparison would have and this one lacks."""
     matrix = comparison.matrix
-    running = [one for one in comparison.standings if not one.entrant.impossible]
-    asked = len(matrix.seeds) * matrix.repeats
-    said = [
+    running = [one for one in comparison.results if not one.candidate.unavailable]
+    wanted = len(matrix.seeds) * matrix.repeats
+    missing = [
         f"{_join(names)} ({what})"
         for what, state in (("out of memory", "out_of_memory"), ("failed", "failed"), ("not run", "missing"))
-        if (names := [one.entrant.name for one in running if one.state == state])
+        if (names := [one.candidate.name for one in running if one.state == state])
     ]
-    said += [f"{one.entrant.name} ({one.reason})" for one in running if one.state == "unfinished"]
-    counts = {one.entrant.name: one.trials for one in running if one.state in ("finished", "waiting")}
-    fewer = {name: count for name, count in counts.items() if count < asked}
+    missing += [f"{one.candidate.name} ({one.reason})" for one in running if one.state == "unfinished"]
+    counts = {one.candidate.name: one.trials for one in running if one.state in ("finished", "waiting")}
+    fewer = {name: count for name, count in counts.items() if count < wanted}
     if len(fewer) == len(counts) and len(set(counts.values())) == 1 and fewer:
-        said.append(f"repeats (all have {next(iter(fewer.values()))} of {asked})")
+        missing.append(f"repeats (all have {next(iter(fewer.values()))} of {wanted})")
     elif fewer:
-        said.append(f"repeats ({', '.join(f'{name} has {count} of {asked}' for name, count in fewer.items())})")
+        missing.append(f"repeats ({', '.join(f'{name} has {count} of {wanted}' for name, count in fewer.items())})")
     for card in (find_card(key).name for key in matrix.targets):
-        names = [one.entrant.name for one in comparison.standings if find_prediction(one, card) is None]
-        said += [f"predictions for {card} ({_join(names)})"] if names else []
-    return said
+        names = [one.candidate.name for one in comparison.results if find_prediction(one, card) is None]
+        missing += [f"predictions for {card} ({_join(names)})"] if names else []
+    return missing
 
 
-def say_amount(amount: Amount, *, is_first: bool = False) -> str:
+def format_amount(amount: Amount, *, is_first: bool = False) -> str:
     """'1.22 s per step against 1.32 s (92%, 90% to 95%)'."""
     quantity = find_quantity(amount.quantity)
     ours, theirs = quantity.format(amount.ours), quantity.format(amount.theirs)
     head = {STEP_SECONDS: f"{ours} per step"}.get(amount.quantity, ours)
     head = f"{quantity.label} {ours}" if quantity.pairing == "seeds" else head
-    if amount.ours == amount.theirs and amount.within_noise is not False:
+    if amount.ours == amount.theirs and amount.is_significant is not True:
         return f"{head}, the same"
-    details = [_say_change(quantity, amount, "95% confidence interval " if is_first else ""), _say_noise(amount)]
+    details = [
+        _format_change(quantity, amount, "95% confidence interval " if is_first else ""),
+        _format_significance(amount),
+    ]
     return f"{head} against {theirs} ({', '.join(filter(None, details))})"
 
 
-def _say_change(quantity: Quantity, amount: Amount, interval: str) -> str:
-    """The ratio of two sizes, the difference of two scores; with the limits of its interval, where it has one."""
+def _format_change(quantity: Quantity, amount: Amount, interval: str) -> str:
+    """The ratio of two sizes or the difference of two scores, with its confidence interval."""
 
     def write(change: float) -> str:
         return f"{change * abs(amount.theirs):+.2f}" if quantity.pairing == "seeds" else format_ratio(1 + change)
 
-    said = write((amount.ours - amount.theirs) / abs(amount.theirs))
+    change = write((amount.ours - amount.theirs) / abs(amount.theirs))
     if amount.low is None or amount.high is None or amount.low == amount.high:
-        return said
-    return f"{said}, {interval}{write(amount.low)} to {write(amount.high)}"
+        return change
+    return f"{change}, {interval}{write(amount.low)} to {write(amount.high)}"
 
 
-def _say_noise(amount: Amount) -> str:
-    if amount.is_predicted or amount.within_noise is False:
+def _format_significance(amount: Amount) -> str:
+    if amount.is_predicted or amount.is_significant is True:
         return ""
-    if amount.within_noise is None:
+    if amount.is_significant is None:
         return "too few seeds to tell" if amount.needed_of == "seeds" else "too few repeats to tell"
-    takes = f", about {format_count(amount.needed)} {amount.needed_of} would tell" if amount.needed else ""
-    return f"not significant{takes}"
+    needs = f", would need about {format_count(amount.needed)} {amount.needed_of}" if amount.needed else ""
+    return f"not significant{needs}"
 
 
-def _say_goal(comparison: Comparison, goal: Goal) -> str:
-    """Of one goal: measured, then predicted."""
-    said: list[str] = []
+def _describe_goal(comparison: Comparison, goal: Goal) -> str:
+    """Measured, then predicted."""
+    sentences: list[str] = []
     for pick in (one for one in comparison.picks if one.goal == goal):
-        amounts = ", ".join(say_amount(one, is_first=not number) for number, one in enumerate(pick.amounts))
-        kind = "the baseline" if pick.kind == "reference" else say_kind(pick.kind)
-        who = f"{pick.candidate} ({kind})"
+        amounts = ", ".join(format_amount(one, is_first=not number) for number, one in enumerate(pick.amounts))
+        who = f"{pick.candidate} ({pick.kind})" if pick.kind != pick.candidate else pick.candidate
         if pick.target != HERE:
-            lead = "it is" if said else f"the {_BEST[goal]} is"
-            said.append(f"on {pick.target} {lead} predicted to be {who}: {amounts}")
+            lead = "" if sentences else f"{_BEST[goal].capitalize()}, "
+            text = f"{lead}predicted for {pick.target}: {who}, {amounts}"
         elif pick.is_significant:
-            verb = "may be" if pick.amounts[0].within_noise is None else "is"
-            said.append(f"{_BEST[goal].capitalize()} {verb} {who}: {amounts}")
+            is_sure = pick.amounts[0].is_significant is not None
+            text = f"{_BEST[goal] if is_sure else f'possibly {_BEST[goal]}'}: {who}, {amounts}"
+        elif pick.kind == "baseline":
+            value = format_amount(pick.amounts[0]).removesuffix(", the same")
+            text = f"{_BEST[goal]}: {who}, {value}; no candidate is significantly better"
         else:
-            closest = "" if pick.kind == "reference" else f"; closest is {who}: {amounts}"
-            said.append(_say_no_better(comparison, goal, pick) + closest)
-    text = "; ".join(said)
-    return f"{text[0].upper()}{text[1:]}." if said else ""
-
-
-def _say_no_better(comparison: Comparison, goal: Goal, pick: Pick) -> str:
-    reference = comparison.matrix.reference.name
-    value = say_amount(pick.amounts[0]).split(", the same")[0] if pick.kind == "reference" else ""
-    shown = f" ({value})" if value else ""
-    return f"{_BEST[goal].capitalize()} is {reference}, the baseline{shown}: nothing measured is significantly better"
+            text = f"{_BEST[goal]}: {comparison.matrix.baseline.name}; no candidate is significantly better; closest: "
+            text += f"{who}, {amounts}"
+        sentences.append(f"{text[0].upper()}{text[1:]}.")
+    return " ".join(sentences)
 
 
 def _pick_measured(comparison: Comparison, goal: Goal, name: str, others: Sequence[str]) -> Pick:
-    """The best that is significantly better, or of which that is not known; else the closest; else the baseline."""
-    reference = comparison.standings[0]
-    ranked = [one for one in comparison.standings[1:] if goal == "score" or one.entrant.kind != "different"]
+    """The best that is significantly better, or may be; else the closest; else the baseline."""
+    baseline = comparison.results[0]
+    ranked = [one for one in comparison.results[1:] if goal == "score" or one.candidate.kind != "different"]
     known = [one for one in ranked if name in one.figures]
-    changed = {one.entrant.name: _gain(one.figures[name], name) for one in known}
-    better = [one for one in known if changed[one.entrant.name] > 0]
-    sure = [one for one in better if one.figures[name].within_noise is not True]
-    best = max(sure or better, key=lambda one: changed[one.entrant.name], default=reference)
-    shown = [name, *(other for other in others if other in best.figures and other in reference.figures)]
-    amounts = tuple(_measure(best, reference, other) for other in shown)
-    return Pick(goal, best.entrant.name, best.entrant.kind, HERE, amounts, is_significant=best in sure)
+    changed = {one.candidate.name: _gain(one.figures[name], name) for one in known}
+    better = [one for one in known if changed[one.candidate.name] > 0]
+    sure = [one for one in better if one.figures[name].is_significant is not False]
+    best = max(sure or better, key=lambda one: changed[one.candidate.name], default=baseline)
+    shown = [name, *(other for other in others if other in best.figures and other in baseline.figures)]
+    amounts = tuple(_measure(best, baseline, other) for other in shown)
+    return Pick(goal, best.candidate.name, best.candidate.kind, HERE, amounts, is_significant=best in sure)
 
 
 def _pick_predicted(comparison: Comparison, goal: Goal, device: str) -> Pick | None:
-    """The best of all that fit on a GPU, and are predicted with the baseline."""
-    found = {one.entrant.name: find_prediction(one, device) for one in comparison.standings}
-    baseline = found[comparison.standings[0].entrant.name]
+    """The best of those that fit on a GPU; None without predictions for the baseline."""
+    found = {one.candidate.name: find_prediction(one, device) for one in comparison.results}
+    baseline = found[comparison.results[0].candidate.name]
     fitting = [
         (one, _list_predicted(ours, baseline))
-        for one in comparison.standings
-        if (ours := found[one.entrant.name]) is not None and ours.fits is not False and baseline is not None
-        if one.entrant.kind != "different"
+        for one in comparison.results
+        if (ours := found[one.candidate.name]) is not None and ours.fits is not False and baseline is not None
+        if one.candidate.kind != "different"
     ]
     first = 0 if goal == "time" else 1
     complete = [(one, amounts) for one, amounts in fitting if len(amounts) > first]
@@ -222,11 +219,11 @@ def _pick_predicted(comparison: Comparison, goal: Goal, device: str) -> Pick | N
         return None
     best, amounts = min(complete, key=lambda item: item[1][first].ours)
     ordered = (amounts[first], *(amount for amount in amounts if amount is not amounts[first]))
-    return Pick(goal, best.entrant.name, best.entrant.kind, device, ordered, is_significant=False)
+    return Pick(goal, best.candidate.name, best.candidate.kind, device, ordered, is_significant=False)
 
 
 def _list_predicted(ours: Prediction, theirs: Prediction) -> list[Amount]:
-    """Time, then memory; none without the time."""
+    """Time, then memory; none if either is missing."""
     pairs = [
         (STEP_SECONDS, ours.step_seconds, theirs.step_seconds),
         ("allocated_bytes", ours.peak_bytes, theirs.peak_bytes),
@@ -235,9 +232,9 @@ def _list_predicted(ours: Prediction, theirs: Prediction) -> list[Amount]:
     return [Amount(name, mine, other, is_predicted=True) for name, mine, other in known] if len(known) == 2 else []
 
 
-def _measure(standing: CandidateResult, reference: CandidateResult, name: str) -> Amount:
-    figure, theirs = standing.figures[name], reference.figures[name].mean
-    given = (figure.change_low, figure.change_high, figure.within_noise, figure.needed, figure.needed_of)
+def _measure(result: CandidateResult, baseline: CandidateResult, name: str) -> Amount:
+    figure, theirs = result.figures[name], baseline.figures[name].mean
+    given = (figure.change_low, figure.change_high, figure.is_significant, figure.needed, figure.needed_of)
     return Amount(name, figure.mean, theirs, *given)
 
 
@@ -248,8 +245,8 @@ def _gain(figure: Figure, name: str) -> float:
 
 
 def _list_devices(comparison: Comparison) -> list[str]:
-    """GPUs that something is predicted for, as they were asked for."""
-    found = [name_device(one.target) for standing in comparison.standings for one in standing.predictions]
+    """Predicted GPUs, in the order they were named."""
+    found = [name_device(one.target) for result in comparison.results for one in result.predictions]
     return [device for device in dict.fromkeys(found) if device != HERE]
 
 

@@ -1,7 +1,7 @@
 """A comparison's folder becomes a `Comparison`, and that becomes files to read and to publish.
 
-In: a folder, done or half done, with runs that may be damaged. Out: the `Comparison`, and from it results.json (all of
-it), results.csv (one line a figure, see publish.py), results.md and results.tex (the tables).
+In: a folder, finished or not, whose runs may be damaged. Out: the `Comparison`, and from it results.json (all of it),
+results.csv (one line per figure, see tables.py), results.md and results.tex (the tables).
 
     comparison.yaml + outcomes.jsonl + predictions.json + runs/*   ->   Comparison   ->   results.json .csv .md .tex
 """
@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from seqfit.comparison.collect import TrialRun, measure_trials, read_trial
+from seqfit.comparison.collect import TrialRun, measure_trial, read_trial
 from seqfit.comparison.fairness import check_equality
 from seqfit.comparison.quantities import in_display_order
 from seqfit.comparison.recommendation import describe_recommendation, find_picks
@@ -35,42 +35,42 @@ from seqfit.comparison.records import (
 from seqfit.comparison.statistics import CandidateFigures, MeasuredTrial
 from seqfit.comparison.tables import to_csv, to_latex, to_markdown
 from seqfit.recipe.library import name_model
-from seqfit.rundir.writer import write_whole
+from seqfit.rundir.atomic import write_text
 from seqfit.units import format_count
 
 __all__ = ["collect_comparison", "read_results", "write_results"]
 
 
 def collect_comparison(folder: Path) -> Comparison:
-    """What the folder says so far."""
+    """Of the trials that have ended so far."""
     matrix, outcomes, predictions = load_matrix(folder), read_outcomes(folder), load_predictions(folder)
     read = [read_trial(folder, outcome) for outcome in outcomes if outcome.state in ("finished", "unfinished")]
-    trials = [MeasuredTrial(run, measure_trials(run, matrix.warm_up)) for run in read]
+    trials = [MeasuredTrial(run, measure_trial(run, matrix.warm_up)) for run in read]
     runs = [run for run in read if run.outcome.state == "finished"]
     figures = CandidateFigures(matrix, trials)
-    standings = []
-    for entrant in _reference_first(matrix):
-        state, reason = _find_state(matrix, entrant, [one for one in outcomes if one.entrant == entrant.name])
-        own = figures.of(entrant)
-        standings.append(
+    results = []
+    for candidate in sorted(matrix.candidates, key=lambda one: one.kind != "baseline"):  # else in their order
+        state, reason = _find_state(matrix, candidate, [one for one in outcomes if one.candidate == candidate.name])
+        own = figures.of(candidate)
+        results.append(
             CandidateResult(
-                entrant=entrant,
+                candidate=candidate,
                 state=state,
                 reason=reason,
-                trials=sum(run.trial.entrant == entrant.name for run in runs),
+                trials=sum(run.trial.candidate == candidate.name for run in runs),
                 figures=own,
-                predictions=tuple(one for one in predictions if one.entrant == entrant.name),
-                scaling_efficiency=_find_efficiency(matrix.reference, entrant, own),
+                predictions=tuple(one for one in predictions if one.candidate == candidate.name),
+                scaling_efficiency=_find_efficiency(matrix.baseline, candidate, own),
             )
         )
     comparison = Comparison(
         name=matrix.name,
         folder=str(folder),
         command=load_command(folder),
-        machine=_describe_machine(runs) | {"model": _name_model(runs), "absent": _say_absent(trials)},
+        machine=_describe_machine(runs) | {"model": _name_model(runs), "absent": _explain_absent(trials)},
         matrix=matrix,
         checks=check_equality(matrix, [one for one in outcomes if one.state != "unfinished"], runs),
-        standings=tuple(standings),
+        results=tuple(results),
         verdict="",
     )
     comparison = replace(comparison, picks=find_picks(comparison))
@@ -78,7 +78,7 @@ def collect_comparison(folder: Path) -> Comparison:
 
 
 def write_results(comparison: Comparison) -> list[Path]:
-    """All four files, each written whole into the comparison's folder."""
+    """All four files, into the comparison's folder."""
     folder = Path(comparison.folder)
     texts = {
         "results.csv": to_csv(comparison),
@@ -86,47 +86,43 @@ def write_results(comparison: Comparison) -> list[Path]:
         "results.tex": to_latex(comparison),
     }
     for name, text in texts.items():
-        write_whole(folder / name, text)
+        write_text(folder / name, text)
     return [dump_results(comparison, folder), *(folder / name for name in texts)]
 
 
-def _reference_first(matrix: Matrix) -> list[Candidate]:
-    return sorted(matrix.entrants, key=lambda entrant: entrant.kind != "reference")  # stable: else as they were named
-
-
-def _find_state(matrix: Matrix, entrant: Candidate, outcomes: Sequence[Outcome]) -> tuple[State, str]:
-    """Of an entrant as a whole, from how its trials ended."""
-    if entrant.impossible:
-        return "impossible", entrant.impossible
+def _find_state(matrix: Matrix, candidate: Candidate, outcomes: Sequence[Outcome]) -> tuple[State, str]:
+    """Of a candidate, from the outcomes of its trials."""
+    if candidate.unavailable:
+        return "not_available", candidate.unavailable
     broken = [outcome for outcome in outcomes if outcome.state not in ("finished", "unfinished")]
     finished = sum(outcome.state == "finished" for outcome in outcomes)
     if broken and not finished:
         first = next((outcome for outcome in broken if outcome.state == "out_of_memory"), broken[0])
         return first.state, first.reason
-    asked = len(matrix.seeds) * matrix.repeats
+    wanted = len(matrix.seeds) * matrix.repeats
     reason = next((outcome.reason for outcome in outcomes if outcome.state == "finished" and outcome.reason), "")
     if broken:
-        reason = f"{len(broken)} of {asked} trials: {broken[0].state.replace('_', ' ')}, {broken[0].reason}"
-    if finished + len(broken) == asked or (finished and matrix.ended):
+        reason = f"{len(broken)} of {wanted} trials: {broken[0].state.replace('_', ' ')}, {broken[0].reason}"
+    if finished + len(broken) == wanted or (finished and matrix.ended):
         return "finished", reason
     if len(outcomes) > finished + len(broken) and not finished:
-        return "unfinished", f"{outcomes[-1].reason}: only its time is known"
+        return "unfinished", f"{outcomes[-1].reason}: only its times are known"
     if matrix.ended:
-        return "missing", "the budget ended before a trial of it did"
-    return "waiting", reason or f"{finished} of {asked} trials have finished"
+        return "missing", "the budget ended before any of its trials"
+    return "waiting", reason or f"{finished} of {wanted} trials have finished"
 
 
-def _find_efficiency(reference: Candidate, entrant: Candidate, figures: Mapping[str, Figure]) -> float | None:
-    """Throughput of a process over that of one of the reference's; None for as many processes, or another model."""
+def _find_efficiency(baseline: Candidate, candidate: Candidate, figures: Mapping[str, Figure]) -> float | None:
+    """Throughput per process relative to the baseline's; None for the same number of processes or another model."""
     rate = figures.get("tokens_per_second")
-    is_other = entrant.processes == reference.processes or entrant.kind == "different"
+    is_other = candidate.processes == baseline.processes or candidate.kind == "different"
     if is_other or rate is None or rate.change is None:
         return None
-    return (1 + rate.change) * reference.processes / entrant.processes
+    return (1 + rate.change) * baseline.processes / candidate.processes
 
 
 def _describe_machine(runs: Sequence[TrialRun]) -> dict[str, Any]:
-    """As the first run that has a manifest tells it."""
+    """From the first run that has a manifest."""
     manifest = next((run.manifest for run in runs if run.manifest), {})
     return {name: manifest[name] for name in ("hardware", "versions", "commit") if name in manifest}
 
@@ -141,18 +137,19 @@ def _name_model(runs: Sequence[TrialRun]) -> str:
     return name_model(run.recipe["model"].get("name"), run.recipe["model"].get("path")) + counted
 
 
-def _say_absent(trials: Sequence[MeasuredTrial]) -> dict[str, str]:
-    """Quantity -> why it is absent, and from whom where others have it."""
+def _explain_absent(trials: Sequence[MeasuredTrial]) -> dict[str, str]:
+    """Quantity -> why it is absent, with the candidates that lack it if others have it."""
     reasons: dict[str, dict[str, list[str]]] = {}
     for trial in trials:
         for name, reason in trial.measures.absent.items():
-            entrants = reasons.setdefault(name, {}).setdefault(reason, [])
-            if trial.run.trial.entrant not in entrants:
-                entrants.append(trial.run.trial.entrant)
+            candidates = reasons.setdefault(name, {}).setdefault(reason, [])
+            if trial.run.trial.candidate not in candidates:
+                candidates.append(trial.run.trial.candidate)
     had = {name for trial in trials for name in trial.measures.values}
     return {
         name: "; ".join(
-            f"{reason} ({', '.join(entrants)})" if name in had else reason for reason, entrants in reasons[name].items()
+            f"{reason} ({', '.join(candidates)})" if name in had else reason
+            for reason, candidates in reasons[name].items()
         )
         for name in in_display_order(reasons)
     }

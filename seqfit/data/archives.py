@@ -1,8 +1,8 @@
-"""Compressed files and archives: what is inside, recognised by content and not by the ending.
+"""Compressed files and archives, recognised by content and not by the file extension.
 
 In: a path. Out: the bytes of a compressed file (gzip, bzip2, xz, zstd) as a stream, or the files of a zip or tar
-archive in a folder. The one idea: a compressed file is read as it is, again and again; an archive is unpacked once
-into the cache, under a hash of its content, and from there on it is a folder like any other.
+archive in a folder. The one idea: a compressed file is decompressed each time it is read; an archive is unpacked once
+into the cache, under a hash of its content, and is then a folder like any other.
 
     reviews.csv.gz               -> a stream of reviews.csv
     corpus.zip                   -> ~/.cache/seqfit/unpacked/3f9a.../corpus/train.csv, corpus/test.csv
@@ -34,17 +34,17 @@ COMPRESSED_ENDINGS = (".gz", ".bz2", ".xz", ".zst")
 ARCHIVE_ENDINGS = (".zip", ".tar", ".tgz", ".tbz2", ".txz")
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
 _HEAD_BYTES = _TAR_MAGIC_AT + len(_TAR_MAGIC)
-_OFFICE_FILES = {"[Content_Types].xml", "mimetype"}  # Excel, Word and OpenDocument files are zip archives, too
+_OFFICE_FILES = {"[Content_Types].xml", "mimetype"}  # Excel, Word and OpenDocument files are zip archives as well
 
 
 def plain_file_name(name: str) -> str:
-    """The name without the ending of a compressor: train.csv.gz -> train.csv."""
+    """The name without the extension of a compressed file: train.csv.gz -> train.csv."""
     stem, ending = os.path.splitext(name)
     return stem if ending.lower() in COMPRESSED_ENDINGS else name
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """The bytes of a file, unpacked where it is compressed."""
+    """The bytes of a file, decompressed if it is compressed."""
     with path.open("rb") as file:
         head = file.read(6)
     if head.startswith(b"\x1f\x8b"):
@@ -62,26 +62,26 @@ def open_bytes(path: Path) -> IO[bytes]:
 
 @contextmanager
 def reading(path: Path) -> Iterator[IO[bytes]]:
-    """An open file whose damage is an error that names it."""
+    """An open file; corrupted compressed data is a DataError that names it."""
     try:
         with open_bytes(path) as file:
             yield file
     except (EOFError, zlib.error, lzma.LZMAError) as error:
-        raise _damaged(path, error) from error
+        raise _corrupted(path, error) from error
     except OSError as error:
         if error.errno is not None:  # the disk, not the content
             raise
-        raise _damaged(path, error) from error
+        raise _corrupted(path, error) from error
 
 
 def read_head(path: Path, size: int) -> bytes:
-    """The first bytes, unpacked."""
+    """The first bytes, decompressed."""
     with reading(path) as file:
         return file.read(size)
 
 
 def is_archive(path: Path) -> bool:
-    """Whether the file is a zip or tar (compressed or not) that holds files, and no Excel or Word document."""
+    """Whether the file is a zip or tar archive (compressed or not), and not an Excel or Word document."""
     head = read_head(path, _HEAD_BYTES)
     if head.startswith(b"PK\x03\x04"):
         return not _OFFICE_FILES & set(zip_names(path))
@@ -89,7 +89,7 @@ def is_archive(path: Path) -> bool:
 
 
 def zip_names(path: Path) -> list[str]:
-    """Names of the members of a zip archive; none where it is damaged."""
+    """Names of the members of a zip archive; none if it is corrupted."""
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.namelist()
@@ -98,7 +98,7 @@ def zip_names(path: Path) -> list[str]:
 
 
 def unpack(path: Path) -> Path:
-    """The folder with an archive's files; the second time it is there already."""
+    """The folder with an archive's files, which are unpacked only once."""
     place = cache_root() / "unpacked" / file_digest(path)[:40]
     if place.is_dir():
         return place
@@ -109,7 +109,7 @@ def unpack(path: Path) -> Path:
         try:
             draft.rename(place)
         except OSError:
-            if not place.is_dir():  # another process was faster, with the same content
+            if not place.is_dir():  # it is there if another process was faster, with the same content
                 raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -131,10 +131,12 @@ def _unpack_to(path: Path, folder: Path) -> None:
                         _check_room(path, member.size, folder)
                         _copy(folder, member.name, lambda member=member: archive_tar.extractfile(member))
     except (EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise _damaged(path, error) from error
-    except RuntimeError as error:  # zipfile's word for a password
+        raise _corrupted(path, error) from error
+    except RuntimeError as error:  # zipfile raises it for a password
         raise DataError(
-            f"{path}: {error}", "An archive must open without a password", "Unpack it, and set data.path"
+            f"{path}: {error}",
+            "An archive must open without a password",
+            "Unpack it, and set data.path to the unpacked folder",
         ) from error
 
 
@@ -142,14 +144,14 @@ def _check_room(path: Path, size: int, folder: Path) -> None:
     free = shutil.disk_usage(folder).free
     if size > free:
         raise DataError(
-            f"{path} unpacks to {format_bytes(size)}, and {cache_root()} has {format_bytes(free)} left",
+            f"{path} unpacks to {format_bytes(size)}, and {cache_root()} has {format_bytes(free)} of free space",
             "An archive is unpacked into the cache",
-            "Make room, or set SEQFIT_CACHE to a folder on another disk",
+            "Free some space, or set the environment variable SEQFIT_CACHE to a folder on another disk",
         )
 
 
 def _copy(folder: Path, name: str, opened: Any) -> None:
-    """One member, unless it is a Mac's shadow file or leads out of the folder."""
+    """One member, unless it is a macOS metadata file or its path leads out of the folder."""
     parts = PurePosixPath(name.replace("\\", "/")).parts
     if any(part in ("..", "__MACOSX") or part.startswith(("/", ".")) or ":" in part for part in parts):
         return
@@ -159,9 +161,9 @@ def _copy(folder: Path, name: str, opened: Any) -> None:
         shutil.copyfileobj(source, target, 1 << 20)
 
 
-def _damaged(path: Path, error: Exception) -> DataError:
+def _corrupted(path: Path, error: Exception) -> DataError:
     return DataError(
-        f"{path} does not unpack: {error or type(error).__name__}",
-        "A compressed file must be whole",
-        "Fetch it again, and check with: gzip -t, unzip -t or xz -t",
+        f"{path} can't be unpacked: {error or type(error).__name__}",
+        "A compressed file must be complete",
+        "Download it again, and check it with gzip -t, unzip -t or xz -t",
     )

@@ -1,4 +1,4 @@
-"""The one place where batches are cut: rows -> epochs -> global batches -> micro-batches. Numbers only, no tensors.
+"""The one place where batches are split: rows -> epochs -> global batches -> micro-batches. Numbers only, no tensors.
 
 An epoch's order is a pure function of seed and epoch number, so a position in the data is two numbers.
 
@@ -8,15 +8,12 @@ An epoch's order is a pure function of seed and epoch number, so a position in t
     the same, padded (order kept):                                 [0 1] = 2 x (9+1),  [2 3] = 2 x (8+1)
     the same, packed (order kept, real tokens, evenly filled):     [0 1] = 13,         [2 3] = 13
 
-Whatever the cut, the global batch is the same: the update does not depend on the micro-batches. Of several ranks each
-gets rows of about the same predicted cost, the dearest dealt out first, and cuts its own:
+However it is split, the global batch is the same: the update does not depend on the micro-batches. With several ranks,
+each is assigned rows of about the same predicted cost, the most expensive first, and splits its own:
 
     costs of rows 0 1 2 3    9 2 8 3      two ranks: [0 1] = 11, [2 3] = 11
 
-What an example costs to train on, as a function of its lengths: a frozen value that balances batches over ranks.
-
-In: a few numbers that somebody who knows the model has filled in. Out: the cost of each example, in whatever unit those
-have, for only shares matter.
+`CostModel` predicts the cost of an example from its lengths, in any unit, because only ratios matter:
 
     CostModel(source_token=1, target_token=3, source_pair=0.01)
     sources 100, 10; targets 5, 5     ->     100 + 15 + 100, 10 + 15 + 1   =   215, 26
@@ -39,7 +36,7 @@ Batching = Literal["packed", "grouped", "padded", "max_length"]
 
 @dataclass(frozen=True)
 class MicroBatchRule:
-    """How a global batch is cut into micro-batches, and how these are padded."""
+    """How a global batch is split into micro-batches, and how these are padded."""
 
     batching: Batching = "grouped"
     tokens: int = 6144  # source plus target, padding included
@@ -49,7 +46,7 @@ class MicroBatchRule:
     pad_target_tokens: int | None = None
 
     def padded_shape(self, longest_source: int, longest_target: int) -> tuple[int, int]:
-        """Tokens per example that a micro-batch with these longest sequences takes."""
+        """Source and target tokens per example in a micro-batch with these longest sequences."""
         if self.batching == "max_length":
             longest_source = max(longest_source, self.pad_source_tokens or 0)
             longest_target = max(longest_target, self.pad_target_tokens or 0)
@@ -79,9 +76,9 @@ def order_epoch(source_index: npt.NDArray[np.integer], weights: Sequence[float],
 def split_global_batches(
     order: RowNumbers, lengths: RowLengths, *, examples: int | None = None, tokens: int | None = None
 ) -> Iterator[RowNumbers]:
-    """Consecutive pieces of the order: so many examples each, or as many as fit a number of real tokens.
+    """Consecutive pieces of the order: of `examples` each, or as many as fit into `tokens` real tokens.
 
-    The last piece of an epoch may be smaller; no row is left out. A row longer than the budget is a batch by itself.
+    The last piece of an epoch may be smaller; no row is left out. A row longer than the budget is a batch of its own.
     """
     if examples is not None:
         for start in range(0, len(order), examples):
@@ -104,10 +101,10 @@ def split_micro_batches(
 ) -> Iterator[RowNumbers]:
     """Pieces of one global batch, each within the rule's tokens and examples after padding.
 
-    `least`: into so many packed pieces, where other ranks need as many; the last may be missing for want of rows.
+    `least`: at least so many packed pieces, because another rank needs them; with too few rows there are fewer.
     """
     if rule.batching == "packed":
-        yield from _cut_evenly(rows, source_lengths[rows] + target_lengths[rows], rule, least)
+        yield from _split_evenly(rows, source_lengths[rows] + target_lengths[rows], rule, least)
         return
     if rule.batching == "grouped":
         rows = rows[np.lexsort((target_lengths[rows], source_lengths[rows]))]
@@ -127,27 +124,27 @@ def split_micro_batches(
 
 
 def assign_rows(rows: RowNumbers, costs: npt.NDArray[np.float64], ranks: int) -> list[RowNumbers]:
-    """The rows of each rank, in the order of the batch: the dearest first, each to the rank that has least."""
-    dealt: list[list[int]] = [[] for _ in range(ranks)]
+    """The rows of each rank, in the order of the batch: the most expensive first, each to the least loaded rank."""
+    assigned: list[list[int]] = [[] for _ in range(ranks)]
     loads = [0.0] * ranks
     for position in np.argsort(-costs, kind="stable").tolist():
         rank = loads.index(min(loads))
-        dealt[rank].append(position)
+        assigned[rank].append(position)
         loads[rank] += float(costs[position])
-    return [rows[np.array(sorted(positions), dtype=np.int64)] for positions in dealt]
+    return [rows[np.array(sorted(positions), dtype=np.int64)] for positions in assigned]
 
 
 def count_micro_batches(
     rows: RowNumbers, source_lengths: RowLengths, target_lengths: RowLengths, rule: MicroBatchRule
 ) -> int:
-    """Packed pieces that the budget of tokens asks for, at least."""
+    """The fewest packed pieces that stay within the token budget."""
     return max(1, math.ceil(int((source_lengths[rows] + target_lengths[rows]).sum()) / rule.tokens))
 
 
-def _cut_evenly(rows: RowNumbers, tokens: RowLengths, rule: MicroBatchRule, least: int) -> Iterator[RowNumbers]:
+def _split_evenly(rows: RowNumbers, tokens: RowLengths, rule: MicroBatchRule, least: int) -> Iterator[RowNumbers]:
     """As few pieces as the budget allows, about equally large: a small last one would cost as much as a large one.
 
-    A row longer than the budget is a piece by itself.
+    A row longer than the budget is a piece of its own.
     """
     pieces = max(least, math.ceil(int(tokens.sum()) / rule.tokens))
     share = int(tokens.sum()) / pieces
@@ -169,7 +166,7 @@ def _round_up(length: int, multiple: int) -> int:
 
 @dataclass(frozen=True)
 class CostModel:
-    """Cost of a token, of a pair of tokens that attention compares, and of an example whatever its length."""
+    """Cost of a token, of a pair of tokens in attention, and of an example regardless of its length."""
 
     source_token: float = 1.0
     target_token: float = 1.0
@@ -179,11 +176,10 @@ class CostModel:
     example: float = 0.0
 
     def costs(self, source_lengths: npt.ArrayLike, target_lengths: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """Of each example."""
         source, target = np.asarray(source_lengths, np.float64), np.asarray(target_lengths, np.float64)
         tokens = self.source_token * source + self.target_token * target + self.example
         pairs = self.source_pair * source**2 + self.target_pair * target**2 + self.cross_pair * source * target
         return np.asarray(tokens + pairs, np.float64)
 
 
-TOKENS = CostModel()  # where nothing is known of a model
+TOKENS = CostModel()  # the default, without knowledge of a model

@@ -1,10 +1,10 @@
-"""What columns are called: names -> roles, languages, pairs.
+"""Column names: names -> roles, languages, pairs.
 
     Name.of("airlineSentiment_2")   plain "airline_sentiment", words {airline, sentiment}, last "sentiment", number "2"
     score_role(Name.of("reviewText"), "text") > 0.8      "text" itself is near 1, "text_of_the_mail" 0.6, "foo" 0
     find_languages(["en", "fra_Latn"])  -> {"en": "English", "fra_Latn": "French"}
 
-English names first, then what columns of Spanish, French, German, Portuguese and Italian files are called.
+English names first, then those of Spanish, French, German, Portuguese and Italian files.
 """
 
 from __future__ import annotations
@@ -15,166 +15,71 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 ROLES: dict[str, tuple[str, ...]] = {
-    "question": (
-        *("question", "questions", "query", "problem", "ask", "ques", "prompt", "instruction", "goal", "stem"),
-        *("pregunta", "problema", "ejercicio", "enunciado", "frage", "pergunta", "domanda", "queries"),
-    ),
-    "context": (
-        *("context", "contexts", "passage", "passages", "paragraph", "paragraphs", "para", "evidence", "support"),
-        *("supports", "background", "story", "ctx", "facts", "snippet", "snippets", "contexto", "contextos", "pasaje"),
-        *("parrafo", "kontext", "contexte", "document", "article", "abstract", "knowledge", "reading"),
-    ),
-    "answer": (
-        *(
-            "answer",
-            "answers",
-            "response",
-            "responses",
-            "solution",
-            "solutions",
-            "reply",
-            "output",
-            "completion",
-            "gold",
-            "ans",
+    role: tuple(names.split())
+    for role, names in {
+        "question": (
+            "question questions query problem ask ques prompt instruction goal stem pregunta problema ejercicio "
+            "enunciado frage pergunta domanda queries"
         ),
-        *("respuesta", "respuestas", "solucion", "antwort", "antworten", "reponse", "resposta", "risposta", "label"),
-    ),
-    "text": (
-        *("text", "texts", "sentence", "tweet", "review", "comment", "content", "body", "message", "utterance", "post"),
-        *("document", "article", "news", "dialogue", "dialog", "statement", "sms", "email", "mail", "paragraph", "doc"),
-        *(
-            "texto",
-            "documento",
-            "articulo",
-            "contenido",
-            "cuerpo",
-            "frase",
-            "noticia",
-            "comentario",
-            "dialogo",
-            "input",
+        "context": (
+            "context contexts passage passages paragraph paragraphs para evidence support supports background story "
+            "ctx facts snippet snippets contexto contextos pasaje parrafo kontext contexte document article abstract "
+            "knowledge reading"
         ),
-        *("testo", "texte", "satz", "kommentar", "nachricht", "conversation", "transcript", "reviews", "question"),
-        *("question", "query", "claim", "headline", "title", "description", "abstract", "story", "phrase", "passage"),
-    ),
-    "title": ("title", "headline", "headlines", "subject", "heading", "titulo", "titre", "titel", "summary", "name"),
-    "summary": (
-        *("summary", "summaries", "highlights", "highlight", "tldr", "abstract", "resumen", "sumario", "resume"),
-        *("zusammenfassung", "resumo", "riassunto", "headline", "headlines", "title", "target", "output"),
-    ),
-    "choices": (
-        "choice",
-        "choices",
-        "option",
-        "options",
-        "ending",
-        "endings",
-        "candidate",
-        "candidates",
-        "alternative",
-    ),
-    "source": (
-        "source",
-        "src",
-        "origen",
-        "input",
-        "original",
-        "prompt",
-        "instruction",
-        "before",
-        "incorrect",
-        "complex",
-    ),
-    "target": (
-        "target",
-        "tgt",
-        "trg",
-        "destino",
-        "output",
-        "ref",
-        "reference",
-        "completion",
-        "after",
-        "correct",
-        "simple",
-    ),
+        "answer": (
+            "answer answers response responses solution solutions reply output completion gold ans respuesta "
+            "respuestas solucion antwort antworten reponse resposta risposta label"
+        ),
+        "text": (
+            "text texts sentence tweet review comment content body message utterance post document article news "
+            "dialogue dialog statement sms email mail paragraph doc texto documento articulo contenido cuerpo frase "
+            "noticia comentario dialogo input testo texte satz kommentar nachricht conversation transcript reviews "
+            "question question query claim headline title description abstract story phrase passage"
+        ),
+        "title": "title headline headlines subject heading titulo titre titel summary name",
+        "summary": (
+            "summary summaries highlights highlight tldr abstract resumen sumario resume zusammenfassung resumo "
+            "riassunto headline headlines title target output"
+        ),
+        "choices": "choice choices option options ending endings candidate candidates alternative",
+        "source": "source src origen input original prompt instruction before incorrect complex",
+        "target": "target tgt trg destino output ref reference completion after correct simple",
+    }.items()
 }
-# How much a name says that its column is the label.
+# How clearly a name says that its column is the label.
 LABELS: dict[str, float] = {
-    **dict.fromkeys(
-        ("label", "labels", "class", "category", "sentiment", "intent", "intents", "emotion", "polarity"), 1.0
-    ),
-    **dict.fromkeys(
-        ("stance", "gold", "etiqueta", "categoria", "clase", "sentimiento", "klasse", "classe", "kategorie"), 1.0
-    ),
-    **dict.fromkeys(
-        ("emotions", "categories", "target", "y", "classification", "verdict", "annotation", "annotations"), 0.8
-    ),
-    **dict.fromkeys(
-        ("rating", "stars", "score", "spam", "hate", "toxic", "toxicity", "offensive", "sarcasm", "irony"), 0.5
-    ),
-    **dict.fromkeys(("similarity", "similar", "relatedness", "relevance", "quality", "grade", "truth", "factual"), 0.5),
-    **dict.fromkeys(("judgment", "judgement", "entailment", "acceptable", "acceptability", "humor", "duplicate"), 0.5),
-    **dict.fromkeys(("paraphrase", "correct", "subjectivity", "topics", "tags", "genres", "intensity", "valence"), 0.5),
-    **dict.fromkeys(
-        ("type", "tag", "topic", "genre", "output", "is", "relation", "cat", "subtask", "value", "answer"), 0.2
-    ),
+    name: score
+    for score, names in {
+        1.0: (
+            "label labels class category sentiment intent intents emotion polarity stance gold etiqueta categoria "
+            "clase sentimiento klasse classe kategorie"
+        ),
+        0.8: "emotions categories target y classification verdict annotation annotations",
+        0.5: (
+            "rating stars score spam hate toxic toxicity offensive sarcasm irony similarity similar relatedness "
+            "relevance quality grade truth factual judgment judgement entailment acceptable acceptability humor "
+            "duplicate paraphrase correct subjectivity topics tags genres intensity valence"
+        ),
+        0.2: "type tag topic genre output is relation cat subtask value answer",
+    }.items()
+    for name in names.split()
 }
-# What annotators have agreed on, or what was made of their votes.
+# Words for what annotators have agreed on, or for an aggregate of their votes.
 AGREED = {"gold", "final", "majority", "agreed", "consensus", "aggregated", "comb", "combined", "adjudicated"}
-# Source first: what these names mean together, whatever the order of the columns.
-PAIRS: tuple[tuple[str, str], ...] = (
-    *(("source", "target"), ("src", "tgt"), ("src", "trg"), ("src", "ref"), ("src", "dst"), ("source", "reference")),
-    *(("input", "output"), ("input", "target"), ("input", "label"), ("prompt", "completion"), ("prompt", "response")),
-    *(("prompt", "chosen"), ("instruction", "output"), ("instruction", "response"), ("instruction", "answer")),
-    *(("original", "corrected"), ("incorrect", "correct"), ("wrong", "right"), ("ungrammatical", "grammatical")),
-    *(("error", "correction"), ("noisy", "clean"), ("orig", "corr"), ("original", "simplified"), ("complex", "simple")),
-    *(
-        ("normal", "simple"),
-        ("expert", "simple"),
-        ("informal", "formal"),
-        ("toxic", "neutral"),
-        ("original", "paraphrase"),
-    ),
-    *(
-        ("nl", "code"),
-        ("nl", "cm"),
-        ("nl", "cmd"),
-        ("nl", "bash"),
-        ("nl", "sql"),
-        ("intent", "snippet"),
-        ("text", "sql"),
-    ),
-    *(
-        ("question", "sql"),
-        ("question", "query"),
-        ("question", "sparql"),
-        ("docstring", "code"),
-        ("code", "comment"),
-        ("diff", "msg"),
-    ),
-    *(
-        ("mr", "ref"),
-        ("table", "text"),
-        ("data", "text"),
-        ("triples", "text"),
-        ("concepts", "target"),
-        ("text", "target"),
-    ),
-    *(("document", "summary"), ("article", "highlights"), ("article", "summary"), ("dialogue", "summary")),
-    *(
-        ("before", "after"),
-        ("old", "new"),
-        ("da", "text"),
-        ("da", "ref"),
-        ("orig", "simp"),
-        ("q", "a"),
-        ("text", "output"),
-        ("sentence", "paraphrase"),
-        ("phrase", "paraphrase"),
-    ),
-    *(("context", "response"), ("utterance", "response"), ("cause", "effect"), ("premise", "conclusion")),
+# Source first: pairs of names that belong together, whatever the order of the columns.
+_PAIR_NAMES = """
+    source>target src>tgt src>trg src>ref src>dst source>reference input>output input>target input>label
+    prompt>completion prompt>response prompt>chosen instruction>output instruction>response instruction>answer
+    original>corrected incorrect>correct wrong>right ungrammatical>grammatical error>correction noisy>clean orig>corr
+    original>simplified complex>simple normal>simple expert>simple informal>formal toxic>neutral original>paraphrase
+    nl>code nl>cm nl>cmd nl>bash nl>sql intent>snippet text>sql question>sql question>query question>sparql
+    docstring>code code>comment diff>msg mr>ref table>text data>text triples>text concepts>target text>target
+    document>summary article>highlights article>summary dialogue>summary before>after old>new da>text da>ref orig>simp
+    q>a text>output sentence>paraphrase phrase>paraphrase context>response utterance>response cause>effect
+    premise>conclusion
+"""
+PAIRS: tuple[tuple[str, str], ...] = tuple(
+    (source, target) for source, _, target in (pair.partition(">") for pair in _PAIR_NAMES.split())
 )
 LANGUAGES: dict[str, tuple[str, ...]] = {
     "English": ("en", "eng", "english", "ingles", "anglais"),
@@ -226,97 +131,22 @@ LANGUAGES: dict[str, tuple[str, ...]] = {
     "Basque": ("eu", "eus", "basque"),
     "Galician": ("gl", "glg", "galician"),
 }
-METADATA = {
-    *(
-        "author",
-        "authors",
-        "user",
-        "username",
-        "speaker",
-        "publisher",
-        "editor",
-        "location",
-        "city",
-        "country",
-        "region",
-    ),
-    *("timezone", "date", "time", "timestamp", "created", "updated", "published", "year", "month", "day", "fecha"),
-    *("split", "fold", "annotator", "annotators", "worker", "workers", "hitid", "confidence", "probability", "count"),
-    *(
-        "lang",
-        "language",
-        "locale",
-        "license",
-        "image",
-        "images",
-        "img",
-        "photo",
-        "avatar",
-        "thumbnail",
-        "file",
-        "filename",
-        "path",
-        "version",
-        "gender",
-        "age",
-    ),
-    *("likes", "retweets", "views", "votes", "upvotes", "downvotes", "num", "length", "explanation", "rationale"),
-    *("justification", "reason", "notes", "note", "hash", "doi", "isbn", "domain", "hostname", "creator", "journal"),
-    *("update", "modified", "coord", "coordinates", "latitude", "longitude", "offset", "start", "end", "span", "spans"),
-    *(
-        "tokens",
-        "pos",
-        "ner",
-        "lemma",
-        "lemmas",
-        "parse",
-        "embedding",
-        "vector",
-        "source_url",
-        "page",
-        "meta",
-        "metadata",
-    ),
-}
-KEYS = {
-    *(
-        "id",
-        "ids",
-        "uid",
-        "uuid",
-        "guid",
-        "qid",
-        "idx",
-        "index",
-        "key",
-        "fname",
-        "filename",
-        "url",
-        "urls",
-        "link",
-        "links",
-    ),
-    *(
-        "href",
-        "pid",
-        "cid",
-        "docid",
-        "pmid",
-        "md5",
-        "sha",
-        "sha1",
-        "identifier",
-        "no",
-        "nr",
-        "row",
-        "rowid",
-        "unnamed",
-        "uri",
-    ),
-    *("read_more", "permalink", "datetime", "sid", "tid", "num", "s_no", "sno", "serial", "seq", "hitid", "asin"),
-}
+_METADATA_NAMES = """
+    author authors user username speaker publisher editor location city country region timezone date time timestamp
+    created updated published year month day fecha split fold annotator annotators worker workers hitid confidence
+    probability count lang language locale license image images img photo avatar thumbnail file filename path version
+    gender age likes retweets views votes upvotes downvotes num length explanation rationale justification reason
+    notes note hash doi isbn domain hostname creator journal update modified coord coordinates latitude longitude
+    offset start end span spans tokens pos ner lemma lemmas parse embedding vector source_url page meta metadata
+"""
+METADATA = frozenset(_METADATA_NAMES.split())
+_KEYS_NAMES = """
+    id ids uid uuid guid qid idx index key fname filename url urls link links href pid cid docid pmid md5 sha sha1
+    identifier no nr row rowid unnamed uri read_more permalink datetime sid tid num s_no sno serial seq hitid asin
+"""
+KEYS = frozenset(_KEYS_NAMES.split())
 SPLITS_OF = {"train", "training", "dev", "valid", "validation", "val", "test", "testing", "eval"}
-# What columns of Chinese, Japanese, Korean, Russian, Ukrainian, Arabic and Greek files are called.
+# Column names of Chinese, Japanese, Korean, Russian, Ukrainian, Arabic and Greek files.
 _IN_OTHER_SCRIPTS = {
     name: word
     for word, names in {
@@ -387,7 +217,7 @@ class Name:
 
 
 def score_role(name: Name, role: str) -> float:
-    """How clearly a name says that its column has a role: near 1 is its name, 0 says nothing."""
+    """How clearly a name says that its column has a role: near 1 if it is the role's name, 0 if it says nothing."""
     if role == "label":
         return _score_label(name)
     known = ROLES[role]
@@ -402,7 +232,7 @@ def score_role(name: Name, role: str) -> float:
 
 
 def known_words() -> set[str]:
-    """All words that columns are called by."""
+    """All known words of column names."""
     return {word for words in (*ROLES.values(), *LANGUAGES.values()) for word in words} | {*LABELS, *METADATA, *KEYS}
 
 
@@ -421,12 +251,12 @@ def _score_label(name: Name) -> float:
 
 
 def _earliness(word: str, known: tuple[str, ...]) -> float:
-    """Up to 0.05, for the names that say it best."""
+    """Up to 0.05 for the first, most typical names."""
     return 0.05 * (1 - known.index(word) / len(known))
 
 
 def find_languages(paths: Iterable[str]) -> dict[str, str]:
-    """Path -> language, of those that are called by one: translation.en -> English, fra_Latn -> French."""
+    """Path -> language, for columns named after one: translation.en -> English, fra_Latn -> French."""
     by_name = {name: language for language, names in LANGUAGES.items() for name in names}
     found: dict[str, str] = {}
     for path in paths:
@@ -449,7 +279,7 @@ def find_languages(paths: Iterable[str]) -> dict[str, str]:
 
 
 def find_direction(text: str, languages: Iterable[str]) -> tuple[str, str] | None:
-    """Source and target language that a file's or model's name states: opus-mt-en-fr, nl2bash, eng_to_yor."""
+    """Source and target language in the name of a file or model: opus-mt-en-fr, nl2bash, eng_to_yor."""
     codes = {name: language for language in languages for name in LANGUAGES.get(language, (language.lower(),))}
     alternatives = "|".join(sorted(map(re.escape, codes), key=len, reverse=True))
     if not alternatives or re.search(
@@ -467,7 +297,7 @@ def find_direction(text: str, languages: Iterable[str]) -> tuple[str, str] | Non
 
 
 def pair_order(first: Name, second: Name) -> int:
-    """-1 if first is the source of second by a known pair of names, 1 the other way round, 0 if neither is known."""
+    """-1 if first is the source of second by a known pair of names, 1 if it is the target, 0 if neither is known."""
     for source, target in PAIRS:
         if first.plain == source and second.plain == target:
             return -1

@@ -1,30 +1,24 @@
-"""What a file is, by its content: its format, whether its first row is a header, which split its name speaks of.
+"""What a file is, by its content: its format, whether its first line is a header, and which split its name says.
 
-What a file is, by its content: a format that is read, or an error that says what it is instead.
-
-In: a path. Out: one of the formats of `seqfit.data.formats`, or a DataError that names what was found and what would
-work. The one idea: the ending is a hint, and the first bytes decide; so a CSV file called .xlsx is read, and a web
-page that was saved as .csv is not.
+`recognise_format`: the file extension is a hint, and the first bytes decide; so a CSV file called .xlsx is read, and a
+web page that was saved as .csv is a DataError that says what the file is and what to do.
 
     train.txt   {"text": "a"}            jsonl
     vocab.data  abandon<tab>-2           separated
     TREC.all    NUM:date When was it ?   labelled
     a.conll     EU<tab>B-ORG             refused: one token per line
 
-Whether the first line of a table names its columns, and what the columns are called then.
+`classify_first_row`: a header differs from the values below it, and a row does not. Each column gives evidence for one
+or the other; if there is little evidence or it is contradictory, the verdict is "unsure".
 
-In: the first rows as lists of text. Out: a verdict with its reason, and the names. The one idea: a header differs
-from what is below it, and a row does not; each column gives evidence for one or the other, and where it is thin or
-divided the answer is "unsure".
-
-    text,label      a name above prose, a name that is no label     header
+    text,label      a name above prose, a name that is not a label  header
     Great film,pos
     ham,Ok lar      'ham' occurs again in its column                row
     ham,Nah
     dog,perro       two words above two words                       unsure
     cat,gato
 
-Which split a name speaks of: 'dialogsum.dev.jsonl' -> validation.
+`split_of`: 'dialogsum.dev.jsonl' -> validation.
 """
 
 from __future__ import annotations
@@ -77,12 +71,12 @@ _OTHERS = {
     ".srt": "a file of subtitles",
 }
 _TABLES = "CSV, TSV, JSON, JSON lines, Parquet or Excel"
+_WRITE_TABLE = f"Write its rows to {_TABLES}"
 _LABEL = re.compile(r"-?\d{1,3}|[A-Z][A-Z_]*(:\w+)?|\w+:\w+|__label__\S+")
 _TAG = re.compile(r"[BIESLU]-\S+")
 
 
 def recognise_format(path: Path, encoding: str = "auto") -> str:
-    """The format of a file by its content alone."""
     found = _recognise_binary(path)
     if found is not None:
         return found
@@ -91,7 +85,7 @@ def recognise_format(path: Path, encoding: str = "auto") -> str:
     lines = every[:SAMPLE_LINES]
     _refuse_markup(path, text)
     if path.suffix.lower() in _OTHERS:
-        raise refuse(path, _OTHERS[path.suffix.lower()], f"Write its rows to a table: {_TABLES}")
+        raise refuse(path, _OTHERS[path.suffix.lower()], _WRITE_TABLE)
     start = text.lstrip("\ufeff \t\r\n")[:1]
     if start in ("{", "[") and (found := _recognise_json(text.lstrip("\ufeff \t\r\n"))):
         return found
@@ -112,38 +106,38 @@ def _recognise_binary(path: Path) -> str | None:
         return "arrow"
     if head.startswith(b"\xd0\xcf\x11\xe0"):
         if path.suffix.lower() in (".doc", ".ppt", ".msg"):
-            raise refuse(path, "an Office document", "Copy its table to a spreadsheet, and save that as .xlsx or .csv")
+            raise refuse(path, "an Office document", "Copy its table into a spreadsheet and save it as .xlsx or .csv")
         return "excel"
     if head.startswith(b"PK\x03\x04") and not is_archive(path):
         names = zip_names(path)
         if any(name.startswith("xl/") for name in names) or b"opendocument.spreadsheet" in head[:200]:
             return "excel"
-        raise refuse(path, "an Office document", "Copy its table to a spreadsheet, and save that as .xlsx or .csv")
+        raise refuse(path, "an Office document", "Copy its table into a spreadsheet and save it as .xlsx or .csv")
     for magic, what in _BINARY:
         if head.startswith(magic):
-            raise refuse(path, what, f"Write its rows to a table: {_TABLES}")
+            raise refuse(path, what, _WRITE_TABLE)
     if head.startswith(b"version https://git-lfs"):
-        raise refuse(path, "a Git LFS pointer instead of the file", "Fetch the file itself with: git lfs pull")
+        raise refuse(path, "a Git LFS pointer instead of the file", "Fetch the file itself with git lfs pull")
     controls = sum(byte < 9 or (13 < byte < 32 and byte != 27) for byte in head)
     is_wide = head.count(0) > 0.2 * len(head) or head.startswith((b"\xff\xfe", b"\xfe\xff"))
     if controls > 0.05 * len(head) and not is_wide:
-        raise refuse(path, "a binary file of an unknown kind", f"Write its rows to a table: {_TABLES}")
+        raise refuse(path, "a binary file of an unknown kind", _WRITE_TABLE)
     return None
 
 
 def _refuse_markup(path: Path, text: str) -> None:
     head = text[:2000].lstrip("\ufeff \t\r\n").lower()
     if head.startswith(("<!doctype html", "<html")):
-        raise refuse(path, "a web page", "Fetch the file itself: on GitHub its 'Raw' link")
+        raise refuse(path, "a web page", "Download the file itself; on GitHub use its 'Raw' link")
     is_xml = head.startswith("<?xml") or (
         path.suffix.lower() in (".xml", ".sgm", ".sgml", ".tei", ".tmx", ".xliff") and head.startswith("<")
     )
     if is_xml or re.match(r"<[a-z][\w-]*( [^>]*)?>\s*<[a-z]", head):
-        raise refuse(path, "XML", f"Write one row per item to a table: {_TABLES} (for example with pandas.read_xml)")
+        raise refuse(path, "XML", f"Write one row per item to {_TABLES}, for example with pandas.read_xml")
 
 
 def _recognise_json(text: str) -> str | None:
-    """JSON lines where the first line is a whole value and another follows."""
+    """JSON lines if the first line is a whole value and another follows."""
     first, _, rest = text.partition("\n")
     rest = rest.lstrip("\ufeff \t\r\n")
     try:
@@ -155,14 +149,14 @@ def _recognise_json(text: str) -> str | None:
     try:
         json.JSONDecoder().raw_decode(text)
     except json.JSONDecodeError as error:
-        # What the end of the sample cuts off fails late; '[CLS] text' and '{name} is' fail at once.
+        # A value that the sample truncates fails late; '[CLS] text' and '{name} is' fail at once.
         is_json = error.pos > min(100, len(text) / 2) and re.match(r'\{\s*"|\[\s*[\[{"\d-]', text)
         return "json" if is_json else None
     return "json"
 
 
 def refuse_tokens(path: Path, lines: Sequence[str]) -> None:
-    """An error where each line is a word with its tags, and blank lines end sentences (CoNLL)."""
+    """An error if each line is a word with its tags, and blank lines end sentences (CoNLL)."""
     filled = [line.split() for line in lines if line.strip() and not line.startswith(("#", "-DOCSTART-"))]
     blanks = sum(not line.strip() for line in lines[:-1])
     if len(filled) < 10 or blanks < max(2, len(filled) / 200):
@@ -175,13 +169,13 @@ def refuse_tokens(path: Path, lines: Sequence[str]) -> None:
         raise refuse(
             path,
             "one token per line with its tags (CoNLL)",
-            "Labels of tokens are not a task of seqfit; for text to text, write one row per sentence, with its words "
+            "seqfit does not label single tokens; for text to text, write one row per sentence, with its words "
             "in one column and its tags in another",
         )
 
 
 def _refuse_blocks(path: Path, lines: Sequence[str]) -> None:
-    """An error where blocks of equally many lines, each a field of a record, are separated by blank lines."""
+    """An error if blocks of equally many lines, one per field of a record, are separated by blank lines."""
     blocks = [
         len(block.strip("\n").split("\n")) for block in re.split(r"\n[ \t\r]*\n", "\n".join(lines)) if block.strip()
     ]
@@ -195,14 +189,14 @@ def _refuse_blocks(path: Path, lines: Sequence[str]) -> None:
 
 
 def has_labels(lines: Sequence[str]) -> bool:
-    """Whether the first word of every line is a label: a few different ones that occur again and again."""
+    """Whether the first word of every line is a label: few different words that occur often."""
     filled = [line.split(maxsplit=1) for line in lines if line.strip()]
     if len(filled) < 5 or sum(len(parts) < 2 for parts in filled) > 0.01 * len(filled):
         return False
     counts = Counter(parts[0] for parts in filled)
     if all(label.startswith("__label__") for label in counts):
         return True
-    if len(counts) < 2:  # sorted by label: nothing but a label is a number at the beginning of every line
+    if len(counts) < 2:  # sorted by label: a number at the beginning of every line can only be a label
         return len(filled) >= 50 and re.fullmatch(r"-?\d", next(iter(counts))) is not None
     if all(map(_LABEL.fullmatch, counts)):
         return len(counts) <= len(filled) / 4
@@ -214,7 +208,6 @@ def has_labels(lines: Sequence[str]) -> bool:
 
 
 def refuse(path: Path, what: str, change: str) -> DataError:
-    """The error for a file that is no table."""
     return DataError(f"{path} is {what}", f"Rows are read from {_TABLES}, and from text", change)
 
 
@@ -244,24 +237,25 @@ _ENDS = (".", "!", "?", "。", "！", "？", "।", "؟")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the first line is, and the most telling reason."""
-
     kind: _CellKind
     reason: str
 
 
-def judge_first_row(first: Sequence[str], rows: Sequence[Sequence[str]]) -> Verdict:
-    """Whether `first` names the columns of `rows`."""
+def classify_first_row(first: Sequence[str], rows: Sequence[Sequence[str]]) -> Verdict:
     for_header: list[tuple[int, str]] = []
     for_row: list[tuple[int, str]] = []
     if len(first) > 1:
-        rows = [row for row in rows if list(row) != list(first)]  # files put together have the header of each
+        rows = [row for row in rows if list(row) != list(first)]  # concatenated files repeat the header
     below = [[row[at].strip() for row in rows if at < len(row) and row[at].strip()] for at in range(len(first))]
     for cell, values in zip((cell.strip() for cell in first), below, strict=True):
-        weight, reason = _judge_cell(cell, values)
+        weight, reason = _weigh_cell(cell, values)
         if weight:
             (for_header if weight > 0 else for_row).append((abs(weight), reason))
-    _judge_whole(first, below, for_header, for_row)
+    named = [cell.strip() for cell in first if cell.strip()]
+    if len(set(named)) < len(named):
+        for_row.append((2, "two of its fields are equal"))
+    if first and not first[0].strip() and len(named) == len(first) - 1 and is_index(below[0]):
+        for_header.append((3, "its first field is empty, above row numbers"))
     header, row = sum(weight for weight, _ in for_header), sum(weight for weight, _ in for_row)
     kind: _CellKind = "unsure"
     if header >= (2 if len(first) > 1 else 3) and (row == 0 or header >= row + 3):
@@ -269,55 +263,42 @@ def judge_first_row(first: Sequence[str], rows: Sequence[Sequence[str]]) -> Verd
     elif row >= 2 and (header == 0 or row >= header + 3):
         kind = "row"
     reasons = {"header": for_header, "row": for_row, "unsure": [*for_header, *for_row]}[kind]
-    return Verdict(kind, max(reasons, default=(0, "nothing distinguishes it from the lines below it"))[1])
+    return Verdict(kind, max(reasons, default=(0, "nothing distinguishes it from the lines below"))[1])
 
 
-def _judge_cell(cell: str, values: Sequence[str]) -> tuple[int, str]:
-    """Evidence of one column: above 0 for a header, below 0 for a row."""
+def _weigh_cell(cell: str, values: Sequence[str]) -> tuple[int, str]:
+    """The evidence of one column: positive for a header, negative for a row."""
     if not cell:
         return 0, ""
     if not values:
-        return (2, f"'{cell}' is a usual name") if is_known(cell) else (0, "")
+        return (2, f"'{cell}' is a common column name") if is_known(cell) else (0, "")
     if _share(_NUMBER, values) >= 0.9:
         if _NUMBER.fullmatch(cell):
-            return -5, f"'{cell}' is a number like those below it"
-        return 3, f"'{cell}' stands above numbers"
+            return -5, f"'{cell}' is a number like the values below it"
+        return 3, f"'{cell}' is above numbers"
     if _share(_SPECIAL, values) >= 0.9:
         if _SPECIAL.fullmatch(cell):
-            return -3, f"'{_short(cell)}' is of the same kind as what is below it"
-        return (3, f"'{cell}' stands above dates, addresses or lists") if _is_name(cell) else (0, "")
+            return -3, f"'{_short(cell)}' is of the same kind as the values below it"
+        return (3, f"'{cell}' is above dates, addresses or lists") if _is_name(cell) else (0, "")
     counts = Counter(values)
     if cell in counts:
         return -3, f"'{_short(cell)}' occurs again in its column"
     if is_known(cell) and not any(map(is_known, values[:20])):
-        return 3, f"'{cell}' is a usual name"
+        return 3, f"'{cell}' is a common column name"
     is_prose = median(map(len, values)) >= _SHORT_TEXT
-    # Next to it and not on average: some files are sorted by length.
+    # Compared with the next rows and not with all: some files are sorted by length.
     if is_prose and _is_name(cell) and len(cell) * 2.5 < median(map(len, values[:10])):
         return 2, f"'{cell}' is shorter than the texts below it"
     if len(cell.split()) >= _MANY_WORDS or len(cell) > _LONG_NAME or (is_prose and len(cell) >= _SHORT_TEXT):
         return -2, f"'{_short(cell)}' is a text like those below it"
     if cell.endswith(_ENDS) and sum(value.endswith(_ENDS) for value in values) >= 0.3 * len(values):
-        return -1, f"'{cell}' ends like a sentence, as those below it"
+        return -1, f"'{cell}' ends like a sentence, as do values below it"
     singles = sum(count == 1 for count in counts.values())
     if len(values) >= 10 and singles <= 0.05 * len(values) and _is_name(cell):
         return 2, f"'{cell}' is none of the {len(counts)} values below it"
     if _IDENTIFIER.fullmatch(cell) and not any(_IDENTIFIER.fullmatch(value) for value in values):
-        return 1, f"'{cell}' is written like a name"
+        return 1, f"'{cell}' is written like a column name"
     return 0, ""
-
-
-def _judge_whole(
-    first: Sequence[str],
-    below: Sequence[Sequence[str]],
-    for_header: list[tuple[int, str]],
-    for_row: list[tuple[int, str]],
-) -> None:
-    named = [cell.strip() for cell in first if cell.strip()]
-    if len(set(named)) < len(named):
-        for_row.append((2, "two of its fields are equal"))
-    if first and not first[0].strip() and len(named) == len(first) - 1 and is_index(below[0]):
-        for_header.append((3, "its first field is empty above a running number"))
 
 
 def _share(pattern: re.Pattern[str], values: Sequence[str]) -> float:
@@ -325,7 +306,7 @@ def _share(pattern: re.Pattern[str], values: Sequence[str]) -> float:
 
 
 def is_known(cell: str) -> bool:
-    """Whether the name, or the first or last word of it, is a usual one: 'gold_label', 'sentence1', 'Body ID'."""
+    """Whether the first or last word of the name is a common one: 'gold_label', 'sentence1', 'Body ID'."""
     words = [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", cell)]
     is_name = re.fullmatch(r"[\w .#:/()-]+", cell) is not None and _is_name(cell)
     return is_name and 0 < len(words) <= 3 and bool({words[0], words[-1]} & _KNOWN)
@@ -345,12 +326,12 @@ def _short(cell: str) -> str:
 
 
 def is_index(values: Sequence[str]) -> bool:
-    """Whether the values are different whole numbers, as pandas numbers rows."""
+    """Whether the values are different whole numbers, like the row numbers of pandas."""
     return bool(values) and all(value.isdecimal() for value in values) and len(set(values)) == len(values)
 
 
 def name_columns(names: Sequence[str]) -> list[str]:
-    """Names for all columns, each once: ['a', '', 'a'] -> ['a', 'column2', 'a_2']."""
+    """Unique names for all columns: ['a', '', 'a'] -> ['a', 'column2', 'a_2']."""
     given = [name.removeprefix("\ufeff").strip() for name in names]
     found: list[str] = []
     for number, name in enumerate(given, 1):
@@ -364,28 +345,19 @@ def name_columns(names: Sequence[str]) -> list[str]:
 
 
 _SPLIT_WORDS = {
-    "train": "train",
-    "training": "train",
-    "trn": "train",
-    "valid": "validation",
-    "validation": "validation",
-    "dev": "validation",
-    "devel": "validation",
-    "val": "validation",
-    "eval": "validation",
-    "test": "test",
-    "testing": "test",
-    "tst": "test",
+    **dict.fromkeys(("train", "training", "trn"), "train"),
+    **dict.fromkeys(("valid", "validation", "dev", "devel", "val", "eval"), "validation"),
+    **dict.fromkeys(("test", "testing", "tst"), "test"),
 }
 
 
 def split_word(name: str) -> str | None:
-    """The word that says which split it is; None where no word does, or words of two splits."""
+    """The word that says which split it is; None if no word does, or words of two splits."""
     words = [word for word in re.split(r"[^a-z]+", name.lower()) if word in _SPLIT_WORDS]
     return words[-1] if len({_SPLIT_WORDS[word] for word in words}) == 1 else None
 
 
 def split_of(name: str) -> str | None:
-    """The split that a name speaks of; None where no or two words do."""
+    """The split that a name says; None if no word does, or words of two splits."""
     word = split_word(name)
     return None if word is None else _SPLIT_WORDS[word]

@@ -1,30 +1,25 @@
 """Texts -> token ids, whatever the tokenizer: sources as sources, targets as targets, with their language codes.
 
-Texts -> token ids, whatever the tokenizer: sources as sources, targets as targets.
+In: a Hugging Face tokenizer and texts. Out: lists of ids, not truncated. The one idea: `truncate` shortens whole
+sequences afterwards, so that the true lengths are known and the end of a sequence stays.
 
-In: a Hugging Face tokenizer and texts. Out: lists of ids, not truncated. The one idea: `cut` truncates whole sequences
-afterwards, so that the true lengths are known and what ends a sequence stays.
-
-    T5     "two dogs"      -> [192, 3887, 1]          cut(ids, 2) -> [192, 1]
-    BERT   "two dogs"      -> [101, 2048, 6077, 102]  cut(ids, 3) -> [101, 2048, 102]
+    T5     "two dogs"      -> [192, 3887, 1]          truncate(ids, 2) -> [192, 1]
+    BERT   "two dogs"      -> [101, 2048, 6077, 102]  truncate(ids, 3) -> [101, 2048, 102]
     ByT5   "ab"            -> [100, 101, 1]           (bytes + 3; HF's own code does this letter by letter)
-    mBART  "two dogs"      -> [84, 991, 2, 250004]    cut(ids, 3, tail=2) -> [84, 2, 250004]
+    mBART  "two dogs"      -> [84, 991, 2, 250004]    truncate(ids, 3, tail=2) -> [84, 2, 250004]
 
-A target always has the end token, because a model that never sees one never stops: it is appended where the tokenizer
-adds none (Gemma's, Blenderbot's). All else is what `tokenizer(text)` and `tokenizer(text_target=text)` give.
+A target always has the end token, because a model that never sees one never stops: it is appended if the tokenizer
+adds none (Gemma's, Blenderbot's). All else is what `tokenizer(text)` and `tokenizer(text_target=text)` return.
 
-Language codes: which ones a tokenizer knows, and whether a task names those that it needs.
-
-In: a tokenizer and a task's `source_language` and `target_language`. Out: nothing, or an error that says what to set;
-and for each row its two codes. The one idea: a tokenizer either marks every text with the code of its language (NLLB,
-M2M100, mBART, mBART-50, PLBart), and then both codes must be given, or it has no codes, and then neither may be.
+Language codes: a tokenizer either marks every text with the code of its language (NLLB, M2M100, mBART, mBART-50,
+PLBart), and then the task must give both codes, or it has no codes, and then the task must give none.
 
     tokenizer   source                   target
     NLLB        eng_Latn two dogs </s>   fra_Latn deux chiens </s>
     mBART       two dogs </s> en_XX      deux chiens </s> fr_XX
     T5          two dogs </s>            deux chiens </s>
 
-A code is written as it is, or as the template of a column where rows differ: `target_language: "{lang}"`.
+A code is given as it is, or as the template of a column if rows differ: `target_language: "{lang}"`.
 """
 
 from __future__ import annotations
@@ -72,12 +67,12 @@ def language_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
 
 
 def is_column(language: str | None) -> bool:
-    """Whether rows have languages of their own: a template such as {lang}."""
+    """Whether each row names its language: a template such as {lang}."""
     return language is not None and bool(columns_of(language))
 
 
 def check_recipe_languages(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise RecipeError where the task's codes don't fit the tokenizer."""
+    """Raise RecipeError if the task's codes don't fit the tokenizer."""
     endings = [source.languages for source in recipe.sources if source.languages is not None]
     check_languages(recipe.task, tokenizer, has_targets=recipe.model.kind != "classifier", endings=endings)
 
@@ -89,7 +84,7 @@ def check_languages(
     has_targets: bool = True,
     endings: Iterable[tuple[str, str]] = (),
 ) -> None:
-    """The same for a task alone; `endings` are those of parallel files, from which codes are suggested."""
+    """The same for a task; codes are suggested from the `endings` of parallel files."""
     given = {"source_language": task.source_language, "target_language": task.target_language}
     name, codes = type(tokenizer).__name__, language_ids(tokenizer)
     if not has_languages(tokenizer):
@@ -98,7 +93,7 @@ def check_languages(
     if not codes:
         raise RecipeError(
             f"The {name} of this model has none of its language codes in its vocabulary",
-            "it marks every text with one, and would mark all of them as unknown",
+            "It marks every text with a code, and would mark all of them with the unknown token",
             "Set model.tokenizer to a folder with the tokenizer.json of the published model",
         )
     missing = [field for field, code in given.items() if code is None and (has_targets or field == "source_language")]
@@ -111,12 +106,12 @@ def check_languages(
         raise RecipeError(
             f"task.source_language and task.target_language are both '{task.source_language}'",
             "task.name is translate, which needs two languages",
-            "Correct one of them, or take another task, such as task.name=summarize",
+            "Correct one of them, or choose another task, such as task.name=summarize",
         )
 
 
 def check_row_language(code: str, field: str, tokenizer_name: str, codes: Collection[str]) -> None:
-    """Raise DataError where a row's own code is not one of the tokenizer's."""
+    """Raise DataError if a row's code is not one of the tokenizer's."""
     if code not in codes:
         raise DataError(_unknown(f"The row's {field} is '{code}'", code, tokenizer_name, codes))
 
@@ -127,8 +122,8 @@ def _refuse_codes(given: dict[str, str | None], name: str) -> None:
             raise RecipeError(
                 f"task.{field} is '{code}', but the {name} of this model has no language codes",
                 "Only tokenizers that mark texts with their language (NLLB, M2M100, mBART, PLBart) take one",
-                f"Remove task.{field}; what a T5 or a multilingual Marian model is told, such as 'translate "
-                "English to French: ' or '>>fra<< ', is task.prefix",
+                f"Remove task.{field}; an instruction for T5 or a multilingual Marian model, such as 'translate "
+                "English to French: ' or '>>fra<< ', goes into task.prefix",
             )
 
 
@@ -143,14 +138,14 @@ def _missing(missing: list[str], name: str, codes: Collection[str], endings: Ite
     is_one = len(missing) == 1
     return RecipeError(
         f"{fields} {'is' if is_one else 'are'} not given",
-        f"the {name} of this model marks every text with the code of its language",
-        f"Set {'it' if is_one else 'them'}, for example {example}, or to a column, such as '{{lang}}', where rows "
+        f"The {name} of this model marks every text with the code of its language",
+        f"Set {'it' if is_one else 'them'}, for example {example}, or to a column, such as '{{lang}}', if rows "
         f"differ. It has {len(codes)} codes: {_list(codes)}",
     )
 
 
 def _suggest(codes: Collection[str], endings: Iterable[tuple[str, str]]) -> tuple[str, str]:
-    """Two codes for an example: those that alone begin like the endings of the parallel files, or else any two."""
+    """Two codes for an example: the only ones that begin like the endings of the parallel files, or else any two."""
     for pair in endings:
         found = [[code for code in codes if code.startswith(ending)] for ending in pair]
         if all(len(candidates) == 1 for candidates in found):
@@ -165,7 +160,7 @@ def _unknown(given: str, code: str, name: str, codes: Collection[str]) -> str:
         beginning = [known for known in codes if known.lower().startswith(code.lower())] if code else []
         close = f" Did you mean '{beginning[0]}'?" if beginning else ""
     return format_error(
-        given, f"the {name} of this model knows {len(codes)} codes: {_list(codes)}", f"Take one of them.{close}"
+        given, f"The {name} of this model knows {len(codes)} codes: {_list(codes)}", f"Use one of them.{close}"
     )
 
 
@@ -174,7 +169,7 @@ def _list(codes: Collection[str]) -> str:
     return f"{shown} and {len(codes) - _SHOWN} more" if len(codes) > _SHOWN else shown
 
 
-_WITHOUT_FAMILY = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that know nothing of a model's habits
+_WITHOUT_FAMILY = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes without a model's special behaviour
 _SENTENCEPIECE = ("sp_model", "spm_source", "spm_target")
 _PROBE = "a"
 _PIECE_TEXTS, _PIECE_CHARACTERS = 250, 250_000
@@ -189,7 +184,7 @@ class TextEncoder:
         self._has_languages = has_languages(tokenizer)
         self._backend = _find_backend(tokenizer)
         if self._backend is not None and not self._is_plain(self._backend):
-            tokenizer("")  # which undoes what another call has left
+            tokenizer("")  # undoes the settings of an earlier call
 
     @cached_property
     def codes(self) -> dict[str, int]:
@@ -198,12 +193,12 @@ class TextEncoder:
 
     @property
     def vocabulary(self) -> int:
-        """How many ids there are. The length of M2M100's tokenizer leaves its language codes out."""
+        """The number of ids. The length of M2M100's tokenizer leaves its language codes out."""
         return max(len(self._tokenizer), 1 + max(self.codes.values(), default=-1))
 
     @property
     def is_concurrent(self) -> bool:
-        """Whether threads may encode at once: the work is done outside the interpreter, and no call changes a mode."""
+        """Whether threads may encode in parallel: the work releases the GIL, and no call changes a mode."""
         return self._backend is not None
 
     def encode(self, texts: Sequence[str], languages: Sequence[str] | str | None = None) -> list[list[int]]:
@@ -211,11 +206,11 @@ class TextEncoder:
         return self._by_language(texts, languages, "src_lang", self._encode_sources)
 
     def encode_targets(self, texts: Sequence[str], languages: Sequence[str] | str | None = None) -> list[list[int]]:
-        """The same for targets, which some tokenizers split or mark in another way."""
+        """The same for targets, which some tokenizers split or mark differently."""
         return self._by_language(texts, languages, "tgt_lang", self._encode_targets)
 
     def source_tail(self, language: str | None = None) -> int:
-        """How many ids at the end of a source are no text, and stay when it is truncated; one at least."""
+        """The number of ids at the end of a source that are not text and survive truncation; at least one."""
         return self._count_tail(language, "src_lang", self._encode_sources)
 
     def target_tail(self, language: str | None = None) -> int:
@@ -228,13 +223,13 @@ class TextEncoder:
 
     @property
     def identity(self) -> str:
-        """A hash of all that decides the ids, but for the languages."""
+        """A hash of everything that decides the ids, except the languages."""
         with self._first_language():
             return self._hash_content()
 
     @contextmanager
     def _first_language(self) -> Iterator[None]:
-        """The language set last is in the JSON, in the post-processor: for the hash it is always the same one."""
+        """The JSON's post-processor has the language that was set last: for the hash it is always the same one."""
         known: Any = self._tokenizer
         before = known.src_lang if self._has_languages else None
         if self._has_languages and self.codes:
@@ -246,7 +241,7 @@ class TextEncoder:
     def _hash_content(self) -> str:
         if self._tokenizer.is_fast:
             content = self._tokenizer.backend_tokenizer.to_str()
-            # In front of the added tokens stand truncation and padding, which every call of the tokenizer sets anew.
+            # Truncation and padding, before the added tokens, are set again by every call of the tokenizer.
             content = content[content.index('"added_tokens"') :]
         else:
             content = json.dumps(
@@ -260,7 +255,7 @@ class TextEncoder:
         return hashlib.sha256(f"{name} {self._end_id} {content}".encode()).hexdigest()
 
     def _list_other_files(self) -> list[Any]:
-        """What a tokenizer written in Python has besides its vocabulary: SentencePiece models, a target's words."""
+        """What a tokenizer written in Python has in addition to its vocabulary: SentencePiece models, target tokens."""
         known: Any = self._tokenizer
         models = [getattr(known, name) for name in _SENTENCEPIECE if hasattr(known, name)]
         digests = [hashlib.sha256(model.serialized_model_proto()).hexdigest() for model in models]
@@ -274,7 +269,7 @@ class TextEncoder:
         side: str,
         encode: Callable[[Sequence[str]], list[list[int]]],
     ) -> list[list[int]]:
-        """The tokenizer knows one language at a time, so texts of one language go together."""
+        """The tokenizer has one language at a time, so texts are encoded language by language."""
         if not texts or languages is None or not self._has_languages:
             return encode(texts) if texts else []
         if isinstance(languages, str):
@@ -298,7 +293,7 @@ class TextEncoder:
 
     @cached_property
     def _lacks_end(self) -> bool:
-        """Whether the end token of a source is ours to append: the class is that of no model and adds nothing."""
+        """Whether a source needs the end token appended: the class belongs to no model and adds nothing."""
         return type(self._tokenizer).__name__ in _WITHOUT_FAMILY and self._call(text=[""]) == [[]]
 
     @cached_property
@@ -318,7 +313,7 @@ class TextEncoder:
 
     @contextmanager
     def _quick_trie(self) -> Iterator[None]:
-        """A tokenizer in Python looks for added tokens letter by letter, half of its time: `_QuickTrie` does not."""
+        """A tokenizer in Python spends half its time looking for added tokens letter by letter; this does not."""
         known: Any = self._tokenizer
         trie = getattr(known, "tokens_trie", None)
         if trie is None:
@@ -331,14 +326,14 @@ class TextEncoder:
             known.tokens_trie = trie
 
     def _is_plain(self, backend: Any) -> bool:
-        """Whether it has the state of a call without options: a call that truncates or pads leaves another."""
+        """Whether its state is that of a call without options: a call that truncates or pads changes it."""
         has_options = backend.truncation is not None or backend.padding is not None
         return not has_options and backend.encode_special_tokens == self._tokenizer.split_special_tokens
 
     def _call_backend(self, backend: Any, texts: list[str]) -> list[list[int]]:
-        """The ids that the tokenizer's call would give, a quarter faster: it makes no masks, offsets and dictionaries.
+        """The ids that the tokenizer's call would return, a quarter faster: no masks, offsets and dictionaries.
 
-        In small pieces, because what the backend returns takes 100 bytes and more per token until its ids are taken.
+        In small pieces, because the backend's result takes 100 bytes and more per token until its ids are taken.
         """
         return [encoding.ids for piece in _pieces(texts) for encoding in backend.encode_batch_fast(piece)]
 
@@ -358,21 +353,20 @@ class TextEncoder:
 
 
 class _QuickTrie:
-    """Splits a text at added tokens as transformers' Trie does, which is asked only where there is one."""
+    """Splits a text at added tokens like transformers' Trie, which is only called if there is one."""
 
     def __init__(self, trie: Any) -> None:
         self._trie = trie
         self._any = re.compile("|".join(map(re.escape, trie._tokens)) or "(?!)")
 
     def split(self, text: str) -> list[str]:
-        """The pieces between the tokens, and these."""
         pieces: list[str] = self._trie.split(text) if self._any.search(text) else [text] if text else []
         return pieces
 
 
 def _find_backend(tokenizer: PreTrainedTokenizerBase) -> Any:
-    """The Rust tokenizer where the tokenizer's call only hands texts to it, else None: it is written in Python, its
-    class does more in a call, or it has a mode for sources and one for targets."""
+    """The Rust tokenizer if the tokenizer's call only passes texts to it. None if it is written in Python, its class
+    does more in a call, or it has different modes for sources and targets."""
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
     kind = type(tokenizer)
@@ -386,7 +380,7 @@ def _find_backend(tokenizer: PreTrainedTokenizerBase) -> Any:
 
 
 def _pieces(texts: list[str]) -> Iterator[list[str]]:
-    """At most 250 texts and some 250,000 characters each; a longer text is a piece of its own."""
+    """At most 250 texts and about 250,000 characters each; a longer text is a piece of its own."""
     piece: list[str] = []
     characters = 0
     for text in texts:
@@ -400,7 +394,7 @@ def _pieces(texts: list[str]) -> Iterator[list[str]]:
 
 
 def truncate(ids: list[int], limit: int | None, tail: int = 1) -> list[int]:
-    """At most `limit` ids, the last `tail` kept: the end token, and behind it a language code where there is one."""
+    """At most `limit` ids, the last `tail` kept: the end token and, if there is one, the language code after it."""
     if limit is None or len(ids) <= limit:
         return ids
     tail = min(tail, limit)

@@ -1,7 +1,7 @@
 """Spreadsheets (.xlsx, .xls, .ods) as rows of text.
 
-In: a path and, where several sheets have rows, the name of one. Out: records like those of a separated file; the
-first may name the columns. The one idea: a cell is what one sees, as far as it is text: a whole number has no '.0'.
+In: a path and, if several sheets have rows, the name of one. Out: records like those of a CSV file; the first may be
+the header. The one idea: a cell is the text that a reader of the sheet sees: a whole number has no '.0'.
 
     |   | text  | label |        ["text", "label"]
     |   | good  | 1.0   |   ->   ["good", "1"]
@@ -21,7 +21,7 @@ _ABOUT = ("readme", "about", "info", "notes", "license", "legend")
 
 
 def read_sheet(path: Path, sheet: str | None) -> Iterator[list[str]]:
-    """The filled rows of a sheet, all of one width, without columns that are empty throughout."""
+    """The filled rows of a sheet, all of one width, without empty columns."""
     rows = [list(map(_text, row)) for row in _open_sheet(path, sheet)]
     filled = sorted({at for row in rows for at, cell in enumerate(row) if cell})
     for row in rows:
@@ -35,17 +35,17 @@ def _open_sheet(path: Path, sheet: str | None) -> list[list[Any]]:
     except ImportError:
         raise DataError(
             f"{path} is a spreadsheet, and python-calamine is not installed",
-            "It reads Excel and OpenDocument files",
-            "Install it with: pip install 'seqfit[excel]', or save the sheet as CSV",
+            "Excel and OpenDocument files are read with that package",
+            "Install it with pip install 'seqfit[excel]', or save the sheet as CSV",
         ) from None
     try:
         with python_calamine.CalamineWorkbook.from_path(path) as book:
             return book.get_sheet_by_name(_choose(path, book, sheet)).to_python(skip_empty_area=True)
     except python_calamine.CalamineError as error:
         raise DataError(
-            f"{path} does not open: {error}",
+            f"{path} can't be opened: {error}",
             "It must be a spreadsheet without a password",
-            "Open it in a spreadsheet program, and save it as .xlsx or .csv",
+            "Open it in a spreadsheet program and save it as .xlsx or .csv",
         ) from error
 
 
@@ -65,10 +65,14 @@ def _choose(path: Path, book: Any, sheet: str | None) -> str:
     if len(sheets) == 1:
         return sheets[0]
     if not sheets:
-        raise DataError(f"{path} has no rows", "A data set needs at least one", "Set data.path to another")
+        raise DataError(
+            f"{path} has no rows", "A data set needs at least one row", "Set data.path to a file that has rows"
+        )
     sizes = ", ".join(f"'{name}' ({book.get_sheet_by_name(name).height} rows)" for name in sheets)
     raise DataError(
-        f"{path} has several sheets with rows: {sizes}", "One sheet is read", f"Name it: data.sheet='{sheets[0]}'"
+        f"{path} has several sheets with rows: {sizes}",
+        "One sheet is read",
+        f"Choose one, for example data.sheet='{sheets[0]}'",
     )
 
 

@@ -1,34 +1,28 @@
-"""Files that belong together: parallel text, a file or folder per class, the parts of one set.
+"""Which files of a folder hold data and belong together: parallel text, one file or folder per class, parts of a table.
 
-Parallel files: text files in which line n of each belongs to line n of the others.
+In: a folder. Out: groups of files. The one idea: files that belong together have the same name except for one part;
+that part is a column (parallel text), a label (classes) or a number (parts).
 
-In: the files of a folder. Out: per split a set of columns, each a file. The one idea: what belongs together is called
-alike except for one part, and has equally many lines; the parts that differ name the columns.
+Parallel text: the files have equally many lines, and line n of each is row n.
 
     dev.src dev.ref0 dev.ref1                       -> validation: ref0, ref1, src
     val_text.txt val_labels.txt mapping.txt         -> validation: labels, text
     src-train.txt tgt-train.txt                     -> train: src, tgt
     europarl.de-en.de europarl.de-en.en             -> all: de, en
-    rt-polarity.pos rt-polarity.neg                 -> none: the words are classes (see class_files)
+    rt-polarity.pos rt-polarity.neg                 -> none: pos and neg are classes
 
-A file or a folder of texts per class: the name is the label.
-
-In: a folder. Out: per class its files, and rows. The one idea: a file holds one text per line, a folder one text per
-file.
+Classes: a file holds one text per line, a folder one text per file.
 
     pos.txt neg.txt                    -> {"text": "a fine film", "label": "pos"}, ...
     rt-polarity.pos rt-polarity.neg    -> the part of the name that differs is the label
     sport/1.txt sport/2.txt news/7.txt -> {"text": "the whole file", "label": "sport"}, ...
     Fake/1.txt Fake_titles/1.txt ...   -> {"text": ..., "titles": ..., "label": "Fake"}
 
-Which files of a folder hold data, and which belong together.
-
-In: a folder. Out: its tables and its text files, without READMEs, licences, scripts and files about the labels. The one
-idea: names decide here, and content later.
+Tables: READMEs, licences, scripts and lists of labels are not data.
 
     train.csv test.csv README.md prepare.py labels.json     -> tables train.csv, test.csv
-    part-1.csv part-2.csv                                   -> parts of one set
-    dev-v1.1.json dev-v2.0.json                             -> no parts: versions
+    part-1.csv part-2.csv                                   -> parts of one table
+    dev-v1.1.json dev-v2.0.json                             -> versions, not parts
 """
 
 from __future__ import annotations
@@ -74,8 +68,8 @@ class ParallelSet:
 
 
 def find_parallel(files: Sequence[Path], *, any_words: bool = False) -> list[ParallelSet]:
-    """The sets of files that belong together, by name and number of lines; `any_words` trusts any equal count."""
-    texts = [file for file in files if not _NOT_TEXT & set(_words(file))]
+    """The sets of files that belong together, by name and number of lines; `any_words` accepts any names."""
+    texts = [file for file in files if not _NOT_TEXT & set(_words(plain_file_name(file.name)))]
     groups: dict[tuple[str, str], dict[str, Path]] = {}
     for file in texts:
         for key, part in _readings(plain_file_name(file.name)):
@@ -101,7 +95,7 @@ def find_parallel(files: Sequence[Path], *, any_words: bool = False) -> list[Par
 
 
 def _readings(name: str) -> Iterator[tuple[tuple[str, str], str]]:
-    """What may be common to a set, before and after the part that differs, and that part."""
+    """What the names of a set may have in common, before and after the part that differs, and that part."""
     pieces = re.split(r"([._-])", name)
     for at in range(0, len(pieces), 2):
         part = pieces[at]
@@ -122,8 +116,8 @@ def _belong_together(parts: Mapping[str, Path], before: str, after: str) -> bool
     return is_ending or len(words & SIDE_WORDS) > 1 or all(map(_LANGUAGE.fullmatch, parts))
 
 
-def _words(file: Path) -> list[str]:
-    return re.split(r"[^a-z]+", plain_file_name(file.name).lower())
+def _words(name: str) -> list[str]:
+    return re.split(r"[^a-z]+", name.lower())
 
 
 def find_partners(file: Path) -> ParallelSet | None:
@@ -133,7 +127,7 @@ def find_partners(file: Path) -> ParallelSet | None:
 
 
 def by_split(sets: Iterable[ParallelSet], folder: Path) -> dict[str, ParallelSet]:
-    """Split -> its set; sets without a split's word are left aside where others have one."""
+    """Split -> its set; sets whose names say no split are ignored if others do."""
     found: dict[str, list[ParallelSet]] = {}
     for one in sets:
         found.setdefault(split_of(one.stem) or ALL, []).append(one)
@@ -142,21 +136,21 @@ def by_split(sets: Iterable[ParallelSet], folder: Path) -> dict[str, ParallelSet
     for split, several in found.items():
         if len(several) > 1:
             names = "; ".join(" and ".join(file.name for file in one.files.values()) for one in several)
-            example = {column: file.name for column, file in several[0].files.items()}
             raise DataError(
                 f"{folder} has several parallel texts" + (f" for {split}" if split != ALL else "") + f": {names}",
                 "One of them is read",
-                f"Name its files: data.files='{_written(example)}'",
+                f"Name its files, for example data.files='{format_files(several[0].files)}'",
             )
     return {split: several[0] for split, several in found.items()}
 
 
-def _written(files: Mapping[str, str]) -> str:
-    return "{" + ", ".join(f"{column}: {name}" for column, name in files.items()) + "}"
+def format_files(files: Mapping[str, Path]) -> str:
+    """As data.files takes them: '{src: dev.src, ref0: dev.ref0}'."""
+    return "{" + ", ".join(f"{column}: {file.name}" for column, file in files.items()) + "}"
 
 
 def stated_files(folder: Path, files: Mapping[str, str], splits: Mapping[str, str]) -> dict[str, dict[str, Path]]:
-    """data.files as split -> column -> file; a * in the names stands for the word of the split."""
+    """data.files as split -> column -> file; a * in the names stands for the split's word."""
     if not any("*" in name for name in files.values()):
         return {ALL: {column: require_file(folder / name, f"data.files.{column}") for column, name in files.items()}}
     words = {split: {word} for split, word in splits.items()} or _words_for_star(folder, files)
@@ -165,8 +159,8 @@ def stated_files(folder: Path, files: Mapping[str, str], splits: Mapping[str, st
         if len(chosen) > 1:
             raise DataError(
                 f"data.files with * matches several words for {split}: {', '.join(sorted(chosen))}",
-                "One of them is read",
-                f"Name it: data.splits.{split}={min(chosen)} (data.splits then names every split)",
+                "A split is read from one of them",
+                f"Choose one, for example data.splits.{split}={min(chosen)} (data.splits then has to name every split)",
             )
         word = next(iter(chosen))
         found[split] = {
@@ -187,8 +181,8 @@ def _words_for_star(folder: Path, files: Mapping[str, str]) -> dict[str, set[str
     if not words:
         raise DataError(
             f"data.files has the patterns {', '.join(files.values())}",
-            f"No word for * fits all of them; the folder has: {', '.join(list_folder(folder))}",
-            "Correct the patterns",
+            f"No replacement for * matches a file in all of them; the folder has: {', '.join(list_folder(folder))}",
+            "Correct the patterns, or name the files without *",
         )
     found: dict[str, set[str]] = {}
     for word in words:
@@ -242,38 +236,29 @@ class ClassFiles:
 
     @property
     def all_files(self) -> tuple[Path, ...]:
-        """Every file, those of companions included."""
         own = [file for files in self.files.values() for file in files]
         return tuple(own + [_companion(file, word) for file in own for word in self.companions])
 
     def describe(self) -> str:
-        """A note that says how the label was found."""
         if not self.has_whole_texts:
             return f"one file per class, one text per line; the label is the file's name: {', '.join(self.files)}"
         counts = ", ".join(f"{label} ({len(files)})" for label, files in self.files.items())
-        more = f"; the folders with the ending _{', _'.join(self.companions)} are columns" if self.companions else ""
+        more = f"; folders that end in _{', _'.join(self.companions)} are columns" if self.companions else ""
         left = f"; not read: {', '.join(self.left_out)}" if self.left_out else ""
         return f"one folder per class, one text per file; the label is the folder's name: {counts}{more}{left}"
 
 
 def find_class_files(files: Sequence[Path], *, is_stated: bool) -> ClassFiles | None:
-    """A file per class, where the names say so or the recipe does."""
+    """One file per class, if the names or the recipe say so."""
     if len(files) < 2:
         return None
     labels = labels_of([plain_file_name(file.name) for file in files])
-    are_classes = len(set(labels)) == len(labels) and all(CLASS_WORDS & set(_class_words(label)) for label in labels)
-    if not is_stated and not (are_classes and all(map(_holds_texts, files))):
+    are_classes = len(set(labels)) == len(labels) and all(CLASS_WORDS & set(_words(label)) for label in labels)
+    # A text file with separated fields is a table, whatever its name.
+    hold_texts = (ending(file) in ENDINGS or recognise_format(file) != "separated" for file in files)
+    if not is_stated and not (are_classes and all(hold_texts)):
         return None
     return ClassFiles({label: (file,) for label, file in zip(labels, files, strict=True)}, False)
-
-
-def _holds_texts(file: Path) -> bool:
-    """A text per line; a file of fields is a table, whatever it is called."""
-    return ending(file) in ENDINGS or recognise_format(file) != "separated"
-
-
-def _class_words(label: str) -> list[str]:
-    return re.split(r"[^a-z]+", label.lower())
 
 
 def labels_of(names: Sequence[str]) -> list[str]:
@@ -286,13 +271,12 @@ def labels_of(names: Sequence[str]) -> list[str]:
 
 
 def _common(names: Sequence[str]) -> str:
-    """The characters that all names begin with."""
     same = itertools.takewhile(lambda chars: len(set(chars)) == 1, zip(*names, strict=False))
     return "".join(chars[0] for chars in same)
 
 
 def find_class_folders(folder: Path, *, is_stated: bool) -> ClassFiles | None:
-    """A folder per class, each with texts of one file each."""
+    """One folder per class, with one text per file."""
     inner = [one for one in sorted(folder.iterdir()) if one.is_dir() and not one.name.startswith((".", "__"))]
     left_out = tuple(one.name for one in inner if one.name.lower() in _UNLABELLED)
     texts = {one.name: _text_files(one) for one in inner if one.name not in left_out}
@@ -304,17 +288,17 @@ def find_class_folders(folder: Path, *, is_stated: bool) -> ClassFiles | None:
     companions = _find_companions(texts)
     endings = tuple(f"_{word}" for word in companions)
     own = {label: files for label, files in texts.items() if not label.endswith(endings)}
-    if not is_stated and sum(bool(SIDE_WORDS & set(_class_words(label))) for label in own) > 1:
+    if not is_stated and sum(bool(SIDE_WORDS & set(_words(label))) for label in own) > 1:
         raise _are_sides(folder, list(own))
     return ClassFiles(own, True, companions, left_out)
 
 
 def _are_sides(folder: Path, names: list[str]) -> DataError:
     return DataError(
-        f"{folder} has the folders {', '.join(names)}, which sound like the sides of one text and not like classes",
-        "Lines that belong together are read from two files, each with all lines of its side",
-        f"Join the files of each folder in the same order: cat {names[0]}/* > all.{names[0]} (data.format=classes "
-        "takes the folders for classes)",
+        f"{folder} has the folders {', '.join(names)}, which sound like source and target, not like classes",
+        "Parallel text is read from one file per side, in which line n is row n",
+        f"Join the files of each folder in the same order, cat {names[0]}/* > all.{names[0]}; if the folders are "
+        "classes, set data.format=classes",
     )
 
 
@@ -336,13 +320,14 @@ def _companion(file: Path, word: str) -> Path:
 
 
 def read_classes(found: ClassFiles, options: FileOptions) -> Iterator[DataRow]:
-    """Rows with the columns text and label."""
     if found.has_whole_texts:
-        yield from mark_broken(_read_whole(found, options.encoding), "in the encoding of the others")
+        yield from mark_broken(_read_whole(found, options.encoding), "in the encoding of the other files")
         return
     for label, (file,) in found.files.items():
         for row in read_rows(file, class_options(file, options)):
-            yield row if isinstance(row, BadRow) else _only_text(row) | {"label": label}
+            if not isinstance(row, BadRow):
+                row = ({"text": next(iter(row.values()))} if len(row) == 1 else row) | {"label": label}
+            yield row
 
 
 def class_options(file: Path, options: FileOptions) -> FileOptions:
@@ -350,12 +335,8 @@ def class_options(file: Path, options: FileOptions) -> FileOptions:
     return replace(options, format="auto" if ending(file) in ENDINGS else "text")
 
 
-def _only_text(row: DataRow) -> DataRow:
-    return {"text": next(iter(row.values()))} if len(row) == 1 else row
-
-
 def _read_whole(found: ClassFiles, encoding: str) -> Iterator[DataRow]:
-    """Each file as one text. A short text says little about its encoding: that of all files together is taken."""
+    """Each file as one text. A short text says little about its encoding, so it is found from all files together."""
     common = common_encoding(found) if encoding == "auto" else encoding
     for label, files in found.files.items():
         for file in files:
@@ -375,7 +356,7 @@ def common_encoding(found: ClassFiles) -> str:
     return recognise(sample) if sample else "utf-8"
 
 
-def _tell_encoding(found: ClassFiles, encoding: str) -> str:
+def _describe_encoding(found: ClassFiles, encoding: str) -> str:
     file = next(file for file in found.all_files if find_encoding(file).is_guessed)
     words = [word[:20] for word in _whole(file, encoding).split() if not word.isascii()][:3]
     shown = f" ({', '.join(words)})" if words else ""
@@ -383,10 +364,9 @@ def _tell_encoding(found: ClassFiles, encoding: str) -> str:
 
 
 def layout_notes(found: ClassFiles, options: FileOptions) -> tuple[str, ...]:
-    """What is to be known about the files, and how the label was found."""
     if found.has_whole_texts:
         encoding = common_encoding(found) if options.encoding == "auto" else "utf-8"
-        other = [] if encoding == "utf-8" else [_tell_encoding(found, encoding)]
+        other = [] if encoding == "utf-8" else [_describe_encoding(found, encoding)]
         return (found.describe(), *other)
     notes = [note for (file,) in found.files.values() for note in find_layout(file, class_options(file, options)).notes]
     return (found.describe(), *notes)
@@ -409,7 +389,7 @@ _NOT_PARTS = re.compile(r"(^|[^a-z])(v|ver|version|fold|seed|run|exp|k|top|shot|
 
 
 def find_data_files(folder: Path, file_format: str, ids: Collection[str] = ()) -> tuple[list[Path], list[Path]]:
-    """Files that can hold rows, by ending: tables of a format, and text files of any ending."""
+    """Files that can hold rows, by extension: tables of a format, and text files with any other extension."""
     wanted = {"squad": "json", "jsonl": "json"}.get(file_format, file_format)
     files = [file for file in sorted(folder.iterdir()) if file.is_file() and may_be_data(file, ids)]
     tables = [
@@ -423,7 +403,7 @@ def find_data_files(folder: Path, file_format: str, ids: Collection[str] = ()) -
 
 
 def may_be_data(file: Path, ids: Collection[str] = ()) -> bool:
-    """Whether nothing in the file's name speaks against it; `ids` are files that only list ids."""
+    """Whether the file's name allows it; `ids` are files that only list ids."""
     name = file.name.lower()
     return not (
         name.startswith((".", "_", *_ABOUT_STEMS))
@@ -435,14 +415,14 @@ def may_be_data(file: Path, ids: Collection[str] = ()) -> bool:
 
 
 def are_shards(names: Sequence[str]) -> bool:
-    """Whether the names are one but for -00000-of-00002."""
+    """Whether the names differ only in -00000-of-00002."""
     return len({_SHARD.sub("", name) for name in names}) == 1
 
 
 def are_parts(names: Sequence[str]) -> bool:
-    """Whether names differ in one running number or a date: part-1.csv part-2.csv, 2019.csv 2020.csv.
+    """Whether names differ in one consecutive number or a date: part-1.csv part-2.csv, 2019.csv 2020.csv.
 
-    Numbers of versions, folds or seeds are no parts, and neither are sizes such as train_100 and train_1000.
+    Versions, folds, seeds and sizes such as train_100 and train_1000 are not parts.
     """
     if any(_NOT_PARTS.search(name) for name in names):
         return False

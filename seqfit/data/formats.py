@@ -1,23 +1,13 @@
-"""Readers: a file in any known format, or a data set of the Hub -> rows, lazily.
+"""Readers: a file in any known format -> rows, lazily.
 
-Readers: a file in any known format -> rows, lazily.
-
-In: a path and what the recipe states about it. Out: rows, dictionaries from column to value, one at a time; a file of a
-million rows takes no more memory than one of ten. The one idea: `read_rows` is the only entrance, it reads by the
-file's `Layout`, and a row that can't be read is a `BadRow` with its line.
+In: a path and the recipe's options for it. Out: rows, dictionaries from column to value, one at a time; a file of a
+million rows takes no more memory than one of ten. The one idea: `read_rows` is the only entry point, it follows the
+file's `FileLayout`, and a row that can't be read is a `BadRow` with its line.
 
     answers.psv   id|answer        -> {"id": "7", "answer": "because"}
                   7|because
     news.csv      3,Fears          -> {"column1": "3", "column2": "Fears"}   (no header; data.columns gives other names)
     train.en, train.de             -> {"en": "Two dogs.", "de": "Zwei Hunde."}
-
-Data sets of the Hugging Face Hub as rows.
-
-In: a name such as knkarthick/dialogsum and a configuration. Out: per split the rows and the Arrow files they lie in.
-The one idea: `datasets` downloads and keeps the files; from there on a Hub data set is read like any other file.
-Integers of a ClassLabel column become their names, so that a template or a label list can use them.
-
-    {"text": "Unions ...", "label": 2} -> {"text": "Unions ...", "label": "Business"}
 """
 
 from __future__ import annotations
@@ -36,7 +26,6 @@ from seqfit.data.rows import BadRow, DataRow
 from seqfit.data.separated import Dialect, Fault, read_separated_records
 from seqfit.data.text_files import BROKEN, find_encoding, read_text_lines, require_file
 from seqfit.errors import DataError, HeaderUnsure
-from seqfit.hub import use_hub
 
 __all__ = ["ENDINGS", "FileOptions", "detect_format", "ending", "find_layout", "read_parallel", "read_rows"]
 
@@ -48,16 +37,7 @@ def read_rows(path: Path, options: FileOptions | None = None, keys: Sequence[str
     require_file(path)
     options = options or FileOptions()
     layout = find_layout(path, options)
-    rows = _readers(path, options, layout, keys)[layout.format]()
-    if layout.format not in ("parquet", "arrow", "excel") and find_encoding(path, options.encoding).has_broken:
-        rows = mark_broken(rows, find_encoding(path, options.encoding).name)
-    return not_empty(rows, str(path))
-
-
-def _readers(
-    path: Path, options: FileOptions, layout: FileLayout, keys: Sequence[str]
-) -> dict[str, Callable[[], Iterator[DataRow]]]:
-    return {
+    readers: dict[str, Callable[[], Iterator[DataRow]]] = {
         "json": lambda: read_json_rows(path, options.encoding, keys),
         "jsonl": lambda: _read_jsonl(path, options.encoding),
         "squad": lambda: read_squad(path, options.encoding),
@@ -68,10 +48,14 @@ def _readers(
         "text": lambda: _read_text(path, options.encoding),
         "separated": lambda: _read_separated(path, options, layout),
     }
+    rows = readers[layout.format]()
+    if layout.format not in ("parquet", "arrow", "excel") and find_encoding(path, options.encoding).has_broken:
+        rows = mark_broken(rows, find_encoding(path, options.encoding).name)
+    return not_empty(rows, str(path))
 
 
 def read_whole_rows(path: Path, named: Collection[str] = ()) -> Iterator[DataRow]:
-    """The rows of one file, where one that can't be read is an error; `named` columns decide about a header."""
+    """The rows of one file; a row that can't be read is an error. `named` columns decide whether there is a header."""
     try:
         options = FileOptions()
         find_layout(path, options)
@@ -79,12 +63,14 @@ def read_whole_rows(path: Path, named: Collection[str] = ()) -> Iterator[DataRow
         options = FileOptions(header=knows_header(error, named))
     for row in read_rows(path, options):
         if isinstance(row, BadRow):
-            raise DataError(f"{path}, {row.detail}: {row.cause}", "Every row must be readable", "Correct or remove it")
+            raise DataError(
+                f"{path}, {row.detail}: {row.cause}", "Every row must be readable", "Correct or remove the row"
+            )
         yield row
 
 
 def knows_header(error: HeaderUnsure, named: Collection[str]) -> bool:
-    """Whether the columns that somebody names stand in the open line; where they do not decide, the error is raised."""
+    """Whether the unsure line is a header, decided by the columns that a task names; raises the error if they don't."""
     tops = {name if name in error.first else name.split(".")[0] for name in named}
     if tops and tops <= set(error.first):
         return True
@@ -94,16 +80,18 @@ def knows_header(error: HeaderUnsure, named: Collection[str]) -> bool:
 
 
 def not_empty(rows: Iterator[DataRow], name: str) -> Iterator[DataRow]:
-    """The rows, of which there must be one."""
+    """The rows; a DataError if there are none."""
     first = next(rows, None)
     if first is None:
-        raise DataError(f"{name} has no rows", "A data set needs at least one", "Set data.path to another")
+        raise DataError(
+            f"{name} has no rows", "A data set needs at least one row", "Set data.path to a file that has rows"
+        )
     yield first
     yield from rows
 
 
 def mark_broken(rows: Iterator[DataRow], encoding: str) -> Iterator[DataRow]:
-    """Rows whose bytes did not decode are left out by whoever renders rows."""
+    """The rows, those whose bytes did not decode as `BadRow`s."""
     shown = encoding.upper() if encoding.startswith("utf") else encoding
     for number, row in enumerate(rows, 1):
         if not isinstance(row, BadRow) and _has_broken(row):
@@ -145,7 +133,7 @@ def _read_separated(path: Path, options: FileOptions, layout: FileLayout) -> Ite
     for _ in range(layout.skipped_lines):
         next(lines)
     dialect = layout.dialect or Dialect(",")
-    records = read_separated_records(lines, dialect, None if layout.is_packed else layout.width)
+    records = read_separated_records(lines, dialect, None if layout.is_ragged else layout.width)
     if layout.header:
         next(records, None)
     for number, fields in records:
@@ -153,7 +141,7 @@ def _read_separated(path: Path, options: FileOptions, layout: FileLayout) -> Ite
         if isinstance(fields, Fault):
             yield BadRow(fields.cause, f"{line} ({', '.join(layout.names[:6])})")
             continue
-        if layout.is_packed:
+        if layout.is_ragged:
             if len(fields) > layout.width:
                 yield BadRow(f"{len(fields)} fields instead of at most {layout.width}", line)
                 continue
@@ -163,7 +151,7 @@ def _read_separated(path: Path, options: FileOptions, layout: FileLayout) -> Ite
 
 def _named(fields: Sequence[str], layout: FileLayout, where: str) -> DataRow:
     if len(fields) > 1 and tuple(fields) == layout.header:
-        return BadRow("the header again", where)
+        return BadRow("a repeated header", where)
     if any(fields[at].strip() for at in layout.empty):
         return BadRow("a value in a column without a name", where)
     if len(layout.kept) == layout.width:
@@ -187,7 +175,7 @@ def _read_labelled(path: Path, encoding: str) -> Iterator[DataRow]:
     for number, line in enumerate(itertools.chain(beginning, lines), 1):
         words = line.rstrip("\r\n").split(maxsplit=1)
         if number == 1 and words and words[0].lower() in ("label", "class", "category"):
-            continue  # it names the columns
+            continue  # the header
         if not words:
             continue
         labels: list[str] = []
@@ -211,7 +199,7 @@ def _read_text(path: Path, encoding: str) -> Iterator[DataRow]:
 
 
 def _read_arrow(path: Path, name: str) -> Iterator[DataRow]:
-    """Parquet and Arrow files, without the column in which pandas keeps its index."""
+    """Parquet and Arrow files, without the column of pandas' index."""
     import pyarrow as pa
 
     try:
@@ -225,7 +213,9 @@ def _read_arrow(path: Path, name: str) -> Iterator[DataRow]:
             raise
         kind = "a Parquet" if name == "parquet" else "an Arrow"
         raise DataError(
-            f"{path} does not open: {error}", f"It must be {kind} file", "Fetch it again or set data.format"
+            f"{path} can't be opened: {error}",
+            f"It must be {kind} file",
+            "Download or write it again, or set data.format to what it is",
         ) from error
 
 
@@ -265,69 +255,7 @@ def _parallel_lines(files: Mapping[str, Path], encoding: str) -> Iterator[DataRo
             short = [path.name for path, text in zip(files.values(), texts, strict=True) if text is None]
             raise DataError(
                 f"{names}: {', '.join(short)} ends before line {number}",
-                "Parallel files have equally many lines, line n belonging to line n",
-                "Fetch the files again, or check that data.files or data.languages names the right ones",
+                "Parallel files have equally many lines: line n of each is one row",
+                "Download the files again, or check that data.files or data.languages names the right ones",
             )
         yield {column: str(text).rstrip("\r\n") for column, text in zip(files, texts, strict=True)}
-
-
-_CONVERTED = "refs/convert/parquet"  # where the Hub keeps its own conversion of a data set that is a script
-
-
-class HubSplit:
-    """One split of a Hub data set, as `datasets` keeps it on disk; `notes` say what is not as usual."""
-
-    def __init__(self, dataset: Any, *notes: str) -> None:
-        self._dataset = dataset
-        self.notes = notes
-
-    @property
-    def files(self) -> list[Path]:
-        """The Arrow files of the split; their content stands for the data set's version."""
-        return [Path(file["filename"]) for file in self._dataset.cache_files]
-
-    def rows(self) -> Iterator[DataRow]:
-        """Rows with the names of class labels."""
-        from datasets import ClassLabel
-
-        labels = {name: kind for name, kind in self._dataset.features.items() if isinstance(kind, ClassLabel)}
-        for row in self._dataset:
-            for name, kind in labels.items():
-                # -1 and None mean "no label" in data sets whose test labels are held back
-                if row[name] is not None and row[name] >= 0:
-                    row[name] = kind.int2str(row[name])
-            yield row
-
-
-def load_hub_splits(name: str, config: str | None) -> dict[str, HubSplit]:
-    """All splits by the names the data set gives them."""
-    from datasets.exceptions import DatasetsError
-
-    use_hub()
-    try:
-        loaded, notes = _load(name, config)
-    except (OSError, ValueError, RuntimeError, DatasetsError) as error:
-        # Offline, an unknown name, an unknown configuration and a script each arrive as another of these.
-        given = f"data.hub is '{name}'" + (f" with data.hub_config '{config}'" if config else "")
-        raise DataError(
-            f"{given}: {_first_line(error)}",
-            "A Hub data set is downloaded once, which needs the network, its exact name and its configuration",
-            "Set data.path to a local file or folder, or correct data.hub and data.hub_config",
-        ) from error
-    return {split: HubSplit(dataset, *notes) for split, dataset in loaded.items()}
-
-
-def _load(name: str, config: str | None) -> tuple[Any, list[str]]:
-    """The data set, and notes where it is the Hub's conversion of a script, which `datasets` no longer runs."""
-    from datasets import load_dataset
-
-    try:
-        return load_dataset(name, config), []
-    except RuntimeError as error:
-        if "scripts are no longer supported" not in str(error):
-            raise
-    return load_dataset(name, config, revision=_CONVERTED), [f"{name} is a script; read from its {_CONVERTED}"]
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

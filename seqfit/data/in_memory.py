@@ -1,14 +1,14 @@
-"""Data that a Python program has in memory, as a Parquet file: what `seqfit.train(data=frame)` trains on.
+"""Data of a Python program as a Parquet file: what `seqfit.train(data=frame)` trains on.
 
 In: a list of dicts, a DataFrame (pandas, polars), an Arrow table, a `datasets.Dataset`, or a mapping from splits to
-such objects (a `DatasetDict` is one). Out: `Stored`, the file or folder in the cache and a label for reports.
+such objects (such as a `DatasetDict`). Out: `Stored`, the file or folder in the cache and a label for reports.
 
     [{"text": "a", "label": 1}, {"text": None}]  ->  ~/.cache/seqfit/in-memory/9f3c.../data.parquet
     {"train": frame, "test": other}              ->  ~/.cache/seqfit/in-memory/51e0.../train.parquet, test.parquet
 
-The one idea: the folder is named by a hash of the content, so the same data is written once, and a run that is resumed
-or evaluated in another process finds what it was trained on. None, NaN and NaT are missing values. A library is used
-only where an object of its own is given, so nothing here imports pandas, polars or datasets.
+The one idea: the folder's name is a hash of the content, so the same data is written once, and a run that is resumed
+or evaluated in another process finds the data it was trained on. None, NaN and NaT are missing values. A library is
+used only if one of its objects is given, so nothing here imports pandas, polars or datasets.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ _MIDNIGHT = time()
 
 @dataclass(frozen=True)
 class Stored:
-    """Where data was written, and what reports call it."""
-
     path: Path
     label: str
 
 
 def is_in_memory(given: object) -> bool:
-    """Whether it is data itself rather than its place or a recipe. A mapping is where its keys are splits."""
+    """Whether it is data rather than a path or a recipe. A mapping is data if its keys are splits."""
     if isinstance(given, Mapping):
-        return bool(given) and all(map(is_in_memory, given.values())) and all(map(_is_split, given))
+        is_split = (isinstance(name, str) and split_of(name) is not None for name in given)
+        return bool(given) and all(map(is_in_memory, given.values())) and all(is_split)
     return isinstance(given, list) or _library_of(given) in _LIBRARIES
 
 
 def store_data(given: object) -> Stored:
     """Write the data to the cache, unless it is there."""
     parts = dict(given) if isinstance(given, Mapping) else {"data": given}
-    tables = _as_whole_numbers({_name_part(name): _build_table(part) for name, part in parts.items()}, parts)
+    names = {name: name if name == "data" else str(split_of(name)) for name in parts}
+    tables = _as_whole_numbers({names[name]: _build_table(part) for name, part in parts.items()}, parts)
     label = _name_kind(next(iter(parts.values())))
     folder = _write(tables)
     return Stored(folder / "data.parquet" if list(tables) == ["data"] else folder, label)
@@ -61,14 +61,6 @@ def store_data(given: object) -> Stored:
 
 def _library_of(given: object) -> str:
     return type(given).__module__.partition(".")[0]
-
-
-def _is_split(name: object) -> bool:
-    return isinstance(name, str) and split_of(name) is not None
-
-
-def _name_part(name: str) -> str:
-    return name if name == "data" else str(split_of(name))
 
 
 def _name_kind(given: object) -> str:
@@ -89,7 +81,7 @@ def _write(tables: Mapping[str, pa.Table]) -> Path:
                 pq.write_table(table, file)
                 digest.update(name.encode() + hashlib.sha256(file.read_bytes()).digest())
             folder = place / digest.hexdigest()[:40]
-            if not folder.is_dir():  # where another process was faster, the content is the same
+            if not folder.is_dir():  # if another process was faster, the content is the same
                 os.rename(draft, folder)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -97,7 +89,7 @@ def _write(tables: Mapping[str, pa.Table]) -> Path:
         raise DataError(
             f"{place}: {error.strerror}",
             "Data in memory is written there once, so that a run can be resumed and evaluated",
-            "Make room, or set SEQFIT_CACHE to a folder on another disk",
+            "Free some space, or set the environment variable SEQFIT_CACHE to a folder on another disk",
         ) from error
     return folder
 
@@ -115,7 +107,7 @@ def _build_table(given: object) -> pa.Table:
         raise DataError(
             f"data ({_name_kind(given)}) has {table.num_rows} rows and {table.num_columns} columns",
             "A data set needs at least one of each",
-            "Check how it was made",
+            "Give data that has rows and columns",
         )
     return table
 
@@ -142,13 +134,13 @@ def _list_columns(given: Any) -> list[tuple[str, Any]]:
         raise DataError(
             f"data is a {type(given).__module__}.{kind}",
             f"It can be {_TAKEN}, or the path of a file or folder",
-            "Turn it into one of them; an iterator is turned into a list of dicts by list(...)",
+            "Convert it to one of these; list(...) converts an iterator of dicts",
         )
     return _name_apart(list(zip(given.column_names, given.columns, strict=True)))
 
 
 def _list_pandas_columns(frame: Any) -> list[tuple[str, Any]]:
-    """An index with a name is a column, as after groupby; one without is the number of the row, and goes."""
+    """An index with a name is a column, as after groupby; one without a name numbers the rows and is dropped."""
     index = [
         (name, frame.index.get_level_values(level))
         for level, name in enumerate(frame.index.names)
@@ -159,21 +151,21 @@ def _list_pandas_columns(frame: Any) -> list[tuple[str, Any]]:
 
 
 def _list_dataset_columns(dataset: Any) -> list[tuple[str, Any]]:
-    """Numbers of a ClassLabel column become their names, as they do for a data set of the Hub."""
+    """Integers of a ClassLabel column become their names, as in a Hub data set."""
     table = dataset.with_format("arrow")[:]
     columns = []
     for name in table.column_names:
         values: Any = table.column(name)
-        words = getattr(dataset.features[name], "names", None)
-        if words is not None:
+        labels = getattr(dataset.features[name], "names", None)
+        if labels is not None:
             numbers = values.to_pylist()
-            values = [None if number is None or number < 0 else words[number] for number in numbers]
+            values = [None if number is None or number < 0 else labels[number] for number in numbers]
         columns.append((name, values))
     return _name_apart(columns)
 
 
 def _name_apart(columns: Sequence[tuple[object, Any]]) -> list[tuple[str, Any]]:
-    """Text for every name, ('a', 'b') -> 'a_b', 0 -> '0'; a name that is there already gets a number, 'text_2'."""
+    """Every name as text, ('a', 'b') -> 'a_b', 0 -> '0'; a repeated name gets a number, 'text_2'."""
     named: dict[str, Any] = {}
     for number, (name, values) in enumerate(columns, 1):
         text = "_".join(str(part) for part in name if part != "") if isinstance(name, tuple) else str(name)
@@ -187,9 +179,9 @@ def _name_apart(columns: Sequence[tuple[object, Any]]) -> list[tuple[str, Any]]:
 
 
 def _as_whole_numbers(tables: dict[str, pa.Table], parts: Mapping[str, object]) -> dict[str, pa.Table]:
-    """pandas keeps whole numbers with a gap among them as 1.0, 2.0, NaN: as text they would be other labels.
+    """pandas stores whole numbers with missing ones as 1.0, 2.0, NaN: as text they would be other labels.
 
-    Where one split has a gap and another has none, both are turned back.
+    If only one split has missing numbers, the column is converted in all of them.
     """
     import pyarrow as pa
 
@@ -209,7 +201,7 @@ def _as_whole_numbers(tables: dict[str, pa.Table], parts: Mapping[str, object]) 
 
 
 def _cast_to_integers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """None where there are fractions, or no numbers at all."""
+    """None if there are fractions, or no numbers at all."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -232,20 +224,21 @@ def _build_array(name: str, values: Any) -> pa.ChunkedArray:
     try:
         array = pa.array(values, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-        array = pa.array(_write_out(name, list(values)), pa.string())
+        array = pa.array(_to_texts(name, list(values)), pa.string())
     return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
 
 
-def _write_out(name: str, values: list[Any]) -> list[str | None]:
+def _to_texts(name: str, values: list[Any]) -> list[str | None]:
     """Values of several types as text, as a template would write them."""
     filled = [value for value in values if not _is_missing(value)]
     nested = [value for value in filled if isinstance(value, Mapping | list | tuple | set | bytes)]
     if nested or any(type(value).__module__ == "numpy" and getattr(value, "ndim", 0) for value in filled):
         types = sorted({type(value).__name__ for value in filled})
         raise DataError(
-            f"The column '{name}' holds values that do not fit together ({', '.join(types)})",
-            "In one column, lists and records are alike in all rows, and never mixed with text and numbers",
-            "Make them alike, or write the rows to a .jsonl file, which may mix them, and give its path",
+            f"The column '{name}' mixes values of different types ({', '.join(types)})",
+            "Lists and records of one column must have the same type in all rows, and can't be mixed with text and "
+            "numbers",
+            "Convert them to one type, or write the rows to a .jsonl file, which may mix types, and give its path",
         )
     return [None if _is_missing(value) else _to_text(value) for value in values]
 
@@ -263,7 +256,7 @@ def _to_text(value: Any) -> str:
 
 
 def _finish(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Categories as their values, dates and times as text, NaN as missing."""
+    """Categories become their values, dates and times become text, NaN becomes a missing value."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -278,7 +271,7 @@ def _finish(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _format_times(values: list[Any]) -> list[str | None]:
-    """'2026-01-31' where no value has a time of day, else '2026-01-31 17:05:00'."""
+    """'2026-01-31' if no value has a time of day, else '2026-01-31 17:05:00'."""
     moments = [value for value in values if isinstance(value, datetime)]
     are_days = all(moment.time() == _MIDNIGHT and moment.tzinfo is None for moment in moments)
 

@@ -12,7 +12,7 @@ In: a path. Out: rows. `find_json_layout` says where they are, and SQuAD is a la
     {"pos": ["good", ..], "neg": ["bad", ..]}    classes    {"text": "good", "label": "pos"}, ...
     {"q": "a"} {"q": "b"}                        documents  {"q": "a"}, {"q": "b"}
 
-The one idea: `JsonStream` keeps a window of the text. A value that does not parse may only be cut off by the end of
+The one idea: `JsonStream` keeps a window of the text. A value that does not parse may only be truncated by the end of
 the window, so the window doubles and the value is tried again; an error well inside the window is a real one.
 """
 
@@ -26,18 +26,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from seqfit.data.content import SAMPLE_ROWS, is_known, judge_first_row, name_columns, split_of
+from seqfit.data.content import SAMPLE_ROWS, classify_first_row, is_known, name_columns, split_of
 from seqfit.data.rows import BadRow, DataRow
 from seqfit.data.text_files import read_chunks
 from seqfit.errors import DataError
 
 _WHITESPACE = " \t\r\n"
-_LONGEST_LITERAL = 16  # "-Infinity" or "\ud83d\ude00": an error this near the end may come from the cut
+_LONGEST_LITERAL = 16  # "-Infinity" or "\ud83d\ude00": an error this near the end may come from the window's end
 _ENOUGH_CHARACTERS = 1 << 25  # of one list: what follows it is not looked at
 _ENOUGH_MEMBERS = 1000
 _MANY_PAIRS = 20  # fewer plain values are a description, or one row
-_MOST_COLUMNS = 30  # more lists of equal length are columns only where they are longer than that
-_MANY_LISTS = 5  # so many lists of records under other names than splits are one value per key
+_MOST_COLUMNS = 30  # more lists of equal length are columns only if they are longer than that
+_MANY_LISTS = 5  # from this many lists of records on, under names that are not splits, each key is a row
 
 
 class JsonStream:
@@ -69,7 +69,7 @@ class JsonStream:
                 return ""
 
     def take(self, expected: str) -> None:
-        """Steps over one of the expected characters."""
+        """Skips one of the expected characters."""
         found = self.peek()
         if not found or found not in expected:
             wanted = " or ".join(f"'{char}'" for char in expected)
@@ -84,8 +84,8 @@ class JsonStream:
             try:
                 value, end = self._decoder.raw_decode(self._window, start)
             except json.JSONDecodeError as error:
-                cut = "Unterminated" in error.msg or error.pos > len(self._window) - _LONGEST_LITERAL
-                if cut and self._grow():
+                is_truncated = "Unterminated" in error.msg or error.pos > len(self._window) - _LONGEST_LITERAL
+                if is_truncated and self._grow():
                     continue
                 what = error.msg.removesuffix(" at").removesuffix(" starting")
                 # Not error.pos: the window may have moved in the attempt to make it longer.
@@ -96,7 +96,7 @@ class JsonStream:
             return value
 
     def members(self) -> Iterator[str]:
-        """The keys of the object that begins here; the caller consumes each value before the next key."""
+        """The keys of the object that begins here; the caller reads each value before the next key."""
         self.take("{")
         while self.peek() != "}":
             if self.peek() != '"':
@@ -124,7 +124,7 @@ class JsonStream:
         self.take("]")
 
     def end(self) -> None:
-        """Nothing may follow the document."""
+        """Fails if anything follows the document."""
         if self.peek():
             self.fail("more text after the end of the document", self._at)
 
@@ -136,11 +136,11 @@ class JsonStream:
         raise DataError(
             f"{self.path}, line {line}, column {column}: {what}",
             "The file must be valid JSON",
-            "Correct it there (data.format=jsonl if every line is a document of its own)",
+            "Correct it there, or set data.format=jsonl if every line is a JSON document of its own",
         )
 
     def _grow(self) -> bool:
-        """Drops what is consumed and doubles the rest; False at the end of the file."""
+        """Drops what was read and doubles the rest; False at the end of the file."""
         gone = self._window[: self._at]
         self._gone += self._at
         self._lines_before += gone.count("\n")
@@ -166,18 +166,16 @@ class JsonLayout:
     keys: tuple[str, ...] = ()
 
     def describe(self) -> str | None:
-        """A note where the layout is not the usual one."""
+        """A note if the layout is unusual."""
         return {
             "pairs": "one row per key, with the columns key and value",
-            "inside": f"the rows are those under {'.'.join(self.keys)}",
-            "classes": f"one row per text, with the columns text and label: {', '.join(self.keys[:10])}",
+            "inside": f"the rows are read from {'.'.join(self.keys)}",
+            "classes": f"one row per text, with the columns text and label; labels: {', '.join(self.keys[:10])}",
         }.get(self.kind)
 
 
 @dataclass(frozen=True)
 class _Member:
-    """What a key of the top-level object holds."""
-
     key: str
     holds: Literal["records", "arrays", "values", "nothing", "object", "value"]
     size: int = 0
@@ -197,18 +195,18 @@ def _find_layout(path: Path, size: int, mtime_ns: int, encoding: str) -> JsonLay
         case "[":
             return JsonLayout("list")
         case "{":
-            members, is_cut = _look_at_members(stream)
-            if not is_cut and stream.peek() and stream.peek() in "{[,":
+            members, is_partial = _look_at_members(stream)
+            if not is_partial and stream.peek() and stream.peek() in "{[,":
                 return JsonLayout("documents")
             return _choose_layout(path, members)
         case "":
-            raise DataError(f"{path} is empty", "A data file needs rows", "Set data.path to another file")
+            raise DataError(f"{path} is empty", "A data file needs rows", "Set data.path to a file that has rows")
         case _:
             stream.fail("expected [ or { at the beginning", 0)
 
 
 def _look_at_members(stream: JsonStream) -> tuple[list[_Member], bool]:
-    """The members of the object, and whether there may be more of the same that were not looked at."""
+    """The members of the object, and whether there may be more that were not read."""
     members: list[_Member] = []
     for key in stream.members():
         opening = stream.peek()
@@ -269,7 +267,7 @@ def _choose_layout(path: Path, members: list[_Member]) -> JsonLayout:
 
 
 def _look_inside(member: _Member) -> JsonLayout | None:
-    """{"rasa_nlu_data": {"common_examples": [{...}, ...], "regex_features": []}}: the one list one level deeper."""
+    """{"rasa_nlu_data": {"common_examples": [{...}, ...], "regex_features": []}}: the list one level deeper."""
     held: dict[str, Any] = member.example
     records = [key for key, value in held.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
     largest = max(records, key=lambda key: len(held[key]), default=None)
@@ -281,7 +279,7 @@ def _look_inside(member: _Member) -> JsonLayout | None:
 
 
 def _choose_lists(path: Path, lists: list[_Member]) -> JsonLayout:
-    """Lists of plain values: texts by class where few are long, else a list per key."""
+    """Lists of plain values: the texts of each class if there are few long lists, else one row per key."""
     total = sum(member.size for member in lists)
     if 1 < len(lists) <= 50 and total >= 5 * len(lists) and all(isinstance(one.example, str) for one in lists):
         return JsonLayout("classes", tuple(member.key for member in lists))
@@ -295,7 +293,7 @@ def _plain_type(value: Any) -> str:
 
 
 def read_json_rows(path: Path, encoding: str = "auto", keys: Sequence[str] = ()) -> Iterator[DataRow]:
-    """The rows of a file; of the lists under `keys` where its layout has several."""
+    """The rows of a file; `keys` chooses among several lists."""
     layout = find_json_layout(path, encoding)
     stream = JsonStream(path, encoding)
     match layout.kind:
@@ -352,7 +350,7 @@ def _rows_of_members(stream: JsonStream, layout: JsonLayout, keys: Sequence[str]
         elif stream.peek() == "[":
             for item in stream.items():
                 if isinstance(item, dict) and layout.kind == "member" and layout.keys == tuple(keys):
-                    raise _several_lists(stream.path, [*keys, key])  # behind a list too long to look further
+                    raise _several_lists(stream.path, [*keys, key])  # after a list too long to read past it before
         else:
             stream.value()
 
@@ -365,10 +363,10 @@ def _rows_of_columns(columns: dict[str, Any]) -> Iterator[DataRow]:
 
 
 def _rows_of_items(items: Iterator[Any], names: list[str] | None = None) -> Iterator[DataRow]:
-    """The items of a list: all like the first, an object, an array or a plain value."""
+    """The items of a list: all are like the first, an object, an array or a plain value."""
     beginning = list(islice(items, SAMPLE_ROWS))
     first = beginning[0] if beginning else None
-    if names is None and all(_is_records(item) for item in beginning) and beginning:  # [[{...}, {...}], [{...}], ...]
+    if names is None and beginning and all(map(_is_record_list, beginning)):  # [[{...}, {...}], [{...}], ...]
         lists = (item for part in (iter(beginning), items) for item in part)
         yield from _rows_of_items(record for item in lists for record in (item if isinstance(item, list) else [item]))
         return
@@ -380,21 +378,21 @@ def _rows_of_items(items: Iterator[Any], names: list[str] | None = None) -> Iter
         yield as_row(item, first, names, f"item {number}")
 
 
-def _is_records(item: Any) -> bool:
+def _is_record_list(item: Any) -> bool:
     return isinstance(item, list) and bool(item) and all(isinstance(record, dict) for record in item)
 
 
 def name_arrays(arrays: Sequence[Any]) -> tuple[list[str], bool]:
-    """Names of the values of arrays, and whether the first array holds them."""
+    """Column names for arrays, and whether the first array holds them."""
     texts = [[str(value) for value in array] for array in arrays if isinstance(array, list)]
     first, below = texts[0], texts[1:]
-    if below and all(map(is_known, first)) and judge_first_row(first, below).kind == "header":
+    if below and all(map(is_known, first)) and classify_first_row(first, below).kind == "header":
         return name_columns(first), True
     return [f"column{number}" for number in range(1, len(first) + 1)], False
 
 
 def as_row(item: Any, first: Any, names: list[str] | None, where: str) -> DataRow:
-    """An object as it is, an array by its names, a plain value as the column 'text'; `first` says which it must be."""
+    """An object as it is, an array with column names, a plain value as column 'text'; all items are like `first`."""
     shown = repr(item)[:60]
     if isinstance(first, dict):
         return item if isinstance(item, dict) else BadRow("not an object", f"{where}: {shown}")
@@ -413,18 +411,18 @@ def as_row(item: Any, first: Any, names: list[str] | None, where: str) -> DataRo
 def _no_rows(path: Path, members: Sequence[_Member]) -> DataError:
     keys = ", ".join(member.key for member in members[:8])
     return DataError(
-        f"{path} is an object without rows (its keys: {keys})",
-        "Rows are the objects of a list, of one key's list, or the values of an object keyed by id",
-        "Write the rows as a list, or set data.path to another file",
+        f"{path} is a JSON object in which no rows are found (its keys: {keys})",
+        "Rows are the objects of a list, of the list of one key, or the values of an object keyed by id",
+        "Write the rows as a list, [{...}, {...}], or set data.path to another file",
     )
 
 
 def _several_lists(path: Path, keys: list[str]) -> DataError:
     shown = ", ".join(keys[:8])
     return DataError(
-        f"{path} has rows in several places: {shown}",
-        "A table is one list of rows",
-        f"Name the list to read: data.splits.train='{keys[0]}'",
+        f"{path} has several lists of rows: {shown}",
+        "The rows of a split come from one list",
+        f"Choose one, for example data.splits.train='{keys[0]}'",
     )
 
 
@@ -468,7 +466,7 @@ def _no_squad(path: Path, what: str) -> DataError:
     return DataError(
         f"{path}: {what}",
         "SQuAD JSON is {data: [{title, paragraphs: [{context, qas: [{id, question, answers}]}]}]}",
-        "Set data.format=json and data.each=paragraphs.qas for other names",
+        "Correct the file, or if its keys have other names, set data.format=json data.each=paragraphs.qas",
     )
 
 
@@ -489,6 +487,6 @@ def is_squad(path: Path, encoding: str = "auto") -> bool:
 
 
 def _has_questions(paragraphs: Any) -> bool:
-    """Whether the questions have SQuAD's own names; other names are for data.each."""
+    """Whether the questions have SQuAD's own keys; other keys need data.each."""
     questions = [one for part in paragraphs if isinstance(part, dict) for one in part.get("qas", ())]
     return not questions or all(isinstance(one, dict) and "question" in one for one in questions)

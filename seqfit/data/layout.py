@@ -1,10 +1,10 @@
-"""How a file is laid out: format, encoding, separator, header and names of columns.
+"""The layout of a file: format, encoding, separator, header and column names.
 
-In: a path and what the recipe states about it (`FileOptions`). Out: `Layout`, and notes on what was recognised. The one
-idea: everything that has to be found out about a file is found once, from its beginning; whoever reads the file, to
-guess, to split or to train, reads it by the same layout.
+In: a path and the recipe's options for it (`FileOptions`). Out: `FileLayout`, with notes on what was detected. The one
+idea: everything about a file is detected once, from its beginning; guessing, splitting and training all read the file
+with the same layout.
 
-    news.csv   3,Fears      Layout(names=("column1", "column2"), notes=("news.csv: the first line is a row (...)",))
+    news.csv   3,Fears      FileLayout(names=("column1", "column2"), notes=("news.csv: the first line is a row ...",))
                4,Race
     dogs.csv   dog,perro    an error: data.header=true or data.header=false, with the first row in both readings
                cat,gato
@@ -24,8 +24,8 @@ from seqfit.data.content import (
     SAMPLE_LINES,
     SAMPLE_ROWS,
     Verdict,
+    classify_first_row,
     is_index,
-    judge_first_row,
     name_columns,
     recognise_format,
     refuse_tokens,
@@ -61,13 +61,13 @@ ENDINGS = {
 }
 _SAMPLE_CHARACTERS = 1 << 23
 _MOST_RAGGED = 20  # columns
-_RAGGED_SHARE = 0.2  # where more lines than that have another number of fields, they are meant to
+_RAGGED_SHARE = 0.2  # if more lines than this have another number of fields, that is intended
 PANDAS_INDEX = "__index_level_0__"
 
 
 @dataclass(frozen=True)
 class FileOptions:
-    """What the recipe states about its files; None and 'auto' are found out."""
+    """The recipe's options for its files; None and 'auto' are detected."""
 
     format: str = "auto"
     encoding: str = "auto"
@@ -79,31 +79,31 @@ class FileOptions:
 
 @dataclass(frozen=True)
 class FileLayout:
-    """How a file is laid out."""
+    """What a reader has to know about a file."""
 
     format: str
     notes: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()  # of the columns that are kept, where they do not stand in each row
+    names: tuple[str, ...] = ()  # of the columns that are kept, unless each row names them
     kept: tuple[int, ...] = ()  # their positions
-    empty: tuple[int, ...] = ()  # positions of columns that have neither a name nor a value so far
+    empty: tuple[int, ...] = ()  # positions of columns without a name and without a value so far
     width: int = 0  # fields of a record
-    header: tuple[str, ...] = ()  # the fields of the line that names the columns
+    header: tuple[str, ...] = ()  # the fields of the header line
     dialect: Dialect | None = None
     skipped_lines: int = 0
-    is_packed: bool = False  # missing fields at the end of a line are empty
+    is_ragged: bool = False  # missing fields at the end of a line are empty
 
 
 def ending(path: Path) -> str:
-    """The file's ending without .gz, in small letters: train.csv.gz -> .csv."""
+    """The file extension without .gz, in lower case: train.csv.gz -> .csv."""
     return Path(plain_file_name(path.name)).suffix.lower()
 
 
 def detect_format(path: Path, encoding: str = "auto") -> str:
-    """The format by content; the ending decides only between readings of the same text."""
+    """The format by content; the extension only decides between readings of the same text."""
     require_file(path)
     found, hinted = recognise_format(path, encoding), ENDINGS.get(ending(path), "")
     if found == "json" and hinted == "jsonl" and _is_json(next(read_text_lines(path, encoding), "")):
-        return "jsonl"  # of one line
+        return "jsonl"  # with a single line
     if found == "json":
         return "squad" if is_squad(path, encoding) else "json"
     if found in ("separated", "labelled", "text"):
@@ -120,7 +120,7 @@ def _is_json(line: str) -> bool:
 
 
 def find_layout(path: Path, options: FileOptions) -> FileLayout:
-    """What a reader has to know about the file; found once per file and options, until the file changes."""
+    """The layout of a file, detected once per file and options, until the file changes."""
     status = path.stat()
     return _find_layout(path, status.st_size, status.st_mtime_ns, options)
 
@@ -131,7 +131,7 @@ def _find_layout(path: Path, size: int, mtime_ns: int, options: FileOptions) -> 
     if options.columns is not None and name not in ("csv", "tsv", "psv", "separated", "excel"):
         raise DataError(
             f"data.columns is given, and {path} is {name}",
-            "It names the columns of separated text and spreadsheets; others have names of their own",
+            "data.columns names the columns of separated text and spreadsheets; other formats have their own names",
             "Remove data.columns",
         )
     if name in ("parquet", "arrow"):
@@ -150,8 +150,8 @@ def _find_layout(path: Path, size: int, mtime_ns: int, options: FileOptions) -> 
     elif name not in ("jsonl", "squad", "labelled", "text"):
         raise DataError(
             f"data.format is '{name}'",
-            f"One file can be {', '.join(FORMATS[:-2])}; parallel text and classes are several files",
-            "Set data.format to one of them, or data.path to the folder",
+            f"A single file can be {', '.join(FORMATS[:-2])}; parallel text and classes are several files",
+            "Set data.format to one of these, or data.path to the folder",
             hint=did_you_mean(name, FORMATS),
         )
     return FileLayout(name, tuple(notes))
@@ -201,22 +201,22 @@ def _usual_width(records: Sequence[Sequence[str]]) -> int:
 def _name_fields(
     path: Path, records: list[list[str]], usual: int, options: FileOptions, layout: FileLayout, notes: list[str]
 ) -> FileLayout:
-    """The layout with the names of the columns, by what is stated, else by the first record."""
+    """The layout with the column names, from the options or else from the first record."""
     if not records:
         return replace(layout, notes=tuple(notes))
     below = records[1 : SAMPLE_ROWS + 1]
     first = _with_row_names(records[0], below, usual)
-    verdict = _judge_header(path, first, below, options)
+    verdict = _classify_header(path, first, below, options)
     has_header = verdict.kind == "header"
     width = len(first) if has_header else usual
-    is_packed = not has_header and options.columns is None and _is_packed(records, layout)
-    if is_packed and max(map(len, records)) > _MOST_RAGGED:
+    is_ragged = not has_header and options.columns is None and _is_ragged(records, layout)
+    if is_ragged and max(map(len, records)) > _MOST_RAGGED:
         raise DataError(
             f"{path}: lines have {min(map(len, records))} to {max(map(len, records))} fields",
-            "That is no table: the words of a text are separated as if they were columns",
-            f"Write them with spaces, all but the first separator: sed 's/\\t/ /2g' {path.name} > rows.tsv",
+            "This is not a table: the words of a text are separated like columns",
+            f"Replace all separators but the first by spaces: sed 's/\\t/ /2g' {path.name} > rows.tsv",
         )
-    if is_packed:
+    if is_ragged:
         width = max(map(len, records))
         notes.append(
             f"{path.name}: lines have {min(map(len, records))} to {width} fields; missing ones at the end are empty"
@@ -225,8 +225,8 @@ def _name_fields(
         raise DataError(
             f"data.columns has {len(options.columns)} names ({', '.join(options.columns)}), and {path} has "
             f"{width} columns: {_shown(first)}",
-            "Every column has a name",
-            "Give as many names as there are columns",
+            "Every column needs a name",
+            f"Give {width} names in data.columns",
         )
     filled = {at for record in records[1:] for at, field in enumerate(record) if field.strip()}
     given = options.columns or (first if has_header else options.known if len(options.known) == width else [""] * width)
@@ -234,8 +234,8 @@ def _name_fields(
     if not has_header and verdict.reason:
         called = ", ".join(names if width < 4 else [names[0], "...", names[-1]])
         notes.append(
-            f"{path.name}: the first line is a row ({verdict.reason}); the columns are called {called}; "
-            "set data.header=true if it names the columns"
+            f"{path.name}: the first line is read as a row, not as a header ({verdict.reason}); the columns are named "
+            f"{called}; set data.header=true if it is a header"
         )
     has_names = not has_header or options.columns is not None
     empty = [at for at in range(width) if not (has_names or first[at].strip() or at in filled)]
@@ -246,7 +246,7 @@ def _name_fields(
     kept = [at for at in range(width) if at not in empty]
     if has_header and options.columns is None and len(kept) > 1 and _has_index(first, below):
         kept.remove(0)
-        notes.append(f"{path.name}: the first column only numbers the rows ('{first[0]}') and is left out")
+        notes.append(f"{path.name}: the first column ('{first[0]}') only numbers the rows and is left out")
     return replace(
         layout,
         notes=tuple(notes),
@@ -255,18 +255,18 @@ def _name_fields(
         empty=tuple(empty),
         width=width,
         header=tuple(records[0]) if has_header else (),
-        is_packed=is_packed,
+        is_ragged=is_ragged,
     )
 
 
 def _with_row_names(first: list[str], below: list[list[str]], usual: int) -> list[str]:
-    """R writes no name for the column that numbers the rows: the header is then one field short."""
+    """R does not name the column that numbers the rows, so the header is one field short."""
     numbers = [record[0] for record in below]
     is_short = len(first) == usual - 1 and all(len(record) == usual for record in below)
     return ["", *first] if is_short and len(numbers) > 1 and is_index(numbers) else first
 
 
-def _is_packed(records: Sequence[Sequence[str]], layout: FileLayout) -> bool:
+def _is_ragged(records: Sequence[Sequence[str]], layout: FileLayout) -> bool:
     if layout.dialect is None or layout.dialect.separator != "\t":
         return False
     usual = _usual_width(records)
@@ -274,13 +274,13 @@ def _is_packed(records: Sequence[Sequence[str]], layout: FileLayout) -> bool:
     return others > _RAGGED_SHARE * len(records) and min(map(len, records)) > 1
 
 
-def _judge_header(path: Path, first: list[str], below: list[list[str]], options: FileOptions) -> Verdict:
-    """What is stated or known, else what the rows say; an open question is an error. A reason is worth a note."""
+def _classify_header(path: Path, first: list[str], below: list[list[str]], options: FileOptions) -> Verdict:
+    """By the options, else by the rows; an unsure verdict is an error. A verdict with a reason becomes a note."""
     if options.header is not None:
         return Verdict("header" if options.header else "row", "")
     if tuple(field.strip() for field in first) in (options.columns, options.known):
         return Verdict("header", "")
-    verdict = judge_first_row(first, below)
+    verdict = classify_first_row(first, below)
     if options.columns is not None:
         if verdict.kind == "header":
             raise _two_readings(path, first, below, verdict, options.columns)
@@ -298,30 +298,30 @@ def _two_readings(
     names = list(columns or name_columns(first))
     without = list(columns or name_columns([""] * len(first)))
     row = below[0] if below else []
-    looks = "looks like the names of the columns" if verdict.kind == "header" else "may name the columns or be a row"
+    looks = "looks like a header" if verdict.kind == "header" else "may be a header or a row"
     return HeaderUnsure(
         f"{path}: the first line {looks}: {_shown(first)} ({verdict.reason})",
         f"With a header the first row is {_assigned(names, row)}; without one it is {_assigned(without, first)}",
-        "Set data.header=true (the first line names the columns and is no row) or data.header=false (it is a row)",
+        "Set data.header=true (the first line names the columns) or data.header=false (it is a row)",
         first=[field.strip() for field in first],
     )
 
 
 def _shown(fields: Sequence[str], most: int = 6) -> str:
-    return ", ".join([*(repr(_cut(field)) for field in fields[:most]), *["…"][: len(fields) > most]])
+    return ", ".join([*(repr(_shorten(field)) for field in fields[:most]), *["…"][: len(fields) > most]])
 
 
 def _assigned(names: Sequence[str], fields: Sequence[str], most: int = 4) -> str:
-    pairs = [f"{name}={_cut(field)!r}" for name, field in zip(names, fields, strict=False)]
+    pairs = [f"{name}={_shorten(field)!r}" for name, field in zip(names, fields, strict=False)]
     return ", ".join([*pairs[:most], *["…"][: len(pairs) > most]]) or "missing"
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= 40 else f"{text[:39]}…"
 
 
 def _has_index(first: list[str], below: list[list[str]]) -> bool:
-    """Whether the first column is one that pandas has written to number the rows."""
+    """Whether the first column is the index that pandas writes to number the rows."""
     is_nameless = not first[0].strip() or first[0].startswith("Unnamed: 0")
     return is_nameless and is_index([record[0].strip() for record in below if record])
 
@@ -335,7 +335,7 @@ def _index_note(path: Path, name: str) -> tuple[str, ...]:
     try:
         names = pq.read_schema(path).names
     except (pa.ArrowInvalid, OSError):
-        return ()  # reading says what is wrong
+        return ()  # reading the rows reports it
     if PANDAS_INDEX not in names:
         return ()
     return (f"{path.name}: the column {PANDAS_INDEX} only numbers the rows and is left out",)

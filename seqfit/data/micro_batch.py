@@ -1,4 +1,4 @@
-"""One micro-batch as tensors, packed or padded, with what it cost: the joint between rows and a model's forward.
+"""One micro-batch as tensors, packed or padded, with its token counts: the input of a model's forward.
 
 Shapes: B examples, S source, T target, N packed source tokens, M packed target tokens.
 
@@ -7,7 +7,7 @@ Shapes: B examples, S source, T target, N packed source tokens, M packed target 
              decoder_ids 0 8 1 | 0 9 3    labels       8 1 -100 | 9 3 1
     packed   source_ids  5 6 1 7 1        source_lengths 3 2
              decoder_ids 0 8 0 9 3        labels 8 1 9 3 1    target_lengths 2 3
-    where the last label comes first, decoder_ids are 1 8 | 1 9 3
+    mBART, PLBart: the last label is read first, so decoder_ids are 1 8 | 1 9 3
 """
 
 from __future__ import annotations
@@ -28,27 +28,26 @@ TokenIds = npt.NDArray[np.integer]
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Tensors of one forward, and the counts that need no look at the device."""
+    """Tensors of one forward, and counts that can be read without a device sync."""
 
     source_ids: torch.Tensor  # [B, S], packed [1, N]
     source_mask: torch.Tensor | None  # [B, S]; None where nothing is padded
     decoder_ids: torch.Tensor | None  # [B, T], packed [1, M]; None for a classifier
     labels: torch.Tensor  # [B, T], packed [1, M]; of a classifier [B], or [B, C] where any of C labels may apply
     examples: int
-    source_tokens: int  # real ones
+    source_tokens: int  # real tokens, without padding
     target_tokens: int
-    padded_tokens: int  # what padding added
+    padded_tokens: int  # added by padding
     source_lengths: tuple[int, ...] | None = None  # of the examples in a packed row
     target_lengths: tuple[int, ...] | None = None
-    counts: bool = True  # False: it only keeps a rank with too few of them in step with the others
+    is_dummy: bool = False  # its loss counts 0: it keeps a rank with too few micro-batches in lockstep with the others
 
     @property
     def tokens(self) -> int:
-        """As they lie in memory, with padding."""
+        """In memory, padding included."""
         return self.source_tokens + self.target_tokens + self.padded_tokens
 
     def to(self, device: torch.device) -> MicroBatch:
-        """The tensors on a device."""
         if device.type == "cpu":
             return self
         moved: dict[str, Any] = {
@@ -61,112 +60,77 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class Padding:
-    """The ids that fill a batch."""
+    """The ids that a batch is padded with and that decoding starts with."""
 
     pad_id: int
     decoder_start_id: int | None = None  # None for a classifier
-    starts_with_last_label: bool = False  # mBART, PLBart: instead, the decoder reads the target's last token first
+    starts_with_last_label: bool = False  # mBART, PLBart: the decoder reads the target's last token first instead
 
 
-def collate_sequences(
-    sources: Sequence[TokenIds], targets: Sequence[TokenIds], padding: Padding, shape: tuple[int, int]
+def collate(
+    sources: Sequence[TokenIds],
+    targets: Sequence[TokenIds],
+    padding: Padding,
+    *,
+    labels: Sequence[Label] | None = None,
+    shape: tuple[int, int] | None = None,
 ) -> MicroBatch:
-    """Text-to-text: sources and targets padded to `shape` (source, target)."""
-    assert padding.decoder_start_id is not None
-    source_ids = _fill(sources, shape[0], padding.pad_id)
-    labels = _fill(targets, shape[1], IGNORED_LABEL)
-    decoder_ids = np.full_like(labels, padding.pad_id)
-    decoder_ids[:, 0] = _starts(targets, padding)
-    decoder_ids[:, 1:] = np.where(labels[:, :-1] == IGNORED_LABEL, padding.pad_id, labels[:, :-1])
-    source_tokens, target_tokens = sum(map(len, sources)), sum(map(len, targets))
+    """All examples in one row each for sources and targets (packed), or padded to `shape` (source, target).
+
+    With `labels`, one for each example, it is a classifier's batch, and `targets` are not used.
+    """
+    packed = shape is None
+    source_ids = _arrange(sources, padding.pad_id, None if shape is None else shape[0])
+    source_tokens, target_tokens, target_size = sum(map(len, sources)), 0, 0
+    decoder_ids, label_tensor = None, None if labels is None else stack_labels(labels)
+    if label_tensor is None:
+        label_ids = _arrange(targets, IGNORED_LABEL, None if shape is None else shape[1])
+        decoder_ids = torch.from_numpy(_shift_right(label_ids, targets, padding, packed=packed))
+        label_tensor = torch.from_numpy(label_ids)
+        target_tokens, target_size = sum(map(len, targets)), label_ids.size
     return MicroBatch(
         source_ids=torch.from_numpy(source_ids),
-        source_mask=torch.from_numpy(_mask(sources, shape[0])),
-        decoder_ids=torch.from_numpy(decoder_ids),
-        labels=torch.from_numpy(labels),
+        source_mask=None if shape is None else torch.from_numpy(_mask(sources, shape[0])),
+        decoder_ids=decoder_ids,
+        labels=label_tensor,
         examples=len(sources),
         source_tokens=source_tokens,
         target_tokens=target_tokens,
-        padded_tokens=source_ids.size + labels.size - source_tokens - target_tokens,
-    )
-
-
-def collate_labels(sources: Sequence[TokenIds], labels: Sequence[Label], padding: Padding, length: int) -> MicroBatch:
-    """Classifier: sources padded to a length, one label each."""
-    source_ids = _fill(sources, length, padding.pad_id)
-    source_tokens = sum(map(len, sources))
-    return MicroBatch(
-        source_ids=torch.from_numpy(source_ids),
-        source_mask=torch.from_numpy(_mask(sources, length)),
-        decoder_ids=None,
-        labels=stack_labels(labels),
-        examples=len(sources),
-        source_tokens=source_tokens,
-        target_tokens=0,
-        padded_tokens=source_ids.size - source_tokens,
-    )
-
-
-def pack_sequences(sources: Sequence[TokenIds], targets: Sequence[TokenIds], padding: Padding) -> MicroBatch:
-    """Text-to-text: all sources in one row, all targets in another."""
-    assert padding.decoder_start_id is not None
-    labels = np.concatenate(targets).astype(np.int64)
-    decoder_ids = np.empty_like(labels)
-    decoder_ids[1:] = labels[:-1]
-    lengths = tuple(map(len, targets))
-    decoder_ids[np.cumsum((0, *lengths[:-1]))] = _starts(targets, padding)
-    return MicroBatch(
-        source_ids=_row(np.concatenate(sources)),
-        source_mask=None,
-        decoder_ids=_row(decoder_ids),
-        labels=_row(labels),
-        examples=len(sources),
-        source_tokens=sum(map(len, sources)),
-        target_tokens=len(labels),
-        padded_tokens=0,
-        source_lengths=tuple(map(len, sources)),
-        target_lengths=lengths,
-    )
-
-
-def pack_labels(sources: Sequence[TokenIds], labels: Sequence[Label]) -> MicroBatch:
-    """Classifier: all sources in one row, one label each."""
-    return MicroBatch(
-        source_ids=_row(np.concatenate(sources)),
-        source_mask=None,
-        decoder_ids=None,
-        labels=stack_labels(labels),
-        examples=len(sources),
-        source_tokens=sum(map(len, sources)),
-        target_tokens=0,
-        padded_tokens=0,
-        source_lengths=tuple(map(len, sources)),
+        padded_tokens=source_ids.size + target_size - source_tokens - target_tokens,
+        source_lengths=tuple(map(len, sources)) if packed else None,
+        target_lengths=tuple(map(len, targets)) if packed and labels is None else None,
     )
 
 
 def stack_labels(labels: Sequence[Label]) -> torch.Tensor:
-    """As a head's loss takes them: classes [B] of int64, scores [B] or labels that apply [B, C] of fp32."""
+    """As a classifier's loss takes them: classes [B] in int64, scores [B] or which labels apply [B, C] in fp32."""
     return torch.tensor(labels, dtype=torch.int64 if isinstance(labels[0], int) else torch.float32)
 
 
-def _starts(targets: Sequence[TokenIds], padding: Padding) -> list[int]:
-    """What the decoder reads first, for each target; a target without tokens has no last one."""
-    assert padding.decoder_start_id is not None
-    start = padding.decoder_start_id
-    if not padding.starts_with_last_label:
-        return [start] * len(targets)
-    return [int(target[-1]) if len(target) else start for target in targets]
-
-
-def _row(ids: TokenIds) -> torch.Tensor:
-    return torch.from_numpy(ids.astype(np.int64))[None]
-
-
-def _fill(sequences: Sequence[TokenIds], length: int, filler: int) -> npt.NDArray[np.int64]:
+def _arrange(sequences: Sequence[TokenIds], filler: int, length: int | None) -> npt.NDArray[np.int64]:
+    """[1, N] without a length, else [B, length]."""
+    if length is None:
+        return np.concatenate(sequences).astype(np.int64)[None]
     filled = np.full((len(sequences), length), filler, dtype=np.int64)
     for row, sequence in enumerate(sequences):
         filled[row, : len(sequence)] = sequence
     return filled
+
+
+def _shift_right(
+    labels: npt.NDArray[np.int64], targets: Sequence[TokenIds], padding: Padding, *, packed: bool
+) -> npt.NDArray[np.int64]:
+    """What the decoder reads: the labels one place later, behind each target's start token."""
+    start = padding.decoder_start_id
+    assert start is not None
+    shifted = np.full_like(labels, padding.pad_id)
+    shifted[:, 1:] = np.where(labels[:, :-1] == IGNORED_LABEL, padding.pad_id, labels[:, :-1])
+    is_last_first = padding.starts_with_last_label
+    starts = [int(target[-1]) if is_last_first and len(target) else start for target in targets]
+    lengths = list(map(len, targets))
+    first = (0, np.cumsum([0, *lengths[:-1]])) if packed else (slice(None), 0)
+    shifted[first] = starts
+    return shifted
 
 
 def _mask(sequences: Sequence[TokenIds], length: int) -> npt.NDArray[np.int64]:

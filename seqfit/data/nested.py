@@ -1,7 +1,7 @@
-"""Rows inside rows: a list of records as one row each, a conversation as one row per reply.
+"""Rows inside rows: one row per record of a list, one row per reply of a conversation.
 
-In: rows as a reader yields them. Out: more rows. The one idea: what is outside the list is repeated in each row, so
-that a template can use both.
+In: rows from a reader. Out: more rows. The one idea: columns outside the list are repeated in each row, so that a
+template can use both.
 
     data.each=qas      {"context": "C", "qas": [{"q": "a"}, {"q": "b"}]}
                     -> {"context": "C", "qas.q": "a"}, {"context": "C", "qas.q": "b"}
@@ -9,7 +9,7 @@ that a template can use both.
     data.turns=chat    {"id": 7, "chat": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]}
                     -> {"id": 7, "history": "user: Hi", "reply": "Hello"}
 
-A reply is a turn of the assistant (gpt, bot, ...), or of whoever speaks last. A turn that nothing precedes is none.
+A reply is a turn of the assistant (gpt, bot, ...), or else of the last speaker. The first turn is never a reply.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SPOKEN = re.compile(r"(?:^|\n+)(Human|User|Assistant|Bot|AI|System):[ \t]?")
 
 
 def spread_rows(rows: Iterator[DataRow], each: str | None, turns: str | None) -> Iterator[DataRow]:
-    """The rows with the lists of `each` and the conversations of `turns` taken apart."""
+    """The rows, with the lists of `each` and the conversations of `turns` expanded."""
     rows = map(_join_keyed, rows)
     if each is not None:
         rows = _spread(rows, each)
@@ -40,7 +40,7 @@ def spread_rows(rows: Iterator[DataRow], each: str | None, turns: str | None) ->
 
 
 def _join_keyed(row: DataRow) -> DataRow:
-    """Lists of records with one key each, all different, as one record: choices by letter."""
+    """Lists of records with one key each, all different, become one record: choices by letter."""
     if isinstance(row, BadRow):
         return row
     joined: dict[str, Any] = {}
@@ -111,7 +111,7 @@ def _spread_turns(rows: Iterator[DataRow], column: str) -> Iterator[DataRow]:
 
 
 def find_replies(turns: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """What was said before and the reply, for each reply that something precedes."""
+    """History and reply, for each reply that has a history."""
     speakers = {speaker for speaker, _ in turns}
     repliers = speakers & _ASSISTANTS or ({turns[-1][0]} if turns else set())
     said: list[str] = []
@@ -128,7 +128,7 @@ def _shown(speaker: str) -> str:
 
 
 def read_turns(value: Any) -> list[tuple[str, str]] | None:
-    """Speaker and text of each turn; None where the value is no conversation."""
+    """Speaker and text of each turn; None if the value is not a conversation."""
     if isinstance(value, str):
         return _spoken_turns(value)
     if not isinstance(value, list) or not value:
@@ -146,7 +146,7 @@ def read_turns(value: Any) -> list[tuple[str, str]] | None:
 
 
 def _text_of(turn: Mapping[str, Any], key: str) -> str:
-    """The turn's text; of several parts those that are text; of a call of a tool what is called."""
+    """The turn's text: its text parts if there are several, the calls if it only calls tools."""
     content = turn.get(key)
     if isinstance(content, list):
         parts = [part if isinstance(part, str) else part.get("text", part.get("value", "")) for part in content]

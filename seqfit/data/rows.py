@@ -1,17 +1,14 @@
 """What a reader yields, a row or a bad row, and how bad rows are counted.
 
-What a reader yields: a row, or word of one that can't be read.
-
 A row that can't be read (too few fields, broken JSON, bytes of another encoding) is a `BadRow`: it keeps its number in
-the table, so that splits and row numbers do not depend on it, and is left out and counted where rows are rendered.
+the table, so that splits and row numbers do not depend on it.
 
     {"q": "Why?", "a": "Because."}     a row
-    BadRow("fewer fields than columns", "line 7: 2 of 3 columns")     an empty row that says why
+    BadRow("fewer fields than columns", "line 7: 2 of 3 columns")     an empty row with the reason
 
-Rows that can't be used: left out and counted by cause; too many of them end the preparation with one message.
-
-In: a cause, the row's number and a detail for each. Out: per cause the count and the first five rows, which go into the
-cache, the run's manifest and its page; an event per split; or one error with all of it.
+Rendering leaves out bad rows, and rows that do not fit the task, and counts them by cause with the first five of each.
+The counts go into the cache, the run's manifest and its page, and into one event per split; too many bad rows end the
+preparation with one error that lists all causes.
 
     row 4: empty target, row 9: fewer fields than columns, row 17: empty target
     -> BadRows("empty target", 2, ((4, "Row 4 has an empty target ..."), (17, "Row 17 has ...")))
@@ -31,7 +28,7 @@ DataRow = dict[str, Any]
 
 
 class BadRow(DataRow):
-    """A row that could not be read: `cause` groups such rows in a count, `detail` says where and what."""
+    """A row that could not be read: `cause` groups such rows when they are counted, `detail` says where and what."""
 
     def __init__(self, cause: str, detail: str) -> None:
         super().__init__()
@@ -46,23 +43,21 @@ _ROUND_SHARES = (0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 0.9, 0.99)
 
 @dataclass(frozen=True)
 class BadRows:
-    """The rows of one source and split that are left out for one cause."""
+    """The rows of one source and split that one cause leaves out."""
 
     cause: str
     rows: int
-    examples: tuple[tuple[int, str], ...]  # number in the table and detail of the first ones
-    unread: bool = False  # the reader could not read them; others do not fit the task
+    examples: tuple[tuple[int, str], ...]  # row number and detail of the first ones
+    unread: bool = False  # True: the reader could not read them; False: they do not fit the task
 
 
 def load_bad_rows(fields: Mapping[str, Any]) -> BadRows:
-    """From what `dataclasses.asdict` and JSON have made of it."""
+    """From the JSON of `dataclasses.asdict`."""
     return BadRows(**{**fields, "examples": tuple((int(number), str(text)) for number, text in fields["examples"])})
 
 
 @dataclass(frozen=True)
 class PartCount:
-    """What of one split can be used, and what not."""
-
     split: str
     table: str  # that its rows are from
     usable: int
@@ -70,14 +65,11 @@ class PartCount:
 
 
 class BadRowCounter:
-    """Counts them while the rows of one split go by."""
-
     def __init__(self) -> None:
         self.rows = 0
         self._found: dict[tuple[str, bool], tuple[int, list[tuple[int, str]]]] = {}
 
     def add(self, cause: str, number: int, detail: str, *, unread: bool) -> None:
-        """One more row."""
         self.rows += 1
         count, examples = self._found.get((cause, unread), (0, []))
         if len(examples) < _MOST_EXAMPLES:
@@ -85,7 +77,7 @@ class BadRowCounter:
         self._found[cause, unread] = (count + 1, examples)
 
     def summarise(self) -> tuple[BadRows, ...]:
-        """The commonest cause first."""
+        """The most frequent cause first."""
         found = [
             BadRows(cause, count, tuple(examples), unread) for (cause, unread), (count, examples) in self._found.items()
         ]
@@ -102,10 +94,10 @@ def describe_bad_rows(split: str, usable: int, found: Sequence[BadRows]) -> list
 
 
 def check_bad_rows(title: str, parts: Sequence[PartCount], allowed: float) -> None:
-    """Raise DataError where more than the allowed share of a table is bad, or all of a split.
+    """Raise DataError if more than the allowed share of a table is bad, or all rows of a split.
 
-    Splits that were cut from one file are taken together, because the bad rows of a few may be chance. The error has
-    what is bad in all tables of the source, so that one look at the data is enough.
+    Splits of one file are counted together, because the share in a small split may be chance. The error lists what is
+    bad in all tables of the source, so that the data need be corrected only once.
     """
     by_table: dict[str, list[PartCount]] = {}
     for part in parts:
@@ -128,21 +120,21 @@ def _explain(title: str, parts: Sequence[PartCount], shares: Mapping[str, float]
     bad, total = _count_bad(parts), _count_rows(parts)
     empty = [part.split for part in parts if part.bad and not part.usable]
     if bad == total:
-        given = f"{title}: no row can be used, all {total:,} are bad"
+        given = f"{title}: none of the {total:,} rows can be used"
     elif empty:
         given = f"{title}: no row of {' and '.join(empty)} can be used ({bad:,} of all {total:,} rows are bad)"
     else:
         worst = ", ".join(f"{format_share(share)} of {table}" for table, share in shares.items() if share)
         given = f"{title}: {bad:,} of {total:,} rows can't be used ({worst})"
-    rule = "A split needs rows" if empty else f"data.max_bad_rows allows {format_share(allowed)}"
+    rule = "Every split needs usable rows" if empty else f"data.max_bad_rows allows {format_share(allowed)}"
     causes = _merge_causes(parts)
     head = format_error(given, rule, "The causes, with the first rows of each:")
     enough = None if empty else next((share for share in _ROUND_SHARES if max(shares.values()) <= share), None)
-    return "\n".join([head, *map(_list_cause, causes), _say_change(next(iter(causes[0].values())), enough)])
+    return "\n".join([head, *map(_format_cause, causes), _format_change(next(iter(causes[0].values())), enough)])
 
 
 def _merge_causes(parts: Sequence[PartCount]) -> list[dict[str, BadRows]]:
-    """Split -> bad rows of each cause, the commonest first."""
+    """For each cause, the most frequent first: split -> bad rows."""
     by_cause: dict[str, dict[str, BadRows]] = {}
     for part in parts:
         for bad in part.bad:
@@ -150,8 +142,8 @@ def _merge_causes(parts: Sequence[PartCount]) -> list[dict[str, BadRows]]:
     return sorted(by_cause.values(), key=lambda splits: -sum(bad.rows for bad in splits.values()))
 
 
-def _list_cause(splits: Mapping[str, BadRows]) -> str:
-    """One line, with the first rows of each split; the first one in full, and the others where that is short."""
+def _format_cause(splits: Mapping[str, BadRows]) -> str:
+    """One line, with the first rows of each split; if a detail is long, only the first one."""
     total = sum(bad.rows for bad in splits.values())
     counts = "; ".join(f"{split}: {bad.rows:,}, {_list_numbers(bad)}" for split, bad in splits.items())
     first = next(iter(splits.values()))
@@ -167,11 +159,11 @@ def _list_numbers(bad: BadRows) -> str:
     return f"row{'s' if bad.rows > 1 else ''} {numbers}{', ...' if bad.rows > len(bad.examples) else ''}"
 
 
-def _say_change(commonest: BadRows, enough: float | None) -> str:
-    if commonest.unread:
-        change = "Correct these rows, or set data.format, data.encoding, data.header or data.columns as the file is"
-    elif commonest.cause == "empty target":
+def _format_change(most_frequent: BadRows, enough: float | None) -> str:
+    if most_frequent.unread:
+        change = "Correct these rows, or set data.format, data.encoding, data.header or data.columns to match the file"
+    elif most_frequent.cause == "empty target":
         change = "Correct task.target or these rows, or set task.missing_target to a text for rows without a target"
     else:
-        change = "Correct these rows, or what the example of the commonest cause names"
+        change = "Correct these rows, or the field that the first example names"
     return f"{change}." if enough is None else f"{change}; data.max_bad_rows={enough} trains without them."

@@ -1,15 +1,15 @@
-"""Separated text: which character separates the fields, which quotes them, and the records that follow.
+"""Separated text: which character separates fields, which quotes them, and the resulting records.
 
-In: lines. Out: `Dialect`, found by evidence, and records: a line number and fields, or a `Fault`. The one idea: every
-reading is tried on the first lines, and the one whose records have equally many fields is right.
+In: lines. Out: a detected `Dialect`, and records: a line number and fields, or a `Fault`. The one idea: every dialect
+is tried on the first lines, and the one whose records have equally many fields is right.
 
     a,b               a;b               q<tab>a              label;'text; more'
     1,"x, y"          1;2,5             "Hi" she said<tab>1  label;'it''s'
     comma, quoted     semicolon         tab, not quoted      semicolon, quoted by '
 
-A field that begins with a quote ends at the next single one, and two of them are one character (RFC 4180). Where
-that does not work out, because a quote is only a character, the line is split as it stands: a stray quote never
-swallows the lines behind it.
+A field that begins with a quote ends at the next single quote, and two quotes are one character (RFC 4180). If that
+fails, because a quote is only a character, the line is split without quoting: a stray quote never swallows the lines
+after it.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from dataclasses import dataclass, replace
 SEPARATORS = {"csv": ",", "tsv": "\t", "psv": "|"}
 _COMMON = (",", ";", "\t", "|")
 _RARE = ("|||", "+++$+++", "\x01", "::", ":", "@")
-_IN_TEXT_FILES = ("|||", "+++$+++", "::", "|", ";", "@", ",", "\x01", ":")  # where every line has them
-_LONGEST_FIELD = 1 << 27  # the csv module stops at 128 KiB, and a book is longer
-_LONGEST_RECORD = 1 << 24  # characters of the lines of one record; a quote that stays open is then a character
-_CUT_LINES = 100  # a record that the end of the sample cuts may have so many lines
-_CARRIAGE = "\ue00d"  # stands for a carriage return inside a line, which the csv module takes for its end
+_IN_TEXT_FILES = ("|||", "+++$+++", "::", "|", ";", "@", ",", "\x01", ":")  # if every line has them
+_LONGEST_FIELD = 1 << 27  # the csv module's default limit is 128 KiB, and a book is longer
+_LONGEST_RECORD = 1 << 24  # characters of one record; beyond that an open quote is only a character
+_TRUNCATED_LINES = 100  # a record that the end of the sample truncates may have so many lines
+_CARRIAGE = "\ue00d"  # replaces a carriage return inside a line, which the csv module takes for its end
 _FEW_VALUES = 12
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How fields are separated and quoted; `quote` is '' where quotes are characters like others."""
+    """How fields are separated and quoted; `quote` is '' if quotes are ordinary characters."""
 
     separator: str
     quote: str = '"'
     has_backslashes: bool = False  # a quote inside a field is \" instead of ""
     has_spaces: bool = False  # a space follows the separator: 1, "x, y"
-    text_at: int | None = None  # of two fields, a label and a text: the one that may hold separators
+    text_at: int | None = None  # with two fields, a label and a text: index of the one that may hold separators
 
     def describe(self) -> str:
         """'separated by ;, quoted by \"'."""
         shown = {"\t": "tab", "\x01": r"\x01"}.get(self.separator, self.separator)
-        inside = "" if self.text_at is None else f", and every further {shown} is part of the text"
-        quotes = f"quoted by {self.quote}" if self.quote else "quotes are characters"
+        inside = "" if self.text_at is None else f", every further {shown} is part of the text"
+        quotes = f"quoted by {self.quote}" if self.quote else "quotes are ordinary characters"
         return f"separated by {shown}, {quotes}{inside}"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A record that can't be read: `cause` groups such records in a count."""
+    """A record that can't be read: `cause` groups such records when they are counted."""
 
     cause: str
 
@@ -61,8 +61,6 @@ _SeparatedRecord = tuple[int, list[str] | Fault]
 
 @dataclass(frozen=True)
 class _Trial:
-    """A dialect tried on some lines."""
-
     dialect: Dialect
     counts: Counter[int]  # of fields
     faults: int
@@ -79,7 +77,7 @@ class _Trial:
 
 
 def find_dialect(lines: Sequence[str], natural: str, *, is_whole: bool, only: Sequence[str] = ()) -> Dialect:
-    """The dialect of a file that is known to be separated; `natural` is what its ending speaks for."""
+    """The dialect of a file that is known to be separated; `natural` is the separator of its extension."""
     filled = [line for line in lines if line.strip()]
     best = _try_quotes(filled, natural, is_whole)
     if best.fields > 1 and best.bad_share <= 0.1:
@@ -91,7 +89,7 @@ def find_dialect(lines: Sequence[str], natural: str, *, is_whole: bool, only: Se
 
 
 def _find_text(lines: Sequence[str], trial: _Trial, least: float = 0.01) -> int | None:
-    """Where a label and a text are separated and the text was written without quotes: which of the two it is."""
+    """The index of the text, if records are a label and a text that was written without quotes."""
     more = sum(count for fields, count in trial.counts.items() if fields > 2)
     if trial.fields != 2 or more < max(1, least * trial.counts.total()) or trial.counts[1] > more:
         return None
@@ -108,7 +106,7 @@ def _find_text(lines: Sequence[str], trial: _Trial, least: float = 0.01) -> int 
 
 
 def find_dialect_by_content(lines: Sequence[str], *, is_whole: bool) -> Dialect | None:
-    """The dialect of a file whose ending says nothing; None where it is no table."""
+    """The dialect of a file whose extension says nothing; None if it is not a table."""
     filled = [line for line in lines if line.strip()]
     if not filled:
         return None
@@ -116,7 +114,7 @@ def find_dialect_by_content(lines: Sequence[str], *, is_whole: bool) -> Dialect 
         return _try_quotes(filled, "\t", is_whole).dialect
     if len(filled) < 3:
         return None
-    for separator in ("\t", ",", ";"):  # quoted texts have line ends
+    for separator in ("\t", ",", ";"):  # quoted texts may contain line ends
         if sum(_opens(line, separator, '"') for line in filled) > 0.1 * len(filled):
             quoted = _try(filled, Dialect(separator), is_whole=is_whole)
             if quoted.fields > 1 and quoted.faults == 0 and quoted.bad_share == 0 and separator in filled[0]:
@@ -134,7 +132,7 @@ def find_dialect_by_content(lines: Sequence[str], *, is_whole: bool) -> Dialect 
 
 
 def _is_plausible(separator: str, lines: Sequence[str]) -> bool:
-    """What also stands in texts separates only where it can be seen to: 'text@label', 'word:part of speech'."""
+    """Characters that also occur in texts are separators only with evidence: 'text@label', 'word:part of speech'."""
     if separator == "@":
         return len({line.rstrip().rpartition("@")[2] for line in lines}) <= min(_FEW_VALUES, len(lines) / 3)
     if separator == ":":  # one colon introduces an answer or an explanation
@@ -143,9 +141,9 @@ def _is_plausible(separator: str, lines: Sequence[str]) -> bool:
 
 
 def _try_quotes(lines: Sequence[str], separator: str, is_whole: bool) -> _Trial:
-    """Quoted by RFC 4180 where that holds on all lines; else the reading with the fewest records that do not fit."""
+    """Quoted by RFC 4180 if all lines allow it; else the dialect with the fewest records that do not fit."""
     plain = _try(lines, Dialect(separator, ""))
-    opening = re.compile(re.escape(separator) + ' "(?!")')  # two quotes are one inside a field
+    opening = re.compile(re.escape(separator) + ' "(?!")')  # two quotes are an escaped one
     spaced = sum(opening.search(line) is not None for line in lines)
     if spaced >= 0.5 * (len(lines) - 1) > 0:
         trial = _try(lines, Dialect(separator, has_spaces=True), is_whole=is_whole)
@@ -172,11 +170,11 @@ def _opens(line: str, separator: str, quote: str) -> bool:
 
 
 def _are_literal(lines: Sequence[str], quoted: _Trial, separator: str) -> bool:
-    """Whether quotes are characters, although they could be read as quotes: both readings have equal records.
+    """Whether quotes are ordinary characters, although both readings give equally many fields.
 
-    Lines that make up a quoted text with line ends hardly ever have the fields of a record each. And a program that
-    writes quotes puts them around all fields of a column, or around those that need them; what someone put in quotes
-    is neither (only looked at in tab-separated files, which are often written without quoting).
+    Lines inside a quoted text hardly ever have the number of fields of a record. And a program quotes all fields of a
+    column, or those that need it; a quotation is neither. (Only checked in tab-separated files, which are often written
+    without quoting.)
     """
     if quoted.fields > 1 and quoted.longest > (1 if separator == "\t" else 3):
         return True
@@ -198,7 +196,7 @@ def _try(lines: Sequence[str], dialect: Dialect, *, is_whole: bool = True) -> _T
         if isinstance(fields, list):
             counts[len(fields)] += 1
     faults = reader.faults
-    if not is_whole and 0 < reader.open_lines <= _CUT_LINES:
+    if not is_whole and 0 < reader.open_lines <= _TRUNCATED_LINES:
         faults -= 1  # the sample ends inside this record
     return _Trial(dialect, counts, faults, reader.longest)
 
@@ -206,12 +204,12 @@ def _try(lines: Sequence[str], dialect: Dialect, *, is_whole: bool = True) -> _T
 def read_separated_records(
     lines: Iterable[str], dialect: Dialect, fields: int | None = None
 ) -> Iterator[_SeparatedRecord]:
-    """Line number and fields of each record that is not blank; `fields` is how many there must be."""
+    """Line number and fields of each record that is not blank; `fields` is the required number of them."""
     return iter(_RecordReader(iter(lines), dialect, fields))
 
 
 class _RecordReader:
-    """The csv module over lines that can be given back where a quote turns out to be a character."""
+    """The csv module over lines that can be put back if a quote turns out to be an ordinary character."""
 
     def __init__(self, lines: Iterator[str], dialect: Dialect, fields: int | None) -> None:
         csv.field_size_limit(_LONGEST_FIELD)
@@ -223,7 +221,7 @@ class _RecordReader:
         self._taken_size = 0
         self._number = 1
         self._has_carriage = False
-        self.faults = 0  # records that had to be split as they stand
+        self.faults = 0  # records that had to be split without quoting
         self.open_lines = 0  # lines of the last of them
         self.longest = 0  # lines of the longest record
 
@@ -245,7 +243,7 @@ class _RecordReader:
             except StopIteration:
                 return
             except csv.Error:
-                yield self._number, self._split_as_it_stands()
+                yield self._number, self._split_without_quoting()
                 reader = self._new_reader()
                 continue
             self.longest = max(self.longest, len(self._taken))
@@ -283,8 +281,8 @@ class _RecordReader:
             return values
         return [value.replace(_CARRIAGE, "\r") for value in values]
 
-    def _split_as_it_stands(self) -> list[str] | Fault:
-        """The first line of a record whose quotes do not work out; the others are read again."""
+    def _split_without_quoting(self) -> list[str] | Fault:
+        """The first line of a record whose quotes do not match; its other lines are read again."""
         self.faults += 1
         self.open_lines = len(self._taken)
         first, *others = self._taken

@@ -1,31 +1,27 @@
 """Splits: which rows are train, validation and test.
 
-In: a source's part of the recipe, the seed, and a function that names a row's group. Out: per split a `Selection`, the
-rows and what was decided about them. What the data lacks is cut off the donor, the first of train, the unsplit file,
-validation and test that exists; by a hash of the group, so that no group (a context with its questions) is in two
-splits, and by the same rows on every machine.
+In: a source's part of the recipe, the seed, and a function that names a row's group. Out: per split a `Selection`, its
+rows and the events about them. Splits that the data lacks are split off the donor, the first of train, the unsplit
+file, validation and test that exists; by a hash of the group, so that no group (a context with its questions) is in two
+splits, and the rows are the same on every machine.
 
     files                  train                validation            test
     train, test            train's rest         10% of train          test
     dev                    dev's rest           10% of dev            10% of dev
     one file, ids: test    the others' rest     10% of the others     rows whose ids are listed
 
-The one idea: all choices are made on the arrays of a `RowIndex`, never on rows.
+The one idea: all choices are made on a `RowIndex`, arrays with 8 to 13 bytes per row that one pass over the table
+fills. The rows themselves are not kept, so a million rows of any length take 13 MB at most.
 
     hashes of the rows' groups 7 7 2 9 9 9 4 5 ..   ranked: 2 4 5 7 9 ..   the first tenth is test, the next validation
-
-One pass over a table that keeps a few numbers per row.
-
-In: a table and what to keep. Out: `RowIndex`, arrays of 8 to 13 bytes per row, on which splits are cut and rows are
-chosen; the rows themselves are not kept, so a million rows of any length take 13 MB at most.
 
     rows                                       groups            listed   values
     {"id": "7", "context": "A", "label": "x"}  hash("A")         -1       0
     {"id": "8", "context": "A", "label": "y"}  hash("A")         -1       1
     {"id": "9", "context": "B", "label": "x"}  hash("B")         2        0        (9 is in the list of test ids)
 
-A row that can't be read or has no source is a group of its own, so that such rows spread over all splits; they are left
-out and counted where rows are rendered.
+A row that can't be read or has no source is a group of its own, so that such rows are in all splits; rendering leaves
+them out and counts them.
 """
 
 from __future__ import annotations
@@ -55,11 +51,9 @@ NO_VALUE = -1  # of a row that can't be read
 
 @dataclass(frozen=True)
 class RowIndex:
-    """What is kept of each row."""
-
     groups: NDArray[np.uint64]  # hash of seed and group
-    listed: NDArray[np.int8]  # index into SPLITS, UNLISTED where no list has the row's id; empty without lists
-    values: NDArray[np.int32]  # which of value_names the row has in the balanced column; empty without one
+    listed: NDArray[np.int8]  # index into SPLITS, UNLISTED if no list has the row's id; empty without lists
+    values: NDArray[np.int32]  # index into value_names of the row's value in the balanced column; empty without one
     value_names: list[str]
 
     def __len__(self) -> int:
@@ -68,8 +62,6 @@ class RowIndex:
 
 @dataclass(frozen=True)
 class Indexer:
-    """Builds the index of a source's tables."""
-
     title: str
     seed: int
     group: str | None
@@ -79,14 +71,13 @@ class Indexer:
     progress: Progress | None = None
 
     def build(self, table: DataTable) -> RowIndex:
-        """Reads the table once."""
         groups, listed, values = bytearray(), array("b"), array("i")
         numbers: dict[str, int] = {}
         salted = hashlib.blake2b(digest_size=8, key=str(self.seed).encode())
         shown = ReadingProgress(self.progress, f"{self.title}: splitting", table.files)
         number = 0
         for number, row in enumerate(table.read(), 1):
-            # surrogatepass: broken text is counted where the row is rendered
+            # surrogatepass: rendering counts rows with broken text
             hashed = salted.copy()
             hashed.update(self._group(row, number).encode("utf-8", "surrogatepass"))
             groups += hashed.digest()
@@ -133,7 +124,7 @@ class Indexer:
         raise DataError(
             f"{self.title}, row {number}: {field} needs the column '{column}'",
             f"The row has {', '.join(row)}",
-            "Give every row an id" if column == "id" else f"Set {field} to a column that every row has",
+            "Add an id to every row" if column == "id" else f"Set {field} to a column that every row has",
             hint=did_you_mean(column, row),
         )
 
@@ -141,13 +132,11 @@ class Indexer:
 Mask = NDArray[np.bool_]
 _SORTED_PARTS = 16
 _CHOSEN_FROM = 1 << 20
-_CUT_ORDER = ("test", "validation")  # test first: another share for validation leaves the test rows as they were
+_HOLDOUT_ORDER = ("test", "validation")  # test first: another fraction for validation leaves the test rows unchanged
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The rows of one split: those of a table that are kept."""
-
     table: DataTable
     kept: Mask | None  # per row of the table; None keeps all
     events: tuple[str, ...] = ()
@@ -158,12 +147,12 @@ class Selection:
 
     @cached_property
     def count(self) -> int | None:
-        """Rows, where that is known before reading them."""
+        """The number of rows, if it is known before reading them."""
         return None if self.kept is None else int(self.kept.sum())
 
 
 def read_together(selections: Sequence[Selection]) -> Iterator[tuple[int, int, DataRow]]:
-    """Which of some selections of one table, the row's number in it, and the row: the table is read once."""
+    """Index of a selection, row number, and row, for several selections of one table, which is read once."""
     masks = [None if selection.kept is None else selection.kept.tobytes() for selection in selections]
     for number, row in enumerate(selections[0].table.read()):
         for which, mask in enumerate(masks):
@@ -172,7 +161,7 @@ def read_together(selections: Sequence[Selection]) -> Iterator[tuple[int, int, D
 
 
 class SourceSplits:
-    """The splits of one source. Finding them reads no rows; selecting one may read its table once more."""
+    """The splits of one source. Finding them reads no rows; `select` may read the table."""
 
     def __init__(
         self,
@@ -186,7 +175,7 @@ class SourceSplits:
         self.tables = find_tables(source, named)
         self._seed = seed
         self._donor = next(name for name in ("train", ALL, "validation", "test") if name in self.tables)
-        self._shares = {str(split): share for split, share in source.cut.items()}
+        self._fractions = {str(split): fraction for split, fraction in source.holdout.items()}
         self._limits = {str(split): limit for split, limit in source.limit.items()}
         self.id_files = _find_id_files(source)
         for split in self.id_files:
@@ -198,35 +187,35 @@ class SourceSplits:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The splits that there are, found or to be cut."""
-        gives = self._donor in ("train", ALL) or self._shares.get(self._donor, 0) > 0
+        """The splits that exist or are to be split off."""
+        gives = self._donor in ("train", ALL) or self._fractions.get(self._donor, 0) > 0
         return tuple(
             split
             for split in SPLITS
             if self._has_own_rows(split)
             or split == self._donor
-            or (gives and (split == "train" or self._shares.get(split, 0) > 0))
+            or (gives and (split == "train" or self._fractions.get(split, 0) > 0))
         )
 
     def select(self, split: str) -> Selection:
-        """The rows of a split. None left is a DataError."""
+        """The rows of a split. An empty split is a DataError."""
         name = self._table_name(split)
         kept: Mask | None = None
         events = list(self.tables[name].notes)  # the same for all splits of a file
         if self.source.path is None and split in self.source.ids:
-            events.append(f"{split}: data.ids names a file of a folder, which a Hub data set has not; not used")
+            events.append(f"{split}: data.ids.{split} is not used, because it names a file in a folder, not on the Hub")
         if name == self._donor and self._is_divided:
             kept = self._division[0][split]
             events += self._division[1][split]
             if not kept.any():
                 raise self._empty(split)
         if split in self._limits:
-            kept, told = self._limited(split, self._index(name), kept)
-            events += told
+            kept, choices = self._limited(split, self._index(name), kept)
+            events += choices
         return Selection(self.tables[name], kept, tuple(events))
 
     def name_table(self, split: str) -> str:
-        """The table that the split's rows are in: its own name, or where two tables share one, that of its split."""
+        """The table that holds the split's rows: its own name or, if two tables share one, that of its split."""
         name = self._table_name(split)
         own = self.tables[name].name
         return own if [table.name for table in self.tables.values()].count(own) == 1 else name
@@ -239,7 +228,7 @@ class SourceSplits:
 
     @property
     def _is_divided(self) -> bool:
-        """Whether the donor's rows go to more than one split: then they are indexed."""
+        """Whether the donor's rows are divided among several splits, which takes an index."""
         if self._donor == ALL and self.names == ("train",):
             return False
         return bool(self.id_files) or any(
@@ -253,46 +242,48 @@ class SourceSplits:
 
     @cached_property
     def _division(self) -> tuple[dict[str, Mask], dict[str, list[str]]]:
-        """Split -> its rows of the donor, and split -> what is told about it."""
+        """Split -> its rows of the donor, and split -> its events."""
         index = self._index(self._donor)
         members: dict[str, Mask] = {split: index.listed == SPLITS.index(split) for split in self.id_files}
         events = self._list_events(index, members) if members else {}
         home = members.get("train", index.listed == UNLISTED if members else np.ones(len(index), dtype=np.bool_))
         groups = index.groups
         ranks = GroupRanks(groups if home.all() else groups[home])
-        cuts, told = self._cut(len(ranks))
-        if len(ranks) <= len(cuts) < int(home.sum()) and self.source.group is None:
-            shared = f"all rows share {len(ranks)} context{'s' if len(ranks) > 1 else ''}: splits are cut by row"
+        ranges, notes = self._hold_out(len(ranks))
+        if len(ranks) <= len(ranges) < int(home.sum()) and self.source.group is None:
+            shared = f"all rows share {len(ranks)} context{'s' if len(ranks) > 1 else ''}"
             groups = replace(self._indexer, group_of=repr).build(self.tables[self._donor]).groups
             ranks = GroupRanks(groups if home.all() else groups[home])
-            cuts, told = self._cut(len(ranks))
-            told["train"] = [*told.get("train", []), f"train: {shared}, so each has the same contexts"]
+            ranges, notes = self._hold_out(len(ranks))
+            by_row = f"train: {shared}, so the data is split by row, and every split has the same contexts"
+            notes["train"] = [*notes.get("train", []), by_row]
         rest = home.copy()
-        for split, (start, stop) in cuts.items():
+        for split, (start, stop) in ranges.items():
             members[split] = home & ranks.contain(groups, start, stop)
             rest &= ~members[split]
         members["train"] = rest
-        return members, {split: events.get(split, []) + told.get(split, []) for split in SPLITS}
+        return members, {split: events.get(split, []) + notes.get(split, []) for split in SPLITS}
 
-    def _cut(self, groups: int) -> tuple[dict[str, tuple[int, int]], dict[str, list[str]]]:
-        """Split -> first rank and end of the groups cut off for it, at least one each, in the order of their hashes."""
-        cuts: dict[str, tuple[int, int]] = {}
+    def _hold_out(self, groups: int) -> tuple[dict[str, tuple[int, int]], dict[str, list[str]]]:
+        """Split -> range of ranks of its groups, in the order of their hashes, at least one each; and its events."""
+        ranges: dict[str, tuple[int, int]] = {}
         start = 0
-        for split in _CUT_ORDER:
+        for split in _HOLDOUT_ORDER:
             if split in self.names and not self._has_own_rows(split):
-                stop = start + max(1, round(self._shares[split] * groups))
-                cuts[split] = (min(start, groups), min(stop, groups))
+                stop = start + max(1, round(self._fractions[split] * groups))
+                ranges[split] = (min(start, groups), min(stop, groups))
                 start = stop
-        counts = {split: stop - start for split, (start, stop) in cuts.items()}
+        counts = {split: stop - start for split, (start, stop) in ranges.items()}
         if self._donor != "train" and "train" not in self.id_files:
             counts["train"] = groups - sum(counts.values())
-        return cuts, {split: [self._tell_cut(split, count / max(1, groups))] for split, count in counts.items()}
+        return ranges, {split: [self._describe_holdout(split, n / max(1, groups))] for split, n in counts.items()}
 
-    def _tell_cut(self, split: str, share: float) -> str:
+    def _describe_holdout(self, split: str, share: float) -> str:
         if split == self._donor:
-            return f"{split}: keeps {format_share(share)} of its groups, the others are cut off"
+            return f"{split}: keeps {format_share(share)} of its groups; the others go to other splits"
         place = self.tables[ALL].name if self._donor == ALL else self._donor
-        return f"{split}: cut from {place} ({format_share(share)} of the groups of rows with one context or source)"
+        groups = "of its groups; rows with the same context or source are one group"
+        return f"{split}: split from {place} ({format_share(share)} {groups})"
 
     def _list_events(self, index: RowIndex, members: dict[str, Mask]) -> dict[str, list[str]]:
         unlisted = index.listed == UNLISTED
@@ -305,9 +296,9 @@ class SourceSplits:
                 events[split].append(f"{split}: {missing} ids of {name} are not in the data")
             shared = len(np.intersect1d(index.groups[rows], index.groups[unlisted]))
             if shared:
-                events[split].append(f"{split}: {shared} of its groups also have rows outside {name}")
+                events[split].append(f"{split}: {shared} of its groups also have rows that {name} does not list")
         if "train" in members and unlisted.any():
-            events["train"].append(f"train: {int(unlisted.sum())} rows are in no list and left out")
+            events["train"].append(f"train: {int(unlisted.sum())} rows are left out, because no list has their ids")
         return events
 
     def _limited(self, split: str, index: RowIndex, kept: Mask | None) -> tuple[Mask, list[str]]:
@@ -323,14 +314,14 @@ class SourceSplits:
         return chosen, events
 
     def _balanced(self, split: str, index: RowIndex, rows: Mask) -> tuple[Mask, list[str]]:
-        """Equally many rows of each value; a value with fewer gives all it has, and that is told."""
+        """Equally many rows of each value; a value with fewer rows gives all of them, which is an event."""
         present = [value for value in np.unique(index.values[rows]).tolist() if value != NO_VALUE]
         quota = self._limits[split] // max(1, len(present))
         if quota == 0:
             raise DataError(
                 f"data.balance is '{self.source.balance}', which has {len(present)} values in {split}",
-                f"data.limit.{split} is {self._limits[split]}, less than one row of each",
-                f"Raise data.limit.{split}, or balance over a column with few values",
+                f"data.limit.{split} is {self._limits[split]}, which is less than one row per value",
+                f"Raise data.limit.{split} to at least {len(present)}, or balance by a column with fewer values",
             )
         chosen: Mask = np.zeros(len(index), dtype=np.bool_)
         events: list[str] = []
@@ -339,21 +330,22 @@ class SourceSplits:
             chosen |= picked
             if (count := int(picked.sum())) < quota:
                 name = index.value_names[value]
-                events.append(f"{split}: only {count} of {quota} rows have the value '{name}'")
+                events.append(f"{split}: the value '{name}' has only {count} rows of the {quota} per value")
         return chosen, events
 
     def _twice(self, split: str) -> DataError:
         return DataError(
-            f"data.ids.{split} is {self.id_files[split].name}, and {self.tables[split].name} is {split} too",
-            "A split comes from a file of its own or from a list of ids",
-            f"Remove data.ids.{split}, or name the files of the other splits in data.splits",
+            f"data.ids.{split} is {self.id_files[split].name}, and {self.tables[split].name} is a {split} file",
+            "A split comes from a file of its own or from a list of ids, not from both",
+            f"Remove data.ids.{split}, or name only the files of the other splits in data.splits",
         )
 
     def _empty(self, split: str) -> DataError:
         return DataError(
             f"{self.source.title}: no rows are left for {split}",
-            f"{self.tables[self._donor].name} has too few groups (rows that share a context) to cut all splits",
-            f"Give {split} a file in data.splits, set a share in data.cut to 0, or data.group to a finer column",
+            f"{self.tables[self._donor].name} has too few groups (rows that share a context) for all splits",
+            f"Name a file in data.splits.{split}, set a fraction of data.holdout to 0 (data.holdout.test=0), or set "
+            "data.group to a column with more different values",
         )
 
 
@@ -364,13 +356,13 @@ def find_splits(
     progress: Progress | None = None,
     named: Collection[str] = (),
 ) -> SourceSplits:
-    """The splits of a source; `group_of` names the group of a row where data.group does not, `named` columns of it."""
+    """The splits of a source; `group_of` names a row's group unless data.group does, `named` are the task's columns."""
     return SourceSplits(source, seed, group_of, progress, named)
 
 
 def _find_id_files(source: SourceRecipe) -> dict[str, Path]:
     if source.path is None:
-        return {}  # a recipe may serve both: the Hub data set is cut, the authors' folder has its lists
+        return {}  # one recipe may serve both: the Hub data set is split, the authors' folder has its lists
     base = Path(source.path).expanduser()
     folder = base if base.is_dir() else base.parent
     return {split: require_file(folder / name, f"data.ids.{split}") for split, name in source.ids.items()}
@@ -385,14 +377,14 @@ def read_ids(path: Path) -> frozenset[str]:
     except json.JSONDecodeError as error:
         raise DataError(
             f"{path}, line {error.lineno}, column {error.colno}: {error.msg.lower()}",
-            "A list of ids must be valid JSON",
+            "A list of ids in a .json file must be valid JSON",
             "Correct it there, or write one id per line to a .txt file",
         ) from error
     return frozenset(str(item) for item in content)
 
 
 class GroupRanks:
-    """The distinct hashes of groups in their order, of which only a part is ever sorted: the others take no memory."""
+    """The distinct hashes of groups in ascending order, sorted one part at a time to save memory."""
 
     def __init__(self, hashes: NDArray[np.uint64]) -> None:
         self._hashes = hashes
@@ -402,7 +394,7 @@ class GroupRanks:
         return int(self._ends[-1])
 
     def contain(self, hashes: NDArray[np.uint64], start: int, stop: int) -> Mask:
-        """Which of some hashes have a rank from `start` to before `stop`."""
+        """Mask of the hashes whose rank is at least `start` and less than `stop`."""
         if start >= stop:
             return np.zeros(len(hashes), dtype=np.bool_)
         mask: Mask = hashes >= self._find(start)
@@ -418,14 +410,14 @@ class GroupRanks:
         width = 2**64 // _SORTED_PARTS
         mask = self._hashes >= np.uint64(part * width)
         mask &= self._hashes <= np.uint64(part * width + width - 1)
-        found = np.sort(self._hashes[mask])  # np.unique hashes them, which takes 20 times as long
+        found = np.sort(self._hashes[mask])  # np.unique uses a hash table, which takes 20 times as long
         is_new = np.ones(len(found), dtype=np.bool_)
         np.not_equal(found[1:], found[:-1], out=is_new[1:])
         return found[is_new]
 
 
 def choose_rows(rows: Mask, limit: int, seed: int) -> Mask:
-    """At most so many of the rows, those whose number hashes lowest; looked at in parts, so that memory stays small."""
+    """At most `limit` of the rows, those whose number hashes lowest; chosen part by part to save memory."""
     best = np.zeros(0, dtype=np.int64)
     for start in range(0, len(rows), _CHOSEN_FROM):
         best = np.concatenate([best, start + np.flatnonzero(rows[start : start + _CHOSEN_FROM])])

@@ -1,27 +1,23 @@
-"""Text files as lines or chunks, compressed or not, in the encoding that their bytes speak for.
+"""Text files as lines or chunks, in any encoding, compressed or not.
 
-Text files as lines or chunks, in any encoding, compressed or not.
+In: a path. Out: decoded lines or chunks, one at a time, so that a file of any size takes the memory of one chunk.
+The one idea: bytes are decoded here and nowhere else. Bytes that do not decode are an error that names the line or,
+for a reader that can leave out a row, characters that no real text has, one per byte (`BROKEN`).
 
-In: a path. Out: decoded lines or chunks, one at a time, so that a file of any size takes the memory of one piece.
-The one idea: bytes are decoded here and nowhere else. What does not decode is an error that names the line, or, for
-a reader that can leave out a row, text in which each broken byte is one character that no real text has (`BROKEN`).
+    b"\\xef\\xbb\\xbfa\\nb\\r\\n" -> "a\\n", "b\\r\\n"     (the byte order mark is removed, line ends stay)
 
-    b"\\xef\\xbb\\xbfa\\nb\\r\\n" -> "a\\n", "b\\r\\n"     (the byte order mark goes, line ends stay)
-
-Which encoding a text file is in.
-
-In: a path. Out: `Encoding`, found in one pass over the bytes that keeps a few lines. The one idea: UTF-8 proves
-itself, because text in another encoding is practically never valid UTF-8; so only lines that are not are shown to
-a detector. A file that is mostly UTF-8 stays UTF-8, and its broken lines are for the reader to leave out.
+The encoding is detected in one pass over the bytes that keeps a few lines. Text in another encoding is practically
+never valid UTF-8, so only lines that are not UTF-8 go to a detector. A file that is mostly UTF-8 is read as UTF-8, and
+the reader leaves out its broken lines.
 
     b"ma\\xc3\\xb1ana\\n"                   utf-8
     b"\\xff\\xfem\\0a\\0"                   utf-16
     b"ma\\xf1ana\\n"                       cp1252, which has all of latin-1's characters and the quotes of Windows
     b"\\xbe\\xe0\\xc0\\xeb\\xb4\\xa8\\n"     gb18030
 
-charset-normalizer tells the large families apart (in words of other scripts nearly all bytes are above 127). Among
-the Latin code pages it guesses: half of one-line French samples came out as cp1250. They are told apart by the
-letters that their languages use, `_LATIN`.
+charset-normalizer distinguishes scripts (in words of other scripts nearly all bytes are above 127). Among Latin code
+pages it only guesses: half of one-line French samples came out as cp1250. They are distinguished by the letters that
+their languages use, `_LATIN`.
 """
 
 from __future__ import annotations
@@ -49,7 +45,7 @@ _FREQUENT = frozenset(  # a third of the characters of any Chinese text, and as 
     "与高意進這來國個說們為時會過學對後麼沒還發當無開見經頭從動兩長樣現將與"
     "이다는에의가을고를하지은로도한기사해아서나어그인자리있대라수시정일부보"
 )
-_FEW_BYTES = 3  # fewer say nothing, and cp1252 is by far the most frequent
+_FEW_BYTES = 3  # fewer prove nothing, and cp1252 is by far the most frequent
 _BEYOND_ASCII = bytes(range(128, 256))
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -87,7 +83,7 @@ _SIGNS = _QUOTES | set("\xa0•€£§©®°±´·™²³ºª½¼¾×")
 
 @dataclass(frozen=True)
 class Encoding:
-    """A codec, how lines end, whether some lines do not decode, and the first words that depend on the choice."""
+    """A codec, the line end, whether some lines do not decode, and the first words that depend on the codec."""
 
     name: str
     line_end: str = "\n"
@@ -101,7 +97,7 @@ class Encoding:
         return self.name.startswith(("utf-16", "utf-32"))
 
     def describe(self, file: str) -> str | None:
-        """A note where the encoding had to be recognised."""
+        """A note if the encoding had to be detected."""
         if not self.is_guessed:
             return None
         shown = ", ".join(repr(word) for word in self.words)
@@ -110,7 +106,7 @@ class Encoding:
 
 
 def find_encoding(path: Path, stated: str = "auto") -> Encoding:
-    """The encoding of a file's text; one pass per file, remembered until the file changes."""
+    """The encoding of a file; one pass per file, cached until the file changes."""
     status = path.stat()
     return _find(path, status.st_size, status.st_mtime_ns, stated)
 
@@ -130,7 +126,7 @@ def _find(path: Path, size: int, mtime_ns: int, stated: str) -> Encoding:
     if good > broken:
         return Encoding("utf-8", line_end, has_broken=True)
     name = recognise(sample)
-    return Encoding(name, line_end, True, _telling_words(sample.decode(name, "replace")), is_guessed=True)
+    return Encoding(name, line_end, True, _first_words(sample.decode(name, "replace")), is_guessed=True)
 
 
 def _known_codec(stated: str) -> str:
@@ -141,20 +137,20 @@ def _known_codec(stated: str) -> str:
         raise DataError(
             f"data.encoding is '{stated}'",
             "It must be an encoding that Python knows",
-            f"Set it to auto or to one such as {', '.join(known)}",
+            f"Set data.encoding=auto, or an encoding such as {', '.join(known)}",
             hint=did_you_mean(stated, known),
         ) from None
 
 
 def _line_end(head: bytes, name: str) -> str:
-    """A carriage return alone ends the lines of old Macs' files, and then nothing else does."""
+    r"""Files of old Macs end their lines in \r, and then have no \n."""
     text = head.decode(name, "ignore") if name.startswith(("utf-16", "utf_16", "utf-32", "utf_32")) else head
     cr, lf = ("\r", "\n") if isinstance(text, str) else (b"\r", b"\n")
     return "\r" if cr in text and lf not in text else "\n"  # type: ignore[operator]
 
 
 def _find_wide(head: bytes) -> str | None:
-    """UTF-16 and UTF-32 by their mark, or by where the zero bytes of ASCII characters are."""
+    """UTF-16 and UTF-32, by their byte order mark or by the positions of zero bytes."""
     for mark, name in _BOMS:
         if head.startswith(mark):
             return name if name != "utf-8" else None
@@ -171,7 +167,7 @@ def _find_wide(head: bytes) -> str | None:
 
 
 def _scan(path: Path) -> tuple[int, int, bytes]:
-    """Characters beyond ASCII that are UTF-8, bytes that are not, and the first lines that have such bytes."""
+    """The number of non-ASCII characters in UTF-8, of bytes that are not UTF-8, and the first lines with such bytes."""
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     good = broken = sampled = 0
     sample: list[bytes] = []
@@ -192,7 +188,7 @@ def _scan(path: Path) -> tuple[int, int, bytes]:
 
 
 def _around_fault(line: str) -> bytes:
-    """The line's bytes; of a long one a part, from the white space before the first byte that is not UTF-8."""
+    """The line's bytes; if it is long, a part from the white space before the first byte that is not UTF-8."""
     if len(line) > _LONG_LINE:
         fault = BROKEN.search(line)
         start = 0 if fault is None else max(line.rfind(char, 0, fault.start()) for char in ' "') + 1
@@ -224,7 +220,7 @@ def _other_script(sample: bytes) -> str | None:
 
 
 def _with_broken_bytes(sample: bytes) -> str | None:
-    """Of text in which some bytes are broken: under which encoding most characters are frequent ones."""
+    """For text with broken bytes: the encoding under which most characters are frequent ones."""
     shares: dict[str, float] = {}
     for name in ("gb18030", "big5", "cp932", "euc_kr"):
         text = sample.decode(name, "replace")
@@ -237,7 +233,7 @@ def _with_broken_bytes(sample: bytes) -> str | None:
 
 
 def _kana_share(sample: bytes, name: str) -> float:
-    """Share of hiragana and katakana of two bytes among all other than ASCII; 0 where the bytes do not decode."""
+    """The share of two-byte hiragana and katakana among non-ASCII characters; 0 if the bytes do not decode."""
     try:
         text = sample.decode(name)
     except UnicodeDecodeError:
@@ -258,15 +254,15 @@ def _latin_code_page(sample: bytes) -> str:
     beyond = len(re.findall(rb"[\x80-\xff]", sample))
     if beyond > 200 and beyond > 0.5 * letters and max(scores.values()) < 0.9:  # no Latin script is like that
         raise DataError(
-            "the text is not UTF-8, and half of its letters are beyond ASCII",
-            "No encoding that is recognised makes words of them",
-            "Set data.encoding, such as gb18030, big5, shift_jis, euc-kr, cp1251, koi8-r, cp1256, cp874 or tis-620",
+            "The text is not UTF-8, and half of its letters are not ASCII",
+            "Its encoding could not be detected",
+            "Set data.encoding to gb18030, big5, shift_jis, euc-kr, cp1251, koi8-r, cp1256, cp874, tis-620 or another",
         )
     return best if in_words >= _FEW_BYTES and scores[best] > max(0.9, scores["cp1252"]) else "cp1252"
 
 
 def _explained(sample: bytes, name: str) -> list[float]:
-    """Per language of the code page: the share of characters next to a letter that it uses in such a place."""
+    """Per language of the code page: the share of characters next to a letter that the language uses there."""
     text = sample.decode(name, "replace")
     letters: Counter[str] = Counter()
     signs = total = 0
@@ -289,7 +285,7 @@ def _explained(sample: bytes, name: str) -> list[float]:
     ]
 
 
-def _telling_words(text: str, most: int = 3) -> tuple[str, ...]:
+def _first_words(text: str, most: int = 3) -> tuple[str, ...]:
     words = dict.fromkeys(word[:20] for word in text.split() if not word.isascii())
     return tuple(list(words)[:most])
 
@@ -304,26 +300,26 @@ def require_file(path: Path, field: str = "data.path") -> Path:
         return path
     folder = path.parent
     if not folder.is_dir():
-        raise DataError(f"{path} does not exist", "Neither does its folder", f"Set {field} to what exists")
+        raise DataError(f"{path} does not exist", "Neither does its folder", f"Set {field} to an existing path")
     names = list_folder(folder)
     if not names:
-        raise DataError(f"{path} does not exist", "Its folder is empty", f"Set {field} to what exists")
+        raise DataError(f"{path} does not exist", "Its folder is empty", f"Set {field} to an existing path")
     has = f"The folder has: {', '.join(names)}"
-    known = [entry.name for entry in folder.iterdir()]  # all of them: the listing is short
+    known = [entry.name for entry in folder.iterdir()]  # all, because the listing is shortened
     raise DataError(f"{path} does not exist", has, f"Set {field} to one of them", hint=did_you_mean(path.name, known))
 
 
 def list_folder(folder: Path, most: int = 20) -> list[str]:
-    """Names in a folder for a message: folders end in /, hidden files are left out."""
+    """Names in a folder, for a message: folders end in /, hidden files are left out."""
     entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
     names = [f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries[:most]]
     return [*names, f"and {len(entries) - most} more"] if len(entries) > most else names
 
 
 def read_text_lines(path: Path, encoding: str = "auto", *, keep_broken: bool = False) -> Iterator[str]:
-    r"""Lines with their ends. Only \n ends a line (\r where there is no \n): sentences have other separators inside.
+    r"""Lines with their ends. Only \n ends a line (\r if there is no \n): sentences contain other separators.
 
-    `keep_broken`: a line that does not decode comes with `BROKEN` characters instead of being an error.
+    `keep_broken`: a line that does not decode has `BROKEN` characters instead of being an error.
     """
     found = find_encoding(path, encoding)
     if found.is_wide or found.line_end == "\r":
@@ -344,7 +340,7 @@ def _split(chunks: Iterable[str], line_end: str) -> Iterator[str]:
 
 
 def decode_lines(lines: Iterable[bytes], name: str, encoding: str = "utf-8", errors: str = "strict") -> Iterator[str]:
-    """Decoded lines without the byte order mark; `name` is what an error calls them."""
+    """Decoded lines without the byte order mark; `name` is for errors."""
     for number, line in enumerate(lines, 1):
         try:
             text = line.decode(encoding, errors)
@@ -354,7 +350,7 @@ def decode_lines(lines: Iterable[bytes], name: str, encoding: str = "utf-8", err
 
 
 def read_chunks(path: Path, encoding: str = "auto", *, keep_broken: bool = False) -> Iterator[str]:
-    """The decoded text in pieces of about 1 MiB."""
+    """The decoded text in chunks of about 1 MiB."""
     found = find_encoding(path, encoding)
     errors = "surrogateescape" if keep_broken and not found.is_wide else "strict"
     decoder = codecs.getincrementaldecoder(found.name)(errors)
@@ -369,12 +365,12 @@ def read_chunks(path: Path, encoding: str = "auto", *, keep_broken: bool = False
                 lines += chunk.count(b"\n")
             yield decoder.decode(b"", final=True)
         except UnicodeDecodeError as error:
-            # The decoder may hold some bytes of the chunk before; a cut character has no line end in it.
+            # The decoder may hold bytes of the previous chunk; a split character has no line end in it.
             raise _not_decoded(str(path), lines + chunk[: error.start].count(b"\n"), error) from error
 
 
 def read_beginning(path: Path, encoding: str, characters: int) -> str:
-    """About so many characters of the beginning, with `BROKEN` ones where bytes do not decode."""
+    """The first characters, at most this many, with `BROKEN` ones for bytes that do not decode."""
     pieces, size = [], 0
     for chunk in read_chunks(path, encoding, keep_broken=True):
         pieces.append(chunk)
@@ -385,7 +381,7 @@ def read_beginning(path: Path, encoding: str, characters: int) -> str:
 
 
 def count_lines(path: Path) -> int:
-    """Lines of a text file, the last with or without its end; counted once per file."""
+    """The number of lines, the last with or without its end; counted once per file."""
     status = path.stat()
     return _count(path, status.st_size, status.st_mtime_ns)
 
@@ -406,5 +402,5 @@ def _not_decoded(name: str, line: int, error: UnicodeDecodeError) -> DataError:
     return DataError(
         f"{name}, line {line}: byte 0x{byte:02x} is not {encoding}",
         f"The text is read as {encoding}",
-        "Correct the line, or set data.encoding to what the file is in",
+        "Correct the line, or set data.encoding to the file's encoding",
     )

@@ -1,4 +1,4 @@
-"""From a recipe to tokenized splits on disk, once: the second run finds them there.
+"""From a recipe to tokenized splits on disk, once: the next run finds them there.
 
 In: a recipe and its tokenizer. Out: `PreparedData`, memory-mapped. On the way, for each source and table:
 
@@ -8,20 +8,11 @@ In: a recipe and its tokenizer. Out: `PreparedData`, memory-mapped. On the way, 
                                                           target_ids [4039, 1], the texts, group, label -1,
                                                           target_language None
 
-The one idea: a file lies under a hash of everything that decides its content: the data files, the tokenizer, the
-templates and limits, how splits are cut, the seed, and the code that reads and renders. So nothing has to be
-invalidated. One thread reads and renders, others tokenize; batches have a thousand rows or a million characters and are
-written in order, so memory is that of a few batches, and the files are the same whatever the number of threads.
-
-Rows that can't be used are left out and counted (`seqfit.data.rows`).
-
-A function over many items by several threads, results in the order of the items.
-
-    items 1 2 3 4 5, two threads      1 and 2 in work, 3 and 4 waiting, 5 not yet taken from its iterator
-    1 is done: its result comes out, 5 is taken
-
-Memory is that of a few items however many there are. It pays for functions that leave the interpreter, such as those of
-tokenizers written in Rust.
+The one idea: a file's name is a hash of everything that decides its content: the data files, the tokenizer, the
+templates and limits, how splits are made, the seed, and the code that reads and renders. So no entry is ever
+invalidated. One thread reads and renders, others tokenize (`map_in_order`); batches have a thousand rows or a million
+characters and are written in order, so memory is that of a few batches, and the files do not depend on the number of
+threads. Rows that can't be used are left out and counted (`seqfit.data.rows`).
 """
 
 from __future__ import annotations
@@ -74,9 +65,13 @@ _R = TypeVar("_R")
 
 
 def map_in_order(function: Callable[[_T], _R], items: Iterable[_T], threads: int) -> Generator[_R]:
-    """What the function gives for each item; with no threads it is called here.
+    """The function's results in the order of the items; without threads it is called here.
 
-    What it raises is raised here, in the item's place. Close it or use it up: leaving waits for the items in work.
+        items 1 2 3 4 5, two threads      1 and 2 in progress, 3 and 4 queued, 5 not yet taken from its iterator
+        1 is done: its result is yielded, 5 is taken
+
+    It pays for functions that release the GIL, such as tokenizers written in Rust. An exception is raised here, in the
+    item's place. Exhaust or close it: closing waits for the items in progress.
     """
     if threads == 0:
         yield from map(function, items)
@@ -99,7 +94,7 @@ __all__ = ["PreparedData", "TokenizedSplit", "prepare_data"]
 
 _BATCH_ROWS = 1000
 _BATCH_CHARACTERS = 1_000_000
-_MOST_THREADS = 8  # each holds a batch; the tokenizer has threads of its own besides
+_MOST_THREADS = 8  # each holds a batch; the tokenizer has threads of its own
 _DECIDES_NOTHING = {"label", "hub", "hub_config", "path", "splits", "ids", "weight", "max_bad_rows"}  # of a source
 
 
@@ -116,15 +111,15 @@ def prepare_data(
 ) -> PreparedData:
     """Tokenize the splits of all sources, or find them in the cache.
 
-    `encoder`: what the model's family has for this tokenizer; the default does without any knowledge of the model.
-    `position_limit`: the model has positions for so many tokens only (BERT, BART); what is longer is cut.
+    `encoder`: what the model's family has for this tokenizer; the default knows nothing of the model.
+    `position_limit`: the model has position embeddings for this many tokens (BERT, BART); longer texts are truncated.
 
-    A split that no source has (its share in data.cut is 0) is absent, which is an event; train must be there. Rows that
-    can't be used are left out; more of them than data.max_bad_rows are a DataError, with `allow_bad_rows` only where no
-    row of a split is left.
+    A split that no source has (its fraction in data.holdout is 0) is absent, which is an event; train must exist. Rows
+    that can't be used are left out; more of them than data.max_bad_rows are a DataError, with `allow_bad_rows` only if
+    a split has no usable row.
     """
     preparation = _Preparation(recipe, tokenizer, encoder, position_limit, progress)
-    told: list[str] = []
+    messages: list[str] = []
     parts: dict[str, list[tuple[int, Path, str]]] = {split: [] for split in splits}
     task = preparation.task
     for number, source in enumerate(recipe.sources):
@@ -135,25 +130,21 @@ def prepare_data(
             if split in made:
                 folder, key = made[split]
                 parts[split].append((number, folder, key))
-                told += [f"{prefix}{event}" for event in PartFacts.read(folder).events]
+                messages += [f"{prefix}{event}" for event in PartFacts.read(folder).events]
             else:
-                told.append(f"{prefix}{split}: none, and data.cut.{split} is 0")
+                messages.append(f"{prefix}{split}: no rows, because data.holdout.{split} is 0")
     if "train" in parts and not parts["train"]:
         raise _no_train(recipe)
     opened = {split: _open_split(recipe, found) for split, found in parts.items() if found}
-    told += preparation.events
+    messages += preparation.events
     if "train" in opened:
-        told += explain_targets(preparation.task, opened["train"])
-    told = list(dict.fromkeys(told))
-    for event in told:
+        messages += explain_targets(preparation.task, opened["train"])
+    messages = list(dict.fromkeys(messages))
+    for message in messages:
         if events is not None:
-            events("data", event)
+            events("data", message)
     keys = json.dumps({split: [key for _, _, key in found] for split, found in parts.items()}, sort_keys=True)
-    return PreparedData(
-        splits=opened,
-        events=told,
-        fingerprint=hashlib.sha256(keys.encode()).hexdigest(),
-    )
+    return PreparedData(splits=opened, events=messages, fingerprint=hashlib.sha256(keys.encode()).hexdigest())
 
 
 def _open_split(recipe: Recipe, parts: list[tuple[int, Path, str]]) -> TokenizedSplit:
@@ -166,16 +157,16 @@ def _open_split(recipe: Recipe, parts: list[tuple[int, Path, str]]) -> Tokenized
 def _no_train(recipe: Recipe) -> DataError:
     titles = ", ".join(source.title for source in recipe.sources)
     return DataError(
-        f"{titles}: no training rows, and data.cut takes none from the other splits",
-        "Training needs the split train",
-        "Name its file in data.splits.train, or give the split that exists a share in data.cut, "
-        "data.cut.validation=0.1: the rest of it is then train",
+        f"{titles}: there are no training rows, and data.holdout splits none off the other splits",
+        "Training needs a train split",
+        "Name its file in data.splits.train, or hold out a fraction of the split that exists, for example "
+        "data.holdout.validation=0.1: its other rows become train",
     )
 
 
 @dataclass(frozen=True)
 class _Rendered:
-    """A row as text, what a head learns of it, and its languages."""
+    """A row as text, its label for a classifier, and its languages."""
 
     example: Example
     label: Label
@@ -183,7 +174,7 @@ class _Rendered:
 
 
 class _TooManyBadRows(Exception):
-    """More rows are bad than may be: nothing was tokenized after that was sure, and all were counted."""
+    """More rows are bad than allowed: from then on rows were counted and no longer tokenized."""
 
     def __init__(self, facts: dict[str, PartFacts]) -> None:
         super().__init__()
@@ -205,19 +196,18 @@ class _Part:
         self._characters = 0
 
     def add(self, row: _Rendered) -> bool:
-        """Whether a batch is full with this row."""
+        """Whether this row completes a batch."""
         self._rendered.append(row)
         self._characters += len(row.example.source) + len(row.example.target)
         return len(self._rendered) == _BATCH_ROWS or self._characters >= _BATCH_CHARACTERS
 
     def take(self) -> list[_Rendered]:
-        """The rows since the last batch."""
         taken, self._rendered, self._characters = self._rendered, [], 0
         return taken
 
 
 class _Preparation:
-    """What is the same for all sources and splits of one recipe."""
+    """What all sources and splits of one recipe share."""
 
     def __init__(
         self,
@@ -244,7 +234,7 @@ class _Preparation:
     def prepare(
         self, found: SourceSplits, splits: Sequence[str], allow_bad_rows: bool = False
     ) -> dict[str, tuple[Path, str]]:
-        """Folder and key of each split of one source. Splits of one table are made together, from one reading."""
+        """Folder and key of each split of one source. Splits of one table are written together, in one pass over it."""
         digests = self._hash_files(found)
         keys = {split: self._key(found, split, digests) for split in splits}
         missing = [split for split in splits if self._find(found, split, keys[split]) is None]
@@ -253,7 +243,7 @@ class _Preparation:
         for table in dict.fromkeys(map(found.name_table, missing)):
             own = [split for split in splits if found.name_table(split) == table]
             together = [split for split in own if split in missing]
-            most = allowed if together == own else 1.0  # what is in the cache already counts as well
+            most = allowed if together == own else 1.0  # bad rows of a cached split are checked below
             try:
                 with ExitStack() as drafts:
                     parts = [
@@ -275,12 +265,11 @@ class _Preparation:
         folder = find_entry(key)
         if folder is None or (damage := find_damage(folder, self._progress)) is None:
             return folder
-        self.events.append(f"{found.source.title}, {split}: the cached rows are damaged and made again ({damage})")
+        self.events.append(f"{found.source.title}, {split}: the cached rows are corrupted, tokenizing again ({damage})")
         drop_entry(key)
         return None
 
     def _hash_files(self, found: SourceSplits) -> dict[str, Any]:
-        """What stands for the content of a source's files."""
         return {
             "tables": {
                 name: [table.name, *(file_digest(file, self._progress) for file in table.files)]
@@ -303,7 +292,7 @@ class _Preparation:
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:40]
 
     def _write(self, parts: list[_Part], title: str, allowed: float, *, count_only: bool) -> None:
-        """The files of all parts. `count_only`: another table has too many bad rows, and this one's are to be known."""
+        """The files of all parts. `count_only`: another table has too many bad rows; this one's are only counted."""
         import pyarrow as pa
 
         schema = _schema(self.task.label_type)
@@ -340,14 +329,14 @@ class _Preparation:
         events = [
             *part.selection.events,
             *describe_bad_rows(part.split, part.facts.rows, bad_rows),
-            *self._cut_events(part.facts, part.split),
+            *self._truncation_events(part.facts, part.split),
         ]
         replace(part.facts, sha256=sha256, events=events, bad_rows=bad_rows).write(part.folder)
 
     def _batches(
         self, parts: list[_Part], title: str, shown: ReadingProgress, most_bad: int | None
     ) -> Iterator[tuple[int, list[_Rendered]]]:
-        """Which part, and rows of it as text. Once more than `most_bad` rows are bad, the rest is only counted."""
+        """Index of a part, and rows of it as text. Once more than `most_bad` rows are bad, the rest is only counted."""
         bad = 0
         for done, (which, number, row) in enumerate(read_together([part.selection for part in parts]), 1):
             part = parts[which]
@@ -363,17 +352,17 @@ class _Preparation:
                 yield which, rest
 
     def _tokenize(self, given: tuple[int, list[_Rendered]]) -> tuple[int, PartFacts, Any]:
-        """Which part, what there is to count, and the rows as Arrow keeps them. Called by several threads at once."""
+        """Index of the part, its counts, and the rows as an Arrow batch. Called by several threads at once."""
         import pyarrow as pa
 
         which, batch = given
         sources, targets = self._encode(batch)
         facts = self._count(sources, targets)
-        ids = to_lists(self._cut(sources, batch, 0)), to_lists(self._cut(targets, batch, 1))
+        ids = to_lists(self._truncate(sources, batch, 0)), to_lists(self._truncate(targets, batch, 1))
         return which, facts, pa.RecordBatch.from_pydict(_columns(batch, *ids), schema=_schema(self.task.label_type))
 
     def _encode(self, batch: list[_Rendered]) -> tuple[list[list[int]], list[list[int]]]:
-        """Ids of the sources and of the targets, each as its side of the tokenizer makes them."""
+        """Ids of the sources and of the targets, each from its side of the tokenizer."""
         sources = self._encoder.encode([row.example.source for row in batch], self._languages(batch, 0))
         if self._has_head:
             return sources, [[] for _ in batch]
@@ -384,7 +373,7 @@ class _Preparation:
         codes = [row.languages[side] for row in batch]
         return None if None in codes else [code for code in codes if code is not None]
 
-    def _cut(self, sequences: list[list[int]], batch: list[_Rendered], side: int) -> list[list[int]]:
+    def _truncate(self, sequences: list[list[int]], batch: list[_Rendered], side: int) -> list[list[int]]:
         limit = (self._source_limit, self._target_limit)[side]
         if limit is None or (self._has_head and side == 1):
             return sequences
@@ -423,10 +412,10 @@ class _Preparation:
             "".join((row_id, example.source, example.target, example.group, *example.references)).encode()
         except UnicodeEncodeError as error:
             raise RowError(
-                f"The text has half of a surrogate pair, {error.object[error.start]!r}",
+                f"The text has an unpaired surrogate, {error.object[error.start]!r}",
                 "Text must be valid Unicode",
-                "Correct the row, in which \\ud8xx stands without its second half",
-                cause="half of a surrogate pair",
+                "Correct the row: a \\ud8xx escape lacks its second half",
+                cause="unpaired surrogate",
             ) from error
         languages = self.task.languages_of(row)
         for field, code in zip(("source_language", "target_language"), languages, strict=True):
@@ -452,13 +441,13 @@ class _Preparation:
             longest_target=max(target_lengths),
         )
 
-    def _cut_events(self, facts: PartFacts, split: str) -> list[str]:
+    def _truncation_events(self, facts: PartFacts, split: str) -> list[str]:
         sides = (
             ("sources", facts.truncated_sources, self._source_limit),
             ("targets", facts.truncated_targets, self._target_limit),
         )
         return [
-            f"{split}: {count} of {facts.rows} {side} cut to {limit} tokens ({format_share(count / facts.rows)})"
+            f"{split}: {count} of {facts.rows} {side} truncated to {limit} tokens ({format_share(count / facts.rows)})"
             for side, count, limit in sides
             if count
         ]
@@ -506,7 +495,7 @@ def _columns(batch: list[_Rendered], sources: Any, targets: Any) -> dict[str, An
 
 @cache
 def _code_digest() -> str:
-    """A hash of the code that turns files into ids: a change in it makes new entries, with no version to remember."""
+    """A hash of the code that turns files into ids (this package and tasks): changed code never reads old entries."""
     here = Path(__file__).parent
     files = [*sorted(here.glob("*.py")), *sorted((here.parent / "tasks").glob("*.py"))]
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()

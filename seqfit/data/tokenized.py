@@ -1,4 +1,4 @@
-"""Tokenized rows on disk, and how they are read: memory-mapped, so that a million rows take no memory.
+"""Tokenized rows on disk, read memory-mapped, so that a million rows take no memory.
 
 In: folders that `seqfit.data.tokenize` has written, one per source. Out: `TokenizedSplit`, in which row numbers run
 through all sources, and `PreparedData`, the splits together.
@@ -6,9 +6,7 @@ through all sources, and `PreparedData`, the splits together.
     source a: 3 rows, source b: 2 rows     len(split) == 5     split.source_index == [0 0 0 1 1]
     split.token_ids(3) == (array([192, 3887, 1]), array([2320, 1]))      views into the file, not copies
 
-What the files of tokenized rows are written with: a file that knows its hash, and id lists as one Arrow array.
-
-What the targets of the training rows say: a split comes in, sentences for the run's events go out.
+`HashedFile` and `to_lists` write such files; `explain_targets` describes the targets of train for the run's events.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ _TEXTS_HELD = 20_000
 
 @dataclass(frozen=True)
 class PartFacts:
-    """What is known of one source's rows in one split. Token counts are those before cutting."""
+    """Counts of one source's rows in one split; tokens are counted before truncation."""
 
     rows: int = 0
     truncated_sources: int = 0
@@ -58,7 +56,6 @@ class PartFacts:
     bad_rows: tuple[BadRows, ...] = ()  # that were left out; not among `rows`
 
     def add(self, more: PartFacts) -> PartFacts:
-        """With the counts of some more rows."""
         return replace(
             self,
             rows=self.rows + more.rows,
@@ -71,19 +68,16 @@ class PartFacts:
         )
 
     def write(self, folder: Path) -> None:
-        """To the folder's JSON file."""
         (folder / FACTS_FILE).write_text(json.dumps(asdict(self), ensure_ascii=False, indent=1), "utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> PartFacts:
-        """From the folder's JSON file."""
         fields = json.loads((folder / FACTS_FILE).read_text("utf-8"))
         return cls(**fields | {"bad_rows": tuple(map(load_bad_rows, fields["bad_rows"]))})
 
 
 def find_damage(folder: Path, progress: Progress | None = None) -> str | None:
-    """What is wrong with a folder of the cache; None where it is what was written. A file that nobody touched since it
-    was last hashed is not read again."""
+    """How a cache folder differs from what was written, or None. A file unchanged since its last hash is not read."""
     try:
         facts = PartFacts.read(folder)
         if file_digest(folder / ROWS_FILE, progress) != facts.sha256:
@@ -95,7 +89,7 @@ def find_damage(folder: Path, progress: Progress | None = None) -> str | None:
 
 
 class TokenizedSplit:
-    """The rows of one split over all sources. Pickles as its file names: a worker process maps them anew."""
+    """The rows of one split over all sources. It is pickled as file names, which a worker process maps itself."""
 
     def __init__(self, folders: Sequence[Path], titles: Sequence[str], weights: Sequence[float]) -> None:
         self._folders = tuple(folders)
@@ -119,17 +113,17 @@ class TokenizedSplit:
 
     @cached_property
     def source_lengths(self) -> NDArray[np.int32]:
-        """Tokens of each row's source, as cut."""
+        """Tokens of each row's source, after truncation."""
         return self._measure(self._sources)
 
     @cached_property
     def target_lengths(self) -> NDArray[np.int32]:
-        """Tokens of each row's target, as cut; 0 for a classifier."""
+        """Tokens of each row's target, after truncation; 0 for a classifier."""
         return self._measure(self._targets)
 
     @cached_property
     def source_index(self) -> NDArray[np.int32]:
-        """Which data source each row is from, an index into `titles` and `weights`."""
+        """The data source of each row, an index into `titles` and `weights`."""
         return np.repeat(np.arange(len(self.facts), dtype=np.int32), [facts.rows for facts in self.facts])
 
     @property
@@ -152,7 +146,7 @@ class TokenizedSplit:
         )
 
     def token_counts(self, vocabulary: int) -> NDArray[np.int64]:
-        """How often each of `vocabulary` ids occurs in sources and targets, as cut."""
+        """How often each of `vocabulary` ids occurs in sources and targets, after truncation."""
         counts = np.zeros(vocabulary, dtype=np.int64)
         for offsets, ids in (*self._sources, *self._targets):
             counts += np.bincount(ids[offsets[0] : offsets[-1]], minlength=vocabulary)
@@ -160,13 +154,13 @@ class TokenizedSplit:
         return counts
 
     def label(self, row: int) -> Label:
-        """What a head learns: a class, a score, or which labels apply; -1 where the task has none."""
+        """A classifier's target: a class, a score, or which labels apply; -1 if the task has none."""
         batch, at = self._locate(row)
         label: Label = self._batches[batch].column("label")[at].as_py()
         return label
 
     def target_language(self, row: int) -> str | None:
-        """The code of the language that the row's target is in; None where the model has no codes."""
+        """The language code of the row's target; None if the model has no codes."""
         batch, at = self._locate(row)
         code: str | None = self._batches[batch].column("target_language")[at].as_py()
         return code
@@ -174,7 +168,7 @@ class TokenizedSplit:
     def text(self, row: int) -> Example:
         """The row as the task rendered it."""
         self._texts_since += 1
-        if self._texts_since == _TEXTS_HELD:  # whoever looks at all texts
+        if self._texts_since == _TEXTS_HELD:  # somebody reads all texts
             self._release()
         batch, at = self._locate(row)
         columns = ("id", "source", "target", "references", "group", "choices")
@@ -182,17 +176,15 @@ class TokenizedSplit:
         return Example(**values | {name: tuple(values[name]) for name in ("references", "choices")})
 
     def scores(self) -> NDArray[np.float64]:
-        """Every row's label, where it is a number."""
+        """Every row's label, if labels are numbers."""
         return np.concatenate([batch.column("label").to_numpy() for batch in self._batches], dtype=np.float64)
 
     def count_target(self, text: str) -> int:
-        """Rows with this target."""
         import pyarrow.compute as pc
 
         return sum(int(pc.sum(pc.equal(batch.column("target"), text)).as_py() or 0) for batch in self._batches)
 
     def count_targets(self) -> Counter[str]:
-        """How often each target text occurs."""
         counts: Counter[str] = Counter()
         for batch in self._batches:
             counts.update(
@@ -206,9 +198,9 @@ class TokenizedSplit:
         return lengths
 
     def _release(self) -> None:
-        """Pages that were looked at count as this process's memory until they are given back; the system keeps them."""
+        """Releases pages that were read: they count as this process's memory, although the page cache has them."""
         self._texts_since = 0
-        if hasattr(mmap, "MADV_DONTNEED"):  # Windows has none
+        if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
             for mapped in self._maps:
                 mapped.madvise(mmap.MADV_DONTNEED)
 
@@ -221,7 +213,7 @@ class TokenizedSplit:
 
 @dataclass(frozen=True)
 class PreparedData:
-    """All splits that were asked for and that the data has, what was decided on the way, and a hash of it all."""
+    """The requested splits that the data has, the events of preparing them, and a hash of everything."""
 
     splits: dict[str, TokenizedSplit]
     events: list[str]
@@ -229,7 +221,7 @@ class PreparedData:
 
     @property
     def left_out(self) -> list[dict[str, Any]]:
-        """The rows that can't be used, as a run's manifest has them: a record per split, source and cause."""
+        """Rows that can't be used, in the form of a run's manifest: one record per split, source and cause."""
         return [
             {"split": name, "source": title, "of": facts.rows + sum(bad.rows for bad in facts.bad_rows), **asdict(bad)}
             for name, split in self.splits.items()
@@ -258,7 +250,7 @@ def _open_batches(mapped: mmap.mmap, folder: Path) -> list[Any]:
 
 def _damaged(folder: Path, error: Exception) -> DataError:
     return DataError(
-        f"{folder}: {error}", "The tokenized data there is damaged", "Delete that folder; it is made again"
+        f"{folder}: {error}", "The tokenized data there is corrupted", "Delete this folder; it will be written again"
     )
 
 
@@ -269,25 +261,23 @@ def _list_views(column: Any) -> tuple[Ids, Ids]:
 
 
 class HashedFile(io.BufferedWriter):
-    """A file that knows the SHA-256 of what was written to it, so that it need not be read again."""
+    """A file that hashes (SHA-256) what is written to it, so that it need not be read again."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(io.FileIO(path, "wb"))
         self._digest = hashlib.sha256()
 
     def write(self, data: Any) -> int:
-        """As any file."""
         self._digest.update(data)
         return super().write(data)
 
     @property
     def sha256(self) -> str:
-        """Of all that was written."""
         return self._digest.hexdigest()
 
 
 def to_lists(sequences: list[list[int]]) -> Any:
-    """The sequences as one Arrow array, in a fifth of the time that Arrow takes for lists of lists."""
+    """The sequences as one Arrow array, five times as fast as Arrow's own conversion of lists of lists."""
     import pyarrow as pa
 
     offsets = np.zeros(len(sequences) + 1, dtype=np.int32)
@@ -297,13 +287,13 @@ def to_lists(sequences: list[list[int]]) -> Any:
 
 
 def explain_targets(task: Task, train: TokenizedSplit) -> list[str]:
-    """Problems with labels and scores, and how many rows have the target that stands for a missing one."""
-    told: list[str] = []
+    """Problems with labels and scores, and how many rows have the target that replaces a missing one."""
+    found: list[str] = []
     if task.recipe.name in HEAD_TASKS:
-        told += find_label_problems(task.recipe, train.count_targets())
+        found += find_label_problems(task.recipe, train.count_targets())
     if task.recipe.name != "multilabel" and (text := task.text_of_missing()) is not None:
-        told.append(
-            f"{train.count_target(text):,} of {len(train):,} rows have the target '{text}', which stands for a missing "
-            "one (task.missing_target)"
+        found.append(
+            f"{train.count_target(text):,} of {len(train):,} rows have the target '{text}', which replaces a missing "
+            "target (task.missing_target)"
         )
-    return [f"train: {sentence}" for sentence in told]
+    return [f"train: {sentence}" for sentence in found]

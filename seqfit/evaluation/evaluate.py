@@ -30,9 +30,11 @@ from seqfit.progress import Progress
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files
+from seqfit.rundir.atomic import write_json
+from seqfit.rundir.events import DataEvent
 from seqfit.rundir.reader import Run
-from seqfit.rundir.records import EvaluationRecord
-from seqfit.rundir.writer import RunWriter, write_json
+from seqfit.rundir.records import EvaluationRecord, EventKind
+from seqfit.rundir.writer import RunWriter
 from seqfit.step.precision import choose_device, choose_precision
 from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import Strategy
@@ -52,9 +54,9 @@ def evaluate(
 ) -> dict[str, Any]:
     """Score the run's best checkpoint on a split, or with `before` the model it started from, and write the result.
 
-    `data` is scored instead of the run's own, all of its rows: a file, a list of dicts, a DataFrame and the like; of a
-    folder or a mapping of splits the split. The result is then called by the data's name and not by the split's.
-    `overrides` change the run's recipe for this evaluation: data.path=... where the data has moved.
+    `data` is scored instead of the run's own: all rows of a file, a list of dicts, a DataFrame and the like, or the
+    split of a folder or a mapping. The result is then named after the data and not after the split. `overrides` change
+    the run's recipe for this evaluation, for example data.path=PATH if the data has moved.
     """
     run = run if isinstance(run, Run) else Run(run)
     recipe = load_recipe(run.recipe, overrides)
@@ -64,7 +66,7 @@ def evaluate(
         recipe = load_recipe(recipe, replaced)
     checkpoint = _start_of(run, recipe) if before else load_checkpoint(run.checkpoint)
     checkpoint = replace(checkpoint, metadata=replace(checkpoint.metadata, task=recipe.task))
-    answerer = build_generator(checkpoint, load_strategy(recipe), recipe.allow, recipe.eval.batch_tokens)
+    generator = build_generator(checkpoint, load_strategy(recipe), recipe.allow, recipe.eval.batch_tokens)
     task = build_task(recipe.task)
     metrics, _ = choose_metrics(task, recipe.eval)
     limits = position_limit(checkpoint.model.config)
@@ -80,7 +82,7 @@ def evaluate(
     if split not in prepared.splits:
         raise _no_split(run, split)
     show = None if progress is None else partial(progress, f"evaluating {split}")
-    result = score_split(answerer, task, prepared.splits[split], metrics, limit=limit, progress=show)
+    result = score_split(generator, task, prepared.splits[split], metrics, limit=limit, progress=show)
     report = _to_report(recipe, run, checkpoint, title, result, before=before)
     write_json(run.path / files.evaluation(title, before=before), report)
     _record(run, checkpoint, title, result, prepared.events)
@@ -88,15 +90,15 @@ def evaluate(
 
 
 def predict(run: Run | str | Path, rows: Sequence[str | Mapping[str, Any]], *, batch_tokens: int = 8192) -> list[str]:
-    """Answers to rows: mappings with the template's columns, or texts where the template has a single one.
+    """Predictions for rows: mappings with the template's columns, or texts if the template has a single one.
 
-    A checkpoint folder that was copied out of its run works as well.
+    `run` may be a checkpoint folder that was copied out of its run.
     """
-    return Predictor(run, batch_tokens).answer(rows)
+    return Predictor(run, batch_tokens).predict(rows)
 
 
 class Predictor:
-    """A model that is loaded once and then asked as often as wanted."""
+    """A model that is loaded once and predicts many times."""
 
     def __init__(self, run: Run | str | Path, batch_tokens: int = 8192) -> None:
         folder = run.checkpoint if isinstance(run, Run) else _find_checkpoint(Path(run))
@@ -106,20 +108,19 @@ class Predictor:
         self._tokenizer_name = type(checkpoint.tokenizer).__name__
         self._encoder = build_text_encoder(checkpoint.tokenizer)
         self._limit = smaller_limit(self._task.recipe.max_source_tokens, position_limit(checkpoint.model.config))
-        self._answerer = build_generator(checkpoint, Strategy(), ["bf16"], batch_tokens)
+        self._generator = build_generator(checkpoint, Strategy(), ["bf16"], batch_tokens)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that a row must have."""
         return self._task.named_columns(targets=False)
 
-    def answer(self, rows: Sequence[str | Mapping[str, Any]]) -> list[str]:
-        """One answer a row, in their order."""
+    def predict(self, rows: Sequence[str | Mapping[str, Any]]) -> list[str]:
+        """One prediction per row, in the order of the rows."""
         if not rows:
             return []
-        asked = [to_row(self._task, row) for row in rows]
-        texts = [self._task.render_source(row, str(number)) for number, row in enumerate(asked, 1)]
-        languages = [self._find_languages(row, number) for number, row in enumerate(asked, 1)]
+        inputs = [to_row(self._task, row) for row in rows]
+        texts = [self._task.render_source(row, str(number)) for number, row in enumerate(inputs, 1)]
+        languages = [self._find_languages(row, number) for number, row in enumerate(inputs, 1)]
         codes = [source for source, _ in languages if source is not None]
         encoded = self._encoder.encode(texts, codes or None)
         tails = {source: self._encoder.source_tail(source) for source, _ in set(languages)}
@@ -127,12 +128,12 @@ class Predictor:
             np.array(truncate(ids, self._limit, tails[source]))
             for ids, (source, _) in zip(encoded, languages, strict=True)
         ]
-        answers = generate_sources(self._answerer, sources, [target for _, target in languages])
-        choices = [self._task.choices_of(row) for row in asked]
-        return [self._task.extract(text, given) for text, given in zip(answers, choices, strict=True)]
+        generated = generate_sources(self._generator, sources, [target for _, target in languages])
+        choices = [self._task.choices_of(row) for row in inputs]
+        return [self._task.extract(text, given) for text, given in zip(generated, choices, strict=True)]
 
     def _find_languages(self, row: Mapping[str, Any], number: int) -> tuple[str | None, str | None]:
-        """The codes of a question's two languages, known to the tokenizer."""
+        """The language codes of a row's source and target, checked against the tokenizer."""
         languages = self._task.languages_of(row)
         for field, code in zip(("source_language", "target_language"), languages, strict=True):
             if code is not None:
@@ -141,7 +142,7 @@ class Predictor:
 
 
 def build_generator(checkpoint: Checkpoint, strategy: Strategy, allow: list[str], batch_tokens: int) -> Generator:
-    """The checkpoint on the strategy's device, ready to answer as it was taught."""
+    """The checkpoint on the strategy's device, generating as its metadata says."""
     device = choose_device(strategy)
     metadata = checkpoint.metadata
     start_of = set_start(checkpoint.model, checkpoint.tokenizer, metadata.task)
@@ -159,7 +160,7 @@ def build_generator(checkpoint: Checkpoint, strategy: Strategy, allow: list[str]
 
 
 def to_row(task: Task, given: str | Mapping[str, Any]) -> Mapping[str, Any]:
-    """A text as a row: of one column, or of several that are separated by tabs in the template's order."""
+    """A text as a row with one column, or with several that are separated by tabs in the template's order."""
     if not isinstance(given, str):
         return given
     columns = task.source_columns()
@@ -167,7 +168,7 @@ def to_row(task: Task, given: str | Mapping[str, Any]) -> Mapping[str, Any]:
     if len(values) != len(columns):
         raise DataError(
             f"'{given[:60]}' is one text",
-            f"this model's sources are made of {len(columns)} columns: {', '.join(columns)}",
+            f"The sources of this model have {len(columns)} columns: {', '.join(columns)}",
             f'Give a JSON object with them, {{"{columns[0]}": ...}}, or the texts separated by tabs in this order',
         )
     return dict(zip(columns, values, strict=True))
@@ -178,37 +179,37 @@ def _find_checkpoint(path: Path) -> Path:
         return Run(path).checkpoint
     if not path.is_dir():
         raise ModelError(
-            f"There is no folder '{path}'",
-            "a model to ask is a run directory or a checkpoint folder",
+            f"The folder '{path}' does not exist",
+            "Predictions need a run directory or a checkpoint folder",
             "Give one that `seqfit train` has written",
         )
     return path
 
 
 def _start_of(run: Run, recipe: Recipe) -> Checkpoint:
-    """The model before fine-tuning, with the metadata of the run's checkpoint: both answer under the same rules."""
-    taught = read_metadata(run.checkpoint)
-    model = load_model(recipe.model, head_of(recipe.task))
-    return Checkpoint(model, load_tokenizer(recipe.model), taught.at_start())
+    """The model before fine-tuning, with the metadata of the run's checkpoint: both generate in the same way."""
+    metadata = read_metadata(run.checkpoint).at_start()
+    return Checkpoint(load_model(recipe.model, head_of(recipe.task)), load_tokenizer(recipe.model), metadata)
 
 
 def _record(run: Run, checkpoint: Checkpoint, split: str, result: SplitScores, events: list[str]) -> None:
-    """The evaluation as a record of the run, and what preparing its data decided, if that is new."""
+    """Adds the evaluation to the run's records, and those events of preparing its data that are new."""
     step, scores = checkpoint.metadata.step, result.scores.values
     writer = RunWriter(run.path)
     writer.evaluation(EvaluationRecord(step, split, result.loss, scores, result.rows, result.seconds, time.time()))
-    known = {event["message"] for event in run.events()}
-    for message in events:
-        if message not in known:
-            writer.event("data", message)
+    known = {event["data"].get("note") for event in run.events() if event["kind"] == EventKind.DATA}
+    for note in events:
+        if note not in known:
+            writer.event(DataEvent(note))
     writer.close()
 
 
 def _no_split(run: Run, split: str) -> DataError:
     return DataError(
         f"{run.path}: the data has no {split} rows",
-        f"its recipe names no file for {split}, and data.cut takes none from the others",
-        f"Score another with --split, or name one: seqfit evaluate {quote(run.path)} data.splits.{split}=FILE",
+        f"Its recipe names no file for {split}, and data.holdout splits none off the other splits",
+        f"Evaluate another split with --split, or name a file: "
+        f"seqfit evaluate {quote(run.path)} data.splits.{split}=FILE",
     )
 
 
@@ -219,7 +220,7 @@ def _to_report(
     if result.loss is not None and math.isfinite(result.loss):
         metrics["loss"] = result.loss
     else:
-        absent["loss"] = "there is none" if result.loss is None else f"it is {result.loss}: the weights are no numbers"
+        absent["loss"] = "there is none" if result.loss is None else f"it is {result.loss}: the weights are not finite"
     return {
         "checkpoint": recipe.model.location if before else str(run.checkpoint),
         "step": checkpoint.metadata.step,

@@ -1,15 +1,16 @@
-"""A model's answers to the rows of a split, and its loss on them, from one pass of the encoder.
+"""Generated texts for the rows of a split, and the loss on them, from one pass of the encoder.
 
-Rows are sorted by length and go through the encoder in pieces of a token budget, so little is padded. A decoding step
-reads all weights for one token a row, so it is shared by the rows of several pieces, which wait for each other:
+Rows are sorted by length and go through the encoder in pieces of a token budget, so that little is padded. A decoding
+step reads all weights for one token per row, so rows of several pieces are decoded together, in a queue:
 
-    piece  rows        encoder, loss   answered by their target   wait
+    piece  rows        encoder, loss   known from their target    queued
     1      4 9 2       3 rows          9                          4 2
     2      7 1         2 rows                                     4 2 7 1   enough: decoded as one batch
     3      3 8         2 rows          3                          8         the last: decoded
 
-Answers come back in the order of the rows. With beams, or settings that a greedy search has no loop for here,
-transformers' own `generate` answers piece by piece, and `Answerer.fallback` says why.
+A row whose target is the most likely token at every position needs no search. Texts come back in the order of the rows.
+With beams, or settings that the greedy loop here does not support, transformers' own `generate` decodes piece by piece,
+and `Generator.fallback` says why.
 """
 
 from __future__ import annotations
@@ -41,39 +42,37 @@ from seqfit.model.families import Start, family_of
 from seqfit.model.greedy import GreedyRule, Sources, decode_greedily, explain_why_not_greedy, join_sources
 from seqfit.model.loss import blank_label, class_logits, head_loss_sum, token_loss_sum
 from seqfit.recipe.schema import LABEL_JOINT
+from seqfit.rundir.events import FallbackEvent
 from seqfit.step.precision import Precision
 from seqfit.tasks import ClassifierHead, Label
 from seqfit.tasks.number import write_score
 
 _GenerationProgress = Callable[[int, int], None]
 
-# Measured with t5-small on DialogSum, one core, processor time: the encoder took 120, 128 and 143 ms a row in pieces
-# of 1,024, 2,048 and 4,096 tokens; decoding 0.86, 0.73 and 0.71 of the encoder's time with 32, 64 and 128 rows at once.
+# Measured with t5-small on DialogSum, one core, CPU time: the encoder took 120, 128 and 143 ms per row in pieces of
+# 1,024, 2,048 and 4,096 tokens; decoding 0.86, 0.73 and 0.71 of the encoder's time with 32, 64 and 128 rows at once.
 CPU_PIECE_TOKENS = 2048
 DECODED_ROWS = 128
-_SCORE_DIGITS = 6  # significant ones: fewer would make scores equal, and more are rounding
-DECODED_CACHE_BYTES = 2**30  # of rows that wait; a single piece may have more
+_SCORE_DIGITS = 6  # significant ones: fewer would make scores equal, and more are rounding errors
+DECODED_CACHE_BYTES = 2**30  # of queued rows; a single piece may have more
 
 
 @dataclass(frozen=True)
 class Generated:
-    """Texts in the order of the rows asked for, and the sum of losses over target tokens (classifier: examples)."""
+    """Texts in the order of the requested rows, and the sum of losses over target tokens (classifier: examples)."""
 
     texts: list[str]
     loss_sum: float
-    terms: int  # what was summed up
+    terms: int  # target tokens or examples in the sum
     probabilities: list[list[float]] | None = None  # multilabel: of each label, in the order of the rows
 
     @property
     def loss(self) -> float | None:
-        """The mean."""
         return self.loss_sum / self.terms if self.terms else None
 
 
 @dataclass(frozen=True)
 class Generator:
-    """A model with all it takes to answer."""
-
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     precision: Precision
@@ -81,77 +80,74 @@ class Generator:
     max_new_tokens: int
     batch_tokens: int
     head: ClassifierHead | None = None  # classifier: what its outputs mean
-    threshold: float = DEFAULT_THRESHOLD  # multilabel: labels from this probability on are given
-    decoded_rows: int = DECODED_ROWS  # so many are decoded at once, at least
-    start_of: Callable[[str], Start] | None = None  # rows have languages: code -> how their answers start
-    force_lengths: bool = False  # answers as long as their targets, which makes two ways of decoding comparable
+    threshold: float = DEFAULT_THRESHOLD  # multilabel: labels above this probability are predicted
+    decoded_rows: int = DECODED_ROWS  # at least so many are decoded at once
+    start_of: Callable[[str], Start] | None = None  # rows name their languages: code -> start of generation
+    force_lengths: bool = False  # texts as long as their targets, which makes two decoding loops comparable
 
     @property
     def padding(self) -> Padding:
-        """The ids that fill this model's batches."""
         return family_of(self.model).build_padding(self.model, self.tokenizer)
 
     @property
     def generation(self) -> GenerationConfig:
-        """How answers are generated."""
         return build_generation_config(self.model, self.beams, self.max_new_tokens)
 
     @property
     def fallback(self) -> str | None:
-        """Why answers are generated by transformers' own, slower `generate`; None if they are not."""
+        """Why transformers' own, slower `generate` is used; None if it is not."""
         if not self.model.config.is_encoder_decoder:
             return None
         return explain_why_not_greedy(self.model, self.generation)
 
     @property
     def rule(self) -> MicroBatchRule:
-        """How rows are cut into pieces."""
         on_cpu = self.precision.device.type == "cpu"
         tokens = min(self.batch_tokens, CPU_PIECE_TOKENS) if on_cpu else self.batch_tokens
         return MicroBatchRule(batching="grouped", tokens=tokens)
 
 
 def generate_split(
-    answerer: Generator, split: Split, rows: RowNumbers, progress: _GenerationProgress | None = None
+    generator: Generator, split: Split, rows: RowNumbers, progress: _GenerationProgress | None = None
 ) -> Generated:
-    """Answers and loss for some rows of a split."""
-    rule, padding, desk = answerer.rule, answerer.padding, _build_desk(answerer)
+    """Texts and loss for some rows of a split."""
+    rule, padding, queue = generator.rule, generator.padding, _build_queue(generator)
     terms, total = 0, len(np.unique(rows))
-    with evaluating(answerer.model), answerer.precision.autocast():
+    with evaluating(generator.model), generator.precision.autocast():
         for piece in split_micro_batches(rows, split.source_lengths, split.target_lengths, rule):
             batch = collate_rows(split, piece, rule, padding)
-            starts = _find_starts(answerer, split, piece)
-            desk.take(_Piece(piece, split.source_lengths[piece], split.target_lengths[piece], batch, starts))
+            starts = _find_starts(generator, split, piece)
+            queue.add(_Piece(piece, split.source_lengths[piece], split.target_lengths[piece], batch, starts))
             terms += batch.target_tokens or batch.examples
             if progress is not None:
-                progress(len(desk.texts), total)
-        desk.finish()
+                progress(len(queue.texts), total)
+        queue.finish()
     if progress is not None:
         progress(total, total)
-    probabilities = [desk.probabilities[row] for row in rows.tolist()] if desk.probabilities else None
-    return Generated([desk.texts[row] for row in rows.tolist()], desk.loss_sum(), terms, probabilities)
+    probabilities = [queue.probabilities[row] for row in rows.tolist()] if queue.probabilities else None
+    return Generated([queue.texts[row] for row in rows.tolist()], queue.loss_sum(), terms, probabilities)
 
 
 def generate_sources(
-    answerer: Generator, sources: Sequence[TokenIds], languages: Sequence[str | None] | None = None
+    generator: Generator, sources: Sequence[TokenIds], languages: Sequence[str | None] | None = None
 ) -> list[str]:
-    """Answers to tokenized sources, in their order; `languages` are the codes of the answers' languages."""
-    blank = blank_label(answerer.model.config)
-    split = _Unanswered(sources, languages or [None] * len(sources), blank)
-    return generate_split(answerer, split, np.arange(len(sources))).texts
+    """Texts for tokenized sources, in their order; `languages` are the codes of the target languages."""
+    blank = blank_label(generator.model.config)
+    split = _SourcesOnly(sources, languages or [None] * len(sources), blank)
+    return generate_split(generator, split, np.arange(len(sources))).texts
 
 
-def _find_starts(answerer: Generator, split: Split, rows: RowNumbers) -> list[Start] | None:
-    """How the answers of some rows start, where rows differ in that."""
-    if answerer.start_of is None:
+def _find_starts(generator: Generator, split: Split, rows: RowNumbers) -> list[Start] | None:
+    """How generation starts for each row, if rows differ in that."""
+    if generator.start_of is None:
         return None
     codes = [split.target_language(row) for row in rows.tolist()]
-    return [answerer.start_of(code) for code in codes if code is not None]
+    return [generator.start_of(code) for code in codes if code is not None]
 
 
 @contextmanager
 def evaluating(model: PreTrainedModel) -> Iterator[None]:
-    """Dropout off and no gradients, put back afterwards whatever happens."""
+    """Dropout off and no gradients; restored afterwards, also after an error."""
     was_training = model.training
     model.eval()
     try:
@@ -161,8 +157,8 @@ def evaluating(model: PreTrainedModel) -> Iterator[None]:
         model.train(was_training)
 
 
-class _Unanswered:
-    """Sources alone in the form of a split: targets of no tokens, so that there is no loss either."""
+class _SourcesOnly:
+    """Sources in the form of a split, with empty targets, so that there is no loss."""
 
     def __init__(self, sources: Sequence[TokenIds], languages: Sequence[str | None], blank: Label) -> None:
         self._blank = blank
@@ -170,7 +166,7 @@ class _Unanswered:
         self._languages = languages
         self.weights = [1.0]
         self.source_lengths: RowLengths = np.array([len(source) for source in sources], dtype=np.int32)
-        self.target_lengths: RowLengths = np.ones_like(self.source_lengths)  # the place of the start token
+        self.target_lengths: RowLengths = np.ones_like(self.source_lengths)  # the start token
         self.source_index = np.zeros_like(self.source_lengths)
 
     def token_ids(self, row: int) -> tuple[TokenIds, TokenIds]:
@@ -191,12 +187,12 @@ class _Piece:
     source_lengths: RowLengths
     target_lengths: RowLengths
     batch: MicroBatch  # on the host
-    starts: list[Start] | None  # where rows differ in how their answers start
+    starts: list[Start] | None  # if rows differ in how generation starts
 
 
 @dataclass(frozen=True)
-class _Waiting:
-    """Rows that are encoded and not yet answered."""
+class _Queued:
+    """Rows that are encoded and not yet decoded."""
 
     rows: RowNumbers
     target_lengths: RowLengths
@@ -204,47 +200,46 @@ class _Waiting:
     starts: list[Start] | None
 
 
-class _Desk(ABC):
-    """Takes pieces, and has the texts and losses of those that are done."""
+class _GenerationQueue(ABC):
+    """Takes pieces, and holds the texts and losses of those that are done."""
 
-    def __init__(self, answerer: Generator) -> None:
-        self._answerer = answerer
-        self._model = answerer.model
+    def __init__(self, generator: Generator) -> None:
+        self._generator = generator
+        self._model = generator.model
         self._losses: list[torch.Tensor] = []
         self.texts: dict[int, str] = {}
         self.probabilities: dict[int, list[float]] = {}  # multilabel
 
     @abstractmethod
-    def take(self, piece: _Piece) -> None:
-        """Answer a piece, or keep it waiting."""
+    def add(self, piece: _Piece) -> None:
+        """Generate for a piece, or queue it."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Answer what still waits."""
+        """Generate for the queued rows."""
 
     def loss_sum(self) -> float:
-        """Waits for a GPU."""
+        """Syncs with the device."""
         return sum(map(float, self._losses))
 
     def _write(self, rows: RowNumbers, ids_BT: torch.Tensor) -> None:
-        texts = self._answerer.tokenizer.batch_decode(ids_BT, skip_special_tokens=True)
+        texts = self._generator.tokenizer.batch_decode(ids_BT, skip_special_tokens=True)
         self.texts.update(zip(rows.tolist(), texts, strict=True))
 
 
-class _PromptDesk(_Desk):
-    """Answers each piece as it comes."""
+class _ImmediateQueue(_GenerationQueue):
+    """Generates for each piece when it is added, and so never holds rows."""
 
     def finish(self) -> None:
-        """Nothing waits."""
+        pass
 
 
-class _LabelDesk(_PromptDesk):
-    """A classifier: the answer is a label's word, those of several labels, or a number."""
+class _LabelQueue(_ImmediateQueue):
+    """A classifier: the text is a label, several labels, or a number."""
 
-    def take(self, piece: _Piece) -> None:
-        """One pass."""
-        head = self._answerer.head
-        batch = piece.batch.to(self._answerer.precision.device)
+    def add(self, piece: _Piece) -> None:
+        head = self._generator.head
+        batch = piece.batch.to(self._generator.precision.device)
         assert head is not None
         assert batch.source_mask is not None
         logits_BC = class_logits(self._model, batch.source_ids, batch.source_mask)
@@ -255,19 +250,16 @@ class _LabelDesk(_PromptDesk):
                 texts = [write_score(value, _SCORE_DIGITS) for value in logits_BC[:, 0].tolist()]
             case "multi_label_classification":
                 probabilities = logits_BC.sigmoid().tolist()
-                texts = write_labels(head, probabilities, self._answerer.threshold)
+                texts = write_labels(head, probabilities, self._generator.threshold)
                 self.probabilities.update(zip(rows, probabilities, strict=True))
             case _:
                 texts = [head.labels[index] for index in logits_BC.argmax(-1).tolist()]
         self.texts.update(zip(rows, texts, strict=True))
 
 
-class _SearchDesk(_PromptDesk):
-    """transformers' own search."""
-
-    def take(self, piece: _Piece) -> None:
-        """Encoder, decoder over the targets, search."""
-        batch = piece.batch.to(self._answerer.precision.device)
+class _SearchQueue(_ImmediateQueue):
+    def add(self, piece: _Piece) -> None:
+        batch = piece.batch.to(self._generator.precision.device)
         assert batch.source_mask is not None
         encoding = encode(self._model, batch.source_ids, batch.source_mask)
         logits_BTV = self._model(
@@ -277,7 +269,7 @@ class _SearchDesk(_PromptDesk):
             use_cache=False,
         ).logits
         self._losses.append(token_loss_sum(logits_BTV, batch.labels))
-        generation = self._answerer.generation
+        generation = self._generator.generation
         if piece.starts is None:
             ids_BT = generate(self._model, encoding, batch.source_mask, generation, batch.source_ids)
             self._write(piece.rows, ids_BT)
@@ -287,21 +279,21 @@ class _SearchDesk(_PromptDesk):
             self._write(piece.rows[[number]], ids_T[None])
 
 
-class _GreedyDesk(_Desk):
+class _GreedyQueue(_GenerationQueue):
     """Our own greedy search, for many rows at a time."""
 
-    def __init__(self, answerer: Generator) -> None:
-        super().__init__(answerer)
-        head = family_of(answerer.model).head(answerer.model)
-        assert head is not None  # answerer.fallback says so
+    def __init__(self, generator: Generator) -> None:
+        super().__init__(generator)
+        head = family_of(generator.model).head(generator.model)
+        assert head is not None  # else generator.fallback is a reason
         self._head = head
-        self._rule = GreedyRule.of(answerer.generation)
-        self._waiting: list[_Waiting] = []
+        self._rule = GreedyRule.of(generator.generation)
+        self._queued: list[_Queued] = []
 
-    def take(self, piece: _Piece) -> None:
-        """Encoder and decoder over the targets; the search when enough rows wait for one."""
+    def add(self, piece: _Piece) -> None:
+        """Encoder, and decoder over the targets; the search once enough rows are queued."""
         is_padded = piece.batch.source_tokens < piece.batch.source_ids.numel()
-        batch = piece.batch.to(self._answerer.precision.device)
+        batch = piece.batch.to(self._generator.precision.device)
         mask_BS = batch.source_mask if is_padded else None
         encoding = encode(self._model, batch.source_ids, mask_BS)
         assert batch.decoder_ids is not None
@@ -310,28 +302,28 @@ class _GreedyDesk(_Desk):
         )
         loss_sum, likeliest_BT = score_targets(self._head, states_BTD, batch.labels)
         self._losses.append(loss_sum)
-        left = self._answer_by_target(piece, likeliest_BT, batch.labels)
+        left = self._write_known(piece, likeliest_BT, batch.labels)
         if left:
             starts = None if piece.starts is None else [piece.starts[position] for position in left]
-            self._waiting.append(_Waiting(piece.rows[left], piece.target_lengths[left], sources.select(left), starts))
+            self._queued.append(_Queued(piece.rows[left], piece.target_lengths[left], sources.select(left), starts))
         if self._is_full():
             self.finish()
 
     def finish(self) -> None:
-        """Decode all rows that wait, as one batch."""
-        if not self._waiting:
+        """Decode all queued rows as one batch."""
+        if not self._queued:
             return
-        rows = np.concatenate([waiting.rows for waiting in self._waiting])
-        lengths = np.concatenate([waiting.target_lengths for waiting in self._waiting]).tolist()
-        sources = join_sources([waiting.sources for waiting in self._waiting])
-        starts = [start for waiting in self._waiting for start in waiting.starts or ()]
-        self._waiting = []
-        forced = lengths if self._answerer.force_lengths else None
+        rows = np.concatenate([queued.rows for queued in self._queued])
+        lengths = np.concatenate([queued.target_lengths for queued in self._queued]).tolist()
+        sources = join_sources([queued.sources for queued in self._queued])
+        starts = [start for queued in self._queued for start in queued.starts or ()]
+        self._queued = []
+        forced = lengths if self._generator.force_lengths else None
         self._write(rows, decode_greedily(self._model, sources, self._rule, forced, starts or None))
 
-    def _answer_by_target(self, piece: _Piece, likeliest_BT: torch.Tensor, labels_BT: torch.Tensor) -> list[int]:
-        """The positions of the rows that need a search."""
-        if self._answerer.force_lengths:
+    def _write_known(self, piece: _Piece, likeliest_BT: torch.Tensor, labels_BT: torch.Tensor) -> list[int]:
+        """Writes the texts of rows whose target is what a search would find; returns positions of the other rows."""
+        if self._generator.force_lengths:
             return list(range(len(piece.rows)))
         answered = find_answered(likeliest_BT, labels_BT, self._rule, piece.starts).tolist()
         done = [position for position, is_answered in enumerate(answered) if is_answered]
@@ -341,43 +333,44 @@ class _GreedyDesk(_Desk):
         return [position for position, is_answered in enumerate(answered) if not is_answered]
 
     def _is_full(self) -> bool:
-        rows = sum(len(waiting.rows) for waiting in self._waiting)
-        cache_bytes = sum(waiting.sources.cache_bytes for waiting in self._waiting)
-        return rows >= self._answerer.decoded_rows or cache_bytes >= DECODED_CACHE_BYTES
+        rows = sum(len(queued.rows) for queued in self._queued)
+        cache_bytes = sum(queued.sources.cache_bytes for queued in self._queued)
+        return rows >= self._generator.decoded_rows or cache_bytes >= DECODED_CACHE_BYTES
 
 
-def _build_desk(answerer: Generator) -> _Desk:
-    if not answerer.model.config.is_encoder_decoder:
-        return _LabelDesk(answerer)
-    if answerer.fallback is None:
-        return _GreedyDesk(answerer)
-    assert not answerer.force_lengths  # a means of comparison, not a user's choice
-    return _SearchDesk(answerer)
+def _build_queue(generator: Generator) -> _GenerationQueue:
+    if not generator.model.config.is_encoder_decoder:
+        return _LabelQueue(generator)
+    if generator.fallback is None:
+        return _GreedyQueue(generator)
+    assert not generator.force_lengths  # only for benchmarks
+    return _SearchQueue(generator)
 
 
 def write_labels(head: ClassifierHead, probabilities: Sequence[Sequence[float]], threshold: float) -> list[str]:
-    """The words of the labels whose probability is above the threshold, joined, or the word for none of them."""
-    words = (
+    """The labels whose probability is above the threshold, joined, or the text for no label."""
+    labels = (
         [label for label, value in zip(head.labels, row, strict=True) if value > threshold] for row in probabilities
     )
-    return [LABEL_JOINT.join(found) or head.no_label for found in words]
+    return [LABEL_JOINT.join(found) or head.no_label for found in labels]
 
 
 def adjust_threshold(
-    answerer: Generator, split: Split, rows: RowNumbers, answers: Generated
+    generator: Generator, split: Split, rows: RowNumbers, generated: Generated
 ) -> tuple[Generated, Threshold | None]:
-    """Answers with the labels above the threshold that is best on these very rows; others stay as they are."""
-    if answers.probabilities is None:
-        return answers, None
-    assert answerer.head is not None
+    """Texts with the labels above the threshold that is best on these rows; unchanged if there are no probabilities."""
+    if generated.probabilities is None:
+        return generated, None
+    assert generator.head is not None
     applies = np.array([split.label(row) for row in rows.tolist()], dtype=np.bool_)
-    found = find_threshold(np.array(answers.probabilities), applies)
+    found = find_threshold(np.array(generated.probabilities), applies)
     if found is None:
-        return answers, None
-    return replace(answers, texts=write_labels(answerer.head, answers.probabilities, found.value)), found
+        return generated, None
+    return replace(generated, texts=write_labels(generator.head, generated.probabilities, found.value)), found
 
 
-def explain_fallback(answerer: Generator) -> list[tuple[str, str]]:
-    """The event of a run whose answers are generated the slower way; none otherwise."""
-    reason = answerer.fallback
-    return [] if reason is None else [("fallback", f"transformers' generate writes the answers: {reason}")]
+def explain_fallback(generator: Generator) -> list[FallbackEvent]:
+    """The event of a run whose texts are generated by transformers; none otherwise."""
+    reason = generator.fallback
+    used = "texts are generated by transformers' own generate"
+    return [] if reason is None else [FallbackEvent("generation", used, reason)]

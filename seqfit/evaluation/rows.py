@@ -1,4 +1,4 @@
-"""The rows that a user asks a model about: on the command line, in a file, or on standard input.
+"""Rows to predict: from the command line, a file, or standard input.
 
 ["question=Who?", "context=Ada did."]   -> [{"question": "Who?", "context": "Ada did."}]
 a line '{"question": "Who?"}'           -> [{"question": "Who?"}]
@@ -20,21 +20,23 @@ PredictionRows = str | Mapping[str, Any]
 
 
 def rows_from_fields(fields: Sequence[str]) -> list[PredictionRows]:
-    """One row of COLUMN=TEXT words."""
+    """One row from arguments COLUMN=TEXT."""
     wrong = [field for field in fields if "=" not in field]
     if wrong:
-        raise DataError(f"'{wrong[0]}' is given", "a row is written as COLUMN=TEXT", "Write question='Who wrote it?'")
+        raise DataError(
+            f"'{wrong[0]}' is given", "A row is written as COLUMN=TEXT", "Write for example question='Who wrote it?'"
+        )
     return [dict(field.split("=", 1) for field in fields)]
 
 
 def rows_from_file(path: Path, named: Collection[str] = ()) -> Iterator[PredictionRows]:
-    """Rows of a data file in any known format, or of a text file, one a line; `named` columns decide on a header."""
+    """Rows of a data file in any format, or lines of a text file; `named` columns decide whether there is a header."""
     require_file(path, field="--file")
     return read_whole_rows(path, named) if ending(path) in ENDINGS else rows_from_lines(read_text_lines(path))
 
 
 def rows_from_bytes(stream: Iterable[bytes]) -> Iterator[PredictionRows]:
-    """Rows of standard input, which must be UTF-8, as they come."""
+    """Rows of standard input, which must be UTF-8, one by one."""
     return rows_from_lines(decode_lines(stream, "standard input"))
 
 
@@ -52,6 +54,6 @@ def rows_from_lines(lines: Iterable[str]) -> Iterator[PredictionRows]:
         except json.JSONDecodeError as error:
             raise DataError(
                 f"line {number}, column {error.colno}: {error.msg}",
-                "a line that starts with { is read as a JSON object",
+                "A line that starts with { is read as a JSON object",
                 'Write it as {"column": "text", ...}',
             ) from error

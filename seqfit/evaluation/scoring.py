@@ -1,4 +1,4 @@
-"""Scores of a model on a split: over all rows, and for each data source where there are several."""
+"""Scores of a model on a split: over all rows, and for each data source if there are several."""
 
 from __future__ import annotations
 
@@ -22,18 +22,16 @@ from seqfit.tasks import Task
 
 @dataclass(frozen=True)
 class SplitScores:
-    """What an evaluation found."""
-
     loss: float | None
     scores: Scores
-    by_source: dict[str, Scores]  # empty where there is one source only
+    by_source: dict[str, Scores]  # empty if there is only one source
     predictions: list[dict[str, Any]]
     rows: int
     seconds: float
 
 
 def score_split(
-    answerer: Generator,
+    generator: Generator,
     task: Task,
     split: TokenizedSplit,
     metrics: Sequence[str],
@@ -41,24 +39,25 @@ def score_split(
     limit: int | None = None,
     progress: _GenerationProgress | None = None,
 ) -> SplitScores:
-    """Answers every row (or `limit` rows spread evenly over the split) and scores the answers."""
+    """Generates for every row (or `limit` rows spread evenly over the split) and scores the predictions."""
     start = time.perf_counter()
     rows = spread_over_rows(len(split), limit)
-    return score_generated(task, split, rows, generate_split(answerer, split, rows, progress), metrics, started=start)
+    return score_generated(task, split, rows, generate_split(generator, split, rows, progress), metrics, started=start)
 
 
 def score_generated(
-    task: Task, split: TokenizedSplit, rows: RowNumbers, answers: Generated, metrics: Sequence[str], *, started: float
+    task: Task, split: TokenizedSplit, rows: RowNumbers, generated: Generated, metrics: Sequence[str], *, started: float
 ) -> SplitScores:
-    """Scores answers to some rows that were asked for at `started`, by time.perf_counter."""
-    predictions = [_prediction(task, split, row, text) for row, text in zip(rows.tolist(), answers.texts, strict=True)]
+    """Scores the texts generated for some rows; `started` is when generation started, by time.perf_counter."""
+    texts = zip(rows.tolist(), generated.texts, strict=True)
+    predictions = [_prediction(task, split, row, text) for row, text in texts]
     by_source = {}
     if len(split.titles) > 1:
         for number, title in enumerate(split.titles):
             of_source = [predictions[i] for i in np.flatnonzero(split.source_index[rows] == number)]
             by_source[title] = _score(task, metrics, of_source)
     return SplitScores(
-        loss=answers.loss,
+        loss=generated.loss,
         scores=_score(task, metrics, predictions),
         by_source=by_source,
         predictions=predictions,
@@ -77,7 +76,7 @@ def choose_metrics(task: Task, recipe: EvalRecipe) -> tuple[list[str], str]:
 
 
 def spread_over_rows(rows: int, limit: int | None) -> RowNumbers:
-    """All, or so many spread evenly."""
+    """All rows, or `limit` spread evenly."""
     if limit is None or limit >= rows:
         return np.arange(rows, dtype=np.int64)
     return np.linspace(0, rows - 1, limit).round().astype(np.int64)

@@ -1,13 +1,13 @@
-"""What generation starts with: the token that the decoder reads first, and the one that it is made to write first.
+"""What generation starts with: the token that the decoder reads first, and the one that it is forced to write first.
 
-In: a model, its tokenizer and the language of the answer. Out: `Start`. The one idea: the decoder is started as it was
-in training, so the tokenizer's own target without text says it all.
+In: a model, its tokenizer and the target language. Out: `Start`. The one idea: the decoder starts as in training, so
+the tokenizer's target for an empty text has everything.
 
     model     target without text   read first    written first
-    T5        </s>                  <pad>         whatever is likeliest
+    T5        </s>                  <pad>         the most likely token
     NLLB      fra_Latn </s>         </s>          fra_Latn
     mBART-50  fr_XX </s>            </s>          fr_XX           the last label is read first
-    mBART     </s> fr_XX            fr_XX         whatever is likeliest
+    mBART     </s> fr_XX            fr_XX         the most likely token
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ StartOf = Callable[[str], Start]
 
 
 def set_start(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, task: TaskRecipe) -> StartOf | None:
-    """Let the model's generation config start answers as the task means it, so that plain `generate` does so, too.
+    """Sets the start in the model's generation config, so that plain `generate` uses it as well.
 
-    Where rows have languages of their own there is no such setting; then comes a function that finds a row's start.
+    If rows name their languages, no such setting exists: the result is a function from a language to its start.
     """
     if not model.config.is_encoder_decoder or not model.can_generate():
         return None
@@ -42,7 +42,7 @@ def set_start(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, task: 
 def find_start(
     model: PreTrainedModel, encoder: TextEncoder, tokenizer: PreTrainedTokenizerBase, language: str | None
 ) -> Start:
-    """For answers in a language, or those of a model that has no codes."""
+    """The start for a target language, or for a model without language codes."""
     padding = family_of(model).build_padding(model, tokenizer)
     start_id = padding.decoder_start_id
     assert start_id is not None

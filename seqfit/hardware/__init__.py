@@ -1,4 +1,4 @@
-"""WHERE training runs: a table of cards, each with its source, and what this machine has. Free of torch."""
+"""WHERE training runs: a table of GPUs, each with its source, and what this machine has. Free of torch."""
 
 from seqfit.hardware.cards import Card, find_card, load_cards
 from seqfit.hardware.probe import Machine, probe_machine

@@ -1,23 +1,18 @@
-"""The table of GPUs: a name comes in, tolerant of spelling, a frozen `Card` goes out; and links between machines.
-
-A card's figures: a name comes in, tolerant of spelling, a frozen `Card` goes out; the figures are in cards.yaml.
+"""The table of GPUs, cards.yaml: a name comes in, a frozen `Card` goes out; and links between machines.
 
 Names are compared without vendor, series, punctuation and 'GB', so that these are all the same card:
 
     rtx3090   RTX 3090   rtx-3090   3090   NVIDIA GeForce RTX 3090
 
-A key is made of pieces, `a100-80-sxm`. Leading pieces alone will do where they leave one card: `rtx4060ti` is
-`rtx4060ti-16`; `a100` could be four and is refused with their names. Where only the board is open, an alias in the
-table decides for the module that servers have: `a100-80` is `a100-80-sxm`.
+A key is made of parts, `a100-80-sxm`. Its first parts are enough where they leave one card: `rtx4060ti` is
+`rtx4060ti-16`; `a100` could be four and is refused with their names. Where only the form factor is open, an alias
+chooses the module that servers have: `a100-80` is `a100-80-sxm`.
 
-What lies between machines: a rate comes in as text, bytes a second go out; and what to assume where nobody says.
+The rate of a network is that of one machine in one direction, all its adapters together; data sheets count bits:
 
-    25GB/s   ->   25e9      3.2 GiB/s   ->   3,435,973,836      200Gb/s: refused, for a b is a bit
+    25GB/s   ->   25e9      3.2 GiB/s   ->   3,435,973,836      200Gb/s: refused, because b is a bit; it is 25GB/s
 
-A rate is that of one machine in one direction, all its adapters together. Data sheets count bits: 200 Gbit/s are
-25 GB/s.
-
-The table of cards as Markdown: `python -m seqfit.hardware.cards` prints what docs/hardware.md holds.
+`python -m seqfit.hardware.cards` prints the table as docs/hardware.md holds it.
 """
 
 from __future__ import annotations
@@ -37,9 +32,9 @@ from seqfit.units import format_bytes, parse_bytes
 CardPrecision = Literal["fp32", "tf32", "fp16", "bf16"]
 
 _MIB = 1024**2
-# Of what nvidia-smi gives, torch gets at least this part: the lowest of the cards that have both figures, rounded down.
+# Fraction of nvidia-smi's figure that torch can use: the lowest of the cards with both figures, rounded down.
 TORCH_SHARE = 0.97
-# Bytes a second in one direction; 3.0 and later lose 2 of 130 bits to encoding.
+# In one direction; 3.0 and later lose 2 of 130 bits to encoding.
 _PCIE_LANE_BYTES_PER_SECOND = {"3.0": 8e9 / 8 * 128 / 130, "4.0": 16e9 / 8 * 128 / 130, "5.0": 32e9 / 8 * 128 / 130}
 _NOISE = r"nvidia|geforce|tesla|quadro|amd|instinct|generation|rtx|gtx|[^a-z0-9]"
 _MEMORY_UNIT = r"(?<=12|16|24|32|40|48|80|96)g(i?b)?"  # of A10G the g stays
@@ -48,7 +43,7 @@ _SAME_MEMORY = 0.05  # drivers differ by 3%, the 3080's two sizes by 20%
 
 @dataclass(frozen=True)
 class Fabric:
-    """A direct link between cards. With `is_bridge` it is an accessory for two of them."""
+    """A direct link between GPUs; with `is_bridge`, an accessory for two of them."""
 
     kind: str
     bytes_per_second: float
@@ -57,7 +52,7 @@ class Fabric:
 
 @dataclass(frozen=True)
 class Card:
-    """One device as torch sees it. Rates are dense, fp16 and bf16 with fp32 accumulation; links count one direction."""
+    """One device as torch sees it. Rates are dense, fp16 and bf16 with fp32 accumulation; links are one direction."""
 
     key: str
     name: str
@@ -83,7 +78,7 @@ class Card:
 
     @property
     def usable_bytes(self) -> int:
-        """What torch can have, its CUDA context included; where no log tells, a cautious share of the memory."""
+        """What torch can use, its CUDA context included; where it was never measured, a conservative estimate."""
         return self.torch_bytes if self.torch_bytes is not None else int(self.memory_bytes * TORCH_SHARE)
 
     @property
@@ -93,7 +88,7 @@ class Card:
 
     @property
     def link_bytes_per_second(self) -> float:
-        """Between two cards of a usual machine: over PCIe where the direct link is an accessory."""
+        """Between two GPUs of a typical machine: PCIe where the direct link is an accessory."""
         if self.fabric is None or self.fabric.is_bridge:
             return self.pcie_bytes_per_second
         return self.fabric.bytes_per_second
@@ -107,8 +102,8 @@ class Card:
 
 @cache
 def load_cards() -> Mapping[str, Card]:
-    """Every card of the table by its key, in the table's order."""
-    import yaml  # not above: the sampler imports this package, and is kept small
+    """By key, in the table's order."""
+    import yaml  # here, because the sampler imports this package and is kept small
 
     rows = yaml.safe_load(resources.files("seqfit.hardware").joinpath("cards.yaml").read_text("utf-8"))
     return MappingProxyType({key: _build_card(key, row) for key, row in rows.items()})
@@ -139,7 +134,7 @@ def plain_card_name(name: str) -> str:
 
 
 def find_card(name: str) -> Card:
-    """The card of that name. Raises PlanError with the closest ones where there is none or more than one."""
+    """Raises PlanError with the closest names where none or several match."""
     wanted = plain_card_name(name)
     cards = load_cards()
     exact = [card for card in cards.values() if wanted in {plain_card_name(each) for each in (card.key, *card.aliases)}]
@@ -150,7 +145,7 @@ def find_card(name: str) -> Card:
     if matching:
         keys = ", ".join(card.key for card in matching)
         raise PlanError(f"'{name}' could be {keys}", "they differ in memory or speed", "Give one of these names")
-    raise PlanError(f"'{name}' is no card of the table", f"known are {', '.join(cards)}", _advice(wanted))
+    raise PlanError(f"'{name}' is not in the table of GPUs", f"known are {', '.join(cards)}", _advice(wanted))
 
 
 def _leading_pieces(key: str) -> set[str]:
@@ -159,14 +154,14 @@ def _leading_pieces(key: str) -> set[str]:
 
 
 def _advice(wanted: str) -> str:
-    """By plain names, since 'rtx' in common would make everything close."""
+    """By plain names, because a common 'rtx' would make everything close."""
     plain = {plain_card_name(card.key): card.key for card in load_cards().values()}
     close = [plain[found] for found in difflib.get_close_matches(wanted, plain, n=3, cutoff=0.6)]
     return f"Did you mean {' or '.join(close)}?" if close else "Give one of these names"
 
 
 def match_card(name: str, memory_bytes: int) -> Card | None:
-    """The card that a driver calls `name`; of two with one name (RTX 3080) the one with that memory."""
+    """The card that a driver calls `name`; of two with the same name (RTX 3080) the one with that memory."""
     for card in load_cards().values():
         same_name = plain_card_name(name) in {plain_card_name(each) for each in (card.name, *card.aliases)}
         if same_name and abs(card.memory_bytes - memory_bytes) <= _SAME_MEMORY * card.memory_bytes:
@@ -176,13 +171,13 @@ def match_card(name: str, memory_bytes: int) -> Card | None:
 
 # Assumptions, not measurements: `--network` replaces the first one.
 NETWORK_BYTES_PER_SECOND = 25e9
-NETWORK_SOURCE = "assumed: one InfiniBand HDR adapter a machine, 200 Gbit/s by its specification"
-HOP_SECONDS = 10e-6  # assumed: what one exchange adds for each doubling of the number of GPUs, however small it is
+NETWORK_SOURCE = "assumed: one InfiniBand HDR adapter per machine, 200 Gbit/s by its specification"
+HOP_SECONDS = 10e-6  # assumed: latency of one communication per doubling of the number of GPUs
 GPUS_PER_MACHINE = 8  # as in the servers that SXM modules are sold in
 
 
 def parse_rate(text: str, flag: str) -> float:
-    """Bytes a second, of text such as 25GB/s."""
+    """Bytes per second, from text such as 25GB/s."""
     found = re.fullmatch(r"\s*([\d.]+\s*[kKMGT]?i?B)\s*/\s*s\s*", text)
     try:
         rate = float(parse_bytes(found[1])) if found else 0.0
@@ -191,7 +186,7 @@ def parse_rate(text: str, flag: str) -> float:
     if rate <= 0:
         raise PlanError(
             f"{flag} is '{text}'",
-            "a rate is a number of bytes a second above 0, with a capital B (8 bits)",
+            "a rate is a number of bytes per second above 0, with a capital B (8 bits)",
             f"Write it as {flag} 25GB/s, which is 200 Gbit/s",
         )
     return rate
@@ -204,7 +199,7 @@ _HEAD = (
 
 
 def cards_table() -> str:
-    """One row a card; rates in TFLOP/s."""
+    """One row per card; rates in TFLOP/s."""
     return "\n".join([_HEAD, *map(_row, load_cards().values())])
 
 

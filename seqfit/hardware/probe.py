@@ -1,30 +1,22 @@
-"""What this machine has: cores, memory, the GPUs that CUDA shows this process. Free of torch.
-
-What this machine has: nothing comes in, a frozen `Machine` goes out. Free of torch, and done in milliseconds.
+"""What this machine has: cores, memory, and the GPUs that CUDA shows this process. Free of torch; takes milliseconds.
 
     Machine(processor="AMD EPYC 7763", cores=8, memory_bytes=34359738368, ..., gpus=(Gpu(0, "NVIDIA A10G", ...),))
 
-Cores and memory are what this process may use: its affinity and the limits of its container count. GPUs are those of
-NVIDIA's driver that CUDA shows this process, in CUDA's order (visible.py): the first is torch's cuda:0. A slice of one
-(MIG) has its own memory. Where there are none, `no_gpu_reason` says why.
-
-Which of the driver's GPUs CUDA shows this process, and in which order. Free of torch and of CUDA.
-
-In: the GPUs as NVML lists them, CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER. Out: their places in that list.
+Cores and memory are what this process may use: its affinity and the limits of its container count. GPUs are in CUDA's
+order: the first is torch's cuda:0. Where there are none, `no_gpu_reason` says why. `find_visible` finds that order from
+NVML's list, CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER:
 
     the driver lists                 0 T4, 1 A100
     neither variable set             1, 0       CUDA's default order is FASTEST_FIRST
     CUDA_DEVICE_ORDER=PCI_BUS_ID     0, 1
     CUDA_VISIBLE_DEVICES=1           0          numbers count in CUDA's order
     CUDA_VISIBLE_DEVICES=GPU-5b7c    the one whose UUID begins so
-    CUDA_VISIBLE_DEVICES=0,7,1       1          an entry that names no GPU ends the list; one twice empties it
+    CUDA_VISIBLE_DEVICES=0,7,1       1          an entry that names no GPU ends the list; a repeated one empties it
 
-A GPU in MIG mode is divided into slices, and CUDA shows a process one slice and no other GPU beside it. How fast CUDA
-takes a GPU to be is not documented: here cores times the highest clock, which can only be wrong between different ones.
+A GPU in MIG mode is divided into slices with memory of their own; CUDA shows a process one slice and no other GPU. How
+CUDA ranks speed is not documented: here it is cores times the highest clock, which can only be wrong between models.
 
-Whether a build of torch has kernels for a GPU, and which published build has. Free of torch.
-
-In: a GPU's compute capability and what `torch.cuda.get_arch_list()` says. Out: yes or no, and a sentence what to do.
+`has_kernels` checks whether a build of torch runs on a GPU, by its compute capability and `torch.cuda.get_arch_list()`:
 
     sm_80        machine code: runs on 8.0 and later of the same major number (8.6, 8.9), not on 9.0
     sm_90a       code for one chip: runs on 9.0 only
@@ -48,7 +40,7 @@ from seqfit.hardware.process_memory import MemoryLimits, read_limits
 
 
 @dataclass(frozen=True)
-class Listed:
+class NvmlGpu:
     """A GPU as NVML lists it; `slices` are the UUIDs of its MIG devices."""
 
     uuid: str
@@ -58,29 +50,28 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class PciPlace:
-    """A GPU, or one of its slices."""
+class VisibleGpu:
+    """A GPU, or one of its MIG slices."""
 
     gpu: int
     slice: int | None = None
 
 
-def find_visible(listed: Sequence[Listed], environment: Mapping[str, str]) -> list[PciPlace]:
-    """In CUDA's order."""
+def find_visible(listed: Sequence[NvmlGpu], environment: Mapping[str, str]) -> list[VisibleGpu]:
     order = sorted(range(len(listed)), key=lambda place: listed[place].pci)
     if environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
         order.sort(key=lambda place: -listed[place].speed)
     named = environment.get("CUDA_VISIBLE_DEVICES")
-    places = [PciPlace(gpu) for gpu in order] if named is None else _read_names(named, listed, order)
+    places = [VisibleGpu(gpu) for gpu in order] if named is None else _read_names(named, listed, order)
     sliced = [place for place in places if listed[place.gpu].slices]
     if not sliced:
         return places
     first = sliced[0]
-    return [first if first.slice is not None else PciPlace(first.gpu, 0)]
+    return [first if first.slice is not None else VisibleGpu(first.gpu, 0)]
 
 
-def _read_names(named: str, listed: Sequence[Listed], order: Sequence[int]) -> list[PciPlace]:
-    places: list[PciPlace] = []
+def _read_names(named: str, listed: Sequence[NvmlGpu], order: Sequence[int]) -> list[VisibleGpu]:
+    places: list[VisibleGpu] = []
     for name in named.split(","):
         place = _find(name.strip(), listed, order)
         if place is None:
@@ -91,25 +82,25 @@ def _read_names(named: str, listed: Sequence[Listed], order: Sequence[int]) -> l
     return places
 
 
-def _find(name: str, listed: Sequence[Listed], order: Sequence[int]) -> PciPlace | None:
+def _find(name: str, listed: Sequence[NvmlGpu], order: Sequence[int]) -> VisibleGpu | None:
     if name.startswith("GPU-"):
-        return _only([PciPlace(gpu) for gpu in order if listed[gpu].uuid.startswith(name)])
+        return _only([VisibleGpu(gpu) for gpu in order if listed[gpu].uuid.startswith(name)])
     if name.startswith("MIG-"):
-        slices = [PciPlace(gpu, number) for gpu in order for number in range(len(listed[gpu].slices))]
+        slices = [VisibleGpu(gpu, number) for gpu in order for number in range(len(listed[gpu].slices))]
         return _only([place for place in slices if listed[place.gpu].slices[place.slice or 0].startswith(name)])
     number = re.match(r"\+?\d+", name)  # as strtoul reads: '1gpu' is 1
     if number is None or int(number[0]) >= len(order):
         return None
-    return PciPlace(order[int(number[0])])
+    return VisibleGpu(order[int(number[0])])
 
 
-def _only(places: list[PciPlace]) -> PciPlace | None:
+def _only(places: list[VisibleGpu]) -> VisibleGpu | None:
     return places[0] if len(places) == 1 else None
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One that CUDA shows; `card` is its row in the table, None where the table has none, as of a slice."""
+    """A GPU that CUDA shows; `card` is its row in the table of GPUs, None where it has none or is a slice."""
 
     index: int  # in NVML's list
     name: str
@@ -125,7 +116,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Driver:
-    """NVIDIA's: its version, the newest CUDA it runs, its GPUs, or why there are none."""
+    """NVIDIA's driver: version, newest CUDA it runs, GPUs, or why there are none."""
 
     version: str = ""
     cuda: tuple[int, int] = (0, 0)
@@ -165,13 +156,13 @@ def probe_machine() -> Machine:
 
 
 def allowed_cores(limits: MemoryLimits) -> int:
-    """Whole cores: a thread more than the quota would wait for the others' time."""
+    """Whole cores: a thread beyond the quota would wait for time of the others."""
     allowed = system.usable_cores()
     return allowed if limits.cores is None else max(1, min(allowed, int(limits.cores)))
 
 
 def usable_memory(total: int | None, available: int | None, limits: MemoryLimits) -> tuple[int | None, int | None]:
-    """The host's memory, or the container's share where that is less."""
+    """The host's memory, or the container's limit where that is lower."""
     if total is None or available is None or limits.memory_bytes is None or limits.memory_bytes >= total:
         return total, available
     return limits.memory_bytes, min(available, limits.left_bytes() or 0)
@@ -187,7 +178,7 @@ def _host_memory() -> tuple[int | None, int | None]:
 
 
 def read_processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The model as Linux names it, elsewhere what Python knows: at least the architecture."""
+    """The model as Linux names it; elsewhere what Python knows, at least the architecture."""
     try:
         lines = cpuinfo.read_text("utf-8", errors="replace").splitlines()
     except OSError:
@@ -200,7 +191,7 @@ def read_processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def read_driver() -> Driver:
-    """Through NVML, which answers without CUDA or torch."""
+    """By NVML, which needs neither CUDA nor torch."""
     if importlib.util.find_spec("pynvml") is None:
         return Driver(problem="nvidia-ml-py is not installed")
     import pynvml
@@ -230,14 +221,14 @@ def _explain_hidden(count: int) -> str:
     return f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', '')!r} hides {hidden} of NVIDIA's driver"
 
 
-def _list_gpu(index: int) -> Listed:
+def _list_gpu(index: int) -> NvmlGpu:
     import pynvml
 
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    cores = _ask(pynvml, pynvml.nvmlDeviceGetNumGpuCores, handle) or 0
-    clock = _ask(pynvml, pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM) or 0
+    cores = _query(pynvml, pynvml.nvmlDeviceGetNumGpuCores, handle) or 0
+    clock = _query(pynvml, pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM) or 0
     pci = pynvml.nvmlDeviceGetPciInfo(handle).busId
-    return Listed(
+    return NvmlGpu(
         uuid=str(pynvml.nvmlDeviceGetUUID(handle)),
         pci=pci.decode() if isinstance(pci, bytes) else str(pci),
         speed=float(cores * clock),
@@ -246,24 +237,24 @@ def _list_gpu(index: int) -> Listed:
 
 
 def list_slices(nvml: Any, handle: Any) -> list[Any]:
-    """NVML's handles of a GPU's MIG devices; none where it is not divided."""
-    mode = _ask(nvml, nvml.nvmlDeviceGetMigMode, handle)
+    """NVML's handles of a GPU's MIG devices; empty where it is not divided."""
+    mode = _query(nvml, nvml.nvmlDeviceGetMigMode, handle)
     if mode is None or not mode[0]:
         return []
-    count = _ask(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0
-    found = [_ask(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number) for number in range(count)]
+    count = _query(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0
+    found = [_query(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number) for number in range(count)]
     return [part for part in found if part is not None]
 
 
-def _ask(nvml: Any, question: Callable[..., Any], *arguments: Any) -> Any:
-    """None where the GPU or the driver has no answer."""
+def _query(nvml: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+    """None where the GPU or the driver does not support it."""
     try:
-        return question(*arguments)
+        return function(*arguments)
     except nvml.NVMLError:
         return None
 
 
-def _read_gpu(place: PciPlace) -> Gpu:
+def _read_gpu(place: VisibleGpu) -> Gpu:
     import pynvml
 
     handle = pynvml.nvmlDeviceGetHandleByIndex(place.gpu)
@@ -280,11 +271,11 @@ Capability = tuple[int, int]
 Builds = Mapping[str, Mapping[str, Iterable[int]]]  # "12.6" -> {"x86_64": {50, 60, 70, ...}}, as torch lists its own
 
 _ARCH = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
-_EMBEDDED = {(5, 3), (6, 2), (7, 2), (8, 7), (10, 1)}  # they run none but code of their own
+_EMBEDDED = {(5, 3), (6, 2), (7, 2), (8, 7), (10, 1)}  # they run only code of their own
 
 
 def has_kernels(capability: Capability, arch_list: Iterable[str]) -> bool:
-    """Whether a build with these runs on that GPU. A list without NVIDIA's names (a CPU's, ROCm's) can't tell: yes."""
+    """Whether a build with these runs on that GPU; True for a list without NVIDIA's names (a CPU's, ROCm's)."""
     found = [match for match in map(_ARCH.fullmatch, arch_list) if match]
     return not found or any(_runs(capability, match) for match in found)
 

@@ -1,12 +1,12 @@
 """What the columns of a table hold, by name and by content.
 
-In: some rows. Out: a `Column` for each path that holds text, numbers or lists of them, with the figures that tell a
-question from a label, and `not_text`, why a column can't be part of a source: an id, a URL, a date, the same value in
-every row, a second form of another column.
+In: some rows. Out: a `ColumnProfile` for each path that holds text, numbers or lists of them, with the statistics that
+distinguish a question from a label, and `not_text`, the reason why a column can't be part of a source: it holds ids,
+URLs or dates, the same value in every row, or a second form of another column.
 
     rows {"id": "a7", "pregunta": "¿Quién?", "answers": {"text": ["Ada"]}, "answer_html": "<p>Ada</p>", ...}
-    -> Column("id", not_text="ids"), Column("pregunta", mean_chars=7, question_share=1.0, ...),
-       Column("answers.text", ...), Column("answer_html", not_text="the same as answers.text")
+    -> ColumnProfile("id", not_text="ids"), ColumnProfile("pregunta", mean_chars=7, question_share=1.0, ...),
+       ColumnProfile("answers.text", ...), ColumnProfile("answer_html", not_text="the same as answers.text")
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from seqfit.data.rows import DataRow
 from seqfit.tasks.template import column_text, split_path
 
 NAMES_OF_SPLITS = "names of splits"
-MISSING = {"null", "NULL", "nan", "NaN", "#N/A", "<NA>"}  # how programs write that there is no value
+MISSING = {"null", "NULL", "nan", "NaN", "#N/A", "<NA>"}  # how programs write a missing value
 _RECORDS = -2
 _FEW_VALUES = 50
-_FEW_WORDS = 200  # of one word each, such as the names of intents
+_FEW_WORDS = 200  # values of one word each, such as names of intents
 _LARGE_PART = 0.25
-_PART_CHARS = 8  # letters: fewer may be anywhere
+_PART_CHARS = 8  # letters; fewer may occur anywhere
 _CONTEXT_WORDS = 20  # all questions may be about one text
-_SAMPLED_CHARS = 2000  # of a long text; its length is counted whole
+_SAMPLED_CHARS = 2000  # of a long text; its length is that of the whole text
 _URL = re.compile(r"(https?://|www\.|s3://|/)\S+$|\S+@\S+\.\w+$", re.IGNORECASE)
 _MONTH = "(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
 _DATE = re.compile(
@@ -42,14 +42,14 @@ _DATE = re.compile(
 )
 _FILE = re.compile(r"[\w./\\ -]+\.[a-z]{2,4}\d?$", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?%?$")
-_TAG = re.compile(  # of HTML: <NUM0> and <person> are words of the text
+_TAG = re.compile(  # HTML tags only: <NUM0> and <person> are words of the text
     r"</?(a|abbr|article|b|big|blockquote|body|br|center|cite|code|dd|del|div|dl|dt|em|figure|font|h[1-6]|head|hr|html|i|img|ins"
     r"|li|link|mark|meta|ol|p|pre|q|s|section|small|span|strike|strong|style|sub|sup|table|tbody|td|th|thead|title|tr|tt|u|ul)"
     r"(\s[^<>]*)?/?>",
     re.IGNORECASE,
 )
 _WIDE = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")  # written without spaces
-# How far a form is from the text itself: of two columns with the same text the one with the larger number is dropped.
+# How far a form is from the plain text: of two columns with the same text, the one with the larger number is unused.
 _SECOND_FORMS = {
     **dict.fromkeys(("raw", "orig", "original", "plain", "unicode"), 1),
     **dict.fromkeys(
@@ -59,7 +59,7 @@ _SECOND_FORMS = {
     **dict.fromkeys(("tokenized", "tokenised", "tokens", "toks", "tok", "segmented", "seg", "parse", "pos"), 3),
     **dict.fromkeys(("html", "md", "markdown", "no"), 3),
 }
-_NUMBERS = re.compile(r"[-+]?[\d.]+([ ,;|]+[-+]?[\d.]+)+")  # 0 0 1 0: the answer once more, or a vector
+_NUMBERS = re.compile(r"[-+]?[\d.]+([ ,;|]+[-+]?[\d.]+)+")  # 0 0 1 0: the label in another form, or a vector
 _MASK = re.compile(r"<[\w ]+>|\[[A-Z_0-9]+\]|\d+([.,]\d+)*")  # <NUM0>, [MASK], 12.5
 _VECTOR = re.compile(r"[01]( [01]){2,}")
 _LIST_AS_TEXT = re.compile(r"\[.*\]$|\{.*\}$", re.DOTALL)
@@ -67,44 +67,43 @@ _LIST_AS_TEXT = re.compile(r"\[.*\]$|\{.*\}$", re.DOTALL)
 
 @dataclass(frozen=True)
 class ColumnProfile:
-    """A column that holds text or numbers, as seen in some rows."""
+    """A column that holds text or numbers, in a sample of rows."""
 
     path: str
     name: Name
-    rows: int  # that were looked at
-    filled: int  # of them, those where it is not empty
+    rows: int  # in the sample
+    filled: int  # rows in which it is not empty
     mean_chars: float
-    mean_words: float  # of writing without spaces: two characters are a word
+    mean_words: float  # two characters count as a word in scripts without spaces
     distinct: int
-    question_share: float  # of the filled ones, as the other shares
+    question_share: float  # of the filled rows, like the other shares
     number_share: float
     list_share: float
     mean_items: float  # of the lists
-    values: tuple[str, ...]  # that occur most, the most frequent first
-    top_share: float  # of the most frequent one
+    values: tuple[str, ...]  # the most frequent ones, by frequency
+    top_share: float  # of the most frequent value
     not_text: str | None = None
     within: tuple[str, ...] = ()  # columns of which this one's text is a large part, in nearly every row
 
     @property
     def is_prose(self) -> bool:
-        """Several words as a rule; an id, a date or a label is not."""
+        """Whether values usually have several words, unlike ids, dates and labels."""
         return self.mean_words >= 2.5 and self.not_text is None and self.number_share < 0.5 and not self.is_joined
 
     @property
     def is_joined(self) -> bool:
-        """Whether cells are sets of few words, joined by |: the labels of a text."""
+        """Whether values are sets of few words joined by |: the labels of a text."""
         parts = [part.strip() for value in self.values for part in value.split("|")]
         is_split = sum("|" in value for value in self.values) > 0.5 * len(self.values)
         return is_split and len(set(parts)) <= min(_FEW_WORDS, len(parts) / 3)
 
     @property
     def is_number(self) -> bool:
-        """Whether nearly all values are numbers."""
         return self.number_share > 0.95 and self.list_share == 0
 
     @property
     def has_fractions(self) -> bool:
-        """Whether numbers other than whole ones occur: 2.0 is whole, and 1,2 among whole ones is a set."""
+        """Whether fractional numbers occur: 2.0 is whole, and 1,2 among whole numbers is a set."""
         commas = [value for value in self.values if "," in value]
         if commas and (len(commas) < len(self.values) / 2 or any(value.count(",") > 1 for value in commas)):
             return False
@@ -112,29 +111,27 @@ class ColumnProfile:
 
     @property
     def is_list(self) -> bool:
-        """Whether cells are lists of plain values."""
         return self.list_share > 0.5
 
     @property
     def is_vector(self) -> bool:
-        """Whether cells are lists of 0 and 1, all of one length: a label at each place."""
+        """Whether values are lists of 0 and 1 of equal length, with one place per label."""
         lengths = {len(value.split()) for value in self.values}
         return self.is_list and len(lengths) == 1 and all(_VECTOR.fullmatch(value) for value in self.values)
 
     @property
     def is_flag(self) -> bool:
-        """Whether it says yes or no: 0 and 1, true and false."""
+        """Whether values are yes or no: 0 and 1, true and false."""
         return self.list_share == 0 and {value.lower() for value in self.values} in _FLAGS
 
     @property
     def has_few_values(self) -> bool:
-        """As a column of labels has: each value several times, and short."""
+        """Whether values are few and short and repeat, like labels."""
         most = _FEW_WORDS if self.mean_words < 1.5 and not self.is_number else _FEW_VALUES
         return 1 < self.distinct <= min(most, max(2, self.filled // 3)) and self.mean_words < 4
 
     @property
     def filled_share(self) -> float:
-        """Of the rows."""
         return self.filled / max(1, self.rows)
 
 
@@ -167,7 +164,7 @@ def _paths(value: Any, inside: str = "", depth: int = 3) -> Iterator[str]:
 
 
 def _profile(path: str, cells: list[tuple[str, int] | None]) -> ColumnProfile | None:
-    """From the texts of the cells, each with its number of items (-1: it is no list)."""
+    """From the texts of the cells, each with its number of items (-1: not a list)."""
     filled = [cell for cell in cells if cell is not None and cell[0].strip() and cell[0].strip() not in MISSING]
     if not filled:
         return None
@@ -196,7 +193,7 @@ def _profile(path: str, cells: list[tuple[str, int] | None]) -> ColumnProfile | 
 
 
 def _explain_not_text(column: ColumnProfile, texts: list[str]) -> str | None:
-    """Why a column is no part of a source whatever the task; None if it may be."""
+    """Why a column is not part of a source, whatever the task; None if it may be."""
     is_named = column.name.words & {"answer", "correct", "label", "gold"} and column.name.last == "key"  # answerKey
     if (column.name.last in KEYS or column.name.plain in KEYS) and not is_named:
         return "ids" if column.name.last not in METADATA else "metadata"
@@ -237,7 +234,7 @@ def _explain_not_text(column: ColumnProfile, texts: list[str]) -> str | None:
 
 
 def _is_key(column: ColumnProfile, texts: list[str]) -> bool:
-    """Whether the values tell rows or people apart and say nothing: a9f3e2, 2635.json, 0 1 2 3, 528290057."""
+    """Whether the values only identify rows or people: a9f3e2, 2635.json, 0 1 2 3, 528290057."""
     numbers = [int(text) for text in texts if text.isdecimal()]
     if len(numbers) == len(texts) and column.distinct > 20 and min(numbers) > 100_000 and not column.list_share:
         return True
@@ -256,7 +253,7 @@ def _is_key(column: ColumnProfile, texts: list[str]) -> bool:
 
 
 def _mark_second_forms(columns: list[ColumnProfile], rows: Sequence[DataRow]) -> list[ColumnProfile]:
-    """A column that repeats another one's text, as HTML or in small letters, is marked; the plainer one stays."""
+    """Marks a column that repeats another one's text, as HTML or in lower case; the plainer one stays."""
     texts = {
         column.path: [(_cell(column.path, row) or ("", -1))[0][:_SAMPLED_CHARS] for row in rows[:200]]
         for column in columns
@@ -281,7 +278,7 @@ def _mark_second_forms(columns: list[ColumnProfile], rows: Sequence[DataRow]) ->
 
 
 def _find_containers(columns: list[ColumnProfile], rows: Sequence[DataRow]) -> list[ColumnProfile]:
-    """Which texts are parts of others: raw_comment of input_text, question and answer of a whole prompt."""
+    """Finds texts that are parts of others: raw_comment of input_text, question and answer of a whole prompt."""
     prose = [column for column in columns if column.is_prose]
     texts = {c.path: [_letters((_cell(c.path, row) or ("", -1))[0], 5000) for row in rows[:100]] for c in prose}
     found: dict[str, tuple[str, ...]] = {}
@@ -290,7 +287,7 @@ def _find_containers(columns: list[ColumnProfile], rows: Sequence[DataRow]) -> l
             pairs = [
                 (a, b) for a, b in zip(texts[part.path], texts[whole.path], strict=True) if len(a) >= _PART_CHARS and b
             ]
-            is_large = part.mean_chars > _LARGE_PART * whole.mean_chars  # a span of a text may be what is asked about
+            is_large = part.mean_chars > _LARGE_PART * whole.mean_chars  # a short span may be what the task is about
             if part is not whole and is_large and len(pairs) >= 3 and _share(a in b for a, b in pairs) > 0.8:
                 found[part.path] = (*found.get(part.path, ()), whole.path)
     return [replace(column, within=found.get(column.path, ())) for column in columns]
@@ -305,7 +302,7 @@ def _count_tags(texts: list[str]) -> int:
 
 
 def _is_masked(first: list[str], second: list[str]) -> bool:
-    """Whether one of the two has placeholders in most rows, and the other none."""
+    """Whether one of the two has placeholders in most rows."""
     shares = sorted(_share("<" in text or "[" in text for text in texts) for texts in (first, second))
     return shares[1] > 0.5
 
@@ -329,7 +326,7 @@ def _letters(text: str, most: int = 200) -> str:
 
 
 def _cell(path: str, row: DataRow) -> tuple[str, int] | None:
-    """Text and number of items (-1 for a plain value); None where it is missing, _RECORDS where it holds records."""
+    """Text and number of items (-1 for a plain value); None if it is missing, _RECORDS if it holds records."""
     head, rest = split_path(path, row)
     value: Any = row.get(head)
     for key in rest:
@@ -346,7 +343,7 @@ def _cell(path: str, row: DataRow) -> tuple[str, int] | None:
 
 
 def _is_plain(value: Any) -> bool:
-    """Text, a number, nothing, or lists of them."""
+    """Whether it is text, a number, None, or a list of them."""
     return (
         all(map(_is_plain, value)) if isinstance(value, list) else value is None or isinstance(value, str | int | float)
     )

@@ -1,7 +1,6 @@
-"""`seqfit.describe_data` and `seqfit data`: what somebody gives comes in, a `DataReport` goes out.
+"""`seqfit.describe_data` and `seqfit data`: a recipe, a run or data comes in, a `DataReport` goes out.
 
-A recipe or a run is described as it is; of data a recipe is guessed first. Data that can't be trained on as it is still
-has columns to be shown, with the question that is open.
+For data a recipe is guessed first. If that fails, the report has the columns and first rows, and the open question.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from seqfit.validation import load_checked_recipe
 
 if TYPE_CHECKING:
     from seqfit.inspection.report import DataReport, HumanBaseline
-    from seqfit.inspection.word_split import Ask
+    from seqfit.inspection.text_rows import Ask
     from seqfit.progress import Progress
 
 
@@ -32,11 +31,11 @@ def describe_data(
     rows: int | None = None,
     progress: Progress | None = None,
 ) -> DataReport:
-    """What data looks like to a model: `print` the report, or read its fields; `to_json()` has them all.
+    """What data looks like to a model: `print` the report, or read its fields; `to_json()` has all of them.
 
     `data` is a recipe or a run, or data itself: a file, a folder, a list of dicts, a pandas or polars DataFrame, a
-    pyarrow Table, a datasets.Dataset. Of data, task and columns are guessed; without a `model` lengths are in words. A
-    guess that is unsure is the report's `open_question`. `rows` looks at so many rows of each source and split only.
+    pyarrow Table, a datasets.Dataset. For data, task and columns are guessed; without a `model` lengths are in words.
+    If the guess is not certain, the report's `open_question` says why. `rows` limits the rows of each source and split.
     """
     found = find_given(data, overrides, task=task, model=model, command="data")
     try:
@@ -63,15 +62,15 @@ def try_task(
     model: str | None = None,
 ) -> HumanBaseline:
     """Let a person do the task on some rows, and score the answers: `seqfit data FILE --try 10`."""
-    from seqfit.inspection import word_split as human_baseline
+    from seqfit.inspection.text_rows import run_tryout
 
     found = find_given(data, overrides, task=task, model=model, command="data")
     recipe = load_for_description(found if found.data is None else guess_given(found))
-    return human_baseline.run_tryout(recipe, rows, ask)
+    return run_tryout(recipe, rows, ask)
 
 
 def load_for_description(given: Given) -> Recipe:
-    """The recipe; one that was guessed without a model gets the name of one, which nobody loads."""
+    """The recipe; one that was guessed without a model names an example, which is never loaded."""
     values = given.recipe
     if given.data is not None and given.model is None and isinstance(values, Mapping):
         values = dict(values) | {"model": {"name": EXAMPLE_MODEL} | dict(values.get("model", {}))}
@@ -83,14 +82,14 @@ def _describe(recipe: Recipe, given: Given, rows: int | None, progress: Progress
 
     if given.data is not None and given.model is None:
         return describe.describe_recipe_data(recipe, None, rows=rows, progress=progress)
-    from seqfit.model.load import load_position_limit, load_tokenizer  # imports torch: the recipe is right by now
+    from seqfit.model.load import load_position_limit, load_tokenizer  # imports torch, so only for a valid recipe
 
     tokenizer, limit = load_tokenizer(recipe.model), load_position_limit(recipe.model)
     return describe.describe_recipe_data(recipe, tokenizer, position_limit=limit, rows=rows, progress=progress)
 
 
 def _describe_columns(sources: Sequence[SourceRecipe], error: SeqfitError, given: Given) -> DataReport:
-    """What can be shown of data that can't be trained on as it is; where not even its rows are read, the error."""
+    """Columns and first rows of data for which there is no recipe; if its rows can't be read either, the error."""
     from seqfit.inspection import describe
 
     try:
@@ -100,8 +99,7 @@ def _describe_columns(sources: Sequence[SourceRecipe], error: SeqfitError, given
 
 
 def _read_source(found: Given) -> SourceRecipe:
-    """Where data lies, as far as it is stated."""
     assert found.data is not None
     place = {"path" if Path(found.data).expanduser().exists() else "hub": found.data}
-    values, _ = apply_overrides({"data": place}, [word for word in found.overrides if word.startswith("data.")])
+    values, _ = apply_overrides({"data": place}, [one for one in found.overrides if one.startswith("data.")])
     return SourceRecipe.model_validate(values["data"])

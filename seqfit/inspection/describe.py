@@ -1,10 +1,10 @@
-"""What the data look like to the model: a recipe and a tokenizer come in, a `DataReport` goes out.
+"""What the data looks like to the model: a recipe and a tokenizer come in, a `DataReport` goes out.
 
-The one idea: rows are read one after the other and only numbers about them are kept (a length, a hash, a count), so
-memory stays flat however long the texts are. Limits of the recipe are lifted while reading, because the length of a cut
-text says nothing about how much was cut; what a limit cuts is then computed from the lengths.
+The one idea: rows are read one by one and only numbers about them are kept (a length, a hash, a count), so memory stays
+constant however long the texts are. The recipe's limits are ignored while reading, because the length of a truncated
+text does not say how much was lost; the effect of a limit is then computed from the lengths.
 
-    report = describe_data(load_recipe("t5-gsm8k"), tokenizer)
+    report = describe_recipe_data(load_recipe("t5-gsm8k"), tokenizer)
     report.splits[0].source.p95     104
     report.findings                 ("the tokenizer loses '{' in 3.1% of the train rows: ...",)
 
@@ -33,7 +33,7 @@ from seqfit.inspection.report import (
     ExampleView,
     LeftOut,
     LengthUnit,
-    LimitCut,
+    LimitEffect,
     Overlap,
     PaddingWaste,
     RoundTrip,
@@ -60,10 +60,10 @@ from seqfit.inspection.statistics import (
     measure_padding,
     summarise_lengths,
 )
-from seqfit.inspection.word_split import WordSplit, read_words
+from seqfit.inspection.text_rows import WordSplit, read_words
 from seqfit.progress import Progress
 from seqfit.recipe.schema import SPLITS, Recipe, SourceRecipe, TaskRecipe
-from seqfit.tasks import Example, build_task
+from seqfit.tasks import build_task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -71,8 +71,8 @@ if TYPE_CHECKING:
 _EXAMPLES = 3
 _FIRST_ROWS = 3
 _ROUND_TRIP_ROWS = 20_000  # of a split; a larger one is sampled
-_CHUNK = 256  # rows between two calls of progress, and of one call of the tokenizer
-_HEAD, _TAIL = 28, 8  # tokens of an example that are shown
+_CHUNK = 256  # rows between two progress reports, and of one tokenizer call
+_HEAD, _TAIL = 28, 8  # tokens shown of an example
 _MOST_FREQUENT = 15
 
 
@@ -84,12 +84,12 @@ def describe_recipe_data(
     rows: int | None = None,
     progress: Progress | None = None,
 ) -> DataReport:
-    """Read every split and say what the model will meet; `rows` looks at so many rows of each source and split only."""
-    lifted, show = _lift_limits(recipe, rows), progress or (lambda what, done, total: None)
+    """Describe every split; `rows` limits the rows of each source and split."""
+    unlimited, show = _remove_limits(recipe, rows), progress or (lambda what, done, total: None)
     if tokenizer is None:
-        report = _describe_words(recipe, lifted, show)
+        report = _describe_words(recipe, unlimited, show)
     else:
-        report = _describe_tokens(recipe, lifted, tokenizer, position_limit, show)
+        report = _describe_tokens(recipe, unlimited, tokenizer, position_limit, show)
     tables = _find_tables(recipe.sources, build_task(recipe.task).named_columns())
     return replace(
         report, task=recipe.task.name, columns=describe_columns((table.read() for table in tables), recipe.task)
@@ -97,7 +97,7 @@ def describe_recipe_data(
 
 
 def describe_columns_only(sources: Sequence[SourceRecipe], open_question: str) -> DataReport:
-    """What can be said of data that could not be read as a task's: its columns and first rows."""
+    """Columns and first rows of data for which there is no task."""
     tables = _find_tables(sources)
     return DataReport(
         description="",
@@ -122,7 +122,7 @@ def _find_tables(sources: Sequence[SourceRecipe], named: Sequence[str] = ()) -> 
 
 def _describe_tokens(
     recipe: Recipe,
-    lifted: Recipe,
+    unlimited: Recipe,
     tokenizer: PreTrainedTokenizerBase,
     position_limit: int | None,
     progress: Progress,
@@ -131,7 +131,7 @@ def _describe_tokens(
 
     encoder = build_text_encoder(tokenizer)
     prepared = prepare_data(
-        lifted,
+        unlimited,
         tokenizer,
         splits=SPLITS,
         encoder=encoder,
@@ -139,13 +139,13 @@ def _describe_tokens(
         allow_bad_rows=True,
         progress=progress,
     )
-    look = _Look(recipe, tokenizer, encoder, progress)
+    description = _SplitDescription(recipe, tokenizer, encoder, progress)
     hashes: dict[str, RowHashes] = {}
     reports = []
     for name, split in prepared.splits.items():
         if len(split):
-            hashes[name], targets = look.hash(name, split)
-            reports.append(look.describe(name, split, hashes[name], targets))
+            hashes[name], targets = description.hash(name, split)
+            reports.append(description.describe(name, split, hashes[name], targets))
     overlaps = _describe_overlaps(prepared.splits, hashes)
     title = recipe.model.tokenizer or recipe.model.location
     left_out = [
@@ -158,8 +158,8 @@ def _describe_tokens(
     return replace(report, open_question=_too_many_left_out(recipe, reports, left_out))
 
 
-def _describe_words(recipe: Recipe, lifted: Recipe, progress: Progress) -> DataReport:
-    read = read_words(lifted, progress)
+def _describe_words(recipe: Recipe, unlimited: Recipe, progress: Progress) -> DataReport:
+    read = read_words(unlimited, progress)
     reports = [_describe_word_split(recipe.task, name, split) for name, split in read.splits.items()]
     overlaps = _describe_overlaps(read.splits, {name: split.hashes for name, split in read.splits.items()})
     report = _assemble(recipe, None, reports, overlaps, read.events, read.left_out)
@@ -187,7 +187,7 @@ def _assemble(
 
 
 def _too_many_left_out(recipe: Recipe, reports: Sequence[SplitReport], left_out: Sequence[LeftOut]) -> str | None:
-    """Training would stop before the first step, and says the same."""
+    """The error with which training would stop before the first step, or None."""
     bad, good = sum(entry.rows for entry in left_out), sum(report.rows for report in reports)
     allowed = min(source.max_bad_rows for source in recipe.sources)
     if bad <= allowed * (bad + good):
@@ -198,7 +198,7 @@ def _too_many_left_out(recipe: Recipe, reports: Sequence[SplitReport], left_out:
     listed = ", ".join(f"{cause} ({rows:,})" for cause, rows in causes.most_common())
     return format_error(
         f"{bad:,} of {bad + good:,} rows can't be used: {listed}",
-        f"More than data.max_bad_rows={allowed:g} stops before training",
+        f"A share above data.max_bad_rows={allowed:g} stops before training",
         f"Correct the rows or the templates, or set data.max_bad_rows={min(0.99, bad / (bad + good) + 0.01):.2f}",
     )
 
@@ -228,7 +228,7 @@ def _describe_word_split(task: TaskRecipe, name: str, split: WordSplit) -> Split
     )
 
 
-def _measure_limits(source: _LengthArray, target: _LengthArray, unit: LengthUnit) -> dict[str, tuple[LimitCut, ...]]:
+def _measure_limits(source: _LengthArray, target: _LengthArray, unit: LengthUnit) -> dict[str, tuple[LimitEffect, ...]]:
     sides = {"source": source, "target": target}
     return {side: measure_limits(lengths, unit) for side, lengths in sides.items() if lengths.any()}
 
@@ -242,8 +242,8 @@ def _describe_overlaps(
     return [_describe_overlap(name, splits[name], hashes[name], hashes["train"]) for name in hashes if name != "train"]
 
 
-class _Look:
-    """One look at a split after the other, with what they share."""
+class _SplitDescription:
+    """Describes tokenized splits one by one; holds what they share."""
 
     def __init__(
         self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, encoder: TextEncoder, progress: Progress
@@ -257,7 +257,6 @@ class _Look:
         self._special = frozenset((*tokenizer.all_special_ids, *self._encoder.codes.values()))
 
     def describe(self, name: str, split: TokenizedSplit, hashes: RowHashes, targets: Mapping[str, int]) -> SplitReport:
-        """Everything about one split."""
         source, target = split.source_lengths, split.target_lengths
         batch = self._batch_examples(source, target)
         per_source = np.bincount(split.source_index, minlength=len(split.titles))
@@ -278,7 +277,7 @@ class _Look:
         )
 
     def hash(self, name: str, split: TokenizedSplit) -> tuple[RowHashes, Counter[str]]:
-        """Three numbers for each row, and how often each target occurs where it is a class or a number."""
+        """Three hashes for each row, and how often each target occurs if it is a class or a number."""
         hasher, targets = RowHasher(), Counter[str]()
         for row in self._rows(f"{name}: looking for repeats", np.arange(len(split))):
             example = split.text(row)
@@ -303,8 +302,8 @@ class _Look:
     def _measure_padding(self, source: _LengthArray, target: _LengthArray, batch: int) -> list[PaddingWaste]:
         limits = (self._task.max_source_tokens, self._task.max_target_tokens)
         pad_to = (limits[0] or int(source.max()), limits[1] or int(target.max()))
-        shortened = np.minimum(source, pad_to[0]), np.minimum(target, 0 if self._has_head else pad_to[1])
-        return measure_padding(*shortened, batch, pad_to, self._recipe.seed)
+        truncated = np.minimum(source, pad_to[0]), np.minimum(target, 0 if self._has_head else pad_to[1])
+        return measure_padding(*truncated, batch, pad_to, self._recipe.seed)
 
     def _count_tokens(self, name: str, split: TokenizedSplit) -> TokenUse:
         counts = split.token_counts(self._encoder.vocabulary)
@@ -364,7 +363,7 @@ class _Look:
         return TokenView(tokens[:_HEAD], len(tokens) - _HEAD - _TAIL, tokens[-_TAIL:])
 
 
-def _lift_limits(recipe: Recipe, rows: int | None) -> Recipe:
+def _remove_limits(recipe: Recipe, rows: int | None) -> Recipe:
     task = recipe.task.model_copy(update={"max_source_tokens": None, "max_target_tokens": None})
     sources = [source if rows is None else _limit_rows(source, rows) for source in recipe.sources]
     return recipe.model_copy(update={"task": task, "data": sources})
@@ -384,16 +383,15 @@ def _describe_repeats(split: TokenizedSplit, hashes: RowHashes) -> Duplicates:
 def _describe_overlap(name: str, split: TokenizedSplit | WordSplit, hashes: RowHashes, train: RowHashes) -> Overlap:
     sources, groups = find_shared_sources(hashes, train), find_shared_groups(hashes, train)
     shared = sources if len(sources) else groups
-    example = _read_text(split, int(shared[0])).source if len(shared) else None
+    example = None
+    if len(shared):
+        row = int(shared[0])
+        example = (split.text(row) if isinstance(split, TokenizedSplit) else split.texts([row])[0]).source
     return Overlap(name, same_source=len(sources), same_group=len(groups), rows=len(split), example=example)
 
 
-def _read_text(split: TokenizedSplit | WordSplit, row: int) -> Example:
-    return split.text(row) if isinstance(split, TokenizedSplit) else split.texts([row])[0]
-
-
 def _spread(count: int, wanted: int) -> list[int]:
-    """Rows from the beginning, the middle and the end rather than three neighbours."""
+    """Rows from the beginning, the middle and the end instead of three neighbours."""
     return sorted({number * count // wanted for number in range(min(wanted, count))})
 
 

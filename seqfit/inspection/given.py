@@ -1,7 +1,7 @@
-"""What a command or a public function is given to work on: a recipe, or data that a recipe is guessed from.
+"""The input of a command or a public function: a recipe, or data that a recipe is guessed from.
 
-In: a word of the command line or a Python object, and the options --data, --task and --model. Out: `Given`, which
-`load_recipe` reads whatever it came from.
+In: a command-line argument or a Python object, and the options --data, --task and --model. Out: `Given`, a recipe for
+`load_recipe` in either case.
 
     read_given("demo", ["train.steps=3"])                      Given("demo", ["train.steps=3"], name="demo")
     read_given("my.csv", model="google/mt5-small", task="qa")  Given({"model": ..., "task": ...}, name="my", notes=...)
@@ -27,19 +27,19 @@ from seqfit.system import quote
 Data: TypeAlias = Any
 """A path, a Hub name, a list of dicts, a pandas or polars DataFrame, a pyarrow Table, a datasets.Dataset(Dict)."""
 RecipeLike: TypeAlias = Recipe | str | Path | Mapping[str, Any]
-EXAMPLE_MODEL = "google/mt5-small"  # of messages; it knows more than a hundred languages
-# Of a source: what its rows mean, wherever they lie; and where they lie.
+EXAMPLE_MODEL = "google/mt5-small"  # for messages; it knows more than a hundred languages
+# Fields of a source: what its rows mean, and where they are.
 _SHAPE = {"each", "turns", "group", "split_column"}
 _PLACE = {"label", "hub", "hub_config", "path", "splits", "ids", "limit", "balance", "files"}
 
 
 @dataclass(frozen=True)
 class Given:
-    """A recipe's place or content with overrides; `data` is where the data lies that it was guessed from."""
+    """A recipe, or the path of one, with overrides; `data` is the path of the data that it was guessed from."""
 
     recipe: RecipeLike
     overrides: tuple[str, ...]
-    name: str  # of a run
+    name: str  # for a run directory
     data: str | None = None
     task: str | None = None
     model: str | None = None
@@ -47,16 +47,15 @@ class Given:
 
     @property
     def place(self) -> Path | None:
-        """Of the recipe, which may be a run."""
+        """The path of the recipe, which may be a run directory."""
         return Path(self.recipe) if isinstance(self.recipe, str | Path) else None
 
     @property
     def command(self) -> str:
-        """What trains on it, to be pasted."""
-        return self.say_command("train")
+        return self.format_command("train")
 
-    def say_command(self, name: str) -> str:
-        """The subcommand with all that is given; a model that is not yet chosen is an example."""
+    def format_command(self, name: str) -> str:
+        """A subcommand with everything that is given, and an example model if none is."""
         argv = ["seqfit", name]
         if self.data is None:
             argv += [str(self.recipe)] if self.place is not None else ["RECIPE"]
@@ -75,7 +74,7 @@ def read_given(
     model: str | None = None,
     command: str = "train",
 ) -> Given:
-    """What is to be worked on; without a recipe it is guessed, for which a model is needed."""
+    """The input of a command; without a recipe one is guessed, which needs a model."""
     if isinstance(recipe, Given):
         return recipe
     found = find_given(recipe, overrides, data=data, task=task, model=model, command=command)
@@ -83,9 +82,9 @@ def read_given(
         return found
     if found.model is None:
         raise RecipeError(
-            f"'{found.data}' is data, and is given without --model (in Python: model=)",
-            "The data does not say which",
-            f"Add one: {found.say_command(command)}",
+            f"'{found.data}' is data, and no model is given",
+            "Data needs --model (in Python: model=)",
+            f"Add one, for example: {found.format_command(command)}",
         )
     return guess_given(found)
 
@@ -99,7 +98,7 @@ def find_given(
     model: str | None = None,
     command: str = "train",
 ) -> Given:
-    """As `read_given`, but of data only its place: nothing is guessed and no model needed yet."""
+    """Like `read_given`, but only locates data: nothing is guessed, and no model is needed yet."""
     if data is None and recipe is not None and _is_data(recipe, command, has_model=model is not None):
         data, recipe = recipe, None
     if data is not None:
@@ -107,16 +106,15 @@ def find_given(
         return _place_data(data, overrides, task, model)
     if recipe is None or task is not None or model is not None:
         raise RecipeError(
-            "no recipe is given" if recipe is None else "a recipe and --task or --model are given",
-            f"{command} takes a recipe, or data with --model and --task",
-            "Name a recipe ('seqfit ls' lists them) and change it by model.name=... and the like, or use --data",
+            "no recipe is given" if recipe is None else "a recipe is given together with --task or --model",
+            f"The command {command} takes a recipe, or data with --model and --task",
+            "Name a recipe ('seqfit ls' lists them) and change it with overrides (model.name=NAME), or use --data",
         )
     name = Path(recipe).stem if isinstance(recipe, str | Path) else "run"
     return Given(recipe, tuple(overrides), name)
 
 
 def guess_given(found: Given) -> Given:
-    """The recipe for data that was found."""
     assert found.data is not None
     guess = guess_recipe(found.data, found.task, found.model, found.overrides)
     task = found.task or guess.recipe["task"]["name"]
@@ -124,9 +122,9 @@ def guess_given(found: Given) -> Given:
 
 
 def replace_data(recipe: Recipe, data: Data, split: str) -> tuple[list[str], str]:
-    """Overrides of a run's recipe that have all rows of other data scored as `split`, and what reports call it.
+    """Overrides of a run's recipe that make all rows of other data its `split`, and a label for reports.
 
-    Data with splits of its own, a folder or a mapping, keeps them.
+    A folder or a mapping that has splits keeps them.
     """
     source = recipe.sources[0]
     if is_in_memory(data):
@@ -138,12 +136,12 @@ def replace_data(recipe: Recipe, data: Data, split: str) -> tuple[list[str], str
         values = source.model_dump(exclude=_PLACE, exclude_defaults=True, mode="json")
         values |= {"path": str(path)} if path.is_dir() else {"path": str(path.parent), "splits": {split: path.name}}
         label = path.name
-    values |= {"label": label, "cut": {"validation": 0, "test": 0}}
+    values |= {"label": label, "holdout": {"validation": 0, "test": 0}}
     return [f"data={json.dumps(values, ensure_ascii=False)}"], label
 
 
 def _is_data(given: object, command: str, *, has_model: bool) -> bool:
-    """A path of data, or data itself. A name on the Hub is data where a model is named, or for `seqfit data`."""
+    """A path of data, or data itself. A Hub name is data if a model is given, or for `seqfit data`."""
     if isinstance(given, Recipe):
         return False
     if not isinstance(given, str | Path):
@@ -156,8 +154,8 @@ def _check_one(recipe: object) -> None:
     if recipe is not None:
         raise RecipeError(
             f"a recipe ({recipe}) and data are given",
-            "A recipe names its own data, and without one it is guessed from the data",
-            "Leave one of them out, or change the recipe's data by data.path=FILE",
+            "A recipe names its own data; data without a recipe is for guessing one",
+            "Leave one of them out, or change the recipe's data with data.path=FILE",
         )
 
 

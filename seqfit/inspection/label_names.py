@@ -1,4 +1,4 @@
-"""The labels of a data set: every value of the label column, spellings of one label together, names for numbers.
+"""The labels of a data set: every value of the label column, grouped by spelling, with names for numbers.
 
 {"Yes", "yes", "no"} -> {"no": ["no"], "yes": ["Yes", "yes"]}      {"1", "1.0"} -> {"1": ["1", "1.0"]}
 0, 1, 2 next to a classes.txt of three lines -> its lines
@@ -28,7 +28,7 @@ _DIGITS = re.compile(r"(\d+)")
 def find_labels(
     task: Mapping[str, Any], tables: Mapping[str, DataTable], source: SourceRecipe, notes: list[str]
 ) -> list[str] | dict[str, list[str]]:
-    """Every value of the label column; files may be sorted by it, so all rows are read."""
+    """Every value of the label column; all rows are read, because files may be sorted by label."""
     if task.get("label_columns"):
         return [str(name) for name in task["label_columns"]]
     values: set[str] = set()
@@ -39,18 +39,18 @@ def find_labels(
             if len(values) > _MOST_LABELS:
                 raise RecipeError(
                     f"{source.title}: {task['target']} has more than {_MOST_LABELS} different values",
-                    "Classes are few",
-                    "Name the label column: task.target='{column}', or choose another --task",
+                    f"A label column has at most {_MOST_LABELS} different values",
+                    "Name the label column, task.target='{column}', or choose another task, such as --task generate",
                 )
     missing = sorted(values & MISSING)
     if missing:
-        notes.append(f"labels: {', '.join(missing)} is no label: such rows are left out")
+        notes.append(f"labels: {', '.join(missing)} is read as a missing label; such rows are left out")
     spellings = _group_spellings(values - {"", *missing})
     labels = list(spellings)
-    words = _class_words(source, labels)
-    if words:
-        notes.append("labels: " + _listed(f"{label} ({word})" for word, label in zip(words, labels, strict=True)))
-        return {word: spellings[label] for word, label in zip(words, labels, strict=True)}
+    names = _read_class_names(source, labels)
+    if names:
+        notes.append("labels: " + _listed(f"{label} ({name})" for name, label in zip(names, labels, strict=True)))
+        return {name: spellings[label] for name, label in zip(names, labels, strict=True)}
     shown = {label: ", ".join(other for other in same if other != label) for label, same in spellings.items()}
     notes.append(
         f"{len(labels)} labels: "
@@ -79,29 +79,29 @@ def _listed(items: Any, most: int = 20) -> str:
 
 
 def _group_spellings(values: set[str]) -> dict[str, list[str]]:
-    """{'Yes', 'yes', 'no'} -> {'no': ['no'], 'yes': ['Yes', 'yes']}: a task takes values that differ in case as one."""
+    """{'Yes', 'yes', 'no'} -> {'no': ['no'], 'yes': ['Yes', 'yes']}: values that differ only in case are one label."""
     groups: dict[str, list[str]] = {}
     for value in _in_order(values):
         is_whole = re.fullmatch(r"-?\d+\.0+", value) is not None  # 1 and 1.0 are one label
         groups.setdefault(value.partition(".")[0] if is_whole else fold_word(value), []).append(value)
-    # Small letters come last, and are the plainest word; of numbers the shortest is.
+    # The spelling in lower case (the last one) names a label; for numbers it is the shortest.
     return {min(same, key=len) if same[0][-1:].isdecimal() else max(same): same for same in groups.values()}
 
 
 def _in_order(values: set[str]) -> list[str]:
-    """Numbers by size, words by the alphabet, with numbers inside them by size."""
+    """Numbers by size, words alphabetically, with numbers inside them by size."""
+
+    def split_numbers(text: str) -> list[tuple[int, str]]:
+        return [(int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(text)]
+
     try:
         return sorted(values, key=lambda value: (float(value), value))
     except ValueError:
-        return sorted(values, key=lambda value: (_natural(value.casefold()), value))
+        return sorted(values, key=lambda value: (split_numbers(value.casefold()), value))
 
 
-def _natural(text: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(text)]
-
-
-def _class_words(source: SourceRecipe, labels: list[str]) -> list[str]:
-    """Names for numbered classes, if a file next to the data lists as many: one per line, or '3<tab>joy'."""
+def _read_class_names(source: SourceRecipe, labels: list[str]) -> list[str]:
+    """Names of numbered classes, if a file next to the data lists as many: one per line, or '3<tab>joy'."""
     path = Path(source.path or "").expanduser()
     folder = path if path.is_dir() else path.parent
     if not labels or not all(label.isdecimal() for label in labels):

@@ -1,15 +1,13 @@
-"""Which column is the label, the score or the set of labels, and which columns are the text that has it.
+"""Which column is the label, the score or the set of labels, which columns are its text, and what its values mean.
 
 count, class (3 values), tweet      -> "{tweet}" -> "{class}"
 text, toxic, obscene, threat (0, 1) -> "{text}" -> the set of the three
-
-What the values of a label column mean: classes, scores, sets of labels, or several annotators' labels.
 
 "2.4", "0.0", "3.8", ...                  scores: regression
 "4,27", "27", "4", ...                    sets: multilabel, separated by ','
 ["new", "pin"], ["how_long"], ...         sets: multilabel
 ["none", "none", "weak"], ...             several annotators, because values repeat inside a list
-1 ... 100                                 scores or classes: in doubt
+1 ... 100                                 scores or classes: ambiguous
 """
 
 from __future__ import annotations
@@ -24,12 +22,12 @@ from seqfit.data.column_names import AGREED, score_role
 from seqfit.data.rows import DataRow
 from seqfit.errors import DataError, SeqfitError
 from seqfit.inspection.columns import ColumnProfile
-from seqfit.inspection.reading import TITLES, FoundReading, Hints, Missing, Reading, length_of
+from seqfit.inspection.reading import TITLES, FoundReading, Hints, Missing, Reading, length_of, list_or
 from seqfit.tasks.template import columns_of, parse_list, render_list, render_template
 
-_CLEAR = 0.35  # by so much the best label column is ahead of the second
-_MOSTLY_EMPTY = 0.05  # of the rows: what a stray separator leaves behind
-_FEWEST_FLAGS = 3  # columns of 0 and 1 that are labels together
+_CLEAR = 0.35  # the margin of the best label column over the second
+_MOSTLY_EMPTY = 0.05  # share of filled rows: the result of a stray separator
+_FEWEST_FLAGS = 3  # columns of 0 and 1 that together are labels
 
 
 def find_classes(columns: Sequence[ColumnProfile], hints: Hints, task: str = "classify") -> FoundReading:
@@ -48,29 +46,29 @@ def find_classes(columns: Sequence[ColumnProfile], hints: Hints, task: str = "cl
     label = candidates[0]
     best = _class_reading(task, texts, label)
     rivals = [c for c in candidates[1:] if score_label(label) - score_label(c) < _CLEAR]
-    if label.name.words & AGREED:  # gold_label next to label1, label2, ...: what annotators said is not the label
+    if label.name.words & AGREED:  # gold_label next to label1, label2, ...: single annotators are not the label
         rivals = [c for c in rivals if not (c.name.number or c.name.words & {"annotator", "annotators", "expert"})]
     rival = rivals[0] if rivals else None
     if rival is not None and score_label(rival) > 0:
         best = _class_reading(task, [*_aspects([rival], texts), *texts], label)
         other = _class_reading(task, [c for c in texts if c is not rival], rival)
-        also = f", and {' and '.join(column.path for column in doubt)} part of the text" if doubt else ""
-        names = " and ".join(c.path for c in [label, *rivals[:5]])
-        each = "both" if len(rivals) == 1 else "each of"
-        return FoundReading(best, other, f"{each} {names} could be the label{also}")
+        also = f", and {' and '.join(column.path for column in doubt)} could be part of the text" if doubt else ""
+        names = list_or([c.path for c in [label, *rivals[:5]]])
+        return FoundReading(best, other, f"{names} could be the label{also}")
     if task == "regression" and len(candidates) > 1 and _name_score(label) - _name_score(candidates[1]) < _CLEAR:
         shown = ", ".join(column.path for column in candidates[:6])
         other = _class_reading(task, texts, candidates[1])
-        return FoundReading(best, other, f"{shown} hold numbers, and no name says which of them is the score")
+        return FoundReading(best, other, f"{shown} hold numbers, and no name says which is the score")
     if doubt:
         names = " and ".join(column.path for column in doubt)
         all_texts = [c for c in columns if c in texts or c in doubt]
-        return FoundReading(best, _class_reading(task, all_texts, label), f"{names} could be part of the text, or not")
+        doubtful = f"it is not clear whether {names} should be part of the text"
+        return FoundReading(best, _class_reading(task, all_texts, label), doubtful)
     return FoundReading(best)
 
 
 def _find_score_columns(columns: Sequence[ColumnProfile], candidates: list[ColumnProfile]) -> list[ColumnProfile]:
-    """Numbers that may be scores, best first: by name, then those with decimals; counts and deviations are none."""
+    """Numbers that may be scores, best first: by name, then those with decimals; not counts and deviations."""
     numbers = [c for c in columns if c.is_number and (c.not_text is None or c in candidates)]
     scores = [c for c in numbers if not c.name.words & _ABOUT_SCORES] or numbers
     scores = [c for c in scores if c in candidates or not c.has_few_values or c.has_fractions]
@@ -78,7 +76,7 @@ def _find_score_columns(columns: Sequence[ColumnProfile], candidates: list[Colum
 
 
 def _name_score(column: ColumnProfile) -> float:
-    """How much its name says that it is the score; a mean opinion is one."""
+    """How clearly its name says that it is the score; a mean opinion is one."""
     return max(score_role(column.name, "label"), 0.5 if column.name.words & {"mos", "mean", "average", "avg"} else 0.0)
 
 
@@ -89,19 +87,19 @@ _ABOUT_SCORES = {
 
 
 def _find_flag_or_set(columns: Sequence[ColumnProfile], flags: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
-    """Asked for a class where several columns say yes or no: one of them is the label, or all are labels together."""
+    """For a class, if several columns hold yes or no: one of them is the label, or each is one of several labels."""
     whole = find_label_sets(columns, hints)
     texts, _ = _find_texts([c for c in columns if c not in flags], [])
     if not texts or whole.best.task != "multilabel":
         return whole
     one = _class_reading("classify", texts, flags[0])
     names = ", ".join(column.path for column in flags[:6])
-    doubt = f"{names} say yes or no: one of them is the label, or each is one of several labels"
+    doubt = f"{names} hold yes or no: one of them is the label, or each is one of several labels"
     return FoundReading(whole.best, one, doubt)
 
 
 def _aspects(columns: Sequence[ColumnProfile], texts: Sequence[ColumnProfile]) -> list[ColumnProfile]:
-    """What a text is judged about belongs to the source: the target of a stance, the aspect of a review."""
+    """What a judgement is about belongs to the source: the target of a stance, the aspect of a review."""
     return [
         c
         for c in columns
@@ -120,8 +118,8 @@ def _refuse_vectors(columns: Sequence[ColumnProfile], hints: Hints) -> None:
         size = len(vector.values[0].split())
         raise DataError(
             f"{hints.title}: '{vector.path}' holds {size} zeros and ones per row",
-            "The place of a one says which label is meant, and the file does not name the labels",
-            f"Write a list of the labels' names, or {size} columns of 0 and 1 that bear them",
+            "The position of a one says which label applies, and the file does not name the labels",
+            f"Write a list of label names in each row, or {size} columns of 0 and 1 that are named after the labels",
         )
 
 
@@ -132,10 +130,10 @@ def find_label_sets(columns: Sequence[ColumnProfile], hints: Hints) -> FoundRead
     if len(shares) >= _FEWEST_FLAGS and not flags:
         shown = ", ".join(column.path for column in shares)
         raise DataError(
-            f"{hints.title}: {shown} hold shares from 0 to 1",
-            "A label applies or does not: its column holds 0 or 1",
-            "Write 1 from a half on, in pandas: frame[columns] = (frame[columns] >= 0.5).astype(int); or learn one "
-            "of the shares: --task regression",
+            f"{hints.title}: {shown} hold fractions from 0 to 1",
+            "A label applies or does not: its column must hold 0 or 1",
+            "Round them, in pandas: frame[columns] = (frame[columns] >= 0.5).astype(int); or predict one of the "
+            "fractions: --task regression",
         )
     lists = [c for c in find_label_candidates(columns) if c.is_list]
     if flags and not lists:
@@ -147,11 +145,11 @@ def find_label_sets(columns: Sequence[ColumnProfile], hints: Hints) -> FoundRead
         roles = _text_roles(texts) | {"labels": ", ".join(names)}
         best = Reading("multilabel", "classify: ", source, "", roles, {"label_columns": names})
         if agreed := [c for c in flags if c.name.words & AGREED]:
-            doubt_of_flags = f"{', '.join(names)} say yes or no: what annotators said, or several labels"
+            doubt_of_flags = f"{', '.join(names)} hold yes or no: votes of annotators, or several labels"
             return FoundReading(_class_reading("classify", texts, agreed[0]), best, doubt_of_flags)
         if doubt:
             other = Reading("multilabel", "classify: ", _join([*texts, *doubt]), "", roles, {"label_columns": names})
-            return FoundReading(best, other, f"{doubt[0].path} could be part of the text, or not")
+            return FoundReading(best, other, f"it is not clear whether {doubt[0].path} should be part of the text")
         return FoundReading(best)
     return find_classes(columns, hints, "multilabel")
 
@@ -171,7 +169,7 @@ def _text_roles(texts: Sequence[ColumnProfile]) -> dict[str, str]:
 
 
 def _join(texts: Sequence[ColumnProfile]) -> str:
-    """Parts of a pair are told apart by their names; a title and a body run on."""
+    """The parts of a pair get their names; a title and a body are joined."""
     if len(texts) > 1 and _is_family(texts):
         return " ".join(f"{column.path.split('.')[-1]}: {{{column.path}}}" for column in texts)
     first, *rest = texts
@@ -182,7 +180,7 @@ def _join(texts: Sequence[ColumnProfile]) -> str:
 
 
 def _is_family(texts: Sequence[ColumnProfile]) -> bool:
-    """sentence1, sentence2; or premise, hypothesis."""
+    """Whether they are sentence1, sentence2; or premise, hypothesis; or the like."""
     names = {column.name.plain for column in texts}
     numbered = len(names) == 1 and names != {"column"} and all(column.name.number for column in texts)
     return numbered or any(pair <= names for pair in _TEXT_PAIRS)
@@ -203,7 +201,7 @@ def _find_texts(
     columns: Sequence[ColumnProfile], labels: Sequence[ColumnProfile]
 ) -> tuple[list[ColumnProfile], list[ColumnProfile]]:
     """The columns of the text, and prose that may belong to it or not."""
-    columns = [c for c in columns if not (c.is_list and c.name.words & _REPLIES)]  # what a bot says to a class of texts
+    columns = [c for c in columns if not (c.is_list and c.name.words & _REPLIES)]  # a bot's replies to a class of texts
     known = {c.path for c in columns}
     contained = [c for c in columns if set(c.within) & known and not _is_mutual(c, columns)]
     texts, rest = _find_own_texts([c for c in columns if c not in contained], labels)
@@ -213,7 +211,7 @@ def _find_texts(
 def _find_own_texts(
     columns: Sequence[ColumnProfile], labels: Sequence[ColumnProfile]
 ) -> tuple[list[ColumnProfile], list[ColumnProfile]]:
-    """The same, of columns that are no parts of others."""
+    """The same, for columns that are not parts of others."""
     prose = [c for c in columns if c.is_prose and not c.has_few_values and c.filled_share > _MOSTLY_EMPTY]
     if not prose:
         prose = [c for c in columns if c.is_prose and c.filled_share > _MOSTLY_EMPTY]
@@ -224,11 +222,16 @@ def _find_own_texts(
         return ([] if chosen is None else [chosen]), []
     if len(prose) == 1:
         return prose, []
-    named = [c for c in prose if (_is_text_name(c) or _has_partner(c, prose)) and c.filled_share > 0.5]
+    named = [
+        c
+        for c in prose
+        if c.filled_share > 0.5
+        and (max(score_role(c.name, "text"), score_role(c.name, "title")) >= 0.75 or _has_partner(c, prose))
+    ]
     if not named:
         ranked = sorted(prose, key=length_of, reverse=True)
         if len(prose) == 2 and all(c.name.plain == "column" for c in prose):
-            return prose, []  # a title and a text, or a pair: without names nothing speaks against one of them
+            return prose, []  # a title and a text, or a pair: without names there is no reason to leave one out
         return [ranked[0]], [c for c in prose if c is not ranked[0]]
     rest = [c for c in prose if c not in named and c.filled_share > 0.5]
     bodies = [c for c in named if c.name.last not in TITLES]
@@ -240,13 +243,9 @@ def _find_own_texts(
 
 
 def _is_mutual(column: ColumnProfile, columns: Sequence[ColumnProfile]) -> bool:
-    """Whether it also contains what contains it, and comes first: one of two equal texts stays."""
+    """Whether it equals a text that contains it and comes first: one of two equal texts stays."""
     equals = [c for c in columns if c.path in column.within and column.path in c.within]
     return bool(equals) and columns.index(column) < min(columns.index(c) for c in equals)
-
-
-def _is_text_name(column: ColumnProfile) -> bool:
-    return max(score_role(column.name, "text"), score_role(column.name, "title")) >= 0.75
 
 
 def _has_partner(column: ColumnProfile, columns: Sequence[ColumnProfile]) -> bool:
@@ -267,7 +266,7 @@ def find_label_candidates(columns: Sequence[ColumnProfile]) -> list[ColumnProfil
 
 
 def _without_equivalents(ranked: list[ColumnProfile]) -> list[ColumnProfile]:
-    """label_text before label where both have equally many values: the same classes, by name and by number."""
+    """label_text instead of label if both have equally many values: the same classes, by name and by number."""
     if len(ranked) < 2:
         return ranked
     best = ranked[0]
@@ -281,12 +280,12 @@ def _without_equivalents(ranked: list[ColumnProfile]) -> list[ColumnProfile]:
     ]
     if not twins:
         return ranked
-    words = next(c for c in (best, *twins) if not c.is_number)
-    return [words, *(c for c in ranked if c is not words and c is not best and c not in twins)]
+    named = next(c for c in (best, *twins) if not c.is_number)
+    return [named, *(c for c in ranked if c is not named and c is not best and c not in twins)]
 
 
 def score_label(column: ColumnProfile) -> float:
-    """How much a column looks like the label: its name, and values that are few and short."""
+    """How much a column looks like the label: by its name, and by few and short values."""
     unusable = column.not_text is not None and column.not_text != "metadata"
     if unusable or column.filled_share < 0.2:
         return 0.0
@@ -311,17 +310,17 @@ _NOT_LABELS = {
 
 
 def _first_word(column: ColumnProfile) -> set[str]:
-    """What the columns of a family begin with: {'hs'} of HS_Gender."""
+    """The common beginning of a family of columns: {'hs'} of HS_Gender."""
     first, *rest = re.split(r"[_\W]+", column.path.lower(), maxsplit=1)
     return {first} if rest else set()
 
 
 def find_flags(columns: Sequence[ColumnProfile]) -> list[ColumnProfile]:
-    """Columns of 0 and 1 that are labels together, such as toxic, obscene, threat."""
+    """Columns of 0 and 1 that together are labels, such as toxic, obscene, threat."""
     yes_or_no = [c for c in columns if c.is_flag and c.filled_share > 0.5]
     flags = [c for c in yes_or_no if c.not_text in (None, "the same in every row")]
     flags = [c for c in flags if not c.name.words & _NOT_LABELS]
-    # HS_Gender among HS_Race, HS_Religion: it is one of them, whatever the word says by itself.
+    # HS_Gender among HS_Race, HS_Religion is one of them, although 'gender' alone is metadata.
     siblings = [
         c for c in yes_or_no if c not in flags and sum(bool(_first_word(c) & _first_word(f)) for f in flags) > 1
     ]
@@ -335,12 +334,12 @@ def find_flags(columns: Sequence[ColumnProfile]) -> list[ColumnProfile]:
 _SEPARATORS = (",", ";", "|")
 _NUMBERED = re.compile(r"\d+(\.0+)?")
 _LETTERED = re.compile(r"\(?[A-Za-z][).:]?")
-_MOST_NUMBERED_CLASSES = 20  # more whole numbers than these are rather a scale
+_MOST_NUMBERED_CLASSES = 20  # more different whole numbers are probably a scale
 
 
 @dataclass(frozen=True)
 class LabelKind:
-    """The task that the labels mean, where that is another one, and the fields that it needs."""
+    """The task that the labels imply, if it is another one, and the fields that it needs."""
 
     task: str | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
@@ -349,7 +348,6 @@ class LabelKind:
 
 
 def find_label_kind(task: str, target: str, rows: Sequence[DataRow]) -> LabelKind:
-    """What the target's values say about the task, for tasks with labels."""
     if task not in ("classify", "multilabel", "regression") or len(columns_of(target)) != 1:
         return LabelKind()
     cells = [cell for row in rows if (cell := _cell(target, row))]
@@ -365,34 +363,34 @@ def find_label_kind(task: str, target: str, rows: Sequence[DataRow]) -> LabelKin
         return kind
     if len(numbers) > 0.98 * len(texts):
         if any(not number.is_integer() for number in numbers) and len(set(numbers)) > 2:
-            why = f"{len(set(numbers))} different numbers from {min(numbers):g} to {max(numbers):g} are no classes"
+            why = f"{len(set(numbers))} different numbers from {min(numbers):g} to {max(numbers):g} are not classes"
             return LabelKind("regression", why=why)
         are_floats = all("." in text for text in texts) and len(set(numbers)) >= 5  # 0.0 ... 5.0
         if (len(set(numbers)) > _MOST_NUMBERED_CLASSES or are_floats) and task == "classify":
-            return LabelKind(doubt=f"{target} has {len(set(numbers))} different numbers, classes or scores")
+            return LabelKind(doubt=f"{target} has {len(set(numbers))} different numbers, which are classes or scores")
     return LabelKind()
 
 
 def find_list_kind(target: str, rows: Sequence[DataRow]) -> LabelKind:
-    """Lists as the target of a text: alternatives, of which one is enough, or parts that belong together."""
+    """Lists as targets: alternatives, of which one is enough, or parts of one text."""
     if len(columns_of(target)) != 1:
         return LabelKind()
     lists = [cell for row in rows if isinstance(cell := _cell(target, row), list)]
     if sum(len(cell) > 1 for cell in lists) < max(1, len(rows) / 20):
         return LabelKind()
-    doubt = f"{target} holds lists: alternatives (the first is learnt, all are references) or parts of one text"
+    doubt = f"{target} holds lists: alternatives (the first is the target, all are references) or parts of one text"
     return LabelKind(more={"references": [target]}, doubt=doubt)
 
 
 def find_written_lists(target: str, samples: Mapping[str, Sequence[DataRow]]) -> LabelKind:
-    """Lists written as text in some splits and not in train: several references of one target."""
+    """Lists written as text in some splits and not in train: several references for one target."""
     if len(columns_of(target)) != 1:
         return LabelKind()
     shares = {split: _share_of_lists(target, rows) for split, rows in samples.items()}
     found = [split for split, share in shares.items() if share > 0.9]
     if not found or len(found) == len(shares):
         return LabelKind()
-    why = f"{target} is a list of texts in {', '.join(found)}: each of them is a reference"
+    why = f"{target} is a list of texts in {', '.join(found)}; each text is a reference"
     return LabelKind(more={"references": [target]}, why=why)
 
 
@@ -422,7 +420,7 @@ def find_choice_base(target: str, choices: str | list[str], rows: Sequence[DataR
             return LabelKind(more={"choice_base": 0}, why="the right choice is numbered from 0")
         if any(number == count for number, count in numbers):
             return LabelKind(more={"choice_base": 1}, why="the right choice is numbered from 1")
-        return LabelKind(more={"choice_base": 0}, doubt="the choices may be numbered from 0 or from 1")
+        return LabelKind(more={"choice_base": 0}, doubt="the right choice may be numbered from 0 or from 1")
     if letters > 0.9 * len(entries) and by_text < 0.9 * len(entries):
         return LabelKind(more={"choice_base": "a"})
     return LabelKind(more={"choice_base": "text"} if by_text > 0.9 * len(entries) else {})
@@ -439,21 +437,21 @@ def _kind_of_lists(task: str, lists: list[list[str]]) -> LabelKind:
         return LabelKind(
             None if task != "multilabel" else "classify",
             {"annotations": rule},
-            f"lists of several annotators' labels: the {rule} counts"
-            + ("" if rule == "mean" else ", of a tie the first"),
+            f"lists of several annotators' labels: the {rule} is used"
+            + ("" if rule == "mean" else ", the first of a tie"),
         )
     return LabelKind("multilabel", why="each row has a list of labels")
 
 
 def _is_spaced(texts: list[str]) -> bool:
-    """Whether words of labels are labels themselves, in many combinations: 'rushed', 'pharma', 'pharma rushed'."""
+    """Whether the words of labels are labels, in many combinations: 'rushed', 'pharma', 'pharma rushed'."""
     whole = set(texts)
     parts = {part for text in whole for part in text.split()}
     return parts <= whole and len(whole) >= 3 * len(parts)
 
 
 def _kind_of_texts(texts: list[str], separators: Sequence[str]) -> LabelKind | None:
-    """Sets in one text: parts that occur in many combinations. 0,5 and 3,25 are numbers."""
+    """Sets of labels in one text: parts that occur in many combinations. 0,5 and 3,25 are numbers."""
     whole = Counter(texts)
     for separator in separators:
         split = [[part.strip() for part in text.split(separator)] for text in texts]
@@ -471,7 +469,7 @@ def _kind_of_texts(texts: list[str], separators: Sequence[str]) -> LabelKind | N
 
 
 def _cell(target: str, row: DataRow) -> list[str] | str | None:
-    """A list column's items, or the text; None where it is empty or missing."""
+    """A list column's items, or the text; None if it is empty or missing."""
     try:
         found = render_list(target, row)
         text = render_template(target, row).strip()
@@ -482,7 +480,6 @@ def _cell(target: str, row: DataRow) -> list[str] | str | None:
 
 
 def _plain(target: str, row: DataRow) -> Any:
-    """The value that a template of one column stands for."""
     value: Any = row
     path = columns_of(target)[0]
     if path in row:

@@ -1,4 +1,4 @@
-"""Which columns are a question, what it is asked about, its choices and its answer.
+"""Which columns are a question, its context, its choices and its answer.
 
 question, para_a, para_b, answer     -> "question: {question}[[ context: {para_a}]][[ {para_b}]]" -> "{answer}"
 question, choice0 ... choice4, label -> multiple-choice, with the choices in the source
@@ -27,7 +27,7 @@ from seqfit.inspection.reading import (
 from seqfit.inspection.text_readings import find_known_pair
 
 _FREE_CHARS = 150
-_CONTEXT_CHARS = 80  # a shorter column next to question and answer is rather a topic or a hint
+_CONTEXT_CHARS = 80  # a shorter column next to question and answer is probably a topic or a hint
 
 
 def find_qa(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
@@ -41,7 +41,7 @@ def find_qa(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
     rest = [column for column in usable if column is not question]
     answers = rank_named(rest, "answer", 0.6, lambda column: not _is_offset(column))
     if question is not None and answers:  # the whole prompt, with the answer in it
-        is_free = answers[0].mean_chars > _FREE_CHARS  # no span of a context is that long
+        is_free = answers[0].mean_chars > _FREE_CHARS  # too long for a span of a context
         whole = set(answers[0].within) if is_free else set(question.within) & set(answers[0].within)
         rest = [column for column in rest if column.path not in whole]
         answers = [column for column in answers if column.path not in whole]
@@ -73,7 +73,7 @@ def find_qa(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
     ]
     if rivals:
         other = _qa_reading(question, contexts, rivals[0])
-        return FoundReading(reading, other, f"both {answer.path} and {rivals[0].path} could be the answer")
+        return FoundReading(reading, other, f"{answer.path} or {rivals[0].path} could be the answer")
     used = {question.path, answer.path, *(column.path for column in contexts)}
     open_prose = [c for c in rest if c.path not in used and c.is_prose and c.mean_chars > _CONTEXT_CHARS]
     open_prose = [c for c in open_prose if c not in answers and c.name.last not in TITLES]
@@ -82,7 +82,7 @@ def find_qa(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
     if open_prose:
         with_it = _qa_reading(question, [*contexts, *open_prose], answer)
         names = " and ".join(column.path for column in open_prose)
-        return FoundReading(with_it, reading, f"{names} could be part of what the answer is found in, or not")
+        return FoundReading(with_it, reading, f"it is not clear whether {names} should be part of the context")
     longer = [c for c in rest if c is not answer and c.is_prose and c not in contexts]
     if answer.has_few_values and longer and score_role(answer.name, "answer") < 0.95:
         other = _qa_reading(question, contexts, max(longer, key=length_of))
@@ -97,23 +97,23 @@ _DECISIONS = ({"yes", "no"}, {"yes", "no", "maybe"}, {"yes", "no", "unknown"})
 def _no_text(answer: ColumnProfile, hints: Hints) -> DataError:
     return DataError(
         f"{hints.title}: the answers in '{answer.path}' are lists of whole numbers, such as {answer.values[0]}",
-        "An answer is a text; numbers like these are places in the context (lines, sentences, characters)",
-        "Write the text that they stand for into a column. If the numbers themselves are to be learnt, name both "
-        f"sides: --task generate task.source='{{...}}' task.target='{{{answer.path}}}'",
+        "An answer is a text; such numbers are positions in the context (lines, sentences, characters)",
+        "Write the text at these positions into a column. If the numbers themselves are the target, name both sides: "
+        f"--task generate task.source='{{...}}' task.target='{{{answer.path}}}'",
     )
 
 
 def _guess_answer(
     question: ColumnProfile, contexts: list[ColumnProfile], others: Sequence[ColumnProfile]
 ) -> FoundReading:
-    """No column is called an answer: of two others the longer one is a context."""
+    """No column has the name of an answer: the longer of two others is a context."""
     others = [c for c in others if c.name.last not in TITLES and not _is_offset(c)]
     longest = max(others, key=length_of, default=None)
     if longest is None:
         raise Missing("answer")
     if len(others) > 1 and not contexts and longest.is_prose:
         shortest = min((c for c in others if c is not longest), key=length_of)
-        doubt = f"no column is called an answer, and both {longest.path} and {shortest.path} could be it"
+        doubt = f"no column has the name of an answer, and {longest.path} or {shortest.path} could be it"
         return FoundReading(_qa_reading(question, [], longest), _qa_reading(question, [longest], shortest), doubt)
     if len(others) > 1 and not contexts and longest.is_prose and longest.mean_chars > _CONTEXT_CHARS:
         contexts = [longest]
@@ -123,7 +123,7 @@ def _guess_answer(
         return FoundReading(reading)
     other = _qa_reading(question, contexts, answers[1])
     return FoundReading(
-        reading, other, f"no column is called an answer: {answers[0].path} or {answers[1].path} could be it"
+        reading, other, f"no column has the name of an answer, and {answers[0].path} or {answers[1].path} could be it"
     )
 
 
@@ -138,7 +138,7 @@ def _qa_reading(question: ColumnProfile, contexts: Sequence[ColumnProfile], answ
 
 
 def _is_rival(column: ColumnProfile, answer: ColumnProfile) -> bool:
-    """Whether a second column with an answer's name may be meant: text as well, and filled."""
+    """Whether a second column with an answer's name could be the answer: it is text as well, and filled."""
     close = score_role(answer.name, "answer") - score_role(column.name, "answer") < 0.25
     return close and column.filled_share > 0.5 and not column.has_few_values and not column.is_number
 
@@ -148,7 +148,7 @@ def _is_offset(column: ColumnProfile) -> bool:
 
 
 def find_choices(columns: Sequence[ColumnProfile]) -> list[ColumnProfile]:
-    """The columns that hold the choices of a question: one of lists, or several that are numbered or lettered."""
+    """The columns with the choices of a question: one that holds lists, or several with numbers or letters."""
     for column in columns:
         if column.is_list and column.mean_items >= 2 and score_role(column.name, "choices") >= 0.6:
             return [column]
@@ -162,23 +162,20 @@ def find_choices(columns: Sequence[ColumnProfile]) -> list[ColumnProfile]:
         elif re.fullmatch(r"op(t|tion)?[_ ]?[a-e1-5]", column.path.lower()):
             families.setdefault("op", []).append(column)
     family = max(families.values(), key=lambda found: (len(found), "." not in found[0].path), default=[])
-    # By letter or number, whatever the order of the columns: the key counts them so.
+    # By letter or number, whatever the order of the columns, because the answer counts them that way.
     return sorted(family, key=lambda column: (len(column.name.number), column.path)) if len(family) > 1 else []
 
 
 def _is_letter(column: ColumnProfile) -> bool:
-    """A, or options.A."""
+    """Whether it is A, or options.A."""
     record, _, last = column.path.rpartition(".")
     is_choices = not record or max(score_role(Name.of(record), role) for role in ("choices", "answer")) >= 0.6
     return is_choices and last.lower() in ("a", "b", "c", "d", "e", "f")
 
 
 def find_choice_target(columns: Sequence[ColumnProfile]) -> ColumnProfile | None:
-    """The column that says which choice is right."""
     choices = [column.path for column in find_choices(columns)]
-    inside = {
-        path.rpartition(".")[0] for path in choices if path.count(".")
-    }  # choices.label says nothing of the answer
+    inside = {path.rpartition(".")[0] for path in choices if path.count(".")}  # choices.label is not the answer
     rest = [c for c in columns if c.path not in choices and c.path.rpartition(".")[0] not in inside]
     names = ("answer", "label", "target")
     scored = [(max(score_role(column.name, role) for role in names), column) for column in rest]
@@ -226,9 +223,8 @@ def find_choice_reading(columns: Sequence[ColumnProfile], choices: Sequence[Colu
     if open_prose:
         more = _qa_reading(question, [*contexts, *open_prose], target)
         other = Reading("multiple-choice", "", more.source, reading.target, roles, reading.more)
-        return FoundReading(
-            other, reading, f"{open_prose[0].path} could be part of what the answer is found in, or not"
-        )
+        doubt = f"it is not clear whether {open_prose[0].path} should be part of the context"
+        return FoundReading(other, reading, doubt)
     return FoundReading(reading)
 
 
@@ -248,15 +244,12 @@ def find_math(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
     contexts = [c for c in rest if c.is_prose and c not in answers]
     readings = [_math_reading(question, contexts, answer) for answer in answers]
     if len(readings) > 1:
-        return FoundReading(
-            readings[0], readings[1], f"both {answers[0].path} and {answers[1].path} could be the answer"
-        )
+        return FoundReading(readings[0], readings[1], f"{answers[0].path} or {answers[1].path} could be the answer")
     named = all(max(score_role(c.name, "context"), score_role(c.name, "text")) >= 0.8 for c in contexts)
     if contexts and not named:
         names = " and ".join(column.path for column in contexts)
-        return FoundReading(
-            readings[0], _math_reading(question, [], answers[0]), f"{names} could be part of the problem, or not"
-        )
+        doubt = f"it is not clear whether {names} should be part of the problem"
+        return FoundReading(readings[0], _math_reading(question, [], answers[0]), doubt)
     return FoundReading(readings[0])
 
 

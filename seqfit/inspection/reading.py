@@ -1,7 +1,7 @@
 """What a reading of a table is, and how columns are found by their names.
 
-Reading("qa", "", "question: {q}", "{a}")      how a row becomes text
-Found(best, other, "both a and b could be the answer")     in doubt between two
+Reading("qa", "", "question: {q}", "{a}")                       how a row becomes text
+FoundReading(best, other, "a or b could be the answer")         two readings are possible
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TITLES = {"title", "titles", "headline", "subject", "titulo", "titre", "titel"}
 
 @dataclass(frozen=True)
 class Reading:
-    """How a row becomes text, and which column got which role."""
+    """How a row becomes text, and the roles of the columns."""
 
     task: str
     prefix: str
@@ -30,7 +30,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class FoundReading:
-    """The best reading; in doubt, the second best and why."""
+    """The best reading and, if it is not certain, the second best and the doubt."""
 
     best: Reading
     other: Reading | None = None
@@ -39,21 +39,20 @@ class FoundReading:
 
 @dataclass(frozen=True)
 class Hints:
-    """What else is known: names of the data and the model may say the direction of a translation."""
+    """What else is known: the names of the data and the model may say the direction of a translation."""
 
     data: str = ""
     model: str = ""
     shown: str = ""  # the data as the user wrote it
-    has_head: bool = False  # the model is an encoder with a head, which needs no prefix
+    has_head: bool = False  # the model is an encoder with a classification head, which needs no prefix
 
     @property
     def title(self) -> str:
-        """What messages call the data."""
         return self.shown or self.data
 
 
 class Missing(Exception):
-    """Roles that no column can play."""
+    """No column has these roles."""
 
     def __init__(self, *roles: str) -> None:
         super().__init__(*roles)
@@ -70,7 +69,7 @@ def rank_named(
 def find_named(
     columns: Sequence[ColumnProfile], role: str, least: float = 0.6, *, prose_first: bool = False
 ) -> ColumnProfile | None:
-    """The column whose name says most clearly that it is the role; of equals the first."""
+    """The column whose name says the role most clearly; the first of equals."""
     found = [c for c in columns if score_role(c.name, role) >= least and c.not_text is None]
     if prose_first and any(c.is_prose for c in found):
         found = [c for c in found if c.is_prose]
@@ -78,8 +77,8 @@ def find_named(
 
 
 def find_most_questions(columns: Sequence[ColumnProfile]) -> ColumnProfile | None:
-    asked = [c for c in columns if c.is_prose and c.question_share > 0.5]
-    return max(asked, key=lambda column: column.question_share, default=None)
+    questions = [c for c in columns if c.is_prose and c.question_share > 0.5]
+    return max(questions, key=lambda column: column.question_share, default=None)
 
 
 def find_longest(columns: Sequence[ColumnProfile]) -> ColumnProfile | None:
@@ -88,3 +87,8 @@ def find_longest(columns: Sequence[ColumnProfile]) -> ColumnProfile | None:
 
 def length_of(column: ColumnProfile) -> float:
     return column.mean_chars
+
+
+def list_or(names: Sequence[str]) -> str:
+    """'a or b', 'a, b or c'."""
+    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

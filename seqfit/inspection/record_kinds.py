@@ -1,8 +1,8 @@
-"""Lists of records inside rows: conversations and questions become rows of their own, token labels are refused.
+"""Lists of records inside rows: conversations and questions become rows, token labels and the like are an error.
 
 {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]}  -> data.turns: conversations
 {"context": "...", "qas": [{"question": "...", "answers": [...]}, ...]}                   -> data.each: qas
-{"tokens": ["Ada", "was"], "ner_tags": [1, 0]}                                            -> refused by name
+{"tokens": ["Ada", "was"], "ner_tags": [1, 0]}                                            -> an error
 """
 
 from __future__ import annotations
@@ -21,15 +21,7 @@ from seqfit.tasks.template import SPEAKER_KEYS, TEXT_KEYS, columns_of
 _SPEAKERS = set(SPEAKER_KEYS) - {"name"}
 _SAID = set(TEXT_KEYS)
 _CONVERSATIONS = {
-    "conversations",
-    "conversation",
-    "messages",
-    "turns",
-    "dialog",
-    "dialogue",
-    "utterances",
-    "chat",
-    "chosen",
+    *("conversations", "conversation", "messages", "turns", "dialog", "dialogue", "utterances", "chat", "chosen"),
 }
 _CLASS_NAMES = {"tag", "intent", "label", "class", "category", "name", "topic"}
 _EXAMPLE_NAMES = {"patterns", "examples", "utterances", "samples", "sentences", "phrases", "texts", "questions"}
@@ -46,7 +38,7 @@ _FEW_LABELS = 12
 def find_unfolding(
     rows: Sequence[DataRow], source: SourceRecipe, task: str | None, given: Mapping[str, Any]
 ) -> dict[str, str]:
-    """data.turns or data.each, where rows hold lists of records that are the real rows."""
+    """data.turns or data.each, if rows hold lists of records that are the real rows."""
     if source.each or source.turns or "source" in given:
         return {}
     if task in (None, "generate") and (written := _find_written_dialogue(rows)) is not None:
@@ -77,7 +69,7 @@ def _find_examples(rows: Sequence[DataRow]) -> str | None:
 
 
 def _find_written_dialogue(rows: Sequence[DataRow]) -> str | None:
-    """The column whose texts are whole dialogues, 'Human: ... Assistant: ...'; of two replies the chosen one."""
+    """The column whose texts are whole dialogues, 'Human: ... Assistant: ...'; the chosen one, not the rejected."""
     names = [name for name in dict.fromkeys(name for row in rows for name in row) if name != "rejected"]
     for name in names:
         texts = [row[name] for row in rows if isinstance(row.get(name), str)]
@@ -87,7 +79,7 @@ def _find_written_dialogue(rows: Sequence[DataRow]) -> str | None:
 
 
 def find_used_records(task: Mapping[str, Any], rows: Sequence[DataRow]) -> str | None:
-    """The list of several records that source or target reach into: joined into one text, they would be no row."""
+    """The list of records that the target reaches into, if joining several of them into one text would be wrong."""
     if task["name"] not in ("qa", "summarize", "translate", "math", "generate"):
         return None
     targets = task.get("target", [])
@@ -102,33 +94,33 @@ def find_used_records(task: Mapping[str, Any], rows: Sequence[DataRow]) -> str |
 
 
 def _refuse_unwanted(column: str, rows: Sequence[DataRow], title: str) -> None:
-    """A true-or-false label next to a conversation says whether its reply is wanted."""
+    """An error if a true-or-false label next to a conversation says whether its reply is wanted."""
     marks = [name for name in ("label", "kto_tag") if any(isinstance(row.get(name), bool) for row in rows)]
     if marks and len({row.get(marks[0]) for row in rows}) > 1:
         raise DataError(
             f"{title} has conversations in '{column}' and true or false in '{marks[0]}'",
-            "The label marks replies that are wanted and others that are not, and training would learn both",
-            f"Keep the rows whose {marks[0]} is true, or add --task classify to learn the label itself",
+            "The label marks wanted and unwanted replies, and a model would be trained on both",
+            f"Keep only the rows in which {marks[0]} is true, or add --task classify to predict the label",
         )
 
 
 def refuse_token_labels(rows: Sequence[DataRow], title: str, given: Mapping[str, Any]) -> None:
-    """A label per token is another kind of model; nothing here would learn from it."""
+    """An error if there is a label per token, which needs another kind of model."""
     if "source" in given and "target" in given:
         return
     if (spans := _find_spans(rows)) is not None:
         raise DataError(
-            f"{title} has spans of its texts, by start and end, in '{spans}'",
-            "seqfit labels and generates whole texts, not places in them",
-            "Write what the spans say as a target text ('person: Ada; place: London') in two columns for --task "
+            f"{title} has spans of its texts, given by offsets, in '{spans}'",
+            "seqfit labels and generates whole texts, not spans of them",
+            "Write the spans as a target text ('person: Ada; place: London') in a column of its own and use --task "
             "generate, or train a token classifier with another tool",
         )
     for row in rows[:20]:
         lists = {name: value for name, value in row.items() if isinstance(value, list) and len(value) > 1}
-        words = [
+        tokens = [
             name for name in lists if name.lower() in _TOKENS and all(isinstance(item, str) for item in lists[name])
         ]
-        for name in words:
+        for name in tokens:
             tags = [other for other in lists if other != name and len(lists[other]) == len(lists[name])]
             tags = [other for other in tags if all(isinstance(item, int | str) for item in lists[other])]
             is_tagged = any(Name.of(other).words & _TAG_WORDS for other in tags)
@@ -136,13 +128,13 @@ def refuse_token_labels(rows: Sequence[DataRow], title: str, given: Mapping[str,
                 raise DataError(
                     f"{title} has a label for each token ({name} with {', '.join(tags)})",
                     "seqfit labels and generates whole texts, not single tokens",
-                    "Write the entities of a text as its target ('person: Ada; place: London') in two columns for "
-                    "--task generate, or train a token classifier with another tool",
+                    "Write the text and its entities as a target text ('person: Ada; place: London') in two columns "
+                    "and use --task generate, or train a token classifier with another tool",
                 )
 
 
 def _find_spans(rows: Sequence[DataRow]) -> str | None:
-    """A column of records with start and end, or of lists of places, where no other column is called a label."""
+    """A column of records with start and end, or of lists of offsets, unless another column has a label's name."""
     names = dict.fromkeys(name for row in rows for name in row)
     if any(score_role(Name.of(name), "label") >= 0.8 and isinstance(rows[0].get(name), str | int) for name in names):
         return None
@@ -158,20 +150,20 @@ def _find_spans(rows: Sequence[DataRow]) -> str | None:
 
 
 def _is_offsets(value: Any) -> bool:
-    """[8, 9, 10], as a list or written as text; also none at all."""
+    """[8, 9, 10], as a list or as text; also an empty one."""
     if isinstance(value, list):
         return all(isinstance(item, int) for item in value)
     return value is None or _OFFSETS.fullmatch(str(value).strip()) is not None
 
 
 def refuse_turns_in_rows(rows: Sequence[DataRow], title: str, task: str | None, given: Mapping[str, Any]) -> None:
-    """A row per turn of a dialogue: what was said before is in other rows, and a row alone would be no example."""
+    """An error if each row is one turn of a dialogue: the turns before it are in other rows."""
     if task not in (None, "generate") or "source" in given:
         return
     names = {name: Name.of(name) for name in dict.fromkeys(name for row in rows for name in row)}
     dialogues = [n for n, name in names.items() if name.words & _DIALOGUE_IDS and name.last in ("id", "no", "number")]
     turns = [n for n, name in names.items() if name.words & _TURN_IDS and name.last in ("id", "no", "number", "turn")]
-    if not (dialogues and turns):  # without numbers: who speaks, in which dialogue, and one text
+    if not (dialogues and turns):  # without numbers: a speaker, a dialogue and one text
         dialogues = [n for n, name in names.items() if name.words & _DIALOGUE_IDS and _repeats(n, rows)]
         turns = [n for n, name in names.items() if name.last in _SPEAKERS and _repeats(n, rows)]
         texts = [n for n in names if sum(" " in str(row.get(n, "")).strip() for row in rows) > 0.5 * len(rows)]
@@ -179,20 +171,19 @@ def refuse_turns_in_rows(rows: Sequence[DataRow], title: str, task: str | None, 
     if dialogues and turns and len({str(row.get(turns[0])) for row in rows}) < 0.5 * len(rows):
         raise DataError(
             f"{title} has one turn of a dialogue per row ('{dialogues[0]}', '{turns[0]}')",
-            "A reply is learnt from what was said before it, which is in other rows",
-            'Write each dialogue as one line, {"messages": [{"role": "user", "content": "..."}, ...]}, in a file '
-            "that ends in .jsonl; for single turns name the columns: task.source='{col}' task.target='{col2}'",
+            "A reply is predicted from the turns before it, which are in other rows",
+            'Write each dialogue as one line, {"messages": [{"role": "user", "content": "..."}, ...]}, of a .jsonl '
+            "file; to use single turns, name the columns: task.source='{col}' task.target='{col2}'",
         )
 
 
 def _repeats(name: str, rows: Sequence[DataRow]) -> bool:
-    """Whether its values occur several times each."""
     values = [str(row[name]) for row in rows if row.get(name) not in (None, "")]
     return len(values) > 0.9 * len(rows) and 1 < len(set(values)) <= len(values) / 2
 
 
 def refuse_pairs_in_rows(rows: Sequence[DataRow], title: str, task: str | None, given: Mapping[str, Any]) -> None:
-    """Source and target in two rows that share an id: a row alone has only one of them."""
+    """An error if source and target are in two rows that share an id."""
     if task not in ("generate", "translate", "summarize") or "source" in given or len(rows) < 4:
         return
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -205,14 +196,14 @@ def refuse_pairs_in_rows(rows: Sequence[DataRow], title: str, task: str | None, 
             raise DataError(
                 f"{title} has one text per row ('{texts[0]}'), and two rows share each '{name}' "
                 f"('{sides[-1]}' is {' or '.join(values)})",
-                "A row needs its source and its target",
+                "A row needs a source and a target",
                 f"Write one row per '{name}' with the two texts as two columns, in pandas: "
                 f"frame.pivot(index='{name}', columns='{sides[-1]}', values='{texts[0]}')",
             )
 
 
 def refuse_blocks(rows: Sequence[DataRow], title: str, given: Mapping[str, Any]) -> None:
-    """A text file whose examples are blocks of lines: sentence, term, label; sentence, term, label; ..."""
+    """An error if examples are blocks of lines in a text file: sentence, term, label; sentence, term, label; ..."""
     if "source" in given or not rows or any(list(row) != ["text"] for row in rows[:BLOCK_SAMPLE]):
         return
     lines = [str(row["text"]).strip() for row in rows[:BLOCK_SAMPLE]]
@@ -222,9 +213,9 @@ def refuse_blocks(rows: Sequence[DataRow], title: str, given: Mapping[str, Any])
         if len(few) == 1 and len(lines) >= 20 * size:
             shown = ", ".join(sorted(few[0])[:5])
             raise DataError(
-                f"{title} has its examples in blocks of {size} lines (one line of each block is one of {shown})",
-                "A row is one line",
-                f"Write one row per line: paste {' '.join('-' * size)} < {title} > rows.tsv",
+                f"{title} has examples in blocks of {size} lines (one line of each block is one of {shown})",
+                "In a text file each line is a row",
+                f"Write one example per line: paste {' '.join('-' * size)} < {title} > rows.tsv",
             )
 
 

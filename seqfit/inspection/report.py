@@ -1,11 +1,7 @@
-"""What `describe_data` finds, as frozen values that turn into JSON.
+"""The result of `describe_data` as frozen values that turn into JSON, and the description of columns.
 
-Nothing is computed here. Lengths are in tokens, or in words where no model is named; shares are parts of one, a missing
-limit is None.
-
-The columns of a table as a person would describe them: type, how many are filled, different values, examples.
-
-In: rows and, where it is known, the task. Out: a `ColumnView` for each column. Nothing is guessed from it.
+Lengths are in tokens, or in words if no model is named; shares are fractions of one, a missing limit is None.
+`describe_columns` describes the columns of a table for a person; nothing is guessed from it.
 
     rows {"id": "7", "tags": ["a"], "text": "Who?"}, {"id": "8", "tags": [], "text": None}; task.source "{text}"
     ->   id    whole number   2 of 2   2 different              7, 8
@@ -31,9 +27,9 @@ LengthUnit = Literal["tokens", "words"]
 
 @dataclass(frozen=True, slots=True)
 class LengthSummary:
-    """Lengths of one side of a split, before any cut.
+    """Lengths of one side of a split, before truncation.
 
-    Bin i holds the lengths from `edges[i]` up to, but not including, `edges[i + 1]`, and is called `bins[i]`.
+    Bin i, with the label `bins[i]`, holds the lengths from `edges[i]` up to, but not including, `edges[i + 1]`.
     """
 
     minimum: int
@@ -43,17 +39,15 @@ class LengthSummary:
     p99: int
     maximum: int
     limit: int | None
-    cut_rows: int
-    cut_share: float
+    truncated_rows: int
+    truncated_share: float
     edges: tuple[int, ...]
     counts: tuple[int, ...]
     bins: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class LimitCut:
-    """What a limit would cut: so many rows of one side are longer."""
-
+class LimitEffect:
     limit: int
     rows: int
     share: float
@@ -61,7 +55,7 @@ class LimitCut:
 
 @dataclass(frozen=True, slots=True)
 class ClassCount:
-    """How many rows have a label; of a regression, a target within a range."""
+    """The number of rows with a label or, for regression, with a target in a range."""
 
     label: str
     count: int
@@ -69,20 +63,20 @@ class ClassCount:
 
 @dataclass(frozen=True, slots=True)
 class ColumnView:
-    """One column of the data, over the rows that were looked at."""
+    """One column of the data, in the first rows."""
 
     name: str
     kind: str
     filled: int
     rows: int
     different: int  # of the filled values
-    used_as: str  # source, target, ...; '' where no template names it
+    used_as: str  # source, target, ...; '' if no template names it
     examples: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Rows of a split that can't be used, by cause, and what is said of the first few."""
+    """Rows of a split that one cause makes unusable, with details of the first few."""
 
     split: str
     cause: str
@@ -92,18 +86,16 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class PaddingWaste:
-    """Tokens computed per real token under one way of batching; 1.0 is no waste."""
+    """Tokens computed per real token with one batching method; 1.0 is no waste."""
 
     method: str
     source: float
-    target: float | None  # None for a classifier, whose target is no text
+    target: float | None  # None for a classifier, whose target is not text
     both: float
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCount:
-    """How often one entry of the vocabulary occurs."""
-
     token: str
     token_id: int
     count: int
@@ -111,7 +103,7 @@ class TokenCount:
 
 @dataclass(frozen=True, slots=True)
 class TokenUse:
-    """Which entries of the vocabulary a split uses, sources and targets together."""
+    """The vocabulary entries that a split uses, in sources and targets together."""
 
     tokens: int
     vocabulary: int
@@ -132,7 +124,7 @@ class LostCharacter:
 
 @dataclass(frozen=True, slots=True)
 class RoundTrip:
-    """What encoding and decoding changes, over `rows` rows. Lower-casing is told apart from losing."""
+    """What encoding and decoding changes in `rows` rows. Lower-casing does not count as losing a character."""
 
     rows: int
     affected_share: float
@@ -142,8 +134,6 @@ class RoundTrip:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token as the model gets it."""
-
     text: str
     token_id: int
     special: bool
@@ -160,7 +150,7 @@ class TokenView:
 
 @dataclass(frozen=True, slots=True)
 class ExampleView:
-    """One row as the model sees it, its tokens (None without a model) cut at the recipe's limits."""
+    """One row as the model sees it, its tokens (None without a model) truncated at the recipe's limits."""
 
     row_id: str
     source: str
@@ -171,8 +161,6 @@ class ExampleView:
 
 @dataclass(frozen=True, slots=True)
 class Duplicates:
-    """Rows of one split that occur more than once."""
-
     same_pair: int  # rows beyond the first with the same source and target
     several_targets: int  # sources that occur with different targets
     example: str | None
@@ -191,7 +179,7 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True)
 class SplitReport:
-    """One split. What needs a tokenizer is None or empty where no model is named."""
+    """One split. What needs a tokenizer is None or empty if no model is named."""
 
     name: str
     rows: int
@@ -204,12 +192,12 @@ class SplitReport:
     round_trip: RoundTrip | None
     repeats: Duplicates
     examples: tuple[ExampleView, ...]
-    limits: dict[str, tuple[LimitCut, ...]] = field(default_factory=dict)  # side -> what limits would cut
+    limits: dict[str, tuple[LimitEffect, ...]] = field(default_factory=dict)  # side -> effect of different limits
     classes: tuple[ClassCount, ...] = ()
 
     @property
     def sides(self) -> list[tuple[str, LengthSummary]]:
-        """Source and, where there is one, target."""
+        """Source and, unless it is a classifier's, target."""
         sides = (("source", self.source), ("target", self.target))
         return [(side, lengths) for side, lengths in sides if lengths is not None]
 
@@ -227,7 +215,7 @@ class HumanBaseline:
 
 @dataclass(frozen=True, slots=True)
 class DataReport:
-    """All splits, what they share, and what to do about it."""
+    """All splits, their overlaps, and what to do about problems."""
 
     description: str
     data: tuple[str, ...]
@@ -237,21 +225,19 @@ class DataReport:
     events: tuple[str, ...]
     findings: tuple[str, ...]
     task: str | None = None
-    guessed: tuple[str, ...] = ()  # notes of what was guessed; empty for a recipe
+    guessed: tuple[str, ...] = ()  # notes on what was guessed; empty for a recipe
     columns: tuple[ColumnView, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
-    first_rows: tuple[dict[str, str], ...] = ()  # only where nothing could be decided: there are no examples then
-    open_question: str | None = None  # why there is no more than columns and rows: a guess that is unsure, bad rows
-    command: str = ""  # what trains on it
+    first_rows: tuple[dict[str, str], ...] = ()  # only if there is an open question: then there are no examples
+    open_question: str | None = None  # why it can't be trained on yet: an ambiguous guess, too many bad rows
+    command: str = ""  # the command that trains on it
     human_baseline: HumanBaseline | None = None
 
     @property
     def unit(self) -> LengthUnit:
-        """Of the lengths."""
         return "words" if self.tokenizer is None else "tokens"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dicts, lists, numbers and text."""
         return asdict(self) | {"unit": self.unit}
 
     def __str__(self) -> str:
@@ -263,7 +249,7 @@ class DataReport:
         return "\n".join(lines)
 
 
-LOOKED_AT_ROWS = 10_000  # of a table: types and fill settle long before
+DESCRIBED_ROWS = 10_000  # of a table; enough for types and shares
 _EXAMPLES = 3
 _EXAMPLE_CHARS = 60
 _FORMS = {
@@ -276,15 +262,15 @@ _FORMS = {
 
 
 def describe_columns(tables: Iterable[Iterable[DataRow]], task: TaskRecipe | None = None) -> tuple[ColumnView, ...]:
-    """Every column that occurs in the first rows of the tables."""
-    rows = [row for table in tables for row in itertools.islice(table, LOOKED_AT_ROWS) if not isinstance(row, BadRow)]
+    """All columns in the first rows of the tables."""
+    rows = [row for table in tables for row in itertools.islice(table, DESCRIBED_ROWS) if not isinstance(row, BadRow)]
     used = {} if task is None else _list_uses(task)
     names = dict.fromkeys(name for row in rows for name in row)
     return tuple(_describe(name, [row.get(name) for row in rows], used) for name in names)
 
 
 def show_value(value: Any, most: int = _EXAMPLE_CHARS) -> str:
-    """On one line, the beginning of a long one."""
+    """On one line, shortened if it is long."""
     if isinstance(value, list | tuple):
         text = ", ".join(show_value(item) for item in value)
     elif isinstance(value, Mapping):
@@ -295,7 +281,7 @@ def show_value(value: Any, most: int = _EXAMPLE_CHARS) -> str:
 
 
 def is_missing(value: Any) -> bool:
-    """None, NaN, no text but white space, an empty list or record."""
+    """Whether it is None, NaN, only white space, or an empty list or record."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return True
     return isinstance(value, str | list | tuple | Mapping) and not (value.strip() if isinstance(value, str) else value)
@@ -347,7 +333,7 @@ def _kind_of(value: Any) -> str:
 
 
 def _form_of(texts: list[str]) -> str:
-    """What all texts are written like; a file of separated values has no other types than text."""
+    """The common form of all texts; a CSV file has no other type than text."""
     for form, pattern in _FORMS.items():
         if all(pattern.fullmatch(text.strip()) for text in texts):
             return form
@@ -355,7 +341,7 @@ def _form_of(texts: list[str]) -> str:
 
 
 def _list_uses(task: TaskRecipe) -> dict[str, str]:
-    """Column -> where a template names it: {'question': 'source', 'answers': 'target'}."""
+    """Column -> the side whose template names it: {'question': 'source', 'answers': 'target'}."""
     sides: dict[str, Any] = {
         "source": task.source,
         "choices": task.choices,

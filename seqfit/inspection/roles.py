@@ -1,16 +1,16 @@
-"""Which column is the question: columns and a task -> a reading, or two where it is open.
+"""Which column has which role: columns and a task -> one reading, or two if it is ambiguous.
 
-In: a task and the columns of a table. Out: `Found`: the best `Reading` (templates and what else the task needs), and
-where it is not sure the second best one with the doubt in words. A role that no column can play is an error that lists
-the columns.
+In: a task and the columns of a table. Out: `FoundReading`: the best `Reading` (templates and what else the task needs)
+and, if it is not certain, the second best with the doubt in words. A role without a column is an error that lists the
+columns.
 
     qa: pregunta, contexto, respuesta         -> "question: {pregunta}[[ context: {contexto}]]", target "{respuesta}"
     classify: a (4 values), b, c (sentences)  -> "{b} {c}", target "{a}"
-    classify: text, stance, topic (both few)  -> "{text}" -> "{stance}", or "{text}" -> "{topic}": in doubt
+    classify: text, stance, topic (both few)  -> "{text}" -> "{stance}", or "{text}" -> "{topic}": ambiguous
 
-The one idea: every column is accounted for. It is part of the source, the target, or left out for a reason (ids,
-dates, a second form of the answer, ...). Prose without a reason to be left out is a doubt, because a model that never
-sees half of its input trains without a complaint.
+The one idea: every column is accounted for. It is part of the source, the target, or unused for a reason (ids, dates, a
+second form of the answer, ...). Prose without such a reason is a doubt, because training works without an error even
+if the model never sees half of its input.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ _MOST_LISTED = 30
 
 
 def find_reading(task: str, columns: Sequence[ColumnProfile], hints: Hints | None = None) -> FoundReading:
-    """The reading of a task."""
     hints = hints or Hints()
     try:
         return _FINDERS[task](columns, hints)
@@ -59,7 +58,7 @@ def find_reading(task: str, columns: Sequence[ColumnProfile], hints: Hints | Non
 
 
 def find_task(columns: Sequence[ColumnProfile], hints: Hints) -> list[str]:
-    """The tasks that columns may be for, the likeliest first."""
+    """The tasks that fit the columns, the most likely first."""
     question, answer = find_named(columns, "question"), find_named(columns, "answer", 0.6)
     prose = [column for column in columns if column.is_prose]
     tasks: list[str] = []
@@ -113,21 +112,21 @@ def _no_choices() -> list[ColumnProfile]:
 
 def _cannot_guess(task: str, missing: list[str], columns: Sequence[ColumnProfile], data: str) -> RecipeError:
     source, target = ("question: {col} context: {col2}", "{col3}") if task == "qa" else ("{col}", "{col2}")
-    change = f"Name them, with the column names in braces: task.source='{source}' task.target='{target}'"
+    change = f"Name the columns in braces: task.source='{source}' task.target='{target}'"
     if "choices" in missing:
         change += (
-            " task.choices='{col3}', or of one column per choice task.choices='[\"{col3}\", \"{col4}\"]'. Choices that "
-            "stand inside the question need no column: --task qa"
+            " task.choices='{col3}', or with one column per choice task.choices='[\"{col3}\", \"{col4}\"]'. If the "
+            "question contains its choices, use --task qa"
         )
     return RecipeError(
         f"{data} has the columns {list_columns(columns)}",
-        f"The task {task} needs {' and '.join(missing)}, and no column is called so or looks like it",
+        f"The task {task} needs columns for {' and '.join(missing)}, and no column has such a name or content",
         change,
     )
 
 
 def list_columns(columns: Sequence[ColumnProfile]) -> str:
-    """Their names, with the reason of those that are no text; of hundreds the first."""
+    """Their names, with the reason why some are not text; only the first if there are many."""
     names = [f"{c.path} ({c.not_text})" if c.not_text else c.path for c in columns[:_MOST_LISTED]]
     left = len(columns) - len(names)
     return ", ".join(names) + (f" and {left} more" if left else "")

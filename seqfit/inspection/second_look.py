@@ -1,15 +1,13 @@
-"""A second look at a reading, on the rows themselves: a column that is missing, and what no data looks like.
+"""Checks of a guessed task on the rows themselves.
 
-A column that was left out, and decides what is right: the same text with another value has another target.
+`find_deciding_column` finds a column that is missing from the source: equal texts have different targets, and the
+column decides which. A tweet that is in the data once for anger and once for fear has two scores:
 
-In: a guessed task and the tables. Out: the column's name, or None. A tweet that stands in the data once for anger and
-once for fear has two scores, and only the column that names the emotion tells which:
-
-    text           emotion   score         rows with equal text and different scores: 1 and 2
-    I am shaking   anger     0.2           they differ in emotion, too -> 'emotion'
+    text           emotion   score         rows 1 and 2 have the same text and different scores
+    I am shaking   anger     0.2           they also differ in emotion -> 'emotion'
     I am shaking   fear      0.9
 
-`find_suspicions` warns where the label or the target stands in the source, or a side holds tabs or records as text.
+`find_suspicions` warns if the source contains the label or the target, or a side holds tabs or records as text.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ import contextlib
 import itertools
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqfit.data.rows import BadRow, DataRow
@@ -30,12 +28,13 @@ from seqfit.units import format_share
 
 _FEW_LABELS = 50
 _ROWS = 20_000
-_FEWEST = 5  # texts with different targets: fewer are mistakes of annotators
-_DECIDED = 0.9  # of them: a column that differs wherever the target does
+_RECORD_STARTS = ("{'", '{"', "[{", "['", '["')
+_FEWEST = 5  # texts with different targets; fewer may be mistakes of annotators
+_DECIDED = 0.9  # the share of them in which the column decides
 
 
 def find_deciding_column(task: Mapping[str, Any], tables: Mapping[str, DataTable]) -> str | None:
-    """Of tasks with labels and scores, where texts repeat with different targets."""
+    """For tasks with labels and scores, if texts repeat with different targets."""
     source, target = task.get("source"), task.get("target")
     if task["name"] not in ("classify", "regression") or not isinstance(source, str) or not isinstance(target, str):
         return None
@@ -74,7 +73,7 @@ def _render_side(template: str, row: DataRow) -> str | None:
 
 
 def find_suspicions(task: Mapping[str, Any], rows: Sequence[DataRow]) -> list[str]:
-    """What no data that was read rightly looks like: whoever reads on should look first."""
+    """Warnings about data that was probably not read as intended."""
     pairs: list[tuple[str, str]] = []
     for row in rows:
         with contextlib.suppress(RecipeError, DataError, KeyError):
@@ -84,32 +83,23 @@ def find_suspicions(task: Mapping[str, Any], rows: Sequence[DataRow]) -> list[st
     if len(pairs) < 20:
         return []
     found = [_find_leak(pairs)] if task["name"] == "classify" else []
-    copied = _share(len(target.split()) >= 8 and target in source for source, target in pairs)
+    copied = statistics.fmean(len(target.split()) >= 8 and target in source for source, target in pairs)
     if copied > 0.5 and task["name"] not in ("classify", "multilabel", "regression"):
-        found.append(f"the whole target stands in the source in {format_share(copied)} of the rows: a model copies it")
+        found.append(
+            f"in {format_share(copied)} of the sampled rows the source contains the whole target: a model can copy it"
+        )
     for side, texts in zip(("source", "target"), zip(*pairs, strict=True), strict=True):
-        tabs, records = (_share(test(text) for text in texts) for test in (_has_tab, _is_record))
+        tabs = statistics.fmean("\t" in text for text in texts)
+        records = statistics.fmean(text.startswith(_RECORD_STARTS) and text.endswith(("}", "]")) for text in texts)
         if tabs > 0.8:
-            found.append(f"the {side} has tabs in {format_share(tabs)} of the rows: it may be several columns")
+            found.append(f"in {format_share(tabs)} of the sampled rows the {side} has tabs: it may be several columns")
         if records > 0.8:
-            found.append(f"the {side} is a list or a record, written as text, in {format_share(records)} of the rows")
+            found.append(f"in {format_share(records)} of the sampled rows the {side} is a list or record as text")
     return [f"warning: {sentence}" for sentence in found if sentence is not None]
 
 
-def _share(found: Iterable[bool]) -> float:
-    return statistics.fmean(found)
-
-
-def _has_tab(text: str) -> bool:
-    return "\t" in text
-
-
-def _is_record(text: str) -> bool:
-    return text.startswith(("{'", '{"', "[{", "['", '["')) and text.endswith(("}", "]"))
-
-
 def _find_leak(pairs: Sequence[tuple[str, str]]) -> str | None:
-    """Where the label stands in the text it is to be found from: by itself on a line, or far more often than others."""
+    """If the source contains its own label: on a line of its own, or far more often than other labels."""
     labels = {label for _, label in pairs if label}
     if not 1 < len(labels) <= _FEW_LABELS:
         return None
@@ -120,13 +110,13 @@ def _find_leak(pairs: Sequence[tuple[str, str]]) -> str | None:
     if own < 0.5 or own < 3 * others:
         return None
     return (
-        f"the label stands in its own text in {format_share(own)} of the rows looked at (other labels in "
-        f"{format_share(others)}): a model reads it off. Remove it from the texts"
+        f"in {format_share(own)} of the sampled rows the text contains its own label (other labels: "
+        f"{format_share(others)}), so a model can read it off. Remove it from the texts"
     )
 
 
 def _stands_in(label: str, source: str) -> bool:
-    """As a line, or as a word; a number only as a line, for numbers stand in many texts."""
+    """As a line, or as a word; a number only as a line, because many texts contain numbers."""
     if label in (line.strip() for line in source.splitlines()):
         return "\n" in source
     return len(label) > 2 and re.search(rf"(?<!\w){re.escape(label)}(?!\w)", source, re.IGNORECASE) is not None

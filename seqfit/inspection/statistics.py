@@ -1,32 +1,29 @@
-"""Figures of a data set: lengths, repeated rows, lost characters, classes. Arrays in, values out.
+"""Statistics of a data set: lengths, repeated rows, lost characters, classes. Arrays in, values out.
 
-Lengths in numbers: summary, histogram, what limits would cut, what batching pads. Arrays in, values out.
+Lengths: summary, histogram, the effect of limits, and what batching pads.
 
-lengths 3 5 4 20, batches of 2            tokens computed    per real token (32)
-max_length  (all to 20)                   80                 2.50
-dynamic     [3 5] [4 20]                  10 + 40            1.56
-grouped     [3 4] [5 20]  (sorted)        8 + 40             1.50
-packed      no padding                    32                 1.00
+    lengths 3 5 4 20, batches of 2            tokens computed    per real token (32)
+    max_length  (all to 20)                   80                 2.50
+    dynamic     [3 5] [4 20]                  10 + 40            1.56
+    grouped     [3 4] [5 20]  (sorted)        8 + 40             1.50
+    packed      no padding                    32                 1.00
 
-Rows that occur twice: in one split, or in train and an evaluation split. Hashes come in, counts go out.
-
-The one idea: 24 bytes stand for a row, so a million rows take 24 MB whatever their texts.
+Repeated rows, in one split or in train and an evaluation split. A row is 24 bytes of hashes, so a million rows take
+24 MB whatever their texts.
 
     train       (a, 1) (a, 1) (a, 2) (b, 3)      same pair: 1 row     sources with several targets: 1 (a)
     validation  (b, 9) (c, 4)                    same source as in train: 1 (b)
 
-Which characters a tokenizer loses: texts come in, counts per character go out.
-
-The one idea: encode, decode, and subtract the characters that came back. Compatibility forms (an ellipsis as three
-dots) and plain spaces are not counted, for tokenizers rewrite them on purpose; lower-casing is told apart from losing.
+Lost characters: encode, decode, and subtract the characters that came back. Compatibility forms (an ellipsis as three
+dots) and plain spaces are not counted, because tokenizers normalise them; lower-casing does not count as losing.
 
     T5:  "¿Año?\\n"  ->  "Ao? "        lost: ¿ once, ñ once, line feed once
 
-How often each label occurs: targets and how many rows have them come in, counts in the task's order go out.
+Classes, in the task's order:
 
-classify, labels [no, yes]    {"yes": 7, "no": 3}          ->  no 3, yes 7
-multilabel                    {"joy": 2, "joy, fear": 1}   ->  joy 3, fear 1
-regression                    {"0.5": 1, "4": 2, "5": 1}   ->  0.5–0.95 1, ..., 4.55–5 1      (ten ranges)
+    classify, labels [no, yes]    {"yes": 7, "no": 3}          ->  no 3, yes 7
+    multilabel                    {"joy": 2, "joy, fear": 1}   ->  joy 3, fear 1
+    regression                    {"0.5": 1, "4": 2, "5": 1}   ->  0.5–0.95 1, ..., 4.55–5 1      (ten ranges)
 """
 
 from __future__ import annotations
@@ -48,7 +45,7 @@ from seqfit.inspection.report import (
     ClassCount,
     LengthSummary,
     LengthUnit,
-    LimitCut,
+    LimitEffect,
     LostCharacter,
     PaddingWaste,
     RoundTrip,
@@ -62,19 +59,19 @@ if TYPE_CHECKING:
 _LengthArray = npt.NDArray[np.integer]
 _Rows = npt.NDArray[np.int64]
 
-_BINS = 24  # a terminal and a phone both show so many
+_BINS = 24  # as many as fit on a terminal and a phone
 _KEPT_SHARES = (0.9, 0.95, 0.99, 1.0)
-_WINDOW_BATCHES = 50  # length-grouped batches are sorted within so many batches, as is usual, so order stays random
+_WINDOW_BATCHES = 50  # grouped batches are sorted within windows, as is usual, so that the order stays random
 
 
-def summarise_lengths(lengths: _LengthArray, limit: int | None, already_cut: int = 0) -> LengthSummary:
-    """The distribution of lengths, and how many rows a limit cuts.
+def summarise_lengths(lengths: _LengthArray, limit: int | None, already_truncated: int = 0) -> LengthSummary:
+    """The distribution of lengths, and how many rows a limit truncates.
 
-    `already_cut` rows were cut before, because the model has no positions beyond the longest length given here.
+    `already_truncated` rows were truncated before, because the model has no positions beyond the longest length here.
     """
-    if already_cut:
+    if already_truncated:
         limit = min(limit or int(lengths.max()), int(lengths.max()))
-    cut_rows = 0 if limit is None else max(already_cut, int((lengths > limit).sum()))
+    truncated_rows = 0 if limit is None else max(already_truncated, int((lengths > limit).sum()))
     edges, counts = bin_lengths(lengths)
     p95, p99 = np.percentile(lengths, [95, 99], method="higher")
     return LengthSummary(
@@ -85,8 +82,8 @@ def summarise_lengths(lengths: _LengthArray, limit: int | None, already_cut: int
         p99=int(p99),
         maximum=int(lengths.max()),
         limit=limit,
-        cut_rows=cut_rows,
-        cut_share=cut_rows / len(lengths),
+        truncated_rows=truncated_rows,
+        truncated_share=truncated_rows / len(lengths),
         edges=edges,
         counts=counts,
         bins=label_bins(edges),
@@ -94,9 +91,9 @@ def summarise_lengths(lengths: _LengthArray, limit: int | None, already_cut: int
 
 
 def summarise_splits(splits: Mapping[str, TokenizedSplit]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Split -> source and target -> the summary as JSON has it, of the tokens as they are trained on.
+    """Split -> source and target -> the summary as plain values, of the tokens that are trained on.
 
-    A classifier's targets are no text, and an empty split has no lengths: they are left out.
+    A classifier's targets, which are not text, and empty splits are left out.
     """
     summaries: dict[str, dict[str, dict[str, Any]]] = {}
     for name, split in splits.items():
@@ -105,32 +102,32 @@ def summarise_splits(splits: Mapping[str, TokenizedSplit]) -> dict[str, dict[str
             "target": (split.target_lengths, split.truncated_targets),
         }
         summaries[name] = {
-            side: asdict(summarise_lengths(lengths, None, cut))
-            for side, (lengths, cut) in sides.items()
+            side: asdict(summarise_lengths(lengths, None, truncated))
+            for side, (lengths, truncated) in sides.items()
             if lengths.any()
         }
     return summaries
 
 
-def measure_limits(lengths: _LengthArray, unit: LengthUnit = "tokens") -> tuple[LimitCut, ...]:
-    """Limits that cut at most a tenth, a twentieth, a hundredth and none of the rows, and what each really cuts."""
-    cuts: dict[int, LimitCut] = {}
+def measure_limits(lengths: _LengthArray, unit: LengthUnit = "tokens") -> tuple[LimitEffect, ...]:
+    """Limits that truncate at most a tenth, a twentieth, a hundredth and none of the rows, and their exact effect."""
+    effects: dict[int, LimitEffect] = {}
     for kept in _KEPT_SHARES:
         least = int(np.percentile(lengths, 100 * kept, method="higher"))
         limit = min(int(lengths.max()), round_limit(least) if unit == "tokens" else least)
         rows = int((lengths > limit).sum())
-        cuts[limit] = LimitCut(limit, rows, rows / len(lengths))
-    return tuple(cuts.values())
+        effects[limit] = LimitEffect(limit, rows, rows / len(lengths))
+    return tuple(effects.values())
 
 
 def round_limit(tokens: int) -> int:
-    """The next multiple of 64, or of 8 for short texts: what hardware likes, and easy to remember."""
+    """The next multiple of 64, or of 8 for short texts: efficient on hardware and easy to remember."""
     step = 64 if tokens > 128 else 8
     return -(-tokens // step) * step
 
 
 def bin_lengths(lengths: _LengthArray) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Edges and counts of bins of a round width that cover 99% of the rows; the last bin takes what is longer."""
+    """Edges and counts of bins of a round width that cover 99% of the rows; the last bin holds everything longer."""
     low, high = int(lengths.min()), int(np.percentile(lengths, 99, method="higher"))
     width = _round_width((high + 1 - low) / _BINS)
     start = low // width * width
@@ -141,7 +138,7 @@ def bin_lengths(lengths: _LengthArray) -> tuple[tuple[int, ...], tuple[int, ...]
 
 
 def label_bins(edges: tuple[int, ...]) -> tuple[str, ...]:
-    """Edges 20 40 60 300: '20–39', '40–59', '60+', which takes everything longer. Edges 1 2 3: '1', '2'."""
+    """Edges 20 40 60 300: '20–39', '40–59', '60+', which holds everything longer. Edges 1 2 3: '1', '2'."""
     labels = [f"{low}–{high - 1}" if high - low > 1 else f"{low}" for low, high in itertools.pairwise(edges)]
     if edges[-1] - edges[-2] > edges[1] - edges[0]:
         labels[-1] = f"{edges[-2]}+"
@@ -151,7 +148,7 @@ def label_bins(edges: tuple[int, ...]) -> tuple[str, ...]:
 def measure_padding(
     source: _LengthArray, target: _LengthArray, batch: int, pad_to: tuple[int, int], seed: int
 ) -> list[PaddingWaste]:
-    """Tokens computed per real token, of each kind of batching; max_length pads (source, target) to `pad_to`."""
+    """Tokens computed per real token for each batching method; max_length pads (source, target) to `pad_to`."""
     shuffled = np.random.default_rng(seed).permutation(len(source))
     everything = (len(source) * pad_to[0], len(source) * pad_to[1])
     computed = {
@@ -180,7 +177,7 @@ def _group_by_length(source: _LengthArray, target: _LengthArray, order: _Rows, b
 
 
 def _padded_tokens(source: _LengthArray, target: _LengthArray, order: _Rows, batch: int) -> tuple[int, int]:
-    """Source and target tokens when consecutive rows are padded to the longest of their batch."""
+    """Source and target tokens if consecutive rows are padded to the longest of their batch."""
     starts = np.arange(0, len(order), batch)
     sizes = np.diff(np.append(starts, len(order)))
     longest_source = np.maximum.reduceat(source[order], starts)
@@ -204,7 +201,7 @@ NO_GROUP = np.uint64(0)
 
 @dataclass(frozen=True)
 class RowHashes:
-    """One number per row for its source, its source and target, and its group (0: it has none)."""
+    """Hashes of each row's source, of its source and target, and of its group (0: none)."""
 
     source: Hashes
     pair: Hashes
@@ -212,7 +209,7 @@ class RowHashes:
 
 
 def hash_text(*parts: str) -> int:
-    """64 bits: among a million rows, two different ones collide with a chance of 3 in 100 million."""
+    """64 bits: the chance of any collision among a million rows is 3 in 100 million."""
     digest = hashlib.blake2b(digest_size=8)
     for part in parts:
         digest.update(part.encode("utf-8", "surrogatepass") + b"\x00")
@@ -220,24 +217,19 @@ def hash_text(*parts: str) -> int:
 
 
 class RowHasher:
-    """Takes rows one by one, however many there are."""
-
     def __init__(self) -> None:
         self._columns = (array("Q"), array("Q"), array("Q"))
 
     def add(self, source: str, target: str, group: str | None) -> None:
-        """The next row."""
         hashes = (hash_text(source), hash_text(source, target), hash_text(group) if group else int(NO_GROUP))
         for column, number in zip(self._columns, hashes, strict=True):
             column.append(number)
 
     def finish(self) -> RowHashes:
-        """The hashes of all rows."""
         return RowHashes(*(np.array(column, dtype=np.uint64) for column in self._columns))
 
 
 def hash_rows(rows: Iterable[tuple[str, str, str | None]]) -> RowHashes:
-    """The hashes of rows of (source, target, group)."""
     hasher = RowHasher()
     for row in rows:
         hasher.add(*row)
@@ -251,19 +243,16 @@ def find_same_pairs(rows: RowHashes) -> npt.NDArray[np.intp]:
 
 
 def count_several_targets(rows: RowHashes) -> int:
-    """Sources that occur with more than one target."""
     _, first = np.unique(rows.pair, return_index=True)
     _, targets = np.unique(rows.source[first], return_counts=True)
     return int((targets > 1).sum())
 
 
 def find_shared_sources(rows: RowHashes, train: RowHashes) -> npt.NDArray[np.intp]:
-    """Rows whose source also occurs in train."""
     return np.flatnonzero(np.isin(rows.source, train.source))
 
 
 def find_shared_groups(rows: RowHashes, train: RowHashes) -> npt.NDArray[np.intp]:
-    """Rows whose group also occurs in train."""
     return np.flatnonzero((rows.group != NO_GROUP) & np.isin(rows.group, train.group))
 
 
@@ -272,21 +261,19 @@ _CONTROL_NAMES = {"\n": "LINE FEED", "\r": "CARRIAGE RETURN", "\t": "TAB"}
 
 
 class LossCount:
-    """Adds up what batches of rows lose."""
-
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         from seqfit.model.families import build_text_encoder  # imports torch, as the tokenizer has by now
 
         self._tokenizer = tokenizer
         self._encoder = build_text_encoder(tokenizer)
-        self._language = next(iter(self._encoder.codes), None)  # any: a code changes no character
+        self._language = next(iter(self._encoder.codes), None)  # any code: it changes no character
         self._characters: Counter[str] = Counter()
         self._rows_by_character: Counter[str] = Counter()
         self._rows = self._affected = 0
         self._lower_cased = False
 
     def add(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Round-trip these sources and targets, each by its own side of the tokenizer; '' is no target."""
+        """Round-trip sources and targets, each through its own side of the tokenizer; '' is no target."""
         sources = self._decode(self._encoder.encode([source for source, _ in rows], self._language))
         targets = self._decode(self._encoder.encode_targets([target for _, target in rows], self._language))
         for before, *after in zip(rows, sources, targets, strict=True):
@@ -302,7 +289,7 @@ class LossCount:
         return texts
 
     def summarise(self) -> RoundTrip:
-        """The characters lost, those of most rows first."""
+        """The lost characters, by the number of rows."""
         lost = [
             LostCharacter(character, name_character(character), self._characters[character], rows / self._rows)
             for character, rows in self._rows_by_character.most_common(_MOST_SHOWN)
@@ -311,7 +298,7 @@ class LossCount:
 
 
 def compare_text(before: str, after: str) -> tuple[Counter[str], bool]:
-    """Characters of `before` that `after` lacks, with how often, and whether capitals came back small."""
+    """Counts of the characters of `before` that `after` lacks, and whether capitals came back in lower case."""
     if before == after:
         return Counter(), False
     had, has = _count_characters(before), _count_characters(after)
@@ -328,20 +315,16 @@ def compare_text(before: str, after: str) -> tuple[Counter[str], bool]:
 
 
 def name_character(character: str) -> str:
-    """Its Unicode name; control characters have none and get their usual one."""
+    """Its Unicode name; control characters have none and get their common name."""
     if character in _CONTROL_NAMES:
         return _CONTROL_NAMES[character]
     return unicodedata.name(character, f"U+{ord(character):04X}")
 
 
 def _count_characters(text: str) -> Counter[str]:
-    counts = Counter(_compatible(text))
+    counts = Counter(text if text.isascii() else unicodedata.normalize("NFKC", text))
     del counts[" "]
     return counts
-
-
-def _compatible(text: str) -> Iterable[str]:
-    return text if text.isascii() else unicodedata.normalize("NFKC", text)
 
 
 COUNTED_TASKS = ("classify", "multilabel", "regression")
@@ -350,7 +333,7 @@ _JOINED_BY = ", "  # labels in a target text
 
 
 def count_classes(task: TaskRecipe, targets: Mapping[str, int]) -> tuple[ClassCount, ...]:
-    """Labels with their rows; those that the recipe lists come in its order, whether they occur or not."""
+    """Labels with their rows; the recipe's labels are in its order, whether they occur or not."""
     if task.name == "regression":
         return _count_ranges(targets)
     counts: Counter[str] = Counter(dict.fromkeys(task.label_values or task.label_columns or [], 0))
@@ -365,7 +348,7 @@ def _count_ranges(targets: Mapping[str, int]) -> tuple[ClassCount, ...]:
     for target, count in targets.items():
         try:
             numbers.append(float(target))
-        except ValueError:  # the task refuses such rows; what it writes otherwise is not a number of ours
+        except ValueError:  # not a number; the task reports such rows
             continue
         rows.append(count)
     if not numbers:

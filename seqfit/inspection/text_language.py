@@ -1,9 +1,9 @@
-"""The language of some texts, only where it is sure: by script, then by small words.
+"""The language of some texts, if it is certain: by script, then by common words.
 
     ["¿Qué es lo que dijo de la guerra?", ...] -> "es"     ["什么时候?", ...] -> "zh"     ["foo 123"] -> None
 
-Small words of one language must be twice as frequent as those of any other, and one word in twelve. Of languages that
-share their small words (Danish and Norwegian, Czech and Slovak) neither is sure.
+Common words of one language must be twice as frequent as those of any other, and one word in twelve. Languages that
+share their common words (Danish and Norwegian, Czech and Slovak) are not certain.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SCRIPTS = {
     "latin": re.compile(r"[a-zA-Z\u00c0-\u024f]"),
 }
 _OF_SCRIPT = {"hangul": "ko", "thai": "th", "greek": "el", "hebrew": "he", "bengali": "bn", "tamil": "ta"}
-_SMALL_WORDS: dict[str, frozenset[str]] = {
+_COMMON_WORDS: dict[str, frozenset[str]] = {
     language: frozenset(words.split())
     for language, words in {
         "en": "the of and to in a is was for on that with what it as by you this are my have not be at from",
@@ -76,11 +76,11 @@ _OF_LETTERS: dict[str, tuple[str, ...]] = {
     "devanagari": ("hi", "mr"),
     "arabic": ("ar", "fa", "ur"),
 }
-_OF_LETTERS["latin"] = tuple(one for one in _SMALL_WORDS if one not in sum(_OF_LETTERS.values(), ()))
+_OF_LETTERS["latin"] = tuple(one for one in _COMMON_WORDS if one not in sum(_OF_LETTERS.values(), ()))
 
 
 def find_language(texts: Sequence[str]) -> str | None:
-    """The two-letter code, or None where it is not sure."""
+    """The two-letter code, or None if it is not certain."""
     text = " ".join(texts)[:_SAMPLED_CHARS].lower()
     counts = {script: len(pattern.findall(text)) for script, pattern in _SCRIPTS.items()}
     total = sum(counts.values())
@@ -93,19 +93,17 @@ def find_language(texts: Sequence[str]) -> str | None:
         return None
     if script == "han":
         return "zh"
-    return _OF_SCRIPT.get(script) or _by_small_words(text, _OF_LETTERS.get(script, ()))
+    return _OF_SCRIPT.get(script) or _by_common_words(text, _OF_LETTERS.get(script, ()))
 
 
-def _by_small_words(text: str, languages: Sequence[str]) -> str | None:
+def _by_common_words(text: str, languages: Sequence[str]) -> str | None:
     words = re.findall(r"[^\W\d_]+(?:[\u0900-\u097f]*)", text)
     if not words or not languages:
         return None
     occurring = Counter(words)
-    shared = Counter(
-        word for one in languages for word in _SMALL_WORDS[one]
-    )  # 'de' says little: four languages have it
+    shared = Counter(word for one in languages for word in _COMMON_WORDS[one])  # four languages have 'de'
     found = sorted(
-        ((sum(occurring[word] / shared[word] for word in _SMALL_WORDS[one]), one) for one in languages), reverse=True
+        ((sum(occurring[word] / shared[word] for word in _COMMON_WORDS[one]), one) for one in languages), reverse=True
     )
     if "es" in languages:
         found = sorted(((count + 5 * text.count("¿") * (one == "es"), one) for count, one in found), reverse=True)

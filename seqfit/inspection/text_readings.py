@@ -1,7 +1,7 @@
-"""Which column is a text and which is made of it: summaries, translations, anything generated.
+"""Which column is the source and which the target of generated text: summaries, translations, anything else.
 
 article, highlights -> "{article}" -> "{highlights}"
-en, fr              -> in doubt, unless the name of the data or of the model states the direction
+en, fr              -> ambiguous, unless the name of the data or of the model states the direction
 """
 
 from __future__ import annotations
@@ -39,39 +39,31 @@ def find_summary(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading
     if len(strong) == 1 or (len(others) == 1 and (named or others[0].mean_chars < text.mean_chars / 1.5)):
         return FoundReading(_summary_reading(text, (strong or named or others)[0]))
     if len(others) == 1:
-        doubt = f"{text.path} and {others[0].path} are nearly equally long"
+        doubt = f"{text.path} and {others[0].path} are about equally long, and either could be the summary"
         return FoundReading(_summary_reading(text, others[0]), _summary_reading(others[0], text), doubt)
     first, second = [*named, *(c for c in others if c not in named)][:2]
-    doubt = f"both {first.path} and {second.path} could be the summary"
+    doubt = f"{first.path} or {second.path} could be the summary"
     return FoundReading(_summary_reading(text, first), _summary_reading(text, second), doubt)
 
 
 def _find_text_of_two(
     text: ColumnProfile, called: ColumnProfile, strong: list[ColumnProfile], others: list[ColumnProfile]
 ) -> FoundReading:
-    """The column called 'text' is not the longest: it may be the summary of what is longer."""
+    """The column named 'text' is not the longest: it may be the summary of the longer one."""
     if strong and called.mean_chars < 1.5 * strong[0].mean_chars:
         return FoundReading(_summary_reading(text, strong[0]))
     if strong:
-        doubt = f"both {called.path} and the longer {text.path} could be the text"
+        doubt = f"{called.path} or the longer {text.path} could be the text"
         return FoundReading(_summary_reading(called, strong[0]), _summary_reading(text, strong[0]), doubt)
     rest = [c for c in others if c is not called]
     other = _summary_reading(text, rest[0]) if rest else _summary_reading(called, text)
     return FoundReading(
-        _summary_reading(text, called), other, f"{text.path} is longer than the column called {called.path}"
+        _summary_reading(text, called), other, f"{text.path} is longer than the column named {called.path}"
     )
 
 
 _SUMMARY_WORDS = {
-    "summary",
-    "summaries",
-    "highlights",
-    "highlight",
-    "tldr",
-    "resumen",
-    "sumario",
-    "zusammenfassung",
-    "resumo",
+    *("summary", "summaries", "highlights", "highlight", "tldr", "resumen", "sumario", "zusammenfassung", "resumo"),
 }
 
 
@@ -87,7 +79,7 @@ def find_translation(columns: Sequence[ColumnProfile], hints: Hints) -> FoundRea
         return _order_languages(languages, hints)
     texts = [c for c in texts if not c.has_few_values]
     if find_known_pair(texts) is not None:
-        return _in_words_of("translate", "translate: ", find_generation(texts, hints))
+        return _rename_task("translate", "translate: ", find_generation(texts, hints))
     prose = [c for c in texts if c.is_prose] or texts
     direction = find_stated_direction(prose, hints)
     if direction is not None:
@@ -97,23 +89,23 @@ def find_translation(columns: Sequence[ColumnProfile], hints: Hints) -> FoundRea
     first, second = prose[:2]
     if len(prose) > 2:
         names = ", ".join(column.path for column in prose)
-        doubt = f"{len(prose)} columns ({names}) hold text"
+        doubt = f"{len(prose)} columns hold text ({names})"
     else:
-        doubt = "nothing says which of the two is translated into which"
+        doubt = "nothing says which of the two columns is translated into the other"
     return FoundReading(
         _translation(first.path, second.path, languages), _translation(second.path, first.path, languages), doubt
     )
 
 
-def _in_words_of(task: str, prefix: str, found: FoundReading) -> FoundReading:
-    """The readings of generate under the name of another task."""
+def _rename_task(task: str, prefix: str, found: FoundReading) -> FoundReading:
+    """Readings of generate as those of another task."""
     best, other = (None if one is None else replace(one, task=task, prefix=prefix) for one in (found.best, found.other))
     assert best is not None
     return FoundReading(best, other, found.doubt)
 
 
 def _order_languages(languages: Mapping[str, str], hints: Hints) -> FoundReading:
-    """By what the names of the data or of the model say; never by the order of the alphabet."""
+    """By the names of the data or of the model; never by alphabetical order."""
     by_language = {language: path for path, language in languages.items()}
     for text in (hints.model, hints.data):
         stated = find_direction(text, by_language)
@@ -121,12 +113,12 @@ def _order_languages(languages: Mapping[str, str], hints: Hints) -> FoundReading
             return FoundReading(_translation(by_language[stated[0]], by_language[stated[1]], languages))
     first, second = list(by_language.values())[:2]
     names = ", ".join(by_language)
-    doubt = f"it has {names}, and nothing says which is translated into which"
+    doubt = f"it has {names}, and nothing says which language is translated into which"
     return FoundReading(_translation(first, second, languages), _translation(second, first, languages), doubt)
 
 
 def find_stated_direction(columns: Sequence[ColumnProfile], hints: Hints) -> tuple[ColumnProfile, ColumnProfile] | None:
-    """Two columns whose names stand in the data's name as from and to: nl2bash, en-fr."""
+    """Two columns whose names are in the data's name as source and target: nl2bash, en-fr."""
     if len(columns) != 2:
         return None
     by_name = {column.name.plain: column for column in columns}
@@ -156,18 +148,15 @@ def find_generation(columns: Sequence[ColumnProfile], hints: Hints) -> FoundRead
     by_plain = {column.name.plain: column for column in reversed([*usable, *named])}
     target = next((by_plain[name] for name in ("output", "response", "answer", "completion") if name in by_plain), None)
     turns = {column.path: column for column in columns if column.path in ("history", "reply")}
-    if len(turns) == 2:  # a reply may be a call of a tool, which is a record written as text
+    if len(turns) == 2:  # a reply may be a tool call, which is a record written as text
         return FoundReading(_generation("reply", [turns["history"]]))
     chosen = next((c for c in usable if c.path.split(".")[0] == "chosen"), None)
     if chosen is not None:
-        asked = [
-            c
-            for c in usable
-            if c.path.split(".")[0] in ("prompt", "conversations", "messages", "instruction", "question")
-        ]
-        if not asked:
+        prompts = ("prompt", "conversations", "messages", "instruction", "question")
+        sources = [c for c in usable if c.path.split(".")[0] in prompts]
+        if not sources:
             raise Missing("source")  # the whole dialogue is in one text
-        return FoundReading(_generation(chosen.path, asked))
+        return FoundReading(_generation(chosen.path, sources))
     if "instruction" in by_plain and target is not None:
         parts = [by_plain["instruction"], *(by_plain[n] for n in ("input", "context") if n in by_plain)]
         return FoundReading(_generation(target.path, parts))
@@ -184,7 +173,7 @@ def find_generation(columns: Sequence[ColumnProfile], hints: Hints) -> FoundRead
         if open_prose:
             with_it = _generation(target.path, [source, *open_prose], more)
             names = " and ".join(column.path for column in open_prose)
-            return FoundReading(reading, with_it, f"{names} could be part of the source, or not")
+            return FoundReading(reading, with_it, f"it is not clear whether {names} should be part of the source")
         return FoundReading(reading)
     prose = [c for c in usable if c.is_prose] or usable
     direction = find_stated_direction(prose, hints)
@@ -200,11 +189,11 @@ def find_generation(columns: Sequence[ColumnProfile], hints: Hints) -> FoundRead
     if len(targets) == 1:
         best = _generation(targets[0].path, [c for c in prose if c is not targets[0]])
         other = _generation(targets[0].path, [max((c for c in prose if c is not targets[0]), key=length_of)])
-    return FoundReading(best, other, "nothing says which of the columns is to be generated from which")
+    return FoundReading(best, other, "nothing says which column is the target")
 
 
 def _generation(target: str, parts: Sequence[ColumnProfile], more: Mapping[str, Any] | None = None) -> Reading:
-    """Parts after the first may be empty in some rows."""
+    """Parts after the first may be empty."""
     first, *rest = parts
     source = f"{{{first.path}}}" + "".join(f"[[ {{{column.path}}}]]" for column in rest)
     roles = {"source": ", ".join(column.path for column in parts), "target": target}
@@ -212,7 +201,7 @@ def _generation(target: str, parts: Sequence[ColumnProfile], more: Mapping[str, 
 
 
 def find_known_pair(columns: Sequence[ColumnProfile]) -> tuple[ColumnProfile, ColumnProfile] | None:
-    """Two columns whose names are known to belong together, source first; the exact names come before others."""
+    """Two columns whose names belong together, source first; exact names come before others."""
     found = [
         (first, second)
         for first in columns

@@ -1,21 +1,18 @@
-"""Accuracy, micro-F1 and macro-F1 of labels, and exact match of numbers.
+"""Accuracy, micro-F1 and macro-F1 of labels, and exact match of numbers, in per cent.
 
-Accuracy, micro-F1 and macro-F1 of label words, in per cent.
-
-Words are the same where they agree but for case and white space. A row with several references is right where the
-prediction is one of them; F1 then takes that one for the row's label, and else the first.
+Labels are compared without case and white space. A row with several references is right if the prediction is one of
+them; F1 then takes that reference as the row's label, and else the first.
 
     references  cat cat dog    predictions  cat dog dog    accuracy 66.7, F1 of cat 66.7, of dog 66.7, macro-F1 66.7
 
-Where rows have any number of labels (`Pairs.no_label` is given), a text is the set of its parts between commas, and the
-word for no label is the empty set. F1 counts labels, and subset accuracy rows whose sets are the same:
+If rows have any number of labels (`Pairs.no_label` is given), a text is the set of its parts between commas, and the
+text for no label is the empty set. F1 counts labels, and subset accuracy counts rows with equal sets:
 
     references  "cat, dog" "none"    predictions  "dog" "none"    micro-F1 66.7, subset accuracy 50
 
-Exact match of numbers: '1,200.0' is 1200, '12' is not 12.01, and what is no number is wrong.
-
-Compared as decimals, without tolerance: 0.1 + 0.2 of a float would not be 0.3. Thousands may be grouped by commas and
-a currency or per cent sign may stand by; the task has already taken the number out of its solution.
+Exact match of numbers: '1,200.0' is 1200, '12' is not 12.01, and text that is not a number is wrong. Numbers are
+compared as decimals without tolerance, because 0.1 + 0.2 is not 0.3 in floating point. Commas may group thousands, and
+a currency or per cent sign is ignored; the task has already extracted the number from its solution.
 """
 
 from __future__ import annotations
@@ -31,13 +28,12 @@ Labels = frozenset[str]
 
 
 def score_accuracy(pairs: Pairs) -> Scores:
-    """accuracy."""
     rows = zip(pairs.references, pairs.predictions, strict=True)
     return Scores({"accuracy": mean_percent([_folded(said) in map(_folded, wanted) for wanted, said in rows])})
 
 
 def score_exact_match(pairs: Pairs) -> Scores:
-    """exact_match: the text is a reference but for white space; case and punctuation count, as in code and grammar."""
+    """exact_match: the text is a reference, ignoring white space; case and punctuation count, as in code."""
     rows = zip(pairs.references, pairs.predictions, strict=True)
     return Scores(
         {"exact_match": mean_percent([said.split() in [text.split() for text in wanted] for wanted, said in rows])}
@@ -45,13 +41,13 @@ def score_exact_match(pairs: Pairs) -> Scores:
 
 
 def score_subset_accuracy(pairs: Pairs) -> Scores:
-    """subset_accuracy: all labels of a row are right, and there are no others."""
+    """subset_accuracy: exactly the right labels of a row are predicted."""
     wanted, predicted = _read_labels(pairs)
     return Scores({"subset_accuracy": mean_percent([a == b for a, b in zip(wanted, predicted, strict=True)])})
 
 
 def score_micro_f1(pairs: Pairs) -> Scores:
-    """micro_f1, each label of each row weighing the same; a predicted word that is no label counts as wrong."""
+    """micro_f1: each label of each row has the same weight; a predicted text that is not a label counts as wrong."""
     wanted, predicted = _read_labels(pairs)
     total = sum(map(len, wanted)) + sum(map(len, predicted))
     if total == 0:
@@ -61,10 +57,10 @@ def score_micro_f1(pairs: Pairs) -> Scores:
 
 
 def score_macro_f1(pairs: Pairs) -> Scores:
-    """macro_f1, each label weighing the same: the labels given, or else those of the references.
+    """macro_f1: each label has the same weight; the given labels, or else those of the references.
 
-    A given label that is neither wanted nor predicted anywhere has no F1; it is left out, and the signature names it.
-    One that is predicted but never wanted has F1 0 and counts.
+    A given label that is in no reference or prediction has no F1; it is left out, and the signature names it. One that
+    is predicted but in no reference has F1 0 and counts.
     """
     wanted, predicted = _read_labels(pairs)
     seen = frozenset().union(*wanted, *predicted)
@@ -111,7 +107,7 @@ _NUMBER = re.compile(
 
 
 def score_numeric(pairs: Pairs) -> Scores:
-    """numeric_em; absent where a reference is no number."""
+    """numeric_em; absent if a reference is not a number."""
     shares = []
     for references, prediction in zip(pairs.references, pairs.predictions, strict=True):
         wanted = [parse_number(text) for text in references]
@@ -122,7 +118,6 @@ def score_numeric(pairs: Pairs) -> Scores:
 
 
 def parse_number(text: str) -> Decimal | None:
-    """The number that the text is, or None."""
     match = _NUMBER.fullmatch(text.strip())
     if match is None:
         return None

@@ -1,20 +1,18 @@
 """ROUGE by rouge_score, BLEU and chrF by sacreBLEU.
 
-ROUGE-1, -2, -L and -Lsum by Google's rouge_score: precision, recall and F1 of each, meaned over the rows.
-
-Of several references the one with the best F1 counts, for each kind of ROUGE by itself (rouge_score's own rule).
-Lsum compares sentence by sentence and expects one a line; a rule splits them here, so that no download of nltk's is
-needed: after . ! ? … and closing quotes, where white space follows; after 。！？ in any case.
+ROUGE-1, -2, -L and -Lsum by Google's rouge_score: precision, recall and F1 of each, averaged over the rows. The best
+reference by F1 counts, separately for each kind of ROUGE (rouge_score's own rule). Lsum compares sentence by sentence
+and expects one per line; a rule splits them here, so that nothing of nltk has to be downloaded: after . ! ? … and
+closing quotes if white space follows; after 。！？ always.
 
     split_sentences('He left. "Why?" Nobody knew.') == ['He left.', '"Why?"', 'Nobody knew.']
 
-English is tokenized and stemmed as in the papers. That tokenizer keeps a-z and 0-9 only: 'año' would become 'a' and
+English is tokenized and stemmed as in the papers. That tokenizer keeps only a-z and 0-9: 'año' would become 'a' and
 'o', Russian nothing at all. Other languages therefore get words of Unicode letters, marks and digits, without stemming
-(the stemmer is English); each Chinese or Japanese character is a word, as those scripts have no spaces.
+(the stemmer is English); each Chinese or Japanese character is a word, because those scripts have no spaces.
 
-BLEU and chrF by sacreBLEU, over the whole corpus and with its signature, which belongs beside every figure.
-
-sacreBLEU wants references by column, as many for every row; None stands where a row has fewer:
+BLEU and chrF by sacreBLEU, over the whole corpus and with its signature, which should be reported with every figure.
+sacreBLEU takes references by column, as many for every row; None fills rows that have fewer:
 
     rows    [["a", "b"], ["c"]]    ->    columns    [["a", "c"], ["b", None]]
 
@@ -41,9 +39,9 @@ _NO_SPACES = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff
 
 
 class EnglishTokenizer:
-    """rouge_score's own words and stems, but each word is stemmed once.
+    """rouge_score's own words and stems, with a cache of stems, which halves the time of scoring.
 
-    That halves the time of scoring (60 rows, 3 references of 40 words, interleaved on one CPU core).
+    (60 rows, 3 references of 40 words, interleaved on one CPU core.)
     """
 
     def __init__(self) -> None:
@@ -60,7 +58,7 @@ class EnglishTokenizer:
 
 
 class UnicodeTokenizer:
-    """Words of letters, marks and digits in any script, in the form that rouge_score asks for."""
+    """Words of letters, marks and digits in any script, with rouge_score's interface."""
 
     def tokenize(self, text: str) -> list[str]:
         """'El año 2024, ¿no?' -> ['el', 'año', '2024', 'no']."""
@@ -73,7 +71,7 @@ def score_rouge(pairs: Pairs) -> Scores:
     """rouge1_precision, rouge1_recall, rouge1_f1, rouge2_precision, ..."""
     scorer = _build_scorer(pairs.language)
     per_row = [
-        scorer.score_multi([_one_sentence_a_line(text) for text in references], _one_sentence_a_line(prediction))
+        scorer.score_multi([_split_lines(text) for text in references], _split_lines(prediction))
         for references, prediction in zip(pairs.references, pairs.predictions, strict=True)
     ]
     values: dict[str, float] = {}
@@ -85,17 +83,17 @@ def score_rouge(pairs: Pairs) -> Scores:
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences, by punctuation alone: 'Dr. Who' is cut after 'Dr.'."""
+    """The sentences, by punctuation only: 'Dr. Who' is split after 'Dr.'."""
     lines = _SENTENCE_END.sub(r"\1\2\n", text).split("\n")
     return [line.strip() for line in lines if line.strip()]
 
 
-def _one_sentence_a_line(text: str) -> str:
+def _split_lines(text: str) -> str:
     return "\n".join(split_sentences(text))
 
 
 def _build_scorer(language: str) -> Any:
-    # Takes a second (it imports nltk), so only once it is needed; nothing is downloaded.
+    # Imported here because it takes a second (it imports nltk); nothing is downloaded.
     from rouge_score.rouge_scorer import RougeScorer
 
     return RougeScorer(list(ROUGE_KINDS), tokenizer=EnglishTokenizer() if _is_english(language) else UnicodeTokenizer())
@@ -106,15 +104,15 @@ def _is_english(language: str) -> bool:
 
 
 def _signature(language: str) -> str:
-    words = "tok:rouge_score|stem:porter" if _is_english(language) else "tok:unicode|stem:none"
-    return f"rouge|{words}|refs:best-f1|sentences:rule|version:{version('rouge_score')}"
+    tokenizer = "tok:rouge_score|stem:porter" if _is_english(language) else "tok:unicode|stem:none"
+    return f"rouge|{tokenizer}|refs:best-f1|sentences:rule|version:{version('rouge_score')}"
 
 
 BLEU_ORDER = 4
 
 
 def score_bleu(pairs: Pairs) -> Scores:
-    """bleu; absent where its tokenizer is not installed, or where no reference is long enough for it."""
+    """bleu; absent if its tokenizer is not installed, or if no reference is long enough."""
     from sacrebleu.metrics.bleu import BLEU
 
     try:
@@ -123,13 +121,13 @@ def score_bleu(pairs: Pairs) -> Scores:
         return Scores(absent={"bleu": " ".join(str(error).split())})
     lengths = (len(bleu.tokenizer(text).split()) for references in pairs.references for text in references)
     if all(length < BLEU_ORDER for length in lengths):
-        return Scores(absent={"bleu": f"no reference has {BLEU_ORDER} words, so that even a perfect copy would get 0"})
+        return Scores(absent={"bleu": f"no reference has {BLEU_ORDER} words, so even a perfect prediction would get 0"})
     result = bleu.corpus_score(pairs.predictions, _by_column(pairs.references))
     return Scores({"bleu": result.score}, {"bleu": str(bleu.get_signature())})
 
 
 def score_chrf(pairs: Pairs) -> Scores:
-    """chrf, which is chrF2: characters up to 6-grams, recall weighing twice."""
+    """chrf, which is chrF2: character n-grams up to 6, with twice the weight on recall."""
     from sacrebleu.metrics.chrf import CHRF
 
     chrf = CHRF()

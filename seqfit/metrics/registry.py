@@ -1,11 +1,10 @@
-"""Every metric by name: references and predictions come in, the scores of all metrics asked for go out.
+"""All metrics by name: references and predictions come in, the scores of the chosen metrics go out.
 
     score(["squad"], references=[["Ada", "Ada L."]], predictions=["ada"]).values == {"em": 100.0, "f1": 100.0}
 
 A metric (squad) has one or more scores (em, f1, ...). After scoring, each of them is in `values`, or in `absent` with
-the reason. Libraries are imported by the metric that needs them.
-
-Which scores a recipe may choose by: the metrics it asks for and `eval.best` come in, every mistake goes out.
+the reason. Libraries are imported by the metric that needs them. `find_metric_mistakes` checks a recipe's eval.metrics
+and eval.best.
 """
 
 from __future__ import annotations
@@ -63,8 +62,8 @@ def score(
     labels: Sequence[str] | None = None,
     no_label: str | None = None,
 ) -> Scores:
-    """All scores of these metrics. `labels` are the words that macro-F1 takes the mean over; where a row may have
-    several, `no_label` is the text of one that has none."""
+    """All scores of these metrics. macro-F1 is the mean over `labels`; if a row may have several, `no_label` is the
+    text of a row that has none."""
     chosen = {name: _metric(name) for name in metrics}
     if not predictions and not references:
         names = [score_name for metric in chosen.values() for score_name in metric.scores]
@@ -75,7 +74,6 @@ def score(
 
 
 def known_metrics() -> tuple[str, ...]:
-    """The names that `eval.metrics` may list."""
     return tuple(_METRICS)
 
 
@@ -104,7 +102,7 @@ def higher_is_better(score_name: str) -> bool:
 
 
 def format_score(score_name: str, value: float) -> str:
-    """With two digits behind the point, or three of what has a unit of its own: accuracy 91.25, rmse 0.083."""
+    """With two decimals, or three for scores with a unit of their own: accuracy 91.25, rmse 0.083."""
     return f"{value:.3f}" if score_name in IN_OWN_UNIT else f"{value:.2f}"
 
 
@@ -121,15 +119,15 @@ def _check_rows(references: Sequence[Sequence[str]], predictions: Sequence[str])
     if len(references) != len(predictions):
         raise DataError(
             f"There are {len(references)} rows of references and {len(predictions)} predictions",
-            "Each row needs its prediction",
+            "Each row needs one prediction",
             "Score predictions with the data set that they were made for",
         )
     for index, texts in enumerate(references):
         if not texts:
             raise DataError(
                 f"Row {index} has no reference",
-                "A row is scored against one reference or more ('' for a question without an answer)",
-                "Give it one, or leave the row out",
+                "A row is scored against at least one reference ('' for a question without an answer)",
+                "Add a reference, or leave the row out",
             )
 
 
@@ -139,7 +137,7 @@ def available_scores(metrics: Sequence[str]) -> list[str]:
 
 
 def find_metric_mistakes(metrics: Sequence[str], best: str | None) -> list[Mistake]:
-    """Metrics that there are not, and a `best` that is none of their scores (None: the default, which always is)."""
+    """Unknown metrics, and a `best` that is not one of their scores (None: the default)."""
     mistakes: list[Mistake] = []
     known: list[str] = []
     for metric in metrics:
@@ -149,7 +147,7 @@ def find_metric_mistakes(metrics: Sequence[str], best: str | None) -> list[Mista
         except RecipeError as error:
             mistakes.append((("eval", "metrics"), str(error)))
     available = available_scores(known)
-    # A score of a metric that is misspelt cannot be told from one that is missing.
+    # With a misspelt metric it is not known whether `best` is one of its scores.
     if best is not None and best not in available and len(known) == len(metrics):
         home = metric_of_score(best)
         change = (
@@ -157,7 +155,7 @@ def find_metric_mistakes(metrics: Sequence[str], best: str | None) -> list[Mista
         )
         sentence = format_error(
             f"'{best}' is given",
-            f"it must be one of the scores of eval.metrics: {', '.join(available)}",
+            f"It must be one of the scores of eval.metrics: {', '.join(available)}",
             f"{change}.{did_you_mean(best, available)}",
         )
         mistakes.append((("eval", "best"), sentence))

@@ -3,10 +3,10 @@
     references  1 2 3    predictions  1.5 2 4      pearson 94.5   spearman 100   rmse 0.645   mae 0.5
     references  1 2 3    predictions  1 two 3      two is unparsable: 33.3
 
-An answer that is no number is wrong without being off by anything. In a correlation it stands where it says nothing, at
-the mean of the other answers (Spearman: of their ranks), and so lowers it; left out, a model that answers two rows in a
-hundred could have the best correlation. The errors are those of the answers that are numbers, and `unparsable` is the
-share of the others, in per cent.
+A prediction that is not a number has no error. In a correlation it counts as the mean of the other predictions
+(Spearman: of their ranks), which lowers it; if it were left out, a model with numbers for two rows in a hundred could
+have the best correlation. The errors are those of the predictions that are numbers, and `unparsable` is the share of
+the others, in per cent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ REGRESSION_SCORES = ("pearson", "spearman", "rmse", "mae", "unparsable")
 
 
 def score_regression(pairs: Pairs) -> Scores:
-    """pearson, spearman, rmse, mae, unparsable."""
     wanted = [_read(texts[0]) for texts in pairs.references]
     if None in wanted:
         text = pairs.references[wanted.index(None)][0]
@@ -30,7 +29,7 @@ def score_regression(pairs: Pairs) -> Scores:
     said = [_read(text) for text in pairs.predictions]
     errors = [value - target for value, target in zip(said, targets, strict=True) if value is not None]
     values = {"unparsable": mean_percent([value is None for value in said])}
-    absent = dict.fromkeys(REGRESSION_SCORES[:-1], "no answer is a number")
+    absent = dict.fromkeys(REGRESSION_SCORES[:-1], "no prediction is a number")
     if errors:
         values |= {"rmse": math.sqrt(fmean(error**2 for error in errors)), "mae": fmean(map(abs, errors))}
         correlations, absent = _correlate(targets, said)
@@ -40,7 +39,7 @@ def score_regression(pairs: Pairs) -> Scores:
 
 
 def rank_values(values: Sequence[float]) -> list[float]:
-    """From 1 on; equal values share the mean of their ranks: [5, 7, 7] -> [1, 2.5, 2.5]."""
+    """Ranks from 1; equal values share the mean of their ranks: [5, 7, 7] -> [1, 2.5, 2.5]."""
     order = sorted(values)
     first: dict[float, int] = {}
     last: dict[float, int] = {}
@@ -51,10 +50,10 @@ def rank_values(values: Sequence[float]) -> list[float]:
 
 
 def _correlate(targets: Sequence[float], said: Sequence[float | None]) -> tuple[dict[str, float], dict[str, str]]:
-    """The correlations, or why there are none."""
+    """The correlations, or the reason why there are none."""
     known = [value for value in said if value is not None]
     if len(set(targets)) == 1 or len(set(known)) == 1:
-        reason = f"all {'references' if len(set(targets)) == 1 else 'answers'} are the same number"
+        reason = f"all {'references' if len(set(targets)) == 1 else 'predictions'} are the same number"
         return {}, dict.fromkeys(("pearson", "spearman"), reason)
     ranks = iter(rank_values(known))
     by_rank = [None if value is None else next(ranks) for value in said]

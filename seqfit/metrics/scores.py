@@ -1,9 +1,9 @@
-"""What every metric takes and gives: pairs of references and prediction come in, scores go out.
+"""Input and output of every metric: pairs of references and predictions come in, scores go out.
 
     Pairs(references=(("Ada", "Ada L."), ("",)), predictions=("ada", "Bob"), language="en", labels=None)
     Scores(values={"em": 50.0, "f1": 50.0}, signatures={"squad": "..."}, absent={})
 
-All scores run from 0 to 100, but for correlations, which begin at -100, and errors, which are in the target's unit. A
+Scores range from 0 to 100, except correlations, which start at -100, and errors, which are in the target's unit. A
 score that can't be computed is absent with its reason, never 0.
 """
 
@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """The answers to be scored: one prediction and at least one reference a row."""
+    """What is scored: one prediction and at least one reference per row."""
 
     references: Sequence[Sequence[str]]
     predictions: Sequence[str]
     language: str = "en"
     labels: Sequence[str] | None = None
-    no_label: str | None = None  # the text of a row without labels; None where each row has exactly one
+    no_label: str | None = None  # the text of a row without labels; None if each row has exactly one label
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,11 @@ class Scores:
 
     values: dict[str, float] = field(default_factory=dict)
     signatures: dict[str, str] = field(default_factory=dict)
-    """Metric -> the settings that another must use to get comparable figures."""
+    """Metric -> the settings that comparable figures must share."""
     absent: dict[str, str] = field(default_factory=dict)
     """Score -> why it could not be computed."""
 
     def joined(self, other: Scores) -> Scores:
-        """The scores of both."""
         return Scores(self.values | other.values, self.signatures | other.signatures, self.absent | other.absent)
 
 
@@ -46,5 +45,4 @@ def base_language(language: str) -> str:
 
 
 def mean_percent(shares: Sequence[float]) -> float:
-    """The mean of shares between 0 and 1, in per cent."""
     return 100.0 * sum(shares) / len(shares)

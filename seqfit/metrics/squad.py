@@ -1,16 +1,16 @@
 """SQuAD's exact match and F1: the best over a row's references, after normalisation.
 
-English is normalised exactly as by SQuAD's evaluate-v2.0: lower case, no ASCII punctuation, no a/an/the, single
-spaces. A question without an answer has the reference '' and is right where nothing is left of the prediction.
+English is normalised exactly as in SQuAD's evaluate-v2.0: lower case, no ASCII punctuation, no a/an/the, single
+spaces. A question without an answer has the reference '' and is right if nothing is left of the prediction.
 
     normalize_answer("The Eiffel Tower!", "en") == "eiffel tower"
     normalize_answer("¿El Niño?", "es")         == "niño"       normalize_answer("Él", "es") == "el"
 
-Spanish follows MLQA: all Unicode punctuation goes, and the articles el la los las un una unos unas. `al` and `del`
-stay, for they hold a preposition too; `lo` stays, for it is mostly a pronoun. Beyond MLQA, accents are folded
-(á -> a, ü -> u), since models and annotators drop them alike; ñ stays, for año and ano are different words. Articles
-go first, or else él (he) would be taken for el. Other languages lose Unicode punctuation and no articles (German 'an'
-is none); their words are what stands between spaces, so that F1 says little for Chinese, Japanese or Thai.
+Spanish follows MLQA: all Unicode punctuation is removed, and the articles el la los las un una unos unas. `al` and
+`del` stay, because they contain a preposition; `lo` stays, because it is mostly a pronoun. Beyond MLQA, accents are
+folded (á -> a, ü -> u), because models and annotators drop them alike; ñ stays, because año and ano are different
+words. Articles are removed first, because él (he) would become el. Other languages lose Unicode punctuation but no
+articles (German 'an' is not one); words are separated by spaces, so F1 says little for Chinese, Japanese or Thai.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TILDE = "\N{COMBINING TILDE}"
 
 
 def score_squad(pairs: Pairs) -> Scores:
-    """em and f1 over all rows, and apart for questions with and without an answer where there are both."""
+    """em and f1 over all rows, and separately for questions with and without an answer if there are both."""
     language = base_language(pairs.language)
     rows = zip(pairs.references, pairs.predictions, strict=True)
     per_row = [_score_row(references, prediction, language) for references, prediction in rows]
@@ -52,7 +52,6 @@ def score_squad(pairs: Pairs) -> Scores:
 
 
 def normalize_answer(text: str, language: str) -> str:
-    """The text as it is compared."""
     text = text.lower() if language == "en" else unicodedata.normalize("NFC", text).lower()
     text = text.translate(_ASCII_PUNCTUATION)
     if language != "en":
@@ -66,7 +65,7 @@ def normalize_answer(text: str, language: str) -> str:
 
 def _score_row(references: Sequence[str], prediction: str, language: str) -> tuple[float, float]:
     predicted = normalize_answer(prediction, language)
-    # As in evaluate-v2.0: a reference of which nothing is left counts only where no other is there.
+    # As in evaluate-v2.0: a reference of which nothing is left counts only if there is no other.
     wanted = [text for text in (normalize_answer(reference, language) for reference in references) if text] or [""]
     return float(predicted in wanted), max(_f1(text.split(), predicted.split()) for text in wanted)
 

@@ -1,1 +1,1 @@
-"""Several processes that train one model: who they are, and how they share a step."""
+"""Several processes that train one model: their process group, and how they share a step."""

@@ -17,7 +17,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from seqfit.data.batching import Batching, MicroBatchRule
-from seqfit.hardware.process_memory import arrange_freed_memory
+from seqfit.hardware.process_memory import set_malloc_policy
 from seqfit.model.families import family_of
 from seqfit.model.loss import LossModel, LossRule
 from seqfit.model.packing import PackedModel, make_lean
@@ -28,6 +28,8 @@ from seqfit.parallel.distributed import DdpStrategy, FsdpStrategy
 from seqfit.parallel.pipeline import Pipeline, PipelineStrategy
 from seqfit.parallel.world import SINGLE_PROCESS, World
 from seqfit.recipe.schema import ModelRecipe, Recipe, TrainRecipe
+from seqfit.rundir.events import Events, FallbackEvent, ParallelEvent
+from seqfit.rundir.records import EventKind
 from seqfit.step.execution import compile_blocks, enable_recompute
 from seqfit.step.fp16_safe import keep_outputs_in_fp32
 from seqfit.step.optimizers import build_optimizer
@@ -41,20 +43,20 @@ SHORT_ON_CPU, SHORT_ON_GPU = 32, 512  # tokens
 
 @dataclass(frozen=True)
 class Execution:
-    """A model ready to be trained."""
+    """A model ready for training."""
 
     model: LossModel
     batching: Batching
-    events: list[tuple[str, str]]  # kind and message: what was plugged in, what differs from what was asked for
+    events: Events  # what was changed, and what differs from the strategy
     rule: LossRule
     packed: PackedModel | None
 
 
 def choose_blockwise_above(attention: str, device: torch.device) -> int:
-    """The length up to which torch's own attention is used, on segments padded for it alone.
+    """The length up to which torch's own attention is used, on segments that are padded only for it.
 
-    Short segments are a matter of calls, of which torch's has fewer. On a CPU blockwise attention is the faster one
-    from 64 tokens on (benchmarks/attention); on a GPU calls weigh more, but none has been measured.
+    For short segments the number of calls matters, and torch's has fewer. On a CPU blockwise attention is faster from
+    64 tokens on (benchmarks/attention); on a GPU calls cost more, but none has been measured.
     """
     if attention == "auto":
         return SHORT_ON_CPU if device.type == "cpu" else SHORT_ON_GPU
@@ -62,39 +64,39 @@ def choose_blockwise_above(attention: str, device: torch.device) -> int:
 
 
 def build_execution(model: PreTrainedModel, strategy: Strategy, train: TrainRecipe, device: torch.device) -> Execution:
-    """Plug in what the strategy asks for; what can't be had is told, never left out quietly."""
-    events: list[tuple[str, str]] = []
+    """Apply the strategy to the model; what is not available is an event, never left out silently."""
+    events: Events = []
     blocks = enable_recompute(model, strategy.recompute)
     if blocks:
-        events.append(("recompute", f"activations of {blocks} blocks are computed again in the backward"))
+        recomputed = f"gradient checkpointing: activations of {blocks} blocks are recomputed in the backward pass"
+        events.append((EventKind.RECOMPUTE, recomputed))
     batching, packed = strategy.batching, None
     reason = family_of(model).why_not_packed(model)
     if batching == "packed" and reason is not None:
         batching = "grouped"
-        events.append(("fallback", f"padded batches, grouped by length: {reason}"))
+        events.append(FallbackEvent("batching", "padded batches, grouped by length", reason))
     elif batching == "packed":
-        if not strategy.compile:  # which fuses these parts by itself, and can't look into numpy
+        if not strategy.compile:  # it fuses these parts by itself, and can't trace numpy
             make_lean(model, device)
         packed = PackedModel(model, choose_blockwise_above(strategy.attention, device))
     if packed is None and strategy.attention == "eager":
         model.set_attn_implementation("eager")
     if device.type == "cpu":
-        arranged = arrange_freed_memory(strategy.host_memory)
+        arranged = set_malloc_policy(strategy.host_memory)
         if arranged is not None:
-            events.append(("memory", arranged))
+            events.append((EventKind.MEMORY, arranged))
     if strategy.compile:
-        events.append(("compile", f"{compile_blocks(model, device)} blocks, at the first steps"))
+        events.append((EventKind.COMPILE, f"{compile_blocks(model, device)} blocks, compiled in the first steps"))
     rule = LossRule(train.label_smoothing, train.z_loss, chunked=strategy.loss == "chunked")
     return Execution(LossModel(model, rule, packed), batching, events, rule, packed)
 
 
-Events = list[tuple[str, str]]  # kind, message
 PaddingLimits = tuple[int | None, int | None]  # of source and target tokens
 
 
 @dataclass(frozen=True)
 class BuiltStep:
-    """A step, how its batches are to be cut, and what was decided."""
+    """A step, how its batches are split, and what was decided."""
 
     step: TrainStep
     batching: Batching
@@ -102,14 +104,14 @@ class BuiltStep:
 
 
 def choose_weights(model: PreTrainedModel, recipe: ModelRecipe, strategy: Strategy) -> Events:
-    """Puts adapters in and freezes what the recipe or the strategy says, in this order: adapters freeze the rest."""
+    """Adds adapters, then freezes what the recipe or the strategy states; adapters freeze all other weights."""
     events: Events = []
     lora = choose_lora(recipe.lora, strategy.lora_rank)
     if lora is not None:
-        events.append(("lora", add_adapters(model, lora)))
+        events.append((EventKind.LORA, add_adapters(model, lora)))
     frozen = [*dict.fromkeys([*recipe.freeze, *strategy.freeze])]
     if frozen:
-        events.append(("freeze", freeze_parts(model, frozen).text))
+        events.append((EventKind.FREEZE, freeze_parts(model, frozen).text))
     return events
 
 
@@ -124,9 +126,9 @@ def build_step(
     lengths: tuple[float, float] = (1.0, 1.0),
     before_communication: Callable[[], None] | None = None,
 ) -> BuiltStep:
-    """The step of a model on its device. `device` is the one to choose kernels for, if it isn't there: in a plan.
+    """The step of a model on its device. `device`: in a plan, the one to choose kernels for, which isn't here.
 
-    `lengths`: source and target tokens of an average example, which stages of equal time are split by.
+    `lengths`: source and target tokens of an average example, for pipeline stages of equal time.
     `before_communication` is called once per step before the first collective (seqfit.step.step).
     """
     check_processes(strategy, world.size)
@@ -150,11 +152,11 @@ def build_step(
         execution, strategy, precision, world, lengths, train.clip_norm, make_optimizer, before_communication
     )
     optimizer = parallel.optimizer or make_optimizer(parallel.trained)
-    events = [*execution.events, *(("optimizer", reason) for reason in reasons)]
+    events: Events = [*execution.events, *((EventKind.OPTIMIZER, reason) for reason in reasons)]
     if world.size > 1:
-        events.append(("parallel", f"{parallel.name} over {world.size} processes"))
+        events.append(ParallelEvent(parallel.name, world.size))
     if precision.name == "fp16":
-        events += [("precision", text) for text in [keep_outputs_in_fp32(model, device)] if text]
+        events += [(EventKind.PRECISION, text) for text in [keep_outputs_in_fp32(model, device)] if text]
     step = TrainStep(
         parallel.trained,
         optimizer,
@@ -177,7 +179,7 @@ def _build_parallel(
     make_optimizer: Callable[[nn.Module], torch.optim.Optimizer],
     before_communication: Callable[[], None] | None,
 ) -> ParallelStrategy:
-    """As the strategy says; `auto` is DDP: one copy of the model in each process."""
+    """By strategy.parallel; `auto` is DDP: one copy of the model per process."""
     model, device = execution.model, precision.device
     if world.size == 1:
         return ParallelStrategy(model)
@@ -217,13 +219,13 @@ def _build_parallel(
 
 
 def padding_limits(recipe: Recipe) -> PaddingLimits:
-    """What batches of `max_length` are padded to; a classifier has no targets."""
+    """The lengths that `max_length` pads batches to; a classifier has no targets."""
     target_tokens = None if recipe.model.kind == "classifier" else recipe.task.max_target_tokens
     return recipe.task.max_source_tokens, target_tokens
 
 
 def build_rule(strategy: Strategy, batching: Batching, limits: PaddingLimits) -> MicroBatchRule:
-    """How micro-batches are cut and padded."""
+    """How global batches are split into micro-batches and padded."""
     return MicroBatchRule(
         batching=batching,
         tokens=strategy.micro_batch_tokens,

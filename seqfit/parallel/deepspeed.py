@@ -1,7 +1,7 @@
-"""ZeRO-2 and ZeRO-3 by DeepSpeed, an optional package, where torch's FSDP2 is not wanted.
+"""ZeRO-2 and ZeRO-3 by DeepSpeed, an optional package, as alternatives to torch's FSDP2.
 
-In: a model with its loss, AdamW over its weights, the processes of the run. Out: a strategy like the others, whose
-engine runs forwards and backwards, clips and updates; and what a step and a snapshot see of its optimizer.
+In: a model with its loss, AdamW over its weights, the processes of the run. Out: a `ParallelStrategy` whose engine runs
+forward and backward passes, clips and updates; and an optimizer as a step and a snapshot need it.
 
     a group of weights with the values a b c d e, 2 processes      rank 0    rank 1
     zero2   weights                                                a b c d e a b c d e
@@ -9,13 +9,13 @@ engine runs forwards and backwards, clips and updates; and what a step and a sna
     zero3   weights                                                a b c     d e .        whole while their layer runs
             the rest                                               a b c     d e .
 
-DeepSpeed lays all weights of a group into one long tensor and gives each process an equal part. AdamW looks at every
-value alone, so the update is that of one process. Three settings make it so: losses are multiplied by the number of
-processes, because DeepSpeed takes means over them; it does not divide by micro-batches; and clipping is always
-stated, because it clips at 1.0 by default. DeepSpeed itself skips an update whose norm is not finite.
+DeepSpeed flattens all weights of a group into one long tensor and gives each process an equal part. AdamW is
+element-wise, so the update is that of a single process. Three settings ensure this: losses are multiplied by the number
+of processes, because DeepSpeed takes means over them; it does not divide by micro-batches; and clipping is always
+stated, because it clips at 1.0 by default. DeepSpeed itself skips an update whose norm is NaN or Inf.
 
-Only documented interfaces are used, but for the two lists of parts (`DeepSpeedOptimizer.parts`), which have the names
-that DeepSpeed's own checkpoints give them.
+Only documented interfaces are used, except for the two lists of parts (`DeepSpeedOptimizer.parts`), which have the
+names that DeepSpeed's own checkpoints give them.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from seqfit.step.step import TrainStep, Update, find_not_finite
 
 Stage = Literal[2, 3]
 KEPT_WHOLE = 100_000  # values: ZeRO-3 keeps weights up to this size (norms, T5's position tables) whole between steps
-_BUCKET = 50_000_000  # values that are exchanged at a time, at most; DeepSpeed's own 500 million take 2 GB of buffer
+_BUCKET = 50_000_000  # values communicated at a time, at most; DeepSpeed's default, 500 million, takes 2 GB of buffer
 PARTS = "parts"  # in a snapshot: how many processes share the state
 _PARTS = {2: "single_partition_of_fp32_groups", 3: "fp32_partitioned_groups_flat"}
 
 
 class DeepSpeedStrategy(DistributedStrategy):
-    """DeepSpeed's engine around the model, which runs backwards, clips and updates."""
+    """DeepSpeed's engine around the model, which runs the backward, clips and updates."""
 
     lockstep = True
     saves_shards = True
@@ -77,9 +77,9 @@ class DeepSpeedStrategy(DistributedStrategy):
             on_gpu=device.type == "cuda",
             precision=precision,
             offload=offload,
-            largest_exchange=sum(weight.numel() for weight in model.parameters()),
+            weights=sum(weight.numel() for weight in model.parameters()),
         )
-        for buffer in model.buffers():  # in place: other modules may hold one, and DeepSpeed would make new ones
+        for buffer in model.buffers():  # in place: other modules may hold one, and DeepSpeed would replace them
             buffer.data = buffer.data.to(device)
         if stage == 3:  # weight by weight: `initialize` would move the whole model to the device first
             self._deepspeed.zero.Init(module=model, config_dict_or_path=settings)
@@ -96,7 +96,7 @@ class DeepSpeedStrategy(DistributedStrategy):
         return nullcontext()
 
     def update(self, step: TrainStep, loss: torch.Tensor) -> Update:
-        """By the engine, which knows the norm when it is done, and skips an update whose norm is not finite."""
+        """By the engine, which knows the norm afterwards, and skips an update whose norm is NaN or Inf."""
         step.is_updating = True
         self._engine.step()
         norm = torch.as_tensor(self._engine.get_global_grad_norm(), dtype=torch.float32, device=self._device)
@@ -113,14 +113,13 @@ class DeepSpeedStrategy(DistributedStrategy):
             yield name, whole.to(self._device)
 
     def allocate_state(self, optimizer: torch.optim.Optimizer) -> None:
-        """Of this rank's parts."""
         with self.optimizer.over_parts() as adamw:
             allocate_state(adamw)
 
     def read_state(
         self, optimizer: torch.optim.Optimizer, model: nn.Module
     ) -> tuple[dict[str, torch.Tensor], dict[str, StateValue]]:
-        """DeepSpeed has no state by weight, but one of the long tensors that it lays all weights into:
+        """DeepSpeed's state belongs to its long tensors, not to single weights:
 
         tensors {"part-0-of-2/0/weights": ..., ".../exp_avg": ...}, values {"parts": 2}
         """
@@ -129,18 +128,18 @@ class DeepSpeedStrategy(DistributedStrategy):
     def restore_values(
         self, optimizer: torch.optim.Optimizer, model: nn.Module, values: Mapping[str, StateValue]
     ) -> None:
-        """The parts have been copied into; the weights that the model computes with follow."""
+        """After the parts were copied: update the weights that the model computes with."""
         self.optimizer.refresh_weights()
 
 
 class DeepSpeedOptimizer(torch.optim.Optimizer):
-    """What a step and a snapshot see of AdamW: the rates of its groups, and this process's parts with their state.
+    """AdamW as a step and a snapshot need it: its groups' learning rates, and this rank's parts with their state.
 
     The update itself is `DeepSpeedStrategy.update`.
     """
 
     def __init__(self, deepspeed: Any, engine: Any, adamw: torch.optim.Optimizer, stage: Stage, world: World) -> None:
-        # torch's own __init__ would make groups and a state of its own; these are AdamW's.
+        # torch's __init__ would create groups and a state of its own; these are AdamW's.
         self.param_groups, self.state, self.defaults = adamw.param_groups, adamw.state, {}
         self.processes = world.size
         self._deepspeed = deepspeed
@@ -151,17 +150,17 @@ class DeepSpeedOptimizer(torch.optim.Optimizer):
 
     @property
     def parts(self) -> list[torch.Tensor]:
-        """One long fp32 tensor for each group of weights, which AdamW updates."""
+        """One long fp32 tensor per group of weights, which AdamW updates."""
         parts: list[torch.Tensor] = list(getattr(self._engine.optimizer, _PARTS[self._stage]))
         return parts
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """What a step that failed before its first exchange has left."""
+        """After a step that failed before its first collective."""
         self._engine.optimizer.zero_grad(set_to_none=set_to_none)
 
     @contextmanager
     def over_parts(self) -> Iterator[torch.optim.Optimizer]:
-        """AdamW with this process's parts in one group. ZeRO-3 puts them there during an update only."""
+        """AdamW with this rank's parts in one group. ZeRO-3 puts them there during an update only."""
         parts = self.parts
         gradients = [part.grad for part in parts]  # offload has buffers there
         groups = self._adamw.param_groups
@@ -174,7 +173,7 @@ class DeepSpeedOptimizer(torch.optim.Optimizer):
                 part.grad = gradient
 
     def read_parts(self) -> dict[str, torch.Tensor]:
-        """Weights and state of this process's parts by names that no other process has; not copied."""
+        """Weights and state of this rank's parts, by names that no other rank has; not copied."""
         tensors: dict[str, torch.Tensor] = {}
         for number, part in enumerate(self.parts):
             place = f"part-{self._rank}-of-{self.processes}/{number}"
@@ -183,7 +182,7 @@ class DeepSpeedOptimizer(torch.optim.Optimizer):
         return tensors
 
     def refresh_weights(self) -> None:
-        """After the parts were changed: the weights that the model computes with. All ranks have to come along."""
+        """Copy the changed parts into the weights that the model computes with. A collective: all ranks call it."""
         for weight in self._engine.module.parameters():
             if weight.requires_grad:
                 whole = self._deepspeed.utils.safe_get_full_fp32_param(weight)
@@ -192,10 +191,10 @@ class DeepSpeedOptimizer(torch.optim.Optimizer):
 
 
 def build_settings(
-    stage: Stage, clip_norm: float | None, *, on_gpu: bool, precision: str, offload: bool, largest_exchange: int
+    stage: Stage, clip_norm: float | None, *, on_gpu: bool, precision: str, offload: bool, weights: int
 ) -> dict[str, Any]:
     """DeepSpeed's configuration. What changes the update is stated, not left to its defaults."""
-    bucket = 2 * min(_BUCKET // 2, -(-largest_exchange // 2))  # it wants even ones
+    bucket = 2 * min(_BUCKET // 2, -(-weights // 2))  # it needs an even size
     host = {"device": "cpu", "pin_memory": on_gpu}
     zero: dict[str, Any] = {
         "stage": stage,
@@ -207,33 +206,33 @@ def build_settings(
     if offload:
         zero |= {"offload_optimizer": host} | ({"offload_param": host} if stage == 3 else {})
     return {
-        "train_micro_batch_size_per_gpu": 1,  # batches are cut and counted elsewhere; these two only have to be there
+        "train_micro_batch_size_per_gpu": 1,  # batches are split and counted elsewhere, but these two are required
         "gradient_accumulation_steps": 1,
         "gradient_clipping": clip_norm or 0.0,
         "zero_optimization": zero,
-        "zero_force_ds_cpu_optimizer": False,  # torch's AdamW on the host, too: DeepSpeed's would have to be compiled
-        # Autocast over fp32 weights, as everywhere else here. No module's gradients are summed in bf16.
+        "zero_force_ds_cpu_optimizer": False,  # torch's AdamW on the host, too: DeepSpeed's must be compiled
+        # Autocast over fp32 weights, as elsewhere in seqfit. No gradients are summed in bf16.
         "torch_autocast": {"enabled": precision == "bf16", "dtype": "bfloat16", "lower_precision_safe_modules": []},
     }
 
 
 def import_deepspeed(name: str, device: torch.device, world: World) -> Any:
-    """The package, told which device it is on and that the processes have met."""
+    """The package, initialised for the device and the process group."""
     if importlib.util.find_spec("deepspeed") is None:
         raise RecipeError(
             f"strategy.sharding is '{name}'",
-            "that is done by DeepSpeed, which is not installed",
+            "it needs DeepSpeed, which is not installed",
             "Run pip install 'seqfit[deepspeed]', or set strategy.sharding=fsdp2",
         )
     on_gpu = device.type == "cuda"
-    os.environ["DS_ACCELERATOR"] = device.type  # else it takes what it finds, and says so
+    os.environ["DS_ACCELERATOR"] = device.type  # else it chooses by itself, and logs it
     os.environ["LOCAL_RANK"] = str(torch.cuda.current_device() if on_gpu else world.local_rank)
-    os.environ["LOCAL_SIZE"] = str(world.local_size)  # else it counts a CPU's memory nodes, by a program
-    # DeepSpeed 0.19 calls torch's exchanges by names that torch 2.13 has others for.
+    os.environ["LOCAL_SIZE"] = str(world.local_size)  # else it starts a program that counts NUMA nodes
+    # DeepSpeed 0.19 uses names of torch's collectives that are deprecated in torch 2.13.
     warnings.filterwarnings("ignore", message="`torch.distributed.*is deprecated", category=FutureWarning)
     deepspeed = importlib.import_module("deepspeed")
     if not on_gpu:
-        # It would compile an exchange by shared memory here, half a minute, which only its inference uses.
+        # It would compile shared-memory communication here, half a minute, which only its inference uses.
         vars(deepspeed.ops).setdefault("__compatible_ops__", {})
     deepspeed.init_distributed("nccl" if on_gpu else "gloo", auto_mpi_discovery=False, verbose=False)
     return deepspeed

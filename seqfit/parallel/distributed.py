@@ -1,7 +1,7 @@
 """Data parallelism by torch's DDP and FSDP2: what they communicate in a step, as subclasses of `ParallelStrategy`.
 
-In: a model with its loss and the processes of the run. Out: what to call for a micro-batch's loss, and when gradients
-are communicated (the table is in seqfit.step.step). The rest of a step is the same for all strategies, because each
+In: a model with its loss and the processes of the run. Out: the module that computes a micro-batch's loss, and when
+gradients are communicated (the table is in seqfit.step.step). The rest of a step is the same for all strategies: each
 leaves the gradient of the whole global batch.
 """
 
@@ -103,21 +103,21 @@ class FsdpStrategy(DistributedStrategy):
             "mesh": init_device_mesh(device.type, (world.size,)),
             "offload_policy": CPUOffloadPolicy(pin_memory=torch.cuda.is_available()) if offload else OffloadPolicy(),
         }
-        # Blocks have their weights sent as they are used; sums of gradients keep their digits. What a block is given is
-        # not cast: states between blocks stay in fp32, as autocast over fp32 weights leaves them in one process.
+        # Weights of blocks are communicated in bf16, as they are used; gradients are summed in fp32. The inputs of a
+        # block are not cast: states between blocks stay in fp32, as with autocast over fp32 weights in one process.
         in_blocks = MixedPrecisionPolicy()
         if precision == "bf16":
             in_blocks = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
-        # T5's position bias is a view, and nobody writes to it, which is what torch warns of.
+        # T5's position bias is a view, and torch warns of writing to it, which nothing does.
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
         for block in find_blocks(model.model, "strategy.parallel=fsdp").values():
             for part in block.modules() if precision == "bf16" else ():
-                if isinstance(part, nn.Embedding) and not compiled:  # torch.compile leaves hooks inside a block out
-                    fully_shard(part, **settings)  # T5's position bias, which one process adds in fp32
+                if isinstance(part, nn.Embedding) and not compiled:  # torch.compile drops hooks inside a block
+                    fully_shard(part, **settings)  # T5's position bias, which a single process adds in fp32
                 elif isinstance(part, nn.LayerNorm):
                     vars(part)["forward"] = partial(_norm_in_type_of_states, part)
             fully_shard(block, mp_policy=in_blocks, **settings)
-        fully_shard(model, **settings)  # what is left: embeddings, head, last norms; autocast does the rest
+        fully_shard(model, **settings)  # the rest: embeddings, head, last norms, which autocast casts
         assert isinstance(model, FSDPModule)
 
     def communication(self, *, is_first: bool, is_last: bool) -> AbstractContextManager[Any]:
@@ -127,13 +127,12 @@ class FsdpStrategy(DistributedStrategy):
         return nullcontext()
 
     def whole_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Gathered one by one."""
         for name, weight in self.model.model.named_parameters():
             whole = weight.full_tensor() if isinstance(weight, DTensor) else weight
-            yield name, whole.detach().to(self._device)  # where evaluations run; offloaded ones lie on the host
+            yield name, whole.detach().to(self._device)  # where evaluations run; offloaded weights are on the host
 
 
 def _norm_in_type_of_states(norm: nn.LayerNorm, states: torch.Tensor) -> torch.Tensor:
-    """torch refuses states in fp32 with a norm in bf16, unless a GPU's autocast casts both."""
+    """torch refuses fp32 states with a bf16 norm, unless a GPU's autocast casts both."""
     weight, bias = (None if given is None else given.to(states.dtype) for given in (norm.weight, norm.bias))
     return nn.functional.layer_norm(states, norm.normalized_shape, weight, bias, norm.eps)

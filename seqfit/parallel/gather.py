@@ -1,7 +1,7 @@
-"""A model that no process holds whole, gathered for an evaluation or a save.
+"""The whole model, gathered for an evaluation or a save where no process holds it.
 
 In: a model before it is sharded or split. Out: a `GatherTarget`, the same model without weights (on the meta device),
-which is filled with all of them while somebody needs it, and emptied again.
+which is filled for as long as it is needed, and emptied again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from seqfit.step.step import ParallelStrategy
 
 
 class GatherTarget:
-    """Built before anything is plugged into the model that is trained: what is plugged in belongs to one model."""
+    """Built before the trained model is modified (packing, adapters): modifications belong to one model."""
 
     def __init__(self, model: PreTrainedModel, device: torch.device) -> None:
         empty = {id(weight): _without_values(weight) for weight in model.parameters()}
@@ -29,7 +29,7 @@ class GatherTarget:
 
     @contextmanager
     def filled(self, parallel: ParallelStrategy) -> Iterator[PreTrainedModel]:
-        """With the weights as they are now. A collective: all ranks call it."""
+        """With the current weights. A collective: all ranks call it."""
         empty = dict(self.model.named_parameters())
         whole = {id(empty[name]): nn.Parameter(value, requires_grad=False) for name, value in parallel.whole_weights()}
         back = {id(whole[id(weight)]): weight for weight in empty.values()}
@@ -45,7 +45,7 @@ def _without_values(weight: nn.Parameter) -> nn.Parameter:
 
 
 def _replace(model: nn.Module, others: Mapping[int, nn.Parameter]) -> None:
-    """Every parameter for another one, by identity, so that tied ones stay tied."""
+    """Replace parameters by identity, so that tied ones stay tied."""
     for module in model.modules():
         for name, weight in module._parameters.items():
             if weight is not None:

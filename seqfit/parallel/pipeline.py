@@ -1,29 +1,27 @@
-"""A model spread over several processes by its blocks: every one runs a step's micro-batches through its own stage.
+"""Pipeline parallelism: a model split by its blocks, each rank runs a step's micro-batches through its own stage.
 
-In: a whole model, and the processes. Out: what one process holds, which runs forward and backward of a global batch and
-leaves gradients as one process would have them: each stage those of its own weights, tied weights the whole sum.
+In: a whole model, and the processes. Out: one rank's stage, which runs forward and backward of a global batch. The
+gradients are those of a single process: each stage has those of its own weights, tied weights have the whole sum.
 
     the first of 3 stages, 4 micro-batches     GPipe  F0 F1 F2 F3 -- -- -- -- B0 B1 B2 B3    4 are kept in between
-                                               1F1B   F0 F1 F2 -- -- B0 F3 B1 -- B2 -- B3    3 are, one for each stage
+                                               1F1B   F0 F1 F2 -- -- B0 F3 B1 -- B2 -- B3    3 are, one per stage
 
-Schedules and exchanges are torch's. They keep buffers for every micro-batch, all of one size; a step whose largest
-micro-batch is of another size takes other buffers, and those of the sizes used last are kept.
+Schedules and communication are torch's. They keep buffers for every micro-batch, all of one size; a step whose largest
+micro-batch has another size uses other buffers, and those of the most recent sizes are kept.
 
-A weight that several stages hold (T5's embedding, which is also its head; a table of position biases) is a copy in each
-of them. Their gradients are summed once a step, so all copies make the same update, bit for bit.
-
-One stage of a pipeline: what it gets from the stage before it, and what it hands on.
+A weight that several stages hold (T5's embedding, which is also its head; a table of position biases) is copied to each
+of them. Their gradients are summed once per step, so the update of all copies is bit-exact.
 
 Shapes: B examples (1 if packed), S source, T target, N rows of states, D model, W rows of the wire.
 
-Every stage knows all micro-batches of a step: only states go from one to the next, as one tensor of a fixed size.
+Every stage knows all micro-batches of a step: only states go from one stage to the next, as one tensor of a fixed size.
 
     micro-batches of 5 + 2 and 3 + 1 states, source + target, on a wire of 8 rows
-    wire of the first    s s s s s t t .      computed are the states alone;
+    wire of the first    s s s s s t t .      only the states are computed;
     wire of the second   s s s t . . . .      the dots are only sent
 
 So micro-batches may have any lengths, packed or padded, while torch's schedules see one shape. The first stage looks up
-the tokens of both sides, for another copy of the embedding would be larger than a few target states on the wire.
+the tokens of both sides, because another copy of the embedding would be larger than a few target states on the wire.
 """
 
 from __future__ import annotations
@@ -55,25 +53,25 @@ from seqfit.step.step import TrainStep
 
 Autocast = Callable[[], AbstractContextManager[None]]
 Scale = Callable[[torch.Tensor], torch.Tensor]
-LEAST_WIRE_ROWS = 64  # of a wire
+LEAST_WIRE_ROWS = 64
 
 
 @dataclass(frozen=True)
 class SharedStep:
-    """What every stage knows of a step."""
+    """What every stage knows about a step."""
 
     micro_batches: Sequence[MicroBatch]
-    layouts: dict[int, Layout]  # of packed micro-batches, by their numbers, until their backward is done
+    layouts: dict[int, Layout]  # of packed micro-batches, by number, until their backward is done
     loss_terms: int
     wire_rows: int
     autocast: Autocast
-    scale: Scale | None  # what a loss goes through before its backward
+    scale: Scale | None  # of a loss before its backward
 
 
 class StageModel(nn.Module):
-    """A stage's part of a model. Its forward takes the wire (the first stage: nothing) and gives the next one its wire.
+    """A stage's part of a model. Its forward takes the wire (the first stage: nothing) and returns the next stage's.
 
-    The last stage gives the micro-batch's share of the step's loss.
+    The last stage returns the micro-batch's share of the step's loss.
     """
 
     def __init__(self, model: PreTrainedModel, part: StagePart, rule: LossRule, packed: PackedModel | None) -> None:
@@ -85,14 +83,14 @@ class StageModel(nn.Module):
         self._packed = packed
         self._family = family_of(model)
         self._head = self._family.head(model)
-        self._step: SharedStep | None = None
+        self._step: SharedStep  # set by `begin`
         self._number = 0
         self.loss = torch.zeros(())  # of the micro-batches of this step so far
 
     def begin(
         self, micro_batches: Sequence[MicroBatch], loss_terms: int, autocast: Autocast, scale: Scale | None
     ) -> SharedStep:
-        """The next forwards and backwards are of these micro-batches, by their numbers."""
+        """The next forward and backward passes are of these micro-batches, by number."""
         self.loss = torch.zeros((), device=self.device)
         self._step = SharedStep(
             micro_batches=micro_batches,
@@ -106,14 +104,12 @@ class StageModel(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where its weights are."""
         device: torch.device = next(self.model.parameters()).device
         return device
 
     @contextmanager
     def running(self, number: int) -> Iterator[None]:
-        """Around a forward, and around a backward, in which blocks may compute parts of their forward again."""
-        assert self._step is not None
+        """Around a forward, and around a backward, which may recompute parts of the forward."""
         self._number = number
         layout = self._step.layouts.get(number)
         with nullcontext() if layout is None or self._packed is None else self._packed.running(layout):
@@ -121,12 +117,10 @@ class StageModel(nn.Module):
 
     def finish(self, number: int) -> None:
         """After a backward: a layout holds the biases of its longest segments."""
-        assert self._step is not None
         self._step.layouts.pop(number, None)
 
     def forward(self, *received_WD: torch.Tensor) -> torch.Tensor:
         """[W, D], or the loss."""
-        assert self._step is not None
         batch, layout = self._step.micro_batches[self._number], self._step.layouts.get(self._number)
         with self._step.autocast():
             source_BSD, target_BTD = _unpack(received_WD[0], batch) if received_WD else self._embed(batch)
@@ -148,7 +142,7 @@ class StageModel(nn.Module):
         self, source_BSD: torch.Tensor, target_BTD: torch.Tensor, batch: MicroBatch, layout: Layout | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         settings: dict[str, Any] = {} if layout is None else {"layout": layout}
-        # A mask of four dimensions is handed on as it is; packed attention doesn't look at it.
+        # A mask of four dimensions is passed on unchanged; packed attention ignores it.
         seen = batch.source_mask if layout is None else torch.empty(1, 1, 1, 1, device=source_BSD.device)
         stacks = self.model.base_model
         if self.part.encoder:
@@ -165,16 +159,14 @@ class StageModel(nn.Module):
         return source_BSD, target_BTD
 
     def _pack(self, source_BSD: torch.Tensor, target_BTD: torch.Tensor) -> torch.Tensor:
-        """[W, D] in the type of the weights, whatever autocast left."""
-        assert self._step is not None
+        """[W, D] in the dtype of the weights, whatever autocast produced."""
         states = [states.flatten(0, 1).to(self.model.dtype) for states in (source_BSD, target_BTD)]
         empty = self._step.wire_rows - len(states[0]) - len(states[1])
         wire_WD = torch.cat([*states, states[0].new_zeros(empty, source_BSD.shape[2])])
-        # The next stage answers with a gradient, also where nothing here learns.
+        # The next stage sends back a gradient, also where nothing here is trainable.
         return wire_WD if wire_WD.requires_grad else wire_WD.requires_grad_()
 
     def _share_of_loss(self, states_ND: torch.Tensor, batch: MicroBatch) -> torch.Tensor:
-        assert self._step is not None
         assert self._head is not None
         labels_N = batch.labels.flatten()
         loss_sum = states_loss_sum(self._head, self._rule, states_ND, labels_N, batch.target_tokens)
@@ -203,24 +195,24 @@ def _unpack(wire_WD: torch.Tensor, batch: MicroBatch) -> tuple[torch.Tensor, tor
     return source_ND.view(*batch.source_ids.shape, -1), target_ND.view(*batch.decoder_ids.shape, -1)
 
 
-KEPT_WIRES = 4  # each has two buffers for every micro-batch; a limit of tokens makes nearly all of one size
+KEPT_WIRES = 4  # each has two buffers per micro-batch; with a token limit nearly all have the same size
 _PipelineSchedule = ScheduleGPipe | Schedule1F1B
 
 
 @dataclass
 class _Wire:
-    """The exchanges of one size, and the schedules that use them, by their number of micro-batches."""
+    """Communication of one size, and the schedules that use it, by number of micro-batches."""
 
     stage: PipelineStage
     schedules: dict[int, _PipelineSchedule] = field(default_factory=dict)
 
 
 class Pipeline(StageModel):
-    """One process's stage, and how it works with the others. `model` has what is left here, under its own names.
+    """One rank's stage, and its communication with the others. `model` keeps this stage's weights, under their names.
 
-    All processes of `group` make one, from the same whole model, and call its methods together. `costs` are those of
-    the blocks, the encoder's first; the default is what they take of memory by a simple rule. What is plugged into the
-    model (packed execution, lean parts, adapters) comes before, recompute may come after.
+    All ranks of `group` build one from the same whole model, and call its methods together. `costs` are those of the
+    blocks, the encoder's first; the default is a simple rule for their memory. Modifications of the model (packed
+    execution, lean parts, adapters) come before, gradient checkpointing may come after.
     """
 
     def __init__(
@@ -236,13 +228,13 @@ class Pipeline(StageModel):
         rank, stages = dist.get_rank(group), dist.get_world_size(group)
         check_can_split(model, stages)
         whole = {name: torch.empty_like(weight, device="meta") for name, weight in model.named_parameters()}
-        cut = split_stages(estimate_block_costs(model) if costs is None else costs, stages)
-        parts = assign_parts(cut, len(family_of(model).stack_blocks(model.get_encoder())))
+        split = split_stages(estimate_block_costs(model) if costs is None else costs, stages)
+        parts = assign_parts(split, len(family_of(model).stack_blocks(model.get_encoder())))
         super().__init__(model, parts[rank], rule, packed)
         self._rank, self._stages, self._group = rank, stages, group
         self._whole = whole
         self._kind = schedule
-        self._wires: dict[int, _Wire] = {}  # by rows; the one used last comes last
+        self._wires: dict[int, _Wire] = {}  # by rows, the most recent last
         self._holders = self._find_holders()
 
     def run(
@@ -252,7 +244,7 @@ class Pipeline(StageModel):
         autocast: Autocast = nullcontext,
         scale: Scale | None = None,
     ) -> torch.Tensor:
-        """Forward and backward of a whole global batch; returns this stage's share of the loss, 0 but on the last."""
+        """Forward and backward of a whole global batch; returns the loss on the last stage, else 0."""
         with self.prepared(micro_batches, loss_terms, autocast, scale) as (schedule, targets):
             schedule.step(target=targets, return_outputs=False)
         return self.loss
@@ -261,19 +253,19 @@ class Pipeline(StageModel):
     def prepared(
         self, micro_batches: Sequence[MicroBatch], loss_terms: int, autocast: Autocast, scale: Scale | None
     ) -> Iterator[tuple[_PipelineSchedule, torch.Tensor | None]]:
-        """The schedule for a global batch, and the targets that torch expects to belong to the last stage's losses.
+        """The schedule for a global batch, and the targets that torch expects for the last stage's losses.
 
-        Gradients of an earlier batch must be gone: those of tied weights are summed at the end. `scale` is what fp16
-        does to a loss before its backward.
+        Gradients of an earlier batch must be cleared: those of tied weights are summed at the end. `scale` is fp16's
+        loss scaling.
         """
         step = self.begin([batch.to(self.device) for batch in micro_batches], loss_terms, autocast, scale)
         wire, schedule = self._choose_schedule(step.wire_rows, len(micro_batches))
-        wire.stage.chunks = len(micro_batches)  # another schedule of this wire may have left its own
+        wire.stage.chunks = len(micro_batches)  # another schedule of this wire may have set its own
         try:
             yield schedule, torch.zeros(len(micro_batches)) if self.part.is_last else None
         except RuntimeError as error:
             self._wires.clear()  # losses and states of a step that failed
-            raise (error.__cause__ or error) from None  # torch wraps the error: was it the memory?
+            raise (error.__cause__ or error) from None  # torch wraps the error, which may be OOM
         self._sum_tied()
 
     def total_norm(self) -> torch.Tensor:
@@ -290,7 +282,7 @@ class Pipeline(StageModel):
 
     @torch.no_grad()
     def whole_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Every weight of the whole model by its name, one after the other. All ranks have to come along."""
+        """Every weight of the whole model by name, one after the other. A collective: all ranks call it."""
         own = dict(self.model.named_parameters())
         for name, shape in self._whole.items():
             holder = self._holders[name][0]
@@ -299,28 +291,28 @@ class Pipeline(StageModel):
             yield name, weight
 
     def _find_holders(self) -> dict[str, tuple[int, ...]]:
-        """The ranks of each weight."""
+        """The ranks that hold each weight."""
         names: list[Any] = [None] * self._stages
         dist.all_gather_object(names, [name for name, _ in self.model.named_parameters()], group=self._group)
         return {name: tuple(rank for rank in range(self._stages) if name in names[rank]) for name in self._whole}
 
     def _sum_tied(self) -> None:
-        """Its holders send each other their gradients and add them up in the order of ranks, so every bit agrees.
+        """Holders send each other their gradients and add them in the order of ranks, so the sums are bit-exact.
 
-        Not `all_reduce`: holders would need a group, which all processes of the run would have to make together
-        (torch's `use_local_synchronization` hangs where ranks have unequal numbers of groups).
+        Not `all_reduce`: holders would need a group, which all processes of the run would have to create together
+        (torch's `use_local_synchronization` hangs where ranks have different numbers of groups).
         """
         for name, weight in self.model.named_parameters():
             if weight.requires_grad and len(self._holders[name]) > 1:
-                # Others wait for it, also where it was not used.
+                # The other ranks wait for it, also where it was not used.
                 own = torch.zeros_like(weight) if weight.grad is None else weight.grad.contiguous()
-                total, *rest = self._exchange(own, self._holders[name])
+                total, *rest = self._gather_from(own, self._holders[name])
                 for gradient in rest:
                     total += gradient
                 weight.grad = total
 
-    def _exchange(self, own: torch.Tensor, ranks: tuple[int, ...]) -> list[torch.Tensor]:
-        """What each of some ranks has; its own is not copied."""
+    def _gather_from(self, own: torch.Tensor, ranks: tuple[int, ...]) -> list[torch.Tensor]:
+        """The tensors of some ranks; this rank's own is not copied."""
         found = [own if rank == self._rank else torch.empty_like(own) for rank in ranks]
         others = [(rank, tensor) for rank, tensor in zip(ranks, found, strict=True) if rank != self._rank]
         sends = [dist.P2POp(dist.isend, own, group=self._group, group_peer=rank) for rank, _ in others]
@@ -330,19 +322,19 @@ class Pipeline(StageModel):
         return found
 
     def _choose_schedule(self, rows: int, micro_batches: int) -> tuple[_Wire, _PipelineSchedule]:
-        """All ranks see the same steps, so they keep and forget the same ones."""
+        """All ranks see the same steps, so they keep and drop the same wires."""
         wire = self._wires.pop(rows, None) or _Wire(self._build_stage(rows))
         self._wires[rows] = wire
         if len(self._wires) > KEPT_WIRES:
             del self._wires[next(iter(self._wires))]
         if micro_batches not in wire.schedules:
-            # 1F1B of fewer micro-batches than stages would keep as many as GPipe, and torch has none.
+            # With fewer micro-batches than stages 1F1B would keep as many as GPipe, and torch does not support it.
             kind = ScheduleGPipe if self._kind == "gpipe" or micro_batches < self._stages else Schedule1F1B
             wire.schedules[micro_batches] = kind(wire.stage, micro_batches, _take_loss, scale_grads=False)
         return wire, wire.schedules[micro_batches]
 
     def _build_stage(self, rows: int) -> PipelineStage:
-        """With shapes that are given, torch need not run the model to find them."""
+        """With given shapes, so that torch does not run the model to find them."""
         width = self.model.config.d_model
         wire_WD = torch.empty(rows, width, dtype=self.model.dtype, device="meta", requires_grad=True)
         return _NumberedStage(
@@ -357,7 +349,7 @@ class Pipeline(StageModel):
 
 
 class _NumberedStage(PipelineStage):
-    """Tells its model which micro-batch is under way: 1F1B runs forwards and backwards of different ones in turn."""
+    """Passes its model the number of the micro-batch: 1F1B alternates forward and backward of different ones."""
 
     submod: Pipeline
 
@@ -372,13 +364,13 @@ class _NumberedStage(PipelineStage):
 
 
 def check_can_split(model: PreTrainedModel, stages: int) -> None:
-    """Raises where a model can't be spread over so many processes."""
+    """Raises where a model can't be split into this many stages."""
     reason = family_of(model).why_not_split(model)
     if reason is not None:
         raise ModelError(
             f"strategy.parallel is 'pipeline' with a {type(model).__name__}",
             reason,
-            "Set strategy.parallel=fsdp, which spreads any model",
+            "Set strategy.parallel=fsdp, which shards any model",
         )
     blocks = len(find_blocks(model, "strategy.parallel=pipeline"))
     if stages > blocks:
@@ -409,11 +401,10 @@ class PipelineStrategy(DistributedStrategy):
 
     @property
     def trained(self) -> nn.Module:
-        """This rank's stage."""
         return self.pipeline
 
     def run_batch(self, step: TrainStep, batch: GlobalBatch) -> torch.Tensor:
-        """Forwards and backwards of all micro-batches alternate: together they are timed as the backward."""
+        """Forward and backward of the micro-batches alternate: together they are timed as the backward."""
         step.begin_micro_batch(0, is_last=False)
         self.before_communication()
         autocast, scale = step.precision.autocast, None if step.scaler is None else step.scaler.scale
@@ -422,12 +413,10 @@ class PipelineStrategy(DistributedStrategy):
             self.pipeline.prepared(batch.micro_batches, batch.loss_terms, autocast, scale) as (schedule, targets),
         ):
             schedule.step(target=targets, return_outputs=False)
-        return self.pipeline.loss.float()  # the last stage's may be of another type than the others' zero
+        return self.pipeline.loss.float()  # the last stage's may have another dtype than the others' zero
 
     def total_norm(self, gradients: list[torch.Tensor]) -> torch.Tensor:
-        """Over all stages."""
         return self.pipeline.total_norm()
 
     def whole_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """From the stage that has each."""
         return self.pipeline.whole_weights()

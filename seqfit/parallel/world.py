@@ -1,14 +1,14 @@
-"""The processes of a run: who this one is, and the few words that they exchange besides gradients.
+"""The processes of a run: the rank of this one, and small collectives between the hosts.
 
-In: the environment that torchrun, srun or `accelerate launch` has made. Out: a `World`. A run without one is `ALONE`,
-and every exchange with it returns at once what was given, so that nobody asks how many there are.
+In: the environment that torchrun, srun or `accelerate launch` has set. Out: a `World`. A single process has
+`SINGLE_PROCESS`, whose collectives return at once what was given, so that no caller checks the number of processes.
 
     torchrun --nproc-per-node 2   RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=...   ->   World(0, 2, 0, 2)
     srun, two tasks               SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_LOCALID=0      ->   the same
-    neither                                                                          ->   ALONE
+    neither                                                                          ->   SINGLE_PROCESS
 
-Gradients go by NCCL on GPUs. What the host knows (memory ran out, a signal came) goes by a gloo group of its own, which
-never waits for a device.
+Gradients go through NCCL on GPUs. What hosts agree on (OOM, a signal) goes through a gloo group of its own, which never
+waits for a device.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import torch.distributed as dist
 
 from seqfit.errors import PeerLost, RunError
 
-REQUESTED_PROCESSES = "SEQFIT_PROCESSES"  # how many the launcher was asked for
+REQUESTED_PROCESSES = "SEQFIT_PROCESSES"  # how many the launcher was to start
 _HOSTS_WAIT = timedelta(hours=6)  # while the first one prepares data; a peer that died is noticed at once
 _DEVICES_WAIT = timedelta(minutes=30)
 _ABORT_SECONDS = 10.0
@@ -39,12 +39,12 @@ _LOST_BY_NCCL = (
     "remote process exited",  # ncclRemoteError
     "closed by remote peer",  # NCCL may call it an internal error
     "Connection refused",
-    "communicator was aborted",  # by the watchdog, after another one's failure
+    "communicator was aborted",  # by the watchdog, after another rank's failure
     "timed out",
     "timing out",
     "timeout",
 )
-_PORTS = 20_000  # of jobs without torchrun: one above this number, by the job's id
+_PORTS = 20_000  # of jobs without torchrun: a port above this number, by the job's id
 
 
 @dataclass(frozen=True)
@@ -56,22 +56,22 @@ class World:
     local_rank: int = 0  # on its host
     local_size: int = 1
     restarts: int = 0  # of the whole group, by torchrun
-    launch: str | None = None  # what all starts of the group by one launcher have in common
-    hosts: dist.ProcessGroup | None = None  # None: nobody to talk to
+    launch: str | None = None  # the same for all restarts of the group by one launcher
+    hosts: dist.ProcessGroup | None = None  # None: a single process
 
     @property
     def is_first(self) -> bool:
-        """Whether it writes the run directory and speaks for all."""
+        """Whether it writes the run directory."""
         return self.rank == 0
 
     def all_reduce_sum(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The sum over all, in place, on the device: nobody's host waits."""
+        """In place, on the device: no host waits."""
         if self.size > 1:
             dist.all_reduce(tensor)
         return tensor
 
     def all_reduce_min(self, numbers: Sequence[int]) -> list[int]:
-        """Of each number the lowest that any process gives. The hosts wait for each other."""
+        """The lowest of each number over all ranks. The hosts wait for each other."""
         if self.size == 1:
             return list(numbers)
         agreed = torch.tensor(numbers, dtype=torch.int64)
@@ -79,11 +79,11 @@ class World:
         return [int(number) for number in agreed]
 
     def all(self, fine: bool) -> bool:
-        """Whether all say so."""
+        """Whether it is true on all ranks."""
         return bool(self.all_reduce_min([int(fine)])[0])
 
     def all_gather(self, value: Any) -> list[Any]:
-        """What JSON can hold, from every process, by rank."""
+        """A JSON value of every rank, in the order of ranks."""
         if self.size == 1:
             return [value]
         text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
@@ -95,11 +95,11 @@ class World:
         return [json.loads(bytes(part.tolist()).rstrip(b"\0")) for part in whole]
 
     def broadcast(self, value: Any) -> Any:
-        """What the first process gives; the others' are not looked at."""
+        """The first rank's value."""
         return self.all_gather(value if self.is_first else None)[0]
 
     def all_gather_tensor(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Tensors of the host, of one shape everywhere, by rank."""
+        """Tensors on the host, of the same shape on all ranks, in the order of ranks."""
         if self.size == 1:
             return [tensor]
         whole = [torch.empty_like(tensor) for _ in range(self.size)]
@@ -107,12 +107,11 @@ class World:
         return whole
 
     def barrier(self) -> None:
-        """Until all have come here."""
         self.all(True)
 
     @contextmanager
     def one_after_the_first(self, *, on_each_host: bool = False) -> Iterator[None]:
-        """The first process (or the first of each host) goes in alone, then all the others: it leaves them a cache."""
+        """The first rank (or the first of each host) runs the block before the others: it fills a cache for them."""
         leads = self.local_rank == 0 if on_each_host else self.is_first
         if not leads:
             self.barrier()
@@ -125,7 +124,7 @@ SINGLE_PROCESS = World()
 
 
 def read_world(environment: Mapping[str, str]) -> World:
-    """Who this process is, before it has met the others."""
+    """The rank of this process, before the process group exists."""
     if "RANK" in environment and "WORLD_SIZE" in environment:
         return World(
             rank=int(environment["RANK"]),
@@ -135,11 +134,7 @@ def read_world(environment: Mapping[str, str]) -> World:
             restarts=int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")),
             launch=_name_launch(environment.get("TORCHELASTIC_RUN_ID")),
         )
-    if (
-        int(environment.get("SLURM_NTASKS", "1")) > 1
-        and "SLURM_PROCID" in environment
-        and "SLURM_STEP_ID" in environment
-    ):
+    if int(environment.get("SLURM_NTASKS", "1")) > 1 and {"SLURM_PROCID", "SLURM_STEP_ID"} <= environment.keys():
         return World(
             rank=int(environment["SLURM_PROCID"]),
             size=int(environment["SLURM_NTASKS"]),
@@ -152,26 +147,26 @@ def read_world(environment: Mapping[str, str]) -> World:
 
 
 def check_count(world: World, environment: Mapping[str, str]) -> None:
-    """The processes that run must be those that were asked for: launchers are known to start others quietly."""
-    asked = environment.get(REQUESTED_PROCESSES)
-    if asked is not None and int(asked) != world.size:
+    """As many processes must run as were requested: launchers are known to start fewer without an error."""
+    requested = environment.get(REQUESTED_PROCESSES)
+    if requested is not None and int(requested) != world.size:
         raise RunError(
-            f"{asked} processes are asked for, and {world.size} run together",
-            "a run that is smaller than it looks would train longer and tell nobody",
-            "Start it by `seqfit train --nproc N`, torchrun or srun",
+            f"{requested} processes are requested, and {world.size} run together",
+            "a run with fewer processes than requested would only be slower, without an error",
+            "Start it with `seqfit train --nproc N`, torchrun or srun",
         )
     by_accelerate = "ACCELERATE_MIXED_PRECISION" in environment
     if by_accelerate and world.size == 1 and "MASTER_ADDR" in environment and "WORLD_SIZE" not in environment:
         raise RunError(
-            "accelerate's file asks for several processes, and it has started one",
-            "with distributed_type MULTI_CPU it starts them by mpirun only, and says nothing where it can't",
+            "accelerate's config file requests several processes, and it has started one",
+            "with distributed_type MULTI_CPU it starts them with mpirun only, without an error where it can't",
             "Use distributed_type: MULTI_GPU (also for CPUs, with use_cpu: true), or `seqfit train --nproc N`",
         )
 
 
 @contextmanager
 def join_world(device_type: str) -> Iterator[World]:
-    """Meet the others, if the environment speaks of any, and part at the end."""
+    """Join the process group, if the environment has one, and leave it at the end."""
     found = read_world(os.environ)
     check_count(found, os.environ)
     if found.size == 1:
@@ -179,48 +174,45 @@ def join_world(device_type: str) -> Iterator[World]:
         return
     if dist.is_initialized():
         raise RunError(
-            "torch.distributed has been initialised already in this process",
-            "seqfit joins the processes of a run by itself",
+            "torch.distributed is already initialised in this process",
+            "seqfit creates the process group of a run by itself",
             "Call seqfit.train before, or without, dist.init_process_group",
         )
     on_gpu = device_type == "cuda"
     if on_gpu:
         _choose_card(found)
-    _set_meeting_place(found)
+    _set_master_address(found)
     try:
-        yield _meet(found, on_gpu=on_gpu)
-    except BaseException as error:  # a second Ctrl-C leaves in the middle of an exchange, too
+        yield _init_groups(found, on_gpu=on_gpu)
+    except BaseException as error:  # a second Ctrl-C may come in the middle of a collective, too
         if on_gpu:
-            _abort_exchanges()
+            _abort_collectives()
         if isinstance(error, Exception) and is_peer_lost(error):
             raise explain_peer_lost(error) from error
         raise
-    if dist.is_initialized():  # after an error the others may never come to this
+    if dist.is_initialized():  # after an error the other ranks may never get here
         dist.destroy_process_group()
 
 
-def _meet(found: World, *, on_gpu: bool) -> World:
-    """The groups in which they talk."""
-    # Offloaded shards are exchanged on the host.
-    backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+def _init_groups(found: World, *, on_gpu: bool) -> World:
+    backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"  # gloo, too: offloaded shards are communicated on the host
     dist.init_process_group(backend, rank=found.rank, world_size=found.size, timeout=_DEVICES_WAIT)
     world = replace(found, hosts=dist.new_group(backend="gloo", timeout=_HOSTS_WAIT))
     if on_gpu:
         card = torch.cuda.get_device_properties(torch.cuda.current_device())
         check_cards(world, card.name, str(card.uuid), socket.gethostname())
-        # NCCL connects all processes at their first exchange, which therefore has to be one of all of them: a
-        # pipeline's stages would begin with their neighbours alone (see torch's batch_isend_irecv).
+        # NCCL connects all ranks in their first collective, so all of them must take part in it: pipeline stages would
+        # start with their neighbours only (see torch's batch_isend_irecv).
         dist.all_reduce(torch.zeros(1, device="cuda"))
-    return replace(
-        world, restarts=-world.all_reduce_min([-found.restarts])[0]
-    )  # a node that has just joined counts none
+    restarts = -world.all_reduce_min([-found.restarts])[0]  # a node that has just joined has none
+    return replace(world, restarts=restarts)
 
 
-def _abort_exchanges() -> None:
-    """Give up what is under way between GPUs: NCCL would wait for it when the process ends, and nobody may come to it.
+def _abort_collectives() -> None:
+    """Abort collectives between GPUs: NCCL would wait for them when the process exits, and other ranks may never come.
 
-    That it gives up at once is NCCL's promise, so it is asked for in a thread and not waited for beyond its time.
-    Gloo's exchanges end with the process; its part of the group takes no notice.
+    NCCL promises to abort at once; a thread with a time limit does not depend on it. Gloo's collectives end with the
+    process.
     """
     group = dist.group.WORLD if dist.is_initialized() else None
     if group is not None:
@@ -230,24 +222,24 @@ def _abort_exchanges() -> None:
 
 
 def _name_launch(name: str | None) -> str | None:
-    """torchrun calls a group 'none' that was given no name: it can't be told from another one."""
+    """torchrun's id of a group without a name is 'none', which does not identify it."""
     return None if name in (None, "", "none") else name
 
 
 def _choose_card(world: World) -> None:
-    """By its number on the host; Slurm may show each process its own card alone, which is number 0 everywhere."""
+    """By the local rank; Slurm may show each process only its own GPU, which is then number 0 everywhere."""
     cards = torch.cuda.device_count()
     if cards == 0:
         raise RunError(
             "strategy.device is 'cuda', and this process sees no GPU",
             "each process needs a GPU of its own",
-            "Ask for GPUs (srun --gpus-per-task=1), look at CUDA_VISIBLE_DEVICES, or set strategy.device=cpu",
+            "Request GPUs (srun --gpus-per-task=1), check CUDA_VISIBLE_DEVICES, or set strategy.device=cpu",
         )
     torch.cuda.set_device(world.local_rank % cards)
 
 
 def check_cards(world: World, name: str, uuid: str, host: str) -> None:
-    """No two processes may have one GPU. What a process sees does not tell; its GPU's UUID does."""
+    """No two processes may share a GPU. Device numbers don't show it; the GPU's UUID does."""
     ranks: dict[tuple[str, str], list[int]] = {}
     for rank, (its_host, its_uuid) in enumerate(world.all_gather([host, uuid])):
         ranks.setdefault((its_host, its_uuid), []).append(rank)
@@ -255,16 +247,16 @@ def check_cards(world: World, name: str, uuid: str, host: str) -> None:
         if len(sharing) > 1:
             there = sum(other == its_host for other, _ in ranks)
             raise RunError(
-                f"the processes {', '.join(map(str, sharing))} have one GPU ({name}, {its_uuid}, on {its_host})",
+                f"the processes {', '.join(map(str, sharing))} share one GPU ({name}, {its_uuid}, on {its_host})",
                 "each process needs a GPU of its own",
                 f"Start {there} on that machine, or set strategy.device=cpu",
             )
 
 
 def is_peer_lost(error: BaseException) -> bool:
-    """Whether an exchange failed because another process is gone, as gloo and NCCL tell it.
+    """Whether a collective failed because another process exited, by the messages of gloo and NCCL.
 
-    Not every error of NCCL is one: this process's own GPU may have failed, or be out of memory.
+    Not every NCCL error is one: this process's own GPU may have failed, or be out of memory.
     """
     if isinstance(error, dist.DistNetworkError):
         return True
@@ -273,16 +265,15 @@ def is_peer_lost(error: BaseException) -> bool:
 
 
 def explain_peer_lost(error: BaseException) -> PeerLost:
-    """Short, for the other process has more to say."""
     return PeerLost(
-        f"another process of this run is gone ({str(error).splitlines()[0][:120]})",
+        f"another process of this run has exited ({str(error).splitlines()[0][:120]})",
         "its own message says why",
-        "A launcher starts all of them again (--max-restarts); else go on with seqfit train --resume",
+        "A launcher restarts all of them (--max-restarts); otherwise resume with seqfit train --resume",
     )
 
 
-def _set_meeting_place(world: World) -> None:
-    """torchrun and accelerate have set one; of a plain srun it is the job's first host."""
+def _set_master_address(world: World) -> None:
+    """torchrun and accelerate have set one; with plain srun it is the job's first host."""
     os.environ |= {"RANK": str(world.rank), "WORLD_SIZE": str(world.size)}
     if "MASTER_ADDR" not in os.environ:
         nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ["SLURM_JOB_NODELIST"]
@@ -292,22 +283,22 @@ def _set_meeting_place(world: World) -> None:
 
 
 def _choose_address(hosts: list[str]) -> str:
-    """Where the first process listens: on one machine by loopback, since its name in Slurm may not be one in DNS."""
+    """Where the first process listens: on one machine loopback, because its Slurm name may not be in DNS."""
     if len(hosts) == 1:
         return "127.0.0.1"
     try:
         socket.getaddrinfo(hosts[0], None)
     except OSError as error:  # torch would try for half an hour
         raise RunError(
-            f"the job's first host is '{hosts[0]}', which {socket.gethostname()} can't find ({error})",
-            "all processes meet there",
+            f"the job's first host is '{hosts[0]}', which {socket.gethostname()} can't resolve ({error})",
+            "all processes connect to it",
             "Set MASTER_ADDR to an address of that host before srun, or submit with: seqfit submit",
         ) from error
     return hosts[0]
 
 
 def _count_local_tasks(environment: Mapping[str, str]) -> int:
-    """SLURM_STEP_TASKS_PER_NODE is '2(x3),1': of three nodes two tasks each, of the last one."""
+    """SLURM_STEP_TASKS_PER_NODE is '2(x3),1': two tasks on each of three nodes, one on the last."""
     counts: list[int] = []
     for part in environment.get("SLURM_STEP_TASKS_PER_NODE", "1").split(","):
         found = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)

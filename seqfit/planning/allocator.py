@@ -1,29 +1,28 @@
-"""A model of torch's CUDA caching allocator: requests come in, what the card must hold for them goes out.
+"""A model of torch's CUDA caching allocator: requests come in, what the GPU must hold for them goes out.
 
-torch does not return freed memory to the card. It takes *segments* from it, cuts them into *blocks*, and keeps free
-blocks for later requests. So a step needs more of a card than its tensors: `reserved_bytes` (segments) is at least
+torch does not return freed memory to the GPU. It allocates *segments*, splits them into *blocks*, and keeps free blocks
+for later requests. So a step needs more memory than its tensors: `reserved_bytes` (segments) is at least
 `allocated_bytes` (blocks in use). The rules are those of c10/cuda/CUDACachingAllocator with default settings:
 
 - A request is rounded up to 512 bytes and takes the smallest free block that is large enough, the lowest address of
   equals. What is left over becomes a free block if it has 512 bytes (small pool) or more than 1 MiB (large pool);
   otherwise it stays with the block and counts as allocated.
 - A freed block joins its free neighbours in the segment.
-- Where no free block fits, a segment is taken from the card:
+- Where no free block fits, a segment is allocated on the GPU:
 
       rounded request       pool     segment
       up to 1 MiB           small    2 MiB
       below 10 MiB          large    20 MiB
       10 MiB and more       large    the request, rounded up to 2 MiB
 
-- Where the card has no room for it, all segments that are wholly free go back to it; then it is out of memory.
+- Where the GPU has no memory left for it, all segments that are entirely free are returned; then it is out of memory.
 
 In small numbers: `allocate(1, 3 MiB)` takes a segment of 20 MiB and leaves 17 MiB of it free; `allocate(2, 12 MiB)`
 fits into those; `allocate(3, 6 MiB)` does not fit into the 5 MiB left and takes another segment: 21 MiB are allocated,
 40 reserved.
 
-`ExpandableAllocator` is the same with `expandable_segments:True`: each pool is one segment that grows by pages (2 MiB
-small, 20 MiB large). Not modelled: several streams, graph pools, and what is off by default in PYTORCH_CUDA_ALLOC_CONF.
-`capacity_bytes` is what the process may reserve: the card's memory less the CUDA context and other processes.
+Not modelled: several streams, graph pools, and what is off by default in PYTORCH_ALLOC_CONF (expandable segments).
+`capacity_bytes` is what the process may reserve: the GPU's memory less the CUDA context and other processes.
 """
 
 from __future__ import annotations
@@ -43,45 +42,35 @@ LARGE_SEGMENT_BYTES = 20 * _MIB
 _OWN_SEGMENT_BYTES = 10 * _MIB  # requests from here on get a segment of their own size
 _SEGMENT_ROUNDING_BYTES = 2 * _MIB
 
-_LIVE, _FREE, _UNMAPPED = range(3)
-_ENDLESS_BYTES = LARGE_SEGMENT_BYTES * 2**40  # a whole number of pages of either kind
+_LIVE, _FREE = range(2)
 
 
 class Allocate(NamedTuple):
-    """A tensor's storage comes to life."""
-
     key: int
     size_bytes: int
 
 
 class Free(NamedTuple):
-    """The storage allocated under `key` is gone."""
-
     key: int
 
 
 class AllocationFailed(Exception):
-    """The card cannot hold a request. Not an error of the user's: whether a step fits is what the planner asks."""
+    """The GPU cannot hold a request. Not a user's error: whether a step fits is what the planner wants to know."""
 
-    def __init__(self, key: int, asked_bytes: int, allocated_bytes: int, reserved_bytes: int, capacity_bytes: int):
+    def __init__(self, key: int, requested_bytes: int, allocated_bytes: int, reserved_bytes: int, capacity_bytes: int):
         super().__init__(
-            f"{format_bytes(asked_bytes)} asked for; {format_bytes(allocated_bytes)} in use and "
+            f"out of memory: {format_bytes(requested_bytes)} requested, {format_bytes(allocated_bytes)} in use and "
             f"{format_bytes(reserved_bytes)} reserved of {format_bytes(capacity_bytes)}"
         )
         self.key = key
-        self.asked_bytes = asked_bytes
+        self.requested_bytes = requested_bytes
         self.allocated_bytes = allocated_bytes
         self.reserved_bytes = reserved_bytes
         self.capacity_bytes = capacity_bytes
 
-    @property
-    def fragmented_bytes(self) -> int:
-        """Reserved, free, and in no piece that the request fits into."""
-        return self.reserved_bytes - self.allocated_bytes
-
 
 class _Block:
-    """A stretch of a segment, with its neighbours there."""
+    """A part of a segment, with its neighbours there."""
 
     __slots__ = ("address", "next", "pool", "previous", "size", "state")
 
@@ -97,16 +86,14 @@ class _Block:
 class _Pool:
     """The free blocks for small or for large requests, sorted by size and address."""
 
-    __slots__ = ("free", "least_remainder", "page_bytes", "unmapped")
+    __slots__ = ("free", "least_remainder")
 
-    def __init__(self, least_remainder: int, page_bytes: int) -> None:
+    def __init__(self, least_remainder: int) -> None:
         self.least_remainder = least_remainder  # a smaller one stays with the block
         self.free: list[tuple[int, int, _Block]] = []
-        self.page_bytes = page_bytes  # this and the next for expandable segments alone
-        self.unmapped: list[_Block] = []  # by address; one, and a few more after a full card
 
     def add(self, block: _Block) -> None:
-        """A block that is in use no more, joined with its free neighbours."""
+        """A block that is no longer in use, joined with its free neighbours."""
         following, previous = block.next, block.previous
         if following is not None and following.state == _FREE:
             self.remove(following)
@@ -121,21 +108,8 @@ class _Pool:
     def remove(self, block: _Block) -> None:
         del self.free[bisect_left(self.free, (block.size, block.address))]
 
-    def add_unmapped(self, block: _Block) -> None:
-        """Pages that went back to the card, joined with unmapped neighbours."""
-        following, previous = block.next, block.previous
-        if following is not None and following.state == _UNMAPPED:
-            self.unmapped.remove(following)
-            _absorb_next(block)
-        if previous is not None and previous.state == _UNMAPPED:
-            _absorb_next(previous)
-            return
-        block.state = _UNMAPPED
-        self.unmapped.append(block)
-        self.unmapped.sort(key=lambda unmapped: unmapped.address)
 
-
-def _cut(block: _Block, size: int) -> _Block:
+def _split_block(block: _Block, size: int) -> _Block:
     """Shorten a block to `size`; the rest comes back as its next neighbour, of the same state, in no list yet."""
     rest = _Block(block.pool, block.address + size, block.size - size, block.state)
     rest.previous, rest.next = block, block.next
@@ -161,7 +135,7 @@ def round_request(size_bytes: int) -> int:
 
 
 def segment_bytes(size: int) -> int:
-    """What is taken from the card for a rounded request that no free block can hold."""
+    """What is allocated on the GPU for a rounded request that no free block can hold."""
     if size <= SMALL_REQUEST_BYTES:
         return SMALL_SEGMENT_BYTES
     if size < _OWN_SEGMENT_BYTES:
@@ -170,10 +144,7 @@ def segment_bytes(size: int) -> int:
 
 
 class CachingAllocator:
-    """torch's default allocator on one stream. `capacity_bytes` None is a card without end."""
-
-    # `remaining > 1 MiB` in torch; sizes are multiples of 512 bytes
-    _large_remainder = SMALL_REQUEST_BYTES + ROUNDING_BYTES
+    """torch's default allocator on one stream. `capacity_bytes` None is unlimited memory."""
 
     def __init__(self, capacity_bytes: int | None = None) -> None:
         self.capacity_bytes = capacity_bytes
@@ -181,66 +152,52 @@ class CachingAllocator:
         self.reserved_bytes = 0
         self.peak_allocated_bytes = 0
         self.peak_reserved_bytes = 0
-        self.cache_releases = 0  # how often the card was full and cached segments went back
-        self._small = _Pool(ROUNDING_BYTES, SMALL_SEGMENT_BYTES)
-        self._large = _Pool(self._large_remainder, LARGE_SEGMENT_BYTES)
+        self.cache_releases = 0  # how often the GPU was full and cached segments were returned
+        # A large rest is split off where `remaining > 1 MiB` in torch; sizes are multiples of 512 bytes.
+        self._small, self._large = _Pool(ROUNDING_BYTES), _Pool(SMALL_REQUEST_BYTES + ROUNDING_BYTES)
         self._live: dict[int, _Block | None] = {}  # None: a storage of no bytes
         self._next_address = 0
 
     def allocate(self, key: int, size_bytes: int) -> None:
-        """Raises OutOfMemory; what was allocated before stays, so that the caller can free some and go on."""
+        """Raises AllocationFailed; what was allocated before stays, so that the caller can free some and go on."""
         assert key not in self._live, f"key {key} is in use"
         if size_bytes == 0:
             self._live[key] = None
             return
         size = round_request(size_bytes)
         pool = self._small if size <= SMALL_REQUEST_BYTES else self._large
-        block = self._take_free(pool, size) or self._take_from_card(pool, size)
+        place = bisect_left(pool.free, (size,))
+        block = pool.free.pop(place)[2] if place < len(pool.free) else self._reserve_block(pool, size)
         if block is None:
             assert self.capacity_bytes is not None
             raise AllocationFailed(key, size_bytes, self.allocated_bytes, self.reserved_bytes, self.capacity_bytes)
         block.state = _LIVE
         if block.size - size >= pool.least_remainder:
-            pool.add(_cut(block, size))
+            pool.add(_split_block(block, size))
         self._live[key] = block
         self.allocated_bytes += block.size
         if self.allocated_bytes > self.peak_allocated_bytes:
             self.peak_allocated_bytes = self.allocated_bytes
 
     def free(self, key: int) -> None:
-        """The block goes back to its pool, joined with its free neighbours."""
         block = self._live.pop(key)
         if block is not None:
             self.allocated_bytes -= block.size
             block.pool.add(block)
 
-    def _take_free(self, pool: _Pool, size: int) -> _Block | None:
-        place = bisect_left(pool.free, (size,))
-        return pool.free.pop(place)[2] if place < len(pool.free) else None
-
-    def _take_from_card(self, pool: _Pool, size: int) -> _Block | None:
-        """From fresh memory; None where the card has none, even after cached segments went back."""
-        block = self._grow(pool, size)
-        if block is None:
+    def _reserve_block(self, pool: _Pool, size: int) -> _Block | None:
+        """A new segment; None where the GPU has no memory for it, even after cached segments were returned."""
+        segment = segment_bytes(size)
+        if self.capacity_bytes is not None and self.reserved_bytes + segment > self.capacity_bytes:
             self.cache_releases += 1
             self._release_cached()
-            block = self._grow(pool, size)
-        return block
-
-    def _grow(self, pool: _Pool, size: int) -> _Block | None:
-        segment = segment_bytes(size)
-        if not self._reserve(segment):
-            return None
+            if self.reserved_bytes + segment > self.capacity_bytes:
+                return None
+        self.reserved_bytes += segment
+        self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
         block = _Block(pool, self._next_address, segment, _FREE)
         self._next_address += segment
         return block
-
-    def _reserve(self, size: int) -> bool:
-        if self.capacity_bytes is not None and self.reserved_bytes + size > self.capacity_bytes:
-            return False
-        self.reserved_bytes += size
-        self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
-        return True
 
     def _release_cached(self) -> None:
         """A block without neighbours is a whole segment."""
@@ -251,101 +208,9 @@ class CachingAllocator:
             pool.free = [entry for entry in pool.free if entry[1] not in gone]
 
 
-class ExpandableAllocator(CachingAllocator):
-    """The same with `expandable_segments:True`: each pool is one range of addresses, mapped to memory page by page.
-
-    A pool's blocks, by address: live and free ones, then an unmapped one without end. More unmapped ones appear in
-    between only when a full card made the pool give its free pages back.
-    """
-
-    _large_remainder = ROUNDING_BYTES
-
-    def __init__(self, capacity_bytes: int | None = None) -> None:
-        super().__init__(capacity_bytes)
-        for pool in (self._small, self._large):
-            pool.add_unmapped(_Block(pool, self._next_address, _ENDLESS_BYTES, _UNMAPPED))
-            self._next_address += _ENDLESS_BYTES
-
-    def _take_free(self, pool: _Pool, size: int) -> _Block | None:
-        """As torch does: a block that can still grow counts as large as it can get, so that others are taken first."""
-        free = pool.free
-        place = bisect_left(free, (size,))
-        if place == len(free):
-            return None
-        while place + 1 < len(free) and _grown_size(free[place + 1][2]) < _grown_size(free[place][2]):
-            place += 1
-        return free.pop(place)[2]
-
-    def _grow(self, pool: _Pool, size: int) -> _Block | None:
-        """Map what the lowest free or unmapped range of `size` lacks; a part may stay mapped where the card is full."""
-        block = _find_room(pool, size)
-        if block.state == _UNMAPPED and not self._map(block, size):
-            return None
-        while block.size < size:
-            following = block.next
-            assert following is not None  # _find_room saw that there is enough
-            if not self._map(following, size - block.size):
-                return None
-        pool.remove(block)
-        return block
-
-    def _map(self, block: _Block, size: int) -> bool:
-        """Back up to `size` bytes of an unmapped block with whole pages; they join what is free beside them."""
-        pool = block.pool
-        mapped = min(block.size, -(-size // pool.page_bytes) * pool.page_bytes)
-        if not self._reserve(mapped):
-            return False
-        pool.unmapped.remove(block)
-        if block.size > mapped:
-            block.state = _LIVE  # so that the rest does not join it again
-            pool.add_unmapped(_cut(block, mapped))
-        pool.add(block)
-        return True
-
-    def _release_cached(self) -> None:
-        """Pages that lie in a free block from end to end go back."""
-        for pool in (self._small, self._large):
-            for _, _, block in list(pool.free):
-                first = -(-block.address // pool.page_bytes) * pool.page_bytes
-                end = (block.address + block.size) // pool.page_bytes * pool.page_bytes
-                if first < end:
-                    self._unmap(block, first, end)
-
-    def _unmap(self, block: _Block, first: int, end: int) -> None:
-        pool = block.pool
-        pool.remove(block)
-        block.state = _LIVE  # its three parts must not join again
-        middle = _cut(block, first - block.address) if first > block.address else block
-        rest = _cut(middle, end - first) if end < middle.address + middle.size else None
-        pool.add_unmapped(middle)
-        for part in (block, rest):
-            if part is not None and part is not middle:
-                pool.add(part)
-        self.reserved_bytes -= end - first
-
-
-def _grown_size(block: _Block) -> int:
-    following = block.next
-    return block.size + (following.size if following is not None and following.state == _UNMAPPED else 0)
-
-
-def _find_room(pool: _Pool, size: int) -> _Block:
-    """The first block of the lowest range that is not in use, has something unmapped, and is long enough."""
-    for unmapped in pool.unmapped:
-        first = unmapped.previous if unmapped.previous is not None and unmapped.previous.state == _FREE else unmapped
-        block: _Block | None = first
-        room = 0
-        while block is not None and block.state != _LIVE and room < size:
-            room += block.size
-            block = block.next
-        if room >= size:
-            return first
-    raise AssertionError("the last unmapped block has no end")
-
-
 @dataclass(frozen=True)
 class Replayed:
-    """What a sequence of requests came to; `out_of_memory` is the request that did not fit, where it ended early."""
+    """The result of a sequence of requests; `out_of_memory` is the request that did not fit, where it ended early."""
 
     peak_allocated_bytes: int
     peak_reserved_bytes: int
@@ -353,11 +218,9 @@ class Replayed:
     out_of_memory: AllocationFailed | None
 
 
-def replay(
-    events: Iterable[Allocate | Free], capacity_bytes: int | None = None, expandable_segments: bool = False
-) -> Replayed:
-    """Run events through a fresh allocator, up to the first request that the card cannot hold."""
-    allocator = (ExpandableAllocator if expandable_segments else CachingAllocator)(capacity_bytes)
+def replay(events: Iterable[Allocate | Free], capacity_bytes: int | None = None) -> Replayed:
+    """Run events through a fresh allocator, up to the first request that the GPU cannot hold."""
+    allocator = CachingAllocator(capacity_bytes)
     failure = None
     try:
         for event in events:

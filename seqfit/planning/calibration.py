@@ -1,19 +1,15 @@
-"""What this machine does in a second, measured, and how far earlier predictions were off.
+"""How fast this machine is, measured, and how far earlier predictions were off.
 
-Measures what this machine does in a second, so that step times are predicted and not guessed.
-
-In: nothing but the machine. Out: `Rates`, stored under the cache folder by device. A few real steps of small models of
-different make (long and short rows, wide and narrow layers, large and small vocabulary) are timed beside their traces;
-the rates are those non-negative numbers that explain the seconds best:
+In: nothing but the machine. Out: `Rates`, cached by device. A few real steps of different small models (long and short
+rows, wide and narrow layers, large and small vocabulary) are timed and traced; the rates are the non-negative numbers
+that explain the seconds best:
 
     seconds = products / rate + attention's products / rate + other bytes / bandwidth + the optimizer's bytes / its
               bandwidth + calls * overhead
 
-What earlier runs on this machine say about predicted times: the median of measured over predicted.
-
-In: a device and, after each run of some steps, its predicted and measured step time. Out: a factor for the next
-predictions. A calibration measures kernels one by one; a run has what lies between them, other processes, heat. The
-factor is of the prediction without any factor, so it does not build upon itself.
+Each run of some steps adds its predicted and measured step time; the median of measured over predicted is a factor for
+the next predictions, because a calibration measures kernels one by one, and a run also has what lies between them,
+other processes, heat. The factor applies to the prediction without any factor, so it does not compound.
 
     predicted 1.00 s, factor 1.0, measured 1.30 s   ->  1.30
     predicted 1.30 s, factor 1.3, measured 1.24 s   ->  1.24        next factor: median(1.30, 1.24) = 1.27
@@ -21,14 +17,12 @@ factor is of the prediction without any factor, so it does not build upon itself
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -36,12 +30,12 @@ import numpy.typing as npt
 import torch
 from transformers import AutoModelForSeq2SeqLM, T5Config
 
-from seqfit.cache import cache_root
+from seqfit.cache import JsonCache
 from seqfit.hardware.cards import match_card
 from seqfit.model.load import ModelConfig, build_model
 from seqfit.parallel.build import build_step
 from seqfit.planning.device_rules import rules_for
-from seqfit.planning.fake_step import FakeStep, TracedModel
+from seqfit.planning.fake_step import FakeStep, StepSpec
 from seqfit.planning.shape import Shape, build_batch, uniform
 from seqfit.planning.timing import Rates, sum_features
 from seqfit.progress import Progress
@@ -49,6 +43,7 @@ from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.step.precision import Precision
 from seqfit.strategy.schema import Strategy
 
+_RATES, _RUNS = JsonCache("rates"), JsonCache("experience")
 _REPEATS = 5
 _FEATURES = ("product", "batched product", "other", "update", "calls")
 _MODEL = ModelRecipe(path="calibration", weights="random")
@@ -78,28 +73,25 @@ _TRIALS = (
 
 
 def load_rates(device: str) -> Rates | None:
-    """What was measured before; a damaged file counts as nothing."""
-    path = cache_root() / "rates" / f"{device}.json"
+    """Of an earlier calibration; a corrupted file counts as none."""
     try:
-        return Rates.from_json(json.loads(path.read_text("utf-8")))
-    except (OSError, ValueError, KeyError, TypeError):
+        return Rates(**_RATES.get(device))
+    except TypeError:
         return None
 
 
 def store_rates(device: str, rates: Rates) -> None:
-    """For later plans."""
-    path = cache_root() / "rates" / f"{device}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(rates.to_json(), indent=1) + "\n", "utf-8")
+    _RATES.put(device, asdict(rates))
 
 
 def calibrate(progress: Progress = lambda *_: None) -> tuple[str, Rates]:
-    """Time the trials on this machine's device, a minute; returns its name and its rates."""
+    """Time the trials on this machine's device, which takes a minute; returns its name and its rates."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     features, seconds = [], []
     for number, trial in enumerate(_TRIALS):
         progress("calibrating", number, len(_TRIALS))
-        features.append(_trace_trial(trial, device))
+        totals = sum_features(FakeStep(_build_spec(trial, device)).trace([trial.shape]))
+        features.append([totals[name] for name in _FEATURES])
         seconds.append(_time_trial(trial, device))
     progress("calibrating", len(_TRIALS), len(_TRIALS))
     rates = fit_rates(np.array(features), np.array(seconds), device)
@@ -116,7 +108,7 @@ def calibrate(progress: Progress = lambda *_: None) -> tuple[str, Rates]:
 def fit_rates(
     features: npt.NDArray[np.float64], seconds: npt.NDArray[np.float64], device: torch.device = _CPU
 ) -> Rates:
-    """From [trial, feature] and [trial], timed on the device; errors count in proportion to the seconds."""
+    """From [trial, feature] and [trial], timed on the device; errors are relative to the seconds."""
     fastest = 1 / _product_rate(device)  # nothing is faster than a large product
     least = np.array([fastest, fastest, 1e-14, 1e-14, 0.0])
     solution = _solve_from(least, features / seconds[:, None], np.ones_like(seconds))
@@ -133,19 +125,19 @@ def fit_rates(
         bytes_per_second=1 / other,
         update_bytes_per_second=1 / update,
         call_seconds=call,
-        products_wait_for_memory=False,  # what they wait is in their rate
+        products_wait_for_memory=False,  # the wait is part of their measured rate
     )
 
 
 @cache
 def probe_rates() -> Rates:
-    """A glance at this CPU instead of a calibration: one matrix product and one copy, a third of a second."""
+    """A quick probe of this CPU instead of a calibration: one matrix product and one copy, a third of a second."""
     product = _product_rate(_CPU)
     block = torch.zeros(2**22)
     traffic = _best_rate(lambda: block.clone(), 2 * block.numel() * 4, _CPU)
     half = _half_speed(_CPU)
     return Rates(
-        source="a glance at this CPU; `seqfit plan --calibrate` measures it",
+        source="a quick probe of this CPU; `seqfit plan --calibrate` measures it properly",
         flops_per_second={
             "product": 0.85 * product,
             "half product": 0.85 * product * half,
@@ -195,17 +187,17 @@ def _half_speed(device: torch.device) -> float:
 
 
 def _product_sizes(device: torch.device) -> tuple[int, int, int]:
-    """Small ones gain less from 16 bits, and would leave most of a GPU idle."""
+    """Smaller ones gain less from 16 bits, and would leave most of a GPU idle."""
     return (1024, 512, 2048) if device.type == "cpu" else (4096, 4096, 4096)
 
 
 def _half_type(device: torch.device) -> torch.dtype:
-    """What a run computes in: a GPU without bf16 in hardware has fp16."""
+    """What a run computes in: fp16 on a GPU without bf16 in hardware."""
     lacks_bf16 = device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False)
     return torch.float16 if lacks_bf16 else torch.bfloat16
 
 
-def _subject(trial: _Trial, device: torch.device) -> TracedModel:
+def _build_spec(trial: _Trial, device: torch.device) -> StepSpec:
     config = T5Config(
         vocab_size=trial.vocabulary,
         d_model=trial.width,
@@ -218,34 +210,26 @@ def _subject(trial: _Trial, device: torch.device) -> TracedModel:
     strategy = Strategy(batching="packed" if trial.shape.packed else "grouped", micro_batch_tokens=10**9)
     rules = rules_for("cpu" if device.type == "cpu" else "gpu")
     train = TrainRecipe.model_validate({"optimizer": {"name": trial.optimizer}})
-    return TracedModel(ModelConfig(config, {}, AutoModelForSeq2SeqLM), _MODEL, train, strategy, "fp32", rules)
-
-
-def _trace_trial(trial: _Trial, device: torch.device) -> list[float]:
-    totals = sum_features(FakeStep(_subject(trial, device)).trace([trial.shape]))
-    return [totals[name] for name in _FEATURES]
+    return StepSpec(ModelConfig(config, {}, AutoModelForSeq2SeqLM), _MODEL, train, strategy, "fp32", rules)
 
 
 def _time_trial(trial: _Trial, device: torch.device) -> float:
-    """The median of some steps after a first one."""
-    subject = _subject(trial, device)
-    model = build_model(subject.model, subject.outline).to(device).train()
-    step = build_step(model, subject.train, subject.strategy, Precision("fp32", device, "calibration")).step
+    spec = _build_spec(trial, device)
+    model = build_model(spec.model, spec.model_config).to(device).train()
+    step = build_step(model, spec.train, spec.strategy, Precision("fp32", device, "calibration")).step
     batch = build_batch([trial.shape])
-    return statistics.median(list(_time_steps(lambda: float(step.run(batch).loss)))[1:])
-
-
-def _time_steps(run: Callable[[], float]) -> Iterator[float]:
+    seconds = []
     for _ in range(1 + _REPEATS):
         started = time.perf_counter()
-        run()
-        yield time.perf_counter() - started
+        float(step.run(batch).loss)
+        seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds[1:])
 
 
 def _solve_from(
     least: npt.NDArray[np.float64], matrix: npt.NDArray[np.float64], wanted: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """Least squares with no number below its least, by coordinate descent on scaled columns."""
+    """Least squares with a lower bound for each number, by coordinate descent on scaled columns."""
     scale = np.linalg.norm(matrix, axis=0)
     scale[scale == 0] = 1.0
     columns, floor = matrix / scale, least * scale
@@ -262,34 +246,30 @@ def _solve_from(
     return np.asarray(solution / scale)
 
 
-REMEMBERED = 9  # runs
-LEAST_STEPS = 20  # of a run that counts
+KEPT_RUNS = 9  # runs
+LEAST_STEPS = 20  # of a run that is recorded
 _BOUNDS = 0.5, 3.0  # beyond, a run says more about its circumstances than about the machine
 
 
 def read_factor(device: str) -> tuple[float, int]:
-    """The factor, and of how many runs it is; 1 where there were none. A damaged file counts as none."""
-    ratios = _read(device)
+    """The factor, and the number of runs behind it; 1 where there were none. A corrupted file counts as none."""
+    ratios = _read_ratios(device)
     return (statistics.median(ratios), len(ratios)) if ratios else (1.0, 0)
 
 
 def record_run(device: str, *, predicted_seconds: float, factor: float, measured_seconds: float) -> None:
-    """Remember one; `factor` is the one that its prediction was made with."""
+    """`factor` is the one that the prediction was made with."""
     low, high = _BOUNDS
     ratio = min(max(measured_seconds / (predicted_seconds / factor), low), high)
-    path = _place(device)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".draft")
-    draft.write_text(json.dumps([*_read(device), ratio][-REMEMBERED:]), "utf-8")
-    draft.replace(path)
+    _RUNS.put(_run_key(device), [*_read_ratios(device), ratio][-KEPT_RUNS:])
 
 
-def _read(device: str) -> list[float]:
+def _read_ratios(device: str) -> list[float]:
     try:
-        return [float(ratio) for ratio in json.loads(_place(device).read_text("utf-8"))]
-    except (OSError, ValueError, TypeError):
+        return [float(ratio) for ratio in _RUNS.get(_run_key(device))]
+    except (TypeError, ValueError):
         return []
 
 
-def _place(device: str) -> Path:
-    return cache_root() / "experience" / f"{re.sub(r'[^A-Za-z0-9]+', '-', device).strip('-')}.json"
+def _run_key(device: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "-", device).strip("-")

@@ -1,28 +1,20 @@
-"""The ways of training that a plan compares, and those that it may not use, with the reason.
+"""The strategies and layouts that a plan compares, and those that it may not use, with the reason.
 
-In: what the recipe states, allows and fixes, and the target. Out: `Variant`s to trace and `Refusal`s to print. Lossless
-choices are free and tried in every combination; a lossy one is tried only where the recipe's `allow:` names it, and one
-at a time, for each adds as many traces as all lossless ones together:
+In: what the recipe states, allows and fixes, and the target. Out: `Variant`s to trace, the layouts that each of them
+allows, and `Refusal`s to print. Lossless choices are free and tried in every combination; a lossy one is tried only
+where the recipe's `allow:` names it, and one at a time, because each adds as many traces as all lossless ones together:
 
     allow [bf16, lora]     bf16 x recompute x attention,  bf16 + LoRA x recompute x attention,  fp32 x ...
 
-What training would refuse of it is left out, by its own rules (`strategy/conflicts.py`): updates in the backward where
-gradients are clipped, say. How several processes share a variant is not part of it (`spreads`): a trace is of one.
+Whatever training would refuse is left out, by training's own rules (`strategy/conflicts.py`, `parallel/pipeline.py`):
+
+    variant                       one GPU    ddp x 2    fsdp x 2    pipeline x 2
+    bf16                          yes        yes        yes         yes
+    bf16, optimizer adafactor     yes        yes        -           yes
+    bf16, optimizer in backward   yes        -          -           -       (not at all where gradients are clipped)
 
 Micro-batch sizes are not here: they are cheap to try once a variant is traced. Nor are AdamW's kernels: `auto`
 takes the fused one, which is a single pass over each tensor.
-
-Which ways of using several GPUs a plan may propose: those that training would accept, by training's own rules.
-
-In: variants, ways of spreading them, what the recipe trains by, the model without its weights. Out: the ways that each
-variant is open to, and a `Refusal` for every reason that closes one:
-
-    variant                     one device    ddp, 2    fsdp, 2    pipeline, 2
-    bf16                        open          open      open       open
-    bf16, optimizer adafactor   open          open      -          open
-    bf16, update in backward    open          -         -          -
-
-The rules are those of `strategy/conflicts.py` and of `parallel/pipeline.py`; nothing is decided here.
 """
 
 from __future__ import annotations
@@ -37,7 +29,8 @@ from transformers import PreTrainedModel
 from seqfit.errors import ModelError
 from seqfit.parallel.build import SHORT_ON_GPU
 from seqfit.parallel.pipeline import check_can_split
-from seqfit.planning.cluster import DATAPARALLEL, ONE_GPU, PARALLEL_STRATEGIES, LayoutCost
+from seqfit.planning.cluster import DATAPARALLEL, ONE_GPU, PARALLEL_STRATEGIES, GpuLayout
+from seqfit.planning.report import Refusal
 from seqfit.recipe.mistakes import Mistake, to_line
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.strategy.conflicts import find_conflicts
@@ -50,15 +43,15 @@ _EIGHT_BIT = ("optimizer", "8bit")
 
 @dataclass(frozen=True)
 class Variant:
-    """One way of training; `fields` are those of its strategy that differ from the default."""
+    """One strategy; `fields` are those that differ from the default."""
 
     fields: tuple[tuple[str, Any], ...]
     precision: str
-    vocabulary: int | None = None  # words that trimming leaves
+    vocabulary: int | None = None  # tokens that trimming keeps
 
     @property
     def traced(self) -> Variant:
-        """What is traced for it: 8-bit state is a rule on top of plain AdamW (`eight_bit`)."""
+        """The variant that is traced for it: 8-bit state is a rule on top of plain AdamW (`shrink_template`)."""
         return replace(self, fields=tuple(field for field in self.fields if field != _EIGHT_BIT))
 
     @property
@@ -69,16 +62,11 @@ class Variant:
     @property
     def label(self) -> str:
         """As tables name it."""
-        named = [self.precision, *(_say(name, value) for name, value in self.fields if _say(name, value))]
+        named = [
+            self.precision,
+            *(_describe_field(name, value) for name, value in self.fields if _describe_field(name, value)),
+        ]
         return ", ".join([*named, *(["trimmed vocabulary"] if self.vocabulary else [])])
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """A way that is not used, and why."""
-
-    what: str
-    why: str
 
 
 def list_variants(
@@ -89,7 +77,7 @@ def list_variants(
     *,
     on_gpu: bool,
     has_bf16: bool,
-    kept_words: int | None,
+    kept_tokens: int | None,
     longest: int,
 ) -> tuple[list[Variant], list[Refusal]]:
     """Every combination worth a trace, the plainest first."""
@@ -99,21 +87,23 @@ def list_variants(
     choices = _lossless(fixed, short=on_gpu and longest <= SHORT_ON_GPU)
     base = {name: value for name, value in fixed.items() if name not in ("name", "precision", *_SHARING, *choices)}
     lossy = [change for change in _lossy(allowed, model, train) if not change.keys() & fixed.keys()]
-    variants = [
-        _build({**base, **_changed(zip(choices, values, strict=True)), **change}, precision)
-        for precision, change, values in product(precisions, [{}, *lossy], product(*choices.values()))
-    ]
+    plain = Strategy.model_validate({})
+    variants = []
+    for precision, change, values in product(precisions, [{}, *lossy], product(*choices.values())):
+        chosen = zip(choices, values, strict=True)
+        changed = {name: value for name, value in chosen if value != getattr(plain, name)}
+        variants.append(_build({**base, **changed, **change}, precision))
     variants, conflicts = _leave_out(variants, train)
     refusals += conflicts
-    if kept_words is not None and "trim" in allowed and model.trim_vocabulary is None:
+    if kept_tokens is not None and "trim" in allowed and model.trim_vocabulary is None:
         of_first = [variant for variant in variants if variant.precision == precisions[0]]
         plainest_and_leanest = dict.fromkeys((of_first[0], of_first[-1]))
-        variants += [replace(variant, vocabulary=kept_words) for variant in plainest_and_leanest]
+        variants += [replace(variant, vocabulary=kept_tokens) for variant in plainest_and_leanest]
     return variants, refusals
 
 
 def build_variant(strategy: Strategy, precision: str) -> Variant:
-    """Of one given strategy, as one process carries it out."""
+    """Of one given strategy, as a single process runs it."""
     return _build(strategy.model_dump(exclude_defaults=True, exclude={"name", "precision", *_SHARING}), precision)
 
 
@@ -131,9 +121,9 @@ def _leave_out(variants: Iterable[Variant], train: TrainRecipe) -> tuple[list[Va
 
 
 def _name_field(mistake: Mistake, strategy: Strategy) -> str:
-    """As labels name it: 'update in backward' of a mistake in strategy.optimizer_in_backward."""
+    """As labels name it: 'optimizer in backward' for a mistake in strategy.optimizer_in_backward."""
     field = str(mistake[0][-1])
-    return _say(field, getattr(strategy, field)) or field
+    return _describe_field(field, getattr(strategy, field)) or field
 
 
 def _build(fields: Mapping[str, Any], precision: str) -> Variant:
@@ -143,9 +133,9 @@ def _build(fields: Mapping[str, Any], precision: str) -> Variant:
 
 
 def _precisions(allowed: set[str], fixed: Mapping[str, Any], *, on_gpu: bool, has_bf16: bool) -> list[str]:
-    asked = fixed.get("precision", "auto")
-    if asked != "auto":
-        return [asked]
+    stated = fixed.get("precision", "auto")
+    if stated != "auto":
+        return [stated]
     if not on_gpu:
         return ["fp32"]
     if has_bf16 and "bf16" in allowed:
@@ -173,38 +163,35 @@ def _lossy(allowed: set[str], model: ModelRecipe, train: TrainRecipe) -> Iterato
         yield {"lora_rank": _LORA_RANK}
 
 
-def _changed(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    plain = Strategy.model_validate({})
-    return {name: value for name, value in pairs if value != getattr(plain, name)}
-
-
 def _refuse(
     allowed: set[str], train: TrainRecipe, model: ModelRecipe, *, has_bf16: bool, on_gpu: bool
 ) -> Iterator[Refusal]:
-    def lossy(kind: str) -> str:
-        return f"lossy, and the recipe does not allow it: 'allow=[{', '.join(sorted({*allowed, kind}))}]'"
+    def lossy(what: str, kind: str) -> Refusal:
+        allow = ", ".join(sorted({*allowed, kind}))
+        return Refusal(what, f"lossy, and the recipe does not allow it; add 'allow=[{allow}]' to try it", kind)
 
     if on_gpu and not has_bf16:
-        yield Refusal("bf16", "the card has no bf16 in hardware")
+        yield Refusal("bf16", "the GPU has no bf16 in hardware")
     elif on_gpu and "bf16" not in allowed:
-        yield Refusal("bf16", lossy("bf16"))
+        yield lossy("bf16", "bf16")
     if "adafactor" not in allowed and train.optimizer.name == "adamw":
-        yield Refusal("Adafactor", lossy("adafactor"))
+        yield lossy("Adafactor", "adafactor")
     if "8bit" not in allowed and train.optimizer.name == "adamw":
-        yield Refusal("8-bit AdamW", lossy("8bit"))
+        yield lossy("8-bit AdamW", "8bit")
     if "lora" not in allowed and model.lora is None:
-        yield Refusal("LoRA", lossy("lora"))
+        yield lossy("LoRA", "lora")
     if "trim" not in allowed and model.trim_vocabulary is None:
-        yield Refusal("trimmed vocabulary", lossy("trim"))
+        yield lossy("trimmed vocabulary", "trim")
 
 
-def _say(name: str, value: Any) -> str:
+def _describe_field(name: str, value: Any) -> str:
     if name == "recompute":
-        return {"none": "", "blocks": "recompute every block", "alternate": "recompute every other block"}[value]
+        which = {"blocks": "every block", "alternate": "every other block"}.get(value)
+        return f"gradient checkpointing ({which})" if which else ""
     if name == "attention":
         return "" if value == "auto" else f"{value} attention"
     if name == "optimizer_in_backward":
-        return "update in backward" if value else ""
+        return "optimizer in backward" if value else ""
     if name == "lora_rank":
         return f"LoRA of rank {value}" if value else ""
     if name == "freeze":
@@ -214,52 +201,51 @@ def _say(name: str, value: Any) -> str:
     return ""
 
 
-def list_layouts(count: int) -> tuple[LayoutCost, ...]:
-    """One GPU, every way of using two, four, ... and all of them, and what nn.DataParallel took with all."""
+def list_layouts(count: int) -> tuple[GpuLayout, ...]:
+    """One GPU, every parallel strategy on two, four, ... and all of them, and nn.DataParallel on all."""
     if count == 1:
         return (ONE_GPU,)
     counts = [number for number in (2**power for power in range(1, count.bit_length())) if number < count]
-    ways = [LayoutCost(way, number) for number in (*counts, count) for way in PARALLEL_STRATEGIES]
-    return (ONE_GPU, *ways, LayoutCost(DATAPARALLEL, count))
+    layouts = [GpuLayout(parallel, number) for number in (*counts, count) for parallel in PARALLEL_STRATEGIES]
+    return (ONE_GPU, *layouts, GpuLayout(DATAPARALLEL, count))
 
 
-def lay_out_strategy(strategy: Strategy, spread: LayoutCost) -> Strategy:
-    """The strategy that is trained by, spread so."""
-    return strategy.model_copy(update=spread.fields)
+def lay_out_strategy(strategy: Strategy, layout: GpuLayout) -> Strategy:
+    return strategy.model_copy(update=layout.fields)
 
 
-def find_refusals(strategy: Strategy, spread: LayoutCost, train: TrainRecipe) -> list[str]:
-    """Why training would not spread a strategy so, whatever the model."""
-    found = find_conflicts(lay_out_strategy(strategy, spread), train, spread.count)
+def find_refusals(strategy: Strategy, layout: GpuLayout, train: TrainRecipe) -> list[str]:
+    """Why training would not accept a strategy on this layout, whatever the model."""
+    found = find_conflicts(lay_out_strategy(strategy, layout), train, layout.count)
     return [to_line(mistake) for mistake in found]
 
 
 def find_open_layouts(
-    variants: Iterable[Variant], spreads: Sequence[LayoutCost], train: TrainRecipe, model: PreTrainedModel | None
-) -> tuple[dict[Variant, list[LayoutCost]], list[Refusal]]:
-    """The ways of each variant, and why there are no more. `model`: needed where a pipeline is among them."""
-    closed = {spread: reason for spread in spreads if (reason := _explain_unsplit(model, spread))}
-    reasons: dict[str, dict[str, None]] = {}  # why -> the ways that it closes, each once
-    for spread, reason in closed.items():
-        reasons.setdefault(reason, {})[str(spread)] = None
-    opened: dict[Variant, list[LayoutCost]] = {}
+    variants: Iterable[Variant], layouts: Sequence[GpuLayout], train: TrainRecipe, model: PreTrainedModel | None
+) -> tuple[dict[Variant, list[GpuLayout]], list[Refusal]]:
+    """The layouts that each variant allows, and why not the others. `model`: needed where a pipeline is among them."""
+    closed = {layout: reason for layout in layouts if (reason := _explain_unsplit(model, layout))}
+    reasons: dict[str, dict[str, None]] = {}  # why -> the layouts that it rules out, each once
+    for layout, reason in closed.items():
+        reasons.setdefault(reason, {})[str(layout)] = None
+    opened: dict[Variant, list[GpuLayout]] = {}
     for variant in variants:
         opened[variant], strategy = [], variant.strategy
-        for spread in (spread for spread in spreads if spread not in closed):
-            refused = [] if spread.way == DATAPARALLEL else find_refusals(strategy, spread, train)
+        for layout in (layout for layout in layouts if layout not in closed):
+            refused = [] if layout.parallel == DATAPARALLEL else find_refusals(strategy, layout, train)
             for reason in refused:
-                reasons.setdefault(reason, {})[str(spread)] = None
+                reasons.setdefault(reason, {})[str(layout)] = None
             if not refused:
-                opened[variant].append(spread)
-    return opened, [Refusal("; ".join(ways), why) for why, ways in reasons.items()]
+                opened[variant].append(layout)
+    return opened, [Refusal("; ".join(names), why) for why, names in reasons.items()]
 
 
-def _explain_unsplit(model: PreTrainedModel | None, spread: LayoutCost) -> str:
-    if spread.way != "pipeline":
+def _explain_unsplit(model: PreTrainedModel | None, layout: GpuLayout) -> str:
+    if layout.parallel != "pipeline":
         return ""
     assert model is not None
     try:
-        check_can_split(model, spread.count)
+        check_can_split(model, layout.count)
     except ModelError as error:
         return str(error)
     return ""

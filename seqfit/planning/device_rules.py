@@ -1,21 +1,21 @@
-"""How a device's kernels differ, in memory, from the CPU kernels that fake execution goes through: a table of rules.
+"""How a device's kernels differ, in memory, from the CPU kernels that fake execution runs: a table of rules.
 
-In: the name of a device's kind. Out: rules that a recorder applies while it watches a step on fake CPU tensors:
+In: the name of a device's kind. Out: rules that a recorder applies while it records a step on fake CPU tensors:
 
     rule                      on a GPU
-    dropout_mask_bytes        dropout keeps one byte an element; a CPU keeps a factor of the input's own type
+    dropout_mask_bytes        dropout keeps one byte per element; a CPU keeps a factor of the input's own type
     autocast_to_fp32          autocast computes softmax, norms and losses in fp32; on a CPU softmax and norms stay
-    memory_efficient          attention keeps its output and a number a row, not the scores
-    softmax_keeps_input       torch up to 1.10 kept the input of a softmax beside its output
+    memory_efficient          attention keeps its output and one number per row, not the scores
+    softmax_keeps_input       torch up to 1.10 kept the input of a softmax as well as its output
     gradients_stay            torch before 2.0 filled gradients with zeros between steps; since then they are freed
-    workspace_bytes           cuBLAS takes one for each thread that multiplies: forward and backward
-    bias_workspace_bytes      a linear layer with a bias goes through cuBLASLt, which takes a workspace for the call
+    workspace_bytes           cuBLAS allocates one for each thread that multiplies: forward and backward
+    bias_workspace_bytes      a linear layer with a bias uses cuBLASLt, which allocates a workspace for the call
     sorts_embedding_rows      the gradient of an embedding sorts its rows from 3,072 on
 
     rule                      on a CPU
     bf16_products_in_fp32     AVX-512 without bf16 instructions: oneDNN computes a bf16 product into an fp32 copy of it
 
-None of it needs a GPU: each rule is documented behaviour of torch's CUDA kernels (file and function beside the rule).
+None of it needs a GPU: each rule is documented behaviour of torch's CUDA kernels (file and function next to the rule).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from seqfit.step.precision import find_cpu_bf16
 
 @dataclass(frozen=True)
 class DeviceRules:
-    """What a device keeps and takes where the CPU keeps and takes something else."""
+    """What a device allocates and keeps, where it differs from the CPU."""
 
     kind: str = "cpu"
     dropout_mask_bytes: int | None = None
@@ -53,13 +53,13 @@ class DeviceRules:
         return self.softmax_keeps_input and kernel in ("_softmax", "_log_softmax")
 
     def mask_bytes(self, kernel: str, shape: tuple[int, ...]) -> int | None:
-        """What the mask that a kernel has just filled takes; None: as much as it seems to."""
+        """Size of the mask that a kernel has just filled; None: that of its tensor."""
         if self.dropout_mask_bytes is None or kernel != "bernoulli_":
             return None
         return math.prod(shape) * self.dropout_mask_bytes
 
     def hidden_bytes(self, kernel: str, arguments: tuple[Any, ...]) -> int | None:
-        """Memory that a kernel takes and gives back by itself; 0 where that depends on the shape, None where never.
+        """Memory that a kernel allocates and frees by itself; 0 where that depends on the shape, None where never.
 
         ATen/native/cuda/Embedding.cu: above 3,072 rows indices are sorted (two copies and their order, int64), and
         sums of parts of equal rows are kept in fp32. ATen/cuda/CUDABlas.cpp: gemm_and_bias. oneDNN's gemm-based matmul
@@ -72,15 +72,16 @@ class DeviceRules:
             return self.bias_workspace_bytes or None
         if not self.sorts_embedding_rows or kernel != "embedding_dense_backward":
             return None
-        gradient, rows, words = arguments[0], arguments[1].numel(), arguments[2]
+        gradient, rows, vocabulary = arguments[0], arguments[1].numel(), arguments[2]
         if rows <= 3072:
             return 0
-        parts = min(rows, rows // 10 + min(rows, words))
+        parts = min(rows, rows // 10 + min(rows, vocabulary))
         return int(4 * 8 * rows + parts * gradient.shape[-1] * 4)
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        """Around a forward, and around what recompute runs of it in the backward, which sees no modes from outside."""
+        """Around a forward, and around what gradient checkpointing (recompute) runs of it again in the backward, which
+        does not inherit modes."""
         with ExitStack() as stack:
             if self.autocast_to_fp32:
                 stack.enter_context(_AutocastToFp32())
@@ -147,7 +148,7 @@ _SOFTMAX: tuple[Callable[..., Any], ...] = (
 
 
 class _AutocastToFp32(TorchFunctionMode):
-    """Within autocast, what CUDA computes in fp32 is handed fp32."""
+    """Within autocast, what CUDA computes in fp32 gets fp32."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -167,7 +168,7 @@ def _to_fp32(value: Any) -> Any:
 
 
 class _EfficientAttention(TorchFunctionMode):
-    """torch's attention as its memory-efficient CUDA kernel does it: the scores never exist."""
+    """torch's attention as its memory-efficient CUDA kernel computes it: the scores never exist."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

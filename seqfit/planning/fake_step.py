@@ -1,6 +1,6 @@
 """Runs the step that `seqfit train` would run, on fake tensors, and records it.
 
-In: a `Subject` (a model's outline, a recipe's parts, a strategy, a device's rules) and the micro-batches of a step.
+In: a `StepSpec` (a model's config, a recipe's parts, a strategy, a device's rules) and the micro-batches of a step.
 Out: a `Tape`. Fake tensors have shapes, types and storages of the right size, but no memory behind them: a model of 3
 billion weights is traced in seconds on a laptop.
 """
@@ -37,10 +37,10 @@ _CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
-class TracedModel:
-    """What is planned: everything that decides what a step does, but for its batch."""
+class StepSpec:
+    """Everything that decides what a step does, except its batch."""
 
-    outline: ModelConfig
+    model_config: ModelConfig
     model: ModelRecipe
     train: TrainRecipe
     strategy: Strategy
@@ -53,19 +53,21 @@ class TracedModel:
         return torch.device("cpu" if self.rules.kind == "cpu" else "cuda")
 
 
-def build_meta_model(subject: TracedModel) -> PreTrainedModel:
-    """The model that would learn, with its adapters and frozen parts; its tensors have shapes and nothing else."""
-    with torch.device("meta"):  # where PEFT can still move its adapters about, which fake tensors refuse
-        outline = replace(subject.outline, config=copy.deepcopy(subject.outline.config))  # building writes to it
-        model = build_model(subject.model.model_copy(update={"weights": "random"}), outline)
-        choose_weights(model, subject.model, subject.strategy)
+def build_meta_model(spec: StepSpec) -> PreTrainedModel:
+    """The model with its adapters and frozen parts on the meta device: its tensors have shapes and nothing else."""
+    with torch.device("meta"):  # where PEFT can still move its adapters, which fake tensors refuse
+        model_config = replace(
+            spec.model_config, config=copy.deepcopy(spec.model_config.config)
+        )  # building writes to it
+        model = build_model(spec.model.model_copy(update={"weights": "random"}), model_config)
+        choose_weights(model, spec.model, spec.strategy)
     return model
 
 
-def import_for_traces(outline: ModelConfig) -> None:
-    """What a first trace imports, half of its time: the model's own code and what fake tensors need."""
-    with suppress(AttributeError, KeyError):  # a class of the model's own folder: it is imported when it is built
-        outline.auto._model_mapping[type(outline.config)]
+def import_for_traces(model_config: ModelConfig) -> None:
+    """What a first trace imports, which is half of its time: the model's code and what fake tensors need."""
+    with suppress(AttributeError, KeyError):  # a class of the model's own folder is imported when it is built
+        model_config.auto._model_mapping[type(model_config.config)]
     with FakeTensorMode():
         torch.ones(2).add_(1)
 
@@ -73,23 +75,23 @@ def import_for_traces(outline: ModelConfig) -> None:
 class FakeStep:
     """A step on fake tensors that can be traced at many shapes; its weights are built once."""
 
-    def __init__(self, subject: TracedModel) -> None:
-        self.subject = subject
+    def __init__(self, spec: StepSpec) -> None:
+        self.spec = spec
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
 
     @cached_property
     def built(self) -> BuiltStep:
         """The step with optimizer state, as after its first update."""
-        subject = self.subject
-        model = build_meta_model(subject)
+        spec = self.spec
+        model = build_meta_model(spec)
         with self._fake, _AnyValue():
             _materialise(model)
             built = build_step(
                 model.train(),
-                subject.train,
-                subject.strategy.model_copy(update={"compile": False}),
-                _FakePrecision(subject.precision, _CPU, "planned"),
-                device=subject.device,
+                spec.train,
+                spec.strategy.model_copy(update={"compile": False}),
+                _FakePrecision(spec.precision, _CPU, "planned"),
+                device=spec.device,
             )
             self._follow_recompute(model)
             optimizer = built.step.optimizer
@@ -100,43 +102,45 @@ class FakeStep:
         return built
 
     def _follow_recompute(self, model: nn.Module) -> None:
-        """The device's rules hold in recomputed forwards, too."""
+        """The device's rules also apply to recomputed forwards."""
         for module in model.modules():
             stock = module.__dict__.get("_gradient_checkpointing_func")
             if stock is not None:
-                contexts = lambda: (nullcontext(), self.subject.rules.in_force())  # noqa: E731
+                contexts = lambda: (nullcontext(), self.spec.rules.in_force())  # noqa: E731
                 module.__dict__["_gradient_checkpointing_func"] = partial(stock, context_fn=contexts)
 
     @property
     def batching(self) -> Batching:
-        """How this model's batches are cut."""
         return self.built.batching
 
     def trace(self, shapes: Sequence[Shape]) -> Tape:
         """One step over these micro-batches, from the weights and optimizer state on."""
         step = self.built.step
-        recorder = TapeRecorder(step.model, self.subject.rules)
-        recorder.own([*step.model.parameters(), *step.model.buffers()], WEIGHTS)
-        recorder.own([value for state in step.optimizer.state.values() for value in _tensors(state)], STATE)
+        recorder = TapeRecorder(step.model, self.spec.rules)
+        recorder.register([*step.model.parameters(), *step.model.buffers()], WEIGHTS)
+        kept = [value for state in step.optimizer.state.values() for value in state.values()]
+        recorder.register([value for value in kept if isinstance(value, torch.Tensor)], STATE)
         with ExitStack() as stack:
-            stack.enter_context(_no_collection())  # which would free things in the middle of somewhere
+            stack.enter_context(_no_collection())  # a collection would free things at arbitrary points
             stack.enter_context(self._fake)
             stack.enter_context(_AnyValue())
-            stack.enter_context(self.subject.rules.in_force())
-            if self.subject.rules.gradients_stay:
+            stack.enter_context(self.spec.rules.in_force())
+            if self.spec.rules.gradients_stay:
                 for parameter in step.model.parameters():
                     parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
-                recorder.own([p.grad for p in step.model.parameters() if p.grad is not None], GRADIENTS)
+                recorder.register([p.grad for p in step.model.parameters() if p.grad is not None], GRADIENTS)
             batch = build_batch(shapes, blank_label(step.parallel.model.model.config))
             for micro_batch in batch.micro_batches:
-                recorder.own([value for value in vars(micro_batch).values() if isinstance(value, torch.Tensor)], INPUTS)
+                recorder.register(
+                    [value for value in vars(micro_batch).values() if isinstance(value, torch.Tensor)], INPUTS
+                )
             stack.enter_context(recorder)
             step.run(batch)
         return recorder.tape
 
 
 class _AnyValue(TorchDispatchMode):
-    """Answers where a model asks for a value (is one infinite? how large is a weight?): false, or one half."""
+    """A value where a model reads one (is any infinite? how large is a weight?): false, or one half."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -146,7 +150,6 @@ class _AnyValue(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """All but the question for a value is passed on."""
         if func is not torch.ops.aten._local_scalar_dense.default:
             return func(*args, **(kwargs or {}))
         dtype = args[0].dtype
@@ -154,7 +157,7 @@ class _AnyValue(TorchDispatchMode):
 
 
 def _materialise(model: nn.Module) -> None:
-    """Put tensors on a (fake) CPU in the place of those without a device; ties stay ties."""
+    """Replace meta tensors by (fake) CPU tensors; ties stay ties."""
     made: dict[torch.Tensor, torch.Tensor] = {}
 
     def make(tensor: torch.Tensor) -> torch.Tensor:
@@ -173,7 +176,7 @@ def _materialise(model: nn.Module) -> None:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Only what came meanwhile is looked through afterwards: all of torch and transformers would take half a second."""
+    """Afterwards only new objects are collected: scanning all of torch and transformers would take half a second."""
     gc.disable()
     gc.freeze()
     try:
@@ -185,13 +188,8 @@ def _no_collection() -> Iterator[None]:
 
 
 class _FakePrecision(Precision):
-    """fp16's loss scaler looks at values, which fake tensors lack; it takes no memory worth planning."""
+    """fp16's loss scaler reads values, which fake tensors lack; its memory is negligible."""
 
     @property
     def needs_scaler(self) -> bool:
-        """Never here."""
         return False
-
-
-def _tensors(state: dict[str, object]) -> list[torch.Tensor]:
-    return [value for value in state.values() if isinstance(value, torch.Tensor)]

@@ -1,12 +1,12 @@
-"""The same step for real: what a plan predicts from fake tensors, measured on this machine's CPU.
+"""The real step: what a plan predicts from fake tensors, measured on this machine's CPU.
 
-In: a `Subject` and the micro-batches of a step, as a `FakeStep` takes them. Out: the peak of allocated bytes of a real
-step, from torch's own record of what its CPU allocator hands out and gets back:
+In: a `StepSpec` and the micro-batches of a step, as a `FakeStep` takes them. Out: the peak of allocated bytes of a real
+step, from torch's own record of what its CPU allocator allocates and frees:
 
-    there before the step     +8 (an activation)   +4   -8   +6
-    100                       108                  112  104  110          peak 112
+    live before the step     +8 (an activation)   +4   -8   +6
+    100                      108                  112  104  110          peak 112
 
-Tokens are random, and padded batches have real padding, for masks of ones take another way through transformers.
+Tokens are random, and padded batches have real padding, because masks of ones take another path through transformers.
 """
 
 from __future__ import annotations
@@ -19,35 +19,27 @@ import numpy as np
 import torch
 
 from seqfit.data.loader import GlobalBatch
-from seqfit.data.micro_batch import (
-    MicroBatch,
-    Padding,
-    TokenIds,
-    collate_labels,
-    collate_sequences,
-    pack_labels,
-    pack_sequences,
-)
+from seqfit.data.micro_batch import MicroBatch, Padding, TokenIds, collate
 from seqfit.model.load import build_model
 from seqfit.parallel.build import BuiltStep, build_step, choose_weights
-from seqfit.planning.fake_step import TracedModel
+from seqfit.planning.fake_step import StepSpec
 from seqfit.planning.shape import Shape, join_micro_batches
 from seqfit.step.peak import measure_peak
 from seqfit.step.precision import Precision
 from seqfit.step.step import TrainStep
 from seqfit.tasks import Label
 
-_FIRST_WORD, _LAST_WORD = 3, 99  # ids that every vocabulary has, behind padding and end
+_FIRST_TOKEN, _LAST_TOKEN = 3, 99  # ids that every vocabulary has, after padding and end
 _PADDING = Padding(pad_id=0, decoder_start_id=0)
 
 
-def build_real_step(subject: TracedModel, device: torch.device = torch.device("cpu")) -> BuiltStep:  # noqa: B008, a value
+def build_real_step(spec: StepSpec, device: torch.device = torch.device("cpu")) -> BuiltStep:  # noqa: B008, a value
     """With random weights."""
-    outline = replace(subject.outline, config=copy.deepcopy(subject.outline.config))  # building writes to it
-    model = build_model(subject.model.model_copy(update={"weights": "random"}), outline)
-    choose_weights(model, subject.model, subject.strategy)
-    precision = Precision(subject.precision, device, "as planned")
-    return build_step(model.to(device).train(), subject.train, subject.strategy, precision)
+    model_config = replace(spec.model_config, config=copy.deepcopy(spec.model_config.config))  # building writes to it
+    model = build_model(spec.model.model_copy(update={"weights": "random"}), model_config)
+    choose_weights(model, spec.model, spec.strategy)
+    precision = Precision(spec.precision, device, "as planned")
+    return build_step(model.to(device).train(), spec.train, spec.strategy, precision)
 
 
 def draw_batch(shapes: Sequence[Shape], label: Label = 0) -> GlobalBatch:
@@ -56,25 +48,23 @@ def draw_batch(shapes: Sequence[Shape], label: Label = 0) -> GlobalBatch:
 
 
 def measure_peak_bytes(step: TrainStep, batch: GlobalBatch) -> int:
-    """Allocated bytes at the peak of one step. A step went before: the first one makes the optimizer's state."""
+    """Allocated bytes at the peak of one step, after an earlier one, which makes the optimizer's state."""
     with measure_peak(step, batch) as peak:
         step.run(batch)
     return peak.bytes
 
 
 def _draw_micro_batch(shape: Shape, label: Label) -> MicroBatch:
-    sources = _draw(shape.sources)
-    if shape.targets is None:
-        labels = [label] * shape.examples
-        if shape.packed:
-            return pack_labels(sources, labels)
-        return collate_labels(sources, labels, _PADDING, max(shape.sources))
-    targets = _draw(shape.targets)
-    if shape.packed:
-        return pack_sequences(sources, targets, _PADDING)
-    return collate_sequences(sources, targets, _PADDING, (max(shape.sources), max(shape.targets)))
+    longest = max(shape.sources), max(shape.targets or (0,))
+    return collate(
+        _draw(shape.sources),
+        _draw(shape.targets or ()),
+        _PADDING,
+        labels=[label] * shape.examples if shape.targets is None else None,
+        shape=None if shape.packed else longest,
+    )
 
 
 def _draw(lengths: Sequence[int]) -> list[TokenIds]:
     random = np.random.default_rng(0)
-    return [random.integers(_FIRST_WORD, _LAST_WORD, length) for length in lengths]
+    return [random.integers(_FIRST_TOKEN, _LAST_TOKEN, length) for length in lengths]

@@ -1,14 +1,13 @@
-"""From a traced step to what a device must hold: tensors, what its allocator adds, and what a process takes anyway.
+"""From a traced step to what a device must hold: tensors, allocator overhead, CUDA context; and what the peak is.
 
 In: a `Tape` and, for a GPU, its rules and capacity. Out: a `Memory` with the peak and its parts.
 
-    CPU   peak of allocated bytes; the process adds what Python, its libraries and malloc take
-    GPU   many steps are replayed on a model of the caching allocator, for batches of other lengths find its memory cut
-          into pieces that don't fit; the CUDA context comes on top
+    CPU   peak of allocated bytes; the process adds what Python, its libraries and malloc need
+    GPU   many steps are replayed on a model of the caching allocator, because batches of other lengths find its memory
+          fragmented; the CUDA context comes on top
 
-What a step's peak consists of, as a tree: category, part of the model, what it is.
-
-In: a tape. Out: an `Anatomy` with nested shares, the largest cause in words, and a timeline of the step's memory.
+`explain_peak` makes a `PeakBreakdown` of it: a tree (category, part of the model, kind of tensor), the largest cause in
+words, and a timeline of the step's memory.
 
     activations                 14.2 GiB
       encoder blocks (12)       13.0 GiB
@@ -26,7 +25,7 @@ import numpy as np
 from seqfit.model.families import find_block_side, is_feed_forward
 from seqfit.planning.allocator import Allocate, AllocationFailed, Free, replay
 from seqfit.planning.device_rules import DeviceRules
-from seqfit.planning.report import MemoryPart
+from seqfit.planning.report import MemoryPart, PeakBreakdown
 from seqfit.planning.tape import (
     ACTIVATIONS,
     CATEGORIES,
@@ -46,13 +45,11 @@ _WORKSPACES = (-1, -2)  # keys of the two cuBLAS workspaces: the forward's threa
 
 @dataclass(frozen=True)
 class Memory:
-    """What one step takes at its peak."""
-
     allocated_bytes: int  # tensors
     reserved_bytes: int  # what the allocator holds for them; the same on a CPU
     context_bytes: int
     parts: dict[str, int]  # category -> bytes at the peak, as allocated
-    out_of_memory: AllocationFailed | None = None  # the request that the capacity does not hold
+    out_of_memory: AllocationFailed | None = None  # the allocation that does not fit the capacity
 
     @property
     def total_bytes(self) -> int:
@@ -103,7 +100,7 @@ def list_requests(steps: Sequence[Sequence[Tape]], workspace_bytes: int) -> Iter
         for place, tape in enumerate(step):
             yield from sequence.play(tape, tape.part(min(place, len(tape.parts) - 1)))
             yield from sequence.drop(all_but=GRADIENTS)
-        if number == 0:  # what stays is taken where activations have just been, between gradients
+        if number == 0:  # what stays is allocated where activations have just been, between gradients
             yield from sequence.keep(GRADIENTS)
             yield from sequence.keep(STATE)
         yield from sequence.play(step[-1], step[-1].events[step[-1].update_from :])
@@ -111,7 +108,7 @@ def list_requests(steps: Sequence[Sequence[Tape]], workspace_bytes: int) -> Iter
 
 
 class _Sequence:
-    """Requests of many steps; each block gets a new key whenever it is taken again."""
+    """Requests of many steps; each block gets a new key whenever it is allocated again."""
 
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
@@ -125,13 +122,12 @@ class _Sequence:
         self._next_key = len(tape.blocks)
 
     def keep(self, category: str) -> Iterator[Allocate]:
-        """What stays from now on."""
         for number, block in self._lasting.items():
             if block.category == category:
                 yield Allocate(number, block.bytes)
 
     def play(self, tape: Tape, events: Sequence[int]) -> Iterator[Allocate | Free]:
-        """A part of a step, with the sizes of a tape. Templates number alike only what lasts."""
+        """A part of a step, with the sizes of a tape. Templates share only the numbers of lasting blocks."""
         if tape.events is not self._events:
             yield from self.drop()
             self._tape, self._events = tape, tape.events
@@ -155,34 +151,26 @@ class _Sequence:
 _TIMELINE_POINTS = 400
 
 
-@dataclass(frozen=True)
-class Timeline:
-    """Live bytes of each category along the step, thinned out."""
-
-    phases: list[str]
-    categories: dict[str, list[int]]
-
-
-@dataclass(frozen=True)
-class Anatomy:
-    """The peak taken apart."""
-
-    peak_bytes: int
-    parts: list[MemoryPart]
-    cause: str
-    timeline: Timeline
-
-
-def explain_tape(tape: Tape) -> Anatomy:
-    """Of the peak of a traced step."""
+def explain_peak(tape: Tape, label: str, memory: Memory, *, fits: bool) -> PeakBreakdown:
+    """What the peak of a traced step consists of; `memory` is what was predicted of it."""
     live = tape.live_at_peak()
     parts = [_category_part(category, live) for category in CATEGORIES]
-    parts = sorted((part for part in parts if part.bytes), key=lambda part: -part.bytes)
-    return Anatomy(tape.peak_bytes, parts, _name_cause(live), trace_timeline(tape))
+    phases, timeline = trace_timeline(tape)
+    return PeakBreakdown(
+        label=label,
+        allocated_bytes=memory.allocated_bytes,
+        reserved_bytes=memory.reserved_bytes,
+        context_bytes=memory.context_bytes,
+        fits=fits,
+        cause=_name_cause(live),
+        parts=sorted((part for part in parts if part.bytes), key=lambda part: -part.bytes),
+        phases=phases,
+        timeline=timeline,
+    )
 
 
-def trace_timeline(tape: Tape) -> Timeline:
-    """Live bytes by category at points spread evenly over the events."""
+def trace_timeline(tape: Tape) -> tuple[list[str], dict[str, list[int]]]:
+    """Phases, and live bytes by category, at points spread evenly over the events."""
     first = tape.parts[0] if tape.parts else 0
     points = np.unique(np.linspace(first, len(tape.events) - 1, _TIMELINE_POINTS).astype(int))
     points = np.union1d(points, [int(tape.live_bytes().argmax())])
@@ -195,15 +183,15 @@ def trace_timeline(tape: Tape) -> Timeline:
         if number in wanted:
             for category, total in sums.items():
                 timeline[category].append(total)
-    return Timeline(_phases_at(tape, points.tolist()), timeline)
+    return _phases_at(tape, points.tolist()), timeline
 
 
 def _phases_at(tape: Tape, points: list[int]) -> list[str]:
-    phases, stretch = [], 0
+    phases, span = [], 0
     for point in points:
-        while stretch + 1 < len(tape.stretches) and tape.stretches[stretch + 1].first_event <= point:
-            stretch += 1
-        phases.append(tape.stretches[stretch].phase)
+        while span + 1 < len(tape.spans) and tape.spans[span + 1].first_event <= point:
+            span += 1
+        phases.append(tape.spans[span].phase)
     return phases
 
 
@@ -236,17 +224,17 @@ def _place(place: str) -> str:
     if side is not None:
         return f"{side} blocks"
     if "encoder" in place or "decoder" in place:
-        return "encoder, outside its blocks" if "encoder" in place else "decoder, outside its blocks"
+        return "encoder, outside blocks" if "encoder" in place else "decoder, outside blocks"
     return "head and loss" if place == "" or "lm_head" in place or "classifier" in place else "backward"
 
 
 def _kind(block: MemoryBlock) -> str:
-    """What a block is, from its shape and from where it was made."""
+    """What a block is, from its shape and from the module that made it."""
     if is_scores(block):
         return "attention scores and bias"
     place = block.place.lower()
     if "attention" in place or "attn" in place:
-        return "attention's states"
+        return "attention states"
     if is_feed_forward(place):
         return "feed-forward"
     return "norms, dropout, residuals"
@@ -265,14 +253,14 @@ def _name_cause(live: list[MemoryBlock]) -> str:
     """The largest single cause in words, with its share of the peak."""
     total = max(_sum(live), 1)
     causes = {
-        "attention scores and bias, which grow with the square of the length": _sum(
+        "attention scores and bias, which grow with the square of the sequence length": _sum(
             block for block in live if block.category in (ACTIVATIONS, TEMPORARIES) and is_scores(block)
         ),
         "logits and loss, which grow with the vocabulary": _sum(block for block in live if block.category == LOSS),
-        "activations of linear layers, norms and dropout, which grow with the tokens of a micro-batch": _sum(
+        "activations of linear layers, norms and dropout, which grow with the tokens per micro-batch": _sum(
             block for block in live if block.category == ACTIVATIONS and not is_scores(block)
         ),
-        "weights, gradients and optimizer state, which no batch size changes": _sum(
+        "weights, gradients and optimizer state, which do not depend on the batch size": _sum(
             block for block in live if block.category in CATEGORIES[:3]
         ),
     }

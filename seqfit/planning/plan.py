@@ -1,7 +1,6 @@
 """`seqfit.plan`: a recipe, a model or data comes in, memory, time and the fastest strategy that fits go out.
 
-A plan that was made before is found without torch; a recipe's mistakes and an unknown GPU are reported before torch is
-imported, too.
+A stored plan is found without torch; a recipe's mistakes and an unknown GPU are also reported before torch is imported.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def plan(
     no_data: bool = False,
     progress: Progress | None = None,
 ) -> PlanReport:
-    """Memory and time of training by this recipe on a card or on this machine, and the fastest strategy that fits.
+    """Memory and time of training this recipe on a GPU or on this machine, and the fastest strategy that fits.
 
     Without a recipe one is guessed from `data` (a path, a DataFrame and the like), `task` and `model`.
     """
@@ -41,7 +40,7 @@ def plan(
     if gpu is not None and gpu.lower() != "cpu":
         from seqfit.hardware.cards import find_card
 
-        find_card(gpu)  # an unknown one is told before torch is imported
+        find_card(gpu)  # an unknown one is reported before torch is imported
     from seqfit.planning.report import find_plan, plan_key, stamp_experience, store_plan
 
     options: dict[str, Any] = {"gpu": gpu, "gpus": gpus, "lengths": (source_tokens, target_tokens, no_data)}
@@ -53,17 +52,17 @@ def plan(
         options["machine"] = (machine.processor, machine.cores, machine.memory_bytes, gpus_here)
         options["experience"] = stamp_experience()
     key = plan_key(loaded, options)
-    answer = find_plan(key)
-    if answer is None:
+    report = find_plan(key)
+    if report is None:
         # These import torch: a recipe's mistakes are reported, and stored plans found, before.
-        from seqfit.planning.request import Assumed, make_plan
+        from seqfit.planning.request import AssumedLengths, make_plan
         from seqfit.planning.target import find_target
 
         target = find_target(gpu, gpus)
-        assumed = Assumed(source_tokens, target_tokens, no_data)
-        answer = make_plan(loaded, target, assumed, progress or (lambda *_: None))
-        store_plan(key, answer)
-    return answer
+        assumed = AssumedLengths(source_tokens, target_tokens, no_data)
+        report = make_plan(loaded, target, assumed, progress or (lambda *_: None))
+        store_plan(key, report)
+    return report
 
 
 def calibrate_machine(progress: Progress | None = None) -> Rates:

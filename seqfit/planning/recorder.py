@@ -1,12 +1,12 @@
-"""Watches a step on fake (or real) tensors and writes down which storages come and go, and which kernels run.
+"""Records which storages a step on fake (or real) tensors allocates and frees, and which kernels it runs.
 
 In: a model, and whatever runs inside `with recorder:`. Out: a `Tape`. Every operation passes a dispatch mode; a storage
-that was not seen before is a new block, and a weak reference tells when it goes. Module hooks say where in the model a
-forward is, hooks on the nodes of the backward which part of it runs.
+that was not seen before is a new block, and a weak reference reports when it is freed. Module hooks say where in the
+model a forward is, hooks on the nodes of the backward which part of it runs.
 
-Two things that torch does differently as long as somebody watches are put right, so that the tape shows an unwatched
-step: the engine adds a second gradient into the first one's memory, and the first gradient of a weight becomes its
-`.grad` without a copy.
+Two things that torch does differently while it is observed are corrected, so that the tape shows an unobserved step:
+the engine adds a second gradient into the first one's memory, and the first gradient of a weight becomes its `.grad`
+without a copy.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import weakref
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -33,8 +32,6 @@ _WITHOUT_KERNEL = ("detach", "alias", "lift_fresh", "_unsafe_view", "_record_fun
 
 
 class TapeRecorder(TorchDispatchMode):
-    """A dispatch mode with hooks."""
-
     def __init__(self, model: nn.Module, rules: DeviceRules = CPU_RULES) -> None:
         super().__init__()
         self.tape = Tape()
@@ -48,9 +45,11 @@ class TapeRecorder(TorchDispatchMode):
         self._numbers: dict[int, int] = {}  # storage -> block
         self._watched: dict[int, weakref.ref[Any]] = {}
         self._held: dict[int, list[int]] = {}  # block -> blocks that a device keeps as long as it
-        self._late: set[int] = set()  # blocks that are gone for torch, but kept by the device's rule
-        self._sum: tuple[int, int] | None = None  # a gradient's block, and the event that took its sum with another
-        self._waits_for_end = False  # a backward is due whose end isn't asked for yet
+        self._late: set[int] = set()  # blocks that torch has freed, but the device's rule keeps
+        self._sum: tuple[int, int] | None = (
+            None  # a gradient's block, and the event that allocated its sum with another
+        )
+        self._waits_for_end = False  # a backward is due, and no callback for its end is registered yet
         self._hooks = ExitStack()
 
     @classmethod
@@ -59,7 +58,8 @@ class TapeRecorder(TorchDispatchMode):
         return False
 
     def __enter__(self) -> TapeRecorder:
-        for hook in (register_module_forward_pre_hook(self._enter_module), _after_each_module(self._leave_module)):
+        enter = register_module_forward_pre_hook(self._enter_module)
+        for hook in (enter, register_module_forward_hook(self._leave_module, always_call=True)):
             self._hooks.callback(hook.remove)
         for parameter in self._root.parameters():
             if parameter.requires_grad:
@@ -68,17 +68,15 @@ class TapeRecorder(TorchDispatchMode):
         super().__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, error, traceback)
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
         self._hooks.close()
         self._settle_sum()
-        self._watched.clear()  # what goes from now on is no longer part of the step
-        self.tape.order_gives()
+        self._watched.clear()  # what is freed from now on is no longer part of the step
+        self.tape.order_frees()
 
-    def own(self, tensors: Iterable[torch.Tensor], category: str) -> None:
-        """Blocks that are there already, or known by now to be of a category."""
+    def register(self, tensors: Iterable[torch.Tensor], category: str) -> None:
+        """Blocks that exist already, or whose category is known by now."""
         for tensor in tensors:
             number = self._add(tensor, GIVEN)
             self.tape.blocks[number].category = category
@@ -86,9 +84,8 @@ class TapeRecorder(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Runs the operation, then looks at what it returned."""
         kwargs = kwargs or {}
-        if func is torch.ops.prim.device.default:  # asked twice an operation: the modes below would say the same
+        if func is torch.ops.prim.device.default:  # called twice per operation: the modes below would return the same
             return _device_of(args[0])
         check_time_limit()
         self._settle_sum()
@@ -116,7 +113,7 @@ class TapeRecorder(TorchDispatchMode):
             tuple(tensor.shape),
             str(tensor.dtype).removeprefix("torch."),
         )
-        number = self._numbers[key] = self.tape.take(block)
+        number = self._numbers[key] = self.tape.allocate(block)
         self._watched[key] = weakref.ref(storage, partial(self._gone, key))
         return number
 
@@ -131,20 +128,20 @@ class TapeRecorder(TorchDispatchMode):
         if any(number in held for held in self._held.values()):
             self._late.add(number)
             return
-        self._give(number)
+        self._free(number)
 
-    def _give(self, number: int) -> None:
-        self.tape.give(number)
+    def _free(self, number: int) -> None:
+        self.tape.free(number)
         for held in self._held.pop(number, ()):
             if held in self._late:
                 self._late.discard(held)
-                self._give(held)
+                self._free(held)
 
     def _settle_sum(self) -> None:
-        """The engine adds in place unless it is watched: a sum that outlives its first part has that part's memory.
+        """The engine adds in place unless it is observed: a sum that outlives its first part has that part's memory.
 
-        Not if that part is a view, such as the gradient of a tied head that was turned round: its base holds on to the
-        memory, so the engine takes new memory for the sum (`can_accumulate_inplace` in autograd's input_buffer.cpp).
+        Not if that part is a view, such as the transposed gradient of a tied head: its base holds on to the memory, so
+        the engine allocates new memory for the sum (`can_accumulate_inplace` in autograd's input_buffer.cpp).
         """
         if self._sum is None:
             return
@@ -161,7 +158,7 @@ class TapeRecorder(TorchDispatchMode):
         tensors = [*_tensors_of(args), *_tensors_of(output)]
         moved = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else ""
-        self.tape.kernels.append(KernelCost(name, len(self.tape.stretches) - 1, dtype, flops, moved))
+        self.tape.kernels.append(KernelCost(name, len(self.tape.spans) - 1, dtype, flops, moved))
 
     def _apply_rules(self, name: str, args: tuple[Any, ...], taken: list[int]) -> None:
         if taken:
@@ -169,7 +166,7 @@ class TapeRecorder(TorchDispatchMode):
             block.bytes = self.rules.mask_bytes(name, block.shape) or block.bytes
         hidden_bytes = self.rules.hidden_bytes(name, args)
         if hidden_bytes is not None:
-            self.tape.give(self.tape.take(MemoryBlock(hidden_bytes, TEMPORARIES, self._node or "", name)))
+            self.tape.free(self.tape.allocate(MemoryBlock(hidden_bytes, TEMPORARIES, self._node or "", name)))
         if taken and self.phase == "forward" and self.rules.keeps_input(name):
             source = self._numbers.get(_storage_key(args[0]))
             if source is not None and source != taken[0]:
@@ -195,7 +192,7 @@ class TapeRecorder(TorchDispatchMode):
             self._waits_for_end = True
 
     def _watch_nodes(self, root: Any) -> None:
-        """Hooks before and after each node of the backward. They go with the graph."""
+        """Hooks before and after each node of the backward. They are freed with the graph."""
         seen, waiting = set(), [root]
         while waiting:
             node = waiting.pop()
@@ -229,16 +226,12 @@ class TapeRecorder(TorchDispatchMode):
 
     def _name_gradient(self, parameter: torch.Tensor) -> None:
         if parameter.grad is not None:
-            self.own([parameter.grad], GRADIENTS)
+            self.register([parameter.grad], GRADIENTS)
 
 
 def _device_of(tensor: FakeTensor) -> torch.device:
-    """As FakeTensorMode answers; real tensors are never asked this way."""
+    """As FakeTensorMode returns it; real tensors never get here."""
     return torch.device("meta") if tensor.fake_mode.in_kernel_invocation else tensor.fake_device
-
-
-def _after_each_module(hook: Callable[..., None]) -> Any:
-    return register_module_forward_hook(hook, always_call=True)
 
 
 def _storage_key(tensor: torch.Tensor) -> int:

@@ -1,13 +1,8 @@
-"""A plan as plain values, printed, shown on a page and stored. No torch here.
+"""A plan as plain values: printed, shown on a page, stored in the cache and found there again. No torch here.
 
-A plan as plain values: what is printed, shown on a page, stored in the cache and recorded in a run. No torch here.
-
-In: a `Plan` of `search` (through `summarise`), or JSON. Out: an `Answer`, or JSON.
-
-Plans that were made before, found without torch: a key from everything that a plan depends on, and a JSON file.
-
-In: a recipe and the target's options. Out: a stored `Answer`, or None. The key holds the recipe, the model's config,
-size and time of the data files, the card, the options, and the versions of seqfit, torch and transformers.
+In: a `Plan` of `search` (through `summarise_plan`), or JSON. Out: a `PlanReport`, or JSON. A stored plan is found by a
+key of everything that it depends on: the recipe, the model's config, size and time of the data files, the GPU, the
+options, the measured rates, and the versions of seqfit, torch and transformers.
 """
 
 from __future__ import annotations
@@ -20,23 +15,36 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from seqfit.cache import cache_root
+from seqfit.cache import JsonCache, cache_root
 from seqfit.recipe.schema import Recipe
+
+_PLANS = JsonCache("plans", version=2)
+_CONFIG = "config.json"
 
 
 @dataclass(frozen=True)
 class PlannedStrategy:
-    """One way of training, with what it is predicted to take."""
+    """One strategy on one layout, with its predicted memory and time."""
 
     label: str
-    spread: str
+    layout: str
     micro_batch_tokens: int
     micro_batches: float
     predicted_bytes: int
     predicted_step_seconds: float
     fits: bool
     overrides: list[str]  # of the recipe, to be pasted
-    why_not: str = ""  # it is not the chosen one
+    why_not: str = ""  # it was not chosen
+    by_formula: bool = False  # several GPUs, computed from the trace of one
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A strategy or layout that was not tried, and why."""
+
+    what: str
+    why: str
+    allow: str = ""  # what the recipe's allow: would have to name; "" where that would not help
 
 
 @dataclass(frozen=True)
@@ -48,16 +56,14 @@ class MemoryPart:
     parts: list[MemoryPart] = field(default_factory=list)
 
     def walk(self, depth: int = 0) -> Iterator[tuple[int, MemoryPart]]:
-        """This part and all within it, each with how deep it lies."""
+        """This part and all within it, each with its depth."""
         yield depth, self
         for part in self.parts:
             yield from part.walk(depth + 1)
 
 
 @dataclass(frozen=True)
-class Explained:
-    """The peak of one way taken apart."""
-
+class PeakBreakdown:
     label: str
     allocated_bytes: int
     reserved_bytes: int
@@ -71,8 +77,6 @@ class Explained:
 
 @dataclass(frozen=True)
 class PlanReport:
-    """The whole plan."""
-
     target: str
     target_kind: str
     capacity_bytes: int
@@ -80,91 +84,64 @@ class PlanReport:
     total_steps: int
     rates_source: str
     chosen: PlannedStrategy | None
-    asked: PlannedStrategy | None  # what the recipe's own strategy takes, where it states one
-    explained: Explained | None  # the recipe's own way where it states one, else the chosen one
-    ways: list[PlannedStrategy]
-    front: list[PlannedStrategy]
-    refused: list[tuple[str, str]]
+    stated: PlannedStrategy | None  # the recipe's own strategy, where it states one
+    peak: PeakBreakdown | None  # of the recipe's own strategy where it states one, else of the chosen one
+    strategies: list[PlannedStrategy]
+    pareto: list[PlannedStrategy]  # on one GPU: no other is both faster and smaller
+    refused: list[Refusal]
     events: list[str]
 
     def to_json(self) -> dict[str, Any]:
-        """Nested lists and dicts."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> PlanReport:
-        """From `to_json`, also by way of a file."""
-        explained = stored["explained"]
+        peak = stored["peak"]
         return cls(
             **{
                 **stored,
-                "chosen": _way(stored["chosen"]),
-                "asked": _way(stored["asked"]),
-                "explained": None
-                if explained is None
-                else Explained(**{**explained, "parts": [_part(part) for part in explained["parts"]]}),
-                "ways": [PlannedStrategy(**way) for way in stored["ways"]],
-                "front": [PlannedStrategy(**way) for way in stored["front"]],
-                "refused": [(what, why) for what, why in stored["refused"]],
+                **{name: stored[name] and PlannedStrategy(**stored[name]) for name in ("chosen", "stated")},
+                "peak": peak and PeakBreakdown(**{**peak, "parts": [_read_part(part) for part in peak["parts"]]}),
+                **{name: [PlannedStrategy(**one) for one in stored[name]] for name in ("strategies", "pareto")},
+                "refused": [Refusal(**one) for one in stored["refused"]],
             }
         )
 
 
-def _way(stored: dict[str, Any] | None) -> PlannedStrategy | None:
-    return None if stored is None else PlannedStrategy(**stored)
-
-
-def _part(stored: dict[str, Any]) -> MemoryPart:
-    return MemoryPart(stored["name"], stored["bytes"], [_part(part) for part in stored["parts"]])
-
-
-_CONFIG = "config.json"
+def _read_part(stored: dict[str, Any]) -> MemoryPart:
+    return MemoryPart(stored["name"], stored["bytes"], [_read_part(part) for part in stored["parts"]])
 
 
 def plan_key(recipe: Recipe, options: dict[str, Any]) -> str:
     """A hash; another one whenever the plan might differ."""
+    files = [source.path for source in recipe.sources if source.path is not None]
+    if recipe.model.path is not None:
+        files.append(str(Path(recipe.model.path) / _CONFIG))
     facts = {
         "recipe": recipe.model_dump(mode="json"),
         "options": options,
         "versions": [_version(package) for package in ("seqfit", "torch", "transformers", "peft")],
-        "files": [_stamp(Path(place)) for place in _places(recipe)],
+        "files": [_stamp(Path(file)) for file in files],
         "rates": [_stamp(path) for path in sorted((cache_root() / "rates").glob("*.json"))],
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
 
 def stamp_experience() -> list[Any]:
-    """Of what runs on this machine have shown: a plan from before knows less."""
+    """Of the runs that were recorded on this machine: an older plan knows fewer of them."""
     return _stamp(cache_root() / "experience")
 
 
 def find_plan(key: str) -> PlanReport | None:
-    """What was stored under a key; a damaged file counts as none."""
-    path = _place(key)
+    """A corrupted file counts as none."""
     try:
-        return PlanReport.from_json(json.loads(path.read_text("utf-8")))
-    except (OSError, ValueError, KeyError, TypeError):
+        return PlanReport.from_json(_PLANS.get(key))
+    except (KeyError, TypeError):
         return None
 
 
-def store_plan(key: str, answer: PlanReport) -> None:
-    """Whole or not at all."""
-    path = _place(key)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".draft")
-    draft.write_text(json.dumps(answer.to_json()), "utf-8")
-    draft.replace(path)
-
-
-def _place(key: str) -> Path:
-    return cache_root() / "plans" / f"{key}.json"
-
-
-def _places(recipe: Recipe) -> list[str]:
-    places = [source.path for source in recipe.sources if source.path is not None]
-    if recipe.model.path is not None:
-        places.append(str(Path(recipe.model.path) / _CONFIG))
-    return places
+def store_plan(key: str, plan: PlanReport) -> None:
+    _PLANS.put(key, plan.to_json())
 
 
 def _stamp(path: Path) -> list[Any]:

@@ -1,6 +1,6 @@
-"""From a recipe to a plan: reads the model's config and the data's lengths, asks the search, puts it into words.
+"""From a recipe to a plan: reads the model's config and the data's lengths, searches, and reports in plain values.
 
-In: a recipe, a target, what-ifs. Out: an `Answer`. No weights are read and nothing runs on a device.
+In: a recipe, a target, assumed lengths. Out: a `PlanReport`. No weights are read and nothing runs on a device.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from seqfit.model.load import load_model_config, load_position_limit, load_token
 from seqfit.parallel.build import padding_limits
 from seqfit.planning.candidates import list_layouts
 from seqfit.planning.cluster import ONE_GPU
-from seqfit.planning.memory import Anatomy, Memory, explain_tape
-from seqfit.planning.report import Explained, PlannedStrategy, PlanReport
+from seqfit.planning.memory import explain_peak
+from seqfit.planning.report import PeakBreakdown, PlannedStrategy, PlanReport
 from seqfit.planning.search import Plan, PlanCandidate, PlanRequest, predict_strategy, search
 from seqfit.planning.shape import Workload, assume_workload, build_workload
 from seqfit.planning.target import Target
@@ -31,44 +31,47 @@ from seqfit.trimming.vocabulary import check_trimmable, is_trimmable
 from seqfit.trimming.weights import choose_vocabulary
 from seqfit.units import format_bytes, format_share
 
-_ASKED_OFFLOAD = (
-    "The recipe's strategy keeps weights on the host, as only several processes do: see the lines of fsdp with offload"
-)
+_OFFLOAD_STATED = "The recipe's strategy offloads weights to the host, which needs several GPUs: see the offload rows"
+
+
+_CPU = "CPU"  # the layout of a plan without a GPU
 
 
 @dataclass(frozen=True)
-class Assumed:
-    """Lengths to plan for instead of the data's; None leaves one as it is."""
+class AssumedLengths:
+    """Lengths to plan for instead of the data's; None: the data's."""
 
     source_tokens: int | None = None
     target_tokens: int | None = None
     without_data: bool = False
 
 
-def make_plan(recipe: Recipe, target: Target, assumed: Assumed, progress: Progress = lambda *_: None) -> PlanReport:
-    """The best way on this target; where the recipe has a strategy, also what that takes."""
+def make_plan(
+    recipe: Recipe, target: Target, assumed: AssumedLengths, progress: Progress = lambda *_: None
+) -> PlanReport:
+    """The best strategy on this target; where the recipe states one, also what that needs."""
     stated = None if recipe.strategy is None else load_strategy(recipe)
     if stated is not None and target.count == 1:
         check_processes(stated, 1)
-    question = build_request(recipe, target, assumed, progress=progress)
-    asked = None if stated is None or stated.offload else _predict_asked(question, stated)
-    plan = search(replace(question, fixed={}), progress)
+    request = build_request(recipe, target, assumed, progress=progress)
+    predicted = None if stated is None or stated.offload else _predict_stated(request, stated)
+    plan = search(replace(request, fixed={}), progress)
     if stated is not None and stated.offload:
-        plan = replace(plan, events=[*plan.events, _ASKED_OFFLOAD])
-    return summarise_plan(question, plan, asked)
+        plan = replace(plan, events=[*plan.events, _OFFLOAD_STATED])
+    return summarise_plan(request, plan, predicted)
 
 
 def build_request(
     recipe: Recipe,
     target: Target,
-    assumed: Assumed = Assumed(),  # noqa: B008, frozen
+    assumed: AssumedLengths = AssumedLengths(),  # noqa: B008, frozen
     *,
     data: PreparedData | None = None,
-    words: int | None = None,
+    kept_tokens: int | None = None,
     progress: Progress = lambda *_: None,
 ) -> PlanRequest:
-    """What the search needs, from files. `data` and the `words` that trimming leaves are given if they are known."""
-    outline = load_model_config(recipe.model, head_of(recipe.task))
+    """What the search needs, from files. `data` and the tokens that trimming keeps are given if they are known."""
+    model_config = load_model_config(recipe.model, head_of(recipe.task))
     trims = recipe.model.trim_vocabulary is not None or "trim" in recipe.allow
     if data is None and not assumed.without_data:
         tokenizer = load_tokenizer(recipe.model)
@@ -79,11 +82,11 @@ def build_request(
         if trims and (mode is not None or is_trimmable(tokenizer)):
             check_trimmable(tokenizer)
             counts = count_tokens(data, len(tokenizer))
-            words = len(choose_vocabulary(recipe.model, tokenizer, counts, "data" if mode is None else mode)[0])
-    if recipe.model.trim_vocabulary is not None and words is not None:
-        outline.config.vocab_size = words
+            kept_tokens = len(choose_vocabulary(recipe.model, tokenizer, counts, "data" if mode is None else mode)[0])
+    if recipe.model.trim_vocabulary is not None and kept_tokens is not None:
+        model_config.config.vocab_size = kept_tokens
     return PlanRequest(
-        outline=outline,
+        model_config=model_config,
         model=recipe.model,
         train=recipe.train,
         allow=tuple(recipe.allow),
@@ -91,27 +94,32 @@ def build_request(
         workload=_find_workload(recipe, assumed, data),
         target=target,
         limits=padding_limits(recipe),
-        kept_words=words if recipe.model.trim_vocabulary is None else None,
-        spreads=list_layouts(target.count) if target.kind == "gpu" else (ONE_GPU,),
+        kept_tokens=kept_tokens if recipe.model.trim_vocabulary is None else None,
+        layouts=list_layouts(target.count) if target.kind == "gpu" else (ONE_GPU,),
     )
 
 
 def choose_precision_name(strategy: Strategy, target: Target, allow: tuple[str, ...]) -> str:
-    """As training chooses it, for a device that need not be there."""
+    """As training chooses it, for a device that need not be available here."""
     if strategy.precision != "auto":
         return strategy.precision
     return choose_auto(has_bf16=target.has_bf16, allow=allow)
 
 
-def summarise_plan(question: PlanRequest, plan: Plan, asked: tuple[PlannedStrategy, Explained] | None) -> PlanReport:
-    """A plan in plain values."""
-    target = question.target
-    chosen = None if plan.chosen is None else _way(plan.chosen, "")
-    explained = None
-    if plan.chosen is not None and plan.memory is not None and plan.anatomy is not None:
-        explained = explain_candidate(plan.chosen.variant.label, plan.memory, plan.anatomy, fits=True)
-    if asked is not None:
-        explained = asked[1]
+def summarise_plan(
+    request: PlanRequest, plan: Plan, stated: tuple[PlannedStrategy, PeakBreakdown] | None
+) -> PlanReport:
+    """A plan in plain values; `stated` is the prediction of the recipe's own strategy."""
+    target, chosen = request.target, plan.chosen
+
+    def build(candidate: PlanCandidate, why_not: str = "") -> PlannedStrategy:
+        return _build_strategy(candidate, why_not, on_gpu=target.kind == "gpu")
+
+    # The chosen one as it was verified, the others as the polynomials predict them.
+    strategies = [
+        chosen if chosen is not None and (item.variant, item.layout) == (chosen.variant, chosen.layout) else item
+        for item in plan.best_of_each
+    ]
     return PlanReport(
         target=target.name if target.count == 1 else f"{target.count} x {target.name}",
         target_kind=target.kind,
@@ -119,47 +127,23 @@ def summarise_plan(question: PlanRequest, plan: Plan, asked: tuple[PlannedStrate
         real_tokens_per_step=plan.real_tokens,
         total_steps=plan.total_steps,
         rates_source=plan.rates_source,
-        chosen=chosen,
-        asked=None if asked is None else asked[0],
-        explained=explained,
-        ways=[_way(candidate, _why_not(candidate, plan.chosen)) for candidate in _verified(plan)],
-        front=[_way(candidate, "") for candidate in plan.front if candidate.spread == ONE_GPU],
-        refused=[(refusal.what, refusal.why) for refusal in plan.refusals],
+        chosen=None if chosen is None else build(chosen),
+        stated=None if stated is None else stated[0],
+        peak=plan.peak if stated is None else stated[1],
+        strategies=[build(candidate, _why_not(candidate, chosen)) for candidate in strategies],
+        pareto=[build(candidate) for candidate in plan.front if candidate.layout == ONE_GPU],
+        refused=plan.refusals,
         events=plan.events,
     )
 
 
-def _verified(plan: Plan) -> list[PlanCandidate]:
-    """The chosen one as it was verified, the others as the polynomials have them."""
-    chosen = plan.chosen
-    return [
-        chosen if chosen is not None and (item.variant, item.spread) == (chosen.variant, chosen.spread) else item
-        for item in plan.best_of_each
-    ]
-
-
-def explain_candidate(label: str, memory: Memory, anatomy: Anatomy, *, fits: bool) -> Explained:
-    """A peak taken apart, as plain values."""
-    return Explained(
-        label=label,
-        allocated_bytes=memory.allocated_bytes,
-        reserved_bytes=memory.reserved_bytes,
-        context_bytes=memory.context_bytes,
-        fits=fits,
-        cause=anatomy.cause,
-        parts=anatomy.parts,
-        phases=anatomy.timeline.phases,
-        timeline=anatomy.timeline.categories,
-    )
-
-
-def _find_workload(recipe: Recipe, assumed: Assumed, data: PreparedData | None) -> Workload:
+def _find_workload(recipe: Recipe, assumed: AssumedLengths, data: PreparedData | None) -> Workload:
     is_classifier = recipe.model.kind == "classifier"
     if assumed.without_data:
         if assumed.source_tokens is None or (assumed.target_tokens is None and not is_classifier):
             raise PlanError(
                 "--no-data is given without lengths",
-                "a plan needs the lengths of the texts, from the data or from you",
+                "a plan needs the lengths of the texts, from the data or from options",
                 "Add --source-tokens 512 --target-tokens 64",
             )
         return assume_workload(
@@ -182,16 +166,17 @@ def _find_workload(recipe: Recipe, assumed: Assumed, data: PreparedData | None) 
     return replace(workload, total_steps=steps).with_longest(assumed.source_tokens, assumed.target_tokens)
 
 
-def _predict_asked(question: PlanRequest, strategy: Strategy) -> tuple[PlannedStrategy, Explained]:
-    """On one device."""
-    precision = choose_precision_name(strategy, question.target, question.allow)
-    memory, tape, seconds = predict_strategy(question, strategy, precision)
+def _predict_stated(request: PlanRequest, strategy: Strategy) -> tuple[PlannedStrategy, PeakBreakdown]:
+    """The recipe's own strategy on one device."""
+    precision = choose_precision_name(strategy, request.target, request.allow)
+    memory, tape, seconds = predict_strategy(request, strategy, precision)
     total = memory.total_bytes
-    fits = memory.out_of_memory is None and total <= question.target.capacity_bytes
-    short = total - question.target.capacity_bytes
-    way = PlannedStrategy(
-        label=strategy.name if strategy.name != "default" else "the recipe's strategy",
-        spread=str(ONE_GPU),
+    fits = memory.out_of_memory is None and total <= request.target.capacity_bytes
+    short = total - request.target.capacity_bytes
+    label = strategy.name if strategy.name != "default" else "the recipe's strategy"
+    planned = PlannedStrategy(
+        label=label,
+        layout=str(ONE_GPU) if request.target.kind == "gpu" else _CPU,
         micro_batch_tokens=strategy.micro_batch_tokens,
         micro_batches=float(len(tape.parts)),
         predicted_bytes=total,
@@ -200,17 +185,17 @@ def _predict_asked(question: PlanRequest, strategy: Strategy) -> tuple[PlannedSt
         overrides=[],
         why_not="" if fits else f"misses by {format_bytes(short)}" if short > 0 else str(memory.out_of_memory),
     )
-    return way, explain_candidate(way.label, memory, explain_tape(tape), fits=fits)
+    return planned, explain_peak(tape, label, memory, fits=fits)
 
 
-def _way(candidate: PlanCandidate, why_not: str) -> PlannedStrategy:
+def _build_strategy(candidate: PlanCandidate, why_not: str, *, on_gpu: bool) -> PlannedStrategy:
     fields = candidate.strategy.model_dump(exclude_defaults=True, exclude={"name"})
     overrides = [f"strategy.{name}={_shown(value)}" for name, value in fields.items()]
     if candidate.variant.vocabulary is not None:
         overrides.append("model.trim_vocabulary=data")
     return PlannedStrategy(
         label=candidate.variant.label,
-        spread=str(candidate.spread),
+        layout=str(candidate.layout) if on_gpu else _CPU,
         micro_batch_tokens=candidate.strategy.micro_batch_tokens,
         micro_batches=candidate.micro_batches,
         predicted_bytes=candidate.total_bytes,
@@ -218,16 +203,17 @@ def _way(candidate: PlanCandidate, why_not: str) -> PlannedStrategy:
         fits=candidate.fits,
         overrides=overrides,
         why_not=why_not,
+        by_formula=candidate.layout != ONE_GPU,
     )
 
 
 def _why_not(candidate: PlanCandidate, chosen: PlanCandidate | None) -> str:
     if not candidate.fits:
         return f"misses by {format_bytes(candidate.total_bytes - candidate.capacity_bytes)}"
-    if chosen is None or (candidate.variant, candidate.spread) == (chosen.variant, chosen.spread):
+    if chosen is None or (candidate.variant, candidate.layout) == (chosen.variant, chosen.layout):
         return ""
-    if candidate.spread != ONE_GPU:
-        return "predicted by formula; not chosen by `seqfit train`"
+    if candidate.layout != ONE_GPU:
+        return "computed by formula; `seqfit train` does not choose it by itself"
     slower = candidate.step_seconds / chosen.step_seconds - 1
     return f"{format_share(slower)} slower" if slower > 0.005 else "no faster"
 

@@ -1,27 +1,23 @@
 """Shapes of micro-batches: what a run feeds its model, and which path each shape takes through it.
 
-The shape of a micro-batch: how long its sources and targets are, and whether they are packed or padded.
-
-In: lengths. Out: a `Shape`, and a global batch of zeros that has the tensors a step would get:
+A `Shape` is the lengths of a micro-batch's sources and targets, packed or padded; `build_batch` makes a global batch of
+zeros with the tensors that a step would get:
 
     sources 3 and 5, targets 2 and 1, packed      8 source tokens and 3 target tokens in one row each
     the same padded                               [2, 5] and [2, 2]
 
-Which path a micro-batch takes through the model: only shapes of one path have sizes that one polynomial gives.
-
-In: a shape. Out: its `Regime`, by the very rules that the model itself goes by, and shapes of the same regime to trace.
+Its `Regime` is the path that it takes through the model, by the model's own rules: only shapes of one regime have sizes
+that one polynomial gives.
 
     CPU, attention=auto     sources 200, targets 22 and 28     encoder in whole segments, decoder by torch's kernel
                             sources 200, targets 22 and 34     encoder and decoder in whole segments
                             sources 600, targets 22 and 34     encoder in blocks of queries, decoder in whole segments
 
-A path differs in what is kept for the backward, not only in how much of it. The chunks of the loss are no path but a
-loop, whose buffer has `count_loss_rows` rows (`template` knows).
+Paths differ in what is saved for the backward, not only in how much of it. The chunks of the loss are not a path but a
+loop, whose buffer has `count_loss_rows` rows (see `template`).
 
-What a run feeds its model: the lengths of its examples, in the batches that its recipe makes of them.
-
-In: a training split's lengths and a recipe, or lengths that somebody asks about. Out: a `Workload` that a strategy's
-rule cuts into micro-batches:
+A `Workload` is what a run feeds its model: the lengths of a training split, or assumed ones, in the batches that its
+recipe makes of them, which a strategy's rule splits into micro-batches:
 
     steps [[0, 1], [2, 3]] of lengths 7 3 | 4 4, at most 8 tokens        (7) (3)   (4 4)
 """
@@ -58,14 +54,13 @@ class Shape:
         lengths = [*self.sources, *(self.targets or ())]
         if not lengths or min(lengths) < 1:
             raise PlanError(
-                f"a micro-batch of {len(self.sources)} examples with lengths {lengths[:6]} is asked for",
+                f"a micro-batch has {len(self.sources)} examples with lengths {lengths[:6]}",
                 "a plan needs at least one example, and each at least one token",
-                "Give lengths from 1 on, such as --source-tokens 512 --target-tokens 64",
+                "Give lengths of 1 or more, such as --source-tokens 512 --target-tokens 64",
             )
 
     @property
     def examples(self) -> int:
-        """In the micro-batch."""
         return len(self.sources)
 
     @property
@@ -81,13 +76,13 @@ def uniform(examples: int, source_tokens: int, target_tokens: int | None, *, pac
 
 
 def build_batch(shapes: Sequence[Shape], label: Label = 0) -> GlobalBatch:
-    """A global batch cut into these micro-batches, `label` being that of every example where there are no targets.
-    Inside fake execution its rows are fake."""
+    """A global batch of these micro-batches; `label` is that of every example where there are no targets. Inside a
+    FakeTensorMode its tensors are fake."""
     return join_micro_batches([_build_micro_batch(shape, label) for shape in shapes])
 
 
 def join_micro_batches(micro_batches: list[MicroBatch]) -> GlobalBatch:
-    """The global batch of a step that belongs to no run: it has no rows and no place in an epoch."""
+    """The global batch of a step outside of a run: it has no rows and no position in an epoch."""
     return GlobalBatch(
         rows=np.empty(0, dtype=np.int64),
         micro_batches=micro_batches,
@@ -102,7 +97,7 @@ def join_micro_batches(micro_batches: list[MicroBatch]) -> GlobalBatch:
 def _build_micro_batch(shape: Shape, label: Label) -> MicroBatch:
     source_tokens, target_tokens = sum(shape.sources), sum(shape.targets or ())
     size = (1, source_tokens) if shape.packed else (shape.examples, max(shape.sources))
-    decoder_ids = None
+    decoder_ids, longest = None, max(shape.sources) + max(shape.targets or (0,))
     if shape.targets is None:
         labels = stack_labels([label] * shape.examples)
     else:
@@ -117,15 +112,10 @@ def _build_micro_batch(shape: Shape, label: Label) -> MicroBatch:
         examples=shape.examples,
         source_tokens=source_tokens,
         target_tokens=target_tokens,
-        padded_tokens=0 if shape.packed else _padded_tokens(shape),
+        padded_tokens=0 if shape.packed else shape.examples * longest - shape.real_tokens,
         source_lengths=shape.sources if shape.packed else None,
         target_lengths=shape.targets if shape.packed else None,
     )
-
-
-def _padded_tokens(shape: Shape) -> int:
-    longest = max(shape.sources) + max(shape.targets or (0,))
-    return shape.examples * longest - shape.real_tokens
 
 
 _FP32_BYTES = 4
@@ -134,10 +124,10 @@ KERNEL, WHOLE, BLOCKS = "torch's kernel", "whole segments", "blocks of queries"
 
 @dataclass(frozen=True)
 class Paths:
-    """What decides over the path besides the shape."""
+    """What decides the path besides the shape."""
 
     blockwise_above: int  # tokens of a segment
-    chunked_words: int | None = None  # the vocabulary, where the loss goes through it in chunks of rows
+    chunked_vocabulary: int | None = None  # its size, where the loss is computed in chunks of rows
 
 
 @dataclass(frozen=True)
@@ -145,14 +135,13 @@ class Regime:
     """The path of a micro-batch. Padded ones have no segments."""
 
     packed: bool
-    is_one: bool  # a single example, for which torch has shortcuts: nothing needs to be copied to be in a row
+    is_one: bool  # a single example, for which torch has shortcuts: nothing needs to be copied to be contiguous
     encoder: str | None
     decoder: str | None
     cross: str | None
 
 
 def find_regime(shape: Shape, paths: Paths) -> Regime:
-    """The path that this shape takes."""
     if not shape.packed:
         return Regime(packed=False, is_one=shape.examples == 1, encoder=None, decoder=None, cross=None)
     source, target = max(shape.sources), None if shape.targets is None else max(shape.targets)
@@ -172,15 +161,15 @@ def find_regime(shape: Shape, paths: Paths) -> Regime:
 
 
 def count_loss_rows(shape: Shape, paths: Paths) -> int:
-    """Rows of logits that are there at once; 0 for a classifier, or where all are."""
-    if shape.targets is None or paths.chunked_words is None:
+    """Rows of logits that exist at once; 0 for a classifier, or where all do."""
+    if shape.targets is None or paths.chunked_vocabulary is None:
         return 0
     rows = sum(shape.targets) if shape.packed else shape.examples * max(shape.targets)
-    return count_chunk_rows(rows, paths.chunked_words * _FP32_BYTES, CHUNK_BYTES)
+    return count_chunk_rows(rows, paths.chunked_vocabulary * _FP32_BYTES, CHUNK_BYTES)
 
 
 def choose_traced(shape: Shape, paths: Paths) -> list[Shape]:
-    """Two small shapes of the same regime: its longest examples; and these with the shortest, all a little shorter or
+    """Two small shapes of the same regime: its longest examples; and these with the shortest, all slightly shorter or
     longer, so that the shapes differ in everything that sizes depend on. One, where there is no second."""
     few = min(shape.examples, 2)
     by_source = sorted(range(shape.examples), key=lambda row: -shape.sources[row])
@@ -190,7 +179,7 @@ def choose_traced(shape: Shape, paths: Paths) -> list[Shape]:
         rows = list(dict.fromkeys([by_source[0], max(by_source, key=lambda row: targets[row]), *by_source[1:]]))
     small = _take(shape, rows[:few])
     more = _take(shape, rows[:few] if few == 1 else [*rows[:few], rows[-1]])
-    others = [_stretch(more, *shares) for shares in product(_SHARES, _SHARES)]
+    others = [_scale_lengths(more, *shares) for shares in product(_SHARES, _SHARES)]
     others = [other for other in others if find_regime(other, paths) == find_regime(shape, paths)]
     if others:
         return [small, min(others, key=lambda other: _count_alike(small, other))]
@@ -201,16 +190,16 @@ _SHARES = (0.75, 0.9, 0.97, 1.03, 1.1, 1.6, 2.2)  # of a length; several, becaus
 
 
 def _count_alike(small: Shape, other: Shape) -> int:
-    """Pairs of measures that have changed by the same factor, so that no fit could tell one from the other.
+    """Pairs of measures that have changed by the same factor, so that no fit could distinguish them.
 
-    Two examples of 9 tokens and three of 6 have 18 each: what grows with the tokens would seem to stay as it is.
+    Two examples of 9 tokens and three of 6 have 18 each: what grows with the tokens would seem constant.
     """
     factors = [after / before for before, after in zip(_measure(small), _measure(other), strict=True)]
     return sum(isclose(one, two) for one, two in combinations(factors, 2))
 
 
 def _measure(shape: Shape) -> list[float]:
-    """Nothing that varies, examples, and of sources and targets the longest, all as long as it, and all tokens."""
+    """A constant, examples, and of sources and targets the longest, all padded to it, and all tokens."""
     measures: list[float] = [1.0, shape.examples]
     for lengths in (shape.sources, shape.targets or ()):
         if lengths:
@@ -223,13 +212,13 @@ def _take(shape: Shape, rows: list[int]) -> Shape:
     return Shape(tuple(shape.sources[row] for row in rows), targets, shape.packed)
 
 
-def _stretch(shape: Shape, source_share: float, target_share: float) -> Shape:
+def _scale_lengths(shape: Shape, source_share: float, target_share: float) -> Shape:
     targets = None if shape.targets is None else tuple(_scale(length, target_share) for length in shape.targets)
     return Shape(tuple(_scale(length, source_share) for length in shape.sources), targets, shape.packed)
 
 
 def _scale(length: int, share: float) -> int:
-    """Another length, by a token at least, and never 1, for which torch has shortcuts: 1 becomes 2, and 2 becomes 3."""
+    """Another length, by at least a token, and never 1, for which torch has shortcuts: 1 becomes 2, and 2 becomes 3."""
     scaled = int(length * share) if share < 1 else ceil(length * share)
     return scaled if scaled > 1 else length + 1
 
@@ -240,7 +229,7 @@ _SAMPLED_STEPS = 48  # whose mean is the step time; all steps are looked at for 
 
 @dataclass(frozen=True)
 class Workload:
-    """Lengths of the examples, and which of them make a step. A classifier's targets are not text."""
+    """Lengths of the examples, and which of them make a step. A classifier's targets have length 0."""
 
     source_lengths: Lengths
     target_lengths: Lengths
@@ -248,7 +237,7 @@ class Workload:
     is_classifier: bool
     total_steps: int
 
-    def cut(self, rule: MicroBatchRule, steps: Sequence[npt.NDArray[np.int64]]) -> list[list[Shape]]:
+    def split(self, rule: MicroBatchRule, steps: Sequence[npt.NDArray[np.int64]]) -> list[list[Shape]]:
         """The micro-batches of some steps."""
         return [
             [
@@ -271,13 +260,12 @@ class Workload:
         return [by_tokens] if by_tokens is by_longest else [by_tokens, by_longest]
 
     def with_longest(self, source_tokens: int | None, target_tokens: int | None) -> Workload:
-        """As if the longest texts had so many tokens: longer ones are cut, and the longest one becomes so long."""
+        """As if the longest texts had so many tokens: longer ones are truncated, and the longest becomes so long."""
         sources = _with_longest(self.source_lengths, source_tokens)
         targets = self.target_lengths if self.is_classifier else _with_longest(self.target_lengths, target_tokens)
         return replace(self, source_lengths=sources, target_lengths=targets)
 
     def real_tokens(self, steps: Sequence[npt.NDArray[np.int64]]) -> int:
-        """Source and target tokens of some steps."""
         return int(sum((self.source_lengths[rows] + self.target_lengths[rows]).sum() for rows in steps))
 
     def _shape(self, rows: npt.NDArray[np.int64], rule: MicroBatchRule) -> Shape:
@@ -293,9 +281,9 @@ def _with_longest(lengths: Lengths, longest: int | None) -> Lengths:
         return lengths
     if longest < 1:
         raise PlanError(
-            f"a longest text of {longest} tokens is asked about",
+            f"the longest text is assumed to have {longest} tokens",
             "a text has at least one token",
-            "Give a length from 1 on, such as --what-if max_source_tokens=512",
+            "Give a length of 1 or more, such as --what-if max_source_tokens=512",
         )
     changed = np.minimum(lengths, longest)
     changed[int(lengths.argmax())] = longest
@@ -311,7 +299,7 @@ def build_workload(
     total_steps: int,
     is_classifier: bool,
 ) -> Workload:
-    """From a tokenized split, in the very order that training takes."""
+    """From a tokenized split, in the order that training uses."""
     order = order_epoch(split.source_index, split.weights, seed, 0)
     lengths = split.source_lengths + split.target_lengths
     steps = split_global_batches(order, lengths, examples=batch_examples, tokens=batch_tokens)
@@ -322,12 +310,12 @@ def build_workload(
 def assume_workload(
     examples: int, source_tokens: int, target_tokens: int, *, is_classifier: bool = False, total_steps: int = 1
 ) -> Workload:
-    """All examples alike, for a question without data."""
+    """All examples alike, for a plan without data."""
     if min(examples, source_tokens) < 1 or (target_tokens < 1 and not is_classifier):
         raise PlanError(
-            f"{examples} examples of {source_tokens} source and {target_tokens} target tokens are asked about",
+            f"{examples} examples of {source_tokens} source and {target_tokens} target tokens are assumed",
             "a batch has at least one example, and each text at least one token",
-            "Give lengths from 1 on, such as --source-tokens 512 --target-tokens 64",
+            "Give lengths of 1 or more, such as --source-tokens 512 --target-tokens 64",
         )
     targets = np.full(examples, 0 if is_classifier else target_tokens, dtype=np.int32)
     sources = np.full(examples, source_tokens, dtype=np.int32)

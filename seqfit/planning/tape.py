@@ -1,9 +1,9 @@
-"""What a traced step did: which memory it took and gave back, in order, and which kernels ran.
+"""What a traced step did: which memory it allocated and freed, in order, and which kernels ran.
 
 In: events from a recorder. Out: the bytes that are live after each event, the peak, and what the peak consists of.
 
-    event          take 0: 8   take 1: 4   give 0   take 2: 6
-    live bytes     8           12          4        10           peak 12 after event 1, made of blocks 0 and 1
+    event          allocate 0: 8   allocate 1: 4   free 0   allocate 2: 6
+    live bytes     8               12              4        10             peak 12 after event 1: blocks 0 and 1
 
 Blocks have a category that later events may make more precise: a tensor of the backward turns out to be a gradient
 when it becomes some weight's `.grad`.
@@ -19,14 +19,12 @@ import numpy.typing as npt
 
 WEIGHTS, GRADIENTS, STATE = "weights", "gradients", "optimizer state"
 INPUTS, ACTIVATIONS, LOSS, TEMPORARIES = "inputs", "activations", "logits and loss", "temporaries"
-GIVEN = "given"  # instead of a kernel: what was there before the step
+GIVEN = "given"  # instead of a kernel: what existed before the step
 CATEGORIES = (WEIGHTS, GRADIENTS, STATE, INPUTS, ACTIVATIONS, LOSS, TEMPORARIES)
 
 
 @dataclass(slots=True)
 class MemoryBlock:
-    """One piece of memory."""
-
     bytes: int
     category: str
     place: str  # the module that made it, "" outside of all
@@ -35,7 +33,7 @@ class MemoryBlock:
     dtype: str = ""
 
 
-# What a device is good at. "update" is the other work of the optimizer, which streams through all weights.
+# By what limits them. "update" is the other work of the optimizer, which streams through all weights.
 KINDS = ("product", "half product", "batched product", "half batched product", "other", "update")
 
 
@@ -44,7 +42,7 @@ class KernelCost:
     """One operation that the device runs, or several of a kind."""
 
     name: str
-    stretch: int
+    span: int
     dtype: str
     flops: int  # of matrix products
     bytes: int  # read and written
@@ -52,7 +50,7 @@ class KernelCost:
 
     @property
     def kind(self) -> str:
-        """One of KINDS, but for "update", which `Tape.kind_of` knows."""
+        """One of KINDS, except "update", which only `Tape.kind_of` knows."""
         if self.name in KINDS:
             return self.name
         if not self.flops:
@@ -62,7 +60,7 @@ class KernelCost:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class TapeSpan:
     """The events and kernels between two marks: a part of a module's forward, or one node of the backward."""
 
     phase: str  # forward, backward, update
@@ -73,33 +71,31 @@ class Stretch:
 
 @dataclass
 class Tape:
-    """A growing record. `events` holds a block's number where it was taken, its complement (~) where it was given."""
+    """A growing record. `events` holds a block's number where it was allocated, its complement (~) where freed."""
 
     blocks: list[MemoryBlock] = field(default_factory=list)
     events: list[int] = field(default_factory=list)
     kernels: list[KernelCost] = field(default_factory=list)
-    stretches: list[Stretch] = field(default_factory=list)
+    spans: list[TapeSpan] = field(default_factory=list)
     parts: list[int] = field(default_factory=list)  # the event that each micro-batch's forward begins with
-    update_from: int = 0  # the first event behind the last backward
+    update_from: int = 0  # the first event after the last backward
 
     def kind_of(self, kernel: KernelCost) -> str:
-        """One of KINDS."""
-        is_other = kernel.kind == "other" and kernel.stretch < len(self.stretches)
-        return "update" if is_other and self.stretches[kernel.stretch].phase == "update" else kernel.kind
+        is_other = kernel.kind == "other" and kernel.span < len(self.spans)
+        return "update" if is_other and self.spans[kernel.span].phase == "update" else kernel.kind
 
-    def take(self, block: MemoryBlock) -> int:
+    def allocate(self, block: MemoryBlock) -> int:
         """A new block's number."""
         self.blocks.append(block)
         self.events.append(len(self.blocks) - 1)
         return len(self.blocks) - 1
 
-    def give(self, number: int) -> None:
-        """A block's memory is free again."""
+    def free(self, number: int) -> None:
         self.events.append(~number)
 
-    def order_gives(self) -> None:
-        """Blocks that go at once go by number: a cache forgets its entries in whatever order they lie."""
-        bounds = {stretch.first_event for stretch in self.stretches} | {*self.parts, self.update_from}
+    def order_frees(self) -> None:
+        """Blocks that are freed together are freed by number: a cache drops its entries in arbitrary order."""
+        bounds = {span.first_event for span in self.spans} | {*self.parts, self.update_from}
         start = 0
         for end in range(len(self.events) + 1):
             if end == len(self.events) or self.events[end] >= 0 or end in bounds:
@@ -107,13 +103,13 @@ class Tape:
                 start = end + (end < len(self.events) and self.events[end] >= 0)
 
     def mark(self, phase: str, name: str) -> None:
-        """Begins a stretch; an empty one is replaced."""
-        stretch = Stretch(phase, name, len(self.events), len(self.kernels))
-        last = self.stretches[-1] if self.stretches else None
-        if last is not None and (last.first_event, last.first_kernel) == (stretch.first_event, stretch.first_kernel):
-            self.stretches[-1] = stretch
+        """Start a span; an empty one is replaced."""
+        span = TapeSpan(phase, name, len(self.events), len(self.kernels))
+        last = self.spans[-1] if self.spans else None
+        if last is not None and (last.first_event, last.first_kernel) == (span.first_event, span.first_kernel):
+            self.spans[-1] = span
         else:
-            self.stretches.append(stretch)
+            self.spans.append(span)
 
     def live_bytes(self) -> npt.NDArray[np.int64]:
         """After each event."""
@@ -122,17 +118,14 @@ class Tape:
 
     @property
     def peak_bytes(self) -> int:
-        """Of all events."""
         return int(self.live_bytes().max(initial=0))
 
     def live_at_peak(self) -> list[MemoryBlock]:
-        """The blocks that the peak consists of."""
         if not self.events:
             return []
         return self.live_at(int(self.live_bytes().argmax()))
 
     def live_at(self, event: int) -> list[MemoryBlock]:
-        """The blocks that are live after an event."""
         live: dict[int, MemoryBlock] = {}
         for number in self.events[: event + 1]:
             if number >= 0:
@@ -146,8 +139,7 @@ class Tape:
         ends = [*self.parts[1:], self.update_from]
         return self.events[self.parts[micro_batch] : ends[micro_batch]]
 
-    def stretch_events(self) -> Iterator[tuple[Stretch, list[int]]]:
-        """Each stretch with its events."""
-        bounds = [stretch.first_event for stretch in self.stretches[1:]] + [len(self.events)]
-        for stretch, end in zip(self.stretches, bounds, strict=True):
-            yield stretch, self.events[stretch.first_event : end]
+    def span_events(self) -> Iterator[tuple[TapeSpan, list[int]]]:
+        bounds = [span.first_event for span in self.spans[1:]] + [len(self.events)]
+        for span, end in zip(self.spans, bounds, strict=True):
+            yield span, self.events[span.first_event : end]

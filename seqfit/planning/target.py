@@ -1,7 +1,7 @@
-"""Where a plan is for: this machine, or a card that need not be there.
+"""What a plan is made for: this machine, or a GPU that need not be available here.
 
-In: a card's name and how many, or nothing. Out: a `Target` with what planning needs of it: memory, rules of its
-kernels, rates of its arithmetic.
+In: a GPU's name and how many, or nothing. Out: a `Target` with what planning needs of it: memory, rules of its kernels,
+rates of its arithmetic.
 """
 
 from __future__ import annotations
@@ -17,13 +17,11 @@ from seqfit.planning.device_rules import DeviceRules, rules_for
 from seqfit.planning.memory import CONTEXT_BYTES
 from seqfit.planning.timing import Rates, rates_of_card
 
-_KEPT_FREE = 0.03  # of a machine's free memory: other processes breathe, too
+_KEPT_FREE = 0.03  # of a machine's free memory, for other processes
 
 
 @dataclass(frozen=True)
 class Target:
-    """One kind of device, and how many of it."""
-
     name: str
     kind: str  # cpu, gpu
     capacity_bytes: int
@@ -34,23 +32,23 @@ class Target:
 
     @property
     def has_bf16(self) -> bool:
-        """In hardware."""
         return self.card is not None and self.card.has_bf16
 
     def rates(self, precision: str) -> Rates:
-        """Measured here if it was calibrated, else from the data sheet or a glance; corrected by earlier runs."""
+        """Measured here if it was calibrated, else from the data sheet or a quick probe; corrected by earlier runs."""
         if self.card is None:
             rates = load_rates("cpu") or probe_rates()
         else:
             rates = load_rates(self.card.key) or rates_of_card(self.card, precision)
         factor, runs = read_factor(self.name)
-        return rates.slowed(factor, f"times {factor:.2f} by {runs} earlier runs") if runs else rates
+        why = f"times {factor:.2f} from {runs} earlier run{'' if runs == 1 else 's'}"
+        return rates.slowed(factor, why) if runs else rates
 
 
 def find_target(gpu: str | None, count: int) -> Target:
     """A card by name; without one, this machine's first GPU or its CPU."""
     if count < 1:
-        raise PlanError(f"--gpus is {count}", "a plan is for at least one", "Give a number from 1 on")
+        raise PlanError(f"--gpus is {count}", "a plan needs at least one GPU", "Give 1 or more")
     if gpu is not None and gpu.lower() != "cpu":
         return card_target(find_card(gpu), count)
     machine = probe_machine()
@@ -60,19 +58,19 @@ def find_target(gpu: str | None, count: int) -> Target:
 
 
 def _own_target(gpus: Sequence[Gpu], count: int) -> Target:
-    """The GPUs that training would take; what other processes hold of their memory is not there."""
+    """The GPUs that training would use, without the memory that other processes hold."""
     gpu = gpus[0]
     if gpu.card is None:
         raise PlanError(
             f"this machine's GPU is {gpu.name}, which is not in the hardware table",
             "a plan needs its figures",
-            "Plan for a card with --gpu NAME, or for the processor with --gpu cpu",
+            "Plan for a GPU of the table with --gpu NAME, or for the CPU with --gpu cpu",
         )
     return card_target(gpu.card, count, free_bytes=min(found.free_bytes for found in gpus[:count]))
 
 
 def card_target(card: Card, count: int, *, free_bytes: int | None = None) -> Target:
-    """So many of a card. `free_bytes`: what is left of its memory here, before this process has a CUDA context."""
+    """`free_bytes`: what is left of its memory here, before this process has a CUDA context."""
     capability = float(card.arch.removeprefix("sm")) / 10 if card.arch.startswith("sm") else None
     rules = rules_for("gpu", compute_capability=capability)
     capacity = card.usable_bytes if free_bytes is None else min(card.usable_bytes, free_bytes)
@@ -84,9 +82,9 @@ def cpu_target(machine: Machine) -> Target:
     memory_bytes = machine.available_bytes or machine.memory_bytes
     if memory_bytes is None:
         raise PlanError(
-            "this machine does not say how much memory it has",
-            "a plan needs to know",
-            "Plan for a card with --gpu NAME",
+            "this machine does not report how much memory it has",
+            "a plan needs to know it",
+            "Plan for a GPU with --gpu NAME",
         )
     name = f"{machine.processor}, {machine.cores} core{'' if machine.cores == 1 else 's'}"
     return Target(name, "cpu", int(memory_bytes * (1 - _KEPT_FREE)), 1, rules_for("cpu"), None, 0)

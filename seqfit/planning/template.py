@@ -4,14 +4,24 @@ In: a few shapes of one regime, traced. Out: a `Template` that gives the tape of
 
     block 7 at 2 x 100, 2 x 200, 4 x 100 tokens     800, 1600, 1600 bytes     ->   4 * (tokens of all examples)
 
-A step does the same things for all shapes of a regime, but for loops: attention goes through segments and blocks of
-queries, a chunked loss through chunks. What comes and goes inside one stretch (between two marks of the recorder) is
-therefore one block of the stretch's own peak, and the sequence of the rest is the same. The chunks' buffer grows with
-the rows of a chunk, and these not with all rows: it is a term of its own.
+A step does the same things for all shapes of a regime, except in loops: attention goes through segments and blocks of
+queries, a chunked loss through chunks. What is allocated and freed inside one span (between two marks of the recorder)
+is therefore one block of the span's own peak, and the sequence of the rest is the same. The chunks' buffer grows with
+the rows of a chunk, not with all rows: it is a term of its own.
+
+AdamW with 8-bit moments is a rule on top (`shrink_template`): the template of plain AdamW with a smaller state. The
+packages that implement it (bitsandbytes, torchao) are not traced, because a plan must not need them:
+
+    weights      AdamW keeps          8 bits keep
+    4,096 on     2 x 4 bytes each     2 x 1 byte each, and 2 x 4 bytes for each block of 256
+    fewer        2 x 4 bytes each     the same: small tensors stay as they are
+
+Time stays the same: the cost of unpacking has not been measured.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -21,18 +31,20 @@ import numpy.typing as npt
 
 from seqfit.kernels.layout import count_block_rows
 from seqfit.planning.shape import Paths, Shape, count_loss_rows
-from seqfit.planning.tape import KINDS, LOSS, TEMPORARIES, KernelCost, MemoryBlock, Tape
+from seqfit.planning.tape import KINDS, LOSS, STATE, TEMPORARIES, KernelCost, MemoryBlock, Tape
 
 _Matrix = npt.NDArray[np.float64]
 _OF_A_LOSS = (LOSS, TEMPORARIES)
 _EXACT = 1e-6
+_SCALE_BLOCK, _SCALE_BYTES = 256, 4  # weights that share a scale in 8 bits, and its size
+_LEAST_WEIGHTS = 4096  # bitsandbytes' default of min_8bit_size
 PASSING = "passing"  # the kernel of a block that stands for many
 _NONE = MemoryBlock(0, TEMPORARIES, "", "")
 
 
 def terms(shape: Shape) -> list[float]:
-    """What sizes are sums of, the likeliest first: nothing that varies, tokens, examples, the products that scores are
-    made of, the longest text, and what is padded to it."""
+    """What sizes are sums of, the likeliest first: a constant, tokens, examples, the products that scores are made of,
+    the longest text, and what is padded to it."""
     sources = np.array(shape.sources, dtype=np.float64)
     targets = np.array(shape.targets or [0] * len(sources), dtype=np.float64)
     if not shape.packed:
@@ -44,20 +56,18 @@ def terms(shape: Shape) -> list[float]:
 
 
 _SUMS, _LONGEST = range(1, 8), range(8, 15)  # where they are among the terms
-
-
 _LOOP_PAIRS = [pair for among in (_LONGEST, range(20)) for pair in combinations(among, 2)]
 _PAIRS = [pair for among in (_SUMS, range(20)) for pair in combinations(among, 2)]
 
 
 def _band(longest: int) -> float:
-    """Of a bias or a mask by distance, as blockwise attention keeps it: queries of a block x distances they meet."""
+    """Of a bias or a mask by distance, as blockwise attention keeps it: queries of a block x distances they have."""
     rows = count_block_rows(max(longest, 1))
     return float(rows * (2 * -(-longest // rows) * rows - rows))
 
 
 class DifferentPaths(Exception):
-    """Shapes that were taken to be of one regime do different things: no template fits them all."""
+    """Shapes that should be of one regime run different operations: no template fits them all."""
 
 
 @dataclass(frozen=True)
@@ -78,18 +88,16 @@ class Template:
         return replace(self.tape, blocks=blocks)
 
     def peak_bytes(self, shape: Shape) -> int:
-        """Of allocated bytes."""
         sizes = self.sizes(shape)
         events = np.array(self.tape.events)
         changes = np.where(events >= 0, sizes[events], -sizes[~events])
         return int(np.cumsum(changes).max())
 
     def values(self, shape: Shape) -> _Matrix:
-        """What the coefficients are of."""
+        """What the coefficients are multiplied with."""
         return np.array([*terms(shape), count_loss_rows(shape, self.paths)])
 
     def sizes(self, shape: Shape) -> _Matrix:
-        """Bytes of each block."""
         sizes: _Matrix = np.maximum(self.block_bytes @ self.values(shape), 0)
         return sizes
 
@@ -121,36 +129,36 @@ def _fit_chunks(block_bytes: _Matrix, shapes: Sequence[Shape], tapes: Sequence[T
     """The buffer of the loss, and what is as long: so many bytes for each row of a chunk."""
     rows = [count_loss_rows(shape, paths) for shape in shapes]
     for number, blocks in enumerate(zip(*(tape.blocks for tape in tapes), strict=True)):
-        expected = [(count, paths.chunked_words) for count in rows]
+        expected = [(count, paths.chunked_vocabulary) for count in rows]
         if all(rows) and [block.shape for block in blocks] == expected and blocks[0].category in _OF_A_LOSS:
             block_bytes[number] = 0
             block_bytes[number, -1] = np.mean([block.bytes / count for block, count in zip(blocks, rows, strict=True)])
 
 
 def collapse(tape: Tape) -> Tape:
-    """With one block for all that comes and goes within a stretch, and one kernel of each kind and type in it."""
+    """With one block for all that is allocated and freed within a span, and one kernel of each kind and type in it."""
     collapsed = Tape()
     kept: dict[int, int] = {}
-    kernels = _kernels_by_stretch(tape)
-    for number, (stretch, events) in enumerate(tape.stretch_events()):
-        collapsed.mark(stretch.phase, stretch.name)
-        if stretch.first_event in tape.parts:
+    kernels = _kernels_by_span(tape)
+    for number, (span, events) in enumerate(tape.span_events()):
+        collapsed.mark(span.phase, span.name)
+        if span.first_event in tape.parts:
             collapsed.parts.append(len(collapsed.events))
-        if stretch.first_event == tape.update_from:
+        if span.first_event == tape.update_from:
             collapsed.update_from = len(collapsed.events)
         taken = {event for event in events if event >= 0}
         passing = {event for event in taken if ~event in events}
         passing_bytes = _peak_of(tape, events, passing)
-        # The passing blocks' peak is taken once all lasting ones are there: at most a little too much.
+        # The passing blocks' peak comes after all lasting allocations: at most a slight overestimate.
         for event in events:
             if event >= 0 and event not in passing:
-                kept[event] = collapsed.take(replace(tape.blocks[event]))
+                kept[event] = collapsed.allocate(replace(tape.blocks[event]))
         shape = max((tape.blocks[event] for event in passing), key=lambda block: block.bytes, default=_NONE).shape
-        collapsed.give(collapsed.take(MemoryBlock(passing_bytes, TEMPORARIES, stretch.name, PASSING, shape)))
+        collapsed.free(collapsed.allocate(MemoryBlock(passing_bytes, TEMPORARIES, span.name, PASSING, shape)))
         for event in events:
             if event < 0 and ~event not in passing:
-                collapsed.give(kept[~event])
-        collapsed.kernels.extend(_sum_kernels(kernels.get(number, []), len(collapsed.stretches) - 1))
+                collapsed.free(kept[~event])
+        collapsed.kernels.extend(_sum_kernels(kernels.get(number, []), len(collapsed.spans) - 1))
     return collapsed
 
 
@@ -165,14 +173,14 @@ def _peak_of(tape: Tape, events: list[int], passing: set[int]) -> int:
     return peak
 
 
-def _kernels_by_stretch(tape: Tape) -> dict[int, list[KernelCost]]:
+def _kernels_by_span(tape: Tape) -> dict[int, list[KernelCost]]:
     found: dict[int, list[KernelCost]] = {}
     for kernel in tape.kernels:
-        found.setdefault(kernel.stretch, []).append(kernel)
+        found.setdefault(kernel.span, []).append(kernel)
     return found
 
 
-def _sum_kernels(kernels: list[KernelCost], stretch: int) -> list[KernelCost]:
+def _sum_kernels(kernels: list[KernelCost], span: int) -> list[KernelCost]:
     """One entry for each kind of kernel, also where there is none, so that shapes can be compared."""
     groups: dict[str, list[KernelCost]] = {kind: [] for kind in KINDS}
     for kernel in kernels:
@@ -180,7 +188,7 @@ def _sum_kernels(kernels: list[KernelCost], stretch: int) -> list[KernelCost]:
     return [
         KernelCost(
             kind,
-            stretch,
+            span,
             "bfloat16" if kind.startswith("half") else "float32",
             sum(kernel.flops for kernel in group),
             sum(kernel.bytes for kernel in group),
@@ -188,6 +196,26 @@ def _sum_kernels(kernels: list[KernelCost], stretch: int) -> list[KernelCost]:
         )
         for kind, group in groups.items()
     ]
+
+
+def shrink_template(template: Template) -> Template:
+    """With 8-bit state, which does not depend on the micro-batch: its polynomials are constants."""
+    shares = np.array([_state_bytes(block) / max(block.bytes, 1) for block in template.tape.blocks])
+    shares[[block.category != STATE for block in template.tape.blocks]] = 1.0
+    block_bytes = template.block_bytes * shares[:, None]
+    return replace(template, tape=shrink_tape(template.tape), block_bytes=block_bytes)
+
+
+def shrink_tape(tape: Tape) -> Tape:
+    """With 8-bit state."""
+    return replace(tape, blocks=[replace(block, bytes=_state_bytes(block)) for block in tape.blocks])
+
+
+def _state_bytes(block: MemoryBlock) -> int:
+    weights = math.prod(block.shape)
+    if block.category != STATE or weights < _LEAST_WEIGHTS:
+        return block.bytes
+    return weights + -(-weights // _SCALE_BLOCK) * _SCALE_BYTES
 
 
 def _signature(tape: Tape) -> tuple[object, ...]:
@@ -198,8 +226,8 @@ class _Solver:
     """Coefficients of the terms: of one term where that explains an item at all shapes, else of two, else of many.
 
     A block has the size of one product of dimensions, so at shapes that differ in all of them only one term fits. What
-    comes and goes in a loop is a sum of a few: of the longest segment first. Least squares, with the smallest
-    coefficients, are left for the rest.
+    is allocated and freed in a loop is a sum of a few: of the longest segment first. The rest is fitted by least
+    squares with the smallest coefficients.
     """
 
     def __init__(self, shapes: Sequence[Shape]) -> None:
@@ -209,7 +237,7 @@ class _Solver:
         self._inverse = np.linalg.pinv(self._rows / self._scale, rcond=1e-9)
 
     def __call__(self, values: _Matrix, *, in_loop: Sequence[bool] = ()) -> _Matrix:
-        """[item, term] from [shape, item]; no item depends on the rows of a chunk. `in_loop`: which come and go."""
+        """[item, term] from [shape, item]; no item depends on the rows of a chunk. `in_loop`: freed in their span."""
         coefficients: _Matrix = (self._inverse @ values).T / self._scale
         known: dict[tuple[float, ...], _Matrix | None] = {}
         for number, item in enumerate(values.T):

@@ -1,25 +1,19 @@
-"""How long a step takes, by arithmetic or memory traffic; and how long a prediction may take.
-
-How long a step takes: each kernel as long as its arithmetic or its memory traffic takes, whichever is more.
+"""How long a step takes (roofline: arithmetic or memory traffic, whichever is longer), and how long a prediction may.
 
 In: kernels with their FLOPs and bytes (of a tape or a template), and a device's `Rates`. Out: seconds.
 
-    kernel          FLOPs      bytes     at 10 TFLOP/s, 1 TB/s, 5 us a launch
+    kernel          FLOPs      bytes     at 10 TFLOP/s, 1 TB/s, 5 us per launch
     mm              2e9        1e7       max(200 us, 10 us) + 5 us = 205 us
     add             -          3e7       30 us + 5 us              =  35 us
 
-Rates come from the hardware table, reduced by what kernels usually reach of it, or from a calibration on the machine
-itself (`calibrate`), which is far better.
-
-How long a prediction may take: a limit that the code which takes the time asks for itself.
-
-In: seconds. Out: `TimeIsUp`, raised by whatever is predicting when they are over.
+Rates come from the hardware table, reduced to what kernels usually reach of it, or from a calibration on the machine
+itself (`calibrate`), which is far better. The time limit is checked by the code that takes the time:
 
     with time_limit(3.0):
-        trace ...            check_time() at each of some thousand operations, and at each size of micro-batch
+        trace ...            check_time_limit() at each of some thousand operations, and at each size of micro-batch
 
-Tracing is Python's work in this process, so asking often is exact to a few milliseconds, and what stops has stopped: a
-thread could not be ended and would go on taking the interpreter from training; a process would first import torch.
+Tracing is Python in this process, so frequent checks are exact to a few milliseconds, and what stops has stopped: a
+thread could not be ended and would keep taking the interpreter from training; a process would first import torch.
 """
 
 from __future__ import annotations
@@ -27,8 +21,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -39,15 +32,15 @@ from seqfit.planning.tape import KINDS, Tape
 # What well-shaped kernels reach of a data sheet's figures: published T5 and BERT training runs lie between 0.4 and 0.6
 # of the dense rate, copies between 0.75 and 0.85 of the bandwidth. Batched products of attention reach less.
 _PRODUCT_SHARE, _BATCHED_SHARE, _BANDWIDTH_SHARE = 0.55, 0.30, 0.80
-# FLOPs a byte from which a product's operands count as cached. T5's smallest, 512 x 512, has about 100; an adapter's of
-# rank 8 has 4, and takes as long as reading its operands does.
+# FLOPs per byte from which a product's operands count as cached. T5's smallest, 512 x 512, has about 100; an adapter's
+# of rank 8 has 4, and takes as long as reading its operands does.
 _DENSE = 16
 _LAUNCH_SECONDS = 7e-6  # of an operation issued from Python without a graph
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What a device does in a second, by kind of kernel."""
+    """How fast a device is, by kind of kernel."""
 
     source: str
     flops_per_second: dict[str, float]  # of products
@@ -58,7 +51,6 @@ class Rates:
     products_wait_for_memory: bool = True
 
     def slowed(self, factor: float, why: str) -> Rates:
-        """All of it so much slower."""
         return replace(
             self,
             source=f"{self.source}, {why}",
@@ -69,22 +61,13 @@ class Rates:
             step_seconds=self.step_seconds * factor,
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """As stored."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, stored: dict[str, Any]) -> Rates:
-        """As stored before."""
-        return cls(**stored)
-
 
 def rates_of_card(card: Card, precision: str) -> Rates:
     """From the hardware table. fp32 means TF32 nowhere: torch leaves it off for products."""
     full = card.rate("fp32")[0]
     half = card.rate("bf16" if precision == "bf16" else "fp16")[0]
     return Rates(
-        source=f"data sheet of {card.name}, reduced by what kernels usually reach",
+        source=f"data sheet of {card.name}, reduced to what kernels usually reach",
         flops_per_second={
             "product": full * _PRODUCT_SHARE,
             "half product": half * _PRODUCT_SHARE,
@@ -147,7 +130,7 @@ class TimeLimitReached(Exception):
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """What runs inside and asks is ended after so many seconds. Limits do not nest: the inner one holds."""
+    """Code inside that calls `check_time_limit` ends after so many seconds. Limits do not nest: the inner one holds."""
     global _end, _seconds
     before = _end, _seconds
     _end, _seconds = time.monotonic() + seconds, seconds

@@ -1,4 +1,4 @@
-"""A cause that may slow a traced step down, as a change that a replay can make; and what every rule looks at.
+"""What may slow a traced step down, as a change that a replay can make; and what every rule uses of a trace.
 
     loading data takes 400 of 500 ms  ->  waiting-for-data   Change(host={"loading data": 0})
                                           strategy.prefetch=4   dataloader_num_workers=4
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from seqfit.profiling.findings import Cause
 from seqfit.profiling.host import HostTimeline, is_sync
 from seqfit.profiling.replay import Change, Replay
 from seqfit.profiling.syncs import SyncRow
@@ -20,25 +21,22 @@ from seqfit.units import format_seconds, format_share
 
 
 @dataclass(frozen=True)
-class Cause:
-    """A cause that may hold, with its fix."""
+class CandidateFinding:
+    """A finding before its gain is known, with the change of the trace that its fix is."""
 
-    cause: str
+    cause: Cause
     sentence: str
     advice: str
     change: tuple[str, ...]  # overrides of a recipe
     trainer: str  # the same for transformers' Trainer
     likely: Change
-    least: Change
-    most: Change
+    least: Change | None = None  # None: as likely
+    most: Change | None = None
     evidence: dict[str, float | str] = field(default_factory=dict)
-    changes_answer: bool = False
-    is_guess: bool = False  # the trace can't say how much it would gain
+    is_lossy: bool = False
 
 
-class Seen:
-    """A trace with what every rule looks at."""
-
+class TraceContext:
     def __init__(self, trace: Trace, host: HostTimeline, replay: Replay, syncs: list[SyncRow]) -> None:
         self.trace, self.host, self.replay, self.syncs = trace, host, replay, syncs
         self.window, self.steps = trace.window_ns, trace.step_count
@@ -47,22 +45,20 @@ class Seen:
 
     @cached_property
     def launch_of(self) -> dict[int, int]:
-        """Number of a call by its correlation."""
+        """Correlation -> number of the call."""
         return {c.correlation: n for n, c in enumerate(self.replay.calls) if c.correlation is not None}
 
     def calls_of(self, numbers: Iterable[int]) -> set[int]:
-        """The calls that started this work."""
         correlations = (self.replay.work[number].correlation for number in numbers)
         return {self.launch_of[c] for c in correlations if c is not None and c in self.launch_of}
 
     def with_their_syncs(self, calls: Iterable[int]) -> set[int]:
-        """And the sync that follows each at once: torch waits for a copy from memory that is not pinned."""
+        """And the sync that directly follows each: torch waits for a copy from memory that is not pinned."""
         found = set(calls)
         after = {n + 1 for n in found if n + 1 < len(self.replay.calls) and is_sync(self.replay.calls[n + 1])}
         return found | after
 
     def work_by(self, calls: Iterable[int]) -> set[int]:
-        """The work that these calls started."""
         wanted = {self.replay.calls[n].correlation for n in calls if n < len(self.replay.calls)} - {None}
         return {number for number, work in enumerate(self.replay.work) if work.correlation in wanted}
 
@@ -71,15 +67,14 @@ class Seen:
         return [n for n, c in enumerate(self.replay.calls) if overlap(intervals, (c.start_ns, c.start_ns + 1))]
 
     def find_work(self, wanted: Callable[[KernelSpan], bool]) -> list[int]:
-        """Kernels and copies, by number."""
         return [number for number, work in enumerate(self.replay.work) if wanted(work)]
 
     def work_share(self, numbers: Iterable[int]) -> float:
-        """Of the window: the time in which at least one of them ran."""
+        """Share of the window in which at least one of them ran."""
         ran = merge(intervals_of(self.replay.work[number] for number in numbers))
         return length(between(ran, self.window)) / max(self.trace.span_ns, 1)
 
-    def a_step(self, share: float) -> str:
+    def describe_share(self, share: float) -> str:
         """'400 ms of each 500 ms step (80.0%)'."""
         spent, step = format_seconds(share * self.seconds), format_seconds(self.seconds)
         return f"{spent} of each {step} step ({format_share(share)})"

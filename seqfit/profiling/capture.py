@@ -1,15 +1,15 @@
 """Runs a few steps under torch.profiler and writes a trace that Perfetto opens.
 
-In: a job and a file name. Out: the `Trace`, read back from the file that is kept. Around each module's forward and each
-phase of a step a range is opened, so that time and memory can be divided by module and by phase:
+In: a `TrainingSetup` and a file name. Out: the `Trace`, read back from the file that is kept. Each module's forward and
+each phase of a step is a range, so that time and memory can be divided by module and by phase:
 
     ProfilerStep#3
       data_wait | host_to_device | forward                         | backward | optimizer
                                    module: encoder.block.0
                                      module: encoder.block.0.layer.0.SelfAttention
 
-Python stacks (`stacks`) tell which function made the host wait; they cost the most time of all that is recorded, so
-the trace's own times are not those of training: `measure.py` has these.
+Python stacks (`stacks`) show which function made the host wait; recording them is the slowest part, so the trace's
+times are not those of training: `measure.py` has these.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from seqfit.training.setup import TrainingSetup
 _WAIT_STEPS, _WARM_UP_STEPS = 1, 1
 
 
-def capture(job: TrainingSetup, path: Path, steps: int, *, stacks: bool = True, memory: bool = True) -> Trace:
-    """Profile `steps` steps behind the warm-up, and write the trace to `path` (.json or .json.gz).
+def capture(setup: TrainingSetup, path: Path, steps: int, *, stacks: bool = True, memory: bool = True) -> Trace:
+    """Profile `steps` steps after the warm-up, and write the trace to `path` (.json or .json.gz).
 
-    Without `stacks` also without modules: as little as slows the host down.
+    Without `stacks` also without modules, which slows the host down least.
     """
-    device = job.step.precision.device
+    device = setup.step.precision.device
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
-    plain_clock, job.step.clock = job.step.clock, _TracedClock(device)
-    # A compiled block would be compiled again because of its hooks, and would no longer be what trains.
-    ranges = module_ranges(job.step.model) if stacks and not job.strategy.compile else contextlib.nullcontext()
+    plain_clock, setup.step.clock = setup.step.clock, _TracedClock(device)
+    # A compiled block would be compiled again because of its hooks, and would no longer be the one that trains.
+    ranges = module_ranges(setup.step.model) if stacks and not setup.strategy.compile else contextlib.nullcontext()
     try:
         with (
             ranges,
@@ -55,16 +55,16 @@ def capture(job: TrainingSetup, path: Path, steps: int, *, stacks: bool = True, 
                 profile_memory=memory,
             ) as profiler,
         ):
-            run_steps(job, _WAIT_STEPS + _WARM_UP_STEPS + steps, lambda _: profiler.step())
+            run_steps(setup, _WAIT_STEPS + _WARM_UP_STEPS + steps, lambda _: profiler.step())
     finally:
-        job.step.clock = plain_clock
+        setup.step.clock = plain_clock
     path.parent.mkdir(parents=True, exist_ok=True)
     profiler.export_chrome_trace(str(path))
     return read_kineto(path)
 
 
 class _TracedClock(StepClock):
-    """A step's phases, as ranges of the trace, too."""
+    """A step's phases are also ranges of the trace."""
 
     @contextlib.contextmanager
     def phase(self, name: Phase) -> Iterator[None]:
@@ -90,7 +90,7 @@ def module_ranges(model: nn.Module) -> Iterator[None]:
 
 
 def _hooks(name: str) -> tuple[Callable[..., None], Callable[..., None]]:
-    opened: list[record_function] = []  # a list, for a module may be entered again before it is left
+    opened: list[record_function] = []  # a list, because a module may be entered again before it is left
 
     def enter(*_: Any) -> None:
         opened.append(record_function(name))

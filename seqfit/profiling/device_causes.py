@@ -1,27 +1,37 @@
-"""Causes in the work itself: kernels that could be fewer, faster or left out.
+"""Causes on the device: kernels that could be fewer, faster or left out, and collectives that nothing overlaps.
 
-In: what is `Seen` of a trace. Out: candidates for the optimizer, attention, precision and padding; none is decided here
-(see trace_findings.py).
+In: a `TraceContext`. Out: candidates for the optimizer, attention, precision, padding and communication;
+trace_findings.py decides. A collective ends on all ranks when the last one has joined, so its length is the
+communication itself and the waiting:
+
+    needed (floor)   what one of its size or larger takes, or the same one in other steps, without waiting
+    waited           the rest, caused by a straggler
+    exposed          of what is needed, the time in which nothing is computed: could be hidden behind the backward
 """
 
 from __future__ import annotations
 
+import bisect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from statistics import median
 
-from seqfit.profiling.candidate import Cause, Seen, mean_microseconds
-from seqfit.profiling.communication_causes import find_communication
-from seqfit.profiling.host import COMPUTING
+from seqfit.profiling.candidate import CandidateFinding, TraceContext, mean_microseconds
+from seqfit.profiling.findings import Cause
+from seqfit.profiling.host import COMMUNICATING, COMPUTING
 from seqfit.profiling.replay import Change
 from seqfit.profiling.steps import MATRIX_PRODUCT, is_update_kernel
-from seqfit.profiling.tables import NAMES, OPTIMIZER, is_collective
+from seqfit.profiling.tables import BACKWARD, NAMES, OPTIMIZER, is_collective
 from seqfit.profiling.trace import (
+    BACKWARD_PREFIX,
     PAD_SEQUENCE,
     Copy,
     Interval,
     Op,
     TracedGpu,
     between,
+    group_by,
     intervals_of,
     length,
     merge,
@@ -30,11 +40,11 @@ from seqfit.profiling.trace import (
 from seqfit.units import format_count, format_share
 
 _VALUES_LEFT = 7 / 20  # Adam reads weight, gradient, two moments and writes three; its operators read and write 20
-_SHORTEST_KERNEL_NS = 2_000  # what a kernel takes that has next to nothing to do
+_SHORTEST_KERNEL_NS = 2_000  # of a kernel that has next to nothing to do
 _TENSOR_CORES = (7, 0)
 _FP32_MATMUL = re.compile(r"sgemm|simt.*gemm|gemm.*simt|gemmSN|f32f32_f32f32|magma_s", re.IGNORECASE)
 _REDUCED = re.compile(r"tf32|s1688|s16816|h884|h1688|bf16|f16|half|hgemm|tensorop", re.IGNORECASE)
-# Dense bf16 (V100, T4, 20xx: fp16) rate divided by the fp32 rate, of NVIDIA's data sheets.
+# Dense bf16 (V100, T4, 20xx: fp16) rate divided by the fp32 rate, from NVIDIA's data sheets.
 _PUBLISHED_RATES = (
     (r"A100|A800|A30\b", 16.0),  # 312 / 19.5
     (r"H100|H200|H800|GH200", 14.8),  # 989 / 67
@@ -44,7 +54,7 @@ _PUBLISHED_RATES = (
     (r"A10\b|A40|RTX A\d000|L4\b|L40|RTX \d000 Ada", 4.0),  # 125 / 31.2, 150 / 37.4, 121 / 30.3, 362 / 91.6
 )
 _BF16_REACHED = 0.6  # of the published rate, by products of a training step
-_USUAL_RATE = 1 / 0.35  # where the card is not known
+_USUAL_RATE = 1 / 0.35  # where the GPU is not known
 _SOFTMAX = re.compile(r"softmax", re.IGNORECASE)
 _LOSS_SOFTMAX = re.compile(r"log_?softmax|nll|cross_?entropy", re.IGNORECASE)
 _MODEL_KERNEL = re.compile(
@@ -55,32 +65,38 @@ _FUSED_PRODUCTS = 0.7  # of the products' time: a fused attention computes more,
 _FUSED_ATTENTION = re.compile(r"flash|fmha|mem_?eff|cudnn.*sdpa|cutlassF|scaled_dot_product", re.IGNORECASE)
 _FUSED_OPTIMIZER = re.compile(r"fused", re.IGNORECASE)
 
+_HIDDEN = 0.8  # of the communication: the last bucket, with the embedding's gradient, has no backward left to hide it
+_FIRST_BUCKET = 0.1  # of a backward, until there is something to communicate
+_WAITED = 2.5  # a collective that takes this many times as long as it needs waits for another rank
+_NOT_QUEUED_NS = 50_000
+_FAR_LONGER = 8  # buckets of one name differ in size by less, except for a small one
 
-def _optimizer(seen: Seen) -> Iterator[Cause]:
-    """An update of many kernels where one would do."""
-    updates = merge(intervals_of(s for s in seen.trace.ranges if NAMES[OPTIMIZER].search(s.name)))
-    if not seen.trace.kernels:
-        yield from _optimizer_on_cpu(seen, updates)
+
+def _optimizer(context: TraceContext) -> Iterator[CandidateFinding]:
+    """An update of many kernels where one fused kernel is enough."""
+    updates = merge(intervals_of(s for s in context.trace.ranges if NAMES[OPTIMIZER].search(s.name)))
+    if not context.trace.kernels:
+        yield from _optimizer_on_cpu(context, updates)
         return
     if updates:
-        calls = seen.calls_in(updates)
-        work = [n for n in sorted(seen.work_by(calls)) if not isinstance(seen.replay.work[n], Copy)]
+        calls = context.calls_in(updates)
+        work = [n for n in sorted(context.work_by(calls)) if not isinstance(context.replay.work[n], Copy)]
     else:
-        named = seen.find_work(lambda k: "multi_tensor_apply" in k.name or "Adam" in k.name)
-        work = max(named, _last_kernels(seen), key=len)
-        calls = sorted(seen.calls_of(work))
-    kernels = [seen.replay.work[n] for n in work if not is_collective(seen.replay.work[n])]
+        named = context.find_work(lambda k: "multi_tensor_apply" in k.name or "Adam" in k.name)
+        work = max(named, _last_kernels(context), key=len)
+        calls = sorted(context.calls_of(work))
+    kernels = [context.replay.work[n] for n in work if not is_collective(context.replay.work[n])]
     if not kernels or any(_FUSED_OPTIMIZER.search(kernel.name) for kernel in kernels):
         return
-    per_step = len(kernels) / seen.steps
+    per_step = len(kernels) / context.steps
     if per_step < 12:  # a fused update is a few
         return
     host = 5 / per_step
-    left = {n: _left_of_update(seen.replay.work[n].duration_ns) for n in work}
-    yield Cause(
-        "unfused-optimizer",
-        f"the optimizer updates the weights with {format_count(per_step)} kernels per step of "
-        f"{mean_microseconds(kernels)} us each, {seen.a_step(seen.work_share(work))} on the GPU",
+    left = {n: _left_of_update(context.replay.work[n].duration_ns) for n in work}
+    yield CandidateFinding(
+        Cause.UNFUSED_OPTIMIZER,
+        f"the optimizer launches {format_count(per_step)} kernels per step of {mean_microseconds(kernels)} us each: "
+        f"{context.describe_share(context.work_share(work))} on the GPU",
         "Update all weights in one fused kernel",
         ("strategy.optimizer_kernel=fused",),
         'optim="adamw_torch_fused"',
@@ -96,12 +112,12 @@ def _left_of_update(duration_ns: int) -> float:
     return _VALUES_LEFT * max(1 - _SHORTEST_KERNEL_NS / max(duration_ns, 1), 0.0)
 
 
-def _last_kernels(seen: Seen) -> list[int]:
-    """Without a range: the kernels behind the last one of the model in each step, where they are very many."""
+def _last_kernels(context: TraceContext) -> list[int]:
+    """Without a range: the kernels after the last one of the model in each step, where they are very many."""
     found: list[int] = []
-    for start, end in seen.trace.step_intervals_ns:
+    for start, end in context.trace.step_intervals_ns:
         tail: list[int] = []
-        for number, work in enumerate(seen.replay.work):
+        for number, work in enumerate(context.replay.work):
             if start <= work.start_ns < end and not isinstance(work, Copy):
                 if _MODEL_KERNEL.search(work.name):
                     tail.clear()
@@ -111,75 +127,71 @@ def _last_kernels(seen: Seen) -> list[int]:
     return found
 
 
-def _optimizer_on_cpu(seen: Seen, updates: list[Interval]) -> Iterator[Cause]:
-    share = length(between(updates, seen.window)) / max(seen.trace.span_ns, 1)
-    ops = [op for op in seen.trace.ops if overlap(updates, (op.start_ns, op.start_ns + 1))]
-    if not ops or any(_FUSED_OPTIMIZER.search(op.name) for op in ops) or len(ops) / seen.steps < 30:
+def _optimizer_on_cpu(context: TraceContext, updates: list[Interval]) -> Iterator[CandidateFinding]:
+    share = length(between(updates, context.window)) / max(context.trace.span_ns, 1)
+    ops = [op for op in context.trace.ops if overlap(updates, (op.start_ns, op.start_ns + 1))]
+    if not ops or any(_FUSED_OPTIMIZER.search(op.name) for op in ops) or len(ops) / context.steps < 30:
         return
-    rest = Change({COMPUTING: 1 - share * 0.6 / max(seen.shares.get(COMPUTING, share), share)})
-    least = Change({COMPUTING: 1 - share * 0.3 / max(seen.shares.get(COMPUTING, share), share)})
-    yield Cause(
-        "unfused-optimizer",
-        f"the optimizer takes {seen.a_step(share)} in {format_count(len(ops) / seen.steps)} operators",
+    rest = Change({COMPUTING: 1 - share * 0.6 / max(context.shares.get(COMPUTING, share), share)})
+    least = Change({COMPUTING: 1 - share * 0.3 / max(context.shares.get(COMPUTING, share), share)})
+    yield CandidateFinding(
+        Cause.UNFUSED_OPTIMIZER,
+        f"the optimizer takes {context.describe_share(share)} in {format_count(len(ops) / context.steps)} operators",
         "Update all weights in one fused kernel",
         ("strategy.optimizer_kernel=fused",),
         'optim="adamw_torch_fused"',
         likely=rest,
         least=least,
-        most=Change({COMPUTING: 1 - share * 0.8 / max(seen.shares.get(COMPUTING, share), share)}),
-        evidence={"operators_per_step": len(ops) / seen.steps, "share": share},
+        most=Change({COMPUTING: 1 - share * 0.8 / max(context.shares.get(COMPUTING, share), share)}),
+        evidence={"operators_per_step": len(ops) / context.steps, "share": share},
     )
 
 
-def _attention(seen: Seen) -> Iterator[Cause]:
+def _attention(context: TraceContext) -> Iterator[CandidateFinding]:
     """Softmax as a kernel of its own between two matrix products, and no fused attention anywhere."""
-    if any(_FUSED_ATTENTION.search(k.name) for k in seen.trace.kernels) or _uses_fused_attention(seen):
+    if any(_FUSED_ATTENTION.search(work.name) for work in (*context.trace.kernels, *context.trace.ops)):
         return
-    products, scores = _find_attention(seen)
-    softmax = [n for n in scores if _SOFTMAX.search(seen.replay.work[n].name)]
-    if len(softmax) < 2 * seen.steps:
+    products, scores = _find_attention(context)
+    softmax = [n for n in scores if _SOFTMAX.search(context.replay.work[n].name)]
+    if len(softmax) < 2 * context.steps:
         return
-    share = seen.work_share([*products, *scores])
-    yield Cause(
-        "eager-attention",
-        f"attention writes its scores to memory: its products, softmax and what is done with the scores take "
-        f"{seen.a_step(share)}",
-        "Use a fused attention, which never writes them",
+    share = context.work_share([*products, *scores])
+    yield CandidateFinding(
+        Cause.EAGER_ATTENTION,
+        f"attention writes its scores to memory: its matrix products, softmax, mask and dropout take "
+        f"{context.describe_share(share)}",
+        "Use a fused attention kernel, which never writes them",
         ("strategy.attention=auto",),
         'from_pretrained(..., attn_implementation="sdpa")',
         likely=Change(work=dict.fromkeys(products, _FUSED_PRODUCTS) | dict.fromkeys(scores, 0.0)),
         least=Change(work=dict.fromkeys(scores, 0.3)),
         most=Change(
             work=dict.fromkeys(products, 0.3) | dict.fromkeys(scores, 0.0),
-            calls=dict.fromkeys(seen.calls_of(scores), 0.0),
+            calls=dict.fromkeys(context.calls_of(scores), 0.0),
         ),
-        evidence={"softmax_kernels_per_step": len(softmax) / seen.steps, "share": share},
+        evidence={"softmax_kernels_per_step": len(softmax) / context.steps, "share": share},
     )
 
 
-def _uses_fused_attention(seen: Seen) -> bool:
-    return any(_FUSED_ATTENTION.search(op.name) for op in seen.trace.ops)
-
-
-def _find_attention(seen: Seen) -> tuple[set[int], set[int]]:
+def _find_attention(context: TraceContext) -> tuple[set[int], set[int]]:
     """The matrix products of attention, and what is done with the scores between them, on one stream:
 
         forward    product  scale mask SOFTMAX dropout  product
         backward   product product  dropout SOFTMAX scale  product product
 
-    A softmax that has no product on one side, such as that of the loss, is another one.
+    A softmax without a product on both sides, such as that of the loss, does not count.
     """
     by_stream: dict[tuple[int, int], list[int]] = {}
-    for number, work in enumerate(seen.replay.work):
+    for number, work in enumerate(context.replay.work):
         by_stream.setdefault((work.device, work.stream), []).append(number)
     products: set[int] = set()
     scores: set[int] = set()
     for numbers in by_stream.values():
-        names = [seen.replay.work[number].name for number in numbers]
+        names = [context.replay.work[number].name for number in numbers]
         for place, name in enumerate(names):
             if not _SOFTMAX.search(name) or _LOSS_SOFTMAX.search(name):
                 continue
-            before, after = (_reach_product(names, place, way) for way in (-1, 1))
+            before, after = (_reach_product(names, place, direction) for direction in (-1, 1))
             if before is None or after is None:
                 continue
             count = 2 if "backward" in name.lower() else 1
@@ -189,30 +201,30 @@ def _find_attention(seen: Seen) -> tuple[set[int], set[int]]:
     return products, scores
 
 
-def _reach_product(names: list[str], place: int, way: int) -> int | None:
-    """The next matrix product in this direction, with nothing but elementwise kernels on the way."""
-    place += way
+def _reach_product(names: list[str], place: int, direction: int) -> int | None:
+    """The next matrix product in this direction, with nothing but elementwise kernels in between."""
+    place += direction
     while 0 <= place < len(names) and _ELEMENTWISE.search(names[place]):
-        place += way
+        place += direction
     return place if 0 <= place < len(names) and MATRIX_PRODUCT.search(names[place]) else None
 
 
-def _fp32(seen: Seen) -> Iterator[Cause]:
-    products = seen.find_work(lambda k: bool(_FP32_MATMUL.search(k.name)) and not _REDUCED.search(k.name))
+def _fp32(context: TraceContext) -> Iterator[CandidateFinding]:
+    products = context.find_work(lambda k: bool(_FP32_MATMUL.search(k.name)) and not _REDUCED.search(k.name))
     if not products:
         return
-    gpu = seen.trace.gpus.get(seen.replay.work[products[0]].device)
+    gpu = context.trace.gpus.get(context.replay.work[products[0]].device)
     if gpu is not None and gpu.capability is not None and gpu.capability < _TENSOR_CORES:
         return
     has_bf16 = gpu is None or gpu.capability is None or gpu.capability >= (8, 0)
-    share = seen.work_share(products)
+    share = context.work_share(products)
     name = gpu.name if gpu is not None else "a GPU since 2018"
     times = _tensor_core_rate(gpu)
     left = min(1 / (times or _USUAL_RATE), 0.9)
-    assumed = f"{times:.1f} times as fast there, by its published rates" if times else "taken as 3 times as fast there"
-    yield Cause(
-        "fp32",
-        f"matrix products run in fp32 for {seen.a_step(share)}, and {name} has tensor cores, which they do not use "
+    assumed = f"{times:.1f} times as fast by its published rates" if times else "assumed to be 3 times as fast"
+    yield CandidateFinding(
+        Cause.FP32,
+        f"matrix products run in fp32 for {context.describe_share(share)} and do not use the tensor cores of {name} "
         f"({assumed})",
         f"Compute in {'bf16' if has_bf16 else 'fp16'} (weights and updates stay fp32)",
         (f"strategy.precision={'bf16' if has_bf16 else 'fp16'}",),
@@ -221,40 +233,40 @@ def _fp32(seen: Seen) -> Iterator[Cause]:
         least=Change(work=dict.fromkeys(products, (1 + left) / 2 if times is None else min(max(2 * left, 0.25), 1.0))),
         most=Change(work=dict.fromkeys(products, left / 2)),
         evidence={"share": share},
-        changes_answer=True,
+        is_lossy=True,
     )
 
 
 def _tensor_core_rate(gpu: TracedGpu | None) -> float | None:
-    """How many times as fast a matrix product is in bf16 (before Ampere: fp16) as in fp32; None for an unknown card."""
+    """How many times as fast a matrix product is in bf16 (before Ampere: fp16) as in fp32; None for an unknown GPU."""
     if gpu is None:
         return None
     published = next((times for pattern, times in _PUBLISHED_RATES if re.search(pattern, gpu.name)), None)
-    # Cards with twice the fp32 units (compute capability 8.6 and 8.9) reach less of their fp32 rate.
+    # GPUs with twice the fp32 units (compute capability 8.6 and 8.9) reach less of their fp32 rate.
     fp32_reached = 0.65 if gpu.capability in ((8, 6), (8, 9), (12, 0)) else 0.9
     return published * _BF16_REACHED / fp32_reached if published else None
 
 
-def _padding(seen: Seen) -> Iterator[Cause]:
-    """Rows whose lengths are in the trace. That all batches have one shape says nothing: so have packed ones."""
+def _padding(context: TraceContext) -> Iterator[CandidateFinding]:
+    """By the lengths of rows in the trace. One shape for all batches is no evidence: packed ones have it, too."""
     real = padded = 0
-    for step in seen.trace.steps:
+    for step in context.trace.steps:
         for real_tokens, tokens in _count_tokens(
-            [op for op in seen.trace.ops if op.shapes and step.holds(op.start_ns)]
+            [op for op in context.trace.ops if op.shapes and step.holds(op.start_ns)]
         ):
             real, padded = real + real_tokens, padded + tokens
     share = 1 - real / padded if padded else 0.0
     if share < 0.01:
         return
-    yield Cause(
-        "padding",
+    yield CandidateFinding(
+        Cause.PADDING,
         f"{format_share(share)} of the tokens are padding, by the lengths of the rows in the trace",
-        "Run real tokens only, or pad to the longest row of a batch and sort rows by length",
+        "Compute real tokens only (packed batches), or pad to the longest row of a batch and group rows by length",
         ("strategy.batching=packed",),
         'DataCollatorForSeq2Seq(padding="longest"), train_sampling_strategy="group_by_length"',
-        likely=_less_compute(seen, 1 - share),
-        least=_less_compute(seen, 1 - 0.8 * share),  # kernels that are too small to shrink with their rows
-        most=_less_compute(seen, (1 - share) ** 1.2),  # attention shrinks with the square
+        likely=_less_compute(context, 1 - share),
+        least=_less_compute(context, 1 - 0.8 * share),  # some kernels are too small to shrink with their rows
+        most=_less_compute(context, (1 - share) ** 1.2),  # attention shrinks with the square
         evidence={"padding_share": share},
     )
 
@@ -285,12 +297,184 @@ def _count_tokens(ops: list[Op]) -> Iterator[tuple[int, int]]:
             yield max(tokens), rows * width
 
 
-def _less_compute(seen: Seen, factor: float) -> Change:
-    """Of the model: an update is as long for any batch."""
-    kernels = seen.find_work(
+def _less_compute(context: TraceContext, factor: float) -> Change:
+    """Of the model: an update takes as long for any batch."""
+    kernels = context.find_work(
         lambda w: not isinstance(w, Copy) and not is_collective(w) and not is_update_kernel(w.name)
     )
     return Change(work=dict.fromkeys(kernels, factor)) if kernels else Change({COMPUTING: factor})
 
 
-DEVICE_RULES = (_optimizer, find_communication, _attention, _fp32, _padding)
+def _communication(context: TraceContext) -> Iterator[CandidateFinding]:
+    """Collectives that nothing overlaps; what they take beyond others of their kind is waiting for another rank."""
+    numbers = context.find_work(is_collective)
+    if not numbers:
+        share = context.shares.get(COMMUNICATING, 0.0)
+        if share and not context.trace.kernels:
+            removed = Change({COMMUNICATING: 0.0})
+            yield _exposed(context, share, removed, Change({COMMUNICATING: 0.5}), removed, "Communicate less often")
+        return
+    floors = _floors(context, numbers)
+    waiting = {n: floors[n] / max(context.replay.work[n].duration_ns, 1) for n in numbers}
+    waited = sum(context.replay.work[n].duration_ns - floors[n] for n in numbers) / max(context.trace.span_ns, 1)
+    if waited > 0.02:
+        yield CandidateFinding(
+            Cause.STRAGGLER,
+            f"collectives take up to {max(1 / max(f, 1e-6) for f in waiting.values()):.0f} times as long as others of "
+            f"their kind: this GPU waits for another one for {context.describe_share(waited)}",
+            "Profile the slowest rank; balance the work of the ranks (batches by tokens); check for a slow data loader "
+            "or a GPU that others use",
+            ("strategy.batching=packed",),
+            'train_sampling_strategy="group_by_length", a profile of every rank',
+            likely=Change(work=waiting),
+            least=Change(work={n: (1 + f) / 2 for n, f in waiting.items()}),
+            evidence={"waiting_share": waited},
+        )
+    yield from _exposed_on_gpu(context, numbers, waiting if waited > 0.02 else {})
+
+
+def _exposed_on_gpu(
+    context: TraceContext, numbers: list[int], waiting: Mapping[int, float]
+) -> Iterator[CandidateFinding]:
+    """Communication itself, without waiting for others. A backward can hide no more of it than its own length."""
+    others = merge(intervals_of(k for k in context.trace.kernels if not is_collective(k)))
+    bare = {  # number -> time that nothing overlaps, less what is waited for
+        n: waiting.get(n, 1.0) * work.duration_ns - overlap(others, (work.start_ns, work.end_ns))
+        for n in numbers
+        for work in (context.replay.work[n],)
+    }
+    bare = {n: time_ns for n, time_ns in bare.items() if time_ns > 0}
+    exposed = sum(bare.values())
+    overlapped = sum(overlap(others, (context.replay.work[n].start_ns, context.replay.work[n].end_ns)) for n in numbers)
+    free = max(_backward_ns(context) - overlapped, 0)
+    if not exposed:
+        return
+    hidden = min(_HIDDEN * exposed, (1 - _FIRST_BUCKET) * free)
+    is_hidden_already = hidden < 0.25 * exposed
+    likely = 0.5 * exposed if is_hidden_already else hidden  # half: one all-reduce for two micro-batches
+    most = max(min(exposed, free), likely)
+
+    def shorten(by_ns: float) -> Change:
+        """The waiting stays: the straggler causes it, and it must not make this the larger cause."""
+        return Change(
+            work={n: 1 - by_ns / exposed * time_ns / context.replay.work[n].duration_ns for n, time_ns in bare.items()}
+        )
+
+    yield _exposed(
+        context,
+        exposed / max(context.trace.span_ns, 1),
+        shorten(likely),
+        shorten(likely / 2),
+        shorten(most),
+        "Communicate less often (gradient accumulation), or use fewer GPUs: the backward is too short to hide all of it"
+        if is_hidden_already
+        else "Overlap it with the backward (ddp), communicate less often (gradient accumulation), or use fewer GPUs",
+    )
+
+
+def _backward_ns(context: TraceContext) -> float:
+    """Time of the kernels of the backward; where nothing marks them, two thirds of all: it is two products for one."""
+    compute = [w for w in context.replay.work if not isinstance(w, Copy) and not is_collective(w)]
+    nodes = intervals_of(op for op in context.trace.ops if op.name.startswith(BACKWARD_PREFIX))
+    marked = merge([*nodes, *intervals_of(s for s in context.trace.ranges if NAMES[BACKWARD].search(s.name))])
+    if not marked:
+        return sum(work.duration_ns for work in compute) * 2 / 3
+    launched = {call.correlation: call.start_ns for call in context.trace.calls if call.correlation is not None}
+    moments = ((work, launched.get(work.correlation)) for work in compute if work.correlation is not None)
+    return sum(w.duration_ns for w, moment in moments if moment is not None and overlap(marked, (moment, moment + 1)))
+
+
+def _exposed(
+    context: TraceContext, share: float, likely: Change, least: Change, most: Change, advice: str
+) -> CandidateFinding:
+    sizes = any(work.message_elements for work in context.replay.work)
+    unsure = "" if sizes else "; without message sizes in the trace, waiting for a slower rank can't be ruled out"
+    return CandidateFinding(
+        Cause.COMMUNICATION,
+        f"GPUs communicate gradients or weights for {context.describe_share(share)} while nothing is computed{unsure}",
+        advice,
+        ("strategy.parallel=ddp",),
+        "gradient_accumulation_steps=N, ddp_bucket_cap_mb=25, ddp_static_graph=True",
+        likely=likely,
+        least=least,
+        most=most,
+        evidence={"exposed_share": share},
+    )
+
+
+def _floors(context: TraceContext, numbers: list[int]) -> dict[int, int]:
+    """How long each collective takes without waiting for another rank.
+
+    Where sizes are known, that is at most what the fastest of its size or larger takes. Where they are not, it is what
+    the same one takes in most steps; and the first one of a step, in which an early rank waits, takes no longer than
+    the others.
+    """
+    work = context.replay.work
+    groups: dict[object, list[int]] = {}
+    if all(work[n].message_elements for n in numbers):
+        for n in numbers:
+            groups.setdefault((work[n].device, work[n].name), []).append(n)
+        return {n: floor for members in groups.values() for n, floor in _floors_by_size(context, members).items()}
+    starts = [start for start, _ in context.trace.step_intervals_ns]
+    by_step: dict[tuple[int, int, str], list[int]] = {}
+    for n in numbers:
+        step = bisect.bisect_right(starts, work[n].start_ns)
+        by_step.setdefault((step, work[n].device, work[n].name), []).append(n)
+    for members in by_step.values():
+        for place, n in enumerate(members):
+            groups.setdefault((place, work[n].device, work[n].name), []).append(n)
+    floors = {n: _floor(context, n, members) for members in groups.values() for n in members}
+    for members in by_step.values():
+        if len(members) < 4:
+            continue
+        floors[members[0]] = min(floors[members[0]], _floor(context, members[0], members[1:]))
+        shortest = min(work[n].duration_ns for n in members)
+        for n in members:
+            if _lags_behind(context, members):
+                floors[n] = min(floors[n], shortest)
+            rest = [m for m in members if m != n]  # and whichever is far longer than all others of its step
+            if work[n].duration_ns > _FAR_LONGER * max(work[m].duration_ns for m in rest):
+                floors[n] = min(floors[n], round(median(work[m].duration_ns for m in rest)))
+    return floors
+
+
+def _floors_by_size(context: TraceContext, alike: list[int]) -> dict[int, int]:
+    """No rate is assumed, since it grows with the size: one that took longer than a larger one has waited."""
+    work = context.replay.work
+    floors: dict[int, int] = {}
+    fastest = max(work[n].duration_ns for n in alike)
+    by_size = group_by((work[n] for n in alike), lambda item: item.message_elements or 0)
+    fastest_of: dict[int, int] = {}
+    for size in sorted(by_size, reverse=True):
+        fastest = min(fastest, *(item.duration_ns for item in by_size[size]))
+        fastest_of[size] = fastest
+    for n in alike:
+        own, floor = work[n].duration_ns, fastest_of[work[n].message_elements or 0]
+        floors[n] = floor if own > _WAITED * floor else own
+    return floors
+
+
+def _lags_behind(context: TraceContext, members: list[int]) -> bool:
+    """Whether another rank is slower in all of a step's backward, only by the lengths of its collectives.
+
+    Buckets of ddp are about equal, but for a smaller first one. A rank that is ahead waits in the first for all that
+    the other has lost in the forward, or a little longer in each; the last one, at the end, is short again:
+
+        17 6 6 6 6 6 6 0.6        or        4.7 5.3 5.8 6.5 7.0 7.0 7.1 0.6
+    """
+    work = [context.replay.work[n] for n in members]
+    usual = median(item.duration_ns for item in work)
+    at_once = [b.duration_ns for a, b in pairwise(work) if b.start_ns > a.end_ns + _NOT_QUEUED_NS]
+    at_once.insert(0, work[0].duration_ns)
+    grows = len(at_once) >= 3 and at_once[-1] > 1.15 * at_once[0] and at_once == sorted(at_once)
+    return work[-1].duration_ns < usual / 3 and (work[0].duration_ns > 1.5 * usual or grows)
+
+
+def _floor(context: TraceContext, number: int, alike: list[int]) -> int:
+    """Its own time, unless it exceeds the usual one of its kind by far: only that is a wait."""
+    usual = median(context.replay.work[n].duration_ns for n in alike)
+    own = context.replay.work[number].duration_ns
+    return own if own <= _WAITED * usual else round(usual)
+
+
+DEVICE_RULES = (_optimizer, _communication, _attention, _fp32, _padding)

@@ -1,21 +1,15 @@
 """Findings: what slows a step down or fills its memory, how we know, what to change, and what that should gain.
 
-In: an `Evidence`. Out: findings, the largest expected gain first. Every rule is a small function of the table at the
-end, which says nothing where its evidence is missing or below its threshold.
-
-    Evidence(phases={"data_wait": .3, ...}, strategy.prefetch 0)
-    ->  waiting-for-data: "30.0% of a step waits for data ..."   strategy.prefetch=4   expected gain 30.0% of the time
-
-The gain is the share of today's time (or bytes) that would be saved: 0.3 makes 10 s into 7 s. Where a figure comes from
-a rule of thumb, its constant says so.
-
-What findings are drawn from: one small value, whether it comes from a trace, a measurement or a run's records.
-
-In: a `Summary` of a trace, the figures of measured steps, the records of a run; any of them. Out: an `Evidence`. What
-is not known is None, and a rule that needs it then says nothing.
+In: an `Evidence`, gathered from a trace, from measured steps, from a run's records, or from all of them. Out: findings,
+the largest expected gain first. What is not known is None; a rule that needs it, or whose evidence is below its
+threshold, reports nothing. The rules are the small functions of the table at the end.
 
     a run's steps.jsonl     phase_seconds {forward: 6, backward: 12, data_wait: 2} over 10 steps of 2 s each
-    Evidence                step_seconds 2.0, phases {forward: .3, backward: .6, data_wait: .1}
+    Evidence                step_seconds 2.0, phases {forward: .3, backward: .6, data_wait: .1}, strategy.prefetch 0
+    ->  waiting-for-data: "10.0% of a step is spent waiting ..."   strategy.prefetch=4   expected gain 10.0% of the time
+
+The gain is the share of today's time (or bytes) that would be saved: 0.3 turns 10 s into 7 s. Where a figure comes from
+a rule of thumb, its constant says so.
 """
 
 from __future__ import annotations
@@ -23,10 +17,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from itertools import pairwise
 from typing import Any, Literal
 
-from seqfit.profiling.summary import TraceSummary
+from seqfit.profiling.tables import TraceSummary
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir.reader import Run
 from seqfit.rundir.records import BETWEEN_STEPS
@@ -34,6 +29,38 @@ from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import Strategy
 from seqfit.telemetry.summary import summarise_gpus
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
+
+
+class Cause(StrEnum):
+    """Of a finding; its value is what is printed and stored."""
+
+    WAITING_FOR_DATA = "waiting-for-data"
+    PADDING = "padding"
+    LOGITS = "logits"
+    NEEDLESS_RECOMPUTE = "needless-recompute"
+    TINY_BATCH = "tiny-batch"
+    FP32 = "fp32"
+    THROTTLING = "throttling"
+    EVALUATION = "evaluation"
+    CHECKPOINT = "checkpoint"
+    OVERSUBSCRIBED_THREADS = "oversubscribed-threads"
+    OPTIMIZER_BOUND = "optimizer-bound"
+    UNACCOUNTED = "unaccounted"
+    OVERFITTING = "overfitting"
+    # only in traces
+    HOST_SYNCS = "host-syncs"
+    SMALL_COPIES = "small-copies"
+    UNPINNED_MEMORY = "unpinned-memory"
+    COPIES = "copies"
+    MEMORY_ALLOCATION = "memory-allocation"
+    CPU_OPERATORS = "cpu-operators"
+    LAUNCH_BOUND = "launch-bound"
+    PYTHON = "python"
+    UNFUSED_OPTIMIZER = "unfused-optimizer"
+    EAGER_ATTENTION = "eager-attention"
+    STRAGGLER = "straggler"
+    COMMUNICATION = "communication"
+    UNEXPLAINED = "unexplained"
 
 
 @dataclass(frozen=True)
@@ -62,8 +89,8 @@ class Evidence:
 
     peak_bytes: int | None = None  # of a step, without weights and states
     logits_bytes: int | None = None  # of the largest micro-batch, in fp32
-    chunked_loss_bytes: int = 0  # what takes the logits' place where the loss is chunked
-    recompute_saves_bytes: int | None = None  # what activations would take without recompute
+    chunked_loss_bytes: int = 0  # what replaces the logits where the loss is chunked
+    recompute_saves_bytes: int | None = None  # of activations, that gradient checkpointing (recompute) does not keep
     free_bytes: int | None = None
     throttled_shares: Mapping[str, float] = field(default_factory=dict)  # reason -> share of the samples
     training_losses: Sequence[tuple[int, float]] = ()  # step, loss
@@ -71,14 +98,13 @@ class Evidence:
 
     @property
     def computing(self) -> float | None:
-        """Forward and backward together."""
         if "forward" not in self.phases:
             return None
         return self.phases["forward"] + self.phases.get("backward", 0.0)
 
 
 def add_recipe(evidence: Evidence, recipe: Recipe, strategy: Strategy | None = None) -> Evidence:
-    """What the recipe says by itself, and the strategy that a plan has chosen for it, if one has."""
+    """What the recipe says, and the strategy that a plan has chosen for it, if one has."""
     return replace(
         evidence,
         strategy=strategy or load_strategy(recipe),
@@ -121,7 +147,7 @@ def add_run_evidence(evidence: Evidence, run: Run) -> Evidence:
 
 
 def _read_saving(steps: Sequence[Mapping[str, Any]]) -> float:
-    """The share of a run's time in which snapshots were written and no step ran."""
+    """The share of a run's time that went into writing snapshots, while no step ran."""
     made = [(after["step"] - before["step"], after) for before, after in pairwise(steps)]
     between = {name: sum(r.get("phase_seconds", {}).get(name, 0.0) for _, r in made) for name in BETWEEN_STEPS}
     total = sum(count * record["step_seconds"] for count, record in made) + sum(between.values())
@@ -142,38 +168,36 @@ def _read_phases(steps: Sequence[Mapping[str, Any]]) -> tuple[float | None, dict
     return total / count, {phase: seconds / total for phase, seconds in sums.items()}
 
 
-OPERATOR_SECONDS = 3e-6  # of a traced operator besides its arithmetic, Python included (benchmarks/diagnosis)
-WORTH = 0.05  # a gain below this is within what runs differ by
-_EVALUATION_SHARE = 0.1  # of a run's time: what evaluation may take
-SAVING_SHARE = 0.1  # of a run's time: what snapshots may take
-_FULL_LOSS_TENSORS = 3  # logits, their log-softmax and their gradient are there at once
+OPERATOR_SECONDS = 3e-6  # overhead of a traced operator, Python included (benchmarks/diagnosis)
+WORTH = 0.05  # a smaller gain is within the variation between runs
+_EVALUATION_SHARE = 0.1  # of a run's time, that evaluation may take
+SAVING_SHARE = 0.1  # of a run's time, that snapshots may take
+_FULL_LOSS_TENSORS = 3  # logits, their log-softmax and their gradient exist at once
 _BF16_SAVES = 0.4  # of forward and backward: half the bytes and tensor cores; published figures lie around it
-_CROWDING = 0.8  # while one thread of an operator waits for a core the others wait for it: 0.72 seen at 16 on 2 cores
-HEALTHY = 0.85  # of the time in which kernels (on a CPU: operators) run: what is left is within what runs differ by
+_CROWDING = 0.8  # while one thread of an operator waits for a core the others wait for it: 0.72 measured, 16 on 2 cores
+HEALTHY = 0.85  # share of the time in which kernels (on a CPU: operators) run: the rest varies between runs
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One cause, with its remedy."""
-
-    cause: str
+    cause: Cause
     sentence: str
     advice: str
-    change: tuple[str, ...]  # overrides that can be pasted; empty where the remedy is no setting
+    change: tuple[str, ...]  # overrides that can be pasted; empty where no setting helps
     gain: float  # share saved
     gain_of: Literal["time", "memory"] = "time"
     evidence: dict[str, float | str] = field(default_factory=dict)
-    changes_answer: bool = False  # the weights that come out would differ by more than rounding
+    is_lossy: bool = False  # the resulting weights would differ by more than rounding
     gain_range: tuple[float, float] | None = None  # what the fix saves at worst and at best
     trainer: str = ""  # the same change for transformers' Trainer
-    is_guess: bool = False  # what was seen does not say how much would be gained
+    is_guess: bool = False  # the evidence does not say how much would be gained
 
 
 Rule = Callable[[Evidence], Finding | None]
 
 
 def find_findings(evidence: Evidence) -> list[Finding]:
-    """All that holds, the largest expected gain first."""
+    """All findings, the largest expected gain first."""
     found = [finding for rule in RULES if (finding := rule(evidence)) is not None]
     return sorted(found, key=lambda finding: -finding.gain)  # of equal gains the table's order
 
@@ -185,14 +209,12 @@ def _waiting_for_data(e: Evidence) -> Finding | None:
     ahead = e.strategy.prefetch
     sentence = f"{format_share(share)} of a step is spent waiting for the next batch"
     figures: dict[str, float | str] = {"data_wait_share": share, "prefetch": ahead}
-    if ahead == 0:  # preparing beside the step hides the shorter of the two
-        advice = "Prepare batches in the background while the step runs"
-        return Finding(
-            "waiting-for-data", sentence, advice, ("strategy.prefetch=4",), min(share, 1 - share), evidence=figures
-        )
-    sentence += f", although {ahead} are prepared ahead: the source is slower than the step"
+    if ahead == 0:  # preparing batches during the step hides the shorter of the two
+        advice, change = "Prepare batches in the background while the step runs", ("strategy.prefetch=4",)
+        return Finding(Cause.WAITING_FOR_DATA, sentence, advice, change, min(share, 1 - share), evidence=figures)
+    sentence += f", although {ahead} are prefetched: the source is slower than the step"
     advice = "Put the data on a faster disk, or prepare it once (SEQFIT_CACHE on a local disk)"
-    return Finding("waiting-for-data", sentence, advice, (), share, evidence=figures)
+    return Finding(Cause.WAITING_FOR_DATA, sentence, advice, (), share, evidence=figures)
 
 
 def _padding(e: Evidence) -> Finding | None:
@@ -202,9 +224,9 @@ def _padding(e: Evidence) -> Finding | None:
     if gain < WORTH:
         return None
     return Finding(
-        "padding",
+        Cause.PADDING,
         f"{format_share(e.padding_share)} of all tokens are padding ({e.strategy.batching} batches)",
-        "Run real tokens only",
+        "Compute real tokens only (packed batches)",
         ("strategy.batching=packed",),
         gain,
         evidence={"padding_share": e.padding_share, "computing_share": e.computing},
@@ -219,10 +241,10 @@ def _logits(e: Evidence) -> Finding | None:
     if gain < 0.1:
         return None
     return Finding(
-        "logits",
-        f"the logits of a micro-batch take {format_bytes(e.logits_bytes)}, and the full loss holds "
-        f"{_FULL_LOSS_TENSORS} tensors of that size, of a peak of {format_bytes(e.peak_bytes)}",
-        "Compute head and loss in chunks, which never holds them all",
+        Cause.LOGITS,
+        f"the logits of a micro-batch need {format_bytes(e.logits_bytes)}, and the full loss keeps "
+        f"{_FULL_LOSS_TENSORS} tensors of that size, out of a peak of {format_bytes(e.peak_bytes)}",
+        "Compute head and loss in chunks, so that all logits never exist at once",
         ("strategy.loss=chunked",),
         gain,
         "memory",
@@ -237,8 +259,8 @@ def _needless_recompute(e: Evidence) -> Finding | None:
     if e.recompute_saves_bytes > 0.8 * e.free_bytes or forward < WORTH:
         return None
     return Finding(
-        "needless-recompute",
-        f"activations are computed twice to save about {format_bytes(e.recompute_saves_bytes)}, and "
+        Cause.NEEDLESS_RECOMPUTE,
+        f"gradient checkpointing (activation recomputation) saves about {format_bytes(e.recompute_saves_bytes)}, but "
         f"{format_bytes(e.free_bytes)} are free",
         "Keep the activations",
         ("strategy.recompute=none",),
@@ -253,19 +275,21 @@ def _tiny_batch(e: Evidence) -> Finding | None:
     overhead = min(e.operators_per_step * OPERATOR_SECONDS / e.step_seconds, 0.9)
     fitting = max(e.strategy.micro_batch_tokens / e.tokens_per_micro_batch, 1)
     change, fewer, changes = _larger_batch(e, fitting)
-    # Of a packed batch about half of the calls are made for each example, and a larger batch has more of these.
+    # In a packed batch about half of the calls are per example, and a larger batch has more examples.
     gain = overhead * (1 - 1 / fewer) * (0.5 if changes else 1)
-    if gain < (0.3 if changes else 0.1) or not change:  # another update has to be worth more
+    if gain < (0.3 if changes else 0.1) or not change:  # a different update has to be worth more
         return None
     return Finding(
-        "tiny-batch",
+        Cause.TINY_BATCH,
         f"micro-batches of {format_count(e.tokens_per_micro_batch)} tokens are too small: "
-        f"{format_share(overhead)} of a step goes into calling {format_count(e.operators_per_step)} operators",
-        "Cut the global batch into fewer pieces" if not changes else "Raise the global batch (the update differs)",
+        f"{format_share(overhead)} of a step is the overhead of {format_count(e.operators_per_step)} operator calls",
+        "Split the global batch into fewer micro-batches"
+        if not changes
+        else "Increase the global batch (the update differs)",
         change,
         gain,
         evidence={"overhead_share": overhead, "tokens_per_micro_batch": e.tokens_per_micro_batch},
-        changes_answer=changes,
+        is_lossy=changes,
     )
 
 
@@ -287,13 +311,13 @@ def _fp32(e: Evidence) -> Finding | None:
     if not e.on_gpu or not e.has_bf16 or e.precision != "fp32" or e.computing is None:
         return None
     return Finding(
-        "fp32",
-        "the step computes in fp32, and the card has bf16",
+        Cause.FP32,
+        "the step computes in fp32, and the GPU supports bf16",
         "Compute in bf16 (weights and updates stay fp32)",
         ("strategy.precision=bf16",),
         _BF16_SAVES * e.computing,
         evidence={"computing_share": e.computing},
-        changes_answer=True,
+        is_lossy=True,
     )
 
 
@@ -303,11 +327,11 @@ def _throttling(e: Evidence) -> Finding | None:
         return None
     worst = max(slowed, key=lambda reason: slowed[reason])
     return Finding(
-        "throttling",
-        f"the card runs slower than it could for {format_share(slowed[worst])} of the time ({worst})",
+        Cause.THROTTLING,
+        f"the GPU throttles for {format_share(slowed[worst])} of the time ({worst})",
         "Cool it better or raise its power limit (nvidia-smi -pl); figures of such a run can't be compared",
         (),
-        0.1 * slowed[worst],  # clocks fall by about a tenth when a limit is met; the samples say when, not how far
+        0.1 * slowed[worst],  # clocks fall by about a tenth at a limit; the samples say when, not how far
         evidence=dict(slowed),
     )
 
@@ -321,10 +345,10 @@ def _evaluation(e: Evidence) -> Finding | None:
         return None
     every = math.ceil(e.evaluation_seconds * (1 / _EVALUATION_SHARE - 1) / e.step_seconds)
     return Finding(
-        "evaluation",
+        Cause.EVALUATION,
         f"an evaluation of {format_seconds(e.evaluation_seconds)} every {e.evaluate_every} steps takes "
         f"{format_share(share)} of the run",
-        "Evaluate less often, or fewer rows (eval.limit)",
+        "Evaluate less often, or on fewer rows (eval.limit)",
         (f"eval.every_steps={every}",),
         1 - (1 - share) / (1 - _EVALUATION_SHARE),
         evidence={"evaluation_seconds": e.evaluation_seconds, "evaluate_every": e.evaluate_every},
@@ -336,9 +360,9 @@ def _saving(e: Evidence) -> Finding | None:
         return None
     rarely = 1 - (1 - e.saving_share) / (1 - SAVING_SHARE / 10)
     return Finding(
-        "checkpoint",
+        Cause.CHECKPOINT,
         f"writing snapshots takes {format_share(e.saving_share)} of the run, while no step runs",
-        "Write them less often: every ten minutes is enough to lose little",
+        "Write them less often: with one every ten minutes little is lost",
         ("~train.snapshot.every_steps", "train.snapshot.every_minutes=10"),
         rarely,
         evidence={"saving_share": e.saving_share},
@@ -350,7 +374,7 @@ def _oversubscribed(e: Evidence) -> Finding | None:
     if e.on_gpu or e.threads is None or e.cores is None or e.threads <= e.cores:
         return None
     return Finding(
-        "oversubscribed-threads",
+        Cause.OVERSUBSCRIBED_THREADS,
         f"{e.threads} threads share {e.cores} cores and wait for each other at the end of every operator",
         "Use as many threads as there are cores",
         (f"strategy.threads={e.cores}",),
@@ -367,12 +391,12 @@ def _optimizer_bound(e: Evidence) -> Finding | None:
     figures: dict[str, float | str] = {"optimizer_share": share}
     if e.strategy.optimizer_kernel == "loop":
         advice, change = "Update all weights in one kernel", ("strategy.optimizer_kernel=auto",)
-        return Finding("optimizer-bound", sentence, advice, change, share / 2, evidence=figures)
+        return Finding(Cause.OPTIMIZER_BOUND, sentence, advice, change, share / 2, evidence=figures)
     if e.batch_examples is None:
         return None
     advice = "Update less often, with a larger global batch (the update differs)"
     change = (f"train.batch_examples={2 * e.batch_examples}",)
-    return Finding("optimizer-bound", sentence, advice, change, share / 2, evidence=figures, changes_answer=True)
+    return Finding(Cause.OPTIMIZER_BOUND, sentence, advice, change, share / 2, evidence=figures, is_lossy=True)
 
 
 def _unaccounted(e: Evidence) -> Finding | None:
@@ -381,9 +405,9 @@ def _unaccounted(e: Evidence) -> Finding | None:
     if not e.phases or rest < 1 - HEALTHY:
         return None
     return Finding(
-        "unaccounted",
-        f"{format_share(rest)} of a step is in none of its phases: hooks, callbacks, logging or other code of the loop",
-        "Look at the Python functions in the trace (it opens in ui.perfetto.dev)",
+        Cause.UNACCOUNTED,
+        f"{format_share(rest)} of a step belongs to none of its phases: hooks, callbacks, logging or other Python code",
+        "Look at the Python functions in the trace (open it in ui.perfetto.dev)",
         (),
         0.0,
         evidence={"rest_share": rest},
@@ -402,7 +426,7 @@ def _overfitting(e: Evidence) -> Finding | None:
     if len(later) < 2 or later[-1] < 1.02 * best or not before or last >= before[-1]:
         return None
     return Finding(
-        "overfitting",
+        Cause.OVERFITTING,
         f"since step {best_step} the validation loss rises ({best:.3f} to {later[-1]:.3f}) while the training loss "
         f"falls ({before[-1]:.3f} to {last:.3f})",
         "Stop when the score no longer improves; more data, dropout or a lower learning rate help the model itself",

@@ -3,18 +3,17 @@
 In: a `Trace`. Out: a `HostTimeline`, which divides any interval among activities; the first that holds wins:
 
     evaluating, saving   a range or a Python function that is named so
-    loading data         enumerate(DataLoader), data_wait, a range or frame of a loader; without any such name the long
-                         pause before the batch is copied to the device (marked as inferred)
+    loading data         enumerate(DataLoader), data_wait, a range or frame of a data loader; without any such name the
+                         long pause before the batch is copied to the device (marked as inferred)
     communicating        an operator of c10d, NCCL or gloo
     waiting in a sync    a call such as cudaStreamSynchronize
     copying              a call that copies
-    allocating           a call that takes memory from the driver or gives it back
+    allocating           a call that allocates or frees memory of the driver
     computing            operators that run on the CPU: without a GPU all, else those of over 0.2 ms that launch nothing
     launching            CUDA's other calls, operators of torch, its optimizers' Python, and short pauses between them
     Python               everything else
 
-Only threads that drive the device count (on a CPU those that run operators): what a loader's own thread does meanwhile
-is no reason.
+Only threads that launch device work count (on a CPU those that run operators), not the threads of a data loader.
 
     host   |launch|launch|sync......|   loading   |copy|launch|        GPU idle here ^ is charged to loading, although a
     GPU      |kernel|kernel         |                    |kernel|      sync ended right before
@@ -83,7 +82,7 @@ _OPTIMIZER = "Optimizer."  # torch's ranges around step() and zero_grad()
 _OTHER_RANGES = (MODULE_PREFIX, _OPTIMIZER)
 _LONG_OP_NS = 200_000
 _SHORT_PAUSE_NS = 100_000  # Python between two operators; a longer one is worth a name of its own
-_LONG_PAUSE = 0.03  # of a step: a pause that may be a loader that nobody named
+_LONG_PAUSE = 0.03  # of a step: a pause that may be a data loader without a name
 _FOREIGN = (
     "<built-in",
     "<frozen",
@@ -160,7 +159,6 @@ class HostTimeline:
         return charged
 
     def total(self, window: Interval) -> dict[str, float]:
-        """Shares of the window."""
         span = max(window[1] - window[0], 1)
         return {activity: time_ns / span for activity, time_ns in self.charge(window).items()}
 
@@ -174,9 +172,9 @@ class HostTimeline:
         return rest if activity == PYTHON else []
 
     def find_place(self, activity: str, window: Interval) -> str | None:
-        """The Python function that took most of the activity's time; a person's own rather than a library's."""
+        """The Python function that took most of the activity's time; the user's own rather than a library's."""
         times = self.when(activity, window)
-        # What is built in (sleep, read) is its caller's time.
+        # The time of a built-in (sleep, read) is its caller's.
         frames = [f for f in self._trace.frames if f.thread in self.threads and not f.name.startswith("<built-in")]
         if not frames or not times:
             return None
@@ -192,7 +190,7 @@ class HostTimeline:
     def _infer_loading(self, calls: list[Call], work: list[Interval]) -> list[Interval]:
         """Pauses without any call or operator whose next work is a copy to the device: the batch.
 
-        prof.step() stands at the end of a loop's body, so that what lies before it is not loading.
+        prof.step() is called at the end of a loop's body, so what comes before it is not loading.
         """
         to_device = {copy.correlation for copy in self._trace.copies if copy.name == "HtoD"} - {None}
         device_work = {k.correlation for k in (*self._trace.kernels, *self._trace.copies)} - {None}
@@ -224,14 +222,14 @@ def _named(spans: Iterable[HostSpan], pattern: re.Pattern[str]) -> list[Interval
 
 
 def _computing(trace: Trace, calls: list[Call], threads: frozenset[str]) -> list[Interval]:
-    """Of a GPU's trace: long operators in which the host calls nothing, so that they run on the CPU."""
+    """Of a GPU's trace: long operators without a CUDA call inside, so they run on the CPU."""
     called = merge(intervals_of(calls))
     long_ops = (op for op in trace.ops if op.duration_ns > _LONG_OP_NS and op.thread in threads)
     return intervals_of(op for op in long_ops if not overlap(called, (op.start_ns, op.end_ns)))
 
 
 def is_own(name: str) -> bool:
-    """Whether a frame is a person's own code, and not torch's, a library's or built in."""
+    """Whether a frame is the user's own code, and not torch's, a library's or built in."""
     return not name.startswith(_FOREIGN) and "/site-packages/" not in name and "/torch/" not in name
 
 

@@ -1,7 +1,7 @@
-"""`seqfit profile` in a process of its own, so that a crash in compiled code is reported like any other mistake.
+"""`seqfit profile` in a process of its own, so that a crash in compiled code is reported like any other error.
 
-In: the words of the command. Out: nothing, or an error that says how the process ended and what it was doing. torch's
-profiler hooks into every operator and unwinds Python's stack while it runs; where that goes wrong, no `except` sees it.
+In: the command's argv. Out: nothing, or an error with how the process ended and what it was doing. torch's profiler
+hooks into every operator and unwinds Python's stack while it runs; where that fails, no `except` sees it.
 
     seqfit profile demo          imports no torch: starts the line below, waits, and reads two small files
       seqfit profile demo        SEQFIT_PROFILE_WORKER=FOLDER: does all the work and has the terminal
@@ -32,7 +32,6 @@ _GRACE_SECONDS = 10.0
 
 
 def is_worker() -> bool:
-    """Whether this process does the work."""
     return WORKER in os.environ
 
 
@@ -42,16 +41,16 @@ def begin_work() -> None:
 
 
 def report_stage(what: str) -> None:
-    """In the worker: what is being done from now on. Anywhere else nothing happens."""
+    """In the worker: what it does from now on. No effect anywhere else."""
     if is_worker():
         with suppress(OSError):
             (Path(os.environ[WORKER]) / _STAGE).write_text(what, "utf-8")
 
 
-def run_in_child(words: Sequence[str], out: Path) -> int:
-    """Run `seqfit WORDS` in a worker; its exit code, or an error if a signal killed it. `out` keeps the crash."""
+def run_in_child(argv: Sequence[str], out: Path) -> int:
+    """Run `seqfit ARGV` in a worker; its exit code, or an error if a signal killed it. `out` keeps the crash."""
     with tempfile.TemporaryDirectory(prefix="seqfit-profile-") as folder:
-        worker = subprocess.Popen([sys.executable, "-m", "seqfit", *words], env=os.environ | {WORKER: folder})
+        worker = subprocess.Popen([sys.executable, "-m", "seqfit", *argv], env=os.environ | {WORKER: folder})
         with _passed_on(worker):
             code = _wait(worker)
         if code == _INTERRUPTED or code == -signal.SIGINT:
@@ -62,7 +61,7 @@ def run_in_child(words: Sequence[str], out: Path) -> int:
 
 
 def _wait(worker: subprocess.Popen[bytes]) -> int:
-    """Ctrl-C reaches both processes; the worker ends by itself, and is given a while for it."""
+    """Ctrl-C reaches both processes; the worker ends by itself, and gets some time for it."""
     try:
         return worker.wait()
     except KeyboardInterrupt:
@@ -76,7 +75,7 @@ def _wait(worker: subprocess.Popen[bytes]) -> int:
 
 @contextmanager
 def _passed_on(worker: subprocess.Popen[bytes]) -> Iterator[None]:
-    """SIGTERM is the worker's, too. Only a main thread may have handlers."""
+    """SIGTERM is forwarded to the worker. Only a main thread may have handlers."""
     try:
         before = signal.signal(signal.SIGTERM, lambda *_: worker.terminate())
     except ValueError:
@@ -97,12 +96,12 @@ def _explain(code: int, folder: Path, out: Path) -> TrainingFailed:
         with suppress(OSError):
             out.mkdir(parents=True, exist_ok=True)
             shutil.copy(folder / _CRASH, out / _CRASH)
-            kept = f" All of it is in {out / _CRASH}."
-    where = f", at\n{chr(10).join(lines)}\n{kept.strip()}" if lines else ""
+            kept = f"The full traceback is in {out / _CRASH}."
+    where = f", at\n{chr(10).join(lines)}\n{kept}" if lines else ""
     return TrainingFailed(
-        f"the process that profiles {describe_exit(code)} while {doing}{where}",
-        "no Python code ends like this: compiled code failed, the machine is out of memory (OOM), or the signal "
-        "was sent by somebody",
+        f"the profiling process {describe_exit(code)} while {doing}{where}",
+        "Python code does not end like this: compiled code failed, the machine is out of memory (OOM), or somebody "
+        "sent the signal",
         "Run the command again; if it fails again, try --steps 1, and report it with that file",
     )
 

@@ -1,12 +1,12 @@
 """Reads a trace of torch.profiler (Kineto's Chrome trace JSON), plain or gzip-compressed.
 
 In: a file such as `trace.json.gz`. Out: a `Trace`. The events are decoded one by one, so a file of 500 MB needs memory
-for what is kept of it (about 200 bytes an event) and not for its whole text; Kineto's times are microseconds.
+for what is kept of it (about 200 bytes per event) and not for its whole text; Kineto's times are microseconds.
 
     {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 10.5, "dur": 2, "tid": 7,
      "args": {"correlation": 5}}    ->    Call("cudaLaunchKernel", 10_500, 2_000, "7", correlation=5)
 
-Events that no table needs (flows, metadata, counters) are passed over.
+Events that no table needs (flows, metadata, counters) are skipped.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Event = dict[str, Any]
 
 
 def read_kineto(path: Path) -> Trace:
-    """The trace of a Chrome trace file; a damaged or foreign one is refused."""
+    """The trace of a Chrome trace file; a corrupted file, or one of another kind, is refused."""
     kept: dict[str, list[Any]] = defaultdict(list)
     gpus: dict[int, TracedGpu] = {}
     found = False
@@ -153,10 +153,10 @@ _SPANS: dict[str, tuple[str, Callable[[Event], Any]]] = {  # category -> the Tra
 
 
 class _TraceStream(JsonStream):
-    """The text of a trace, which is never edited by hand: an error means that it was cut off or is something else."""
+    """The text of a trace, which is never edited by hand: an error means that it is truncated or something else."""
 
     def fail(self, what: str, at: int) -> NoReturn:
-        """Without line and column, which say nothing here."""
+        """Without line and column, which are of no use here."""
         raise DataError(f"{self.path}: {what}", "a trace is one whole JSON document", _CHANGE)
 
 

@@ -1,31 +1,26 @@
 """The time of a few steps without a profiler, which slows everything down and the host most of all.
 
-In: a job. Out: a `Measurement`: seconds of a step, by phases (the step's own clock), tokens, padding, micro-batches,
-and, where asked for, the time of an evaluation.
+In: a `TrainingSetup`. Out: a `Measurement`: seconds per step, by phases (the step's own clock), tokens, padding,
+micro-batches, and optionally the time of an evaluation.
 
     5 steps in 2.0 s, an evaluation of 3 s every 10 steps    ->    (0.4 + 0.3) s for a step with its share of evaluation
 
-An evaluation is timed on a few rows and scaled to all of them; on very few rows that is too much, for a batch of one
-row costs almost as much as a full one.
-
-A few steps of the real training loop, watched, and ended before it evaluates or saves anything.
-
-In: a job, and what to do after each step. Out: nothing but what the watcher saw; the records of the steps go into a
-temporary run directory that is removed. It is the loop that `seqfit train` runs, so a cause that sits in the loop
-itself (waiting for data, reading values for the log) is there as well.
+`run_steps` runs the loop of `seqfit train`, so that causes in the loop itself (waiting for data, reading values for the
+log) are included, and ends it before it evaluates or saves; the records go into a temporary run directory.
 
     steps     1   2   3   4   5   6   7
               warm-up | measured: between after(2) and after(7)
 
-Evaluations are kept out, for one may take longer than all the steps; they are measured by themselves. So is the watch
-over a step's peak: it slows the steps down that are timed here, and needs torch's profiler, which `capture` has.
+Evaluations are left out, because one may take longer than all the steps. One is timed by itself, on a few rows, and
+scaled to all of them; with very few rows that overestimates, because a batch of one row costs almost as much as a full
+one. A step's peak is not measured here: that would slow the timed steps down, and needs torch's profiler (`capture`).
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -52,11 +47,11 @@ class _AfterStep(Observer):
         self._after(number)
 
 
-def run_steps(job: TrainingSetup, steps: int, after: Callable[[int], None]) -> None:
-    """Make so many steps, and call `after` with each one's number, from 1."""
-    evaluation = job.recipe.eval.model_copy(update={"every_steps": steps + 1, "at_start": False})
+def run_steps(setup: TrainingSetup, steps: int, after: Callable[[int], None]) -> None:
+    """Run so many steps, and call `after` with each one's number, from 1."""
+    evaluation = setup.recipe.eval.model_copy(update={"every_steps": steps + 1, "at_start": False})
     # One more in all than are made: the last step of a run is followed by an evaluation.
-    setup = replace(job, recipe=job.recipe.model_copy(update={"eval": evaluation}), total_steps=steps + 1)
+    setup = replace(setup, recipe=setup.recipe.model_copy(update={"eval": evaluation}), total_steps=steps + 1)
     with tempfile.TemporaryDirectory(prefix="seqfit-profile-") as folder:
         writer = RunWriter.create(Path(folder) / "run")
         with closing(writer):
@@ -69,8 +64,6 @@ _EVALUATED_ROWS = 64
 
 @dataclass(frozen=True)
 class Measurement:
-    """Some steps, on average."""
-
     step_seconds: float
     phases: dict[str, float]  # share of the step
     tokens: float  # real ones, of a step
@@ -90,32 +83,32 @@ class Measurement:
         return (self.step_seconds + evaluation) / self.tokens
 
 
-def measure_training_steps(job: TrainingSetup, steps: int, *, evaluate: bool = True) -> Measurement:
-    """Time `steps` steps behind the warm-up."""
-    watch = _Watch(job, WARM_UP_STEPS, WARM_UP_STEPS + steps)
-    run_steps(job, WARM_UP_STEPS + steps, watch.after)
-    batches = list(islice(job.loader.iterate(), WARM_UP_STEPS, WARM_UP_STEPS + steps))  # the same ones again
+def measure_training_steps(setup: TrainingSetup, steps: int, *, evaluate: bool = True) -> Measurement:
+    """Time `steps` steps after the warm-up."""
+    watch = _Watch(setup, WARM_UP_STEPS, WARM_UP_STEPS + steps)
+    run_steps(setup, WARM_UP_STEPS + steps, watch.after)
+    batches = list(islice(setup.loader.iterate(), WARM_UP_STEPS, WARM_UP_STEPS + steps))  # the same ones again
     real = sum(batch.source_tokens + batch.target_tokens for batch in batches)
     padded = sum(batch.padded_tokens for batch in batches)
-    pieces = sum(len(batch.micro_batches) for batch in batches)
+    micro_batches = [micro_batch for batch in batches for micro_batch in batch.micro_batches]
     return Measurement(
         step_seconds=watch.seconds / steps,
         phases={name: seconds / watch.seconds for name, seconds in watch.phases.items()},
         tokens=real / steps,
         padding_share=padded / (real + padded),
-        micro_batches=pieces / steps,
-        tokens_per_micro_batch=(real + padded) / pieces,
-        largest_targets=max(_target_positions(batches)),
-        evaluation_seconds=_time_evaluation(job) if evaluate else None,
-        evaluate_every=job.recipe.eval.every_steps or job.loader.count_steps(1),
+        micro_batches=len(micro_batches) / steps,
+        tokens_per_micro_batch=(real + padded) / len(micro_batches),
+        largest_targets=max(0 if one.decoder_ids is None else one.decoder_ids.numel() for one in micro_batches),
+        evaluation_seconds=_time_evaluation(setup) if evaluate else None,
+        evaluate_every=setup.recipe.eval.every_steps or setup.loader.count_steps(1),
     )
 
 
 class _Watch:
-    """Looks at the clocks after the warm-up and after the last step."""
+    """Reads the clocks after the warm-up and after the last step."""
 
-    def __init__(self, job: TrainingSetup, first: int, last: int) -> None:
-        self._job = job
+    def __init__(self, setup: TrainingSetup, first: int, last: int) -> None:
+        self._job = setup
         self._first, self._last = first, last
         self._started, self._before = 0.0, dict[str, float]()
         self.seconds, self.phases = 0.0, dict[str, float]()
@@ -134,17 +127,11 @@ class _Watch:
         self.phases = {name: seconds for name, seconds in spent.items() if name not in BETWEEN_STEPS}
 
 
-def _target_positions(batches: list[GlobalBatch]) -> Iterator[int]:
-    for batch in batches:
-        for piece in batch.micro_batches:
-            yield 0 if piece.decoder_ids is None else piece.decoder_ids.numel()
-
-
-def _time_evaluation(job: TrainingSetup) -> float | None:
-    split = job.validation
+def _time_evaluation(setup: TrainingSetup) -> float | None:
+    split = setup.validation
     if split is None:
         return None
-    rows = min(len(split), job.recipe.eval.limit or len(split))
-    timed = score_split(job.generator, job.task, split, job.metrics, limit=min(rows, _EVALUATED_ROWS))
-    job.step.model.train()
+    rows = min(len(split), setup.recipe.eval.limit or len(split))
+    timed = score_split(setup.generator, setup.task, split, setup.metrics, limit=min(rows, _EVALUATED_ROWS))
+    setup.step.model.train()
     return timed.seconds * rows / timed.rows

@@ -1,23 +1,21 @@
-"""Reads a trace from a file of any known kind; here those of Nsight Systems, exported to SQLite.
+"""Reads a trace from a file of any known kind; Nsight Systems reports as `nsys export --type sqlite` writes them.
 
-Reads a report of Nsight Systems that was exported to SQLite (`nsys export --type sqlite report.nsys-rep`).
+In: a file, recognised by its first bytes and not by its name. Out: a `Trace`.
 
-In: the .sqlite file. Out: a `Trace`. Tables are made by nsys only where there is something to put into them, so each
-but the names is optional; times are nanoseconds. Names are numbers into StringIds, kinds of copies numbers of CUPTI:
+    7b ...  {  or 5b  [        Kineto's Chrome trace          1f 8b     the same, gzip-compressed
+    "SQLite format 3\\0"        Nsight Systems, exported       otherwise refused, with what to do
+
+nsys writes a table only where it has rows, so each except the names is optional; times are nanoseconds. Names are
+numbers into StringIds, kinds of copies numbers of CUPTI:
 
     CUPTI_ACTIVITY_KIND_RUNTIME   start 100, end 300, globalTid 7, correlationId 5, nameId 1
     StringIds                     id 1, value cudaLaunchKernel_v7000
     ->  Call("cudaLaunchKernel", 100, 200, "7", correlation=5)
 
-nsys itself cuts the version off a call's name in its tables, and so do we, so that both say the same. With
-`torch.autograd.profiler.emit_nvtx` every operator is a range, "aten::mm, seq = 5, op_id = 9": these are read as
-operators, as in a Kineto file, and only the others as ranges. A kernel has its long name, as in Kineto's files and in
-nsys' own tables: the short one of all elementwise kernels, fused or not, is the same.
-
-A trace from a file of any kind that we know, recognised by its first bytes and not by its name.
-
-7b ...  {  or 5b  [        Kineto's Chrome trace          1f 8b     the same, gzip-compressed
-"SQLite format 3\\0"        Nsight Systems, exported       otherwise refused, with what to do
+The version is removed from a call's name, as in nsys' own tables. With `torch.autograd.profiler.emit_nvtx` every
+operator is a range, "aten::mm, seq = 5, op_id = 9": these are read as operators, as in a Kineto file, and only the
+others as ranges. A kernel has its long name, as in Kineto's files and in nsys' own tables: all elementwise kernels,
+fused or not, share one short name.
 """
 
 from __future__ import annotations
@@ -64,17 +62,15 @@ _EXPORT = "Export the report again: nsys export --type sqlite report.nsys-rep"
 
 
 def read_nsight(path: Path) -> Trace:
-    """The trace of an exported report; a damaged or foreign database is refused."""
+    """The trace of an exported report; a corrupted database, or one of another kind, is refused."""
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
             return _read(_Report(database, path), path)
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} can't be read ({error})", "a report is a whole SQLite database", _EXPORT) from error
+        raise DataError(f"{path} can't be read ({error})", "a report is a complete SQLite database", _EXPORT) from error
 
 
 class _Report:
-    """The database, its tables and its names."""
-
     def __init__(self, database: sqlite3.Connection, path: Path) -> None:
         self._database = database
         self.tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -90,7 +86,7 @@ class _Report:
     def rows(
         self, table: str, *columns: str, order_by: str = 'start, "end" DESC'
     ) -> Iterator[tuple[int | str | None, ...]]:
-        """The columns of a table, None for those that this version of nsys does not write; nothing without table."""
+        """The columns of a table, None for those that this version of nsys does not write; empty without the table."""
         if table not in self.tables:
             return iter(())
         there = {row[1] for row in self._database.execute(f"PRAGMA table_info({table})")}
@@ -104,16 +100,16 @@ class _Report:
         collectives: a rank that waits shows that another is late, the late one looks healthy.
         """
         counts: dict[int, int] = {}
-        exchanging: dict[int, int] = {}
+        in_collectives: dict[int, int] = {}
         for process, start, end, name in self.rows(_KERNEL, "globalPid", "start", '"end"', "shortName"):
             if isinstance(process, int):
                 number = process >> _PROCESS_BITS
                 counts[number] = counts.get(number, 0) + 1
                 if self.name(name).startswith(("nccl", "rccl")):
-                    exchanging[number] = exchanging.get(number, 0) + _span(start, end)[1]
+                    in_collectives[number] = in_collectives.get(number, 0) + _span(start, end)[1]
         if len(counts) > 1:
             ranks = [number for number, count in counts.items() if count >= _SAME_WORK * max(counts.values())]
-            self._process = max(ranks, key=lambda number: (exchanging.get(number, 0), counts[number]))
+            self._process = max(ranks, key=lambda number: (in_collectives.get(number, 0), counts[number]))
 
     def is_read(self, thread_or_process: object) -> bool:
         """Whether a row belongs to the process that is read."""
@@ -243,7 +239,7 @@ _KNOWN = "seqfit reads torch.profiler's JSON (plain or .gz) and Nsight Systems' 
 
 
 def read_trace(path: str | Path) -> Trace:
-    """The trace in a file; what can't be read is refused with the command that makes a readable one."""
+    """The trace in a file; what can't be read is refused, with the command that makes a readable one."""
     path = Path(path)
     try:
         with path.open("rb") as file:
@@ -265,12 +261,12 @@ def read_trace(path: str | Path) -> Trace:
 
 
 def _with_work(trace: Trace, path: Path, how: str) -> Trace:
-    """A trace in which nothing ran is no healthy one."""
+    """A trace in which nothing ran must not look healthy."""
     if trace.kernels or trace.ops or trace.copies or trace.calls:
         return trace
     raise DataError(
         f"{path} has no kernel, no operator and no CUDA call in it",
         "a diagnosis needs to see what ran",
-        f"Record some steps of training with {how}, and export it when the schedule's active steps have run "
-        "(repeat=1 keeps them); docs/profiling.md has the lines for a Trainer",
+        f"Record some steps of training with {how}, and export them when the schedule's active steps have run "
+        "(repeat=1 keeps them); docs/profiling.md has the code for a Trainer",
     )

@@ -1,13 +1,13 @@
 """Evaluations and checkpoints that no range and no Python function names, by what they run between two steps.
 
-In: what is `Seen` of a trace. Out: one `Pause` for each, with the calls that would not be there without it. A step that
-launches more than the usual one is laid over it; what is left over before or behind is looked at:
+In: a `TraceContext`. Out: one `Pause` for each, with the calls that would not be there without it. A step that launches
+more than the usual one is aligned with it; what remains before or after is examined:
 
     usual step     copy embed gemm softmax loss d_loss d_gemm adam
     this one       copy embed gemm softmax loss copy embed gemm softmax loss copy embed gemm ... d_gemm adam
                    |------- forward, and nothing of a backward or an update -------|  ->  an evaluation
     or             DtoH DtoH DtoH (400 MiB), 2 s in which nothing is launched, copy embed gemm ... adam
-                   |---------------- weights that are copied back ----------|        ->  a checkpoint
+                   |---------------- weights copied to the host ------------|        ->  a checkpoint
 
 That a step is long is no evidence: it may have waited for a batch or for another rank.
 """
@@ -19,7 +19,8 @@ from collections import Counter
 from dataclasses import dataclass
 from statistics import median
 
-from seqfit.profiling.candidate import Seen
+from seqfit.profiling.candidate import TraceContext
+from seqfit.profiling.findings import Cause
 from seqfit.profiling.steps import CHECKPOINT_BYTES, MATRIX_PRODUCT
 from seqfit.profiling.trace import Copy
 
@@ -29,9 +30,7 @@ _LEFT_OUT = 0.25  # of a step's kernels: its backward and update, which an evalu
 
 @dataclass(frozen=True)
 class Pause:
-    """What lies between two steps."""
-
-    cause: str
+    cause: Cause
     calls: dict[int, float]  # number of a call -> what is left of it and of the time before it: 0, or the usual time
     seen_by: str
 
@@ -44,9 +43,9 @@ class _Launches:
     names: list[str]
 
 
-def find_pauses(seen: Seen) -> list[Pause]:
-    """Nothing where there are too few steps to know a usual one."""
-    steps = _list_launches(seen)
+def find_pauses(context: TraceContext) -> list[Pause]:
+    """None where there are too few steps to know a usual one."""
+    steps = _list_launches(context)
     if len(steps) < 3:
         return []
     usual = sorted(steps, key=lambda step: len(step.calls))[(len(steps) - 1) // 2]
@@ -57,8 +56,8 @@ def find_pauses(seen: Seen) -> list[Pause]:
     extras: list[tuple[list[int], int]] = []
     for number, step in enumerate(steps):
         is_last = number + 1 == len(steps) or not steps[number + 1].calls
-        following = len(seen.replay.calls) if is_last else steps[number + 1].calls[0]  # the end counts as a call
-        place = _lay_over(step.names, usual.names)
+        following = len(context.replay.calls) if is_last else steps[number + 1].calls[0]  # the end counts as a call
+        place = _align(step.names, usual.names)
         if len(step.calls) <= count or place is None:
             resumes += step.calls[:1]
         elif place:  # the pause comes first
@@ -66,18 +65,18 @@ def find_pauses(seen: Seen) -> list[Pause]:
         else:
             extras.append((step.calls[count:], following))
     later = {after for _, after in extras}
-    lead = median([seen.replay.time_before(call) for call in resumes if call not in later] or [0])
-    return [pause for calls, after in extras if (pause := _explain(seen, usual, calls, after, lead)) is not None]
+    lead = median([context.replay.time_before(call) for call in resumes if call not in later] or [0])
+    return [pause for calls, after in extras if (pause := _explain(context, usual, calls, after, lead)) is not None]
 
 
-def _list_launches(seen: Seen) -> list[_Launches]:
-    starts = [step.start_ns for step in seen.trace.steps]
+def _list_launches(context: TraceContext) -> list[_Launches]:
+    starts = [step.start_ns for step in context.trace.steps]
     started: dict[int, str] = {}
-    for work in seen.replay.work:
+    for work in context.replay.work:
         if work.correlation is not None:
             started.setdefault(work.correlation, work.name)
     steps = [_Launches([], []) for _ in starts]
-    for number, call in enumerate(seen.replay.calls):
+    for number, call in enumerate(context.replay.calls):
         place = bisect.bisect_right(starts, call.start_ns) - 1
         if place >= 0 and call.correlation is not None and call.correlation in started:
             steps[place].calls.append(number)
@@ -85,25 +84,25 @@ def _list_launches(seen: Seen) -> list[_Launches]:
     return steps
 
 
-def _lay_over(names: list[str], usual: list[str]) -> int | None:
-    """Where in a longer step the usual one begins, at its beginning or at its end; None where it is another kind."""
+def _align(names: list[str], usual: list[str]) -> int | None:
+    """Where in a longer step the usual one begins, at its start or its end; None where it is of another kind."""
     wanted, last = Counter(usual), len(names) - len(usual)
     equal = {p: (Counter(names[p : p + len(usual)]) & wanted).total() for p in (0, last) if p >= 0}
     best = max(equal, key=lambda place: equal[place], default=0)
     return best if equal and equal[best] >= _SAME * len(usual) else None
 
 
-def _explain(seen: Seen, usual: _Launches, launches: list[int], after: int, lead_ns: float) -> Pause | None:
+def _explain(context: TraceContext, usual: _Launches, launches: list[int], after: int, lead_ns: float) -> Pause | None:
     """With all calls from the first of them to the last, such as syncs, and what of the following pause is too long."""
-    work = [seen.replay.work[number] for number in sorted(seen.work_by(launches))]
+    work = [context.replay.work[number] for number in sorted(context.work_by(launches))]
     names = Counter(item.name for item in work if not isinstance(item, Copy))
     calls = dict.fromkeys(range(launches[0], after), 0.0)
-    calls[after] = min(lead_ns / max(seen.replay.time_before(after), 1), 1.0)
+    calls[after] = min(lead_ns / max(context.replay.time_before(after), 1), 1.0)
     kernels = Counter(name for name in usual.names if not name.endswith(("HtoD", "DtoH", "memset")))
     missing = sum(count for name, count in kernels.items() if name not in names)
     if any(MATRIX_PRODUCT.search(name) for name in names) and missing >= _LEFT_OUT * kernels.total():
-        return Pause("evaluation", calls, "kernels of a forward, but none of a backward or an update")
+        return Pause(Cause.EVALUATION, calls, "kernels of a forward, but none of a backward or an update")
     copied = sum(item.size_bytes for item in work if isinstance(item, Copy) and item.name == "DtoH")
     if copied >= CHECKPOINT_BYTES and not any(MATRIX_PRODUCT.search(name) for name in names):
-        return Pause("checkpoint", calls, "weights are copied back to the host")
+        return Pause(Cause.CHECKPOINT, calls, "weights are copied to the host")
     return None

@@ -1,4 +1,4 @@
-"""`seqfit.profile(recipe)`: measure a few steps, profile a few more, say what was found, prove it if asked.
+"""`seqfit.profile(recipe)`: measure a few steps, profile a few more, report findings, optionally prove the first.
 
 In: a recipe. Out: a `Profile`; and in the output folder trace.json.gz, for Perfetto, and summary.json, with all tables,
 the evidence and the findings.
@@ -17,33 +17,39 @@ import torch
 from seqfit.kernels.cross_entropy import CHUNK_BYTES
 from seqfit.model.trainable import find_blocks
 from seqfit.profiling.capture import capture
-from seqfit.profiling.findings import Evidence, Finding, add_recipe, add_run_evidence, add_summary, find_findings
+from seqfit.profiling.findings import (
+    Cause,
+    Evidence,
+    Finding,
+    add_recipe,
+    add_run_evidence,
+    add_summary,
+    find_findings,
+)
 from seqfit.profiling.isolated import report_stage
 from seqfit.profiling.measure import Measurement, measure_training_steps
 from seqfit.profiling.prove import Build, Proof, prove
-from seqfit.profiling.summary import Diagnosis, TraceSummary, diagnose, summarise_trace
 from seqfit.profiling.sync_lines import find_sync_lines, name_lines
+from seqfit.profiling.tables import Diagnosis, TraceSummary, diagnose, summarise_trace
 from seqfit.profiling.trace_findings import find_in_trace
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files
+from seqfit.rundir.atomic import write_json
 from seqfit.rundir.reader import Run
-from seqfit.rundir.writer import write_json
 from seqfit.system import usable_cores
-from seqfit.training.setup import TrainingSetup, build_setup
+from seqfit.training.setup import TrainingSetup, build_setup, resolve
 from seqfit.training.view import SilentView, TrainingView
 from seqfit.validation import load_checked_recipe
 
 TRACE = "trace.json.gz"
 _LIGHT_TRACE = "trace-without-stacks.json.gz"
-_KEPT_VALUES = 17  # of a block for each token and channel: 34 bytes in 16 bits (Korthikanti et al. 2022, section 4)
+_KEPT_VALUES = 17  # per block, token and channel: 34 bytes in 16 bits (Korthikanti et al. 2022, section 4)
 _FP32_BYTES = 4
-_TRACED_STEPS = 3  # a step with Python stacks takes some ten times as long, and its events megabytes
+_TRACED_STEPS = 3  # a step with Python stacks takes about ten times as long, and its events megabytes
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What was measured and what follows from it."""
-
     summary: TraceSummary
     measurement: Measurement
     evidence: Evidence
@@ -67,27 +73,27 @@ def profile(
     view: TrainingView | None = None,
     build: Build | None = None,
 ) -> Profile:
-    """Profile a recipe; of a run directory, the records of its run are evidence, too."""
+    """Profile a recipe; for a run directory, the records of its run are also evidence."""
     run = Run(recipe) if isinstance(recipe, str | Path) and (Path(recipe) / files.MANIFEST).is_file() else None
     loaded, shown = load_checked_recipe(recipe, overrides), view or SilentView()
-    build = build or (lambda wanted: build_setup(wanted, shown)[0])
+    build = build or (lambda wanted: build_setup(resolve(wanted), shown)[0])
     report_stage("building the model and its data")
-    job = build(loaded)
+    setup = build(loaded)
     _begin(shown, "measuring", "timing steps")
-    measurement = measure_training_steps(job, steps)
+    measurement = measure_training_steps(setup, steps)
     trace = Path(out) / TRACE
     _begin(shown, "profiling", f"running torch's profiler over {min(steps, _TRACED_STEPS)} steps")
-    captured = capture(job, trace, min(steps, _TRACED_STEPS))
+    captured = capture(setup, trace, min(steps, _TRACED_STEPS))
     report_stage("reading the trace")
     diagnosis = diagnose(captured)
     report_stage("looking for lines that read values on the host")
-    diagnosis = replace(diagnosis, syncs=name_lines(diagnosis.syncs, find_sync_lines(job)))
+    diagnosis = replace(diagnosis, syncs=name_lines(diagnosis.syncs, find_sync_lines(setup)))
     summary = summarise_trace(diagnosis)
-    evidence = gather(job, measurement, summary)
+    evidence = gather(setup, measurement, summary)
     if run is not None:
         evidence = add_run_evidence(evidence, run)
-    findings = combine(find_findings(evidence), _find_in_steps(job, diagnosis, Path(out), min(steps, _TRACED_STEPS)))
-    del job  # a proof builds its own, and two may not fit
+    findings = combine(find_findings(evidence), _find_in_steps(setup, diagnosis, Path(out), min(steps, _TRACED_STEPS)))
+    del setup  # a proof builds its own, and both may not fit in memory
     _begin(shown, "proving", "measuring the change of the first finding")
     provable = next((finding for finding in findings if finding.change), None)
     proof = prove(loaded, provable, build, steps=steps) if prove_first and provable else None
@@ -96,15 +102,15 @@ def profile(
     return result
 
 
-def _find_in_steps(job: TrainingSetup, diagnosis: Diagnosis, out: Path, steps: int) -> list[Finding]:
-    """What slows the steps down by the trace; on a GPU by one without stacks, which would slow the host down tenfold.
+def _find_in_steps(setup: TrainingSetup, diagnosis: Diagnosis, out: Path, steps: int) -> list[Finding]:
+    """Findings of the trace; on a GPU of one without stacks, which would slow the host down tenfold.
 
-    On a CPU only the code that reads values: everything else is known from the steps that were not traced.
+    On a CPU only host syncs: everything else is known from the steps that were not traced.
     """
     if not diagnosis.trace.on_gpu:
-        return [finding for finding in find_in_trace(diagnosis) if finding.cause == "host-syncs"]
+        return [finding for finding in find_in_trace(diagnosis) if finding.cause == Cause.HOST_SYNCS]
     report_stage("running torch's profiler again, without stacks")
-    light = diagnose(capture(job, out / _LIGHT_TRACE, steps, stacks=False, memory=False))
+    light = diagnose(capture(setup, out / _LIGHT_TRACE, steps, stacks=False, memory=False))
     return find_in_trace(replace(light, syncs=light.syncs and diagnosis.syncs))
 
 
@@ -120,7 +126,6 @@ def _begin(view: TrainingView, name: str, what: str) -> None:
 
 
 def to_json(result: Profile) -> dict[str, Any]:
-    """What summary.json holds."""
     proof = result.proof
     return {
         "summary": result.summary.to_json(),
@@ -128,19 +133,18 @@ def to_json(result: Profile) -> dict[str, Any]:
         "tracing_factor": result.tracing_factor,
         "evidence": asdict(result.evidence) | {"strategy": result.evidence.strategy.model_dump()},
         "findings": [asdict(finding) for finding in result.findings],
-        "proof": None if proof is None else asdict(proof) | {"seen": proof.seen, "confirmed": proof.confirmed},
+        "proof": proof and asdict(proof) | {"measured_gain": proof.measured_gain, "confirmed": proof.is_confirmed},
     }
 
 
-def gather(job: TrainingSetup, measurement: Measurement, summary: TraceSummary) -> Evidence:
-    """All that is known of a job's steps."""
-    device, precision = job.step.precision.device, job.step.precision.name
+def gather(setup: TrainingSetup, measurement: Measurement, summary: TraceSummary) -> Evidence:
+    device, precision = setup.step.precision.device, setup.step.precision.name
     on_gpu = device.type == "cuda"
-    vocabulary = getattr(job.generator.model.config, "vocab_size", None) or 0
+    vocabulary = getattr(setup.generator.model.config, "vocab_size", None) or 0
     logits_bytes = measurement.largest_targets * vocabulary * _FP32_BYTES
     evidence = Evidence(
         precision=precision,
-        has_bf16=on_gpu and "bf16" in job.recipe.allow and torch.cuda.is_bf16_supported(including_emulation=False),
+        has_bf16=on_gpu and "bf16" in setup.recipe.allow and torch.cuda.is_bf16_supported(including_emulation=False),
         threads=torch.get_num_threads(),
         cores=usable_cores(),
         step_seconds=measurement.step_seconds,
@@ -151,23 +155,23 @@ def gather(job: TrainingSetup, measurement: Measurement, summary: TraceSummary) 
         evaluation_seconds=measurement.evaluation_seconds,
         evaluate_every=measurement.evaluate_every,
         logits_bytes=logits_bytes or None,
-        chunked_loss_bytes=2 * min(logits_bytes, CHUNK_BYTES) + _count_head_bytes(job),
-        recompute_saves_bytes=_estimate_kept_bytes(job, measurement),
+        chunked_loss_bytes=2 * min(logits_bytes, CHUNK_BYTES) + _count_head_bytes(setup),
+        recompute_saves_bytes=_estimate_kept_bytes(setup, measurement),
         free_bytes=torch.cuda.mem_get_info(device)[0] if on_gpu else psutil.virtual_memory().available,
     )
-    return add_summary(add_recipe(evidence, job.recipe, job.strategy), summary)
+    return add_summary(add_recipe(evidence, setup.recipe, setup.strategy), summary)
 
 
-def _count_head_bytes(job: TrainingSetup) -> int:
+def _count_head_bytes(setup: TrainingSetup) -> int:
     """The gradient of the head, which the chunked loss holds from the forward on."""
-    head = job.generator.model.get_output_embeddings()
+    head = setup.generator.model.get_output_embeddings()
     return 0 if head is None else head.weight.numel() * _FP32_BYTES
 
 
-def _estimate_kept_bytes(job: TrainingSetup, measurement: Measurement) -> int | None:
-    """What the blocks' activations of a micro-batch take without recompute."""
-    width = getattr(job.generator.model.config, "hidden_size", None)
-    if job.strategy.recompute == "none" or width is None:
+def _estimate_kept_bytes(setup: TrainingSetup, measurement: Measurement) -> int | None:
+    """Of the blocks' activations of a micro-batch, without gradient checkpointing (recompute)."""
+    width = getattr(setup.generator.model.config, "hidden_size", None)
+    if setup.strategy.recompute == "none" or width is None:
         return None
-    blocks = len(find_blocks(job.generator.model, "strategy.recompute"))
+    blocks = len(find_blocks(setup.generator.model, "strategy.recompute"))
     return int(measurement.tokens_per_micro_batch * width * blocks * _KEPT_VALUES * _FP32_BYTES)

@@ -1,13 +1,13 @@
 """Applies a finding's change and measures again: the expected gain and the measured one.
 
-In: a recipe, a finding, how to build a job. Out: a `Proof`. Both sides are built again for every round and take turns,
-so that a machine that grows slower slows both:
+In: a recipe, a finding, how to build a `TrainingSetup`. Out: a `Proof`. Both sides are built again for every repeat and
+alternate, so that a machine that becomes slower affects both:
 
     before 1.00 s   after 0.72 s   before 1.10 s   after 0.80 s   before 1.02 s   after 0.74 s
-    gains  28.0%                   27.3%                          27.5%              ->  seen 27.5%, in all rounds
+    gains  28.0%                   27.3%                          27.5%              ->  measured 27.5%, in all repeats
 
-Time is that of a real token, with evaluation's share, so that batches of different sizes compare. A gain in memory is
-that of a step's peak above weights and states.
+Time is per real token, with evaluation's share, so that batches of different sizes compare. A gain in memory is that of
+a step's peak without weights and optimizer state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from seqfit.errors import RecipeError
 from seqfit.profiling.capture import capture
-from seqfit.profiling.findings import Finding
+from seqfit.profiling.findings import Cause, Finding
 from seqfit.profiling.host import HostTimeline
 from seqfit.profiling.measure import measure_training_steps
 from seqfit.profiling.tables import Phases, build_timeline
@@ -35,7 +35,7 @@ PROOF_REPEATS = 3
 
 @dataclass(frozen=True)
 class Proof:
-    """A finding put to the test. Values are seconds of a token, or bytes."""
+    """A finding that was tested. Values are seconds per token, or bytes."""
 
     finding: Finding
     before: list[float]
@@ -43,45 +43,45 @@ class Proof:
 
     @property
     def gains(self) -> list[float]:
-        """Share saved, round by round."""
+        """Share saved, by repeat."""
         return [1 - after / before for before, after in zip(self.before, self.after, strict=True)]
 
     @property
-    def seen(self) -> float:
+    def measured_gain(self) -> float:
         return statistics.median(self.gains)
 
     @property
-    def confirmed(self) -> bool:
-        """A gain in every round."""
+    def is_confirmed(self) -> bool:
+        """A gain in every repeat."""
         return min(self.gains) > 0
 
 
-def prove(recipe: Recipe, finding: Finding, build: Build, *, steps: int, rounds: int = PROOF_REPEATS) -> Proof:
-    """Measure with and without the finding's change, in turns."""
+def prove(recipe: Recipe, finding: Finding, build: Build, *, steps: int, repeats: int = PROOF_REPEATS) -> Proof:
+    """Measure with and without the finding's change, alternating."""
     if not finding.change:
         raise RecipeError(
             f"the finding is {finding.cause}",
-            "its remedy is no setting of a recipe, so it can't be tried by itself",
+            "no setting of a recipe fixes it, so it can't be tried automatically",
             finding.advice,
         )
     changed = load_recipe(recipe, finding.change)
     look = _measure_peak if finding.gain_of == "memory" else _measure_time
     before: list[float] = []
     after: list[float] = []
-    for _ in range(rounds):
+    for _ in range(repeats):
         for side, values in ((recipe, before), (changed, after)):
             values.append(look(build(side), steps, finding))
-            gc.collect()  # a model's modules refer to each other: the next one needs the room
+            gc.collect()  # a model's modules refer to each other: the next one needs the memory
     return Proof(finding, before, after)
 
 
-def _measure_time(job: TrainingSetup, steps: int, finding: Finding) -> float:
-    return measure_training_steps(job, steps, evaluate=finding.cause == "evaluation").seconds_per_token
+def _measure_time(setup: TrainingSetup, steps: int, finding: Finding) -> float:
+    return measure_training_steps(setup, steps, evaluate=finding.cause == Cause.EVALUATION).seconds_per_token
 
 
-def _measure_peak(job: TrainingSetup, steps: int, finding: Finding) -> float:
+def _measure_peak(setup: TrainingSetup, steps: int, finding: Finding) -> float:
     with tempfile.TemporaryDirectory(prefix="seqfit-prove-") as folder:
-        trace = capture(job, Path(folder) / "trace.json", min(steps, 2), stacks=False)
+        trace = capture(setup, Path(folder) / "trace.json", min(steps, 2), stacks=False)
     timeline = build_timeline(trace, Phases(trace, HostTimeline(trace)))
     assert timeline is not None  # a step always allocates
     return timeline.peak_bytes

@@ -1,4 +1,4 @@
-"""Runs a traced step again with something changed, and says how long it would have taken.
+"""Replays a traced step with something changed, and computes how long it would have taken.
 
 In: a `Trace` and its `HostTimeline`. Out: nanoseconds with and without a `Change`; the difference is what a fix saves,
 and it can't exceed the step. The host is one sequence of calls and of the time between them; a device is one queue per
@@ -15,8 +15,8 @@ stream. Nothing starts before what it waited for in the trace:
 
 A trace without a device is the host's sequence alone.
 
-What is compared is how long the steps behind the first one take: a profiler starts with an empty queue, so that the
-first batch is waited for in full, however well the following ones are hidden behind the device's work.
+What is compared is how long the steps after the first one take: a profiler starts with an empty queue, so the first
+batch is waited for in full, however well the following ones are hidden behind the device's work.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SLACK_NS = 2_000  # host and device have clocks of their own, which a profiler 
 _ROUNDING_NS = 10  # Kineto writes microseconds with three digits, starts and lengths apart
 _NEAR_NS = 10_000  # work of another stream that ended this long before a start is what it waited for
 _LATENCY_NS = 5_000  # from a launch to its kernel, where the trace does not show it
-_FEW_STEPS = 3  # from this many on the first one does not count
+_FEW_STEPS = 3  # from this many on, the first one does not count
 _UNBLOCKED_NS = 5_000  # of a call that no longer waits
 
 
@@ -47,18 +47,16 @@ class Change:
 
     host: Mapping[str, float] = field(default_factory=dict)  # activity -> factor of the host's time in it
     without_syncs: bool = False
-    calls: Mapping[int, float] = field(
-        default_factory=dict
-    )  # number of a call -> factor of its time and the pause before
+    calls: Mapping[int, float] = field(default_factory=dict)  # number of a call -> factor of it and the pause before
     work: Mapping[int, float] = field(default_factory=dict)  # number of a kernel or copy -> factor of its time
-    free: frozenset[int] = frozenset()  # work that nothing waits for, and that does not hold its stream up
+    free: frozenset[int] = frozenset()  # work that nothing waits for, and that does not block its stream
 
     def host_time(self, times_ns: Mapping[str, int]) -> float:
         """What is left of the host's time, given by activity."""
         return sum(time_ns * self.host.get(activity, 1.0) for activity, time_ns in times_ns.items())
 
     def __or__(self, other: Change) -> Change:
-        """Both of them; where both change the same the stronger one counts."""
+        """Both of them; where both change the same thing the stronger one counts."""
         return Change(
             host=_strongest(self.host, other.host),
             without_syncs=self.without_syncs or other.without_syncs,
@@ -82,14 +80,12 @@ class _HostItem:
     starts: list[int] = field(default_factory=list)
     waits_for: int | None = None
     after_wait_ns: int = 0
-    first_step: dict[str, int] | None = (
-        None  # what of `before` still belongs to the first step, if the second begins here
-    )
+    first_step: dict[str, int] | None = None  # the part of `before` that is the first step's, if the second begins here
 
 
 @dataclass(slots=True)
 class _Work:
-    """A kernel or copy with what held it up in the trace."""
+    """A kernel or copy with what it waited for in the trace."""
 
     item: KernelSpan
     latency_ns: int = 0
@@ -98,7 +94,7 @@ class _Work:
 
 
 class Replay:
-    """A trace that can be run again; `work` and `calls` are numbered as in a `Change`."""
+    """A trace that can be replayed; `work` and `calls` are numbered as in a `Change`."""
 
     def __init__(self, trace: Trace, host: HostTimeline) -> None:
         self._window = trace.window_ns
@@ -108,14 +104,16 @@ class Replay:
             key=lambda w: w.start_ns,
         )
         self.calls: list[Call] = outermost(
-            call for call in trace.calls if call.thread in host.threads and self._holds(call.start_ns)
+            call
+            for call in trace.calls
+            if call.thread in host.threads and self._window[0] <= call.start_ns < self._window[1]
         )
         self._settles = self._find_settling(trace, host)
         self._place = self._link(host)
         self.before_ns = self.run()
 
     def time_before(self, call: int) -> int:
-        """The host's time between a call and the one before it; with the number of calls, that behind the last one."""
+        """The host's time between a call and the one before it; for the number of calls, that after the last one."""
         return sum(self._items[call].before.values())
 
     def gain(self, change: Change) -> float:
@@ -131,7 +129,7 @@ class Replay:
         stream_ends: dict[tuple[int, int], int] = {}
         queue: list[int] = []
 
-        for number in self._early:  # launched before the trace began, or nobody knows when
+        for number in self._early:  # launched before the trace began, or at an unknown time
             self._execute(number, None, ends, stream_ends, change)
         for number, item in enumerate(self._items):
             factor = change.calls.get(number, 1.0)
@@ -162,7 +160,7 @@ class Replay:
         """Its start; its end is kept."""
         work = self._place[number]
         stream = (work.item.device, work.item.stream)
-        factor = change.work.get(number, 1.0)  # a kernel that is fused into others takes the gap before it along
+        factor = change.work.get(number, 1.0)  # with a kernel that is fused into others the gap before it disappears
         start = stream_ends[stream] + round(self._gap_ns * min(factor, 1.0)) if stream in stream_ends else 0
         if called is not None:
             start = max(start, called + work.latency_ns)
@@ -185,9 +183,6 @@ class Replay:
         first = (trace.steps[0].start_ns, trace.steps[0].end_ns)
         return None if host.when(EVALUATING, first) or host.when(SAVING, first) else first[1]
 
-    def _holds(self, moment_ns: int) -> bool:
-        return self._window[0] <= moment_ns < self._window[1]
-
     def _link(self, host: HostTimeline) -> dict[int, _Work]:
         by_correlation: dict[int, list[int]] = {}
         for number, work in enumerate(self.work):
@@ -208,7 +203,7 @@ class Replay:
                 first_step = host.charge((reached, self._settles))
             launched |= dict.fromkeys(starts, call)
             duration = max(call.end_ns - max(call.start_ns, reached), 0)
-            if starts and not is_sync(call) and call.name in usual:  # that the queue was full a replay sees itself
+            if starts and not is_sync(call) and call.name in usual:  # a replay models a full queue itself
                 duration = min(duration, (1 if number in blocked else 20) * usual[call.name])
             activity = next(iter(host.charge((call.start_ns, max(call.end_ns, call.start_ns + 1)))), None)
             self._items.append(
@@ -291,7 +286,7 @@ class Replay:
 
 
 def _blocked_launches(calls: list[Call], by_correlation: Mapping[int, list[int]], work: list[KernelSpan]) -> set[int]:
-    """Launches into a queue that was almost full: they last until the device has taken something out of it."""
+    """Launches into a queue that was almost full: they block until the device has started some of it."""
     started = sorted(item.start_ns for item in work)
     blocked: set[int] = set()
     launched = len(work) - sum(len(by_correlation.get(c.correlation, [])) for c in calls if c.correlation is not None)

@@ -25,6 +25,10 @@ from statistics import median
 
 from seqfit.profiling.trace import OPTIMIZER_RANGE, HostSpan, KernelSpan, Span, Trace, group_by, outermost, sorted_spans
 
+# How steps were found, as it is printed
+BY_PROFILER, BY_RANGES, BY_UPDATES = "ProfilerStep", "ranges named like a step", "the optimizer's updates"
+BY_UPDATE_KERNELS, BY_KERNELS = "the kernels of the optimizer", "the kernels that repeat"
+BY_OPERATORS = "the operators that repeat"
 _STEP_NAME = re.compile(
     r"^(?:.*[\s_.:/#-])?(?:step|iteration|iter|batch|train_batch)(?:[\s_.:/#-]*\d+)?$", re.IGNORECASE
 )
@@ -45,13 +49,12 @@ _SHORTEST_PERIOD = 4  # names: a step that launches fewer kernels could be anyth
 
 
 def find_steps(trace: Trace) -> Trace:
-    """The trace with `steps` and `steps_by`."""
     if trace.steps:
         ordered = sorted(trace.steps, key=lambda step: step.start_ns)
-        return _follow_the_device(replace(trace, steps=tuple(ordered), steps_by="ProfilerStep"))
+        return _follow_the_device(replace(trace, steps=tuple(ordered), steps_by=BY_PROFILER))
     for steps, by in (
-        (_find_ranges(trace), "ranges named like a step"),
-        (_find_updates(trace), "the optimizer's updates"),
+        (_find_ranges(trace), BY_RANGES),
+        (_find_updates(trace), BY_UPDATES),
         *_find_in_sequence(trace),
     ):
         if steps:
@@ -60,9 +63,10 @@ def find_steps(trace: Trace) -> Trace:
 
 
 def _with_the_rest(trace: Trace, steps: list[HostSpan]) -> list[HostSpan]:
-    """What follows the last step belongs to it where it can't be a step that was cut off by the recording's end.
+    """What follows the last step belongs to it unless it may be a step that the end of the recording truncated.
 
-    That is so if it launches more kernels than a step has, or copies weights back: an evaluation or a checkpoint.
+    It can't be one if it launches more kernels than a step has, or copies weights to the host: that is an evaluation or
+    a checkpoint.
     """
     end = steps[-1].end_ns
     device_work = {kernel.correlation: 0 for kernel in trace.kernels}
@@ -83,7 +87,7 @@ def _with_the_rest(trace: Trace, steps: list[HostSpan]) -> list[HostSpan]:
 
 
 def _follow_the_device(trace: Trace) -> Trace:
-    """The steps as the device sees them: the host may be done with all of them before the first has run.
+    """The steps as the device runs them: the host may have launched all of them before the first has run.
 
     A step of the device begins with the first work that the host launched in it; the last one ends with its last work,
     and so does the host's, so that the window holds all of it.
@@ -110,10 +114,10 @@ def _follow_the_device(trace: Trace) -> Trace:
 
 
 def _without_warm_up(trace: Trace) -> Trace:
-    """Leaves out first steps that say nothing of the others.
+    """Without first steps that are unlike the others.
 
-    Such is one that takes several times as long (compiling), and any that take memory from the driver where later ones
-    hardly do.
+    Such is one that takes several times as long (compiling), and any that allocate memory of the driver where later
+    ones hardly do.
     """
     lengths = [end - start for start, end in trace.step_intervals_ns]
     if len(lengths) < 4:
@@ -128,7 +132,7 @@ def _without_warm_up(trace: Trace) -> Trace:
         left_out = 1
     if not left_out:
         return trace
-    by = f"{trace.steps_by}; the first {left_out if left_out > 1 else 'one'}, warm-up, left out"
+    by = f"{trace.steps_by}; without {left_out} warm-up step{'' if left_out == 1 else 's'}"
     return replace(trace, steps=trace.steps[left_out:], device_steps=trace.device_steps[left_out:], steps_by=by)
 
 
@@ -175,12 +179,12 @@ def _find_in_sequence(trace: Trace) -> Iterator[tuple[list[HostSpan], str]]:
     names = [span.name for span in work]
     if trace.kernels:
         updates = _cut_behind_updates(names)
-        yield _build_steps(trace, work, updates if _are_alike(updates) else []), "the kernels of the optimizer"
+        yield _build_steps(trace, work, updates if _are_alike(updates) else []), BY_UPDATE_KERNELS
         if len(updates) == 2:  # one update is one step, and what repeats in it are layers
             return
     period = find_period(names)
     whole = len(names) // period * period if period else 0
-    by = "the kernels that repeat" if trace.kernels else "the operators that repeat"
+    by = BY_KERNELS if trace.kernels else BY_OPERATORS
     yield _build_steps(trace, work, [*range(0, whole + 1, period)] if period else []), by
     yield _build_steps(trace, work, _cut_at_names_of_every_step(names)), by
 
@@ -198,8 +202,8 @@ def _in_launch_order(trace: Trace) -> list[Span]:
 def _build_steps(trace: Trace, work: Sequence[Span], cuts: Sequence[int]) -> list[HostSpan]:
     """A step for each pair of cuts.
 
-    It begins when the host has launched the last kernel of the one before: what it then does (loading, copying) is for
-    the next one. The first has as long a lead as the others.
+    It begins when the host has launched the last kernel of the one before: what it then does (loading, copying) belongs
+    to the next one. The first has as long a lead as the others.
     """
     if len(cuts) < 3:
         return []
@@ -217,7 +221,7 @@ def _build_steps(trace: Trace, work: Sequence[Span], cuts: Sequence[int]) -> lis
 
 
 def _cut_behind_updates(names: Sequence[str]) -> list[int]:
-    """Places behind the last kernel of each update: between two updates there is a matrix product."""
+    """Positions after the last kernel of each update: between two updates there is a matrix product."""
     pattern = _UPDATE_KERNEL if any(_UPDATE_KERNEL.search(name) for name in set(names)) else _FOREACH_KERNEL
     is_update = {name: bool(pattern.search(name)) for name in set(names)}
     is_product = {name: bool(MATRIX_PRODUCT.search(name)) for name in set(names)}
@@ -234,14 +238,13 @@ def _cut_behind_updates(names: Sequence[str]) -> list[int]:
 
 
 def is_update_kernel(name: str) -> bool:
-    """Whether it is one of an optimizer's."""
     return bool(_UPDATE_KERNEL.search(name) or _FOREACH_KERNEL.search(name))
 
 
 def _cut_at_names_of_every_step(names: Sequence[str]) -> list[int]:
     """Steps may differ (an evaluation between two, other kernels for other lengths): some names come once in each.
 
-    Of the names that come equally often the most that follow each other in one order; they cut at the first of them.
+    The largest group of names that come equally often and always in one order; a step begins at the first of them.
     """
     places: dict[str, list[int]] = {}
     for place, name in enumerate(names):

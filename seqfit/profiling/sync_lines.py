@@ -1,11 +1,11 @@
-"""The exact lines that read a tensor's value on the host, which is a wait on a GPU.
+"""The exact lines that read a tensor's value on the host, which is a host sync on a GPU.
 
-In: a job. Out: lines, with how often a step comes there. A trace only knows functions. torch tells a dispatch mode of
-every operator as it is called, so the Python stack at that moment has the line:
+In: a `TrainingSetup`. Out: lines, with how often a step runs each. A trace only has functions. A torch dispatch mode
+sees every operator when it is called, so the Python stack at that moment has the line:
 
     loss = float(outcome.loss)     ->   aten::_local_scalar_dense   ->   seqfit/training/log.py:163 in _finish
 
-It also works on a CPU, where nothing waits: what would be a wait on a GPU is found before one is rented.
+It also works on a CPU, where nothing waits: what would be a sync on a GPU is found before one is rented.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _READING_METHODS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.i
 _STEPS = 3  # the last of which writes the record that the second began
 
 
-def find_sync_lines(job: TrainingSetup) -> Counter[_SourcePlace]:
+def find_sync_lines(setup: TrainingSetup) -> Counter[_SourcePlace]:
     """Reads of values in a few steps, without those inside torch's optimizers."""
     watch = _Watch()
     with watch:
-        run_steps(job, _STEPS, lambda _: None)
+        run_steps(setup, _STEPS, lambda _: None)
     return watch.found
 
 
 def name_lines(rows: Sequence[SyncRow], lines: Counter[_SourcePlace]) -> list[SyncRow]:
-    """The rows of a trace with the line in place of the function, where the line is known."""
+    """The rows of a trace with the line instead of the function, where the line is known."""
     return [replace(row, place=_find_line(row.place, lines)) for row in rows]
 
 

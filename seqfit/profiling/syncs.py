@@ -1,8 +1,8 @@
-"""Where the host waited for the device, with the Python function that made it wait.
+"""Host syncs: where the host waited for the device, with the Python function that made it wait.
 
-In: a `Trace`. Out: one row for each place. On a GPU a wait is a call such as cudaStreamSynchronize; on a CPU there is
+In: a `Trace`. Out: one row for each place. On a GPU a sync is a call such as cudaStreamSynchronize; on a CPU there is
 nothing to wait for, but `tensor.item()` would be one on a GPU, and is shown as such. The place is the innermost Python
-function on the thread that is neither built in nor torch's own (the trace must have been taken with stacks):
+function on the thread that is neither built in nor torch's own (which needs a trace with stacks):
 
     seqfit/training/log.py(150): _finish  ->  torch/_tensor.py(70): wrapped  ->  <built-in method item>
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 import bisect
 import re
 from dataclasses import dataclass, field
+from itertools import islice, takewhile
 
 from seqfit.profiling.host import is_own, is_sync, shorten
 from seqfit.profiling.trace import (
@@ -31,14 +32,12 @@ from seqfit.profiling.trace import (
 
 UNKNOWN = "(no Python stacks in the trace)"
 _READS = ("aten::_local_scalar_dense", "aten::is_nonzero")  # item(), float(), bool() of a tensor
-_CPU_ONLY = "seeded_dropout.py"  # draws a seed on the host, and is not used on a GPU
+_CPU_ONLY = "kernels/dropout_norm.py"  # draws a seed on the host, and is not used on a GPU
 _OF_TENSORS = re.compile(r"^<built-in method \w+ of (Tensor|type|Parameter) object")  # tensor.mean(), torch.norm()
 
 
 @dataclass(frozen=True)
 class SyncRow:
-    """One place that makes the host wait."""
-
     place: str  # a Python function, or a line where the capture found it
     what: str  # the call
     calls_per_step: float
@@ -47,7 +46,7 @@ class SyncRow:
 
 
 def rank_syncs(trace: Trace) -> list[SyncRow]:
-    """Places by time waited, then by the number of waits."""
+    """Places by time, then by the number of syncs."""
     callers = Nesting(span for span in trace.frames if is_own(span.name))
     own_work = _OwnWork(trace)
     groups: dict[tuple[str, str], _Group] = {}
@@ -66,8 +65,6 @@ def rank_syncs(trace: Trace) -> list[SyncRow]:
 
 @dataclass
 class _Group:
-    """The waits of one place, added up."""
-
     calls: int = 0
     time_ns: int = 0
     callers: dict[int, int] = field(default_factory=dict)  # start -> time: a function may wait several times
@@ -78,7 +75,7 @@ class _Group:
 
 
 def _find_waits(trace: Trace) -> list[HostSpan]:
-    """Of a CPU's trace without those of the optimizer, which counts its steps in a tensor on the host."""
+    """In a CPU's trace without those of the optimizer, which counts its steps in a tensor on the host."""
     if trace.on_gpu:
         return [call for call in trace.calls if is_sync(call)]
     updates = Nesting(span for span in trace.ranges if span.name.startswith(OPTIMIZER_RANGE))
@@ -99,15 +96,8 @@ class _OwnWork:
     def of(self, caller: HostSpan) -> int:
         """Nanoseconds: its length less that of what it calls, built-in methods of tensors excepted."""
         frames = self._calls.get(caller.thread, [])
-        first = bisect.bisect_right(frames, (caller.start_ns, -caller.duration_ns), key=_order)
-        inside: list[HostSpan] = []
-        for frame in frames[first:]:
-            if frame.start_ns >= caller.end_ns:
-                break
-            inside.append(frame)
+        order = (caller.start_ns, -caller.duration_ns)
+        first = bisect.bisect_right(frames, order, key=lambda frame: (frame.start_ns, -frame.duration_ns))
+        inside = takewhile(lambda frame: frame.start_ns < caller.end_ns, islice(frames, first, None))
         called = merge(intervals_of(f for f in inside if not _OF_TENSORS.match(f.name)))
         return caller.duration_ns - length(between(called, (caller.start_ns, caller.end_ns)))
-
-
-def _order(span: HostSpan) -> tuple[int, int]:
-    return span.start_ns, -span.duration_ns

@@ -1,63 +1,48 @@
-"""The tables of a trace: GPU time, phases, modules, kernels and calls, memory.
+"""The tables of a trace: GPU time, time by module, by name and by phase, memory.
 
-How long each GPU computed, only communicated, only copied, or was idle, and what the host did meanwhile.
+In: a `Trace`. Out: a `Diagnosis` (what the host did, what each GPU did, where the host waited), from which all findings
+are computed, and a `TraceSummary` that can be printed or written as JSON. Counts per step are means over the trace's
+steps (see steps.py), the time of a step is their median; a trace without steps counts as one.
 
-In: a `Trace` and its `HostTimeline`. Out: for each device the shares of the window, which add up to 1. An idle interval
-is charged to what the host was doing during it (see host.py), not to what came before:
+**GPU time**: how long each GPU computed, only communicated, only copied, or was idle; the shares add up to 1. An idle
+interval is charged to what the host was doing during it (see host.py), not to what came before. Work that was launched
+before the interval and did not start is charged to the device: a dependency between streams, or latency.
 
     kernel |----|                         |----|        20 of it loading data, 5 launching; that a sync ended when the
     host   [sync...]   loading 20   launch 5            interval began is no reason for it
 
-Work that had been launched before the interval began, and did not start, is the device's own matter ("device"): a
-dependency between streams, or latency.
-
-What memory was taken for, over the time of a step: a timeline by category, from allocations alone.
-
-In: a `Trace` taken with profile_memory. Out: a few points in time, each with the bytes held by category. What a block
-of memory was for shows by when it was taken and when it was given back:
-
-    taken in      given back in           category
-    forward       backward or later       activations
-    backward      later than backward     gradients
-    optimizer     never, or later         optimizer
-    anywhere      the same phase          temporary
-    outside       -                       batches and rest
-
-What was there before the first event (weights, states of the optimizer) is not in the trace of a CPU and one constant
-in that of a GPU (`kept_bytes`).
-
-Time by module, such as encoder.block.3.SelfAttention, forward and backward.
-
-In: a `Trace` with ranges around modules. Out: rows, the largest first. A kernel belongs to the module in whose range it
-was launched; on a CPU an operator's own time takes the kernel's place. In the backward nothing is inside a range, but a
-node has the sequence number of the operator that made it, and that operator is:
+**Modules**, such as encoder.block.3.SelfAttention, forward and backward. A kernel (on a CPU: an operator's self time)
+belongs to the module in whose range it was launched. In the backward nothing is inside a range, but a node has the
+sequence number of the operator that made it. Without our ranges, torch's own (nn.Module: T5Attention_3, with_stack) or
+NVTX's are used.
 
     forward   |module: encoder.block.0 ... aten::mm (sequence 7) ...|
     backward  MmBackward0 (sequence 7) launches two kernels   ->   encoder.block.0, backward
 
-Traces of others have no such ranges: then torch's own names of modules (nn.Module: T5Attention_3, with_stack) or NVTX's
-ranges are taken.
-
-Names with their share of the time: calls of CUDA, operators of torch, kernels.
-
-In: a `Trace`. Out: rows, the largest first. Shares are of the table's own total, as in nsys' `cuda_api_sum`:
+**Names** of CUDA calls, operators and kernels. Shares are of the table's own total, as in nsys' `cuda_api_sum`; an
+operator's time is its self time, a kernel's the time on the device.
 
     cudaStreamSynchronize  499 us in 1 call          share  calls  average  total
     cudaLaunchKernel       274 us in 3 calls    ->   49.9%      1   499 us  499 us  cudaStreamSynchronize
     cudaMemcpyAsync        227 us in 2 calls         27.4%      3    91 us  274 us  cudaLaunchKernel  ...
 
-An operator's time is its own, without the operators that it calls; a kernel's is the time on the device.
-
-Which phase of a step a moment lies in, and how the time divides among phases, in anybody's trace.
-
-In: a `Trace`. Out: `forward`, `backward`, `optimizer` or `outside` for a moment of the host, and shares of the time. By
-the ranges of modules and phases where we recorded the trace; else by torch's own marks:
+**Phases**, by our ranges or torch's own. On a GPU a kernel belongs to the phase that launched it, and shares are of the
+device's time.
 
     optimizer   inside Optimizer.step#AdamW.step, or a range named optimizer
     backward    inside autograd::engine::evaluate_function: MmBackward0, or a range named backward
     forward     inside any other operator or module, unless a batch is being loaded, or a range named forward
 
-On a GPU a kernel counts for the phase in which it was launched, and shares are of the device's time.
+**Memory** over the time of a step, from a trace with profile_memory. What a block was for follows from when it was
+allocated and freed. What existed before the first event (weights, optimizer state) is not in the trace of a CPU, and a
+constant in that of a GPU (`kept_bytes`).
+
+    allocated in   freed in               category
+    forward        backward or later      activations
+    backward       later than backward    gradients
+    optimizer      never, or later        optimizer state
+    anywhere       the same phase         temporaries
+    outside        -                      batches and other
 """
 
 from __future__ import annotations
@@ -65,9 +50,11 @@ from __future__ import annotations
 import bisect
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from seqfit.profiling.host import ACTIVITIES, LOADING, HostTimeline
+from seqfit.profiling.host import ACTIVITIES, COMPUTING, LOADING, HostTimeline
+from seqfit.profiling.syncs import SyncRow, rank_syncs
 from seqfit.profiling.trace import (
     BACKWARD_PREFIX,
     MODULE_PREFIX,
@@ -92,7 +79,7 @@ from seqfit.profiling.trace import (
 
 _SLACK_NS = 1000  # host and device have clocks of their own, which a profiler aligns to about a microsecond
 DEVICE, NO_WORK = "device", "no work"
-CAUSES = (*ACTIVITIES, DEVICE, NO_WORK)
+IDLE_CAUSES = (*ACTIVITIES, DEVICE, NO_WORK)
 _COLLECTIVES = ("nccl", "rccl")
 
 
@@ -109,7 +96,7 @@ class GpuTime:
 
 
 def is_collective(kernel: KernelSpan) -> bool:
-    """Whether it exchanges data with another GPU; such a kernel also waits in it for the others."""
+    """Whether it communicates with other GPUs, which includes waiting for them."""
     return kernel.name.lower().startswith(_COLLECTIVES)
 
 
@@ -125,7 +112,7 @@ def _measure_device(device: int, work: list[KernelSpan], trace: Trace, host: Hos
     computed = merge(clip(intervals_of(kernel for kernel in kernels if not is_collective(kernel)), window))
     ran = merge(clip(intervals_of(kernels), window))
     busy = merge(clip(intervals_of(work), window))
-    causes = dict.fromkeys(CAUSES, 0.0)
+    causes = dict.fromkeys(IDLE_CAUSES, 0.0)
     for cause, time_ns in _explain_gaps(gaps(busy, window), work, trace, host):
         causes[cause] += time_ns / span
     computing, running, covered = (length(part) / span for part in (computed, ran, busy))
@@ -185,7 +172,7 @@ def rank_modules(trace: Trace) -> list[ModuleRow]:
 
 
 def _work(trace: Trace) -> Iterator[tuple[HostSpan, int]]:
-    """What the host did, with the time that it cost: a launch its kernel's, an operator its own."""
+    """What the host did, with its time: of a launch the kernel's, of an operator its self time."""
     if not trace.kernels:
         yield from self_times(trace.ops)
         return
@@ -196,20 +183,18 @@ def _work(trace: Trace) -> Iterator[tuple[HostSpan, int]]:
 
 
 class _Finder:
-    """Which module the host was in."""
-
     def __init__(self, trace: Trace) -> None:
         self._ranges = Nesting(choose_ranges(trace))
         self._nodes = Nesting(op for op in trace.ops if op.name.startswith(BACKWARD_PREFIX))
         self._made_by: dict[int, Op] = {}
         for op in sorted(trace.ops, key=lambda op: op.start_ns):
             if op.sequence is not None and not op.is_backward:
-                self._made_by[op.sequence] = op  # the last one: those before it did not make the node
+                self._made_by[op.sequence] = op  # the last one: only it made the node
 
     def find(self, span: HostSpan) -> tuple[str, bool]:
         """The module's name, and whether it is its backward."""
         module = self._ranges.at(span.thread, span.start_ns)
-        if module is not None:  # also a forward that recompute runs again
+        if module is not None:  # also a forward that gradient checkpointing runs again
             return tidy_name(module.name), False
         node = self._nodes.at(span.thread, span.start_ns)
         if not isinstance(node, Op) or node.sequence is None:
@@ -220,7 +205,7 @@ class _Finder:
 
 
 def choose_ranges(trace: Trace) -> list[HostSpan]:
-    """The spans that stand for modules: ours, else torch's, else NVTX's."""
+    """The ranges of modules: ours, else torch's, else NVTX's."""
     ours = [span for span in trace.ranges if span.name.startswith(MODULE_PREFIX)]
     torchs = [span for span in trace.frames if span.name.startswith(_TORCH_MODULE)]
     return ours or torchs or (list(trace.ranges) if trace.kind == "nsight" else [])
@@ -234,8 +219,6 @@ def tidy_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class TimeRow:
-    """One name."""
-
     name: str
     calls: int
     total_ns: int
@@ -247,7 +230,6 @@ class TimeRow:
 
 
 def rank_rows(times: Iterable[tuple[str, int]]) -> list[TimeRow]:
-    """One row for each name, the largest total first."""
     totals: dict[str, tuple[int, int]] = {}
     for name, time_ns in times:
         calls, total = totals.get(name, (0, 0))
@@ -258,22 +240,19 @@ def rank_rows(times: Iterable[tuple[str, int]]) -> list[TimeRow]:
 
 
 def rank_calls(trace: Trace) -> list[TimeRow]:
-    """The CUDA API table."""
     return rank_rows((call.name, call.duration_ns) for call in trace.calls)
 
 
 def rank_operators(trace: Trace) -> list[TimeRow]:
-    """The operator table, by self time; nodes of the backward by their own names."""
+    """By self time; nodes of the backward by their own names."""
     return rank_rows((op.name.removeprefix(BACKWARD_PREFIX), own) for op, own in self_times(trace.ops))
 
 
 def rank_kernels(trace: Trace) -> list[TimeRow]:
-    """Kernels by time on the device."""
     return rank_rows((kernel.name, kernel.duration_ns) for kernel in trace.kernels)
 
 
 def rank_copies(trace: Trace) -> list[TimeRow]:
-    """Copies by kind."""
     return rank_rows((copy.name, copy.duration_ns) for copy in trace.copies)
 
 
@@ -295,7 +274,7 @@ class Phases:
         modules = intervals_of(span for span in trace.ranges if span.name.startswith(MODULE_PREFIX))
         operators = [] if modules or named[FORWARD] else intervals_of(trace.ops)
         self._loading = merge(host.when(LOADING, trace.window_ns))
-        # In this order: recompute runs a forward inside the backward.
+        # In this order: gradient checkpointing (recompute) runs a forward inside the backward.
         self._phases: list[tuple[str, list[Interval]]] = [
             (OPTIMIZER, merge(named[OPTIMIZER])),
             (BACKWARD, merge([*nodes, *named[BACKWARD]])),
@@ -354,37 +333,37 @@ def _holds(merged: list[Interval], moment_ns: int) -> bool:
     return place >= 0 and moment_ns < merged[place][1]
 
 
-KERNEL_CATEGORIES = ("activations", "gradients", "optimizer", "temporary", "batches and rest")
+_ACTIVATIONS, _GRADIENTS, _STATE = "activations", "gradients", "optimizer state"
+_TEMPORARIES, _OTHER = "temporaries", "batches and other"
+MEMORY_CATEGORIES = (_ACTIVATIONS, _GRADIENTS, _STATE, _TEMPORARIES, _OTHER)
 _POINTS = 60
 
 
 @dataclass(frozen=True)
 class MemoryMoment:
-    """What is held at one time."""
-
     seconds: float  # since the first allocation
     held_bytes: dict[str, int]  # by category
 
 
 @dataclass(frozen=True)
 class MemoryTimeline:
-    """A profile's memory."""
+    """Of the GPU where there is one, else of the host."""
 
     on_device: bool
-    kept_bytes: int  # held before the trace began, and through it
-    peak_bytes: int  # the most held above that
+    kept_bytes: int  # allocated before the trace began
+    peak_bytes: int  # the most on top of that
     peak_by_category: dict[str, int]
     moments: list[MemoryMoment]
 
 
 def build_timeline(trace: Trace, phases: Phases) -> MemoryTimeline | None:
-    """None where the trace has no allocations. A GPU's memory is shown where there is one, else the host's."""
+    """None where the trace has no allocations."""
     on_device = any(event.on_device for event in trace.allocations)
     events = sorted((e for e in trace.allocations if e.on_device == on_device), key=lambda event: event.time_ns)
     if not events:
         return None
     categories = _categorise(events, phases)
-    held = dict.fromkeys(KERNEL_CATEGORIES, 0)
+    held = dict.fromkeys(MEMORY_CATEGORIES, 0)
     peak, at_peak = 0, dict(held)
     moments: list[MemoryMoment] = []
     every = max(len(events) // _POINTS, 1)
@@ -401,9 +380,9 @@ def build_timeline(trace: Trace, phases: Phases) -> MemoryTimeline | None:
 
 
 def _categorise(events: list[Allocation], phases: Phases) -> list[str | None]:
-    """The category of each event; None for the return of a block that was taken before the trace began."""
+    """The category of each event; None where a block is freed that was allocated before the trace began."""
     categories: list[str | None] = [None] * len(events)
-    taken: dict[int, int] = {}  # address -> number of the event that took it
+    taken: dict[int, int] = {}  # address -> number of the event that allocated it
     for number, event in enumerate(events):
         if event.size_bytes > 0:
             taken[event.address] = number
@@ -417,7 +396,77 @@ def _categorise(events: list[Allocation], phases: Phases) -> list[str | None]:
 
 def _category(taken_in: str, returned_in: str | None) -> str:
     if taken_in == OUTSIDE:
-        return "batches and rest"
+        return _OTHER
     if taken_in == returned_in:
-        return "temporary"
-    return {FORWARD: "activations", BACKWARD: "gradients", OPTIMIZER: "optimizer"}[taken_in]
+        return _TEMPORARIES
+    return {FORWARD: _ACTIVATIONS, BACKWARD: _GRADIENTS, OPTIMIZER: _STATE}[taken_in]
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    trace: Trace
+    host: HostTimeline
+    gpus: list[GpuTime]
+    syncs: list[SyncRow]
+
+    @property
+    def busy_share(self) -> float:
+        """Share of the time in which kernels run, on the busiest GPU; without a GPU in which operators do."""
+        if self.gpus:
+            return max(gpu.computing for gpu in self.gpus)
+        return self.host.total(self.trace.window_ns).get(COMPUTING, 0.0)
+
+
+def diagnose(trace: Trace) -> Diagnosis:
+    host = HostTimeline(trace)
+    return Diagnosis(trace, host, measure_gpu_time(trace, host), rank_syncs(trace))
+
+
+@dataclass(frozen=True)
+class TraceSummary:
+    source: str
+    kind: str
+    on_gpu: bool
+    steps: int
+    steps_by: str  # how the steps were found; empty: not at all, and the whole trace counts as one
+    step_seconds: float  # the median
+    mean_step_seconds: float  # with what happens between steps, such as an evaluation
+    operators_per_step: float
+    copied_bytes_per_step: float
+    calls: list[TimeRow]
+    operators: list[TimeRow]
+    kernels: list[TimeRow]
+    copies: list[TimeRow]
+    phases: dict[str, float]  # share of the time by what the host did; on a CPU with forward, backward and optimizer
+    gpus: list[GpuTime]
+    modules: list[ModuleRow]
+    syncs: list[SyncRow]
+    memory: MemoryTimeline | None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def summarise_trace(diagnosis: Diagnosis) -> TraceSummary:
+    trace, steps = diagnosis.trace, diagnosis.trace.step_count
+    phases = Phases(trace, diagnosis.host)
+    return TraceSummary(
+        source=trace.source,
+        kind=trace.kind,
+        on_gpu=trace.on_gpu,
+        steps=steps,
+        steps_by=trace.steps_by,
+        step_seconds=trace.step_seconds,
+        mean_step_seconds=trace.span_ns / steps / 1e9,
+        operators_per_step=len(trace.ops) / steps,
+        copied_bytes_per_step=sum(copy.size_bytes for copy in trace.copies) / steps,
+        calls=rank_calls(trace),
+        operators=rank_operators(trace),
+        kernels=rank_kernels(trace),
+        copies=rank_copies(trace),
+        phases=measure_phases(trace, phases, diagnosis.host),
+        gpus=diagnosis.gpus,
+        modules=rank_modules(trace),
+        syncs=diagnosis.syncs,
+        memory=build_timeline(trace, phases),
+    )

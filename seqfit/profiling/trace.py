@@ -1,19 +1,13 @@
-"""What a profiler saw, in one form, whoever wrote the file; and times as intervals.
+"""What a profiler recorded, in one form for all file formats; and times as intervals.
 
-What a profiler saw, in one form, whoever wrote the file.
+In: nothing; the readers (`kineto.py`, `nsight.py`) fill it. Out: `Trace`, on which all tables are computed. Every time
+is an integer number of nanoseconds on the trace's own clock, so that sums are exact; the same `correlation` joins a
+launch with its kernel:
 
-In: nothing; the readers (`kineto.py`, `nsight.py`) fill it. Out: `Trace`, on which all tables are computed.
+    Call("cudaLaunchKernel", start_ns=1_000, duration_ns=200, thread="7", correlation=5)
+    KernelSpan("gemm", start_ns=1_900, duration_ns=4_000, device=0, stream=7, correlation=5)
 
-Every time is an integer number of nanoseconds on the trace's own clock, so that sums are exact:
-
-    Call("cudaLaunchKernel", start_ns=1_000, duration_ns=200, thread="7", correlation=5)     the host asks
-    Kernel("gemm", start_ns=1_900, duration_ns=4_000, device=0, stream=7, correlation=5)     the device does
-
-The same `correlation` joins the two.
-
-Times as intervals: unions, gaps and overlaps; and spans that lie inside each other on a thread.
-
-Intervals are (start, end) pairs of nanoseconds.
+Intervals are (start, end) pairs of nanoseconds; spans of a thread may lie inside each other:
 
     merge [(0, 4), (2, 6), (9, 10)]  ->  [(0, 6), (9, 10)]      gaps of it in (0, 12)  ->  [(6, 9), (10, 12)]
 
@@ -42,8 +36,6 @@ _SHAPED_OPS = frozenset({"aten::embedding", "aten::copy_", PAD_SEQUENCE})
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Something with a beginning and a length."""
-
     name: str
     start_ns: int
     duration_ns: int
@@ -58,31 +50,25 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class HostSpan(Span):
-    """A range, a Python function: on a thread of the host."""
+    """A range or a Python function, on a thread of the host."""
 
     thread: str
 
 
 @dataclass(frozen=True, slots=True)
 class Call(HostSpan):
-    """A call of CUDA's runtime or driver."""
-
     correlation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Op(HostSpan):
-    """An operator of torch."""
-
     sequence: int | None = None  # an operator and the node of its backward have the same
     is_backward: bool = False
-    shapes: tuple[tuple[int, ...], ...] = ()  # of its inputs, where the trace has them (record_shapes) and a rule asks
+    shapes: tuple[tuple[int, ...], ...] = ()  # of its inputs, where the trace has them and a rule needs them
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSpan(Span):
-    """Work of the device."""
-
     device: int
     stream: int
     correlation: int | None = None
@@ -99,15 +85,13 @@ class Copy(KernelSpan):
 
 @dataclass(frozen=True, slots=True)
 class TracedGpu:
-    """A card, as the trace names it."""
-
     name: str
     capability: tuple[int, int] | None = None  # of compute, such as (8, 6)
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Memory taken (positive) or given back (negative)."""
+    """Memory allocated (positive) or freed (negative)."""
 
     time_ns: int
     size_bytes: int
@@ -118,8 +102,6 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One profile."""
-
     source: str  # the file's name
     kind: str  # kineto or nsight
     calls: tuple[Call, ...] = ()
@@ -127,7 +109,7 @@ class Trace:
     copies: tuple[Copy, ...] = ()
     ops: tuple[Op, ...] = ()
     ranges: tuple[HostSpan, ...] = ()  # annotations, modules, NVTX
-    frames: tuple[HostSpan, ...] = ()  # Python functions: 'step_log.py(150): _finish'
+    frames: tuple[HostSpan, ...] = ()  # Python functions: 'training/log.py(150): _finish'
     steps: tuple[HostSpan, ...] = ()  # see steps.py
     steps_by: str = ""  # how they were found; empty: not at all
     device_steps: tuple[tuple[int, int], ...] = ()  # start and end of each as the device runs it, later than the host
@@ -148,13 +130,12 @@ class Trace:
 
     @property
     def span_ns(self) -> int:
-        """The length of the window."""
         start, end = self.window_ns
         return end - start
 
     @property
     def step_seconds(self) -> float:
-        """The median of its steps: one with an evaluation in it, or the first, does not count for all."""
+        """The median of its steps, so that one with an evaluation in it, or the first, does not distort it."""
         return median([end - start for start, end in self.step_intervals_ns] or [self.span_ns]) / 1e9
 
     @property
@@ -178,7 +159,7 @@ def parse_shapes(dims: Any) -> tuple[tuple[int, ...], ...]:
 
 
 def needs_shapes(operator: str) -> bool:
-    """Whether a rule asks for the shapes of this operator's inputs; those of others would only take memory."""
+    """Whether a rule needs the shapes of this operator's inputs; those of others would only waste memory."""
     return operator in _SHAPED_OPS or "varlen" in operator
 
 
@@ -189,12 +170,11 @@ H = TypeVar("H", bound=HostSpan)
 
 
 def intervals_of(spans: Iterable[Span]) -> list[Interval]:
-    """(start, end) of each."""
     return [(span.start_ns, span.end_ns) for span in spans]
 
 
 def merge(intervals: Iterable[Interval], pause: int = 0) -> list[Interval]:
-    """Their union, as intervals that do not touch, in order; pauses between two of up to `pause` belong to it."""
+    """Their union, as intervals that do not touch, in order; gaps of up to `pause` between two belong to it."""
     merged: list[Interval] = []
     for start, end in sorted(intervals):
         if merged and start <= merged[-1][1] + pause:
@@ -205,24 +185,22 @@ def merge(intervals: Iterable[Interval], pause: int = 0) -> list[Interval]:
 
 
 def clip(intervals: Iterable[Interval], window: Interval) -> list[Interval]:
-    """What of them lies in the window."""
     pairs = ((max(start, window[0]), min(end, window[1])) for start, end in intervals)
     return [(start, end) for start, end in pairs if end > start]
 
 
 def gaps(merged: Sequence[Interval], window: Interval) -> list[Interval]:
-    """What of the window a union (as `merge` gives it) leaves free."""
+    """The parts of the window that a union (as `merge` gives it) leaves free."""
     edges = [window[0], *(edge for interval in clip(merged, window) for edge in interval), window[1]]
     return [(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if end > start]
 
 
 def length(intervals: Iterable[Interval]) -> int:
-    """Their lengths, added up."""
     return sum(end - start for start, end in intervals)
 
 
 def between(merged: Sequence[Interval], window: Interval) -> list[Interval]:
-    """What of a union lies in the window, without looking at all of it."""
+    """The part of a union in the window, without a scan of all of it."""
     first = max(bisect.bisect_right(merged, (window[0],)) - 1, 0)
     last = bisect.bisect_left(merged, (window[1],))
     return clip(merged[first:last], window)
@@ -234,7 +212,6 @@ def overlap(merged: Sequence[Interval], window: Interval) -> int:
 
 
 def group_by(items: Iterable[S], key: Callable[[S], _SpanKey]) -> dict[_SpanKey, list[S]]:
-    """Lists of what has the same key."""
     groups: dict[_SpanKey, list[S]] = defaultdict(list)
     for item in items:
         groups[key(item)].append(item)
@@ -275,7 +252,7 @@ def self_times(spans: Iterable[H]) -> list[tuple[H, int]]:
 
 
 class Nesting:
-    """Answers which span is the innermost at a moment of a thread."""
+    """Finds the innermost span at a moment of a thread."""
 
     def __init__(self, spans: Iterable[HostSpan]) -> None:
         self._changes: dict[str, tuple[list[int], list[HostSpan | None]]] = {}
@@ -283,7 +260,6 @@ class Nesting:
             self._changes[thread] = _innermost_changes(sorted_spans(spans_of_thread))
 
     def at(self, thread: str, moment_ns: int) -> HostSpan | None:
-        """The innermost span that holds the moment."""
         moments, spans = self._changes.get(thread, ([], []))
         place = bisect.bisect_right(moments, moment_ns) - 1
         return spans[place] if place >= 0 else None

@@ -1,73 +1,79 @@
-"""Findings of a trace alone: its causes, ranked by what a replay without each of them saves.
+"""Findings of a trace: its causes, ranked by what a replay without each of them saves.
 
-In: a `Diagnosis` of a trace; the rules of host_causes.py and device_causes.py. Out: findings, by what each saves alone.
-The gain of the first is what its fix saves by itself; that of each following one is what it saves on top of those
-before it, so gains never exceed the step:
+In: a `Diagnosis` of a trace; the rules of host_causes.py and device_causes.py. Out: findings. The gain of the first is
+what its fix saves by itself; that of each following one is what it saves on top of those before it, so gains never
+exceed the step:
 
     loading 80%, a sync 20% (the host would load while the GPU computes)
     1. waiting-for-data  80%          2. host-syncs  0% on top of that: not shown
 
-Where kernels run for less than 85% of the time and no cause explains it, that is said, with what the host was doing.
+Where kernels run for less than 85% of the time and no cause explains it, that is a finding, with what the host did.
 """
 
 from __future__ import annotations
 
-from seqfit.profiling.candidate import Cause, Seen
+from seqfit.profiling.candidate import CandidateFinding, TraceContext
 from seqfit.profiling.device_causes import DEVICE_RULES
-from seqfit.profiling.findings import HEALTHY, Finding
+from seqfit.profiling.findings import HEALTHY, Cause, Finding
 from seqfit.profiling.host import COMPUTING
 from seqfit.profiling.host_causes import HOST_RULES, LAUNCH_RULES
 from seqfit.profiling.replay import UNCHANGED, Replay
-from seqfit.profiling.summary import Diagnosis
-from seqfit.profiling.tables import CAUSES
+from seqfit.profiling.tables import IDLE_CAUSES, Diagnosis
 from seqfit.units import format_share
 
 # Of two causes with equal gains the first explains the other: syncs come before the launches that follow them.
 _RULES = (*HOST_RULES, *DEVICE_RULES, *LAUNCH_RULES)
-_GENERAL = ("launch-bound", "python")  # what is left of the host's time when all that has a name of its own is gone
-_WAITS = ("waiting-for-data", "host-syncs", "allocations", *_GENERAL)  # causes by which a GPU is idle
-_TIE = 0.01  # of two gains this close the cause that comes first in the table explains the other
+_GENERAL = (Cause.LAUNCH_BOUND, Cause.PYTHON)  # what is left of the host's time without the specific causes
+_WAITS = (Cause.WAITING_FOR_DATA, Cause.HOST_SYNCS, Cause.MEMORY_ALLOCATION, *_GENERAL)  # causes of an idle GPU
+_TIE = 0.01  # of two gains this close, the cause that comes first in the table explains the other
 _WORTH = 0.03  # of a step: a replay is exact to about one per cent of it, and less is not worth a change
 
 
 def find_in_trace(diagnosis: Diagnosis) -> list[Finding]:
-    """What is worth a change; nothing only where the step is what its kernels need."""
+    """What is worth a change; empty only where the step takes as long as its kernels need."""
     trace = diagnosis.trace
     if not (trace.kernels or trace.ops):
         return []
     replay = Replay(trace, diagnosis.host)
-    seen = Seen(trace, diagnosis.host, replay, diagnosis.syncs)
-    candidates = [candidate for rule in _RULES for candidate in rule(seen)]
+    context = TraceContext(trace, diagnosis.host, replay, diagnosis.syncs)
+    candidates = [candidate for rule in _RULES for candidate in rule(context)]
     if diagnosis.gpus and 1 - diagnosis.busy_share < _WORTH:  # a GPU that never waits gains nothing from its host
         candidates = [candidate for candidate in candidates if candidate.cause not in _WAITS]
     found = _rank(candidates, replay)
-    if not any(not finding.is_guess for finding in found) and diagnosis.busy_share < HEALTHY:
-        found = [_unexplained(diagnosis), *found]
-    return found
+    return found if found or diagnosis.busy_share >= HEALTHY else [_unexplained(diagnosis)]
 
 
-def _rank(candidates: list[Cause], replay: Replay) -> list[Finding]:
-    ordered = _choose([candidate for candidate in candidates if not candidate.is_guess], replay)
+def _rank(candidates: list[CandidateFinding], replay: Replay) -> list[Finding]:
     fixed, saved = UNCHANGED, 0.0
     found: list[Finding] = []
-    for candidate in ordered:
+    for candidate in _choose(candidates, replay):
+        likely = candidate.likely
         gain, least, most = (
-            replay.gain(fixed | change) - saved for change in (candidate.likely, candidate.least, candidate.most)
+            replay.gain(fixed | change) - saved
+            for change in (likely, candidate.least or likely, candidate.most or likely)
         )
         if gain >= _WORTH:
-            found.append(_finding(candidate, gain, (min(max(least, 0.0), gain), max(most, gain))))
+            found.append(
+                Finding(
+                    candidate.cause,
+                    candidate.sentence,
+                    candidate.advice,
+                    candidate.change,
+                    gain,
+                    evidence=candidate.evidence,
+                    is_lossy=candidate.is_lossy,
+                    gain_range=(min(max(least, 0.0), gain), max(most, gain)),
+                    trainer=candidate.trainer,
+                )
+            )
             fixed, saved = fixed | candidate.likely, saved + gain
-    for guess in (candidate for candidate in candidates if candidate.is_guess):
-        gain = replay.gain(guess.likely)
-        if gain >= _WORTH:
-            found.append(_finding(guess, 0.0, (replay.gain(guess.least), replay.gain(guess.most))))
     return found
 
 
-def _choose(candidates: list[Cause], replay: Replay) -> list[Cause]:
-    """Those worth a change on top of others, by what each saves by itself; a general one by what others leave to it."""
+def _choose(candidates: list[CandidateFinding], replay: Replay) -> list[CandidateFinding]:
+    """Those worth a change on top of others, by what each saves by itself; a general one by what the others leave."""
     fixed, saved = UNCHANGED, 0.0
-    chosen: list[tuple[float, Cause]] = []
+    chosen: list[tuple[float, CandidateFinding]] = []
     for is_general in (False, True):
         left = [one for one in candidates if (one.cause in _GENERAL) == is_general]
         while left:
@@ -82,37 +88,20 @@ def _choose(candidates: list[Cause], replay: Replay) -> list[Cause]:
     return [candidate for _, candidate in sorted(chosen, key=lambda pair: -pair[0])]
 
 
-def _finding(candidate: Cause, gain: float, gain_range: tuple[float, float]) -> Finding:
-    return Finding(
-        candidate.cause,
-        candidate.sentence,
-        candidate.advice,
-        candidate.change,
-        gain,
-        evidence=candidate.evidence,
-        changes_answer=candidate.changes_answer,
-        gain_range=gain_range,
-        trainer=candidate.trainer,
-        is_guess=candidate.is_guess,
-    )
-
-
 def _unexplained(diagnosis: Diagnosis) -> Finding:
-    """The step is longer than its kernels, and no rule says why: what the host did is at least named."""
+    """The step is longer than its kernels, and no rule explains it: name at least what the host did."""
     idle = 1 - diagnosis.busy_share
     if diagnosis.gpus:
         causes = max(diagnosis.gpus, key=lambda gpu: gpu.computing).causes
-        what = max(CAUSES, key=lambda cause: causes[cause])
+        what = max(IDLE_CAUSES, key=lambda cause: causes[cause])
     else:
         shares = diagnosis.host.total(diagnosis.trace.window_ns)
-        what = max(
-            (name for name in shares if name != COMPUTING), key=lambda name: shares[name], default="nothing seen"
-        )
+        what = max((name for name in shares if name != COMPUTING), key=lambda name: shares[name], default="no activity")
     return Finding(
-        "unexplained",
-        f"{'kernels' if diagnosis.gpus else 'operators'} run for {format_share(1 - idle)} of the time; most of the "
-        f"rest: {what}",
-        "Record the trace again with with_stack=True and record_shapes=True: it then shows which function that is",
+        Cause.UNEXPLAINED,
+        f"{'kernels' if diagnosis.gpus else 'operators'} run for only {format_share(1 - idle)} of the time; most of "
+        f"the rest: {what}",
+        "Record the trace again with with_stack=True and record_shapes=True, which shows the function that takes it",
         (),
         0.0,
         evidence={"busy_share": 1 - idle, "mostly": what},

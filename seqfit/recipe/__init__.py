@@ -1,4 +1,4 @@
-"""WHAT to learn: the schema of a recipe, reading one from YAML with overrides, the recipes that ship."""
+"""WHAT to learn: the schema of a recipe, loading it from YAML with overrides, the recipes that ship."""
 
 from seqfit.recipe.schema import EvalRecipe, ModelRecipe, Recipe, SourceRecipe, TaskRecipe, TrainRecipe
 

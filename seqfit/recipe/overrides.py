@@ -1,13 +1,10 @@
-"""Changes from the command line, applied to a recipe's values before they are checked.
+"""Changes from the command line, applied to a recipe's values before they are validated; and the schema by dotted path.
 
     {"train": {"epochs": 3}}  +  ["train.learning_rate=3e-4", "~train.epochs"]  ->  {"train": {"learning_rate": 0.0003}}
 
-A value is read as YAML where the field accepts that, and as the text it is where the field accepts text: so
-`task.prefix=summarize: ` needs no second quoting, although YAML would read a mapping.
-
-What the schema knows at a dotted path: `train.optimizer` -> OptimizerRecipe, `data.0.path` -> text.
-
-Overrides and error messages both ask this, the first to read a value, the second for "did you mean".
+A value is read as YAML where the field accepts the result, else as plain text: `task.prefix=summarize: ` needs no
+second quoting, although YAML would read a mapping. Which it is depends on the type at the path, `train.optimizer` ->
+OptimizerRecipe, `data.0.path` -> text; error messages use the same to suggest names.
 """
 
 from __future__ import annotations
@@ -42,7 +39,7 @@ def union_members(annotation: Any) -> list[Any]:
 
 
 def is_part(annotation: Any) -> bool:
-    """Whether a type is a section of the recipe, with fields of its own."""
+    """Whether a type is a section of a recipe, with fields."""
     return isinstance(annotation, type) and issubclass(annotation, RecipePart)
 
 
@@ -52,7 +49,7 @@ def annotation_at(path: Sequence[OverrideKey], schema: type[RecipePart] = Recipe
     for key in path:
         found = _inside(annotation, key)
         if found is None and str(key).isdecimal():
-            found = _inside(annotation, int(key))  # on the command line a number is text, too
+            found = _inside(annotation, int(key))  # on the command line an index is text
         if found is None:
             return None
         annotation = found
@@ -71,7 +68,7 @@ def names_at(path: Sequence[OverrideKey], schema: type[RecipePart] = Recipe) -> 
 
 
 def _inside(annotation: Any, key: OverrideKey) -> Any | None:
-    """The type below a key: a name leads into a part or a mapping, a number into a list."""
+    """The type below a key: a name of a part or a mapping, an index of a list."""
     for member in union_members(annotation):
         if member is Any:
             return Any
@@ -85,7 +82,7 @@ def _inside(annotation: Any, key: OverrideKey) -> Any | None:
 
 
 def apply_overrides(values: dict[str, Any], overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The changed values, and a sentence for each override that could not be applied."""
+    """The changed values, and a message for each override that could not be applied."""
     values, mistakes = copy.deepcopy(values), []
     for override in overrides:
         try:
@@ -131,7 +128,7 @@ def _remove(values: dict[str, Any], path: list[str], override: str) -> None:
         place = _place(holder, key, path[:depth], override)
         holder = holder[place] if isinstance(holder, list) else holder.get(place)
         if holder is None:
-            return  # a field that was not given is already as wished
+            return  # it was not given in the first place
     place = _place(holder, path[-1], path[:-1], override)
     if isinstance(holder, list):
         holder.pop(place)
@@ -140,7 +137,7 @@ def _remove(values: dict[str, Any], path: list[str], override: str) -> None:
 
 
 def _place(holder: Any, key: str, above: list[str], override: str) -> Any:
-    """The key as `holder` wants it: a number for a list, a name for a mapping."""
+    """The key of a list, as a number, or of a mapping."""
     where = join_path(above)
     if isinstance(holder, list):
         if key.isdecimal() and int(key) < len(holder):
@@ -151,7 +148,7 @@ def _place(holder: Any, key: str, above: list[str], override: str) -> Any:
         rule = "It has no fields to set or remove"
         raise RecipeError(f"{override}: {where} is {holder!r}", rule, f"Set it whole: {where}=...")
     if key.isdecimal() and any(is_part(member) for member in union_members(annotation_at(above))):
-        rule = "Only items of a list have numbers"
+        rule = "Only items of a list are numbered"
         raise RecipeError(f"{override}: {where} is not a list here", rule, f"Write the field without '{key}.'")
     return key
 
@@ -162,8 +159,10 @@ def _parse(path: list[str], text: str) -> Any:
     except yaml.YAMLError:
         return text
     if isinstance(value, str):
-        return value if text.strip().startswith(("'", '"')) else text  # YAML would cut spaces and comments
+        return value if text.strip().startswith(("'", '"')) else text  # YAML would strip spaces and comments
     annotation = annotation_at(path)
+    if annotation is None and isinstance(value, dict) and not text.lstrip().startswith("{"):
+        return text  # an unknown field: 'summarize: ' is more likely text than a mapping
     accepts: TypeAdapter[Any] = TypeAdapter(Any if annotation is None else annotation)
     return text if not _is_valid(accepts, value) and _is_valid(accepts, text) else value
 

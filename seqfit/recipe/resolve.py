@@ -1,9 +1,9 @@
-"""What a positional argument is: the WORD of `seqfit train WORD`, `seqfit report WORD` and every other command.
+"""What a positional argument is: that of `seqfit train demo`, `seqfit report runs/demo` and every other command.
 
-In: the word and the kinds that a command takes. Out: `Found`, its kind and its place. The precedence, stated here once:
-a word is the first of these that it can be and that the command takes.
+In: the argument and the kinds that a command takes. Out: its kind and path. It is the first of these that it can be and
+that the command takes; this precedence is stated only here:
 
-    recipe       a name of the library ('seqfit ls'); ./demo is a file or folder of that name
+    recipe       a library name ('seqfit ls'); ./demo is a file or folder of that name
     recipe       a file that ends in .yaml or .yml
     script       a file that ends in .py or .ipynb
     data         any other file
@@ -15,7 +15,7 @@ a word is the first of these that it can be and that the command takes.
 
     resolve("demo", RECIPES).kind == "recipe"     resolve("my.csv", ["data"]).path == Path("my.csv")
 
-Where a word is of a kind that the command does not take, the message names the command that does.
+Where the command does not take an argument's kind, the message names the command that does.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MODEL_CONFIG = "config.json"
 _RECIPE_ENDINGS = (".yaml", ".yml")
 _SCRIPT_ENDINGS = (".py", ".ipynb")
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-_FILE_ENDING = re.compile(r"\.[a-z]{2,7}(\.gz)?$")  # gpt-neo-2.7B is no file
+_FILE_ENDING = re.compile(r"\.[a-z]{2,7}(\.gz)?$")  # not that of gpt-neo-2.7B
 _IS: dict[ArgumentKind, str] = {
     "recipe": "a recipe",
     "script": "a Python script",
@@ -55,45 +55,45 @@ _IS: dict[ArgumentKind, str] = {
 
 @dataclass(frozen=True)
 class ResolvedArgument:
-    """What a word is; for a library recipe the path is that of its file, for a name on the Hub that of the word."""
+    """What an argument is. The path of a library recipe is that of its file; a name on the Hub is a path as it is."""
 
     kind: ArgumentKind
     path: Path
 
 
 def resolve(
-    word: str | Path, takes: Collection[ArgumentKind], command: str = "", folder: Path = Path()
+    argument: str | Path, takes: Collection[ArgumentKind], command: str = "", folder: Path = Path()
 ) -> ResolvedArgument:
-    """The first kind that the word can be and that is taken; relative to `folder`.
+    """The first kind that the argument can be and that is taken; paths are relative to `folder`.
 
-    `command` is the subcommand, for the message where it is of another kind or nothing at all.
+    `command` is the subcommand, for the message where there is none.
     """
-    kinds = _list_kinds(word, folder)
+    kinds = _list_kinds(argument, folder)
     for found in kinds:
         if found.kind in takes:
             return found
-    raise _misfit(word, kinds[0].kind, takes, command) if kinds else _nothing(word, takes, command)
+    raise _misfit(argument, kinds[0].kind, takes, command) if kinds else _nothing(argument, takes, command)
 
 
-def check_kind(word: str | Path, takes: Collection[ArgumentKind], command: str) -> None:
-    """As `resolve`, but a word that is nothing here passes: whoever reads it knows what is nearby."""
-    kinds = [found.kind for found in _list_kinds(word, Path()) if found.kind != "hub"]
+def check_kind(argument: str | Path, takes: Collection[ArgumentKind], command: str) -> None:
+    """As `resolve`, but an argument that is nothing here passes: whoever reads it has a better message."""
+    kinds = [found.kind for found in _list_kinds(argument, Path()) if found.kind != "hub"]
     if kinds and not set(kinds) & set(takes):
-        raise _misfit(word, kinds[0], takes, command)
+        raise _misfit(argument, kinds[0], takes, command)
 
 
-def _list_kinds(word: str | Path, folder: Path) -> list[ResolvedArgument]:
-    """All that the word can be, in the order of precedence."""
+def _list_kinds(argument: str | Path, folder: Path) -> list[ResolvedArgument]:
+    """All that the argument can be, in order of precedence."""
     found: list[ResolvedArgument] = []
-    if isinstance(word, str) and word in library_names():
-        found.append(ResolvedArgument("recipe", LIBRARY / f"{word}.yaml"))
-    path = folder / Path(word).expanduser()
+    if isinstance(argument, str) and argument in library_names():
+        found.append(ResolvedArgument("recipe", LIBRARY / f"{argument}.yaml"))
+    path = folder / Path(argument).expanduser()
     if path.is_file():
         found.append(ResolvedArgument(_kind_of_file(path), path))
     elif path.is_dir():
         found += [ResolvedArgument(kind, path) for kind in _kinds_of_folder(path)]
-    elif _is_hub_name(str(word)):
-        found.append(ResolvedArgument("hub", Path(word)))
+    elif _is_hub_name(str(argument)):
+        found.append(ResolvedArgument("hub", Path(argument)))
     return found
 
 
@@ -113,7 +113,7 @@ def _kinds_of_folder(path: Path) -> list[ArgumentKind]:
 
 
 def _describes_model(config: Path) -> bool:
-    """Folders of data have a config.json of their own now and then."""
+    """Not every config.json is a model's: some folders of data have one."""
     try:
         values = json.loads(config.read_text("utf-8"))
     except (OSError, ValueError):
@@ -121,31 +121,33 @@ def _describes_model(config: Path) -> bool:
     return isinstance(values, dict) and bool({"model_type", "architectures"} & set(values))
 
 
-def _is_hub_name(word: str) -> bool:
-    """owner/name; where the owner is a folder here, or the name has a file's ending, it is a path with a mistake."""
-    is_name = _HUB_NAME.fullmatch(word) is not None and _FILE_ENDING.search(word) is None
-    return is_name and not Path(word).parent.is_dir()
+def _is_hub_name(argument: str) -> bool:
+    """owner/name; where the owner is a folder here, or the name has a file extension, it is a misspelt path."""
+    is_name = _HUB_NAME.fullmatch(argument) is not None and _FILE_ENDING.search(argument) is None
+    return is_name and not Path(argument).parent.is_dir()
 
 
-def _misfit(word: str | Path, kind: ArgumentKind, takes: Collection[ArgumentKind], command: str) -> RecipeError:
-    change = _advise(quote(word), kind, takes, command)
-    return RecipeError(f"'{word}' is {_IS[kind]}", _say_takes(takes, command), change)
+def _misfit(argument: str | Path, kind: ArgumentKind, takes: Collection[ArgumentKind], command: str) -> RecipeError:
+    change = _advise(quote(argument), kind, takes, command)
+    return RecipeError(f"'{argument}' is {_IS[kind]}", _describe_takes(takes, command), change)
 
 
-def _nothing(word: str | Path, takes: Collection[ArgumentKind], command: str) -> RecipeError:
+def _nothing(argument: str | Path, takes: Collection[ArgumentKind], command: str) -> RecipeError:
     named = {"recipe": "recipe", "data": "data file"} if "recipe" in takes else {"run": "run directory", "data": "file"}
     what = " or ".join(name for kind, name in named.items() if kind in takes)
-    parent = Path(word).expanduser().parent
-    nearby = [str(Path(word).with_name(entry.name)) for entry in parent.iterdir()] if parent.is_dir() else []
-    nearest = did_you_mean(str(word), [*(library_names() if "recipe" in takes else []), *nearby])
-    rule = _say_takes(takes, command, f" ({', '.join(library_names())})")
-    return RecipeError(f"There is no {what} '{word}'", rule, nearest.strip() or "Check the path, or see 'seqfit ls'")
+    parent = Path(argument).expanduser().parent
+    nearby = [str(Path(argument).with_name(entry.name)) for entry in parent.iterdir()] if parent.is_dir() else []
+    nearest = did_you_mean(str(argument), [*(library_names() if "recipe" in takes else []), *nearby])
+    rule = _describe_takes(takes, command, f" ({', '.join(library_names())})")
+    return RecipeError(
+        f"There is no {what} '{argument}'", rule, nearest.strip() or "Check the path, or see 'seqfit ls'"
+    )
 
 
-def _say_takes(takes: Collection[ArgumentKind], command: str, names: str = "") -> str:
-    """'A recipe is a YAML file, a name of the library or a run directory'; 'seqfit evaluate takes a run directory'."""
-    said = {
-        "recipe": f"a YAML file, a name of the library{names}",
+def _describe_takes(takes: Collection[ArgumentKind], command: str, names: str = "") -> str:
+    """'A recipe is a YAML file, a library name or a run directory'; 'seqfit evaluate takes a run directory'."""
+    described = {
+        "recipe": f"a YAML file, a library name{names}",
         "run": "a run directory",
         "comparison": "a comparison's folder",
         "model": "a model's folder",
@@ -153,33 +155,33 @@ def _say_takes(takes: Collection[ArgumentKind], command: str, names: str = "") -
         "folder": "a folder of runs" if "data" not in takes else "a folder of data files",
         "hub": "a data set of the Hub",
     }
-    listed = [text for kind, text in said.items() if kind in takes]
+    listed = [text for kind, text in described.items() if kind in takes]
     joined = " or ".join(filter(None, [", ".join(listed[:-1]), listed[-1]]))
     return f"seqfit {command} takes {joined}" if command else f"A recipe is {joined}"
 
 
-def _advise(word: str, kind: ArgumentKind, takes: Collection[ArgumentKind], command: str) -> str:
+def _advise(argument: str, kind: ArgumentKind, takes: Collection[ArgumentKind], command: str) -> str:
     """What to type instead."""
     if kind == "script":
-        return f"Run it by 'python {word}'"
+        return f"Run it with 'python {argument}'"
     if kind == "comparison":
-        return f"Show it, or go on with it: seqfit report {word}; seqfit compare {word} --resume"
+        return f"Show it, or continue it: seqfit report {argument}; seqfit compare {argument} --resume"
     if "recipe" in takes:
-        return _advise_recipe(word, kind, command)
+        return _advise_recipe(argument, kind, command)
     if kind in ("data", "folder") and command == "evaluate":
-        return f"Score a run on it: seqfit evaluate RUN --data {word}"
+        return f"Score a run on it: seqfit evaluate RUN --data {argument}"
     if kind == "data" and command == "predict":
-        return f"Have a run answer its rows: seqfit predict RUN --file {word}"
+        return f"Predict its rows with a run: seqfit predict RUN --file {argument}"
     if kind == "recipe":
-        return f"Train it first, and give the run directory that is printed: seqfit train {word}"
-    return "Give a run directory, which 'seqfit train' prints at its end"
+        return f"Train it first, then give the run directory that is printed: seqfit train {argument}"
+    return "Give a run directory, which 'seqfit train' prints at the end"
 
 
-def _advise_recipe(word: str, kind: ArgumentKind, command: str) -> str:
+def _advise_recipe(argument: str, kind: ArgumentKind, command: str) -> str:
     if kind in ("data", "folder"):
-        recipe = f"seqfit data {word} --model MODEL --write-recipe mine.yaml"
-        return f"Train on it by 'seqfit train --data {word} --model MODEL', or write a recipe for it: {recipe}"
+        recipe = f"seqfit data {argument} --model MODEL --write-recipe mine.yaml"
+        return f"Train on it with 'seqfit train --data {argument} --model MODEL', or write a recipe for it: {recipe}"
     place = "path" if kind == "model" else "name"
     again = command or "train"
-    own = f"with data of your own by 'seqfit train --data FILE --model {word}'"
-    return f"Train it {own}, or give a recipe and put the model into it: seqfit {again} RECIPE model.{place}={word}"
+    own = f"on data of your own with 'seqfit train --data FILE --model {argument}'"
+    return f"Train it {own}, or give a recipe and set its model: seqfit {again} RECIPE model.{place}={argument}"

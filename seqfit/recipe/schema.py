@@ -1,9 +1,9 @@
-"""The schema of a recipe: what is to be learnt, and nothing about how.
+"""The schema of a recipe: what to learn, and nothing about how to compute it.
 
 A recipe is frozen: what is derived from it (a schedule, the splits, the strategy) is a new object with a name of
 its own. Every field has a sentence, which is its help. `None` means "not given".
 
-`strategy` stays as the user wrote it here; `seqfit.strategy` gives it its meaning, for HOW builds on WHAT.
+`strategy` stays here as the user wrote it; `seqfit.strategy` interprets it, because HOW builds on WHAT.
 """
 
 from __future__ import annotations
@@ -14,10 +14,15 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
+Count = Annotated[int, Field(ge=1)]
+CountOrZero = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+PositiveOrZero = Annotated[float, Field(ge=0)]
+SplitName = Literal["train", "validation", "test"]
 LocalPath = Annotated[str, AfterValidator(os.path.expanduser)]
 SPLITS = ("train", "validation", "test")
-HEAD_TASKS = ("classify", "regression", "multilabel")  # what an encoder with a head can do
-LABEL_JOINT = ", "  # multilabel: what stands between the labels of one row in a text
+HEAD_TASKS = ("classify", "regression", "multilabel")  # what an encoder with a head is trained for
+LABEL_JOINT = ", "  # multilabel: separates the labels of one row in a text
 NO_LABEL = "none"  # multilabel: the text of a row without labels, unless task.missing_target names another
 DEFAULT_ALLOW = ["bf16"]
 DEFAULT_EPOCHS = 3.0
@@ -30,15 +35,16 @@ class RecipePart(BaseModel):
 
 
 class LoraRecipe(RecipePart):
-    """Low-rank adapters beside the frozen weights (PEFT)."""
+    """Low-rank adapters (LoRA) on top of the frozen weights, by PEFT."""
 
-    rank: Annotated[int, Field(ge=1)] = Field(16, description="Rank of the two small matrices of each adapter.")
-    alpha: Annotated[float, Field(gt=0)] | None = Field(
+    rank: Count = Field(16, description="Rank of the two matrices of an adapter; default: 16.")
+    alpha: Positive | None = Field(
         None, description="An adapter's output is scaled by alpha / rank; default: twice the rank."
     )
-    dropout: Fraction = Field(0.0, description="Dropout before an adapter.")
+    dropout: Fraction = Field(0.0, description="Dropout on an adapter's input; default: 0.")
     targets: list[str] | None = Field(
-        None, description="Names of the linear layers that get one; default: all in attention and feed-forward."
+        None,
+        description="Linear layers that get an adapter, such as [q, v]; default: all in attention and feed-forward.",
     )
 
 
@@ -47,36 +53,36 @@ class ModelRecipe(RecipePart):
 
     name: str | None = Field(None, description="Name on the Hub, such as google/mt5-small.")
     path: LocalPath | None = Field(
-        None, description="A local folder in Hugging Face layout; taken instead of the name."
+        None, description="Local folder in Hugging Face layout, such as ./t5-base; wins over name."
     )
     tokenizer: LocalPath | None = Field(
         None, description="Folder or Hub name of the tokenizer; default: the model's own."
     )
     kind: Literal["text-to-text", "classifier"] = Field(
         "text-to-text",
-        description="text-to-text generates the answer; classifier puts a head on an encoder (BERT).",
+        description="text-to-text (default) generates the answer; classifier puts a head on an encoder such as BERT.",
     )
     weights: Literal["pretrained", "random"] = Field(
-        "pretrained", description="random starts from the model's config alone, without its weights."
+        "pretrained",
+        description="pretrained (default), or random: new weights of the shape that the model's config says.",
     )
-    dropout: Annotated[float, Field(ge=0, lt=1)] | None = Field(
+    dropout: Fraction | None = Field(
         None,
-        description="Dropout rate; default: what the model's config says. 0 also keeps all layers where the config "
-        "drops some (layerdrop).",
+        description="Dropout rate, such as 0.1; default: the model config's. 0 also switches layerdrop off.",
     )
     untested: bool = Field(
         False,
-        description="Train an encoder-decoder of a type that seqfit is not tested with, padded and as transformers "
-        "runs it.",
+        description="Train an encoder-decoder type that seqfit is not tested with: padded, with transformers' own "
+        "forward pass; default: false.",
     )
-    lora: LoraRecipe | None = Field(None, description="Train low-rank adapters instead of the weights.")
+    lora: LoraRecipe | None = Field(None, description="Train low-rank adapters (LoRA) instead of the weights.")
     freeze: list[Literal["embeddings", "encoder"]] = Field(
-        default_factory=list, description="Parts whose weights stay as they are."
+        default_factory=list, description="Parts that are not trained, such as [embeddings]; default: none."
     )
-    trim_vocabulary: Literal["data", "language"] | Annotated[int, Field(ge=0)] | None = Field(
+    trim_vocabulary: Literal["data", "language"] | CountOrZero | None = Field(
         None,
-        description="Keep only the words that the data uses (data), those of its writing systems (language), or the "
-        "data's and so many more; lossy, needs allow: [trim].",
+        description="Keep only the tokens that the data uses (data), those of its writing systems (language), or the "
+        "data's and this many more, such as 10000; lossy, needs allow: [trim].",
     )
 
     @model_validator(mode="after")
@@ -95,79 +101,84 @@ class TaskRecipe(RecipePart):
     """How a row becomes source and target text, and generated text an answer.
 
     Templates name columns in braces; `{a.b}` reaches into a nested column; a list is joined by spaces;
-    `[[ ... ]]` is left out where a column inside is empty. Of several templates the first whose columns
-    the row has is taken.
+    `[[ ... ]]` is dropped where a column inside is empty. Of several templates the first whose columns
+    the row has is used.
     """
 
     name: Literal[
         "qa", "summarize", "translate", "classify", "math", "generate", "regression", "multilabel", "multiple-choice"
     ] = Field(description="The kind of task; generate is any text from any text.")
-    prefix: str = Field("", description="Put before every source text, such as 'summarize: '.")
-    source: str | list[str] = Field(description="Template of the source text, or several to choose from.")
+    prefix: str = Field("", description="Put before every source text, such as 'summarize: '; default: nothing.")
+    source: str | list[str] = Field(
+        description="Template of the source text, such as '{question} {context}', or a list: the first that fits."
+    )
     label_columns: list[str] | None = Field(
         None,
         description="multilabel: columns named after their label that hold 1, true or yes where it applies and 0, "
         "false or no where not; instead of target.",
     )
     target: str | list[str] = Field(
-        "", validate_default=True, description="Template of the target text, or several to choose from."
+        "", validate_default=True, description="Template of the target text, or a list, as source."
     )
     references: list[str] | None = Field(
         None,
-        description="Templates of the reference answers for scoring (a list column gives several; where it is the "
-        "target as well, the first is learnt); default: target.",
+        description="Templates of the reference answers for scoring; a list column gives several, and where it is the "
+        "target as well, its first entry is the one to learn; default: target.",
     )
     labels: list[str] | dict[str, list[str]] | None = Field(
         None,
-        description="classify, multilabel: the label words, each with the values that stand for it in the data if they "
-        "differ; multilabel takes those of label_columns where there are none.",
+        description="classify, multilabel: the labels, [negative, positive], or each with the values that stand for it "
+        "in the data, {negative: ['0']}; default for multilabel: label_columns.",
     )
     label_separator: str | None = Field(
-        None, description="multilabel: what stands between the labels where the target is one text, such as ','."
+        None, description="multilabel: separates the labels where the target is one text, such as ','."
     )
     annotations: Literal["majority", "mean"] | None = Field(
         None,
         description="The target is a list with one entry per annotator: majority takes the most frequent one "
-        "(classify, multiple-choice; of a tie the one that stands first in the list), mean the average (regression).",
+        "(classify, multiple-choice; in a tie the first of them in the list), mean the average (regression).",
     )
     choices: str | list[str] | None = Field(
         None,
-        description="multiple-choice: template of a list column, or one template per choice (empty ones are left out); "
-        "target is then the number, the letter or the text of the right one.",
+        description="multiple-choice: template of a list column, or one template per choice (empty ones are dropped); "
+        "target is then the number, the letter or the text of the correct one.",
     )
     choice_base: Literal[0, 1, "a", "text"] | None = Field(
         None,
-        description="multiple-choice: how the target names the right choice: 0 or 1, by its number, counted from "
-        "there; a, by its letter; text, by its text; default: by letter or text, where only one choice can be meant.",
+        description="multiple-choice: how the target names the correct choice: by its number, counted from 0 or 1; "
+        "by its letter (a); by its text (text); default: letter or text, where that is unambiguous.",
     )
     missing_target: str | None = Field(
         None,
-        description="The target of rows that have none; default: they are left out and counted. multilabel: the word "
-        "for a row without labels; default: none.",
+        description="Target of rows that have none; default: they are skipped and counted. multilabel: the label of "
+        "a row without labels; default: 'none'.",
     )
     answer_after: str | None = Field(
         None,
-        description="The answer is what follows the last of these in a text, such as ': ' where the target is "
+        description="The answer is what follows the last occurrence of this, such as ': ' where the target is "
         "'{subject}: {answer}'; default: the whole text.",
     )
-    no_answer: str = Field("unanswerable", description="qa: the target where a question has no answer.")
+    no_answer: str = Field(
+        "unanswerable", description="qa: target of a question without an answer; default: unanswerable."
+    )
     language: str | None = Field(
-        None, description="Language of the answers; decides normalisation in scoring (en, es; default: en's)."
+        None, description="Language of the answers, en or es, for normalisation in scoring; default: as en."
     )
     source_language: str | None = Field(
         None,
-        description="NLLB, M2M100, mBART, PLBart: the tokenizer's code of the sources' language, such as eng_Latn, or "
-        "the column that holds it in each row, '{lang}'.",
+        description="NLLB, M2M100, mBART, PLBart: the tokenizer's code of the source language, such as eng_Latn, or a "
+        "column that holds it, '{lang}'.",
     )
     target_language: str | None = Field(
         None,
-        description="The same of the targets' language; generated text begins with it as the model means it.",
+        description="The same for the target language; generated text starts with it where the model works that way.",
     )
-    max_source_tokens: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Longer sources are cut; default: not cut (T5 has no fixed positions)."
+    max_source_tokens: Count | None = Field(
+        None,
+        description="Sources are truncated to this length, such as 512; default: never (T5 has no fixed positions).",
     )
-    max_target_tokens: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Longer targets are cut in training; default: not cut."
+    max_target_tokens: Count | None = Field(
+        None, description="In training, targets are truncated to this length, such as 128; default: never."
     )
 
     @field_validator("target")
@@ -193,80 +204,81 @@ class TaskRecipe(RecipePart):
 
 
 class SourceRecipe(RecipePart):
-    """Where rows come from: a Hub data set, or a file or folder."""
+    """Where rows come from: a data set of the Hub, a file or a folder."""
 
     label: str | None = Field(None, description="Name in reports; default: the file's or data set's name.")
     hub: str | None = Field(None, description="Data set on the Hub, such as knkarthick/dialogsum.")
     hub_config: str | None = Field(None, description="Configuration of the Hub data set, such as v1.1.0.")
-    path: LocalPath | None = Field(None, description="A file or folder; taken instead of the Hub data set.")
+    path: LocalPath | None = Field(None, description="File or folder, such as ./data; wins over hub.")
     format: Literal[
         "auto", "json", "jsonl", "csv", "tsv", "psv", "parquet", "excel", "squad", "labelled", "classes", "parallel"
     ] = Field(
         "auto",
-        description="File format; auto looks at name and content. psv is separated by |; labelled has one text per "
-        "line behind its label; classes is a folder with a file or folder of texts per class.",
+        description="File format; auto (default) looks at name and content. psv is separated by |; labelled has one "
+        "label and text per line; classes is a folder with a file or folder of texts per class.",
     )
-    encoding: str = Field("auto", description="Text encoding, such as cp1252; auto: UTF-8, else by content.")
-    header: bool | None = Field(None, description="Whether the first line names the columns; default: by its content.")
+    encoding: str = Field("auto", description="Text encoding, such as cp1252; auto (default): UTF-8, else detected.")
+    header: bool | None = Field(None, description="Whether the first line names the columns; default: detected.")
     columns: list[str] | None = Field(
-        None, description="Column names of a file without a header line (or instead of it, with header: true)."
+        None, description="Column names of a file without a header (with header: true, in its place)."
     )
-    sheet: str | None = Field(None, description="Excel: name of the sheet; default: the only one that has rows.")
+    sheet: str | None = Field(None, description="Excel: name of the sheet; default: the only one with rows.")
     each: str | None = Field(
-        None, description="Column that holds a list of records: each becomes a row, with the others' values repeated."
+        None, description="Column with a list of records: each becomes a row, with the other columns repeated."
     )
     turns: str | None = Field(
         None,
-        description="Column that holds the turns of a conversation: each reply becomes a row with the columns "
-        "'history', what was said before, and 'reply'.",
+        description="Column with the turns of a conversation: each reply becomes a row with the columns 'history', "
+        "all turns before it, and 'reply'.",
     )
     files: dict[str, str] = Field(
         default_factory=dict,
         description="Column -> file in the folder whose line n is row n, {source: dev.src, target: dev.ref0}; a * "
-        "stands for the split's word, as in *_text.txt.",
+        "stands for the name of the split, as in *_text.txt.",
     )
     max_bad_rows: Fraction = Field(
-        0.05, description="Rows that can't be used are left out and counted; a larger share stops before training."
+        0.05, description="Unusable rows are skipped and counted; a larger fraction stops the run; default: 0.05."
     )
-    splits: dict[Literal["train", "validation", "test"], str] = Field(
+    splits: dict[SplitName, str] = Field(
         default_factory=dict,
-        description="Split -> file in the folder, or split of the Hub data set; default: found by name.",
+        description="Split -> file in the folder, or split on the Hub, {validation: dev.csv}; default: by name.",
     )
     split_column: str | None = Field(
         None,
-        description="Column that names the split of each row (train, dev, test, ...) where the data is one piece; "
-        "other values are train.",
+        description="Column that names the split of each row (train, dev, test, ...) where all rows are in one table; "
+        "any other value is train.",
     )
-    ids: dict[Literal["train", "validation", "test"], str] = Field(
+    ids: dict[SplitName, str] = Field(
         default_factory=dict, description="Split -> file in the folder that lists the ids of its rows."
     )
     languages: tuple[str, str] | None = Field(
-        None, description="parallel: file endings of the two languages, [en, de]."
+        None, description="parallel: file extensions of the two languages, [en, de]."
     )
     group: str | None = Field(
-        None, description="Column whose equal values stay in one split; default: the task's context."
+        None, description="Rows with the same value in this column stay in one split; default: the task's context."
     )
-    cut: dict[Literal["validation", "test"], Fraction] = Field(
+    holdout: dict[Literal["validation", "test"], Fraction] = Field(
         default={"validation": 0.1, "test": 0.1},
-        description="Shares to cut off for splits that the data lacks.",
+        description="Fractions of the rows held out for splits that the data lacks.",
     )
-    limit: dict[Literal["train", "validation", "test"], Annotated[int, Field(ge=1)]] = Field(
-        default_factory=dict, description="At most so many rows of a split, chosen by seed."
+    limit: dict[SplitName, Count] = Field(
+        default_factory=dict,
+        description="Split -> maximum number of rows, {train: 1000}, chosen by the seed; default: all.",
     )
-    balance: str | None = Field(None, description="With limit: take equally many rows of each value of this column.")
-    weight: Annotated[float, Field(gt=0)] = Field(
-        1.0, description="How often an epoch takes each of its rows: 2 is twice, 0.5 is every other epoch."
+    balance: str | None = Field(None, description="With limit: the same number of rows for each value of this column.")
+    weight: Positive = Field(
+        1.0, description="How often an epoch uses each row: 2 is twice, 0.5 is every other epoch; default: 1."
     )
 
-    @field_validator("cut")
+    @field_validator("holdout")
     @classmethod
-    def _leaves_rows(cls, cut: dict[str, float]) -> dict[str, float]:
-        total = sum(cut.values())
+    def _leaves_rows(cls, holdout: dict[str, float]) -> dict[str, float]:
+        total = sum(holdout.values())
         if total >= 1:
             raise ValueError(
-                f"the shares sum to {total:g}, which leaves nothing to train on; give shares that sum to less than 1"
+                f"the fractions sum to {total:g}, which leaves nothing to train on; they must sum to less than 1"
             )
-        return cut
+        return holdout
 
     @field_validator("balance")
     @classmethod
@@ -293,76 +305,81 @@ class SourceRecipe(RecipePart):
 
 
 class ScheduleRecipe(RecipePart):
-    """How the learning rate moves."""
+    """The learning-rate schedule."""
 
     name: Literal["constant", "linear", "cosine", "inverse_sqrt", "plateau"] = Field(
         "linear",
-        description="Shape after warm-up; plateau halves the rate when the evaluation stops improving.",
+        description="Shape after the warm-up, linear by default; plateau lowers the rate when the evaluation stops "
+        "improving.",
     )
-    warmup_steps: Annotated[int, Field(ge=0)] = Field(0, description="Steps over which the rate rises from zero.")
-    floor: Fraction = Field(0.0, description="linear, cosine: the rate at the end, as a share of the peak.")
-    patience: Annotated[int, Field(ge=1)] = Field(
-        2, description="plateau: evaluations without improvement before a cut."
+    warmup_steps: CountOrZero = Field(0, description="Steps over which the learning rate rises from 0; default: none.")
+    floor: Fraction = Field(0.0, description="linear, cosine: final rate, as a fraction of the peak; default: 0.")
+    patience: Count = Field(
+        2, description="plateau: evaluations without improvement before the rate drops; default: 2."
     )
-    factor: Annotated[float, Field(gt=0, lt=1)] = Field(0.5, description="plateau: what the rate is multiplied by.")
+    factor: Annotated[float, Field(gt=0, lt=1)] = Field(0.5, description="plateau: factor of a drop; default: 0.5.")
 
 
 class OptimizerRecipe(RecipePart):
-    """Which update rule, with its constants."""
+    """The update rule and its constants."""
 
-    name: Literal["adamw", "adafactor"] = Field("adamw", description="The update rule.")
-    weight_decay: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="Decoupled weight decay (not on norms, biases)."
+    name: Literal["adamw", "adafactor"] = Field("adamw", description="adamw (default) or adafactor.")
+    weight_decay: PositiveOrZero = Field(
+        0.0, description="Decoupled weight decay, not applied to norms and biases; default: 0."
     )
-    beta1: Fraction = Field(0.9, description="adamw: decay of the first moment.")
-    beta2: Fraction = Field(0.999, description="adamw: decay of the second moment.")
-    epsilon: Annotated[float, Field(gt=0)] = Field(1e-8, description="adamw: added to the denominator.")
+    beta1: Fraction = Field(0.9, description="adamw: decay of the first moment; default: 0.9.")
+    beta2: Fraction = Field(0.999, description="adamw: decay of the second moment; default: 0.999.")
+    epsilon: Positive = Field(1e-8, description="adamw: added to the denominator; default: 1e-8.")
     relative_step: bool = Field(
         False,
-        description="adafactor: false is T5's fine-tuning setting (a constant rate such as 1e-3); true lets the rate "
-        "fall as 1/sqrt(step) relative to each weight's size, as in T5's pre-training; the learning rate and schedule "
-        "are then not used.",
+        description="adafactor: false (default) is T5's fine-tuning setting, a fixed rate such as 1e-3; true is T5's "
+        "pre-training setting, 1/sqrt(step) relative to the scale of each weight, without learning_rate and schedule.",
     )
 
 
 class SnapshotRecipe(RecipePart):
-    """How often all that an exact resume needs is saved."""
+    """How often to save all that an exact resume needs."""
 
-    every_steps: Annotated[int, Field(ge=1)] | None = Field(None, description="Steps between two snapshots.")
-    every_minutes: Annotated[float, Field(gt=0)] | None = Field(
-        10.0, description="Minutes between two snapshots; null: no clock decides."
+    every_steps: Count | None = Field(
+        None, description="Steps between two snapshots; default: only every_minutes counts."
     )
-    keep: Annotated[int, Field(ge=1)] = Field(2, description="The last so many are kept, and that of the best model.")
+    every_minutes: Positive | None = Field(
+        10.0, description="Minutes between two snapshots; default: 10; null: only every_steps counts."
+    )
+    keep: Count = Field(2, description="Snapshots to keep, besides that of the best model; default: 2.")
 
 
 class TrainRecipe(RecipePart):
-    """The budget, the global batch and the update rule."""
+    """The length of the run, the global batch and the update rule."""
 
-    epochs: Annotated[float, Field(gt=0)] | None = Field(None, description="Passes over the training data.")
-    steps: Annotated[int, Field(ge=1)] | None = Field(None, description="Optimizer steps; wins over epochs.")
-    batch_examples: Annotated[int, Field(ge=1)] | None = Field(None, description="Examples of one step (global batch).")
-    batch_tokens: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Instead of batch_examples: source plus target tokens of one step, at most."
+    epochs: Positive | None = Field(None, description="Passes over the training data; default: 3.")
+    steps: Count | None = Field(None, description="Optimizer steps; wins over epochs.")
+    batch_examples: Count | None = Field(
+        None,
+        description="Global batch: examples per optimizer step, over all micro-batches and GPUs; default: 32.",
     )
-    learning_rate: Annotated[float, Field(gt=0)] = Field(3e-4, description="Peak learning rate.")
+    batch_tokens: Count | None = Field(
+        None, description="Instead of batch_examples: maximum source and target tokens per step, such as 16384."
+    )
+    learning_rate: Positive = Field(3e-4, description="Peak learning rate, such as 1e-4; default: 3e-4.")
     optimizer: OptimizerRecipe = Field(default_factory=OptimizerRecipe, description="The update rule.")
-    schedule: ScheduleRecipe = Field(default_factory=ScheduleRecipe, description="How the rate moves.")
+    schedule: ScheduleRecipe = Field(default_factory=ScheduleRecipe, description="The learning-rate schedule.")
     label_smoothing: Fraction = Field(
-        0.0, description="Share of the target's probability that goes to all words alike."
+        0.0, description="Probability that label smoothing spreads evenly over all tokens; default: 0."
     )
-    z_loss: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="Weight of the squared log of the softmax's normaliser, which keeps logits small."
+    z_loss: PositiveOrZero = Field(
+        0.0, description="Weight of the squared log of the softmax normaliser, to keep logits small; default: 0."
     )
-    log_every: Annotated[int, Field(ge=1)] = Field(10, description="Steps between two records of loss and speed.")
-    clip_norm: Annotated[float, Field(gt=0)] | None = Field(
-        1.0, description="Gradient norm is clipped to this; null: not."
+    log_every: Count = Field(10, description="Steps between two records of loss and speed; default: 10.")
+    clip_norm: Positive | None = Field(
+        1.0, description="Gradients are clipped to this norm; default: 1; null: no clipping."
     )
     when_not_finite: Literal["stop", "skip", "higher-precision-retry"] = Field(
         "stop",
-        description="What a loss or gradient that is no number does: end the run, leave the update out, or make the "
-        "step again in fp32.",
+        description="On a NaN or Inf in the loss or gradient: end the run (stop, default), skip the update, or repeat "
+        "the step in fp32 (higher-precision-retry).",
     )
-    snapshot: SnapshotRecipe = Field(default_factory=SnapshotRecipe, description="What an exact resume goes on from.")
+    snapshot: SnapshotRecipe = Field(default_factory=SnapshotRecipe, description="What an exact resume starts from.")
 
     @model_validator(mode="after")
     def _one_batch_size(self) -> TrainRecipe:
@@ -372,66 +389,70 @@ class TrainRecipe(RecipePart):
 
     @property
     def passes(self) -> float:
-        """Epochs; three where nothing is said."""
+        """Epochs; three where none are given."""
         return self.epochs or DEFAULT_EPOCHS
 
     @property
     def examples_per_step(self) -> int | None:
-        """Global batch in examples (32 where nothing is said), or None where it is counted in tokens."""
+        """Global batch in examples (32 where none are given), or None where it is counted in tokens."""
         return None if self.batch_tokens is not None else self.batch_examples or 32
 
 
 class EarlyStopping(RecipePart):
-    """When to stop before the budget is used."""
+    """When to stop before all steps are done."""
 
-    patience: Annotated[int, Field(ge=1)] = Field(3, description="Evaluations without improvement before stopping.")
-    min_delta: Annotated[float, Field(ge=0)] = Field(0.0, description="What counts as an improvement.")
+    patience: Count = Field(3, description="Evaluations without improvement before stopping; default: 3.")
+    min_delta: PositiveOrZero = Field(0.0, description="Smallest change that counts as an improvement; default: 0.")
 
 
 class EvalRecipe(RecipePart):
     """When and how the model is scored."""
 
-    metrics: list[str] | None = Field(None, description="Metrics to compute; default: the task's.")
+    metrics: list[str] | None = Field(None, description="Metrics to compute, such as [rouge]; default: the task's.")
     best: str | None = Field(
-        None, description="Score that chooses the best checkpoint; default: the task's main one, or loss."
-    )
-    every_steps: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Evaluate every so many steps; default: each epoch."
-    )
-    limit: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="At most so many validation rows during training."
-    )
-    at_start: bool = Field(False, description="Score the model before the first step, too.")
-    early_stopping: EarlyStopping | None = Field(None, description="Stop when the best score no longer improves.")
-    beams: Annotated[int, Field(ge=1)] = Field(1, description="Beams of the search; 1 is greedy.")
-    max_new_tokens: Annotated[int, Field(ge=1)] | None = Field(
         None,
-        description="Longest generated answer; default: a quarter more than train's and validation's longest target.",
+        description="Score that chooses the best checkpoint, such as loss; default: the task's main score, or loss.",
     )
-    batch_tokens: Annotated[int, Field(ge=1)] = Field(
-        8192, description="Source plus target tokens of one evaluation batch, padding included, at most."
+    every_steps: Count | None = Field(None, description="Steps between two evaluations; default: one after each epoch.")
+    limit: Count | None = Field(
+        None, description="Maximum validation rows per evaluation during training; default: all."
+    )
+    at_start: bool = Field(False, description="Also evaluate before the first step; default: false.")
+    early_stopping: EarlyStopping | None = Field(
+        None, description="Stop when the best score no longer improves; default: never."
+    )
+    beams: Count = Field(1, description="Beams of beam search; 1 (default) is greedy.")
+    max_new_tokens: Count | None = Field(
+        None,
+        description="Length limit of generated text; default: 1.25 times the longest target of train and validation.",
+    )
+    batch_tokens: Count = Field(
+        8192,
+        description="Maximum source and target tokens per evaluation batch, padding included; default: 8192.",
     )
 
 
 class Recipe(RecipePart):
     """One recipe: model, data, task, training, evaluation."""
 
-    description: str = Field("", description="One line on what it learns.")
+    description: str = Field("", description="One line on what the model learns.")
     model: ModelRecipe = Field(description="The model to fine-tune.")
     task: TaskRecipe = Field(description="How rows become text.")
-    data: SourceRecipe | list[SourceRecipe] = Field(description="Where rows come from; a list mixes weighted sources.")
-    train: TrainRecipe = Field(default_factory=TrainRecipe, description="Budget, global batch, update rule.")
+    data: SourceRecipe | list[SourceRecipe] = Field(description="Where rows come from; a list mixes sources by weight.")
+    train: TrainRecipe = Field(default_factory=TrainRecipe, description="Length of the run, global batch, update rule.")
     eval: EvalRecipe = Field(default_factory=EvalRecipe, description="When and how the model is scored.")
-    strategy: str | dict[str, Any] | None = Field(None, description="How to train: a strategy's name or its fields.")
+    strategy: str | dict[str, Any] | None = Field(
+        None, description="How to compute it: a strategy's name, such as bf16, or its fields."
+    )
     allow: list[str] = Field(
         default_factory=lambda: list(DEFAULT_ALLOW),
-        description="Lossy strategies that may be used where they help; [] is strict.",
+        description="Lossy strategies that may be used where they help; default: [bf16]; [] allows none.",
     )
-    seed: Annotated[int, Field(ge=0)] = Field(0, description="Seed of everything random.")
+    seed: CountOrZero = Field(0, description="Seed of everything random; default: 0.")
 
     @field_validator("data")
     @classmethod
-    def _told_apart(cls, data: SourceRecipe | list[SourceRecipe]) -> SourceRecipe | list[SourceRecipe]:
+    def _have_different_titles(cls, data: SourceRecipe | list[SourceRecipe]) -> SourceRecipe | list[SourceRecipe]:
         if data == []:
             raise ValueError("data is an empty list; give at least one source")
         titles = [source.title for source in data] if isinstance(data, list) else []
@@ -448,8 +469,8 @@ class Recipe(RecipePart):
     def _agrees(self) -> Recipe:
         if self.model.kind == "classifier" and self.task.name not in HEAD_TASKS:
             raise ValueError(
-                f"model.kind is classifier but task.name is {self.task.name}; only {', '.join(HEAD_TASKS)} have a "
-                "head of their own. Set model.kind=text-to-text, with a model that generates text, such as "
+                f"model.kind is classifier but task.name is {self.task.name}; only {', '.join(HEAD_TASKS)} are trained "
+                "with a head. Set model.kind=text-to-text, with a model that generates text, such as "
                 "model.name=google/flan-t5-small"
             )
         return self

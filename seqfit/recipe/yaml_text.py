@@ -1,11 +1,11 @@
-"""Recipes as YAML text, read by the rules of YAML 1.2: text -> plain values, plain values -> text.
+"""Recipes as YAML 1.2 text: text -> plain values, plain values -> text.
 
 PyYAML reads YAML 1.1, where a learning rate of 3e-4 is a string and PubMedQA's labels yes, no, maybe are true, false
 and a string. YAML 1.2 has none of this:
 
     {rate: 3e-4, labels: [yes, no], size: 010}   ->   {"rate": 0.0003, "labels": ["yes", "no"], "size": 10}
 
-What is written is quoted so that readers of both versions get the same values.
+Strings are quoted on writing so that readers of both versions get the same values.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SCALARS = {
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads YAML 1.2 and notes keys that occur twice, where PyYAML keeps the last and says nothing."""
+    """Reads YAML 1.2 and notes repeated keys, of which PyYAML silently keeps the last."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -66,7 +66,7 @@ _Loader.add_constructor(_TAG + "int", _construct_int)
 
 
 def read_yaml(text: str) -> tuple[Any, list[str]]:
-    """The values, and a sentence for each key given twice. Raises yaml.YAMLError where the text is not YAML."""
+    """The values, and a sentence for each repeated key. Raises yaml.YAMLError where the text is not YAML."""
     loader = _Loader(text)
     try:
         return loader.get_single_data(), loader.repeated
@@ -77,8 +77,16 @@ def read_yaml(text: str) -> tuple[Any, list[str]]:
 def write_yaml(values: Any) -> str:
     """Block style, in the order of the values."""
     text = _dump(values, allow_unicode=True)
-    # As themselves these three end a line, and a key or text with one would be read back as another.
+    # Unescaped, these three end a line, and a key or text that has one would be read back differently.
     return _dump(values, allow_unicode=False) if any(char in text for char in "\x85\u2028\u2029") else text
+
+
+def write_flow(value: Any) -> str:
+    """In one line: {'epochs': 3} -> '{epochs: 3}', 0.0003 -> '0.0003', 'a: b' -> 'a: b', None -> 'null'."""
+    if isinstance(value, str):
+        return value
+    text = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**6, default_flow_style=True)
+    return text.removesuffix("...\n").strip()
 
 
 def _dump(values: Any, *, allow_unicode: bool) -> str:

@@ -1,13 +1,9 @@
-"""What to change: the findings of a run's profile, or where it has none those that its own records allow.
+"""Two sections of a report: what to change, and the profile of a run.
 
-In: a subject. Out: a section with one row for each finding, the largest expected gain first: what was seen, the change,
-the overrides to paste, the gain to expect; of several runs each way's first. None where nothing is found: `seqfit
-profile RUN` looks closer, with a trace.
-
-The profile of a run, where one was made into its directory: `seqfit profile RUN --output RUN/profile`.
-
-In: a run directory. Out: the profile's findings, and a section with its tables: where the time of a step goes by
-operator or kernel, by module, and where the host waited. None where there is no profile.
+In: the report's subject. Out: one row for each finding of the run's profile, or of its records where it has none, the
+largest expected gain first: the finding, the change, the overrides to paste, the expected gain; for several runs the
+first of each. None where nothing is found. And the tables of the profile, where one was written into the run directory
+(`seqfit profile RUN`): time by operator or kernel and by module, and host syncs.
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from seqfit.profiling.findings import Evidence, Finding, add_recipe, add_run_evidence, find_findings
+from seqfit.profiling.findings import Cause, Evidence, Finding, add_recipe, add_run_evidence, find_findings
 from seqfit.reporting.html import Html, disclosure, element, facts, join, section, table
 from seqfit.reporting.reading import JsonRecord, inner, number, read_object
 from seqfit.reporting.runs import ShownRun
@@ -29,7 +25,7 @@ from seqfit.units import format_bytes, format_seconds, format_share
 _SHOWN = 10  # rows of a table
 _TABLES = (
     ("kernels", "Kernels", "time on the device"),
-    ("operators", "Operators", "own time, without the operators that they call"),
+    ("operators", "Operators", "self time"),
     ("calls", "CUDA calls", "time on the host"),
     ("copies", "Copies", "between host and device"),
 )
@@ -37,7 +33,7 @@ _TABLES = (
 
 @dataclass(frozen=True)
 class StoredProfile:
-    """What summary.json holds of use here."""
+    """What a report uses of summary.json."""
 
     findings: list[Finding]
     measurement: JsonRecord
@@ -56,7 +52,6 @@ def read_profile(run: ShownRun) -> StoredProfile | None:
 
 
 def show_profile(subject: ReportSubject) -> Html | None:
-    """Of one run."""
     profile = None if subject.single is None else read_profile(subject.single)
     if profile is None:
         return None
@@ -76,7 +71,8 @@ def _read_finding(given: Any) -> Finding | None:
     known = {field.name for field in fields(Finding)}
     try:
         kept = {name: value for name, value in given.items() if name in known}
-        return Finding(**{**kept, "change": tuple(kept["change"]), "gain": float(kept["gain"])})
+        cause, change, gain = Cause(kept["cause"]), tuple(kept["change"]), float(kept["gain"])
+        return Finding(**{**kept, "cause": cause, "change": change, "gain": gain})
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
 
@@ -85,18 +81,18 @@ def _facts(profile: StoredProfile) -> dict[str, object]:
     summary, proof = profile.summary, profile.proof
     measured, traced = number(profile.measurement, "step_seconds"), number(summary, "step_seconds")
     operators = number(summary, "operators_per_step")
-    peak, seen = number(inner(summary, "memory"), "peak_bytes"), number(proof, "seen")
+    peak, gained = number(inner(summary, "memory"), "peak_bytes"), number(proof, "measured_gain")
     expected = number(inner(proof, "finding"), "gain")
     return {
         "Steps traced": summary.get("steps"),
-        "A step": "" if measured is None else f"{format_seconds(measured)}, not traced",
-        "While it is traced": "" if not measured or traced is None else f"{traced / measured:.1f} times as long",
+        "Time per step": "" if measured is None else f"{format_seconds(measured)}, without the profiler",
+        "Under the profiler": "" if not measured or traced is None else f"{traced / measured:.1f} times as long",
         **{f"GPU {gpu.get('device')}": _gpu(gpu) for gpu in _rows(summary, "gpus")},
         "Operators per step": "" if operators is None else f"{operators:,.0f}",
-        "Peak above weights": "" if peak is None else format_bytes(peak),
+        "Peak memory without weights": "" if peak is None else format_bytes(peak),
         "Proof of the first finding": ""
-        if seen is None or expected is None
-        else f"{format_share(seen)} gained, {format_share(expected)} expected",
+        if gained is None or expected is None
+        else f"{format_share(gained)} gained, {format_share(expected)} expected",
     }
 
 
@@ -121,13 +117,13 @@ def _list_tables(summary: JsonRecord) -> Iterator[tuple[str, Html]]:
         for row in _rows(summary, "modules")
     ]
     if modules:
-        yield "Modules: own time", table(["module", "forward", "backward", "share"], modules)
+        yield "Modules: self time", table(["module", "forward", "backward", "share"], modules)
     waits = [
         [str(row.get("place")), str(row.get("what")), f"{number(row, 'calls_per_step') or 0:.1f}"]
         for row in _rows(summary, "syncs")
     ]
     if waits:
-        yield "Waits: where the host reads from the device", table(["place", "call", "times per step"], waits)
+        yield "Host syncs: where the host waits for the device", table(["place", "call", "times per step"], waits)
 
 
 def _rows(summary: JsonRecord, name: str) -> list[Mapping[str, Any]]:
@@ -152,16 +148,15 @@ def _share(row: JsonRecord) -> str:
     return "–" if share is None else format_share(share)
 
 
-_HEADS = ["cause", "what was seen", "change", "expected gain"]
+_HEADS = ["cause", "finding", "change", "expected gain"]
 
 
 def show_advice(subject: ReportSubject) -> Html | None:
-    """The table of findings."""
     if subject.single is not None:
         return _advise_one(subject.single)
-    rows = [[way, *_cells(findings[0])] for way, runs in subject.ways.items() if (findings := find_for(runs[0])[0])]
-    note = "The finding of each way with the largest expected gain; the page of a run has all of them."
-    return section("What to change", table(["way", *_HEADS], rows), note=note) if rows else None
+    rows = [[name, *_cells(findings[0])] for name, runs in subject.groups.items() if (findings := find_for(runs[0])[0])]
+    note = "The finding of each run with the largest expected gain; the page of a run has all of them."
+    return section("What to change", table(["run", *_HEADS], rows), note=note) if rows else None
 
 
 def _advise_one(run: ShownRun) -> Html | None:
@@ -169,12 +164,12 @@ def _advise_one(run: ShownRun) -> Html | None:
     if not findings:
         return None
     source = "From the profile of this run." if is_profiled else "From the records of this run."
-    note = f"{source} seqfit profile {quote(run.path)} --prove measures whether the first one helps."
+    note = f"{source} seqfit profile {quote(run.path)} --prove measures whether the first fix helps."
     return section("What to change", table(_HEADS, map(_cells, findings)), note=note)
 
 
 def find_for(run: ShownRun) -> tuple[Sequence[Finding], bool]:
-    """Those of the profile where there is one, and whether there is."""
+    """Those of the profile where there is one, and whether there is one."""
     profile = read_profile(run)
     if profile is not None:
         return profile.findings, True
@@ -182,7 +177,7 @@ def find_for(run: ShownRun) -> tuple[Sequence[Finding], bool]:
 
 
 def gather_evidence(run: ShownRun) -> Evidence:
-    """What recipe, manifest and records say."""
+    """From recipe, manifest and records."""
     hardware = inner(run.manifest, "hardware")
     known = Evidence(
         on_gpu=hardware.get("device") == "cuda",
@@ -195,12 +190,12 @@ def gather_evidence(run: ShownRun) -> Evidence:
 
 
 def _cells(finding: Finding) -> list[object]:
-    gain = "not known" if finding.is_guess else f"{format_share(finding.gain)} of the {finding.gain_of}"
+    gain = "unknown" if finding.is_guess else f"{format_share(finding.gain)} of the {finding.gain_of}"
     return [finding.cause.replace("-", " "), finding.sentence, _change(finding), gain]
 
 
 def _change(finding: Finding) -> Html:
-    """In words, and what to paste."""
-    lossy = " This makes another update, not only a faster one." if finding.changes_answer else ""
+    """In words, and the overrides to paste."""
+    lossy = " This changes the update, not only its speed." if finding.is_lossy else ""
     paste = [element("code", " ".join(finding.change))] if finding.change else []
     return join([element("div", f"{finding.advice}.{lossy}"), *paste])

@@ -21,7 +21,7 @@ from seqfit.reporting.html import (
     tile,
     tiles,
 )
-from seqfit.rundir.writer import write_whole
+from seqfit.rundir.atomic import write_text
 from seqfit.units import format_count, format_share
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 _LENGTHS = ["split", "side", "shortest", "mean", "median", "95%", "99%", "longest"]
 _MOST_LOST = 25
-_MOST_BARS = 15  # labels in a chart; the table has them all
+_MOST_BARS = 15  # labels in the chart; the table has all
 
 
 def write_data_page(report: DataReport, out: Path) -> Path:
-    """Write the page and return its path."""
+    """Writes the page and returns its path."""
     out.parent.mkdir(parents=True, exist_ok=True)
     parts = [
         _header(report),
@@ -64,7 +64,7 @@ def write_data_page(report: DataReport, out: Path) -> Path:
         _baseline(report),
         _events(report.events),
     ]
-    write_whole(out, render_page(f"{', '.join(report.data)} · seqfit data", [part for part in parts if part]))
+    write_text(out, render_page(f"{', '.join(report.data)} · seqfit data", [part for part in parts if part]))
     return out
 
 
@@ -94,16 +94,16 @@ def _headline(report: DataReport) -> Html:
         )
     for split in report.splits[:1]:
         for side, lengths in split.sides:
-            note = f"mean of {split.name}; 95% have at most {lengths.p95:,}"
+            note = f"mean of {split.name}; 95th percentile {lengths.p95:,}"
             shown.append(tile(f"{side.capitalize()} {report.unit}", f"{lengths.mean:,.0f}", note))
-    return section("At a glance", tiles(shown))
+    return section("Overview", tiles(shown))
 
 
 def _open_question(report: DataReport) -> Html | None:
     if report.open_question is None:
         return None
     lines = report.open_question.splitlines()
-    return section("What has to be decided", element("ul", element("li", *_break_lines(lines)), class_="findings"))
+    return section("To be decided", element("ul", element("li", *_break_lines(lines)), class_="findings"))
 
 
 def _break_lines(lines: Sequence[str]) -> list[object]:
@@ -113,7 +113,7 @@ def _break_lines(lines: Sequence[str]) -> list[object]:
 def _guessed(report: DataReport) -> Html | None:
     if not report.guessed:
         return None
-    note = "Without a recipe. A guess that is not sure stops and asks."
+    note = "There is no recipe. An ambiguous guess stops with a question."
     return section("Guessed", element("ul", *(element("li", text) for text in report.guessed)), note=note)
 
 
@@ -131,9 +131,9 @@ def _columns(report: DataReport) -> Html | None:
         ]
         for column in report.columns
     ]
-    looked_at = max(column.rows for column in report.columns)
+    described = max(column.rows for column in report.columns)
     names = ["column", "type", "filled", "different", "used as", "examples"]
-    return section("Columns", table(names, rows, class_="columns"), note=f"Of {looked_at:,} rows.")
+    return section("Columns", table(names, rows, class_="columns"), note=f"In the first {described:,} rows.")
 
 
 def _first_rows(report: DataReport) -> Html | None:
@@ -160,7 +160,7 @@ def _classes(report: DataReport) -> Html | None:
     )
     drawn.update_layout(height=bars_height(len(most)))
     rows = [[label, *(f"{of_split.get(label, 0):,}" for of_split in counts)] for label in labels]
-    title = f"{splits[0].name}, rows of each label"
+    title = f"{splits[0].name}, rows per label"
     cells = table(["label", *(split.name for split in splits)], rows)
     return section("Labels", element("div", figure(drawn, title, name="labels"), cells, class_="figures"))
 
@@ -169,8 +169,8 @@ def _left_out(report: DataReport) -> Html | None:
     if not report.left_out:
         return None
     rows = [[entry.split, f"{entry.rows:,}", entry.cause, ", ".join(entry.examples)] for entry in report.left_out]
-    note = "Rows that can't be used, by cause, with the first few of each; the others are trained on."
-    return section("Left out", table(["split", "rows", "cause", "first"], rows), note=note)
+    note = "Rows that can't be used, by cause, with the first few of each."
+    return section("Rows left out", table(["split", "rows", "cause", "first"], rows), note=note)
 
 
 def _baseline(report: DataReport) -> Html | None:
@@ -181,14 +181,14 @@ def _baseline(report: DataReport) -> Html | None:
     answers = [
         [folded(answer["source"]), answer["answer"], " | ".join(answer["references"])] for answer in baseline.answers
     ]
-    note = f"What a person scored on {baseline.rows} {baseline.split} rows, by the task's metrics."
+    note = f"A person's score on {baseline.rows} {baseline.split} rows, with the task's metrics."
     cells = table(["source", "answer", "reference"], answers, class_="columns")
     return section("Human baseline", tiles(shown), cells, note=note)
 
 
 def _findings(report: DataReport) -> Html:
     if not report.findings:
-        return section("What to do", note="Nothing stands out.")
+        return section("What to do", note="No problems found.")
     return section("What to do", element("ul", *(element("li", text) for text in report.findings), class_="findings"))
 
 
@@ -206,34 +206,28 @@ def _lengths(splits: Sequence[SplitReport], unit: LengthUnit) -> Html:
         for split in splits
         for side, lengths in split.sides
     ]
-    beyond = "; grey bars lie beyond the recipe's limit." if has_limits else "; with --model they are in tokens."
-    note = f"In {unit}, before any cut. The last bar takes everything longer{beyond}"
-    numbers = table([*_LENGTHS, *(["limit", "cut"] if has_limits else [])], rows)
+    beyond = "; grey bars are beyond the recipe's limit." if has_limits else "; --model MODEL gives lengths in tokens."
+    note = f"In {unit}, before truncation. The last bar holds everything longer{beyond}"
+    numbers = table([*_LENGTHS, *(["limit", "truncated"] if has_limits else [])], rows)
     return section(
-        "Lengths",
-        figures(drawn),
-        element("h3", "In numbers"),
-        numbers,
-        *_limits(splits[0], unit),
-        note=note,
+        "Lengths", figures(drawn), element("h3", "In numbers"), numbers, *_limits(splits[0], unit), note=note
     )
 
 
 def _limits(split: SplitReport, unit: LengthUnit) -> list[Html]:
-    """What limits would cut of the first split, by which they are chosen."""
+    """The effect of limits on the first split, for choosing one."""
     if not split.limits:
         return []
     rows = [
-        [side, f"{cut.limit:,}", f"{cut.rows:,}", format_share(cut.share)]
-        for side, cuts in split.limits.items()
-        for cut in cuts
+        [side, f"{effect.limit:,}", f"{effect.rows:,}", format_share(effect.share)]
+        for side, effects in split.limits.items()
+        for effect in effects
     ]
-    names = ["side", f"limit ({unit})", "rows cut", "share"]
-    return [element("h3", f"What a limit would cut of {split.name}"), table(names, rows)]
+    names = ["side", f"limit ({unit})", "rows truncated", "share"]
+    return [element("h3", f"How many {split.name} rows a limit would truncate"), table(names, rows)]
 
 
 def draw_length_histogram(lengths: LengthSummary, unit: LengthUnit = "tokens") -> go.Figure:
-    """The bins of a length summary as a figure."""
     total = sum(lengths.counts)
     beyond = None
     if lengths.limit is not None:
@@ -244,7 +238,7 @@ def draw_length_histogram(lengths: LengthSummary, unit: LengthUnit = "tokens") -
 def _limit_note(lengths: LengthSummary) -> str:
     if lengths.limit is None:
         return f"longest {lengths.maximum:,}, no limit"
-    return f"limit {lengths.limit:,} cuts {format_share(lengths.cut_share)}"
+    return f"limit {lengths.limit:,} truncates {format_share(lengths.truncated_share)}"
 
 
 def _length_cells(lengths: LengthSummary, has_limits: bool) -> list[str]:
@@ -256,15 +250,15 @@ def _length_cells(lengths: LengthSummary, has_limits: bool) -> list[str]:
         f"{lengths.p95:,}",
         f"{lengths.p99:,}",
         f"{lengths.maximum:,}",
-        *([limit, format_share(lengths.cut_share)] if has_limits else []),
+        *([limit, format_share(lengths.truncated_share)] if has_limits else []),
     ]
 
 
 def _examples(split: SplitReport) -> Html:
     shown = [_example(example) for example in split.examples]
-    tokens = "every box is one token, special ones in colour; long texts are cut in the middle."
+    tokens = "every box is one token, special ones in colour; long texts are shortened in the middle."
     has_tokens = any(example.source_tokens is not None for example in split.examples)
-    note = f"As the model sees them: {tokens}" if has_tokens else "As the model sees them; with --model in tokens, too."
+    note = f"As the model sees them: {tokens}" if has_tokens else "As text; --model MODEL also shows the tokens."
     return section(f"Examples from {split.name}", *shown, note=note)
 
 
@@ -307,8 +301,8 @@ def _padding(splits: Sequence[SplitReport]) -> Html | None:
         for waste in split.padding
     ]
     note = (
-        "Tokens computed for each real token: max_length pads to the recipe's limit or the longest text, dynamic to "
-        "the longest of a random batch, grouped to the longest of a batch of similar lengths; packed pads nothing."
+        "Tokens computed per real token: max_length pads to the recipe's limit or the longest text, dynamic to the "
+        "longest of a random batch, grouped to the longest of a batch of similar lengths; packed does not pad."
     )
     columns = ["split", "batching", "source", "target", "both"]
     return section("Padding", element("div", *drawn, table(columns, rows), class_="figures"), note=note)
@@ -346,7 +340,7 @@ def _vocabulary(splits: Sequence[SplitReport]) -> Html | None:
 
 
 def _round_trip(splits: Sequence[SplitReport]) -> Html | None:
-    """One row for each character, with the share of rows it is lost in, split by split."""
+    """One row per character, with the share of rows that lose it in each split."""
     trips = {split.name: split.round_trip for split in splits if split.round_trip is not None}
     if not trips:
         return None
@@ -361,10 +355,10 @@ def _round_trip(splits: Sequence[SplitReport]) -> Html | None:
         for character, name in list(names.items())[:_MOST_LOST]
     ]
     checked = ", ".join(f"{name} {trip.rows:,}" for name, trip in trips.items())
-    note = f"Rows in which a character does not come back after encoding and decoding. Rows tried: {checked}."
+    note = f"Share of rows in which a character is lost by encoding and decoding. Rows checked: {checked}."
     if not rows:
-        return section("Round trip", element("p", "Every character comes back."), note=note)
-    return section("Round trip", table(["character", "name", *trips], rows), note=note)
+        return section("Characters lost by the tokenizer", element("p", "None."), note=note)
+    return section("Characters lost by the tokenizer", table(["character", "name", *trips], rows), note=note)
 
 
 def _repeats(report: DataReport) -> Html:
@@ -378,9 +372,9 @@ def _repeats(report: DataReport) -> Html:
     ]
     examples = [(overlap.split, overlap.example) for overlap in report.overlaps if overlap.example is not None]
     return section(
-        "Repeats and overlap",
-        table(["split", "rows", "repeated rows", "sources with several targets"], within),
-        element("h3", "Shared with train"),
+        "Duplicates and overlap",
+        table(["split", "rows", "duplicate rows", "sources with several targets"], within),
+        element("h3", "Overlap with train"),
         table(["split", "rows", "same source", "same context"], across),
         *(element("p", f"An example from {split}: ", folded(text), class_="note") for split, text in examples),
     )
@@ -389,4 +383,4 @@ def _repeats(report: DataReport) -> Html:
 def _events(events: Sequence[str]) -> Html | None:
     if not events:
         return None
-    return section("Events", element("ul", *(element("li", text) for text in events)))
+    return section("Notes", element("ul", *(element("li", text) for text in events)))

@@ -1,14 +1,8 @@
-"""Token lengths of the data, and rows that were left out, as the manifest counts them.
+"""Token lengths of a run's data, and the rows that were left out, from the run's manifest.
 
-Token lengths of the data that a run was trained on, as its manifest counts them.
-
-In: a subject. Out: a section with a histogram for each split and side; of several runs one set for each kind of data.
-A run made before lengths were recorded has none, and the section says which command shows them.
-
-Rows of the data that can't be used, as the run's manifest counts them by cause.
-
-In: a subject. Out: a section with a row per split, source and cause and the first rows of each; absent where there are
-none. Of several runs on the same data it is shown once.
+In: a subject. Out: a section with a histogram for each split and side, and a section with the left-out rows of each
+split, source and cause. Runs on the same data are shown once. A run without recorded lengths gets the command that
+shows them.
 """
 
 from __future__ import annotations
@@ -29,24 +23,24 @@ _MOST_KINDS = 4  # of data, on one page
 
 
 def show_lengths(subject: ReportSubject) -> Html | None:
-    """Histograms, or where to get them."""
+    """Histograms, or the command that shows them."""
     if not subject.runs:
         return None
     kinds = _list_kinds(subject)
     drawn = [
-        _draw(split, side, summary, f"{way}: " if len(kinds) > 1 else "")
-        for way, run in list(kinds.items())[:_MOST_KINDS]
+        _draw(split, side, summary, f"{group}: " if len(kinds) > 1 else "")
+        for group, run in list(kinds.items())[:_MOST_KINDS]
         for split, side, summary in read_lengths(run)
     ]
     if not drawn:
         recipe = subject.runs[0].path / files.RECIPE
-        return section("Data", note=f"The manifest holds no token lengths; seqfit data {quote(recipe)} shows them.")
-    note = "Tokens as they were trained on. The last bar takes everything longer."
+        return section("Data", note=f"The manifest has no token lengths; seqfit data {quote(recipe)} shows them.")
+    note = "Token lengths of the training data. The last bar holds everything longer."
     return section("Data", figures(drawn), note=note)
 
 
 def read_lengths(run: ShownRun) -> Iterator[tuple[str, str, LengthSummary]]:
-    """Split, side and summary; one that is not what training writes is passed over."""
+    """Split, side and summary; summaries of an unknown form are skipped."""
     lengths = inner(inner(run.manifest, "data"), "lengths")
     for split in lengths:
         for side, given in inner(lengths, split).items():
@@ -56,15 +50,15 @@ def read_lengths(run: ShownRun) -> Iterator[tuple[str, str, LengthSummary]]:
 
 
 def _list_kinds(subject: ReportSubject) -> dict[str, ShownRun]:
-    """Way -> a run, one for each kind of data that has lengths."""
+    """Group -> a run, one for each data set."""
     kinds: dict[str, ShownRun] = {}
     seen = set()
-    for way, runs in subject.ways.items():
+    for group, runs in subject.groups.items():
         data = inner(runs[0].manifest, "data")
         mark = repr(data.get("lengths"))
         if mark not in seen:
             seen.add(mark)
-            kinds[way] = runs[0]
+            kinds[group] = runs[0]
     return kinds
 
 
@@ -80,21 +74,23 @@ def _read_summary(given: JsonRecord) -> LengthSummary | None:
 def _draw(split: str, side: str, summary: LengthSummary, before: str) -> Html:
     total = sum(summary.counts)
     drawn = draw_histogram(summary.bins, [count / total for count in summary.counts])
-    cut = f", {format_share(summary.cut_share)} cut at {summary.limit:,}" if summary.limit is not None else ""
-    note = f"mean {summary.mean:,.0f}, 95% have at most {summary.p95:,}, longest {summary.maximum:,}{cut}"
+    truncated = (
+        "" if summary.limit is None else f", {format_share(summary.truncated_share)} truncated at {summary.limit:,}"
+    )
+    note = f"mean {summary.mean:,.0f}, 95% have at most {summary.p95:,}, longest {summary.maximum:,}{truncated}"
     return figure(drawn, f"{before}{split}, {side}", note, name=f"lengths-{split}-{side}")
 
 
 def show_left_out(subject: ReportSubject) -> Html | None:
-    """The table, or None."""
+    """The table, or None if no rows were left out."""
     found: dict[str, list[object]] = {}
     for run in subject.runs:
         for record in _read(run):
             found.setdefault(repr(record), _describe(record))
     if not found:
         return None
-    note = "They can't be read, or don't fit the task; data.max_bad_rows says how many may be left out."
-    columns = ["split", "data", "cause", "rows", "of the rows", "the first of them"]
+    note = "They can't be read, or don't fit the task; data.max_bad_rows is the largest share that may be left out."
+    columns = ["split", "data", "cause", "rows", "share", "first rows"]
     return section("Rows left out", table(columns, found.values()), note=note)
 
 

@@ -1,6 +1,6 @@
-"""A plan as one HTML page: the answer, the ways compared, the peak taken apart, memory along a step.
+"""A plan as one HTML page: the best strategy, the comparison, what the peak memory consists of, memory along a step.
 
-In: an `Answer`. Out: a file that needs no network.
+In: a `PlanReport`. Out: a file that needs no network.
 """
 
 from __future__ import annotations
@@ -17,57 +17,56 @@ from seqfit.units import format_bytes, format_count, format_seconds, format_shar
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from seqfit.planning.report import Explained, PlannedStrategy, PlanReport
+    from seqfit.planning.report import PeakBreakdown, PlanReport
 
 _PIXELS = 380
 
 
-def write_plan_page(answer: PlanReport, out: Path) -> Path:
-    """The page of a plan."""
-    parts = [element("h1", f"Plan for {answer.target}"), _headline(answer)]
-    if answer.explained is not None:
-        parts.append(_memory(answer.explained, answer.capacity_bytes))
-    parts += [_ways(answer), _refused(answer)]
-    out.write_text(render_page(f"Plan for {answer.target}", [part for part in parts if part]), "utf-8")
+def write_plan_page(report: PlanReport, out: Path) -> Path:
+    parts = [element("h1", f"Plan for {report.target}"), _headline(report)]
+    if report.peak is not None:
+        parts.append(_memory(report.peak, report.capacity_bytes))
+    parts += [_strategies(report), _refused(report)]
+    out.write_text(render_page(f"Plan for {report.target}", [part for part in parts if part]), "utf-8")
     return out
 
 
-def _headline(answer: PlanReport) -> Html:
-    way = answer.chosen
-    if way is None:
-        closest = min(answer.ways, key=lambda item: item.predicted_bytes)
-        short = format_bytes(closest.predicted_bytes - answer.capacity_bytes)
+def _headline(report: PlanReport) -> Html:
+    chosen = report.chosen
+    if chosen is None:
+        closest = min(report.strategies, key=lambda one: one.predicted_bytes)
+        short = format_bytes(closest.predicted_bytes - report.capacity_bytes)
         return tiles([tile("fits", "nothing", f"the closest, {closest.label}, misses by {short}")])
-    rate = answer.real_tokens_per_step / way.predicted_step_seconds
+    rate = report.real_tokens_per_step / chosen.predicted_step_seconds
     return tiles(
         [
-            tile("best way", way.label, f"micro-batches of {way.micro_batch_tokens:,} tokens"),
-            tile("memory", format_bytes(way.predicted_bytes), f"of {format_bytes(answer.capacity_bytes)}"),
-            tile("a step", format_seconds(way.predicted_step_seconds), f"{format_count(rate)} tokens/s"),
-            tile("in all", format_seconds(way.predicted_step_seconds * answer.total_steps), answer.rates_source),
+            tile("best strategy", chosen.label, f"{chosen.micro_batch_tokens:,} tokens per micro-batch"),
+            tile("peak memory", format_bytes(chosen.predicted_bytes), f"of {format_bytes(report.capacity_bytes)}"),
+            tile("time per step", format_seconds(chosen.predicted_step_seconds), f"{format_count(rate)} tokens/s"),
+            tile("total", format_seconds(chosen.predicted_step_seconds * report.total_steps), report.rates_source),
         ]
     )
 
 
-def _memory(explained: Explained, capacity_bytes: int) -> Html:
+def _memory(peak: PeakBreakdown, capacity_bytes: int) -> Html:
     rows = [
-        ("\u2003" * depth + part.name, format_bytes(part.bytes), format_share(part.bytes / explained.allocated_bytes))
-        for depth, part in chain.from_iterable(part.walk() for part in explained.parts)
-        if part.bytes >= 0.005 * explained.allocated_bytes
+        ("\u2003" * depth + part.name, format_bytes(part.bytes), format_share(part.bytes / peak.allocated_bytes))
+        for depth, part in chain.from_iterable(part.walk() for part in peak.parts)
+        if part.bytes >= 0.005 * peak.allocated_bytes
     ]
     return section(
         "Memory",
-        element("p", f"The cause of the peak: {explained.cause}."),
-        figures([figure(draw_memory_timeline(explained, capacity_bytes), f"one step of {explained.label}")]),
-        table(("part", "at the peak", "share"), rows),
+        element("p", f"Cause of the peak: {peak.cause}."),
+        figures([figure(draw_memory_timeline(peak, capacity_bytes), f"one step of {peak.label}")]),
+        table(("part", "peak memory", "share"), rows),
     )
 
 
-def draw_memory_timeline(explained: Explained, capacity_bytes: int) -> go.Figure:
+def draw_memory_timeline(peak: PeakBreakdown, capacity_bytes: int) -> go.Figure:
     """Live bytes by category, stacked, along the events of a step; the device's capacity as a line."""
     drawn = empty_figure()
-    count = len(explained.phases)
-    for number, (category, values) in enumerate(explained.timeline.items()):
+    count = len(peak.phases)
+    for number, (category, values) in enumerate(peak.timeline.items()):
         drawn.add_scatter(
             x=list(range(count)),
             y=values,
@@ -76,12 +75,12 @@ def draw_memory_timeline(explained: Explained, capacity_bytes: int) -> go.Figure
             line={"width": 0.5, "color": series_colour(number)},
             hovertemplate=f"{category}: %{{y:.3s}}B<extra></extra>",
         )
-    most = max(explained.allocated_bytes, 1)
+    most = max(peak.allocated_bytes, 1)
     ticks = byte_ticks(most)
     if capacity_bytes < 1.6 * most:
         line = {"dash": "dash", "width": 1, "color": NEUTRAL}
         drawn.add_hline(y=capacity_bytes, line=line, annotation_text="capacity")
-    for start, phase in _phase_starts(explained.phases):
+    for start, phase in _phase_starts(peak.phases):
         drawn.add_vline(x=start, line={"width": 0.5, "color": NEUTRAL}, annotation_text=phase, annotation_font_size=10)
     finish(drawn, x="")
     drawn.update_layout(height=_PIXELS, legend={"y": -0.05, "yanchor": "top"}, margin={"t": 26})
@@ -96,23 +95,22 @@ def _phase_starts(phases: Sequence[str]) -> Iterator[tuple[int, str]]:
             yield number, phase
 
 
-def _ways(answer: PlanReport) -> Html:
-    ways = sorted(answer.ways, key=lambda way: (not way.fits, way.predicted_step_seconds))
-    rows = [_way_cells(way, answer) for way in ways]
-    return section("Ways compared", table(("way", "on", "micro-batch", "memory", "step", ""), rows))
+def _strategies(report: PlanReport) -> Html:
+    chosen = report.chosen
+    rows = [
+        (
+            one.label,
+            one.layout,
+            f"{one.micro_batch_tokens:,}",
+            format_bytes(one.predicted_bytes),
+            format_seconds(one.predicted_step_seconds),
+            "chosen" if chosen and (one.label, one.layout) == (chosen.label, chosen.layout) else one.why_not,
+        )
+        for one in sorted(report.strategies, key=lambda one: (not one.fits, one.predicted_step_seconds))
+    ]
+    heads = ("strategy", "GPUs", "tokens per micro-batch", "peak memory", "time per step", "")
+    return section("Strategies compared", table(heads, rows))
 
 
-def _way_cells(way: PlannedStrategy, answer: PlanReport) -> tuple[object, ...]:
-    chosen = answer.chosen is not None and (way.label, way.spread) == (answer.chosen.label, answer.chosen.spread)
-    return (
-        way.label,
-        way.spread,
-        f"{way.micro_batch_tokens:,} tokens",
-        format_bytes(way.predicted_bytes),
-        format_seconds(way.predicted_step_seconds),
-        "chosen" if chosen else way.why_not,
-    )
-
-
-def _refused(answer: PlanReport) -> Html:
-    return section("Not tried", table(("way", "why"), answer.refused))
+def _refused(report: PlanReport) -> Html:
+    return section("Not tried", table(("strategy", "reason"), [(one.what, one.why) for one in report.refused]))

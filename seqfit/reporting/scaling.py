@@ -1,11 +1,11 @@
-"""How several processes pay: throughput of n over n times that of one, measured and predicted.
+"""How several processes pay off: throughput of n over n times that of one, measured and predicted.
 
-In: a subject: a comparison with entrants of several processes, or what `seqfit scale --out` wrote. Out: a section, left
-out where there is neither.
+In: a subject: a comparison with candidates of several processes, or what `seqfit scale --out` wrote. Out: a section, or
+None without either.
 
-    way    processes             tokens/s   efficiency
-    ddp2   2          measured   25.1K      90.4%
-                      predicted  26.3K      94.8%
+    strategy   processes              tokens/s   efficiency
+    ddp2       2           measured   25.1K      90.4%
+                           predicted  26.3K      94.8%
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from seqfit.units import format_count, format_share
 
 @dataclass(frozen=True)
 class _Row:
-    """So many processes, measured or predicted."""
+    """A number of processes, measured or predicted."""
 
-    way: str
+    strategy: str
     processes: int
     origin: str  # measured or predicted
     device: str
@@ -34,40 +34,40 @@ class _Row:
 
 
 def show_scaling(subject: ReportSubject) -> Html | None:
-    """A chart of what `seqfit scale` found; tables of all."""
+    """A chart of what `seqfit scale` found, and a table of everything."""
     rows = list(_rows_of_comparison(subject.comparison)) if subject.comparison is not None else []
     scaled = [row for scaling in subject.scalings for row in _rows_of_scaling(scaling)]
-    said = [str(sentence) for scaling in subject.scalings for sentence in scaling.get("sentences") or []]
+    sentences = [str(sentence) for scaling in subject.scalings for sentence in scaling.get("sentences") or []]
     if not rows and not scaled:
         return None
     shown = [figures([_draw(scaled)])] if scaled else []
-    points = element("ul", *(element("li", sentence) for sentence in said)) if said else ""
-    note = "Efficiency is the throughput of n processes over n times that of one."
+    points = element("ul", *(element("li", sentence) for sentence in sentences)) if sentences else ""
+    note = "Efficiency: throughput of n processes divided by n times that of one."
     return section("Scaling", *shown, _table([*rows, *scaled]), points, note=note)
 
 
 def _rows_of_comparison(comparison: Comparison) -> Iterator[_Row]:
-    """Entrants of several processes; what is predicted of them needs what is predicted of the reference."""
-    reference = comparison.matrix.reference.name
-    alone = {
+    """Candidates of several processes; their predicted efficiency needs a prediction for the baseline."""
+    baseline = comparison.matrix.baseline.name
+    single = {
         found.target: found.tokens_per_second
-        for standing in comparison.standings
-        if standing.entrant.name == reference
-        for found in standing.predictions
+        for result in comparison.results
+        if result.candidate.name == baseline
+        for found in result.predictions
     }
-    for standing in comparison.standings:
-        entrant = standing.entrant
-        if entrant.processes < 2:
+    for result in comparison.results:
+        candidate = result.candidate
+        if candidate.processes < 2:
             continue
-        rate = standing.figures.get("tokens_per_second")
-        if standing.scaling_efficiency is not None:
+        rate = result.figures.get("tokens_per_second")
+        if result.scaling_efficiency is not None:
             mean = None if rate is None else rate.mean
-            yield _Row(entrant.name, entrant.processes, "measured", HERE, mean, standing.scaling_efficiency)
-        for found in standing.predictions:
-            single, several = alone.get(name_device(found.target)), found.tokens_per_second
-            if single and several:
-                share = several / (entrant.processes * single)
-                yield _Row(entrant.name, entrant.processes, "predicted", found.target, several, share)
+            yield _Row(candidate.name, candidate.processes, "measured", HERE, mean, result.scaling_efficiency)
+        for found in result.predictions:
+            one, several = single.get(name_device(found.target)), found.tokens_per_second
+            if one and several:
+                share = several / (candidate.processes * one)
+                yield _Row(candidate.name, candidate.processes, "predicted", found.target, several, share)
 
 
 def _rows_of_scaling(scaling: JsonRecord) -> Iterator[_Row]:
@@ -80,25 +80,25 @@ def _rows_of_scaling(scaling: JsonRecord) -> Iterator[_Row]:
                 found = inner(row, origin)
                 efficiency, processes = number(found, "efficiency"), number(row, "processes")
                 if efficiency is not None and processes is not None:
-                    way = f"{row.get('way')}, {row.get('kind')}"
-                    yield _Row(way, int(processes), origin, device, number(found, "tokens_per_second"), efficiency)
+                    strategy = f"{row.get('strategy')}, {row.get('kind')}"
+                    yield _Row(strategy, int(processes), origin, device, number(found, "tokens_per_second"), efficiency)
 
 
 def _draw(rows: Sequence[_Row]) -> Html:
     """Efficiency by processes; measured solid, predicted dashed."""
     groups: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
     for row in rows:
-        groups.setdefault((row.way, row.device, row.origin), []).append((row.processes, row.efficiency))
-    ways = list(dict.fromkeys((way, device) for way, device, _ in groups))
+        groups.setdefault((row.strategy, row.device, row.origin), []).append((row.processes, row.efficiency))
+    series = list(dict.fromkeys((strategy, device) for strategy, device, _ in groups))
     lines = [
         ChartLine(
-            f"{way}, {device}, {origin}",
+            f"{strategy}, {device}, {origin}",
             sorted(points),
-            series_colour(ways.index((way, device))),
+            series_colour(series.index((strategy, device))),
             "solid" if origin == "measured" else "dash",
             markers=True,
         )
-        for (way, device, origin), points in groups.items()
+        for (strategy, device, origin), points in groups.items()
     ]
     drawn = draw_lines(lines, x="processes", unit="share")
     drawn.update_yaxes(range=[0, max(1.02, *(1.02 * row.efficiency for row in rows))])
@@ -108,7 +108,7 @@ def _draw(rows: Sequence[_Row]) -> Html:
 def _table(rows: Sequence[_Row]) -> Html:
     lines = [
         [
-            row.way,
+            row.strategy,
             row.processes,
             row.device,
             badge(row.origin, "plain" if row.origin == "measured" else "predicted"),
@@ -117,4 +117,4 @@ def _table(rows: Sequence[_Row]) -> Html:
         ]
         for row in rows
     ]
-    return table(["way", "processes", "on", "", "tokens/s", "efficiency"], lines)
+    return table(["strategy", "processes", "device", "", "tokens/s", "efficiency"], lines)

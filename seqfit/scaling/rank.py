@@ -1,17 +1,16 @@
-"""One process of a group that is measured: `python -m seqfit.scaling.rank RECIPE OUT FIRST STEPS`.
+"""One process of a measured group: `python -m seqfit.scaling.rank RECIPE OUT FIRST STEPS`.
 
-In: a recipe, the step to begin at, how many to make; the others by the environment. Out: a JSON file of `RankFigures`,
-or a text file beside it with what the user can put right.
+In: a recipe, the first step, the number of steps; the other ranks by the environment. Out: a JSON file of
+`RankFigures`, or next to it a text file with an error for the user.
 
-Two warm-up steps, then the measured ones without a break, as training makes them: batches prepared ahead, one exchange
-of words a step, no record and no evaluation.
+Two warm-up steps, then the measured ones without a break, as in training: batches prepared ahead, one small all-reduce
+per step, no record and no evaluation.
 
     wall clock of a rank's thread   = busy             + queued            + waiting
-                                      it computes        wants a core        for the others, or for what they send
+                                      computing          for a core          for the other ranks, or for data from them
 
-The kernel of Linux counts the first two for each thread, so what is left is what the others cost. That holds for
-processors, where exchanges run in threads of their own; on a GPU they run in queues beside the backward, and the share
-is not measured.
+Linux counts the first two for each thread, so the rest is communication. This holds for CPUs, where collectives run in
+threads of their own; on a GPU they run in streams alongside the backward pass, and the share is not measured.
 """
 
 from __future__ import annotations
@@ -37,10 +36,8 @@ from seqfit.parallel.world import World, join_world
 from seqfit.scaling.measure import MISTAKE, WARM_UP
 from seqfit.scaling.rows import BUFFER_BYTES, RankFigures
 from seqfit.step.clock import StepClock, read_queued_seconds
-from seqfit.step.precision import choose_device
-from seqfit.strategy.load import load_strategy
 from seqfit.telemetry.host import read_peak_bytes
-from seqfit.training.setup import TrainingSetup, build_setup
+from seqfit.training.setup import TrainingSetup, build_setup, resolve
 from seqfit.training.view import SilentView
 from seqfit.validation import load_checked_recipe
 
@@ -71,12 +68,11 @@ class _Moment:
 
 
 def main() -> int:
-    """As the launcher calls it."""
     recipe, out, first, steps = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     try:
-        loaded = load_checked_recipe(recipe)
-        with join_world(choose_device(load_strategy(loaded)).type) as world:
-            job, _ = build_setup(loaded, SilentView(), world=world)
+        resolved = resolve(load_checked_recipe(recipe))
+        with join_world(resolved.device.type) as world:
+            job, _ = build_setup(resolved, SilentView(), world=world)
             figures = measure_rank(job, world, first, steps)
         out.write_text(json.dumps(asdict(figures)), "utf-8")
     except SeqfitError as error:
@@ -86,9 +82,9 @@ def main() -> int:
 
 
 def measure_rank(job: TrainingSetup, world: World, first: int, steps: int) -> RankFigures:
-    """The steps of this rank, then the machine as it is with so many ranks at once."""
+    """The steps of this rank, then the machine with this many ranks at once."""
     device = job.step.precision.device
-    forget_peak(device)
+    reset_peak(device)
     before, after, batches = _make_steps(job, world, first, steps)
     on_cpu = device.type == "cpu"
     peak_bytes = read_peak_bytes(os.getpid()) if on_cpu else torch.cuda.max_memory_reserved(device)
@@ -132,8 +128,8 @@ def _make_steps(job: TrainingSetup, world: World, first: int, steps: int) -> tup
     return before, _Moment.now(step.clock), batches[WARM_UP:]
 
 
-def forget_peak(device: torch.device) -> None:
-    """From now on the peak is that of the steps: a model may have been loaded whole before it was cut."""
+def reset_peak(device: torch.device) -> None:
+    """From now on the peak is that of the steps: a model may have been loaded as a whole before it was split."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return
@@ -144,7 +140,7 @@ def forget_peak(device: torch.device) -> None:
 
 
 def _measure_all_at_once(world: World, action: Callable[[], None]) -> float:
-    """Median seconds of something that all ranks do at the same time."""
+    """Median seconds of an action that all ranks run at the same time."""
     seconds = []
     for _ in range(_TRIES):
         world.barrier()
@@ -155,7 +151,7 @@ def _measure_all_at_once(world: World, action: Callable[[], None]) -> float:
 
 
 def _compute() -> None:
-    """Products and a pass over memory, as a step has both: what ranks that share caches and memory slow down."""
+    """Matrix products and a pass over memory, as in a step: ranks that share caches and memory slow it down."""
     square = torch.full((_PRODUCT_WIDTH, _PRODUCT_WIDTH), 1e-3)
     for _ in range(_PRODUCTS):
         square = square @ square
@@ -163,7 +159,7 @@ def _compute() -> None:
 
 
 def _reduce(world: World, device: torch.device, size_bytes: int) -> None:
-    """One exchange between all ranks. The last line waits for the device."""
+    """One all-reduce. The last line waits for the device."""
     buffer = torch.zeros(max(1, size_bytes // 4), device=device)
     float(world.all_reduce_sum(buffer)[0])
 

@@ -1,80 +1,92 @@
-"""The scaling report: what was measured and what is predicted, as tables for a terminal, Markdown and JSON.
+"""The scaling report: measurements and predictions, as tables for a terminal, Markdown and JSON.
 
-In: groups to measure, a cluster to predict for, or both. Out: a `Scaling`. Every line of a table says whether it is
-measured or predicted:
+In: groups to measure, a cluster to predict for, or both. Out: a `ScalingReport`. Every row of a table states whether it
+is measured or predicted:
 
-    way   processes   scaling                step     tokens/s   efficiency   on others   imbalance   memory
-    ddp   2           strong     measured    130 ms   25.1K      90.4%        6.1%        1.2%        0.6 GiB
-    ddp   2           strong     predicted   124 ms   26.3K      94.8%        4.0%        0.2%        -
+    strategy   processes   scaling               time per step   tokens/s   efficiency   communication   imbalance   ...
+    ddp                2   strong    measured           130 ms      25.1K        90.4%            6.1%        1.2%
+    ddp                2   strong    predicted          124 ms      26.3K        94.8%            4.0%        0.2%
 """
 
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqfit.errors import RunError
-from seqfit.planning.cluster import Cluster, RankFiguresPredicted, ScalingRow, say_where_it_stops
+from seqfit.planning.cluster import Cluster, ScalingFigures, ScalingRow, describe_scaling_limits
 from seqfit.recipe.schema import Recipe
 from seqfit.scaling.measure import (
     Group,
     ScalingOptions,
-    _ScalingProgress,
+    ScalingProgress,
     choose_cluster,
     choose_options,
     list_groups,
     measure_scaling,
-    read_strategies,
+    read_parallel,
 )
 from seqfit.scaling.rows import ScalingPlace
 from seqfit.strategy.load import load_strategy
+from seqfit.tables import Table, TableColumn, shrink, to_markdown_table, to_text
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 from seqfit.validation import load_checked_recipe, runs_on_cpu
 
 if TYPE_CHECKING:
-    from seqfit.planning.cluster_cards import CardScaling
+    from seqfit.planning.cluster_prediction import ClusterPrediction
 
 JSON_FILE, MARKDOWN_FILE = "scaling.json", "scaling.md"
-HEADINGS = ["way", "processes", "scaling", "", "step", "tokens/s", "efficiency", "on others", "imbalance", "memory", ""]
-
-
-@dataclass(frozen=True)
-class ScalingTable:
-    """Cells of text."""
-
-    title: str
-    headings: list[str]
-    lines: list[list[str]]
+_FIGURES = ("time per step", "tokens/s", "efficiency", "communication", "imbalance", "peak memory")
 
 
 @dataclass(frozen=True)
 class ScalingReport:
-    """A report: what was measured here, and what is predicted for cards; either may be missing."""
+    """What was measured here, and what is predicted for GPUs; either may be missing."""
 
     rows: list[ScalingRow]  # of this machine
     places: list[ScalingPlace]
     conditions: str  # of the measurement
-    cards: CardScaling | None
+    cards: ClusterPrediction | None
     sentences: list[str]
 
-    def tables(self) -> list[ScalingTable]:
-        """For reading."""
-        tables = [_build_table(f"This machine: {self.conditions}", self.rows)] if self.rows else []
+    def tables(self) -> list[Table]:
+        """Of this machine and of the GPUs."""
+        tables = [_build_table(f"This machine: {self.conditions}", "processes", self.rows)] if self.rows else []
         if self.cards is not None:
-            tables.append(_build_table(f"Predicted: {self.cards.card}, {self.cards.strategy}", self.cards.rows))
+            title = f"Predicted: {self.cards.card}, {self.cards.strategy}"
+            tables.append(_build_table(title, "GPUs", self.cards.rows))
         return tables
 
+    def to_text(self, width: int) -> str:
+        """For a terminal: without the columns that don't fit, and with notes below the tables."""
+        parts = [self._fit(table, width) for table in self.tables()]
+        sentences = [textwrap.fill(sentence, width) for sentence in self.sentences]
+        return "\n\n".join([*parts, "\n".join(sentences)]).rstrip()
+
+    def _fit(self, table: Table, width: int) -> str:
+        notes: dict[str, list[str]] = {}
+        for strategy, count, *_, note in table.rows:
+            if note:
+                notes.setdefault(note, []).append(f"{strategy} x {count}")
+        lines = [f"note: {note} ({', '.join(dict.fromkeys(who))})" for note, who in notes.items()]
+        has_one_kind = len({row[2] for row in table.rows}) == 1
+        drop = [*([2] if has_one_kind else []), 8, 5, 7, 9]  # scaling, imbalance, tokens/s, communication, memory
+        shown = shrink(table.keep(range(len(table.columns) - 1)), width, drop)
+        wrapped = [textwrap.fill(line, width) for line in (table.title, *lines)]
+        return "\n".join([wrapped[0], to_text(replace(shown, title="")), *wrapped[1:]])
+
     def to_markdown(self) -> str:
-        """All tables, and what they say."""
-        parts = [f"## {table.title}\n\n{_to_markdown(table)}" for table in self.tables()]
-        said = "\n".join(f"- {sentence}" for sentence in self.sentences)
-        return "\n\n".join(["# How it scales", *parts, said]).rstrip() + "\n"
+        """All tables and sentences."""
+        tables = [to_markdown_table(table) for table in self.tables()]
+        sentences = "\n".join(f"- {sentence}" for sentence in self.sentences)
+        return "\n\n".join(["# How it scales", *tables, sentences]).rstrip() + "\n"
 
     def to_json(self) -> dict[str, Any]:
-        """Numbers in base units; what is measured and what is predicted of a row lie apart."""
+        """Numbers in base units; each row has `measured` and `predicted`."""
         return asdict(self)
 
 
@@ -83,7 +95,7 @@ def scale(
     overrides: Sequence[str] = (),
     *,
     nproc: Sequence[int] | None = None,
-    ways: Sequence[str] = ("ddp",),
+    parallel: Sequence[str] = ("ddp",),
     weak: bool = False,
     steps: int = 5,
     repeats: int = 3,
@@ -91,30 +103,20 @@ def scale(
     upto: int | None = None,
     per_node: int | None = None,
     network: str | None = None,
-    progress: _ScalingProgress = lambda *_: None,
+    progress: ScalingProgress = lambda *_: None,
 ) -> ScalingReport:
-    """How this recipe's steps scale over `nproc` processes here, measured, and over cards of a kind, predicted.
+    """How a recipe's steps scale over `nproc` processes here (measured) and over GPUs of a kind (predicted).
 
     The parameters are the options of `seqfit scale`. With a `gpu` nothing is measured unless `nproc` is given.
     """
-    shared = read_strategies(",".join(ways))
-    cluster = choose_cluster(gpu, shared, upto=upto, per_node=per_node, network=network)
-    asked = choose_options(
-        None if nproc is None else ",".join(map(str, nproc)),
-        shared,
-        steps=steps,
-        repeats=repeats,
-        weak=weak,
-        only_predicts=cluster is not None,
-    )
+    names = read_parallel(",".join(parallel))
+    cluster = choose_cluster(gpu, names, upto=upto, per_node=per_node, network=network)
+    counts = None if nproc is None else ",".join(map(str, nproc))
+    only_predicts = cluster is not None
+    options = choose_options(counts, names, steps=steps, repeats=repeats, weak=weak, only_predicts=only_predicts)
+    groups = list_groups(recipe, overrides, options)
     return build_scaling(
-        recipe,
-        overrides,
-        ways=shared,
-        groups=list_groups(recipe, overrides, asked),
-        asked=asked,
-        cluster=cluster,
-        progress=progress,
+        recipe, overrides, parallel=names, groups=groups, options=options, cluster=cluster, progress=progress
     )
 
 
@@ -122,51 +124,50 @@ def build_scaling(
     recipe: Recipe | str | Path | Mapping[str, Any],
     overrides: Sequence[str],
     *,
-    ways: Sequence[str],
+    parallel: Sequence[str],
     groups: Sequence[Group] = (),
-    asked: ScalingOptions | None = None,
+    options: ScalingOptions | None = None,
     cluster: Cluster | None = None,
-    progress: _ScalingProgress = lambda *_: None,
+    progress: ScalingProgress = lambda *_: None,
 ) -> ScalingReport:
-    """Measure the groups here, and predict for the cluster; what is not given is left out."""
+    """Measures the groups here and predicts for the cluster, where they are given."""
     rows: list[ScalingRow] = []
     places: list[ScalingPlace] = []
     sentences: list[str] = []
     conditions, cards = "", None
     if cluster is not None:
-        from seqfit.planning.cluster_cards import predict_cards  # imports torch
+        from seqfit.planning.cluster_prediction import predict_cluster  # imports torch
 
-        cards = predict_cards(load_checked_recipe(recipe, overrides), cluster, ways, progress)
-        sentences += [*_say_cluster(cluster, cards), *say_where_it_stops(cards.rows)]
-    if asked is not None:
-        rows, places = measure_scaling(groups, asked, progress)
-        conditions = describe_conditions(groups[0].recipe, asked)
-        sentences = [*map(_say_place, places), *sentences]
+        cards = predict_cluster(load_checked_recipe(recipe, overrides), cluster, parallel, progress)
+        sentences += [*_describe_cluster(cluster, cards), *describe_scaling_limits(cards.rows)]
+    if options is not None:
+        rows, places = measure_scaling(groups, options, progress)
+        conditions = describe_conditions(groups[0].recipe, options)
+        sentences = [*map(_describe_place, places), *sentences]
     return ScalingReport(rows, places, conditions, cards, sentences)
 
 
-def describe_conditions(recipe: Recipe, asked: ScalingOptions) -> str:
-    """What was run, in a line."""
+def describe_conditions(recipe: Recipe, options: ScalingOptions) -> str:
+    """What was run, in one line."""
     threads = load_strategy(recipe).threads or 1
-    where = f"on a CPU, {threads} thread{'s' if threads > 1 else ''} a process" if runs_on_cpu(recipe) else "on GPUs"
-    batch = "the global batch grows with the processes" if asked.kind == "weak" else "the same global batch"
+    where = f"on a CPU, {threads} thread{'s' if threads > 1 else ''} per process" if runs_on_cpu(recipe) else "on GPUs"
+    batch = "the global batch grows with the processes" if options.kind == "weak" else "the same global batch"
     model = "/".join(Path(recipe.model.location).parts[-2:])
-    counted = f"medians of {asked.repeats} x {asked.steps} steps"
-    return f"{model} {where}; {asked.kind} scaling: {batch}; {counted}"
+    counts = f"medians of {options.repeats} x {options.steps} steps"
+    return f"{model} {where}; {options.kind} scaling: {batch}; {counts}"
 
 
 def check_place(folder: Path) -> None:
-    """Before minutes are spent: nothing is overwritten, and the place can be made."""
+    """Before anything is measured: no report is overwritten, and the folder can be made."""
     if folder.exists() and not folder.is_dir():
         raise RunError(
-            f"--out is '{folder}', which is a file", "reports are written into a folder", "Give another name"
+            f"--out is '{folder}', which is a file", "a report is written into a folder", "Give another name"
         )
     if (folder / JSON_FILE).exists():
-        raise RunError(f"'{folder / JSON_FILE}' is there already", "no report is overwritten", "Give another --out")
+        raise RunError(f"'{folder / JSON_FILE}' exists", "no report is overwritten", "Give another --out")
 
 
 def write_scaling(scaling: ScalingReport, folder: Path) -> list[Path]:
-    """Both files."""
     folder.mkdir(parents=True, exist_ok=True)
     texts = {
         JSON_FILE: json.dumps(scaling.to_json(), indent=2) + "\n",
@@ -177,19 +178,21 @@ def write_scaling(scaling: ScalingReport, folder: Path) -> list[Path]:
     return [folder / name for name in texts]
 
 
-def _build_table(title: str, rows: Sequence[ScalingRow]) -> ScalingTable:
-    """A line for what was measured, and one below it for what is predicted of the same row."""
+def _build_table(title: str, unit: str, rows: Sequence[ScalingRow]) -> Table:
+    """A row for what was measured, and below it one for its prediction."""
+    texts = {label: TableColumn("", label, is_number=False) for label in ("strategy", "scaling", "", "note")}
+    numbers = [TableColumn("", label) for label in (unit, *_FIGURES)]
+    columns = (texts["strategy"], numbers[0], texts["scaling"], texts[""], *numbers[1:], texts["note"])
     lines = []
     for row in rows:
-        known = {"measured": row.measured, "predicted": row.predicted}
-        for origin, figures in known.items():
+        for origin, figures in {"measured": row.measured, "predicted": row.predicted}.items():
             if figures is not None:
                 note = "" if origin == "predicted" and row.measured is not None else row.note
-                lines.append([row.way, str(row.processes), row.kind, origin, *_build_cells(figures), note])
-    return ScalingTable(title, HEADINGS, lines)
+                lines.append((row.strategy, str(row.processes), row.kind, origin, *_build_cells(figures), note))
+    return Table(title, columns, tuple(lines))
 
 
-def _build_cells(figures: RankFiguresPredicted) -> list[str]:
+def _build_cells(figures: ScalingFigures) -> list[str]:
     return [
         format_seconds(figures.step_seconds),
         format_count(figures.tokens_per_second),
@@ -199,33 +202,28 @@ def _build_cells(figures: RankFiguresPredicted) -> list[str]:
     ]
 
 
-def _say_place(place: ScalingPlace) -> str:
+def _describe_place(place: ScalingPlace) -> str:
     return (
-        f"measured between {place.processes} processes: {format_bytes(place.link.bytes_per_second)}/s on a link, "
-        f"{place.link.exchange_seconds * 1e3:.2f} ms for the smallest exchange; arithmetic takes {place.slower:.2f} "
-        "times as long beside the others."
+        f"measured between {place.processes} processes: {format_bytes(place.link.bytes_per_second)}/s per link, "
+        f"{place.link.latency_seconds * 1e3:.2f} ms for the smallest all-reduce; arithmetic takes {place.slower:.2f} "
+        "times as long while all compute."
     )
 
 
-def _say_cluster(cluster: Cluster, cards: CardScaling) -> list[str]:
+def _describe_cluster(cluster: Cluster, cards: ClusterPrediction) -> list[str]:
     link, network = cluster.card.link_bytes_per_second / 1e9, cluster.network_bytes_per_second / 1e9
     return [
         f"predicted from: {cards.rates_source}; {link:.0f} GB/s between the {cluster.per_machine} GPUs of a machine "
-        f"(data sheet), {network:g} GB/s from machine to machine ({cluster.network_source}).",
-        f"predicted: a global batch has {cards.examples:.0f} examples on average, so by strong scaling more than "
-        f"{cards.examples:.0f} GPUs can't help.",
+        f"(data sheet), {network:g} GB/s between machines ({cluster.network_source}).",
+        f"predicted: a global batch has {cards.examples:.0f} examples on average, so more than "
+        f"{cards.examples:.0f} GPUs can't help with strong scaling.",
     ]
 
 
-def _format_memory(figures: RankFiguresPredicted) -> str:
-    """'-' where it is not known; otherwise of the rank that takes least and most, where they differ."""
+def _format_memory(figures: ScalingFigures) -> str:
+    """Of the ranks that need least and most, if they differ; '-' if unknown."""
     if figures.highest_bytes is None:
         return "-"
     highest = format_bytes(figures.highest_bytes)
     lowest = highest if figures.lowest_bytes is None else format_bytes(figures.lowest_bytes)
     return highest if lowest == highest else f"{lowest} to {highest}"
-
-
-def _to_markdown(table: ScalingTable) -> str:
-    rule = ["---"] * len(table.headings)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (table.headings, rule, *table.lines))

@@ -1,17 +1,17 @@
-"""Where the time of steps goes, by phases, without making the device wait.
+"""The time of steps by phases, measured without a device synchronisation.
 
 In: phases as they happen. Out: seconds of each, summed over a window of steps.
 
-    with clock.phase("forward"):        # on a CPU: two looks at the clock
+    with clock.phase("forward"):        # on a CPU: the clock is read twice
         loss = ...                      # on a GPU: two events in its queue, which the device reaches later
     window = clock.take()               # {"forward": 0.8, ...} as far as the device has got
-    ...                                 # the next step is launched; somebody waits for the device anyway
+    ...                                 # the next step is launched; then something waits for the device anyway
     clock.settle()                      # now the window is complete
 
-On a GPU both ends of a phase are points in the device's own work. So `data_wait` is the time for which the device had
-nothing to do because the next batch was not there; what the host waited while the device was still busy costs nothing
-and is not counted. Phases follow each other in one queue and never overlap. What runs in other queues meanwhile, such
-as the communication of DDP and FSDP inside the backward, is part of the phase that waits for it.
+On a GPU both ends of a phase are events in its stream. So `data_wait` is the time in which the device was idle because
+the next batch was missing; what the host waited while the device was still busy costs nothing and is not counted.
+Phases follow each other in one stream and never overlap. What runs in other streams meanwhile, such as the
+communication of DDP and FSDP inside the backward, is part of the phase that waits for it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class ClockMoment:
-    """A point in the device's work: on a GPU an event in its queue, on a CPU simply now."""
+    """A point in the device's work: on a GPU an event in its stream, on a CPU the current time."""
 
     clock: float
     event: torch.cuda.Event | None
 
     @classmethod
     def mark(cls, device: torch.device) -> Self:
-        """After all that was launched so far."""
+        """After everything launched so far."""
         event = None
         if device.type == "cuda":
             event = torch.cuda.Event(enable_timing=True)
@@ -49,12 +49,12 @@ class ClockMoment:
         return cls(time.perf_counter(), event)
 
     def wait(self) -> None:
-        """Until the device has got there."""
+        """Until the device has reached it."""
         if self.event is not None:
             self.event.synchronize()
 
     def is_reached(self) -> bool:
-        """Whether the device has got there, without waiting for it."""
+        """Whether the device has reached it; does not wait."""
         return self.event is None or self.event.query()
 
     def seconds_since(self, earlier: ClockMoment) -> float:
@@ -66,7 +66,7 @@ class ClockMoment:
 
 @dataclass(frozen=True)
 class _Stretch:
-    """A phase from begin to end, and the window that it belongs to."""
+    """A phase from start to end, and its window."""
 
     window: dict[str, float]
     name: Phase
@@ -75,7 +75,7 @@ class _Stretch:
 
 
 class StepClock:
-    """Sums up phases for the window that is open, and for the whole run."""
+    """Sums up phases for the open window and for the whole run."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -85,14 +85,14 @@ class StepClock:
 
     @contextlib.contextmanager
     def phase(self, name: Phase) -> Iterator[None]:
-        """What is launched inside belongs to this phase; one that raises is not counted."""
+        """What is launched inside belongs to this phase; after an error it is not counted."""
         started = ClockMoment.mark(self.device)
         yield
         self._under_way.append(_Stretch(self._window, name, started, ClockMoment.mark(self.device)))
         self.settle()
 
     def each(self, name: Phase, items: Iterator[_T]) -> Iterator[_T]:
-        """The same items; to wait for each is a phase."""
+        """The same items; waiting for each is a phase."""
         while True:
             with self.phase(name):
                 taken = list(islice(items, 1))
@@ -101,7 +101,7 @@ class StepClock:
             yield taken[0]
 
     def take(self) -> dict[str, float]:
-        """The window's sums, and a new window; complete when the device has got here and `settle` was called."""
+        """The window's sums, complete once the device has got here and `settle` was called; starts a new window."""
         window, self._window = self._window, {}
         return window
 
@@ -121,7 +121,7 @@ class StepClock:
 
 
 def read_queued_seconds() -> float | None:
-    """How long this thread was ready to run and had no core, since it began; None where the kernel doesn't count it."""
+    """How long this thread has waited for a core since it started; None where the kernel doesn't count it."""
     try:
         return int(Path("/proc/thread-self/schedstat").read_text("utf-8").split()[1]) / 1e9
     except (OSError, IndexError):

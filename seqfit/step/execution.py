@@ -1,25 +1,22 @@
 """How blocks run: gradient checkpointing (activation recomputation) and torch.compile.
 
-Recompute: blocks forget their activations after the forward and compute them again in the backward.
+In: a model. Out: the same model with its blocks changed, and the number of changed blocks.
 
-In: a model and which blocks. Out: the same model, whose blocks keep their inputs only, and how many do.
+**Gradient checkpointing.** Activations are dropped after the forward pass and recomputed in the backward pass; only a
+block's inputs are kept.
 
     activations kept for 4 blocks     none: a a a a     blocks: . . . .     alternate: . a . a
 
-The flags are those of transformers' blocks, set one by one. `model.gradient_checkpointing_enable` would also make the
-embeddings' output and T5's empty cross-attention bias ask for gradients, which only torch's older kind of recompute
-needs: a backward through a frozen encoder, and one more [H, T, S] gradient in each decoder. torch restores the random
-state, so dropout drops the same values again. In `eval()` nothing is recomputed and `generate` keeps its cache.
+The flags are those of transformers' blocks, set one by one. `model.gradient_checkpointing_enable` would also set
+requires_grad on the embeddings' output and T5's empty cross-attention bias, which only torch's reentrant checkpointing
+needs: it costs a backward through a frozen encoder, and one more [H, T, S] gradient in each decoder. torch restores the
+RNG state, so dropout drops the same values again. In `eval()` nothing is recomputed and `generate` keeps its cache.
 
-torch.compile of a model's blocks, one by one, for training.
-
-In: a model. Out: the same model, whose blocks run compiled in `train()` and as they were in `eval()`.
-
-Blocks of one kind share their machine code, so T5's 24 blocks are compiled four times (encoder and decoder, with and
-without the position table), not 24 times, and shapes are symbols: a new length compiles nothing. What does compile
-again: a size of 1, and a batch without padding, whose mask transformers leaves out. In packed rows attention goes by
-segments and is left to Python, so each kind is compiled in parts, before and behind it (19 in all for T5). Generation
-is left alone, for its cache grows by a token at each call.
+**torch.compile.** Blocks run compiled in `train()` and eagerly in `eval()`, because the cache of generation grows by a
+token at each call. Blocks of one kind share their machine code, so T5's 24 blocks are compiled four times (encoder and
+decoder, with and without the position table), and shapes are symbolic: a new length compiles nothing. What does compile
+again: a size of 1, and a batch without padding, whose mask transformers leaves out. Attention of packed rows runs
+segment by segment in Python, so each kind is compiled in parts, before and after it (19 in all for T5).
 """
 
 from __future__ import annotations
@@ -41,25 +38,25 @@ Recompute = Literal["none", "blocks", "alternate"]
 
 
 def enable_recompute(model: nn.Module, which: Recompute) -> int:
-    """How many blocks are recomputed: all of them, or every other one from the first on."""
+    """The number of recomputed blocks: all, or every other one starting with the first."""
     if which == "none":
         return 0
     blocks = list(find_blocks(model, "strategy.recompute").values())
     chosen = blocks if which == "blocks" else blocks[::2]
     for block in chosen:
-        # setattr, for a module's attributes are tensors and modules to the type checker
+        # setattr, because to the type checker a module's attributes are tensors and modules
         setattr(block, "_gradient_checkpointing_func", partial(checkpoint, use_reentrant=False))  # noqa: B010
         setattr(block, "gradient_checkpointing", True)  # noqa: B010
     return len(chosen)
 
 
-# torch's own is 8, beyond which it goes on eagerly with no more than a log line. T5 has 4 kinds of blocks, each with
-# or without a mask, and with sizes of 1: 8 is reached by a stray batch of one example.
+# torch's default is 8, beyond which it runs eagerly with only a log line. T5 has 4 kinds of blocks, each with and
+# without a mask, and with sizes of 1: a single batch of one example reaches 8.
 RECOMPILE_LIMIT = 64
 
 
 def compile_blocks(model: nn.Module, device: torch.device, *, backend: str = "inductor") -> int:
-    """How many blocks are compiled; the compiling itself happens at the first steps."""
+    """The number of compiled blocks; compilation itself happens in the first steps."""
     if backend == "inductor":
         check_compiler(device)
     blocks = find_blocks(model, "strategy.compile")
@@ -69,7 +66,7 @@ def compile_blocks(model: nn.Module, device: torch.device, *, backend: str = "in
 
 
 def check_compiler(device: torch.device) -> None:
-    """torch.compile writes C++ for a CPU and Triton for a GPU, and needs what turns them into machine code."""
+    """torch.compile generates C++ for a CPU and Triton for a GPU, and needs their compilers."""
     compiler = os.environ.get("CXX", "g++")
     missing = None
     if device.type == "cuda" and importlib.util.find_spec("triton") is None:
@@ -79,7 +76,7 @@ def check_compiler(device: torch.device) -> None:
     if missing is not None:
         raise RecipeError(
             f"strategy.compile is on, and this machine lacks {missing}",
-            f"torch.compile can't make code for a {device.type} device without it",
+            f"torch.compile can't generate code for a {device.type} device without it",
             "Install it (for C++: apt install g++, or set CXX to another compiler), or set strategy.compile=false",
         )
 

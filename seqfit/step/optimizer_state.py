@@ -1,8 +1,8 @@
-"""The optimizer's state: allocated before the first step, taken out by name, put back in place.
+"""The optimizer state: allocated before the first step, read by name, restored in place.
 
-A state that first appears inside an update can run out of memory there, with some weights moved and others not. So it
-is made beforehand, by one update of each weight alone that changes nothing: gradient zero, rate zero, no decay. AdamW's
-moments are then zero, as they begin. Adafactor's keep a trace of 1e-30, which its first update multiplies by zero.
+State that is first allocated during an update can cause OOM there, with some weights updated and others not. So it is
+allocated beforehand, by one update of each weight that changes nothing: zero gradient, zero learning rate, no decay.
+AdamW's moments are then zero, as they start. Adafactor's keep a trace of 1e-30, which its first update multiplies by 0.
 
     the weight wo, AdamW     ->    tensors {"wo/exp_avg": ..., "wo/exp_avg_sq": ..., "wo/step": ...}
     the same, Adafactor      ->    tensors {"wo/exp_avg_sq_row": ...}, values {"wo/step": 7}
@@ -21,19 +21,19 @@ StateValue = int | float | bool | None
 
 
 def allocate_state(optimizer: torch.optim.Optimizer) -> None:
-    """Make the state of every weight that has none; weights stay bit-exact."""
+    """For every weight without state; weights stay bit-exact."""
     groups = optimizer.param_groups
     try:
         for group in groups:
-            still = {**group, "weight_decay": 0.0, "lr": _no_rate(group["lr"])}
+            unchanging = {**group, "weight_decay": 0.0, "lr": _zero_rate(group["lr"])}
             for parameter in group["params"]:
                 if optimizer.state.get(parameter):
                     continue
                 parameter.grad = torch.zeros_like(parameter)
-                optimizer.param_groups = [{**still, "params": [parameter]}]
+                optimizer.param_groups = [{**unchanging, "params": [parameter]}]
                 optimizer.step()
                 parameter.grad = None
-                _count_from_zero(optimizer.state[parameter])
+                _reset_step(optimizer.state[parameter])
     finally:
         optimizer.param_groups = groups
 
@@ -41,34 +41,34 @@ def allocate_state(optimizer: torch.optim.Optimizer) -> None:
 def read_state(
     optimizer: torch.optim.Optimizer, model: nn.Module
 ) -> tuple[dict[str, torch.Tensor], dict[str, StateValue]]:
-    """The state's tensors, not copied, and its plain numbers, by the names that the weights have in the model."""
+    """The state's tensors, not copied, and its plain numbers, by the names of the weights in the model."""
     tensors: dict[str, torch.Tensor] = {}
     values: dict[str, StateValue] = {}
-    for key, value in _walk(optimizer, model):
-        if isinstance(value, torch.Tensor):
-            tensors |= _plain_tensors(key, value)
-        else:
-            assert value is None or isinstance(value, int | float)
-            values[key] = value
+    for parameter, key in _named(optimizer, model):
+        for name, value in optimizer.state[parameter].items():
+            if isinstance(value, torch.Tensor):
+                tensors |= _plain_tensors(f"{key}/{name}", value)
+            else:
+                values[f"{key}/{name}"] = value
     return tensors, values
 
 
 def restore_values(optimizer: torch.optim.Optimizer, model: nn.Module, values: Mapping[str, StateValue]) -> None:
-    """Put back the plain numbers that `read_state` gave, after its tensors have been copied into."""
+    """Restore the plain numbers that `read_state` returned; its tensors are copied in place before."""
     for parameter, key in _named(optimizer, model):
         state = optimizer.state[parameter]
         for name in [name for name, value in state.items() if not isinstance(value, torch.Tensor)]:
             state[name] = values[f"{key}/{name}"]
 
 
-def _no_rate(rate: Any) -> Any:
-    """None stays: Adafactor's relative steps set their own rate, and move nothing by a gradient of zero."""
+def _zero_rate(rate: Any) -> Any:
+    """None stays: Adafactor's relative steps set their own rate, and a zero gradient changes nothing."""
     if isinstance(rate, torch.Tensor):
         return torch.zeros_like(rate)
     return None if rate is None else 0.0
 
 
-def _count_from_zero(state: dict[str, Any]) -> None:
+def _reset_step(state: dict[str, Any]) -> None:
     step = state.get("step")
     if isinstance(step, torch.Tensor):
         step.zero_()
@@ -83,14 +83,8 @@ def _named(optimizer: torch.optim.Optimizer, model: nn.Module) -> Iterator[tuple
             yield parameter, names[id(parameter)]
 
 
-def _walk(optimizer: torch.optim.Optimizer, model: nn.Module) -> Iterator[tuple[str, Any]]:
-    for parameter, key in _named(optimizer, model):
-        for name, value in optimizer.state[parameter].items():
-            yield f"{key}/{name}", value
-
-
 def _plain_tensors(key: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
-    """A tensor under its name; one that is made of others (torchao's 8-bit states) as those, but for shards."""
+    """A tensor by name; a subclass made of other tensors (torchao's 8-bit states, but not DTensor) as those."""
     if isinstance(tensor, DTensor) or not hasattr(tensor, "__tensor_flatten__"):
         return {key: tensor}
     parts: dict[str, torch.Tensor] = {}

@@ -1,40 +1,37 @@
-"""The update rule of a recipe or a strategy, the update inside the backward, and the learning-rate schedule.
+"""The update rule of a recipe or a strategy, the update in the backward, and the learning-rate schedule.
 
-Builds the update rule that a recipe names, or the one that a strategy puts in its place.
+**Update rule.** In: a model, the recipe's rule and learning rate, the strategy's kernel and override. Out: the
+optimizer over all trainable parameters, and a sentence about the choice, for the run's events.
 
-In: a model, the recipe's rule and rate, the strategy's kernel and override. Out: the optimizer over all trainable
-parameters, and a sentence that says what was chosen, for the run's events.
-
-    rule        state, bytes a weight (fp32)         computed by
+    rule        state, bytes per weight (fp32)       computed by
     AdamW       8 (two moments)                      fused, foreach or loop: one rule, three kernels
     Adafactor   1 / rows + 1 / columns of 4          transformers, in both of T5's settings
-    8bit        2 and a scale for each 256 weights   bitsandbytes, or torchao where that is not installed
+    8bit        2 and a scale per 256 weights        bitsandbytes, or torchao where that is not installed
 
-Weight decay leaves out what has one dimension (norms, biases) and T5's relative-position tables.
+Weight decay does not apply to one-dimensional weights (norms, biases) and T5's relative-position tables.
 
-The optimizer step inside the backward: each weight is updated as soon as its gradient is complete.
-
-In: an optimizer. Out: the same updates, while at most a few gradients exist at a time. So a step with one micro-batch
-never holds a gradient for every weight, 4 of the 16 bytes a weight of fp32 training with AdamW. With several
-micro-batches gradients add up until the last one, which updates and frees them one after the other.
+**Update in the backward.** Each weight is updated as soon as its gradient is complete, so at most a few gradients exist
+at a time. A step with one micro-batch never holds a gradient for every weight, 4 of the 16 bytes per weight of fp32
+training with AdamW. With several micro-batches gradients accumulate until the last one, which updates and frees them
+one after the other.
 
     micro-batch      1      2      3 (last)
     arm(last=...)    False  False  True
     gradients        g1     g1+g2  g1+g2+g3, weight by weight: update, free       then finish()
 
-torch calls a hook once in each backward for each weight, after all its uses have added to the gradient; so a table
-that is embedding and head at once is updated once. By then no other part of the backward needs the weight's old value.
-There is one optimizer with one state, so saving and loading it is the same as without this file.
+torch calls a hook once per backward for each weight, after all its uses have added to the gradient; so a table that is
+both embedding and head is updated once. By then no other part of the backward needs the weight's old value. There is
+one optimizer with one state, so it is saved and loaded as usual.
 
 Not possible with clipping, which needs all gradients before the first update, nor with fp16's loss scaler, which
-looks for overflow in all of them; nor in several processes: DDP sums a gradient over them after the hook has run, and
-sharded weights are untested. `strategy/conflicts.py` refuses all of it before a step is built. After an error in the
-middle of a backward some weights have moved and others have not: `updated` says how many, and only a snapshot brings
-back the weights that the step began with.
+looks for overflow in all of them; nor with several processes: DDP sums a gradient over them after the hook has run, and
+sharded weights are untested. `strategy/conflicts.py` refuses all of it before a step is built. After an error during a
+backward some weights are updated and others are not: `updated` counts them, and only a snapshot restores the weights
+that the step started with.
 
-How the learning rate moves: a factor of the peak rate for each step.
+**Schedule.** A factor of the peak learning rate for each step.
 
-linear, 2 warm-up steps of 6:   step 1 2 3 4 5 6  ->  0.5 1 1 0.75 0.5 0.25 (then 0)
+    linear, 2 warm-up steps of 6:   step 1 2 3 4 5 6  ->  0.5 1 1 0.75 0.5 0.25 (then 0)
 """
 
 from __future__ import annotations
@@ -69,31 +66,28 @@ def build_optimizer(
     kernel: OptimizerKernel = "auto",
     override: Override = "recipe",
 ) -> tuple[torch.optim.Optimizer, str]:
-    """The optimizer over all trainable parameters, and what it is."""
+    """The optimizer over all trainable parameters, and its description."""
     groups = _group_by_decay(model, rule.weight_decay)
     if override == "8bit":
         return _build_8bit(groups, rule, learning_rate)
     if override == "adafactor" or rule.name == "adafactor":
-        whose = "the recipe's rule" if rule.name == "adafactor" else "in the place of the recipe's AdamW"
+        whose = "the recipe's rule" if rule.name == "adafactor" else "instead of the recipe's AdamW"
         return _build_adafactor(groups, rule, learning_rate), f"Adafactor: {whose}"
-    chosen = _choose_kernel(device) if kernel == "auto" else kernel
+    # fused is one pass over each tensor; foreach launches fewer kernels than a loop and runs everywhere.
+    chosen = kernel if kernel != "auto" else "fused" if device.type in ("cpu", "cuda") else "foreach"
     constants = _adamw_constants(rule, learning_rate)
     optimizer = torch.optim.AdamW(groups, **constants, fused=chosen == "fused", foreach=chosen == "foreach")
-    return optimizer, f"AdamW, {chosen}: " + (f"the fastest on {device.type}" if kernel == "auto" else "as asked for")
+    why = f"the fastest on {device.type}" if kernel == "auto" else "as the strategy states"
+    return optimizer, f"AdamW, {chosen}: {why}"
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """For all groups, but for Adafactor's relative steps (None), which set their own."""
+    """For all groups, except for Adafactor's relative steps (None), which set their own."""
     for group in optimizer.param_groups:
-        if isinstance(group["lr"], torch.Tensor):  # torchao's, which refuses a plain number later on
+        if isinstance(group["lr"], torch.Tensor):  # torchao's, which refuses a plain number later
             group["lr"].fill_(learning_rate)
         elif group["lr"] is not None:
             group["lr"] = learning_rate
-
-
-def _choose_kernel(device: torch.device) -> OptimizerKernel:
-    """fused is one pass over each tensor; foreach, which launches fewer kernels, runs everywhere."""
-    return "fused" if device.type in ("cpu", "cuda") else "foreach"
 
 
 def _adamw_constants(rule: OptimizerRecipe, learning_rate: float) -> dict[str, Any]:
@@ -101,7 +95,7 @@ def _adamw_constants(rule: OptimizerRecipe, learning_rate: float) -> dict[str, A
 
 
 def _build_adafactor(groups: Groups, rule: OptimizerRecipe, learning_rate: float) -> torch.optim.Optimizer:
-    from transformers.optimization import Adafactor  # and with it PEFT and the Trainer's: half a second
+    from transformers.optimization import Adafactor  # it imports PEFT and the Trainer: half a second
 
     settings: dict[str, Any] = {"lr": learning_rate, "scale_parameter": False, "relative_step": False}
     if rule.relative_step:
@@ -114,11 +108,11 @@ def _build_8bit(groups: Groups, rule: OptimizerRecipe, learning_rate: float) -> 
     for package in EIGHT_BIT_PACKAGES:
         if importlib.util.find_spec(package) is not None:
             adamw = importlib.import_module(f"{package}.optim").AdamW8bit
-            reason = f"AdamW with 8-bit states of {package} {version(package)}, in the place of the recipe's"
+            reason = f"AdamW with 8-bit states of {package} {version(package)}, instead of the recipe's"
             return adamw(groups, **_adamw_constants(rule, learning_rate)), reason
     raise RecipeError(
         "strategy.optimizer is '8bit'",
-        "that is done by bitsandbytes or torchao, and neither is installed",
+        "it needs bitsandbytes or torchao, and neither is installed",
         "Run pip install 'seqfit[bitsandbytes]', or set strategy.optimizer=recipe",
     )
 
@@ -132,7 +126,7 @@ def _group_by_decay(model: nn.Module, weight_decay: float) -> Groups:
             (decayed if family.has_weight_decay(name, parameter) else kept).append(parameter)
     if not decayed and not kept:
         raise RecipeError(
-            "freezing and adapters leave no weight that learns",
+            "freezing and adapters leave no trainable weight",
             "training needs at least one",
             "Take a part out of model.freeze (or strategy.freeze), or choose other model.lora.targets",
         )
@@ -141,11 +135,11 @@ def _group_by_decay(model: nn.Module, weight_decay: float) -> Groups:
 
 
 class InBackward:
-    """Hooks on an optimizer's parameters. `optimizer.step()` is not called by anyone else."""
+    """Hooks on an optimizer's parameters. Nothing else calls `optimizer.step()`."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.optimizer = optimizer
-        self.updated = 0  # weights that this step has updated so far
+        self.updated = 0  # weights, in this step so far
         self._is_last = False
         self._handles = [
             parameter.register_post_accumulate_grad_hook(partial(self._update, index))
@@ -160,22 +154,22 @@ class InBackward:
     def finish(self) -> None:
         """After the last backward: update what only earlier micro-batches had gradients for."""
         self._is_last = False
-        self.optimizer.step()  # passes over weights without a gradient
+        self.optimizer.step()  # skips weights without a gradient
         self.optimizer.zero_grad(set_to_none=True)
         self.updated = 0
 
     def remove(self) -> None:
-        """Take the hooks off again; gradients then stay until somebody uses them."""
+        """Remove the hooks; gradients then stay until they are used."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
 
     def _update(self, index: int, parameter: torch.Tensor) -> None:
-        """Step with one parameter: optimizers walk over their groups, so for a moment there is only one, of one."""
+        """Step with one parameter: optimizers loop over their groups, so for now there is one group of one."""
         if not self._is_last:
             return
-        self.updated += 1  # before, for an update that fails may have begun
-        groups = self.optimizer.param_groups  # read now: loading a state puts new ones in their place
+        self.updated += 1  # before the update, because one that fails may have changed the weight
+        groups = self.optimizer.param_groups  # read now: loading a state replaces them
         self.optimizer.param_groups = [{**groups[index], "params": [parameter]}]
         try:
             self.optimizer.step()
@@ -185,7 +179,7 @@ class InBackward:
 
 
 class Schedule:
-    """Factor of the peak rate. Pure in the step, but for plateau, which also hears of evaluations."""
+    """Factor of the peak rate: a function of the step, and for plateau also of evaluations."""
 
     def __init__(self, recipe: ScheduleRecipe, total_steps: int) -> None:
         self._recipe = recipe
@@ -194,7 +188,7 @@ class Schedule:
         self._stale = 0
 
     def factor(self, step: int) -> float:
-        """For the update number `step`, counted from 1."""
+        """For update number `step`, counted from 1."""
         warmup = self._recipe.warmup_steps
         if step <= warmup:
             return step / warmup
@@ -211,15 +205,13 @@ class Schedule:
         return 1.0
 
     def read_state(self) -> dict[str, float]:
-        """What it has heard of evaluations, for a snapshot."""
         return {"plateau_factor": self._plateau_factor, "stale": self._stale}
 
     def restore_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from a snapshot."""
         self._plateau_factor, self._stale = float(state["plateau_factor"]), int(state["stale"])
 
     def observe(self, improved: bool) -> bool:
-        """Tell it of an evaluation. True where plateau lowers the rate because of it."""
+        """After an evaluation: whether plateau lowers the rate because of it."""
         self._stale = 0 if improved else self._stale + 1
         if self._recipe.name != "plateau" or self._stale < self._recipe.patience:
             return False

@@ -1,9 +1,9 @@
-"""The peak of allocated bytes of one step on a CPU, from torch's own record of what its allocator hands out.
+"""The peak of allocated bytes of one step on a CPU, from torch's record of its allocations.
 
     there before the step     +8 (an activation)   +4   -8   +6
     100                       108                  112  104  110          peak 112
 
-A step must have gone before: the first one sets libraries up.
+Not for the first step, in which libraries initialise themselves.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _RECORDED: dict[str, Any] = {"activities": [ProfilerActivity.CPU], "profile_memo
 
 
 class NothingRecorded(Exception):
-    """A step without an allocation: torch was built without the record."""
+    """A step without an allocation: torch was built without this record."""
 
 
 @dataclass
 class MeasuredPeak:
-    """What lasts, and the most that came on top of it; known after the step."""
+    """Persistent tensors and the most allocated on top of them; known after the step."""
 
     bytes: int = 0
 
@@ -51,7 +51,7 @@ def measure_peak(step: TrainStep, batch: GlobalBatch) -> Iterator[MeasuredPeak]:
 
 
 def _lasting(step: TrainStep, batch: GlobalBatch) -> Iterator[torch.Tensor]:
-    """What is there before and after the step."""
+    """What exists before and after the step."""
     yield from step.model.parameters()
     yield from step.model.buffers()
     for held in (*step.optimizer.state.values(), *map(vars, batch.micro_batches)):

@@ -26,7 +26,7 @@ class Precision:
     reason: str
 
     def autocast(self) -> contextlib.AbstractContextManager[None]:
-        """A context for the forward; a new one each time, for they can't be entered twice."""
+        """A context for the forward; a new one each time, because it can't be entered twice."""
         if self.name == "fp32":
             return contextlib.nullcontext()
         dtype = torch.bfloat16 if self.name == "bf16" else torch.float16
@@ -64,7 +64,7 @@ def choose_device(strategy: Strategy) -> torch.device:
 
 
 def find_missing_kernels(device: torch.device) -> tuple[str, str] | None:
-    """The card and what to do where this build of torch can't run on it; without a look every kernel would fail."""
+    """The GPU and what to do where this build of torch has no kernels for it: every one would fail."""
     capability = torch.cuda.get_device_capability(device)
     if has_kernels(capability, torch.cuda.get_arch_list()):
         return None
@@ -74,7 +74,7 @@ def find_missing_kernels(device: torch.device) -> tuple[str, str] | None:
 
 
 def find_cpu_bf16() -> Literal["native", "emulated", "none"]:
-    """How this processor computes in bf16: by its own instructions, by AVX-512's for fp32, or without oneDNN."""
+    """How this CPU computes in bf16: with bf16 instructions, with AVX-512's for fp32, or without oneDNN."""
     if not torch.backends.mkldnn.is_available() or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return "none"
     is_limited = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() in _WITHOUT_BF16
@@ -83,14 +83,14 @@ def find_cpu_bf16() -> Literal["native", "emulated", "none"]:
 
 
 def explain_unused_gpu(strategy: Strategy, device: torch.device) -> str | None:
-    """What a user of a Mac has to know where `auto` means its CPU; None elsewhere, and where the CPU was asked for."""
+    """A warning for Macs where `auto` means the CPU; None elsewhere, and where strategy.device=cpu is set."""
     if strategy.device != "auto" or device.type != "cpu" or not torch.backends.mps.is_available():
         return None
-    return "the CPU: torch sees this Mac's GPU (mps), which seqfit does not support; strategy.device=cpu says so itself"
+    return "the CPU: seqfit does not support this Mac's GPU (mps); strategy.device=cpu removes this message"
 
 
 def choose_auto(*, has_bf16: bool, allow: Sequence[str]) -> str:
-    """What `auto` means on a device, which need not be there."""
+    """What `auto` means on a device, which may be another machine's."""
     return "bf16" if has_bf16 and "bf16" in allow else "fp32"
 
 
@@ -103,11 +103,11 @@ def choose_precision(strategy: Strategy, device: torch.device, allow: list[str])
             return Precision("bf16", device, "the GPU has bf16 and the recipe allows it")
         if on_gpu and not has_bf16:
             return Precision("fp32", device, "the GPU has no bf16, and fp16 overflows in T5's feed-forward layers")
-        return Precision("fp32", device, "the reference on a CPU" if not on_gpu else "the recipe does not allow bf16")
+        return Precision("fp32", device, "the default on a CPU" if not on_gpu else "the recipe does not allow bf16")
     if strategy.precision == "bf16" and on_gpu and not has_bf16:
         raise RecipeError(
             f"strategy.precision is 'bf16' on {torch.cuda.get_device_name(device)}",
-            "this card has no bf16 in hardware",
+            "this GPU has no bf16 in hardware",
             "Set strategy.precision=fp32, or fp16 with 'allow=[fp16]'",
         )
     if strategy.precision == "fp16" and not on_gpu:
@@ -117,6 +117,6 @@ def choose_precision(strategy: Strategy, device: torch.device, allow: list[str])
             "Set strategy.precision=fp32 or bf16",
         )
     if strategy.precision == "bf16" and not on_gpu and find_cpu_bf16() != "native":
-        reason = "the strategy says so; this processor has no bf16 instructions, so fp32 is likely to be faster"
+        reason = "as the strategy states; this CPU has no bf16 instructions, so fp32 is likely to be faster"
         return Precision("bf16", device, reason)
-    return Precision(strategy.precision, device, "the strategy says so")
+    return Precision(strategy.precision, device, "as the strategy states")

@@ -1,8 +1,7 @@
-"""The state of every random generator that training draws from: read, kept, put back.
+"""The RNG state of a process: torch's as tensors, Python's and numpy's as JSON, because a snapshot holds both.
 
-In: the device that trains; the generators are the process's. Out: tensors and plain JSON, since a snapshot holds both.
-A step draws from torch's alone, so a step that is made again needs only these. The order of the data needs none of
-them: it is a function of the seed (seqfit.data.batching).
+A step draws from torch's only, so a step that is repeated needs only that. The order of the data needs none of them: it
+is a function of the seed (seqfit.data.batching).
 """
 
 from __future__ import annotations
@@ -16,23 +15,19 @@ import torch
 
 
 def read_torch_states(device: torch.device) -> dict[str, torch.Tensor]:
-    """Of the host and the GPU that trains, as bytes; other GPUs that this process sees draw nothing.
-
-    No look at the device: generators of GPUs keep their state on the host.
-    """
+    """Of the host and of this process's GPU, as bytes. No device sync: the RNG state of GPUs is on the host."""
     states = {"torch": torch.get_rng_state()}
     return states | ({"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {})
 
 
 def restore_torch_states(states: Mapping[str, torch.Tensor], device: torch.device) -> None:
-    """Go on drawing where they were read."""
     torch.set_rng_state(states["torch"])
     if "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"], device)
 
 
 def read_host_states() -> dict[str, Any]:
-    """Of Python and numpy, as JSON can hold it."""
+    """Of Python and numpy, as JSON."""
     state: Any = np.random.get_state(legacy=True)
     kind, keys, position, has_gauss, gauss = state
     version, numbers, spare = random.getstate()
@@ -43,7 +38,6 @@ def read_host_states() -> dict[str, Any]:
 
 
 def restore_host_states(states: Mapping[str, Any]) -> None:
-    """Go on drawing where they were read."""
     kind, keys, position, has_gauss, gauss = states["numpy"]
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, gauss))
     version, numbers, spare = states["python"]

@@ -41,7 +41,7 @@ from seqfit.step.optimizer_state import StateValue, allocate_state, read_state, 
 from seqfit.step.optimizers import InBackward
 from seqfit.step.precision import Precision
 
-_CLIP_EPSILON = 1e-6  # torch's own, so that both ways of clipping are one
+_CLIP_EPSILON = 1e-6  # torch's own, so that clipping in the optimizer gives the same result
 Update = tuple[torch.Tensor | None, torch.Tensor]  # gradient norm, non-finite flag
 
 
@@ -55,7 +55,7 @@ class StepOutcome:
 
 
 class TrainStep:
-    """Holds what an update needs; `run` makes one."""
+    """Holds what an update needs; `run` does one."""
 
     def __init__(
         self,
@@ -79,10 +79,10 @@ class TrainStep:
         fused = bool(optimizer.defaults.get("fused"))
         self._flags_optimizer = fused and not in_backward and self.scaler is None and not self.parallel.has_shards
         self._asks_host = asks_host and not in_backward and not self._flags_optimizer and self.scaler is None
-        self.phase: Phase = "forward"  # what a step that failed was doing
-        self.micro_batch = 0  # and with which of its micro-batches
+        self.phase: Phase = "forward"  # where a step failed
+        self.micro_batch = 0  # and in which micro-batch
         self.is_updating = False
-        self.updates = 0  # made so far
+        self.updates = 0  # so far
 
     def run(self, batch: GlobalBatch) -> StepOutcome:
         """One update with the whole global batch."""
@@ -100,32 +100,31 @@ class TrainStep:
         return self.clock.phase(phase)
 
     def begin_micro_batch(self, number: int, *, is_last: bool) -> None:
-        """Its forward and backward follow."""
         self.micro_batch = number
         if self._in_backward is not None:
             self._in_backward.arm(last=is_last)
 
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
-        """What the backward starts from: fp16's loss scaler multiplies."""
+        """For the backward: multiplied by fp16's loss scaler."""
         return loss if self.scaler is None else self.scaler.scale(loss)
 
     @property
     def is_half_updated(self) -> bool:
-        """After a step that failed: whether some weights may have moved."""
+        """After a step that failed: whether some weights may be updated already."""
         return self.is_updating or (self._in_backward is not None and self._in_backward.updated > 0)
 
     @property
     def updates_in_backward(self) -> bool:
-        """Whether weights move before the backward is done."""
+        """Whether weights are updated before the backward is done."""
         return self._in_backward is not None
 
     def drop(self) -> None:
-        """Remove what a step that failed has left: gradients."""
+        """Drop the gradients of a step that failed."""
         self.optimizer.zero_grad(set_to_none=True)
         self.is_updating = False
         if self._in_backward is not None:
             self._in_backward.updated = 0
-        if self.scaler is not None:  # which remembers that it has unscaled these gradients
+        if self.scaler is not None:  # it remembers having unscaled these gradients
             state = self.scaler.state_dict()
             self.scaler = torch.amp.GradScaler(self.precision.device.type)
             self.scaler.load_state_dict(state)
@@ -158,9 +157,9 @@ class TrainStep:
         return norm, not_finite
 
     def _clip(self) -> torch.Tensor | None:
-        """The gradient's norm before clipping, where it is clipped.
+        """The gradient norm before clipping, where it is clipped.
 
-        Fused AdamW divides gradients as it reads them; to shrink them here would be one more pass over all of them.
+        Fused AdamW divides gradients as it reads them, which saves one pass over all of them.
         """
         if self.scaler is not None:
             self.scaler.unscale_(self.optimizer)
@@ -168,7 +167,7 @@ class TrainStep:
             return None
         trained = [weight for weight in self.model.parameters() if weight.grad is not None]
         norm = self.parallel.total_norm([weight.grad for weight in trained if weight.grad is not None])
-        if self._flags_optimizer and norm.dtype == torch.float32:  # the type that its kernel takes the divisor in
+        if self._flags_optimizer and norm.dtype == torch.float32:  # its kernel takes the divisor in this type
             divisor = ((norm + _CLIP_EPSILON) / self.clip_norm).clamp(min=1.0)
             self.optimizer.grad_scale = divisor  # type: ignore[attr-defined]
         else:
@@ -214,7 +213,7 @@ class ParallelStrategy:
             with self.communication(is_first=number == 0, is_last=number == last), layout:
                 with step.enter("forward"), step.precision.autocast():
                     share = micro_batch_loss_sum(self.module, moved) / batch.loss_terms
-                    share = share if moved.counts else share * 0.0
+                    share = share * 0.0 if moved.is_dummy else share
                 with step.enter("backward"):
                     summed = share * self.gradient_factor if self.gradient_factor > 1 else share
                     (self.engine_backward or torch.Tensor.backward)(step.scaled(summed))
@@ -229,11 +228,9 @@ class ParallelStrategy:
         """Sum it over all ranks, in place."""
 
     def update(self, step: TrainStep, loss: torch.Tensor) -> Update:
-        """Clip the gradient and update the weights."""
         return step.clip_and_update(loss)
 
     def total_norm(self, gradients: list[torch.Tensor]) -> torch.Tensor:
-        """Of the whole gradient."""
         return nn.utils.get_total_norm(gradients)
 
     def whole_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -254,12 +251,11 @@ class ParallelStrategy:
     def restore_values(
         self, optimizer: torch.optim.Optimizer, model: nn.Module, values: Mapping[str, StateValue]
     ) -> None:
-        """Put back the plain numbers, after the tensors have been copied into."""
         restore_values(optimizer, model, values)
 
 
 def _do_nothing() -> None:
-    """A single process has nobody to agree with."""
+    """A single process has no other rank to check."""
 
 
 def find_not_finite(loss: torch.Tensor, norm: torch.Tensor | None) -> torch.Tensor:

@@ -1,6 +1,6 @@
-"""Reads a recipe's strategy: nothing, a name (a YAML file of this room), or its fields.
+"""Reads a recipe's strategy: nothing, the name of a shipped one (library/NAME.yaml), or its fields.
 
-Fields that name a strategy of this room start from it: {name: baseline, threads: 1} is baseline with one thread.
+Fields that name a shipped strategy start from it: {name: baseline, threads: 1} is baseline with one thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from seqfit.recipe.yaml_text import read_yaml, write_yaml
 from seqfit.strategy.conflicts import find_conflicts
 from seqfit.strategy.schema import LOSSY, Strategy
 
-_WITHOUT = {  # how a strategy goes without each of its lossy kinds
+_WITHOUT = {  # how to do without each lossy kind
     "bf16": "set strategy.precision=fp32",
     "fp16": "set strategy.precision=fp32",
     "adafactor": "set strategy.optimizer=recipe",
@@ -31,13 +31,13 @@ _WITHOUT = {  # how a strategy goes without each of its lossy kinds
 
 
 def list_strategies() -> list[str]:
-    """The names that ship."""
+    """The names of those that ship."""
     folder = resources.files("seqfit.strategy") / "library"
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
 def load_strategy(recipe: Recipe) -> Strategy:
-    """The strategy a recipe asks for, checked against its `allow:` list and its `train:` part."""
+    """A recipe's strategy, checked against its `allow:` list and its `train:` part."""
     mistakes = find_strategy_mistakes(recipe.strategy, recipe.allow, recipe.train)
     if mistakes:
         raise RecipeError(report_mistakes("The strategy", list(map(to_line, mistakes))))
@@ -45,14 +45,14 @@ def load_strategy(recipe: Recipe) -> Strategy:
 
 
 def read_strategy(path: Path) -> Strategy:
-    """What `dump_strategy` wrote: that of a run, with what a plan has chosen."""
+    """What `dump_strategy` wrote: the strategy of a run, with what a plan has chosen."""
     try:
         return Strategy.model_validate(read_yaml(path.read_text("utf-8"))[0])
     except (OSError, ValueError, yaml.YAMLError) as error:  # pydantic's and Unicode's are ValueErrors
         raise RunError(
             f"{path} can't be read ({type(error).__name__})",
-            "a run keeps there how it is carried out",
-            "It was edited or damaged: restore it, or start a new run",
+            "it holds the strategy of the run",
+            "It was edited or corrupted: restore it, or start a new run",
         ) from error
 
 
@@ -60,20 +60,20 @@ def find_strategy_mistakes(
     strategy: str | Mapping[str, Any] | None, allow: Sequence[str], train: TrainRecipe | None = None
 ) -> list[Mistake]:
     """Everything wrong with a recipe's `strategy:` and `allow:`, and where they and `train:` (if readable) disagree."""
-    wrong_words = [_explain_word(word) for word in allow if word not in LOSSY]
+    unknown_kinds = [_explain_kind(kind) for kind in allow if kind not in LOSSY]
     if isinstance(strategy, str) and strategy not in list_strategies():
-        return [_explain_name(strategy), *wrong_words]
+        return [_explain_name(strategy), *unknown_kinds]
     fields = _to_fields(strategy)
     try:
         loaded = Strategy.model_validate(fields)
     except ValidationError as error:
-        return [*((("strategy", *path), text) for path, text in explain_mistake(error, fields, Strategy)), *wrong_words]
+        mistakes = explain_mistake(error, fields, Strategy)
+        return [*((("strategy", *path), text) for path, text in mistakes), *unknown_kinds]
     unallowed = [_explain_lossy(kind, allow) for kind in loaded.lossy if kind not in allow]
-    return [*wrong_words, *unallowed, *(find_conflicts(loaded, train) if train is not None else ())]
+    return [*unknown_kinds, *unallowed, *(find_conflicts(loaded, train) if train is not None else ())]
 
 
 def dump_strategy(strategy: Strategy) -> str:
-    """YAML with every default filled in."""
     return write_yaml(strategy.model_dump(exclude_none=True))
 
 
@@ -83,7 +83,7 @@ def _to_fields(strategy: str | Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def load_named(name: str) -> dict[str, Any]:
-    """The fields that a strategy of the library states, and its name."""
+    """The fields that a shipped strategy states, and its name."""
     text = (resources.files("seqfit.strategy") / "library" / f"{name}.yaml").read_text("utf-8")
     return {"name": name, **(read_yaml(text)[0] or {})}
 
@@ -97,11 +97,11 @@ def _explain_name(name: str) -> Mistake:
     return ("strategy",), sentence
 
 
-def _explain_word(word: str) -> Mistake:
+def _explain_kind(kind: str) -> Mistake:
     sentence = format_error(
-        f"'{word}' is given",
+        f"'{kind}' is given",
         f"the lossy strategies are {', '.join(LOSSY)}",
-        f"Remove it or correct it.{did_you_mean(word, LOSSY)}",
+        f"Remove it or correct it.{did_you_mean(kind, LOSSY)}",
     )
     return ("allow",), sentence
 

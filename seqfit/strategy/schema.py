@@ -1,4 +1,4 @@
-"""The schema of a strategy: how a recipe is carried out. It changes the bill, never the answer, unless it is lossy."""
+"""The schema of a strategy: how to compute what a recipe states. Unless it is lossy, it never changes the update."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from seqfit.recipe.schema import RecipePart
+from seqfit.recipe.schema import Count, CountOrZero, RecipePart
 
 LOSSY = ("bf16", "fp16", "adafactor", "8bit", "lora", "freeze", "trim")  # what a recipe's `allow:` may name
-
-
 # bitsandbytes first, on CPUs too. Ten steps with four 2048 x 512 matrices on one CPU core, in which fp32 AdamW moved
 # no weight by more than 0.010: bitsandbytes 0.50 ended within 0.001 of it; torchao 0.18 left one weight 0.066 away and
 # took 18 s to compile its first step.
@@ -18,87 +16,96 @@ EIGHT_BIT_PACKAGES = ("bitsandbytes", "torchao")
 
 
 class Strategy(RecipePart):
-    """How a recipe is carried out on one device."""
+    """Precision, micro-batches, kernels, optimizer implementation and parallelism of a run."""
 
-    name: str = Field("default", description="Name in tables.")
+    name: str = Field(
+        "default", description="Name in tables; that of a shipped strategy, such as baseline, sets its fields."
+    )
     device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto", description="Where to train; auto takes a CUDA GPU if there is one. Apple's GPU (mps) is not supported."
+        "auto",
+        description="Where to train; auto (default) is a CUDA GPU if there is one. Apple's GPU (mps) is not supported.",
     )
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
-        "auto", description="Autocast precision; auto is bf16 where the device has it and the recipe allows it."
+        "auto",
+        description="Mixed precision (autocast); auto (default) is bf16 if the device has it and the recipe allows it.",
     )
     batching: Literal["packed", "grouped", "padded", "max_length"] = Field(
         "packed",
-        description="packed runs real tokens only; grouped sorts the examples of one global batch by length before "
-        "cutting it; padded keeps their order; max_length pads to the recipe's limits.",
+        description="packed (default) has no padding; grouped sorts the examples of a global batch by length before "
+        "splitting it; padded keeps their order; max_length pads to task.max_source_tokens and max_target_tokens.",
     )
-    micro_batch_tokens: Annotated[int, Field(ge=1)] = Field(
-        6144, description="Source plus target tokens of one micro-batch, padding included, at most."
+    micro_batch_tokens: Count = Field(
+        6144, description="Maximum source and target tokens per micro-batch, padding included; default: 6144."
     )
-    micro_batch_examples: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Examples of one micro-batch, at most."
+    micro_batch_examples: Count | None = Field(
+        None,
+        description="Maximum examples per micro-batch, such as 8; gradient accumulation completes the global batch.",
     )
-    pad_multiple: Annotated[int, Field(ge=1)] = Field(1, description="Padded lengths are multiples of this.")
+    pad_multiple: Count = Field(1, description="Padded lengths are multiples of this, such as 8; default: 1.")
     attention: Literal["auto", "blockwise", "sdpa", "eager"] = Field(
         "auto",
-        description="blockwise recomputes scores in the backward, with memory linear in the length; sdpa is torch's "
-        "own kernel; eager keeps all scores, as transformers does without one (not with packed); auto chooses by "
-        "length.",
+        description="blockwise recomputes scores in the backward pass, so memory is linear in the length; sdpa is "
+        "torch's kernel; eager keeps all scores, as transformers does without a kernel (not with packed); auto "
+        "(default) chooses by length.",
     )
     loss: Literal["chunked", "full"] = Field(
-        "chunked", description="chunked never holds the logits of all target tokens; full is the reference."
+        "chunked",
+        description="chunked (default) never holds the logits of all target tokens; full does, as transformers.",
     )
     recompute: Literal["none", "blocks", "alternate"] = Field(
-        "none", description="Recompute activations in the backward: of every block, or of every other one."
+        "none",
+        description="Gradient checkpointing (activation recomputation) of every block (blocks), every other block "
+        "(alternate) or none (default): less memory, more time.",
     )
     optimizer: Literal["recipe", "adafactor", "8bit"] = Field(
-        "recipe", description="The recipe's update rule, or another one that needs less memory (lossy)."
+        "recipe", description="The recipe's update rule (default), or one that needs less memory (lossy)."
     )
     optimizer_kernel: Literal["auto", "fused", "foreach", "loop"] = Field(
-        "auto", description="How AdamW is computed; auto takes the fastest that the device has."
+        "auto", description="AdamW's implementation in torch; auto (default) is the fastest that the device has."
     )
     optimizer_in_backward: bool = Field(
         False,
         description="Update each weight as soon as its gradient is complete, and free the gradient. Needs "
-        "train.clip_norm=null and a single micro-batch a step, or it keeps gradients until the last one.",
+        "train.clip_norm=null; saves memory only with one micro-batch per step; default: false.",
     )
     parallel: Literal["auto", "ddp", "fsdp", "pipeline"] = Field(
         "auto",
-        description="How several processes share the work: ddp, each with a copy of the model; fsdp, each with a part "
-        "of every weight; pipeline, each with some of the blocks; auto is ddp.",
+        description="Several processes: ddp, each with a copy of the model; fsdp, each with a shard of every weight; "
+        "pipeline, each with some of the blocks; auto (default) is ddp.",
     )
     sharding: Literal["fsdp2", "zero2", "zero3"] = Field(
         "fsdp2",
-        description="With fsdp: what cuts the weights: fsdp2 is torch's own; zero2 and zero3 are DeepSpeed's, an "
-        "optional package; zero2 cuts gradients and optimizer state only, and leaves each process the whole weights.",
+        description="With fsdp: fsdp2 (default) is torch's sharding; zero2 and zero3 are DeepSpeed's, an optional "
+        "package; zero2 shards gradients and optimizer state, and every process has all weights.",
     )
     offload: bool = Field(
         False,
-        description="With fsdp: keep weights, gradients and optimizer state in the host's memory; needs at least two "
-        "processes.",
+        description="With fsdp: keep weights, gradients and optimizer state in host memory; needs at least two "
+        "processes; default: false.",
     )
     pipeline_schedule: Literal["1f1b", "gpipe"] = Field(
-        "1f1b", description="With pipeline: the order of forwards and backwards; 1f1b holds fewer activations."
+        "1f1b",
+        description="With pipeline: order of forward and backward passes; 1f1b (default) holds fewer activations.",
     )
     pipeline_balance: Literal["memory", "time"] = Field(
-        "memory", description="With pipeline: whether stages take about equal memory or about equal time."
+        "memory", description="With pipeline: give stages about equal memory (default) or about equal time."
     )
-    compile: bool = Field(False, description="Compile the model's blocks with torch.compile.")
-    prefetch: Annotated[int, Field(ge=0)] = Field(2, description="Global batches prepared ahead in the background.")
-    lora_rank: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Train low-rank adapters of this rank instead of the weights (lossy)."
+    compile: bool = Field(False, description="Compile the model's blocks with torch.compile; default: false.")
+    prefetch: CountOrZero = Field(2, description="Global batches prepared ahead by a background thread; default: 2.")
+    lora_rank: Count | None = Field(
+        None, description="Train low-rank adapters (LoRA) of this rank instead of the weights (lossy)."
     )
     freeze: list[Literal["embeddings", "encoder"]] = Field(
-        default_factory=list, description="Parts whose weights stay as they are (lossy)."
+        default_factory=list, description="Parts that are not trained, such as [embeddings] (lossy); default: none."
     )
-    threads: Annotated[int, Field(ge=1)] | None = Field(None, description="CPU threads; default: the number of cores.")
+    threads: Count | None = Field(None, description="CPU threads; default: the number of cores.")
     host_memory: Literal["keep", "return"] | None = Field(
         None,
-        description="Memory that a step frees on a CPU (glibc): keep it for the next one, which is faster, or return "
-        "it to the system, which takes the least memory; default: keep, unless that might not fit.",
+        description="On a CPU (glibc): keep the memory that a step frees for the next one, which is faster, or return "
+        "it to the system, which needs the least memory; default: keep, unless that might not fit.",
     )
     telemetry_hz: Annotated[float, Field(ge=0, le=50)] = Field(
-        2.0, description="Readings of GPUs and host a second, by a process of its own; 0: none."
+        2.0, description="Telemetry samples of GPUs and host per second, by a separate process; default: 2; 0: none."
     )
 
     @field_validator("device", mode="before")
@@ -113,7 +120,7 @@ class Strategy(RecipePart):
 
     @property
     def lossy(self) -> list[str]:
-        """What of it changes the update on purpose."""
+        """Its kinds that change the update on purpose."""
         kinds = {
             self.precision: self.precision in LOSSY,
             self.optimizer: self.optimizer in LOSSY,

@@ -1,4 +1,4 @@
-"""Rows become (source, target) text, or a label where a head can do the task; generated text becomes an answer."""
+"""Rows become (source, target) text, or a label for a classifier; generated text becomes a prediction."""
 
 from seqfit.errors import RowError
 from seqfit.tasks.labels import ClassifierHead, ClassifyTask, head_of

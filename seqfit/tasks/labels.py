@@ -1,27 +1,22 @@
-"""Tasks whose answers are labels, what a head puts out for them, and what their counts say.
+"""Tasks whose targets are labels: one of them (classify) or any of them (multilabel).
 
-Tasks whose answers are labels: one of them (classify) or any of them (multilabel).
+    labels {world: ["1"], sports: ["2"]}     row label 2       target "sports"        a classifier's label: 1
+    labels [joy, anger, fear]                row ["fear", "joy"]  target "joy, fear"  [True, False, True]
+                                             row []               target "none"       all False
 
-    labels {world: ["1"], sports: ["2"]}     row label 2       target "sports"       a head learns 1
-    labels [joy, anger, fear]                row ["fear", "joy"]  target "joy, fear"  a head learns [True, False, True]
-                                             row []               target "none"       a head learns all False
+The one idea: labels are compared without case and white space, and a value that is not a label is a row error.
 
-The one idea: labels are compared without case and white space, and a value that stands for no label is a row error.
-
-What an encoder's head puts out: a task's recipe comes in, the names of the outputs and their meaning go out.
+`head_of` says what a classifier's outputs mean, in transformers' own problem types:
 
     classify, labels yes no          ClassifierHead(("yes", "no"), "single_label_classification")    one of them
     multilabel, labels joy anger     ClassifierHead(("joy", "anger"), "multi_label_classification")  any of them
     regression                       ClassifierHead(("score",), "regression")                        a number
 
-The problem types are transformers' own, so that a saved model is read by it as it was trained.
-
-What the labels of a data set say about the task: how often each target occurs comes in, sentences go out.
+`find_label_problems` reports label counts that train without an error but not as intended: a column of scores as
+classes, a file with only one class.
 
     classify, {"ham": 930, "spam": 70}   ->  "930 of 1,000 rows (93.0%) have the label 'ham': ..."
     classify, {"0.25": 3, "0.5": 4, ...} ->  "all 43 labels are numbers with decimals, such as 0.25: ..."
-
-Each of them has trained in silence what nobody wanted: a column of scores as classes, a file with one class only.
 """
 
 from __future__ import annotations
@@ -51,13 +46,11 @@ _YES, _NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 
 
 def vote(votes: Sequence[int]) -> int:
-    """The most frequent one; of a tie the one that stands first."""
+    """The most frequent one; in a tie the first."""
     return Counter(votes).most_common(1)[0][0]
 
 
 class LabelTask(Task):
-    """What tasks with label words share."""
-
     def __init__(self, recipe: TaskRecipe) -> None:
         super().__init__(recipe)
         self.label_words = list(recipe.label_values)
@@ -70,13 +63,13 @@ class LabelTask(Task):
         return (target,)
 
     def _index(self, value: str, row_id: str) -> int:
-        """Of the label that the value stands for."""
+        """The index of the label that a value in the data means."""
         index = self._index_of_value.get(fold_word(value))
         if index is None:
             raise RowError(
                 f"Row {row_id} has the label '{value}', but task.labels has {', '.join(self.label_words)}",
-                "A label must be one of these words or of the values listed for them",
-                f"Add it, such as task.labels={{{self.label_words[0]}: ['{value}'], ...}}, or correct the row."
+                "A label must be one of these or of the values listed for them",
+                f"Add it, as in task.labels={{{self.label_words[0]}: ['{value}'], ...}}, or correct the row."
                 f"{did_you_mean(value, self.label_words)}",
                 cause="label not in task.labels",
             )
@@ -84,17 +77,16 @@ class LabelTask(Task):
 
 
 class ClassifyTask(LabelTask):
-    """Classes, each named by a label word that is the target text; a head gives the word's index instead."""
+    """Classes: the target text is the label; a classifier predicts its index."""
 
     default_metrics = ("accuracy", "macro_f1")
     main_score = "accuracy"
 
     def label_of(self, row: TemplateRow, row_id: str = "?") -> int:
-        """The index of the row's label among the label words."""
         return vote([self._index(value, row_id) for value in self._entries(row, row_id)])
 
     def extract(self, generated: str, choices: Sequence[str] = ()) -> str:
-        """The label word that the text is, in whatever case; any other text stays, and so counts as wrong."""
+        """The label that the text is, ignoring case; any other text stays, and so counts as wrong."""
         answer = super().extract(generated)
         return self._word_of_text.get(fold_word(answer), answer)
 
@@ -103,20 +95,19 @@ class ClassifyTask(LabelTask):
 
 
 class MultilabelTask(LabelTask):
-    """Any number of labels per row: their words in the order of task.labels, joined; a head says yes or no to each."""
+    """Any number of labels per row, joined in the order of task.labels; a classifier predicts yes or no for each."""
 
     default_metrics = ("micro_f1", "macro_f1", "subset_accuracy")
     main_score = "micro_f1"
     label_type = "list<bool>"
 
     def label_of(self, row: TemplateRow, row_id: str = "?") -> list[bool]:
-        """Which of the label words apply."""
         values = self._flagged(row, row_id) if self.recipe.label_columns else self._listed(row)
         found = {self._index(value, row_id) for value in values}
         return [index in found for index in range(len(self.label_words))]
 
     def extract(self, generated: str, choices: Sequence[str] = ()) -> str:
-        """The label words in their order, then what is none of them; the word for no label where there is nothing."""
+        """The labels in their order, then texts that are no label; the text for no label if there is nothing."""
         given = dict.fromkeys(text for part in super().extract(generated).split(",") if (text := part.strip()))
         words = {self._word_of_text.get(fold_word(text), text) for text in given}
         none = self.recipe.no_label or ""
@@ -131,7 +122,7 @@ class MultilabelTask(LabelTask):
         return LABEL_JOINT.join(words) or self.recipe.no_label or ""
 
     def _flagged(self, row: TemplateRow, row_id: str) -> list[str]:
-        """The columns that say yes."""
+        """The columns that hold yes."""
         columns = self.recipe.label_columns or []
         texts = {column: column_text(column, row).strip().casefold() for column in columns}
         for column, text in texts.items():
@@ -140,14 +131,14 @@ class MultilabelTask(LabelTask):
                     f"Row {row_id} has '{text}' in the column '{column}'"
                     if text
                     else f"Row {row_id} has nothing in the column '{column}'",
-                    "A label column holds 1, true or yes where its label applies, and 0, false or no where not",
+                    "A label column holds 1, true or yes if its label applies, and 0, false or no if not",
                     "Correct or remove the row, or correct task.label_columns",
                     cause="label column is neither 0 nor 1",
                 )
         return [column for column, text in texts.items() if text in _YES]
 
     def _listed(self, row: TemplateRow) -> list[str]:
-        """The items of a list, or the parts of a text; none of a row that lacks the column."""
+        """The items of a list, or the parts of a text; none if the row lacks the column."""
         templates = self.recipe.target
         if not any(
             has_columns(template, row) for template in ([templates] if isinstance(templates, str) else templates)
@@ -181,15 +172,15 @@ _PROBLEM_TYPES: dict[str, ProblemType] = {
 
 @dataclass(frozen=True)
 class ClassifierHead:
-    """The outputs by name, and what they mean."""
+    """The names of a classifier's outputs, and what they mean."""
 
     labels: tuple[str, ...]
     problem_type: ProblemType = "single_label_classification"
-    no_label: str = ""  # multilabel: what a row without labels is answered by
+    no_label: str = ""  # multilabel: the text of a row without labels
 
 
 def head_of(task: TaskRecipe) -> ClassifierHead | None:
-    """Of a task that a head can do, else None."""
+    """The head of a task that a classifier can do, else None."""
     if task.name not in HEAD_TASKS:
         return None
     labels = ("score",) if task.name == "regression" else tuple(task.label_values)
@@ -202,7 +193,7 @@ _MOST_NAMED = 5
 
 
 def find_label_problems(task: TaskRecipe, targets: Mapping[str, int]) -> list[str]:
-    """Of the training rows of a task with labels or scores; `targets` says how often each target text occurs."""
+    """Problems with the targets of the training rows; `targets` says how often each target text occurs."""
     rows = sum(targets.values())
     if rows == 0:
         return []
@@ -224,7 +215,7 @@ def _find_class_problems(labels: Sequence[str], counts: Mapping[str, int], rows:
     elif count >= _MOST_SHARE * rows:
         yield (
             f"{count:,} of {rows:,} rows ({format_share(count / rows)}) have the label '{most}': a model that always "
-            "answers so is as often right. Look at macro_f1 beside the accuracy"
+            "predicts it is right as often. Compare macro_f1, not only the accuracy"
         )
     numbers = [label for label in counts if read_score(label) is not None]
     decimals = [label for label in numbers if not (read_score(label) or 0.0).is_integer()]
@@ -243,12 +234,13 @@ def _find_multilabel_problems(task: TaskRecipe, targets: Mapping[str, int], rows
     yield from _find_count_problems(list(task.label_values), counts, rows)
     unlabelled = targets.get(none, 0)
     if unlabelled:
-        yield f"{unlabelled:,} of {rows:,} rows ({format_share(unlabelled / rows)}) have no label, and are learnt so"
+        share = format_share(unlabelled / rows)
+        yield f"{unlabelled:,} of {rows:,} rows ({share}) have no label: their target is '{none}'"
     for label, count in counts.items():
         if count >= _MOST_SHARE * rows:
             yield (
                 f"{count:,} of {rows:,} rows ({format_share(count / rows)}) have the label '{label}': a model that "
-                "always gives it is as often right"
+                "always predicts it is right as often"
             )
 
 
@@ -259,14 +251,14 @@ def _find_score_problems(targets: Mapping[str, int], rows: int) -> Iterator[str]
     elif count >= _MOST_SHARE * rows:
         yield f"{count:,} of {rows:,} rows ({format_share(count / rows)}) have the score {most}"
     elif len(targets) == 2:
-        yield f"there are two scores only, {' and '.join(sorted(targets))}: if they are classes, set task.name=classify"
+        yield f"there are only two scores, {' and '.join(sorted(targets))}: if they are classes, set task.name=classify"
 
 
 def _find_count_problems(labels: Sequence[str], counts: Mapping[str, int], rows: int) -> Iterator[str]:
     if len(counts) * _ROWS_PER_CLASS > rows:
         yield (
-            f"{len(counts):,} labels in {rows:,} rows, more than one for {_ROWS_PER_CLASS} rows: few of them can be "
-            "learnt. Scores are task.name=regression, free texts task.name=generate"
+            f"{len(counts):,} labels in {rows:,} rows, more than one per {_ROWS_PER_CLASS} rows: few of them can be "
+            "learned. For scores set task.name=regression, for free text task.name=generate"
         )
     unseen = [label for label in labels if label not in counts]
     if unseen and counts:

@@ -4,9 +4,9 @@
     {"q": "Which flies?", "options": ["dog", "crow"], "answer": 1}
     -> source "Which flies? choices: (a) dog (b) crow", target "crow"
 
-The one idea: how the target names the right choice (number, letter, text) is one property of the whole data set, which
-task.choice_base states. Without it a row is used only if a single choice can be meant: '2' among the choices 1, 2, 3
-may be a text or a number, and the letter B among the choices B, A, C as well.
+The one idea: how the target names the right choice (number, letter, text) is the same in the whole data set, and
+task.choice_base states it. Without it a row is used only if it is unambiguous: '2' among the choices 1, 2, 3 may be a
+text or a number, and B among the choices B, A, C a text or a letter.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _NUMBER = re.compile(r"[0-9]+(?:\.0+)?")  # a column with gaps holds 2.0
 
 
 class MultipleChoiceTask(Task):
-    """A row's choices are in its source; its answer is the text of one of them."""
+    """A row's choices are in its source; its target is the text of one of them."""
 
     default_metrics = ("accuracy",)
     main_score = "accuracy"
 
     def render_source(self, row: TemplateRow, row_id: str = "?") -> str:
-        """The question, then its choices by letter."""
+        """The question and its choices with letters."""
         choices = self.choices_of(row)
         if not 2 <= len(choices) <= len(LETTERS):
             raise RowError(
@@ -45,16 +45,14 @@ class MultipleChoiceTask(Task):
         return f"{super().render_source(row, row_id)} {show_choices(choices)}"
 
     def choices_of(self, row: TemplateRow) -> list[str]:
-        """Those that are not empty."""
         return [text for text in self._places(row) if text]
 
     def source_columns(self) -> tuple[str, ...]:
-        """The question's and those of the choices."""
         choices = [path for template in self._choice_templates() for path in columns_of(template)]
         return tuple(dict.fromkeys([*super().source_columns(), *choices]))
 
     def check_columns(self, columns: Collection[str]) -> None:
-        """Also of the choices: one that is in no row would be left out everywhere."""
+        """Also checks the choices: a column that no row has would be left out silently."""
         super().check_columns(columns)
         check_known(self._choice_templates(), columns, "A choice may be empty in some rows, but its column must exist")
 
@@ -73,7 +71,7 @@ class MultipleChoiceTask(Task):
         text = places[vote([self._place(entry, places, row_id) for entry in self._entries(row, row_id)])]
         if not text:
             raise RowError(
-                f"Row {row_id} has an empty text where its target says that the right choice is",
+                f"Row {row_id} has an empty text for the choice that its target names",
                 "The right choice needs a text",
                 "Correct or remove the row",
                 cause="empty choice",
@@ -88,7 +86,7 @@ class MultipleChoiceTask(Task):
         return [given] if isinstance(given, str) else given
 
     def _places(self, row: TemplateRow) -> list[str]:
-        """The text at each place, '' where there is none: numbers and letters count these, too."""
+        """The text at each place, '' if there is none: numbers and letters count empty places as well."""
         if isinstance(self.recipe.choices, str):
             items = render_items(self.recipe.choices, row)
             if items is None:
@@ -98,7 +96,7 @@ class MultipleChoiceTask(Task):
         return [render_template(one, row).strip() if has_columns(one, row) else "" for one in templates]
 
     def _place(self, entry: str, places: Sequence[str], row_id: str) -> int:
-        """Where the choice stands that the entry names."""
+        """The place of the choice that the entry names."""
         base, entry = self.recipe.choice_base, entry.strip()
         number = int(float(entry)) if _NUMBER.fullmatch(entry) else None
         if base in (0, 1) and number is not None:
@@ -118,7 +116,7 @@ class MultipleChoiceTask(Task):
         is_number = self.recipe.choice_base is None and _NUMBER.fullmatch(entry) is not None
         return RowError(
             f"Row {row_id} has the target '{entry}', and the choices {', '.join(map(repr, places))}",
-            "The target is the number, the letter or the text of one of them",
+            "The target must be the number, the letter or the text of one of them",
             "Set task.choice_base=0 if numbers count from 0, task.choice_base=1 if they count from 1"
             if is_number
             else "Correct or remove the row, or correct task.target, task.choices or task.choice_base",
@@ -128,7 +126,7 @@ class MultipleChoiceTask(Task):
     def _ambiguous(self, entry: str, row_id: str) -> RowError:
         return RowError(
             f"Row {row_id} has the target '{entry}', which is the text of one choice and may name another",
-            "Numbers, letters and texts are told apart for the whole data set",
+            "Whether targets are numbers, letters or texts is the same in the whole data set",
             "Set task.choice_base: 0 or 1 for numbers that count from there, a for letters, text for texts",
             cause="target may mean two choices",
         )
@@ -155,6 +153,6 @@ def _check_range(place: int, entry: str, places: Sequence[str], row_id: str) -> 
     raise RowError(
         f"Row {row_id} has the target '{entry}', and {len(places)} choices",
         "The target must name one of them",
-        "Correct or remove the row; where all rows are off by one, correct task.choice_base",
+        "Correct or remove the row; if all rows are off by one, correct task.choice_base",
         cause="index out of range",
     )

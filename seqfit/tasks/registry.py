@@ -25,7 +25,7 @@ _TASKS: dict[str, type[Task]] = {
 
 
 def build_task(recipe: TaskRecipe) -> Task:
-    """The task that the recipe names; its mistakes show here, before the first row."""
+    """The task that the recipe names; raises RecipeError with all of its mistakes."""
     mistakes = find_task_mistakes(recipe)
     if mistakes:
         raise RecipeError(report_mistakes("The task", list(map(to_line, mistakes))))
@@ -33,5 +33,5 @@ def build_task(recipe: TaskRecipe) -> Task:
 
 
 def default_metrics_of(name: str) -> tuple[str, ...] | None:
-    """The metrics of the task of this name, None where there is no such task."""
+    """The metrics of the task with this name, None if there is no such task."""
     return _TASKS[name].default_metrics if name in _TASKS else None

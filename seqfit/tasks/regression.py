@@ -1,11 +1,11 @@
 """Scores: the target is a number.
 
-    "3.80"                           target text "3.8"     reference "3.8"       a head learns 3.8
+    "3.80"                           target text "3.8"     reference "3.8"       a classifier's label: 3.8
     0.001234                         target text "0.00123" reference "0.001234"
     [1, 2, 2], annotations: mean     target text "1.67"    reference "1.6666666666666667"
 
-A text-to-text model writes the number as text, with two decimals or three significant digits; what it writes is scored
-against the number itself.
+A text-to-text model writes the number with two decimals or three significant digits, and is scored against the exact
+number.
 """
 
 from __future__ import annotations
@@ -20,18 +20,16 @@ from seqfit.tasks.template import TemplateRow
 
 
 class RegressionTask(Task):
-    """A number per row."""
-
     default_metrics = ("regression",)
     main_score = "pearson"
     label_type = "double"
 
     def label_of(self, row: TemplateRow, row_id: str = "?") -> float:
-        """The number, or the mean of what the annotators say."""
+        """The number, or the mean of the annotators' numbers."""
         return statistics.fmean(self._number(text, row_id) for text in self._entries(row, row_id))
 
     def extract(self, generated: str, choices: Sequence[str] = ()) -> str:
-        """The number in the text, or the text where it has none."""
+        """The number in the text, or the text if it has none."""
         answer = super().extract(generated)
         return find_final_number(answer) or answer
 
@@ -46,7 +44,7 @@ class RegressionTask(Task):
         if value is None:
             raise RowError(
                 f"Row {row_id} has the target '{text}'",
-                "A regression's target is a number and nothing else (1,125 could be a thousand or one)",
+                "The target of regression is a number and nothing else (1,125 could be a thousand or one)",
                 "Correct or remove the row, or correct task.target",
                 cause="not a number",
             )

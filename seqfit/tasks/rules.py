@@ -1,10 +1,10 @@
-"""What a task must obey beyond the types of its fields: a task's fields come in, every mistake goes out.
+"""The rules of a task beyond the types of its fields: a task's fields come in, all mistakes go out.
 
     {"name": "classify", "source": "{text", "target": "{label}", "labels": ["Yes", "yes"]}
     -> task.source: The template '{text' has a single '{'. ...
-       task.labels: 'yes' stands for both 'Yes' and 'yes'. ...
+       task.labels: 'yes' is a value of both 'Yes' and 'yes'. ...
 
-`build_task` refuses a task with mistakes; who wants to report them together with others asks here.
+`build_task` raises them; `find_task_mistakes` lists them, to be reported together with others.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from seqfit.tasks.number import find_final_number, read_score
 from seqfit.tasks.template import columns_of
 
 _TEMPLATES = ("source", "target", "references", "choices", "source_language", "target_language")
-# The tasks that use a field, and what the field is for; one that no other task would look at is a mistake there.
+# The tasks that use a field, and what the field is for; the other tasks would ignore it, so it is a mistake there.
 _OWNERS = {
-    "labels": (("classify", "multilabel"), "Labels are the words of a task with classes"),
-    "label_separator": (("multilabel",), "A separator stands between the labels of one row"),
+    "labels": (("classify", "multilabel"), "Labels are the classes of a task"),
+    "label_separator": (("multilabel",), "It separates the labels of one row"),
     "label_columns": (("multilabel",), "Label columns say for each label whether it applies"),
     "choices": (("multiple-choice",), "Choices are what a row's answer is chosen from"),
     "choice_base": (("multiple-choice",), "It says how a target names one of the row's choices"),
@@ -32,12 +32,12 @@ _ONE_REFERENCE = ("classify", "multilabel", "regression", "multiple-choice")
 
 
 def fold_word(text: str) -> str:
-    """For comparing words: case, white space and closing full stop don't count."""
+    """For comparing labels: case, white space and a final full stop are ignored."""
     return " ".join(text.casefold().split()).rstrip(".")
 
 
 def find_task_mistakes(task: TaskRecipe) -> list[Mistake]:
-    """Every template that breaks the grammar, fields that the task has no use for, and what labels get wrong."""
+    """Templates that break the grammar, missing and unused fields, and mistakes in labels."""
     return [
         *find_template_mistakes({name: getattr(task, name) for name in _TEMPLATES}),
         *_find_missing_fields(task),
@@ -49,7 +49,7 @@ def find_task_mistakes(task: TaskRecipe) -> list[Mistake]:
 
 
 def find_template_mistakes(fields: Mapping[str, Any]) -> list[Mistake]:
-    """Of the fields that hold templates, those that break the grammar; what is not text is the schema's matter."""
+    """Templates that break the grammar; the schema checks that they are text."""
     mistakes: list[Mistake] = []
     for name in _TEMPLATES:
         given = fields.get(name)
@@ -73,18 +73,18 @@ def _find_unused_fields(task: TaskRecipe) -> Iterator[Mistake]:
             )
     if task.annotations is not None and task.name not in _ANNOTATIONS[task.annotations]:
         owners = _ANNOTATIONS[task.annotations]
-        fitting = next((way for way, names in _ANNOTATIONS.items() if task.name in names), None)
+        fitting = next((rule for rule, names in _ANNOTATIONS.items() if task.name in names), None)
         yield _mistake(
             "annotations",
             f"{task.annotations} is given, but task.name is {task.name}",
-            f"{' and '.join(owners)} take the {task.annotations} of what annotators say",
+            f"{' and '.join(owners)} take the {task.annotations} of several annotators' values",
             f"Set task.annotations={fitting}" if fitting else "Remove task.annotations",
         )
     if task.references is not None and task.name in _ONE_REFERENCE:
         yield _mistake(
             "references",
             f"{task.references} is given, but task.name is {task.name}",
-            "An answer of this task is scored against its target",
+            "Predictions of this task are scored against the target",
             "Remove task.references",
         )
 
@@ -95,26 +95,26 @@ def _find_missing_fields(task: TaskRecipe) -> Iterator[Mistake]:
         yield _mistake(
             "labels",
             f"task.name is {task.name}, but there are no labels",
-            "A class is named by a word",
-            "List the words, such as task.labels=[positive, negative]" + instead * (task.name == "multilabel"),
+            "The task needs a list of its labels",
+            "List them, as in task.labels=[positive, negative]" + instead * (task.name == "multilabel"),
         )
     if task.name == "multiple-choice" and not task.choices:
         yield _mistake(
             "choices",
             "task.name is multiple-choice, but there are no choices",
-            "The source of a row ends with the choices that it has",
+            "The source of a row ends with its choices",
             "Name the column that holds them, task.choices='{choices}', or one column for each, "
             "task.choices=['{A}', '{B}']",
         )
 
 
 def _find_missing_target_mistakes(task: TaskRecipe) -> Iterator[Mistake]:
-    """What stands for a missing target must itself be one."""
+    """The text that replaces a missing target must be a valid target."""
     given = task.missing_target
     if given is None:
         return
     if not given.strip():
-        rule, change = "It is the text of targets that have none", "Give a word, such as task.missing_target=none"
+        rule, change = "It is the target of rows without one", "Give a text, such as task.missing_target=none"
     elif task.name == "multiple-choice":
         rule = "The right answer to a question with choices is one of them, and differs from row to row"
         change = "Remove task.missing_target: rows without a target are left out"
@@ -125,7 +125,7 @@ def _find_missing_target_mistakes(task: TaskRecipe) -> Iterator[Mistake]:
     ):
         rule, change = f"The target of {task.name} is a number", "Give a number, such as task.missing_target=0"
     elif task.name == "multilabel" and (fold_word(given) in _fold_values(task) or "," in given):
-        rule, change = "It stands for a row without labels, and so is no label and has no comma", "Give another word"
+        rule, change = "It means that a row has no labels, so it can't be a label or have a comma", "Give another text"
     else:
         return
     yield _mistake("missing_target", f"'{given}' is given, and task.name is {task.name}", rule, change)
@@ -138,20 +138,20 @@ def _find_multilabel_mistakes(task: TaskRecipe) -> Iterator[Mistake]:
                 "labels",
                 f"'{word}' is given",
                 f"The labels of a row are written as one text, with '{LABEL_JOINT}' between them",
-                f"Give it another word, task.labels={{{word.replace(',', '')}: ['{word}'], ...}}",
+                f"Rename it: task.labels={{{word.replace(',', '')}: ['{word}'], ...}}",
             )
     if task.missing_target is None and fold_word(NO_LABEL) in _fold_values(task):
         yield _mistake(
             "labels",
             f"'{NO_LABEL}' is given",
-            "A row without labels is written with that word",
-            "Give such rows another, such as task.missing_target=nothing",
+            "It is the target of rows without labels",
+            "Give such rows another target, such as task.missing_target=nothing",
         )
     if task.label_columns and task.target:
         yield _mistake(
             "label_columns",
             f"{', '.join(task.label_columns)} and task.target are both given",
-            "A row's labels come from one place",
+            "The labels of a row come from one of them",
             "Remove one of the two",
         )
     for column in task.label_columns or ():
@@ -159,8 +159,8 @@ def _find_multilabel_mistakes(task: TaskRecipe) -> Iterator[Mistake]:
             yield _mistake(
                 "label_columns",
                 f"'{column}' is given, which task.labels does not have",
-                "A label column is named after its label, or after a value that stands for it",
-                f"Add it, task.labels={{WORD: ['{column}'], ...}}, or remove task.labels",
+                "A label column is named after its label, or after a value of it",
+                f"Add it, task.labels={{LABEL: ['{column}'], ...}}, or remove task.labels",
             )
 
 
@@ -176,8 +176,8 @@ def _find_shared_values(label_values: Mapping[str, list[str]]) -> Iterator[Mista
             if taken != word:
                 yield _mistake(
                     "labels",
-                    f"'{value}' stands for both '{taken}' and '{word}'",
-                    "A value in the data stands for one label; upper and lower case are the same",
+                    f"'{value}' is a value of both '{taken}' and '{word}'",
+                    "A value in the data means one label; upper and lower case are the same",
                     f"Remove '{value}' from one of the two",
                 )
 

@@ -1,13 +1,13 @@
-"""Tasks: a row comes in, an Example goes out; generated text comes in, the answer to be scored goes out.
+"""Tasks: a row comes in, an `Example` goes out; generated text comes in, the prediction to be scored goes out.
 
     task = build_task(TaskRecipe(name="qa", source="{question} {context}", target="{answers.text}"))
     task.render({"question": "Who?", "context": "Ada did.", "answers": {"text": ["Ada", "Ada L."]}}, "q7")
         == Example("q7", source="Who? Ada did.", target="Ada", references=("Ada", "Ada L."), group="Ada did.")
     task.extract(" unanswerable") == ""
 
-The one idea: references and predictions meet in the same form, that of `extract`, so that a metric only compares. The
-kinds differ in four places at most: the target, the references, `extract`, and their default metrics. Those whose
-target is text are here; `seqfit.tasks.registry` knows them all.
+The one idea: references and predictions have the same form, that of `extract`, so that a metric only compares. Tasks
+differ in at most four places: the target, the references, `extract`, and the default metrics. Those whose target is
+text are here; `seqfit.tasks.registry` has all of them.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from seqfit.tasks.template import (
     render_template,
 )
 
-Label: TypeAlias = int | float | list[bool]  # what a head learns of a row: a class, a score, which labels apply
+Label: TypeAlias = int | float | list[bool]  # a classifier's target: a class, a score, which labels apply
 
 
 class Task:
-    """What all tasks share; by itself it renders the target template and takes generated text as the answer."""
+    """What all tasks share: it renders the templates and takes generated text as the prediction."""
 
     default_metrics: ClassVar[tuple[str, ...]]
     main_score: ClassVar[str]
-    label_type: ClassVar[str] = "int32"  # Arrow's name of the type that `label_of` gives
+    label_type: ClassVar[str] = "int32"  # Arrow's name of the type that `label_of` returns
 
     def __init__(self, recipe: TaskRecipe) -> None:
         self.recipe = recipe
@@ -54,33 +54,31 @@ class Task:
         return Example(row_id, source, target, references, self.group_of(row), tuple(self.choices_of(row)))
 
     def label_of(self, row: TemplateRow, row_id: str = "?") -> Label:
-        """What a head learns of the row; -1 where the task has none."""
+        """A classifier's target; -1 if the task has none."""
         return -1
 
     def choices_of(self, row: TemplateRow) -> Sequence[str]:
-        """The answers that the row lets one choose from."""
         return ()
 
     def text_of_missing(self) -> str | None:
-        """The target of a row that has none, None where such rows are left out."""
+        """The target of a row that has none, None if such rows are left out."""
         return None if self.recipe.missing_target is None else self._target({}, "?")
 
     def render_source(self, row: TemplateRow, row_id: str = "?") -> str:
-        """The source text alone, for rows without a target."""
+        """Only the source text, for rows without a target."""
         text = render_template(choose_template(self.recipe.source, row), row)
         if not text.strip():
             raise empty_error("source", self.recipe.source, row_id)
         return self.recipe.prefix + text
 
     def languages_of(self, row: TemplateRow) -> tuple[str | None, str | None]:
-        """The codes of the source's and the target's language, None where the task names none."""
+        """The language codes of source and target, None if the task names none."""
         given = (self.recipe.source_language, self.recipe.target_language)
         source, target = (None if code is None else render_template(code, row).strip() for code in given)
         return source, target
 
     def source_columns(self) -> tuple[str, ...]:
-        """Every column that a question has: those that a source template names, optional ones included, and those of
-        its languages."""
+        """All columns of a source: those in its templates, optional ones included, and those of its languages."""
         languages = filter(None, (self.recipe.source_language, self.recipe.target_language))
         templates = [*_listed(self.recipe.source), *languages]
         return tuple(dict.fromkeys(path for template in templates for path in columns_of(template)))
@@ -92,19 +90,19 @@ class Task:
         return tuple(dict.fromkeys(p for one in templates for p in columns_of(one, required_only=True)))
 
     def check_columns(self, columns: Collection[str]) -> None:
-        """Raise DataError where an optional column is in no row: `[[ ]]` would leave it out without a word, and so
-        would task.missing_target.
+        """Raise DataError if no row has an optional column, which `[[ ]]` or task.missing_target would leave out
+        silently.
 
-        A template with a required column that is not there is passed over: another one may be meant for this data.
+        A template with a required column that does not exist is skipped: another one may be for this data.
         """
         may_be_missing = self.recipe.missing_target is not None or self.recipe.name == "multilabel"
         if may_be_missing and not any(_fits(template, columns) for template in _listed(self.recipe.target)):
-            check_known(_listed(self.recipe.target), columns, "A target may be missing in some rows, not in all")
+            check_known(_listed(self.recipe.target), columns, "A target may be missing in some rows, but not in all")
         fitting = [template for template in self._all_templates() if _fits(template, columns)]
         check_known(fitting, columns, "A column inside [[ ]] may be empty in some rows, but must exist")
 
     def group_of(self, row: TemplateRow) -> str:
-        """What keeps rows together when splits are cut: the context that several questions share, or the source.
+        """Rows of one group stay in one split: the context that several questions share, or the source.
 
         The context is any column of the template whose name starts with 'context': CONTEXTS, context_processed.
         """
@@ -114,7 +112,7 @@ class Task:
         return text or render_template(template, row)
 
     def extract(self, generated: str, choices: Sequence[str] = ()) -> str:
-        """The answer in a generated text; `choices` are those of the row."""
+        """The prediction in a generated text; `choices` are those of the row."""
         return self._after_marker(generated).strip()
 
     def _after_marker(self, text: str) -> str:
@@ -125,7 +123,7 @@ class Task:
         return self._target_text(row, row_id)
 
     def _target_text(self, row: TemplateRow, row_id: str) -> str:
-        """The filled template, never empty: task.missing_target stands for one that is missing."""
+        """The filled template, never empty: task.missing_target replaces a missing one."""
         text = next(iter(self._target_texts(row)), "")
         if text.strip():
             return text
@@ -134,7 +132,7 @@ class Task:
         return self.recipe.missing_target
 
     def _target_texts(self, row: TemplateRow) -> list[str]:
-        """The filled template; none where the row lacks its columns and the recipe says what stands for a target."""
+        """The filled template; none if the row lacks its columns and task.missing_target replaces it."""
         try:
             return self._fill_target(choose_template(self.recipe.target, row), row)
         except RowError:
@@ -144,14 +142,14 @@ class Task:
 
     def _fill_target(self, template: str, row: TemplateRow) -> list[str]:
         if template in (self.recipe.references or ()):
-            return render_alternatives(template, row)  # the items of a list: the first is learnt
+            return render_alternatives(template, row)  # the items of a list: the first is the target
         return [render_template(template, row)]
 
     def _entries(self, row: TemplateRow, row_id: str) -> list[str]:
-        """The one value of the target or, with task.annotations, that of each annotator."""
+        """The value of the target or, with task.annotations, that of each annotator."""
         given = self.recipe.annotations
         entries: list[str] = []
-        with contextlib.suppress(RowError):  # a column that is missing: the text below says so
+        with contextlib.suppress(RowError):  # a missing column is reported below
             template = choose_template(self.recipe.target, row)
             items = render_items(template, row)
             if items is None and given is not None:
@@ -161,8 +159,8 @@ class Task:
             raise RowError(
                 f"Row {row_id} has {len(entries)} values in a list, {', '.join(map(repr, entries[:4]))}",
                 f"task.name is {self.recipe.name}, which takes one value per row",
-                "Set task.annotations to majority or mean if each is one annotator's, or task.name to multilabel "
-                "if all of them apply",
+                "Set task.annotations=majority or task.annotations=mean if each value is one annotator's, or "
+                "task.name=multilabel if all of them apply",
                 cause="several values in one row",
             )
         return entries or [self._target_text(row, row_id)]
@@ -173,7 +171,7 @@ class Task:
         return tuple(map(self.extract, self._reference_texts(row, self.recipe.references, row_id, target)))
 
     def _reference_texts(self, row: TemplateRow, templates: list[str], row_id: str, target: str) -> list[str]:
-        """The filled references of all templates that fit: {summary} in training, {summary1} to {summary3} in test."""
+        """The filled references of all templates that fit: {summary} in train, {summary1} to {summary3} in test."""
         fitting = [template for template in templates if has_columns(template, row)]
         texts = [text for template in fitting for text in render_alternatives(template, row) if text.strip()]
         if not texts and self.recipe.missing_target is None:
@@ -185,17 +183,16 @@ class Task:
 
 
 class QaTask(Task):
-    """Questions. A list column holds several right answers: the first is learnt, each one is a reference.
+    """Questions. A list column holds several right answers: the first is the target, each one is a reference.
 
-    An empty list (SQuAD 2.0) is a question without an answer: its target is the recipe's `no_answer` word, its
-    reference ''.
+    An empty list (SQuAD 2.0) is a question without an answer: its target is the recipe's `no_answer`, its reference ''.
     """
 
     default_metrics = ("squad",)
     main_score = "f1"
 
     def extract(self, generated: str, choices: Sequence[str] = ()) -> str:
-        """The generated text, '' where it says that there is no answer."""
+        """The generated text, '' if it says that there is no answer."""
         answer = super().extract(generated)
         return "" if fold_word(answer) == fold_word(self.recipe.no_answer) else answer
 
@@ -211,15 +208,11 @@ class QaTask(Task):
 
 
 class SummarizeTask(Task):
-    """Summaries, scored by what they share with the references."""
-
     default_metrics = ("rouge",)
     main_score = "rougeL_f1"
 
 
 class TranslateTask(Task):
-    """Translations."""
-
     default_metrics = ("bleu", "chrf")
     main_score = "bleu"
 
@@ -232,13 +225,13 @@ class GenerateTask(Task):
 
 
 class MathTask(Task):
-    """Word problems: the whole solution is learnt, its final number is scored."""
+    """Word problems: the target is the whole solution, its final number is scored."""
 
     default_metrics = ("numeric",)
     main_score = "numeric_em"
 
     def extract(self, generated: str, choices: Sequence[str] = ()) -> str:
-        """The final number, or the text where it has none."""
+        """The final number, or the text if it has none."""
         answer = super().extract(generated)
         return find_final_number(answer) or answer
 
@@ -251,7 +244,7 @@ class MathTask(Task):
                 raise RowError(
                     f"Row {row_id} has the solution '{text[-60:]}' without a number",
                     "A solution of the math task ends in its number, as in '#### 42'",
-                    "Correct the row, or take task.name=qa for answers that are words",
+                    "Correct the row, or set task.name=qa for answers that are words",
                     cause="solution without a number",
                 )
         return tuple(self.extract(text) for text in texts)
@@ -277,9 +270,9 @@ def empty_error(field: str, templates: str | list[str], row_id: str) -> RowError
     shown = " or ".join(f"'{template}'" for template in _listed(templates))
     return RowError(
         f"Row {row_id} has an empty {field} (task.{field} is {shown})",
-        "Every row needs a text here",
-        f"Fill in or remove the row, or correct task.{field}"
-        + (", or say what stands for a target that is missing in task.missing_target" * (field == "target")),
+        f"Every row needs a {field}",
+        f"Correct or remove the row, or correct task.{field}"
+        + (", or set task.missing_target to the target of rows without one" * (field == "target")),
         cause=f"empty {field}",
     )
 
@@ -289,7 +282,7 @@ def _fits(template: str, columns: Collection[str]) -> bool:
 
 
 def check_known(templates: Sequence[str], columns: Collection[str], rule: str) -> None:
-    """Raise DataError for the first column of a template that no row has."""
+    """Raise DataError for the first column in a template that no row has."""
     for template in templates:
         for path in columns_of(template):
             if not _is_known(path, columns):

@@ -1,33 +1,29 @@
-r"""Templates: a row of columns comes in, a text goes out; and lists that a table holds as text.
-
-Templates: a row of columns comes in, a text goes out.
+r"""Templates: a row of columns comes in, a text goes out.
 
 The grammar, which is data and never code (no `str.format`, no attribute access):
 
     {column}     the column's text; a list is joined by spaces, a number is written out, None is empty; the turns of a
                  dialogue (records with a speaker and a text) are lines 'speaker: text'
     {a.b}        column b inside column a; through a list it reaches into every item
-    [[ ... ]]    left out where a column inside is empty or missing
+    [[ ... ]]    left out if a column inside is empty or missing
     {{ and }}    literal braces
 
     render_template("{q}[[ in {c}]]", {"q": "Why?", "c": ["x", "y"]}) == "Why? in x y"
     render_template("{q}[[ in {c}]]", {"q": "Why?", "c": None})       == "Why?"
 
-Everything else stands for itself, so ` \n ` in a single-quoted YAML string is a space, a backslash, an n and a space.
-
-One example: the text that goes in, the text to be learnt, and what an answer is scored against.
+Everything else is literal, so ` \n ` in a single-quoted YAML string is a space, a backslash, an n and a space.
 
 A SQuAD row with two annotated answers becomes
 
     Example(id="q7", source="question: Who? context: Ada Lovelace wrote it.", target="Ada Lovelace",
             references=("Ada Lovelace", "Lovelace"), group="Ada Lovelace wrote it.")
 
-Lists that a table holds as text: the text comes in, its items go out, or None where it is no list.
+`parse_list` reads lists that a table holds as text:
 
-parse_list('["joy", "anger"]')   == ["joy", "anger"]     JSON
-parse_list("['joy', 'anger']")   == ["joy", "anger"]     Python's form, which pandas writes into a CSV file
-parse_list("['joy' 'anger']")    == ["joy", "anger"]     numpy's form, which Python itself reads as 'joyanger'
-parse_list("joy, anger")         is None
+    parse_list('["joy", "anger"]')   == ["joy", "anger"]     JSON
+    parse_list("['joy', 'anger']")   == ["joy", "anger"]     Python's form, which pandas writes into a CSV file
+    parse_list("['joy' 'anger']")    == ["joy", "anger"]     numpy's form, which Python itself reads as 'joyanger'
+    parse_list("joy, anger")         is None
 """
 
 from __future__ import annotations
@@ -70,7 +66,7 @@ _Part: TypeAlias = str | _Column | _Optional
 
 
 def columns_of(template: str, *, required_only: bool = False) -> tuple[str, ...]:
-    """The columns that the template names, each once, in order; on request without those inside `[[ ]]`."""
+    """The columns in the template, each once, in order; `required_only` leaves out those inside `[[ ]]`."""
     paths: list[str] = []
     for part in _parse(template):
         if isinstance(part, _Column):
@@ -81,12 +77,12 @@ def columns_of(template: str, *, required_only: bool = False) -> tuple[str, ...]
 
 
 def render_template(template: str, row: TemplateRow) -> str:
-    """The template with the row's values put in. A column that the row lacks is a RowError."""
+    """The template, filled with the row's values. A column that the row lacks is a RowError."""
     return "".join(_render_part(part, row, template) for part in _parse(template))
 
 
 def render_list(template: str, row: TemplateRow) -> list[str]:
-    """One text per filled item where the template is exactly one column holding a list, else the one text.
+    """One text per filled item if the template is exactly one column that holds a list, else one text.
 
     '{answers.text}' with ["Ada", "Lovelace"] gives two texts, with [] none; '{name}' with "" gives [""].
     """
@@ -97,7 +93,7 @@ def render_list(template: str, row: TemplateRow) -> list[str]:
 
 
 def render_items(template: str, row: TemplateRow) -> list[str] | None:
-    """The items of a list, empty ones included, where the template is exactly one column holding one, else None."""
+    """The items of a list, empty ones included, if the template is exactly one column that holds one, else None."""
     parts = _parse(template)
     if len(parts) == 1 and isinstance(parts[0], _Column):
         value = _value(parts[0].path, row, template)
@@ -109,7 +105,7 @@ def render_items(template: str, row: TemplateRow) -> list[str] | None:
 def has_columns(template: str, row: TemplateRow) -> bool:
     """Whether the row has every column outside `[[ ]]`.
 
-    None counts as lacking: where files with different columns are read into one table, Arrow fills in None.
+    None counts as lacking: if files with different columns are read into one table, Arrow fills in None.
     """
     for path in columns_of(template, required_only=True):
         try:
@@ -121,7 +117,7 @@ def has_columns(template: str, row: TemplateRow) -> bool:
 
 
 def choose_template(templates: str | Sequence[str], row: TemplateRow) -> str:
-    """The first template whose columns the row has; a single template is taken as it is."""
+    """The first template whose columns the row has; a single template is always chosen."""
     if isinstance(templates, str):
         return templates
     if len(templates) == 1:
@@ -131,14 +127,14 @@ def choose_template(templates: str | Sequence[str], row: TemplateRow) -> str:
             return template
     raise RowError(
         f"None of the templates {', '.join(map(repr, templates))} fits a row with the columns {_listed(row)}",
-        "One of them must name only columns that the row has and that are not null",
+        "All columns of one template must be in the row and not null",
         "Add a template for such rows, or correct the column names",
         cause="column missing",
     )
 
 
 def column_text(path: str, row: TemplateRow) -> str:
-    """One column's text, '' where it is empty or missing."""
+    """A column's text, '' if it is empty or missing."""
     try:
         return _text(_look_up(path, row), path)
     except KeyError:
@@ -146,7 +142,7 @@ def column_text(path: str, row: TemplateRow) -> str:
 
 
 def known_columns(row: TemplateRow) -> list[str]:
-    """The names a template may use for this row, nested ones one level deep: ['id', 'answers', 'answers.text']."""
+    """The names that a template may use, nested ones one level deep: ['id', 'answers', 'answers.text']."""
     names: list[str] = []
     for name, value in row.items():
         names.append(name)
@@ -172,7 +168,7 @@ def _value(path: str, row: TemplateRow, template: str) -> object:
     except KeyError:
         raise RowError(
             f"The template '{template}' names the column '{path}', but the row has {_listed(row)}",
-            "A column outside [[ ]] must be there in every row",
+            "A column outside [[ ]] must be in every row",
             f"Correct the template, or put the part that may be missing into [[ ]]."
             f"{did_you_mean(path, known_columns(row))}",
             cause="column missing",
@@ -191,7 +187,7 @@ def _look_up(path: str, row: TemplateRow) -> object:
 
 
 def split_path(path: str, row: TemplateRow) -> tuple[str, list[str]]:
-    """The column that a path begins with, and the keys inside it; of 'qas' and 'qas.answer' the longer one."""
+    """The column that a path begins with, and the keys inside it; the longest such column."""
     parts = path.split(".")
     for size in range(len(parts), 1, -1):
         if (head := ".".join(parts[:size])) in row:
@@ -231,7 +227,7 @@ def _text(value: object, path: str) -> str:
 
 
 def turn_keys(value: object) -> tuple[str, str] | None:
-    """Under which keys a list of records has who speaks and what is said; None where it is no dialogue."""
+    """The keys of speaker and text in a list of records; None if it is not a dialogue."""
     if not isinstance(value, (list, tuple)) or not value or not all(isinstance(turn, Mapping) for turn in value):
         return None
     speaker = next((key for key in SPEAKER_KEYS if all(key in turn for turn in value)), None)
@@ -245,7 +241,7 @@ def _listed(row: TemplateRow) -> str:
 
 @lru_cache(maxsize=256)
 def _parse(template: str) -> tuple[_Part, ...]:
-    """Cached, for the same few templates meet every row."""
+    """Cached, because every row has the same few templates."""
     tokens = iter(_TOKEN.findall(template))
     parts: list[_Part] = []
     for token in tokens:
@@ -295,11 +291,11 @@ def _grammar_mistake(template: str, found: str, rule: str) -> RecipeError:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """What training, evaluation and splitting need to know of one row.
+    """What training, evaluation and splitting need of one row.
 
-    Target and references differ where the learnt text is not the answer itself: a math solution ends in its number,
-    an unanswerable question has the target 'unanswerable' and the reference ''. Examples of one group stay in one
-    split. Choices are those of a multiple-choice question, in the order of their letters.
+    Target and references differ if the target is more than the answer: a math solution ends in its number, an
+    unanswerable question has the target 'unanswerable' and the reference ''. Examples of one group stay in one split.
+    Choices are those of a multiple-choice question, in the order of their letters.
     """
 
     id: str
@@ -315,7 +311,7 @@ _SKIPPED = (tokenize.NEWLINE, tokenize.NL, tokenize.ENDMARKER)
 
 
 def parse_list(text: str) -> list[str] | None:
-    """The items as text; None counts as empty."""
+    """The items as text, with '' for None; None if the text is not a list."""
     text = text.strip()
     if not (text.startswith("[") and text.endswith("]")):
         return None
@@ -329,7 +325,7 @@ def parse_list(text: str) -> list[str] | None:
 
 
 def _parse_tokens(text: str) -> list[str] | None:
-    """Token by token: two strings side by side are two items, whether or not a comma stands between them."""
+    """Token by token: two adjacent strings are two items, with or without a comma between them."""
     items: list[str] = []
     sign = ""
     try:

@@ -1,1 +1,1 @@
-"""The training loop and what surrounds it: schedules, evaluation, best checkpoint, early stopping, the live view."""
+"""Training: set-up, the loop, evaluation, snapshots, OOM recovery, non-finite values, the live view."""

@@ -1,7 +1,7 @@
-"""Evaluations while training: score the validation split, keep the checkpoint of the best model so far.
+"""Evaluations during training: score the validation split, keep the checkpoint of the best model so far.
 
-A signal in the middle of an evaluation ends it: the run takes its snapshot at once, and a resume evaluates again. Where
-memory runs out, the evaluation is made again in smaller pieces, and so are those after it.
+A signal during an evaluation ends it: the run takes its snapshot at once, and a resume evaluates again. After OOM an
+evaluation is repeated with smaller batches, and the later ones use them, too.
 """
 
 from __future__ import annotations
@@ -23,8 +23,16 @@ from seqfit.evaluation.scoring import SplitScores, score_generated, spread_over_
 from seqfit.evaluation.threshold import Threshold
 from seqfit.model.checkpoint import GenerationMetadata, save_checkpoint
 from seqfit.rundir import files
+from seqfit.rundir.atomic import explained_failures
+from seqfit.rundir.events import (
+    EvaluationInterruptedEvent,
+    FallbackEvent,
+    OutOfMemoryEvent,
+    PlateauEvent,
+    ThresholdEvent,
+)
 from seqfit.rundir.records import EvaluationRecord
-from seqfit.rundir.writer import RunWriter, explained_failures
+from seqfit.rundir.writer import RunWriter
 from seqfit.training.nonfinite import explain_nan
 from seqfit.training.oom import attempt
 from seqfit.training.state import Best, TrainingState
@@ -34,13 +42,11 @@ from seqfit.training.view import TrainingView
 _LEAST_TOKENS = 64  # of an evaluation batch; a longer row is a batch by itself
 
 
-class _StopAsked(Exception):
-    """A signal came in the middle of an evaluation."""
+class _StopRequested(Exception):
+    """A signal came during an evaluation."""
 
 
 class Evaluator:
-    """Evaluates the model of a run, and keeps the best."""
-
     def __init__(self, state: TrainingState, writer: RunWriter, view: TrainingView) -> None:
         self._state = state
         self._setup = state.setup
@@ -51,10 +57,10 @@ class Evaluator:
         self._threshold: Threshold | None = None  # multilabel: that of the last evaluation
 
     def evaluate(self) -> None:
-        """Score the model as it is now; it becomes the checkpoint if it is the best so far."""
+        """Score the current model; it becomes the checkpoint if it is the best so far."""
         log = self._state.log
         log.write()
-        log.check_open()  # a loss that is NaN or Inf ends the run before anything is kept
+        log.check_open()  # a NaN or Inf loss ends the run before anything is kept
         log.wait()
         started = time.perf_counter()
         self._state.evaluation_is_due = True
@@ -64,12 +70,12 @@ class Evaluator:
             else:
                 self._evaluate_on(self._setup.validation)
             self._state.evaluation_is_due = False
-        except _StopAsked:
-            self._writer.event("interrupted", f"the evaluation of step {self._state.step} is left for the resume")
+        except _StopRequested:
+            self._writer.event(EvaluationInterruptedEvent(self._state.step))
         log.leave_out(time.perf_counter() - started)
 
     def save(self) -> None:
-        """Keep the model as it is now."""
+        """The current model becomes the checkpoint."""
         metadata = GenerationMetadata(
             kind=self._setup.recipe.model.kind,
             task=self._setup.task.recipe,
@@ -85,7 +91,6 @@ class Evaluator:
 
     @property
     def checkpoint(self) -> Path:
-        """Where the best model is kept."""
         return self._writer.path / files.CHECKPOINT
 
     def _evaluate_on(self, split: TokenizedSplit) -> None:
@@ -98,47 +103,48 @@ class Evaluator:
             number, "validation", result.loss, result.scores.values, result.rows, result.seconds, time.time()
         )
         self._writer.evaluation(record)
-        kept, improved = best.judge(self._score_to_judge(best, result), result.loss)
+        kept, improved = best.update(self._choose_score(best, result), result.loss)
         self._state.is_best = kept
         self._view.evaluation(record, best=kept)
         if kept:
             self.save()
             if self._threshold is not None:
-                self._writer.event("threshold", f"step {number}, validation: {self._threshold}", step=number)
+                found = self._threshold
+                self._writer.event(ThresholdEvent(number, found.value, found.micro_f1, found.micro_f1_at_half))
         if number and schedule.observe(improved):
-            self._writer.event("plateau", f"no better {best.name}: the learning rate is lowered at step {number}")
+            self._writer.event(PlateauEvent(number, best.name))
 
     def _score(self, split: TokenizedSplit) -> SplitScores:
-        """Each process answers a share of the rows, long and short ones alike, and all of them score all answers."""
+        """Each rank generates for a share of the rows, long and short ones alike, and every rank scores all of them."""
         started = time.perf_counter()
         rows = spread_over_rows(len(split), self._setup.recipe.eval.limit)
         by_length = np.argsort(split.source_lengths[rows] + split.target_lengths[rows], kind="stable")
         own = rows[np.sort(by_length[self._world.rank :: self._world.size])]
-        while (answers := self._answer(split, own)) is None:
-            self._make_smaller()
-        joined, self._threshold = adjust_threshold(self._state.generator, split, rows, self._join(rows, own, answers))
+        while (generated := self._generate(split, own)) is None:
+            self._halve_batches()
+        joined, self._threshold = adjust_threshold(self._state.generator, split, rows, self._join(rows, own, generated))
         return score_generated(self._setup.task, split, rows, joined, self._setup.metrics, started=started)
 
-    def _answer(self, split: TokenizedSplit, rows: RowNumbers) -> Generated | None:
+    def _generate(self, split: TokenizedSplit, rows: RowNumbers) -> Generated | None:
         """None after OOM, here or on another rank."""
-        answers, is_stopped = None, False
+        generated, is_stopped = None, False
         try:
-            answers = attempt(lambda: generate_split(self._state.generator, split, rows, self._show))
-        except _StopAsked:
+            generated = attempt(lambda: generate_split(self._state.generator, split, rows, self._show))
+        except _StopRequested:
             is_stopped = True
-        fine, going_on, stop = self._world.all_reduce_min(
-            [int(answers is not None), int(not is_stopped), self._stopping.offer()]
+        is_done, continues, stop = self._world.all_reduce_min(
+            [int(generated is not None), int(not is_stopped), self._stopping.offer()]
         )
         self._stopping.settle(stop)
-        if not going_on:
-            raise _StopAsked
-        return answers if fine else None
+        if not continues:
+            raise _StopRequested
+        return generated if is_done else None
 
-    def _join(self, rows: RowNumbers, own: RowNumbers, answers: Generated) -> Generated:
-        """The answers of all processes, in the order of the rows."""
-        found: Sequence[list[float] | None] = answers.probabilities or [None] * len(answers.texts)
-        answered = list(zip(own.tolist(), answers.texts, found, strict=True))
-        parts = self._world.all_gather([answered, answers.loss_sum, answers.terms])
+    def _join(self, rows: RowNumbers, own: RowNumbers, generated: Generated) -> Generated:
+        """What all ranks have generated, in the order of the rows."""
+        found: Sequence[list[float] | None] = generated.probabilities or [None] * len(generated.texts)
+        of_rank = list(zip(own.tolist(), generated.texts, found, strict=True))
+        parts = self._world.all_gather([of_rank, generated.loss_sum, generated.terms])
         by_row = {row: (text, values) for part, _, _ in parts for row, text, values in part}
         texts, probabilities = zip(*(by_row[row] for row in rows.tolist()), strict=True)
         loss_sum, terms = (sum(part[place] for part in parts) for place in (1, 2))
@@ -146,31 +152,29 @@ class Evaluator:
 
     def _show(self, done: int, total: int) -> None:
         if self._stopping.noted:
-            raise _StopAsked
+            raise _StopRequested
         self._view.progress("evaluating", done, total)
 
-    def _make_smaller(self) -> None:
+    def _halve_batches(self) -> None:
         generator = self._state.generator
         tokens, rows = generator.batch_tokens // 2, max(1, generator.decoded_rows // 2)
         where = f"the evaluation of step {self._state.step}"
         if tokens < _LEAST_TOKENS:
             raise OutOfMemory(
                 f"out of memory (OOM) in {where}, row by row",
-                "the least that an evaluation takes is one row",
+                "an evaluation batch has at least one row",
                 "Set a smaller task.max_source_tokens or eval.max_new_tokens",
             )
         self._state.generator = replace(generator, batch_tokens=tokens, decoded_rows=rows)
         self._writer.event(
-            "out-of-memory",
-            f"OOM in {where}: retrying with batches of at most {tokens:,} tokens and {rows:,} rows decoded at once",
-            step=self._state.step,
-            phase="evaluation",
+            OutOfMemoryEvent(self._state.step, "evaluation", "retry", evaluation_tokens=tokens, evaluation_rows=rows)
         )
 
-    def _score_to_judge(self, best: Best, result: SplitScores) -> float | None:
-        """The score that decides; where it can't be computed the loss decides from now on, which is an event."""
+    def _choose_score(self, best: Best, result: SplitScores) -> float | None:
+        """The score that chooses the checkpoint; where it can't be computed the loss does from now on: an event."""
         if best.name != "loss" and best.name not in result.scores.values:
             reason = result.scores.absent.get(best.name, "not computed")
-            self._writer.event("fallback", f"{best.name} is absent ({reason}): the loss chooses the checkpoint")
+            why = f"{best.name} is absent ({reason})"
+            self._writer.event(FallbackEvent("best-metric", "the loss chooses the checkpoint", why))
             best.start_over("loss")
         return result.loss if best.name == "loss" else result.scores.values[best.name]

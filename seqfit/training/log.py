@@ -1,14 +1,14 @@
 """The records of steps, read from the device one step late, with tokens/s and MFU (model FLOPs utilisation).
 
     step 10 launched     the losses since record 5 are queued for a copy to the host, behind step 10
-    step 11 launched     the host waits for that copy, if it must, and writes record 10; the device is at step 11
+    step 11 launched     the host waits for that copy, if it must, and writes record 10; the device runs step 11
 
 So the device never waits for the host. On a CPU a step is done when it returns, and the order is the same. A NaN or Inf
 loss is found one step late, too, but before an evaluation or the end, because both write first: `check` sees every step
 before its record is written. The seconds of phases (seqfit.step.clock) arrive the same way.
 
-FLOPs are those that the model's mathematics needs on real tokens (seqfit.model.flops), MFU their share of the device's
-peak rate. Either may be unknown; the reason then goes into the manifest.
+FLOPs are those that the model needs on real tokens (seqfit.model.flops), MFU is their share of the device's peak rate.
+Either may be unknown; the reason is then in the manifest.
 
     a step of 2.0e12 FLOPs in 0.5 s   ->   4.0e12 FLOP/s; on a GPU with a peak of 71e12 an MFU of 5.6%
 """
@@ -19,7 +19,6 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Self
 
 import torch
@@ -40,7 +39,7 @@ from seqfit.training.view import TrainingView
 
 @dataclass(frozen=True)
 class StepWork:
-    """What a step has to compute, and the most that its device can."""
+    """The FLOPs of a step, and the peak rate of its device."""
 
     loader: Loader | None = None
     shape: ModelShape | None = None
@@ -48,14 +47,13 @@ class StepWork:
     absent: dict[str, str] = field(default_factory=dict)  # field of a step's record -> why it has no value
 
     def count(self, batch: GlobalBatch) -> int | None:
-        """Operations of a global batch, or None where they are not known."""
+        """FLOPs of a global batch, or None where they are unknown."""
         if self.shape is None or self.loader is None:
             return None
         return count_training_flops(self.shape, *self.loader.lengths(batch))
 
 
 def describe_step_work(setup: TrainingSetup) -> StepWork:
-    """Of a setup's steps; what is absent says why."""
     shape, reason = read_model_shape(setup.generator.model.config.to_dict())
     if not all(parameter.requires_grad for parameter in setup.step.model.parameters()):
         shape, reason = None, "the backward of adapters and frozen parts is not twice the forward"
@@ -66,17 +64,17 @@ def describe_step_work(setup: TrainingSetup) -> StepWork:
 
 
 def find_peak_rate(precision: Precision) -> tuple[float | None, str]:
-    """Operations a second that the device makes at most in this precision, or None and the reason."""
+    """The device's peak FLOP/s in this precision, or None and the reason."""
     if precision.device.type != "cuda":
-        return None, "no peak rate is known of a CPU"
+        return None, "the peak rate of a CPU is unknown"
     properties = torch.cuda.get_device_properties(precision.device)
     card = match_card(properties.name, properties.total_memory)
     if card is None:
-        return None, f"{properties.name} is not in the table of cards"
+        return None, f"{properties.name} is not in the table of GPUs"
     uses_tf32 = precision.name == "fp32" and torch.get_float32_matmul_precision() != "highest"
     units = "tf32" if uses_tf32 and card.has_tf32 else precision.name
     rate = {str(name): rate for name, rate in card.flops_per_second.items()}.get(units)
-    return rate, "" if rate is not None else f"the table of cards has no {units} rate of {card.name}"
+    return rate, "" if rate is not None else f"the table of GPUs has no {units} rate for {card.name}"
 
 
 @dataclass
@@ -84,15 +82,15 @@ class _Window:
     """What is summed up between two records."""
 
     started: ClockMoment
-    queued_before: float | None = None  # what the thread had waited for a core until then
-    before: int = 0  # steps that were made before its first
-    checked: int = 0  # of its steps, so many were checked ahead of their record
+    queued_before: float | None = None  # seconds that the thread had waited for a core until then
+    before: int = 0  # steps before its first one
+    checked: int = 0  # how many of its steps were checked before their record
     left_out_seconds: float = 0.0  # evaluations
     tokens: int = 0
     padded_tokens: int = 0
     flops: list[int | None] = field(default_factory=list)
     losses: list[torch.Tensor] = field(default_factory=list)  # on the device
-    marks: list[torch.Tensor] = field(default_factory=list)  # of NaN and Inf; on the device, too
+    marks: list[torch.Tensor] = field(default_factory=list)  # NaN or Inf; on the device
     terms: list[int] = field(default_factory=list)
     rows: list[list[int]] = field(default_factory=list)
 
@@ -109,7 +107,7 @@ class SeenStep:
 
 @dataclass(frozen=True)
 class _Reading:
-    """A record on its way: what the host knows already, and tensors that may still be copied."""
+    """A record in progress: what the host knows already, and tensors that may still be copied."""
 
     step: int
     batch: GlobalBatch
@@ -127,7 +125,7 @@ class _Reading:
 
 
 class StepLog:
-    """Sums up steps, and writes a record of them when it is told that the next one was launched."""
+    """Sums up steps, and writes a record of them after the next one was launched."""
 
     def __init__(
         self,
@@ -150,21 +148,17 @@ class StepLog:
         self._window = _Window(ClockMoment.mark(self._device))
 
     def __enter__(self) -> Self:
-        """The next step is about to begin."""
         self._window.started = ClockMoment.mark(self._device)
         self._window.queued_before = self._read_queued()
         self._is_open = True
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """However the steps ended, the record of those that were made is written."""
+    def __exit__(self, *_error: object) -> None:
+        """Also after an error: the record of the completed steps is written."""
         self._is_open = False
         self.write()
 
     def observe(self, outcome: StepOutcome, batch: GlobalBatch) -> None:
-        """A step was launched."""
         self._window.tokens += batch.source_tokens + batch.target_tokens
         self._window.padded_tokens += batch.padded_tokens
         self._window.flops.append(self._work.count(batch))
@@ -174,7 +168,7 @@ class StepLog:
         self._window.rows.append(batch.rows.tolist())
 
     def read_state(self) -> dict[str, Any]:
-        """What is summed up since the last record, for a snapshot: waits for the device."""
+        """What was summed up since the last record, for a snapshot. Waits for the device."""
         window, now = self._window, ClockMoment.mark(self._device)
         now.wait()
         return {
@@ -190,25 +184,24 @@ class StepLog:
         }
 
     def restore_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from a snapshot."""
         self._window.losses = [self._to_tensor(math.nan if loss is None else loss) for loss in state["losses"]]
         self._window.marks = [self._to_tensor(mark) for mark in state["marks"]]
         self._window.rows = list(state["rows"])
         self._window.before, self._window.checked = int(state["before"]), len(state["rows"])
         self._window.terms, self._window.flops = list(state["terms"]), list(state["flops"])
         self._window.tokens, self._window.padded_tokens = state["tokens"], state["padded_tokens"]
-        self._window.left_out_seconds = -float(state["seconds"])  # they were spent before this window's clock began
+        self._window.left_out_seconds = -float(state["seconds"])  # spent before this window's clock started
 
     def _to_tensor(self, value: float) -> torch.Tensor:
         return torch.tensor(value, device=self._device)
 
     def leave_out(self, seconds: float) -> None:
-        """An evaluation is not step time; before the first step there is nothing to leave it out of."""
+        """Exclude an evaluation from the step time; before the first step there is none to exclude it from."""
         if self._is_open:
             self._window.left_out_seconds += seconds
 
     def read(self, step: int, batch: GlobalBatch, outcome: StepOutcome, learning_rate: float | None) -> None:
-        """Begin the record of the steps observed so far, without waiting for them."""
+        """Start the record of the steps observed so far, without waiting for them."""
         window = self._window
         losses, marks = _send(torch.stack(window.losses)), _send(torch.stack(window.marks))
         norm = None if outcome.gradient_norm is None else _send(outcome.gradient_norm)
@@ -221,32 +214,32 @@ class StepLog:
             seconds = measure(arrived.seconds_since(window.started) / len(window.losses))
             if seconds is not None:
                 calibration = seconds
-                begins = ClockMoment.mark(self._device)  # that was no part of a step
+                begins = ClockMoment.mark(self._device)  # the workload is not part of a step
         self._reading = _Reading(
             step, batch, learning_rate, memory, now, window, phases, losses, marks, norm, arrived, queued, calibration
         )
         self._window = _Window(begins, self._read_queued(), before=step)
 
     def _measure_queued(self) -> float | None:
-        """Of the open window, a step; None with an evaluation in it, whose waiting is not known apart."""
+        """Mean per step of the open window; None with an evaluation in it, whose share is unknown."""
         window, now = self._window, self._read_queued()
         if now is None or window.queued_before is None or window.left_out_seconds:
             return None
         return (now - window.queued_before) / len(window.losses)
 
     def _read_queued(self) -> float | None:
-        """On a GPU the thread's core is not what a step waits for."""
+        """None on a GPU, where a step does not wait for the thread's core."""
         return read_queued_seconds() if self._device.type == "cpu" else None
 
     def check_open(self) -> None:
-        """Check the steps that have no record yet, before anything is kept of them; waits for the device."""
+        """Check the steps that have no record yet, before anything of them is saved. Waits for the device."""
         window = self._window
         if window.checked < len(window.losses):
             self._check(_see(window, torch.stack(window.losses), torch.stack(window.marks)))
             window.checked = len(window.losses)
 
     def write(self) -> None:
-        """Write the record that was begun, if any: waits until the device has finished its step."""
+        """Write the record in progress, if any. Waits until the device has finished its step."""
         if self._reading is None:
             return
         reading, self._reading = self._reading, None
@@ -258,26 +251,26 @@ class StepLog:
         self._view.step(record)
 
     def wait(self) -> None:
-        """Until the device has done all that was launched, so that what follows can be timed on its own."""
+        """Until the device is idle, so that what follows can be timed on its own."""
         ClockMoment.mark(self._device).wait()
 
 
 def _see(window: _Window, losses: torch.Tensor, marks: torch.Tensor) -> list[SeenStep]:
-    """The steps of a window that nobody has checked yet."""
+    """The steps of a window that were not checked yet."""
     seen = zip(losses.tolist(), marks.tolist(), window.rows, strict=True)
     steps = [SeenStep(window.before + n, loss, bool(mark), rows) for n, (loss, mark, rows) in enumerate(seen, 1)]
     return steps[window.checked :]
 
 
 def _send(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy on the host, which a GPU fills (in pinned memory) when it gets there; the tensor itself on a CPU."""
+    """A copy on the host, which a GPU fills (in pinned memory) later; on a CPU the tensor itself."""
     return tensor.detach().to("cpu", non_blocking=True)
 
 
 def _finish(reading: _Reading, peak_flops_per_second: float | None) -> StepRecord:
     window, batch = reading.window, reading.batch
     losses = reading.losses.double()
-    weights = torch.tensor(window.terms, dtype=torch.float64) * losses.isfinite()  # what was skipped does not count
+    weights = torch.tensor(window.terms, dtype=torch.float64) * losses.isfinite()  # skipped steps do not count
     seconds = reading.arrived.seconds_since(window.started) - window.left_out_seconds
     flops = [count for count in window.flops if count is not None]
     rate = sum(flops) / seconds if flops else None
@@ -306,7 +299,7 @@ def _finish(reading: _Reading, peak_flops_per_second: float | None) -> StepRecor
 
 
 def measure_memory_bytes(device: torch.device) -> int:
-    """Peak of what torch has allocated on a GPU; on a CPU what the process holds now."""
+    """The peak that torch has allocated on a GPU; on a CPU the resident memory now."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return read_resident_bytes()

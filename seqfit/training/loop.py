@@ -5,9 +5,9 @@ strategy (tests/training/test_frames.py):
 
     run_training > make_step > TrainStep.run > ParallelStrategy.run_batch > loss.backward()
 
-Batches are prepared ahead of it, and records are read one step late: where it waits for the device, in a record, the
-device has the next step to work on. Only an evaluation and the end leave it idle. Whoever wants to watch steps (their
-peak memory, a calibration workload, a profiler) is an `Observer`.
+Batches are prepared ahead of it, and records are read one step late: while a record waits for the device, the device
+works on the next step. Only an evaluation and the end leave it idle. What observes steps (peak memory, a calibration
+workload, a profiler) is an `Observer`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from itertools import islice
 
 from seqfit.data.loader import GlobalBatch, prefetch
 from seqfit.errors import is_out_of_memory
+from seqfit.rundir.events import EarlyStoppingEvent
 from seqfit.rundir.writer import RunWriter
 from seqfit.step.optimizers import Schedule, set_learning_rate
 from seqfit.step.rng import read_torch_states, restore_torch_states
@@ -37,7 +38,7 @@ from seqfit.training.view import TrainingView
 
 @dataclass
 class TrainingRun:
-    """The live parts of one run. All it leaves behind is in the run directory."""
+    """The live parts of one run."""
 
     setup: TrainingSetup
     writer: RunWriter
@@ -50,21 +51,20 @@ class TrainingRun:
     nonfinite: NonFiniteHandler
     observers: Sequence[Observer]
     max_steps: int | None = None  # of this process, without an evaluation at the end: a profile needs a few
-    made: int = 0  # steps, by this process
+    made: int = 0  # steps of this process
 
     @property
     def step(self) -> TrainStep:
-        """What makes an update."""
         return self.setup.step
 
     def resume(self, snapshot: Snapshot | None, splits: Mapping[int, int]) -> None:
-        """Continue from a snapshot instead of from the beginning; `splits`: micro-batch sizes that OOM set after it."""
+        """Continue from a snapshot, if there is one; `splits`: micro-batch sizes that OOM set after it."""
         if snapshot is not None:
             self.state.restore(snapshot)
         self.oom.expect(splits)
 
     def batches(self) -> Generator[GlobalBatch]:
-        """From the step that was made last to the end, prepared in the background."""
+        """From the last completed step to the end, prepared in the background."""
         done = self.state.step
         batches = islice(self.setup.loader.iterate(done), self.setup.total_steps - done)
         return prefetch(batches, self.setup.strategy.prefetch, pin=self.step.precision.device.type == "cuda")
@@ -77,7 +77,6 @@ class TrainingRun:
 
     @contextmanager
     def observed(self, number: int, batch: GlobalBatch) -> Iterator[None]:
-        """Around a step."""
         with ExitStack() as stack:
             for observer in self.observers:
                 stack.enter_context(observer.around_step(number, batch))
@@ -94,7 +93,7 @@ class TrainingRun:
         return due or number == self.setup.total_steps
 
     def is_finished(self) -> bool:
-        """Whether no further step is to be made. A signal is one reason; then there is a snapshot to resume from."""
+        """Whether this was the last step. After a signal, takes a snapshot and raises."""
         if self.made == self.max_steps:
             return True
         done = self.state.step == self.setup.total_steps
@@ -102,20 +101,18 @@ class TrainingRun:
         if stopping.requested and (not done or self.state.evaluation_is_due):
             self.snapshots.take()
             self.snapshots.wait()
-            self.setup.world.barrier()  # nobody leaves, and is seen to leave, while the first one writes
+            self.setup.world.barrier()  # no rank exits while the first one writes: the launcher would stop them all
             stopping.raise_stopped(self.state.step, self.writer.path)
         early, stale = self.setup.recipe.eval.early_stopping, self.state.best.stale
         stalled = early is not None and stale >= early.patience
         if stalled and not done:
-            self.writer.event(
-                "early-stopping", f"stopped at step {self.state.step}: {stale} evaluations without improvement"
-            )
+            self.writer.event(EarlyStoppingEvent(self.state.step, stale))
         return stalled or done
 
     def keep_something(self) -> bool:
-        """Keep the model as it is now where there is no checkpoint yet; whether that was needed.
+        """Save the current model where there is no checkpoint yet; returns whether that was needed.
 
-        Of several processes only if all know that they stop: one that is interrupted twice leaves at once.
+        Several processes do so only if all know that they stop: one that is interrupted twice exits at once.
         """
         world = self.setup.world
         if world.size > 1 and not self.setup.coordination.stopping.requested:
@@ -135,7 +132,6 @@ def build_run(
     observers: Sequence[Observer] = (),
     max_steps: int | None = None,
 ) -> TrainingRun:
-    """The parts of a run, connected."""
     train, early = setup.recipe.train, setup.recipe.eval.early_stopping
     nonfinite = NonFiniteHandler(setup.step, setup.loader, setup.world, train.when_not_finite, writer)
     calibrations = [observer.measure_between_steps for observer in observers]
@@ -165,7 +161,7 @@ def build_run(
 
 
 def train_to_end(run: TrainingRun) -> int:
-    """Train until the budget is used, nothing improves any more or a signal comes; returns the steps made."""
+    """Train until the budget is used, early stopping or a signal; returns the number of steps."""
     with closing(run.snapshots):
         while True:
             try:
@@ -176,10 +172,10 @@ def train_to_end(run: TrainingRun) -> int:
 
 
 def run_training(run: TrainingRun) -> None:
-    """Next batch -> step -> on OOM split and retry -> log -> evaluate -> snapshot, from the step that was made last."""
+    """Next batch -> step -> on OOM split and retry -> log -> evaluate -> snapshot, from the last completed step."""
     state, step = run.state, run.step
     if step.updates_in_backward and state.step == 0:
-        run.snapshots.take()  # what an OOM goes back to
+        run.snapshots.take()  # to go back to after OOM
     if state.evaluation_is_due:
         run.evaluator.evaluate()
     step.model.train()
@@ -206,13 +202,13 @@ def run_training(run: TrainingRun) -> None:
 
 
 def make_step(run: TrainingRun, number: int, batch: GlobalBatch) -> tuple[StepOutcome, GlobalBatch]:
-    """One update of the same global batch: in smaller micro-batches after OOM, in fp32 after NaN or Inf.
+    """One update with a global batch: in smaller micro-batches after OOM, in fp32 after NaN or Inf.
 
-    Returns the batch as it was split in the end.
+    Returns the batch as it was finally split.
     """
     device = run.step.precision.device
     run.oom.begin(number)
-    batch = run.setup.loader.split_again(batch)  # one that was prepared before micro-batches became smaller
+    batch = run.setup.loader.split_again(batch)  # it may have been prepared before micro-batches became smaller
     rng = read_torch_states(device)
     while True:
         try:

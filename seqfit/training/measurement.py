@@ -1,40 +1,34 @@
-"""What a run is going to take, predicted before it starts and compared with what was measured.
+"""Memory and time of a run, predicted before it starts and compared with what was measured.
 
-What a run is going to take, before it starts: the plan that `seqfit train` follows and is measured against.
-
-In: a recipe, its tokenized data and the device. Out: a `Forecast`: the strategy (the recipe's own, or where it has none
-the fastest that fits this machine), its predicted peak and step time. A run that is predicted not to fit is not
+In: a recipe, its tokenized data and the device. Out: a `RunPrediction`: the strategy (the recipe's own, or where it has
+none the fastest that fits this machine), its predicted peak and step time. A run that is predicted not to fit is not
 refused, because predictions err; but it is an event. So is a prediction that fails or takes too long: the run then
-starts with the recipe's strategy, or the default one. SEQFIT_FORECAST=off leaves all this out.
+starts with the recipe's strategy, or the default one. SEQFIT_PREDICTION=off turns all this off.
 
-Rows so long that a step takes minutes, or more memory than there is: what a length limit would change.
-
-In: a recipe, the lengths of its training rows and what a step is predicted to take. Out: `LongRows`, where a step is
-predicted to take more than a minute or does not fit: the limit that keeps 95% of the rows whole, and a sentence.
+Where a step is predicted to take more than a minute or does not fit, the prediction has `LongRows`: the length limit
+that keeps 95% of the rows whole, and what it would change.
 
     sources of 900 to 30,000 tokens, 95% have at most 4,100; 3 min 20 s per step
     ->  limit 4100, and "task.max_source_tokens=2048 takes about 50 s per step and truncates 22.0% of the rows"
 
-The one idea: what a limit saves is the cost of the example lengths before and after it, so nothing is tokenized or
-predicted again. A recipe that was guessed gets the limit; one that was stated gets the sentence.
+What a limit saves follows from the cost of the example lengths before and after it, so nothing is tokenized or
+predicted again. A guessed recipe gets the limit, a stated one gets the sentence.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from seqfit.cache import cache_root
+from seqfit.cache import JsonCache
 from seqfit.data.batching import TOKENS, CostModel
 from seqfit.data.tokenize import PreparedData
 from seqfit.data.tokenized import TokenizedSplit
@@ -53,8 +47,9 @@ from seqfit.planning.search import PlanRequest, predict_strategy_quickly, search
 from seqfit.planning.target import Target, card_target, cpu_target
 from seqfit.planning.timing import TimeLimitReached, time_limit
 from seqfit.recipe.schema import Recipe, TrainRecipe
+from seqfit.rundir.events import PlainEvent, PredictionEvent
 from seqfit.rundir.notes import optional_work
-from seqfit.strategy.load import load_strategy
+from seqfit.rundir.records import EventKind
 from seqfit.strategy.schema import Strategy
 from seqfit.tasks import head_of
 from seqfit.telemetry.host import read_peak_bytes, read_resident_bytes
@@ -70,7 +65,7 @@ _Lengths = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class LongRows:
-    """Why something should be changed, and what."""
+    """What long rows lead to, and what to change."""
 
     problem: str
     limit: int | None  # keeps 95% of the rows whole; None where it would change nothing
@@ -78,14 +73,14 @@ class LongRows:
     advice: str
 
     def explain_limit(self) -> str:
-        """The event of a recipe that was given the limit."""
+        """The event of a recipe that gets the limit."""
         return (
             f"task.max_source_tokens={self.limit} is set because {self.problem}; {format_share(self.whole)} of the "
-            "training rows stay whole. A value of your own is kept"
+            "training rows stay whole. A value that you set is kept"
         )
 
     def warn(self) -> str:
-        """The event of a recipe that is kept as it is."""
+        """The event of a recipe that stays as it is."""
         return f"{self.problem}. {self.advice}"
 
 
@@ -100,7 +95,7 @@ def find_long_rows(
 ) -> LongRows | None:
     """None where a step takes less than a minute and fits.
 
-    `is_estimate`: the seconds are those of the operations alone, and a step takes longer.
+    `is_estimate`: the seconds are a lower bound, from FLOPs only.
     """
     is_slow = step_seconds is not None and step_seconds > SLOW_SECONDS
     if not is_slow and missing_bytes <= 0:
@@ -108,10 +103,11 @@ def find_long_rows(
     lengths = split.source_lengths
     longest, most = int(lengths.max()), int(np.percentile(lengths, _WHOLE_PERCENT, method="higher"))
     least = "at least " if is_estimate else ""
-    takes = [f"a step is predicted to take {least}{format_seconds(step_seconds or 0)}"] if is_slow else []
+    takes = [f"take {least}{format_seconds(step_seconds or 0)}"] if is_slow else []
     if missing_bytes > 0:
-        takes.append(f"{format_bytes(missing_bytes)} more memory is predicted than there is")
-    problem = f"{' and '.join(takes)}, with sources of up to {longest:,} tokens (95% of the rows have at most {most:,})"
+        takes.append(f"need {format_bytes(missing_bytes)} more memory than is available")
+    sources = f"sources of up to {longest:,} tokens (95% of the rows have at most {most:,})"
+    problem = f"a step is predicted to {' and '.join(takes)}, with {sources}"
     advice = _advise(recipe, split, config, step_seconds if is_slow else None, most if most < longest else None)
     limit = most if most < longest and recipe.task.max_source_tokens is None else None
     return LongRows(problem, limit, float((lengths <= most).mean()), advice)
@@ -120,12 +116,12 @@ def find_long_rows(
 def estimate_step_seconds(
     train: TrainRecipe, split: TokenizedSplit, config: Mapping[str, Any], flops_per_second: float
 ) -> float | None:
-    """Of the operations that a mean step needs at least; None where they are not counted for this kind of model."""
+    """A lower bound from the FLOPs of a mean step; None where they can't be counted for this type of model."""
     shape, _ = read_model_shape(config)
     if shape is None:
         return None
     flops = count_training_flops(shape, split.source_lengths, split.target_lengths)
-    return flops / flops_per_second / _count_steps(train, split.source_lengths + split.target_lengths)
+    return flops / flops_per_second / _steps_per_epoch(train, split.source_lengths + split.target_lengths)
 
 
 def _advise(
@@ -140,49 +136,49 @@ def _advise(
     for limit in _ROUND_LIMITS:
         seconds = step_seconds * _measure_saving(recipe.train, split, cost, limit)
         if seconds <= SLOW_SECONDS:
-            cut = format_share(float((split.source_lengths > limit).mean()))
-            takes = f"takes about {format_seconds(seconds)} per step and truncates {cut} of the rows"
+            truncated = format_share(float((split.source_lengths > limit).mean()))
+            takes = f"takes about {format_seconds(seconds)} per step and truncates {truncated} of the rows"
             return f"task.max_source_tokens={limit} {takes}; {others}"
     return f"No length limit brings it below a minute; {others.replace(' without truncating', '')}"
 
 
 def _measure_saving(train: TrainRecipe, split: TokenizedSplit, cost: CostModel, limit: int) -> float:
-    """What share of its cost a mean step keeps where sources have at most `limit` tokens."""
+    """The share of its cost that a mean step keeps where sources have at most `limit` tokens."""
 
     def mean_cost(sources: _Lengths) -> float:
-        steps = _count_steps(train, sources + split.target_lengths)
+        steps = _steps_per_epoch(train, sources + split.target_lengths)
         return float(cost.costs(sources, split.target_lengths).sum()) / steps
 
     return mean_cost(np.minimum(split.source_lengths, limit)) / mean_cost(split.source_lengths)
 
 
-def _count_steps(train: TrainRecipe, lengths: _Lengths) -> float:
-    """Steps of one epoch."""
+def _steps_per_epoch(train: TrainRecipe, lengths: _Lengths) -> float:
     if train.batch_tokens is not None:
         return max(1.0, float(lengths.sum()) / train.batch_tokens)
     return max(1.0, len(lengths) / (train.examples_per_step or 1))
 
 
-SECONDS = "SEQFIT_PREDICTION_SECONDS"  # that a prediction may take which is not stored
+SECONDS = "SEQFIT_PREDICTION_SECONDS"  # the time limit of a prediction that is not stored yet
 _SECONDS, _STORED_SECONDS = 3.0, 0.2
+_STORED = JsonCache("forecasts")
 
 
 @dataclass(frozen=True)
 class RunPrediction:
-    """A strategy with what it is predicted to take; None where nothing can be predicted, with the reason."""
+    """A strategy with its predicted memory and time; None where nothing can be predicted, and an event says why."""
 
     strategy: Strategy
     predicted_peak_bytes: int | None  # tensors; on a GPU with what the allocator adds
     predicted_step_seconds: float | None
-    events: list[tuple[str, str]] = field(default_factory=list)
-    device: str = ""  # that it is for, as plans name it
-    time_factor: float = 1.0  # what earlier runs on it have multiplied the time by
+    events: list[PlainEvent] = field(default_factory=list)
+    device: str = ""  # as plans name it
+    time_factor: float = 1.0  # correction of the time, from earlier runs on this device
     predicted_parts: dict[str, int] = field(default_factory=dict)  # of the tensors at the peak: category -> bytes
-    missing_bytes: int = 0  # that the device has not
+    missing_bytes: int = 0  # what the device lacks
     long_rows: LongRows | None = None  # where a step is slow or does not fit
 
-    def learn(self, steps: int, measured_step_seconds: float) -> None:
-        """Remember how long the steps of a run took, for the next predictions."""
+    def record(self, steps: int, measured_step_seconds: float) -> None:
+        """Store how long the steps of a run took, for later predictions."""
         if self.predicted_step_seconds and steps >= LEAST_STEPS:
             record_run(
                 self.device,
@@ -194,59 +190,63 @@ class RunPrediction:
 
 @dataclass(frozen=True)
 class PredictionOutcome:
-    """Predicted and measured, as they stand in the manifest."""
+    """Predicted and measured, as in the manifest."""
 
     predicted_peak_bytes: int | None
     measured_peak_bytes: int | None
     measured_peak_is: str  # of what, and of which steps
-    resident_growth_bytes: int | None  # with evaluation and what glibc keeps, less what planning left free
+    resident_growth_bytes: int | None  # includes evaluation and what glibc keeps; less what planning freed
     predicted_step_seconds: float | None
     measured_step_seconds: float | None
     predicted_parts: dict[str, int] = field(default_factory=dict)
     peak_is_of_all_steps: bool = False  # measured; on a CPU a few steps are watched, and others may have needed more
 
-    def __str__(self) -> str:
-        predicted, measured = self.predicted_peak_bytes or 0, self.measured_peak_bytes
-        memory = self.measured_peak_is if measured is None else f"{format_bytes(measured)} {self.measured_peak_is}"
-        return (
-            f"memory {format_bytes(predicted)} predicted, {memory}; a step "
-            f"{format_seconds(self.predicted_step_seconds or 0)} predicted, "
-            f"{format_seconds(self.measured_step_seconds or 0)} measured"
+    @property
+    def event(self) -> PredictionEvent:
+        """At the end of the run."""
+        return PredictionEvent(
+            self.predicted_peak_bytes,
+            self.measured_peak_bytes,
+            self.measured_peak_is,
+            self.predicted_step_seconds,
+            self.measured_step_seconds,
         )
 
 
 def predict_run(
     recipe: Recipe,
+    strategy: Strategy,
     data: PreparedData,
     device: torch.device,
     *,
-    words: int | None = None,
+    vocabulary_size: int | None = None,
     memory_limit_bytes: int | None = None,
     sharers: int = 1,
 ) -> RunPrediction:
-    """The recipe's strategy, or the planned one, with its prediction; remembered between runs.
+    """The stated strategy, or the planned one where the recipe states none, with its prediction; stored between runs.
 
-    `words` is the size of a trimmed vocabulary; a limit of the process's memory may leave less than the machine has.
-    `sharers` processes of the run are on this machine, and have its memory together.
+    `vocabulary_size` is that of a trimmed vocabulary; a limit on the process's memory may leave less than the machine
+    has. `sharers` processes of the run share this machine's memory.
     """
-    if os.environ.get("SEQFIT_FORECAST") == "off":
-        return RunPrediction(load_strategy(recipe), None, None)
-    events: list[tuple[str, str]] = []
+    if os.environ.get("SEQFIT_PREDICTION") == "off":
+        return RunPrediction(strategy, None, None)
+    events: list[PlainEvent] = []
     try:
-        made = _make_forecast(recipe, data, device, words, memory_limit_bytes, sharers, events)
+        made = _make_prediction(recipe, strategy, data, device, vocabulary_size, memory_limit_bytes, sharers, events)
     except TimeLimitReached as late:
-        longer = f"{SECONDS}=60 lets it take longer, and `seqfit plan` as long as it takes"
-        made = _go_without(recipe, f"the prediction was given up because {late}", longer)
+        longer = f"{SECONDS}=60 gives it more time, and `seqfit plan` has no limit"
+        made = _go_without(recipe, strategy, f"the prediction was given up because {late}", longer)
     except Exception as error:  # of whatever kind: no run ends because its prediction fails
-        made = _go_without(recipe, f"nothing is predicted: {describe_error(error)}", "`seqfit plan` shows the failure")
+        failure = f"nothing is predicted: {describe_error(error)}"
+        made = _go_without(recipe, strategy, failure, "`seqfit plan` shows the failure")
     events += made.events
-    with optional_work("prediction", "nothing is said of long rows", _into(events)):
+    with optional_work(EventKind.PREDICTION_FAILED, "long rows are not checked", _into(events)):
         made = replace(made, long_rows=_find_long_rows(recipe, data, device, made))
     return replace(made, events=events)
 
 
 def _find_long_rows(recipe: Recipe, data: PreparedData, device: torch.device, made: RunPrediction) -> LongRows | None:
-    """By the prediction, or where there is none by the operations of a step."""
+    """By the prediction, or where there is none by the FLOPs of a step."""
     config = load_model_config(recipe.model, head_of(recipe.task)).config.to_dict()
     split, seconds = data.splits["train"], made.predicted_step_seconds
     target = None if seconds is not None else _find_target(device, 1)
@@ -264,64 +264,60 @@ def _find_long_rows(recipe: Recipe, data: PreparedData, device: torch.device, ma
     )
 
 
-def _go_without(recipe: Recipe, why: str, instead: str) -> RunPrediction:
-    """The recipe's strategy, or the default one, whose micro-batches are split further where memory runs out."""
-    strategy = load_strategy(recipe)
+def _go_without(recipe: Recipe, strategy: Strategy, why: str, instead: str) -> RunPrediction:
+    """The recipe's strategy, or the default one, whose micro-batches are split further on OOM."""
     chosen = "the recipe's strategy" if recipe.strategy is not None else "the default strategy"
     taken = f"the run starts with {chosen} (micro-batches of {strategy.micro_batch_tokens} tokens)"
-    return RunPrediction(strategy, None, None, [("prediction", f"{why}; {taken}; {instead}")])
+    return RunPrediction(strategy, None, None, [(EventKind.PREDICTION_FAILED, f"{why}; {taken}; {instead}")])
 
 
-def _make_forecast(
+def _make_prediction(
     recipe: Recipe,
+    strategy: Strategy,
     data: PreparedData,
     device: torch.device,
-    words: int | None,
+    vocabulary_size: int | None,
     memory_limit_bytes: int | None,
     sharers: int,
-    events: list[tuple[str, str]],
+    events: list[PlainEvent],
 ) -> RunPrediction:
     target = _find_target(device, sharers)
     if target is None:
         reason = f"{torch.cuda.get_device_name(device)} is not in the hardware table"
-        return RunPrediction(load_strategy(recipe), None, None, [("plan", f"nothing is predicted: {reason}")])
+        return RunPrediction(strategy, None, None, [(EventKind.PLAN, f"nothing is predicted: {reason}")])
     if memory_limit_bytes is not None:
         left_bytes = memory_limit_bytes - read_resident_bytes()
         target = replace(target, capacity_bytes=min(target.capacity_bytes, left_bytes))
     place_of_run = [target.name, target.kind, torch.get_num_threads(), memory_limit_bytes, sharers]
     if target.kind == "gpu":
-        place_of_run.append(target.capacity_bytes // 2**30)  # others may hold some of it, and not tomorrow
-    key = plan_key(recipe, {"forecast": [*place_of_run, data.fingerprint, words]})
-    place = cache_root() / "forecasts" / f"{key}.json"
-    stored = _read_stored(place, events)
+        place_of_run.append(target.capacity_bytes // 2**30)  # other processes may hold some of it now, and not later
+    key = plan_key(recipe, {"forecast": [*place_of_run, data.fingerprint, vocabulary_size]})
+    stored = _read_stored(key, events)
     if stored is not None:
-        with optional_work("prediction", "the stored prediction is damaged and made again", _into(events)):
-            return _say(recipe, target, stored)
-    question = build_request(recipe, target, data=data, words=words)
-    if not question.workload.steps:
-        return RunPrediction(load_strategy(recipe), None, None)
-    import_for_traces(question.outline)  # which training needs, too, and no limit should count
+        with optional_work(EventKind.PREDICTION_FAILED, "the stored prediction is damaged and repeated", _into(events)):
+            return _describe(strategy, target, stored)
+    request = build_request(recipe, target, data=data, kept_tokens=vocabulary_size)
+    if not request.workload.steps:
+        return RunPrediction(strategy, None, None)
+    import_for_traces(request.model_config)  # training needs these modules, too: their import is not counted
     with time_limit(float(os.environ.get(SECONDS, _SECONDS))):
-        found = _predict(recipe, question) | {"factor": read_factor(target.name)[0]}
-    with optional_work("prediction", "it is not stored for the next run", _into(events)):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        draft = place.with_suffix(".draft")
-        draft.write_text(json.dumps(found), "utf-8")
-        draft.replace(place)
-    return _say(recipe, target, found)
+        found = _predict(recipe, strategy, request) | {"factor": read_factor(target.name)[0]}
+    with optional_work(EventKind.PREDICTION_FAILED, "it is not stored for the next run", _into(events)):
+        _STORED.put(key, found)
+    return _describe(strategy, target, found)
 
 
-def _into(events: list[tuple[str, str]]) -> Callable[[str, str], None]:
+def _into(events: list[PlainEvent]) -> Callable[[EventKind, str], None]:
     return lambda kind, message: events.append((kind, message))
 
 
-def _read_stored(place: Path, events: list[tuple[str, str]]) -> dict[str, Any] | None:
-    """None where there is none yet, or where it can't be read in time: a file system that hangs holds up no run."""
+def _read_stored(key: str, events: list[PlainEvent]) -> dict[str, Any] | None:
+    """None where there is none yet, or where it can't be read in time: no run waits for a hanging file system."""
     found: queue.SimpleQueue[dict[str, Any] | Exception] = queue.SimpleQueue()
 
     def read() -> None:
         try:
-            found.put(json.loads(place.read_text("utf-8")))
+            found.put(_STORED.read(key))
         except Exception as error:
             found.put(error)
 
@@ -329,70 +325,63 @@ def _read_stored(place: Path, events: list[tuple[str, str]]) -> dict[str, Any] |
     try:
         result = found.get(timeout=_STORED_SECONDS)
     except queue.Empty:
-        events.append(("prediction", f"'{place}' could not be read within {_STORED_SECONDS:g} s: predicted again"))
+        place, limit = _STORED.path(key), f"{_STORED_SECONDS:g} s"
+        events.append((EventKind.PREDICTION_FAILED, f"'{place}' could not be read within {limit}: predicting again"))
         return None
     if isinstance(result, FileNotFoundError):
         return None
     if isinstance(result, Exception):
-        events.append(("prediction", f"the stored prediction is made again: {describe_error(result)}"))
+        events.append((EventKind.PREDICTION_FAILED, f"the stored prediction is repeated: {describe_error(result)}"))
         return None
     return result
 
 
 def compare_with_measured(
-    forecast: RunPrediction, device: torch.device, peak: PeakObserver, *, before_bytes: int, step_seconds: float | None
+    prediction: RunPrediction,
+    device: torch.device,
+    peak: PeakObserver,
+    *,
+    before_bytes: int,
+    step_seconds: float | None,
 ) -> PredictionOutcome:
-    """Predicted and measured side by side. `before_bytes` is what the process took before its model came."""
+    """Predicted and measured. `before_bytes` is what the process used before its model was loaded."""
     if device.type == "cuda":
         measured_bytes: int | None = torch.cuda.max_memory_reserved(device)
         measured_is = "reserved by torch's allocator, whole run"
     else:
         measured_bytes, measured_is = peak.peak_bytes, peak.describe()
-    return PredictionOutcome(
-        predicted_peak_bytes=forecast.predicted_peak_bytes,
+    return replace(
+        before_the_first_step(prediction),
         measured_peak_bytes=measured_bytes,
         measured_peak_is=measured_is,
         resident_growth_bytes=read_peak_bytes(os.getpid()) - before_bytes,
-        predicted_step_seconds=forecast.predicted_step_seconds,
         measured_step_seconds=step_seconds,
-        predicted_parts=forecast.predicted_parts,
         peak_is_of_all_steps=device.type == "cuda" or peak.is_of_all_steps,
     )
 
 
-def replace_peak(compared: PredictionOutcome, peak: PeakObserver) -> PredictionOutcome:
-    """With a peak on a CPU that was measured later; all else is as it was."""
-    return replace(
-        compared,
-        measured_peak_bytes=peak.peak_bytes,
-        measured_peak_is=peak.describe(),
-        peak_is_of_all_steps=peak.is_of_all_steps,
-    )
-
-
-def before_the_first_step(forecast: RunPrediction) -> PredictionOutcome:
-    """What a run that is killed leaves of it."""
+def before_the_first_step(prediction: RunPrediction) -> PredictionOutcome:
+    """Nothing measured yet: what stays in the manifest of a run that is killed."""
     return PredictionOutcome(
-        predicted_peak_bytes=forecast.predicted_peak_bytes,
+        predicted_peak_bytes=prediction.predicted_peak_bytes,
         measured_peak_bytes=None,
         measured_peak_is="not measured: the run has not ended",
         resident_growth_bytes=None,
-        predicted_step_seconds=forecast.predicted_step_seconds,
+        predicted_step_seconds=prediction.predicted_step_seconds,
         measured_step_seconds=None,
-        predicted_parts=forecast.predicted_parts,
+        predicted_parts=prediction.predicted_parts,
     )
 
 
-def _predict(recipe: Recipe, question: PlanRequest) -> dict[str, Any]:
+def _predict(recipe: Recipe, strategy: Strategy, request: PlanRequest) -> dict[str, Any]:
     if recipe.strategy is None:
-        chosen = search_quickly(question)
+        chosen = search_quickly(request)
         if chosen is not None:
-            strategy, memory, seconds = chosen
-            fields = strategy.model_dump(mode="json", exclude_defaults=True)
+            planned, memory, seconds = chosen
+            fields = planned.model_dump(mode="json", exclude_defaults=True)
             return {"strategy": fields, "seconds": seconds, **_count_bytes(memory)}
-    strategy = load_strategy(recipe)
-    precision = choose_precision_name(strategy, question.target, question.allow)
-    memory, seconds = predict_strategy_quickly(question, strategy, precision)
+    precision = choose_precision_name(strategy, request.target, request.allow)
+    memory, seconds = predict_strategy_quickly(request, strategy, precision)
     return {"strategy": None, "seconds": seconds, **_count_bytes(memory)}
 
 
@@ -400,24 +389,24 @@ def _count_bytes(memory: Memory) -> dict[str, Any]:
     return {"bytes": memory.reserved_bytes, "total": memory.total_bytes, "parts": memory.parts}
 
 
-def _say(recipe: Recipe, target: Target, found: dict[str, Any]) -> RunPrediction:
-    stated = found["strategy"] is None
-    strategy = load_strategy(recipe) if stated else Strategy.model_validate(found["strategy"])
+def _describe(stated: Strategy, target: Target, found: dict[str, Any]) -> RunPrediction:
+    is_stated = found["strategy"] is None
+    strategy = stated if is_stated else Strategy.model_validate(found["strategy"])
     factor = read_factor(target.name)[0]
     seconds = found["seconds"] / found["factor"] * factor
-    takes = f"{format_bytes(found['bytes'])} and {format_seconds(seconds)} a step are predicted"
+    takes = f"predicted {format_bytes(found['bytes'])} and {format_seconds(seconds)} per step"
     fields = strategy.model_dump(exclude_defaults=True, exclude={"name"})
     chosen = ", ".join(f"{name}={value}" for name, value in fields.items()) or "defaults"
-    message = f"the recipe's strategy: {takes}" if stated else f"planned for {target.name} ({chosen}): {takes}"
-    events = [("plan", message)]
+    message = f"the recipe's strategy: {takes}" if is_stated else f"planned for {target.name} ({chosen}): {takes}"
+    events = [(EventKind.PLAN, message)]
     missing_bytes = max(0, found["total"] - target.capacity_bytes)
     if missing_bytes:
         short = format_bytes(missing_bytes)
-        events.append(("plan", f"that is {short} more than there is; `seqfit plan` shows what fits"))
+        events.append((EventKind.PLAN, f"that is {short} more than is available; `seqfit plan` shows what fits"))
     if target.kind == "cpu" and strategy.host_memory is None and should_return(found["bytes"], target.capacity_bytes):
         strategy = strategy.model_copy(update={"host_memory": "return"})
         usable = format_bytes(target.capacity_bytes)
-        events.append(("memory", f"strategy.host_memory=return: kept memory might need more than {usable}"))
+        events.append((EventKind.MEMORY, f"strategy.host_memory=return: memory that glibc keeps might exceed {usable}"))
     return RunPrediction(strategy, found["bytes"], seconds, events, target.name, factor, found["parts"], missing_bytes)
 
 
@@ -427,6 +416,6 @@ def _find_target(device: torch.device, sharers: int) -> Target | None:
         return replace(target, capacity_bytes=target.capacity_bytes // sharers)
     properties = torch.cuda.get_device_properties(device)
     card = match_card(properties.name, properties.total_memory)
-    # Free is what other processes leave; what this one has already, its context too, is counted in the prediction.
+    # What other processes leave free; what this one holds already, its context too, is counted in the prediction.
     free_bytes = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) + CONTEXT_BYTES
     return None if card is None else card_target(card, 1, free_bytes=free_bytes)

@@ -1,8 +1,8 @@
-"""NaN and Inf (non-finite values): find out where they begin, skip the step, or repeat it in fp32.
+"""NaN and Inf (non-finite values): find out where they start, skip the step, or repeat it in fp32.
 
 Steps mark them on the device (`StepOutcome.not_finite`); the marks are read with the records, and before an evaluation
-or a snapshot. Fused AdamW skips such a step, so to run its batch again with the weights of that moment shows which
-module produces the first one; other optimizers may have corrupted the weights, and then those are named.
+or a snapshot. Fused AdamW skips such a step, so running its batch again with the same weights shows which module
+produces the first one; other optimizers may have corrupted the weights, and then those are named.
 
     step 17   loss nan   ->   "encoder.block.3.layer.1.DenseReluDense.wo produces the first inf"
 """
@@ -14,6 +14,7 @@ import statistics
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,12 +24,13 @@ from seqfit.data.loader import GlobalBatch, Loader
 from seqfit.errors import TrainingFailed
 from seqfit.model.loss import LossModel
 from seqfit.parallel.world import World
+from seqfit.rundir.events import LossSpikeEvent, NonFiniteEvent
 from seqfit.rundir.writer import RunWriter
 from seqfit.step.step import StepOutcome, TrainStep, micro_batch_loss_sum
 from seqfit.training.log import SeenStep
 
 NOWHERE = "no module produces one when the batch is run again"
-_SKIPPED_IN_A_ROW = 10  # more are no accident
+_SKIPPED_IN_A_ROW = 10  # from this many on the run ends
 _REMEMBERED = 64  # losses that a new one is compared with
 _LEAST = 16  # before that nothing is called a spike
 _DEVIATIONS = 8  # of the median deviation: losses of batches scatter
@@ -36,7 +38,7 @@ _RATIO = 1.5  # and it must stand out by this much
 
 
 class NonFiniteHandler:
-    """Follows the recipe's policy on non-finite steps, and records losses that stand out."""
+    """Applies the recipe's policy on non-finite steps, and records loss spikes."""
 
     def __init__(self, step: TrainStep, loader: Loader, world: World, policy: str, writer: RunWriter) -> None:
         self._step = step
@@ -48,17 +50,15 @@ class NonFiniteHandler:
         self._in_a_row = 0
 
     def read_state(self) -> dict[str, Any]:
-        """What it remembers of the steps so far, for a snapshot."""
         return {"in_a_row": self._in_a_row, "losses": list(self._spikes.before)}
 
     def restore_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from a snapshot."""
         self._in_a_row = state["in_a_row"]
         self._spikes.before.clear()
         self._spikes.before.extend(state["losses"])
 
     def check(self, steps: Sequence[SeenStep]) -> None:
-        """Steps that were made: raises where training can't go on."""
+        """Of completed steps: raises where training can't continue."""
         for seen in steps:
             if seen.is_marked or not math.isfinite(seen.loss):
                 self._in_a_row += 1
@@ -66,28 +66,26 @@ class NonFiniteHandler:
                 continue
             self._in_a_row = 0
             if self._spikes.is_spike(seen.loss):
-                usual = self._spikes.usual
-                message = f"the loss is {seen.loss:.4g} at step {seen.step}, and was about {usual:.4g} before"
-                self._writer.event("loss-spike", message, step=seen.step, rows=seen.rows)
+                self._writer.event(LossSpikeEvent(seen.step, seen.loss, self._spikes.usual, seen.rows))
 
     def should_retry(self, number: int, outcome: StepOutcome) -> bool:
         """Whether a step is to be repeated in fp32, because the recipe says so. Waits for the device."""
         name = self._step.precision.name
         if self._policy != "higher-precision-retry" or name == "fp32" or not bool(outcome.not_finite):
             return False
-        self._writer.event("not-finite", f"step {number} is NaN or Inf in {name}: repeating it in fp32", step=number)
+        self._writer.event(NonFiniteEvent(number, "retried", precision=name))
         return True
 
     def _handle(self, seen: SeenStep) -> None:
         if self._policy == "skip" and self._in_a_row < _SKIPPED_IN_A_ROW:
-            message = f"the loss is {seen.loss} at step {seen.step}: the update is skipped"
-            self._writer.event("not-finite", message, step=seen.step, rows=seen.rows)
+            values = {"gradient norm": "non-finite"} if math.isfinite(seen.loss) else {"loss": str(seen.loss)}
+            self._writer.event(NonFiniteEvent(seen.step, "skipped", values, seen.rows))
             return
         where = self._find_where(seen)
         raise TrainingFailed(*explain_nan(seen.step, seen.loss, self._step.precision.name, where))
 
     def _find_where(self, seen: SeenStep) -> str | None:
-        """Each rank runs its share of the batch again; with a shard of every weight none can, without the others."""
+        """Each rank runs its share of the batch again; not possible where ranks hold shards of the weights."""
         if self._step.parallel.saves_shards:
             return None
         found = self._world.all_gather(find_first_overflow(self._step, self._loader.load(seen.rows)))
@@ -99,11 +97,11 @@ class _Found(Exception):
 
 
 def find_first_overflow(step: TrainStep, batch: GlobalBatch) -> str:
-    """In words: which weight, module or gradient of a batch is the first with a NaN or Inf."""
+    """Which weight, module or gradient is the first with a NaN or Inf, as a sentence."""
     for name, weight in step.model.named_parameters():
         if not bool(weight.isfinite().all()):
             return f"the weight {_short(name)} is NaN or Inf already"
-    assert isinstance(step.model, LossModel)  # no process has one whole where there are stages
+    assert isinstance(step.model, LossModel)  # pipeline stages save shards, and never get here
     found: list[str] = []
     training = step.model.training
     try:
@@ -126,8 +124,14 @@ def find_first_overflow(step: TrainStep, batch: GlobalBatch) -> str:
 
 @contextmanager
 def _watched(model: nn.Module, found: list[str]) -> Iterator[None]:
+    def check(name: str, _module: nn.Module, _inputs: Any, output: Any) -> None:
+        if isinstance(output, torch.Tensor) and output.is_floating_point() and not bool(output.isfinite().all()):
+            kind = "nan" if bool(output.isnan().any()) else "inf"
+            found.append(f"{name} produces the first {kind}")
+            raise _Found
+
     handles = [
-        module.register_forward_hook(_watch(_short(name), found))
+        module.register_forward_hook(partial(check, _short(name)))
         for name, module in model.named_modules()
         if not any(module.children())
     ]
@@ -138,34 +142,20 @@ def _watched(model: nn.Module, found: list[str]) -> Iterator[None]:
             handle.remove()
 
 
-def _watch(name: str, found: list[str]) -> Any:
-    def look(_module: nn.Module, _inputs: Any, output: Any) -> None:
-        if isinstance(output, torch.Tensor) and output.is_floating_point() and not bool(output.isfinite().all()):
-            kind = "nan" if bool(output.isnan().any()) else "inf"
-            found.append(f"{name} produces the first {kind}")
-            raise _Found
-
-    return look
-
-
 def _short(name: str) -> str:
-    """Without the wrapper's own prefix."""
-    return name.removeprefix("model.")
+    return name.removeprefix("model.")  # of the wrapper
 
 
 class SpikeDetector:
-    """Tells a loss that stands out from those before it."""
-
     def __init__(self) -> None:
         self.before: deque[float] = deque(maxlen=_REMEMBERED)
 
     @property
     def usual(self) -> float:
-        """The median of those before."""
         return statistics.median(self.before)
 
     def is_spike(self, loss: float) -> bool:
-        """Whether it is far above what its predecessors scatter by; then it is not remembered."""
+        """Whether it is far above the spread of its predecessors; a spike is not remembered."""
         if not math.isfinite(loss):
             return False
         if len(self.before) >= _LEAST:
@@ -184,6 +174,6 @@ def explain_nan(step: int, loss: float, precision: str, where: str | None = None
         change = "Set strategy.precision=fp32 or bf16: T5's feed-forward layers overflow in fp16"
     return (
         f"the loss is {loss} at step {step} ({precision}){'' if where is None else ': ' + where}",
-        "training can't go on from a loss or a gradient that is NaN or Inf",
+        "training can't continue from a loss or a gradient that is NaN or Inf",
         change,
     )

@@ -1,4 +1,4 @@
-"""What watches steps without being part of them: peak memory, a calibration workload, a profiler."""
+"""The interface of what observes steps without being part of them: peak memory, a calibration workload, a profiler."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from seqfit.data.loader import GlobalBatch
 
 
 class Observer:
-    """Watches steps without changing them. What it raises ends the run: one that measures catches its own errors."""
+    """What it raises ends the run, so one that measures catches its own errors."""
 
     def around_step(self, number: int, batch: GlobalBatch) -> AbstractContextManager[None]:
         """Around the step, with all its retries."""
         return nullcontext()
 
     def after_step(self, number: int, batch: GlobalBatch) -> None:
-        """The step was launched; `batch` is as it was split in the end: another one after a retry."""
+        """The step was launched; `batch` is as it was finally split, another object after a retry."""
 
     def measure_between_steps(self, step_seconds: float) -> float | None:
-        """Seconds of a calibration workload, taken for every record and not counted as step time."""
+        """Seconds of a calibration workload, once per record and not counted as step time."""
         return None

@@ -1,14 +1,14 @@
 """Out of memory (OOM): the same global batch in smaller micro-batches; and a limit that makes it an error on a CPU.
 
 In: a step that failed. Out: its batch in smaller micro-batches, for another attempt from the same weights. Nothing of
-the failed attempt is left: its gradients are dropped, the RNG state is restored, and the weights have not moved: the
-optimizer state is allocated before the first step, and an update is all that follows the last backward.
+the failed attempt is left: its gradients are dropped, the RNG state is restored, and the weights are unchanged, because
+the optimizer state is allocated before the first step, and only the update follows the last backward.
 
     micro-batches of 6,144 tokens     [a b c d]         out of memory in the backward
     half the size of that one         [a b] [c d]       the same update, and this size from now on, also after a resume
 
-Where some weights may have moved (in the middle of an update, or with updates inside the backward), only a snapshot has
-the weights that the step began with: `HalfUpdated`.
+Where some weights may be updated already (OOM during the update, or updates in the backward), only a snapshot has the
+weights that the step started with: `HalfUpdated`.
 
 On OOM, all ranks retry the step. Before the first collective of a step, an all-reduce (MIN) checks that every rank got
 that far (seqfit.training.coordination):
@@ -19,9 +19,9 @@ that far (seqfit.training.coordination):
 One that fails later leaves the others waiting in a collective: it leaves a note, and all restart from the snapshot.
 
 On a CPU, Linux grants more memory than there is and later kills a process that uses it. A limit makes OOM an error that
-can be handled: the system's own (RLIMIT_DATA), which counts what the process maps for itself to write, without cost,
-and refuses what goes beyond; torch's allocator then raises. In a container with a memory limit that is the default.
-Processes of one run that share the container share what is left of it equally.
+can be handled: RLIMIT_DATA counts the process's private writable mappings, at no cost, and refuses more; torch's
+allocator then raises. In a container with a memory limit this is the default. Processes of one run that share the
+container share what is left of it equally.
 
     --memory-limit 4GiB      container's limit 3 GiB, 1 GiB used; 0.5 GiB mapped by this process   ->   2.5 GiB
     the same, two processes                                                                        ->   1.5 GiB each
@@ -33,7 +33,7 @@ import contextlib
 import ctypes
 import gc
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -43,6 +43,7 @@ import torch
 from seqfit.data.loader import GlobalBatch, Loader
 from seqfit.errors import OutOfMemory, PeerLost, RecipeError, is_out_of_memory
 from seqfit.hardware.process_memory import read_limits
+from seqfit.rundir.events import OutOfMemoryEvent
 from seqfit.rundir.notes import write_note
 from seqfit.rundir.writer import RunWriter
 from seqfit.step.step import TrainStep
@@ -54,11 +55,11 @@ _T = TypeVar("_T")
 
 
 class HalfUpdated(Exception):
-    """OOM while weights were being changed."""
+    """OOM while weights were being updated."""
 
 
 class OomRecovery:
-    """Makes micro-batches smaller where a step runs out of memory, here or on another rank."""
+    """Halves micro-batches after OOM in a step, here or on another rank."""
 
     def __init__(self, step: TrainStep, loader: Loader, writer: RunWriter, coordination: Coordination) -> None:
         self._step = step
@@ -67,10 +68,10 @@ class OomRecovery:
         self._coordination = coordination
         self._world = coordination.world
         self._known_splits: dict[int, int] = {}
-        self._updates = 0  # made before this step
+        self._updates = 0  # before this step
 
     def expect(self, splits: Mapping[int, int]) -> None:
-        """Sizes that an earlier process set after the snapshot that this one resumes from (`find_splits_after`)."""
+        """Sizes that an earlier process set after the snapshot that this one resumes from."""
         self._known_splits = dict(splits)
 
     def begin(self, number: int) -> None:
@@ -82,21 +83,15 @@ class OomRecovery:
 
     def halve(self, number: int, batch: GlobalBatch) -> GlobalBatch:
         """The same global batch in smaller micro-batches, on all ranks; nothing of the failed attempt is left."""
-        half_updated = self._step.is_half_updated or self._step.updates != self._updates  # or whole, and then it failed
+        half_updated = self._step.is_half_updated or self._step.updates != self._updates  # or OOM after the update
         self._step.drop()
         tokens, where = self._coordination.lowest_tokens, None
         if tokens == NO_OOM:  # it was this rank
-            tokens, where = self._find_size(number, batch)
-            tokens = self._coordination.exchange(tokens)
-        found = [text for text in self._world.all_gather(where) if text is not None]
+            where = self._find_failed(number, batch)
+            tokens = self._coordination.all_reduce(where["tokens"] // 2)
+        failed = next(found for found in self._world.all_gather(where) if found is not None)
         self._limit_tokens(tokens)
-        self._writer.event(
-            "out-of-memory",
-            f"{found[0]}: retrying the same global batch with micro-batches of at most {tokens:,} tokens",
-            step=number,
-            phase=self._step.phase,
-            micro_batch_tokens=tokens,
-        )
+        self._writer.event(OutOfMemoryEvent(number, action="retry", micro_batch_tokens=tokens, **failed))
         self._writer.sync()
         if half_updated:
             raise HalfUpdated
@@ -106,84 +101,69 @@ class OomRecovery:
     def _limit_tokens(self, tokens: int) -> None:
         self._loader.rule = replace(self._loader.rule, tokens=min(tokens, self._loader.rule.tokens))
 
-    def _find_size(self, number: int, batch: GlobalBatch) -> tuple[int, str]:
-        """Half of the micro-batch that failed; in lockstep nobody knows which it was: of the largest."""
+    def _find_failed(self, number: int, batch: GlobalBatch) -> dict[str, Any]:
+        """The micro-batch that did not fit; in lockstep, where that is unknown, the largest one."""
         failed = batch.micro_batches[self._step.micro_batch]
         if self._step.parallel.lockstep:
             failed = max(batch.micro_batches, key=lambda micro: (micro.examples > 1, micro.tokens))
-        rank = "" if self._world.size == 1 else f" on rank {self._world.rank}"
-        phase = {"forward": "forward pass", "backward": "backward pass"}.get(self._step.phase, self._step.phase)
-        size = f"{failed.examples:,} example{'' if failed.examples == 1 else 's'}, {failed.tokens:,} tokens"
-        where = f"OOM{rank} in the {phase} of step {number} (micro-batch of {size})"
+        rank = None if self._world.size == 1 else self._world.rank
+        found: dict[str, Any] = {
+            "phase": self._step.phase,
+            "rank": rank,
+            "examples": failed.examples,
+            "tokens": failed.tokens,
+        }
         if failed.examples == 1:
             raise OutOfMemory(
-                where,
-                "one example is the least that a micro-batch can hold",
+                OutOfMemoryEvent(number, action="retry", **found).where,
+                "a micro-batch has at least one example",
                 "Set strategy.recompute=blocks (gradient checkpointing) or a smaller task.max_source_tokens; "
                 "`seqfit plan` shows what fits",
             )
         if self._world.size > 1 and self._coordination.has_agreed:
-            self._leave(number, failed.tokens // 2, where)
-        return failed.tokens // 2, where
+            self._leave(OutOfMemoryEvent(number, action="restart", micro_batch_tokens=failed.tokens // 2, **found))
+        return found
 
-    def _leave(self, number: int, tokens: int, where: str) -> NoReturn:
+    def _leave(self, event: OutOfMemoryEvent) -> NoReturn:
         """The others wait in a collective that this rank can't finish."""
-        message = f"{where}, in the middle of a collective"
-        write_note(
-            self._writer.path, self._world.rank, "out-of-memory", message, step=number, micro_batch_tokens=tokens
-        )
+        write_note(self._writer.path, self._world.rank, event)
         raise PeerLost(
-            message,
-            "the other processes wait there for this one, so all have to start again",
-            "A launcher does that by itself (--max-restarts); else resume with seqfit train --resume",
+            event.message,
+            "the other processes wait for this one there, so all of them have to restart",
+            "A launcher restarts them (--max-restarts); otherwise resume with seqfit train --resume",
         )
-
-
-def find_splits_after(events: Iterable[Mapping[str, Any]], after: int) -> dict[int, int]:
-    """From which steps after a snapshot the micro-batches became smaller, and how large they are from then on.
-
-    A process that is killed after such a step has left no snapshot of it, only the event; the steps before it are
-    repeated as they were.
-    """
-    splits: dict[int, int] = {}
-    for event in events:
-        data = event.get("data") or {}
-        step, tokens = data.get("step"), data.get("micro_batch_tokens")
-        if event.get("kind") == "out-of-memory" and tokens is not None and step is not None and step > after:
-            splits[step] = min(tokens, splits.get(step, tokens))
-    return splits
 
 
 def attempt(action: Callable[[], _T]) -> _T | None:
-    """What it returns; None after OOM, and then nothing that it had made is alive any more."""
+    """What it returns; None after OOM, when everything that it allocated is freed."""
     try:
         return action()
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-    free_memory()  # here the error is gone, and with it the frames that held tensors
+    free_memory()  # the error is gone here, and with it the frames that held tensors
     return None
 
 
 def free_memory() -> None:
-    """Return what nobody holds any more to the system."""
+    """Return unused memory to the system."""
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
     elif platform.libc_ver()[0] == "glibc":
-        ctypes.CDLL(None).malloc_trim(0)  # a fragmented heap may have no room for what would fit
+        ctypes.CDLL(None).malloc_trim(0)  # a fragmented heap may lack room for what would fit
 
 
 _STATUS = Path("/proc/self/status")
 
 
 @contextlib.contextmanager
-def limited_memory(asked_bytes: int | None, device: torch.device, sharers: int = 1) -> Iterator[int | None]:
+def limited_memory(given_bytes: int | None, device: torch.device, sharers: int = 1) -> Iterator[int | None]:
     """Holds inside the block; yields the limit in bytes, None where there is none.
 
-    `sharers`: processes of the run on this machine. What is asked for holds for each of them.
+    `sharers`: processes of the run on this machine. A given limit holds for each of them.
     """
-    limit_bytes = _choose_limit(asked_bytes, device, sharers)
+    limit_bytes = _choose_limit(given_bytes, device, sharers)
     if limit_bytes is None:
         yield None
         return
@@ -191,31 +171,31 @@ def limited_memory(asked_bytes: int | None, device: torch.device, sharers: int =
         yield limit_bytes
 
 
-def _choose_limit(asked_bytes: int | None, device: torch.device, sharers: int) -> int | None:
+def _choose_limit(given_bytes: int | None, device: torch.device, sharers: int) -> int | None:
     if device.type != "cpu" or not has_memory_limits():
-        if asked_bytes is not None:
+        if given_bytes is not None:
             raise RecipeError(
                 f"--memory-limit is given for training on {device.type}",
                 "it limits the memory of a process that trains on a CPU under Linux",
-                "Leave it out: a GPU's own memory is its limit",
+                "Leave it out: the GPU's memory is the limit",
             )
         return None
-    taken_bytes = _read_taken_bytes()
+    used_bytes = _read_used_bytes()
     left_bytes = read_limits().left_bytes(sharers)
-    limits = [asked_bytes]
-    if left_bytes is not None:  # a group counts what is resident; the limit counts what is mapped
-        limits.append(taken_bytes + left_bytes)
+    limits = [given_bytes]
+    if left_bytes is not None:  # a cgroup counts what is resident; the limit counts what is mapped
+        limits.append(used_bytes + left_bytes)
     limit_bytes = min((limit for limit in limits if limit is not None), default=None)
-    if asked_bytes is not None and limit_bytes is not None and limit_bytes <= taken_bytes:
+    if given_bytes is not None and limit_bytes is not None and limit_bytes <= used_bytes:
         raise RecipeError(
             f"--memory-limit leaves {format_bytes(limit_bytes)}",
-            f"Python and its libraries alone take {format_bytes(taken_bytes)}",
-            "Give more",
+            f"Python and its libraries already use {format_bytes(used_bytes)}",
+            "Raise --memory-limit",
         )
     return limit_bytes
 
 
-def _read_taken_bytes() -> int:
+def _read_used_bytes() -> int:
     """What counts against the limit so far."""
     lines = _STATUS.read_text("utf-8").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:"))

@@ -1,28 +1,28 @@
 """Observers of steps: the peak of allocated bytes on a CPU, and a calibration workload that shows the machine's speed.
 
-**Peak.** torch counts no CPU memory by itself, and counting takes time, so of the first steps only those are measured
-whose largest micro-batch has more tokens than any measured before. The first step is left out: libraries set
-themselves up in it.
+**Peak.** torch does not count CPU memory by itself, and counting takes time. So among the first steps only those are
+measured whose largest micro-batch has more tokens than any measured before, without step 1, in which libraries
+initialise themselves.
 
     step                      1     2     3     4     5     ...  16   17
     tokens of its largest     900   800   700   850   600        820  990
     measured                        yes         yes                          peak: of the 850 tokens of step 4
 
 SEQFIT_WATCHED_STEPS=3 measures up to step 3, whether anything was predicted or not: trials of a comparison are measured
-while they warm up. Then the largest of the other steps (above: 17) are kept, and `measure_largest` repeats them when
-the run is over, where no time is taken. Which one needs most depends on the model, so there are three measures of
-large: tokens, targets (a head's logits) and pairs of tokens (attention).
+during warm-up. Then the largest of the other steps (above: 17) are kept, and `measure_largest` repeats them after the
+run, outside all timing. Which one needs most memory depends on the model, so there are three measures of size: tokens,
+targets (a head's logits) and pairs of tokens (attention).
 
 **Calibration workload.** A virtual machine may be a third slower for a minute because of its neighbours, which none of
-its clocks shows; a step and the workload that follows it slow down alike. So a step counted in units of the workload
-tells what it costs, whatever the minute was like:
+its clocks shows; a step and the workload that follows it slow down alike. So the time of a step in units of the
+workload does not depend on the machine's speed at that moment:
 
     step        45 ms   46 ms   61 ms   60 ms
     workload    5.7     5.7     7.7     7.5         step / workload   7.9   8.1   7.9   8.0
 
-It is a small transformer layer, forward and backward, because it must slow down as a step does. Where that was measured
-(blocks of 40 steps of a tiny T5, one thread) steps scattered by 11%; in units of this workload by 1.6%, of a matrix
-product alone by 5%. Trials of a comparison ask for it, on a CPU: SEQFIT_CALIBRATION=1.
+It is a small transformer layer, forward and backward, because it must slow down as a step does. Measured (blocks of 40
+steps of a tiny T5, one thread): step times varied by 11%, in units of this workload by 1.6%, in units of a matrix
+product by 5%. Trials of a comparison turn it on, on a CPU: SEQFIT_CALIBRATION=1.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from torch import nn
 from seqfit.data.loader import GlobalBatch
 from seqfit.data.micro_batch import MicroBatch
 from seqfit.errors import describe_error
+from seqfit.rundir.records import EventKind
 from seqfit.step.clock import StepClock
 from seqfit.step.peak import MeasuredPeak, measure_peak
 from seqfit.step.step import ParallelStrategy, TrainStep
@@ -49,12 +50,12 @@ from seqfit.training.observer import Observer
 from seqfit.training.trial_variables import CALIBRATED, WATCHED
 
 FIRST, LAST = 2, 16  # steps that may be measured
-_Measure = tuple[str, bool]  # of what, and whether a micro-batch is the only one of its step
+_Measure = tuple[str, bool]  # of what, and whether the micro-batch is the only one of its step
 
 
 @dataclass(frozen=True)
 class _Largest:
-    """The step that has most of something."""
+    """The largest step by some measure."""
 
     size: int
     number: int
@@ -64,11 +65,10 @@ class _Largest:
 class PeakObserver(Observer):
     """Measures the peak of steps that may show a higher one than those before."""
 
-    def __init__(self, step: TrainStep, report: Callable[[str, str], None], *, is_predicted: bool) -> None:
+    def __init__(self, step: TrainStep, report: Callable[[EventKind, str], None], *, is_predicted: bool) -> None:
         self.peak_bytes: int | None = None
         self.at_step: int | None = None
-        self.measured_steps = 0
-        self.measured_seconds = 0.0  # of their phases: a measured step takes longer, so its time says nothing
+        self.measured: list[int] = []  # steps: measuring slows them down, so their times do not count
         self._step = step
         self._report = report
         on_cpu = step.precision.device.type == "cpu"
@@ -88,19 +88,17 @@ class PeakObserver(Observer):
             yield
             return
         self._most_tokens = tokens
-        before_seconds = sum(self._step.clock.totals.values())
         with quiet_profiler(), _Guarded(partial(measure_peak, self._step, batch)) as guarded:
             yield
-        self.measured_steps += 1
-        self.measured_seconds += sum(self._step.clock.totals.values()) - before_seconds
+        self.measured.append(number)
         self._measured = batch, None if guarded.value is None else guarded.value.bytes
         if guarded.error is not None:
             self._measured = batch, None
             self._last, self._keeps_largest = 0, False
-            self._report("memory", f"peaks of steps are not measured any further: {describe_error(guarded.error)}")
+            self._report(EventKind.MEMORY, f"peaks of further steps are not measured: {describe_error(guarded.error)}")
 
     def after_step(self, number: int, batch: GlobalBatch) -> None:
-        """A measurement counts unless the step was repeated with another split of its batch."""
+        """A measurement counts unless the batch was split again after OOM."""
         is_measured = self._measured is not None and self._measured[0] is batch
         if is_measured and self._measured is not None and self._measured[1] is not None:
             self._note(number, self._measured[1])
@@ -112,13 +110,13 @@ class PeakObserver(Observer):
 
     @property
     def is_of_all_steps(self) -> bool:
-        """Whether the largest of all steps were measured, so that none is known that may have needed more."""
+        """Whether the largest of all steps were measured, so that no other one is likely to have needed more."""
         return bool(self._largest) and all(largest.batch is None for largest in self._largest.values())
 
     def measure_largest(self) -> int:
-        """Repeat the largest steps that were not measured; returns how many those were.
+        """Repeat the largest steps that were not measured; returns their number.
 
-        For a run that is over and written: weights and optimizer state move on. Its times do not.
+        Only after a run is saved: weights and optimizer state change, its recorded times do not.
         """
         left = {largest.number: largest.batch for largest in self._largest.values() if largest.batch is not None}
         usual, self._step.clock = self._step.clock, StepClock(self._step.precision.device)
@@ -161,7 +159,7 @@ class _Guarded:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        """What is raised inside goes on to whoever made the step."""
+        """Errors of the step itself are passed on."""
         if self.value is None:
             return
         try:
@@ -172,42 +170,42 @@ class _Guarded:
 
 
 def _measure(batch: GlobalBatch) -> Iterator[tuple[_Measure, int]]:
-    """How large a step is. A micro-batch that others came before finds their gradients, so the first of several has no
-    say, and those alone in their step are measured apart."""
-    is_alone = len(batch.micro_batches) == 1
-    for micro_batch in batch.micro_batches[0 if is_alone else 1 :]:
-        yield ("tokens", is_alone), micro_batch.tokens
+    """How large a step is. From the second micro-batch on gradients exist already, so the first of several is left out,
+    and steps with a single one are measured separately."""
+    is_only = len(batch.micro_batches) == 1
+    for micro_batch in batch.micro_batches[0 if is_only else 1 :]:
+        yield ("tokens", is_only), micro_batch.tokens
         if micro_batch.decoder_ids is not None:
-            yield ("targets", is_alone), micro_batch.decoder_ids.numel()
-        yield ("pairs", is_alone), _count_pairs(micro_batch)
+            yield ("targets", is_only), micro_batch.decoder_ids.numel()
+        yield ("pairs", is_only), _count_pairs(micro_batch)
 
 
 def _count_pairs(micro_batch: MicroBatch) -> int:
-    """Of tokens that attention compares within an example, sources and targets taken as one."""
+    """Of tokens that attend to each other within an example, source and target taken as one sequence."""
     if micro_batch.source_lengths is not None:
         targets = micro_batch.target_lengths or (0,) * micro_batch.examples
         return sum((source + target) ** 2 for source, target in zip(micro_batch.source_lengths, targets, strict=True))
-    return micro_batch.tokens**2 // micro_batch.examples  # padded: all as long as the longest
+    return micro_batch.tokens**2 // micro_batch.examples  # padded to the longest
 
 
 _WIDTH, _HEADS, _INNER, _ROWS, _TOKENS = 128, 4, 512, 4, 64
-_SHARE = 0.05  # of a step's time is spent on it: more than one piece where steps are long
+_SHARE = 0.05  # of a step's time is spent on it: several repeats where steps are long
 
 
 class CalibrationWorkload(Observer):
     """A fixed workload, timed between steps."""
 
     def __init__(self) -> None:
-        with torch.random.fork_rng(devices=[]), torch.device("cpu"):  # training's own random numbers stay what they are
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):  # training's own RNG state is unchanged
             torch.manual_seed(0)
             self._layer = nn.TransformerEncoderLayer(_WIDTH, _HEADS, _INNER, dropout=0.0, batch_first=True)
             self._states = torch.randn(_ROWS, _TOKENS, _WIDTH)
         self._weights = list(self._layer.parameters())
 
     def measure_between_steps(self, step_seconds: float) -> float:
-        """Seconds of one run of it, the mean of as many as fit the share of a step.
+        """Seconds of one run, the mean over as many as fit the share of a step.
 
-        The first one is not timed: it finds the caches full of the step's data, the more the larger the step.
+        The first one is not timed, because the caches are full of the step's data, more so after a larger step.
         """
         self._run()
         started, runs = time.perf_counter(), 0
@@ -221,6 +219,6 @@ class CalibrationWorkload(Observer):
 
 
 def build_calibration_workload(device: torch.device, processes: int) -> list[CalibrationWorkload]:
-    """Where a comparison asks for it. Several processes would disturb each other's, and GPUs have no neighbours."""
+    """In trials of a comparison. Several processes would disturb each other, and GPUs are not shared."""
     wanted = os.environ.get(CALIBRATED) and device.type == "cpu" and processes == 1
     return [CalibrationWorkload()] if wanted else []

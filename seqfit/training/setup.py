@@ -1,13 +1,14 @@
 """Builds all that a run trains with, from a recipe: strategy, data, model, optimizer, batches, evaluation.
 
-Everything that can be wrong with what was given is found here, before the run directory is made, so a mistake leaves
-nothing behind. What was decided on the way becomes events of the run.
+Recipe, strategy and device are resolved once (`resolve`), before the processes of a run meet; what is below takes the
+parts that it uses. All mistakes are found here, before the run directory is made, so a mistake leaves nothing behind.
+What was decided on the way becomes events of the run.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -35,10 +36,12 @@ from seqfit.model.load import (
     set_head_bias,
 )
 from seqfit.model.trainable import sum_frozen_bits
-from seqfit.parallel.build import BuiltStep, Events, build_rule, build_step, choose_weights, padding_limits
+from seqfit.parallel.build import BuiltStep, build_rule, build_step, choose_weights, padding_limits
 from seqfit.parallel.gather import GatherTarget
 from seqfit.parallel.world import SINGLE_PROCESS, World
 from seqfit.recipe.schema import Recipe
+from seqfit.rundir.events import Events, FallbackEvent, PlainEvent
+from seqfit.rundir.records import EventKind
 from seqfit.step.precision import Precision, choose_device, choose_precision, explain_unused_gpu
 from seqfit.step.step import ParallelStrategy, TrainStep
 from seqfit.strategy.conflicts import check_processes
@@ -55,7 +58,25 @@ from seqfit.trimming.vocabulary import check_trimmable
 from seqfit.trimming.weights import choose_vocabulary, load_trimmed_model
 from seqfit.units import format_bytes
 
-_HEAD_REACHES = (0.02, 20.0)  # standard deviations of scores that a head learns at the usual rates
+_HEAD_REACHES = (0.02, 20.0)  # standard deviations of scores that a head fits at the usual learning rates
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A recipe with the strategy that it states and the device of this process."""
+
+    recipe: Recipe
+    strategy: Strategy  # where the recipe states none: the default one, which a plan may replace
+    device: torch.device
+    notes: Sequence[str] = ()  # what was changed of the recipe while it was read
+
+
+def resolve(recipe: Recipe, notes: Sequence[str] = ()) -> Resolved:
+    """Raises where the strategy, its device or its precision is not available here."""
+    strategy = load_strategy(recipe)
+    device = choose_device(strategy)
+    choose_precision(strategy, device, recipe.allow)  # that of a run is chosen after planning
+    return Resolved(recipe, strategy, device, notes)
 
 
 @dataclass(frozen=True)
@@ -70,11 +91,11 @@ class TrainingSetup:
     validation: TokenizedSplit | None
     generator: Generator
     metrics: list[str]
-    best: str  # the score that decides which checkpoint is kept
+    best: str  # the score that chooses the checkpoint
     total_steps: int
     data_fingerprint: str
     prediction: RunPrediction
-    before_bytes: int  # of the process, before its model came
+    before_bytes: int  # of the process, before its model was loaded
     world: World = SINGLE_PROCESS
     coordination: Coordination = field(default_factory=lambda: Coordination(SINGLE_PROCESS))
     frozen_bits: int = 0  # of the weights that are not trained: whether they are the same after a resume
@@ -93,7 +114,7 @@ class TrainingSetup:
 
 @dataclass(frozen=True)
 class _Corpus:
-    """Tokenized data, and the tokenizer that made them."""
+    """Tokenized data, and its tokenizer."""
 
     tokenizer: PreTrainedTokenizerBase
     data: PreparedData
@@ -101,8 +122,8 @@ class _Corpus:
 
 
 @dataclass(frozen=True)
-class _Learner:
-    """A model with the tokenizer and the data that fit it."""
+class _LoadedModel:
+    """A model with its tokenizer and data."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -113,12 +134,11 @@ class _Learner:
 
     @property
     def evaluated(self) -> PreTrainedModel:
-        """The model that answers."""
         return self.model if self.gather_target is None else self.gather_target.model
 
 
 def build_setup(
-    recipe: Recipe,
+    resolved: Resolved,
     view: TrainingView,
     memory_limit_bytes: int | None = None,
     world: World = SINGLE_PROCESS,
@@ -129,123 +149,110 @@ def build_setup(
 
     A guessed recipe gets a limit on the length of its sources where a step would take minutes or would not fit.
     """
-    device, task = _check_stated(recipe, world.size)
-    metrics, best = choose_metrics(task, recipe.eval)
-    recipe, corpus, forecast = _plan(recipe, view, device, memory_limit_bytes, world, is_guessed=is_guessed)
-    strategy = forecast.strategy
+    check_processes(resolved.strategy, world.size)
+    if world.size > 1:  # the world has assigned this rank a GPU
+        resolved = replace(resolved, device=choose_device(resolved.strategy))
+    device, task = resolved.device, build_task(resolved.recipe.task)
+    if resolved.strategy.threads is not None:
+        torch.set_num_threads(resolved.strategy.threads)
+    metrics, best = choose_metrics(task, resolved.recipe.eval)
+    recipe, corpus, prediction = _plan(resolved, view, memory_limit_bytes, world, is_guessed=is_guessed)
+    strategy = prediction.strategy
     precision = choose_precision(strategy, device, recipe.allow)
     seed_everything(recipe.seed)
     before_bytes = read_resident_bytes()
-    learner = _build_learner(recipe, strategy, device, corpus, world)
+    loaded = _load(recipe, strategy, device, corpus, world)
     coordination = Coordination(world)
-    built = _build_step(recipe, strategy, precision, learner, coordination)
-    _part_dropout(recipe.seed, world)
-    loader = _build_loader(recipe, strategy, learner, built, world)
-    generator = _build_generator(recipe, learner, precision)
-    decided: Events = [
-        *_say_device(strategy, device),
-        *_say_limit(memory_limit_bytes),
-        *forecast.events,
-        *learner.events,
-        *built.events,
-    ]
-    job = TrainingSetup(
+    built = _build_step(recipe, strategy, precision, loaded, coordination)
+    if world.rank:  # every rank draws its own dropout masks, though all have built the same model
+        torch.manual_seed(np.random.SeedSequence((recipe.seed, world.rank)).generate_state(1)[0])
+    loader = _build_loader(recipe, strategy, loaded, built, world)
+    generator = _build_generator(recipe, loaded, precision)
+    unused_gpu = explain_unused_gpu(strategy, device)
+    decided: Events = [] if unused_gpu is None else [(EventKind.DEVICE, unused_gpu)]
+    if memory_limit_bytes is not None:
+        decided.append((EventKind.MEMORY_LIMIT, f"this process may use {format_bytes(memory_limit_bytes)}"))
+    setup = TrainingSetup(
         recipe=recipe,
         strategy=strategy,
         task=task,
         step=built.step,
         loader=loader,
-        validation=learner.data.splits.get("validation"),
+        validation=loaded.data.splits.get("validation"),
         generator=generator,
         metrics=metrics,
         best=best,
         total_steps=_count_steps(recipe, loader),
-        data_fingerprint=learner.data.fingerprint,
-        prediction=forecast,
+        data_fingerprint=loaded.data.fingerprint,
+        prediction=prediction,
         world=world,
         coordination=coordination,
         before_bytes=before_bytes,
-        frozen_bits=learner.frozen_bits,
-        gather_target=learner.gather_target,
-        events=[*decided, ("precision", str(precision)), *explain_fallback(generator)],
+        frozen_bits=loaded.frozen_bits,
+        gather_target=loaded.gather_target,
+        events=[
+            *decided,
+            *prediction.events,
+            *loaded.events,
+            *built.events,
+            (EventKind.PRECISION, str(precision)),
+            *explain_fallback(generator),
+        ],
     )
-    return job, learner.data
-
-
-def _check_stated(recipe: Recipe, processes: int) -> tuple[torch.device, Task]:
-    """What the recipe itself says; what can't be had of it is told before the data are read."""
-    stated = load_strategy(recipe)
-    check_processes(stated, processes)
-    device = choose_device(stated)
-    choose_precision(stated, device, recipe.allow)
-    task = build_task(recipe.task)
-    if stated.threads is not None:
-        torch.set_num_threads(stated.threads)
-    return device, task
+    return setup, loaded.data
 
 
 def _plan(
-    recipe: Recipe,
-    view: TrainingView,
-    device: torch.device,
-    memory_limit_bytes: int | None,
-    world: World,
-    *,
-    is_guessed: bool,
+    resolved: Resolved, view: TrainingView, memory_limit_bytes: int | None, world: World, *, is_guessed: bool
 ) -> tuple[Recipe, _Corpus, RunPrediction]:
-    """The data and the strategy, of a guessed recipe with a length limit where its rows need one."""
+    """The data and the strategy; a guessed recipe gets a length limit where its rows need one."""
+    recipe = resolved.recipe
     with world.one_after_the_first(on_each_host=True):
         corpus = _read_corpus(recipe, view)
-    forecast = _forecast(recipe, corpus, device, memory_limit_bytes, world)
-    long = forecast.long_rows
+    prediction = _predict(resolved, corpus, memory_limit_bytes, world)
+    long = prediction.long_rows
     limit = world.broadcast(None if long is None or not is_guessed else long.limit)
     if limit is None:
-        return recipe, corpus, _warn(forecast)
+        warnings: list[PlainEvent] = [] if long is None else [(EventKind.LENGTHS, long.warn())]
+        return recipe, corpus, replace(prediction, events=[*prediction.events, *warnings])
     task = recipe.task.model_copy(update={"max_source_tokens": limit})
-    limited = _plan(recipe.model_copy(update={"task": task}), view, device, memory_limit_bytes, world, is_guessed=False)
-    if long is None:
-        return limited
-    told: Events = [("lengths", long.explain_limit()), *limited[2].events]
-    return limited[0], limited[1], replace(limited[2], events=told)
+    resolved = replace(resolved, recipe=recipe.model_copy(update={"task": task}))
+    recipe, corpus, prediction = _plan(resolved, view, memory_limit_bytes, world, is_guessed=False)
+    explained: list[PlainEvent] = [] if long is None else [(EventKind.LENGTHS, long.explain_limit())]
+    return recipe, corpus, replace(prediction, events=[*explained, *prediction.events])
 
 
-def _warn(forecast: RunPrediction) -> RunPrediction:
-    if forecast.long_rows is None:
-        return forecast
-    return replace(forecast, events=[*forecast.events, ("lengths", forecast.long_rows.warn())])
-
-
-def _forecast(
-    recipe: Recipe, corpus: _Corpus, device: torch.device, memory_limit_bytes: int | None, world: World
-) -> RunPrediction:
-    """Of several processes the first one's strategy, for all must do the same; its figures are those of one alone."""
+def _predict(resolved: Resolved, corpus: _Corpus, memory_limit_bytes: int | None, world: World) -> RunPrediction:
+    """Several processes all use the strategy that the first one plans; its figures are those of a single process."""
     chosen, events, long_rows = None, [], None
     if world.is_first:
-        alone = predict_run(
-            recipe,
+        single = predict_run(
+            resolved.recipe,
+            resolved.strategy,
             corpus.data,
-            device,
-            words=None if corpus.kept is None else len(corpus.kept),
+            resolved.device,
+            vocabulary_size=None if corpus.kept is None else len(corpus.kept),
             memory_limit_bytes=memory_limit_bytes,
             sharers=world.local_size,
         )
         if world.size == 1:
-            return alone
-        not_here = {} if recipe.strategy else {"optimizer_in_backward": False}  # which a plan for one may choose
-        chosen, events = alone.strategy.model_copy(update=not_here).model_dump(mode="json"), alone.events
-        long_rows = alone.long_rows
-    events = [(kind, f"one process: {message}") for kind, message in events]
+            return single
+        # A plan for a single process may update in the backward, which several can't.
+        changed = {} if resolved.recipe.strategy else {"optimizer_in_backward": False}
+        chosen, events = single.strategy.model_copy(update=changed).model_dump(mode="json"), single.events
+        long_rows = single.long_rows
+    events = [(kind, f"for a single process: {message}") for kind, message in events]
     return RunPrediction(Strategy.model_validate(world.broadcast(chosen)), None, None, events, long_rows=long_rows)
 
 
 def _build_step(
-    recipe: Recipe, strategy: Strategy, precision: Precision, learner: _Learner, coordination: Coordination
+    recipe: Recipe, strategy: Strategy, precision: Precision, loaded: _LoadedModel, coordination: Coordination
 ) -> BuiltStep:
-    """The step, with its optimizer state: its memory is allocated now."""
-    split = learner.data.splits["train"]
+    """The step with its optimizer state, whose memory is allocated now."""
+    split = loaded.data.splits["train"]
     lengths = float(split.source_lengths.mean()), float(split.target_lengths.mean())
     built = build_step(
-        learner.model,
+        loaded.model,
         recipe.train,
         strategy,
         precision,
@@ -257,21 +264,15 @@ def _build_step(
     return built
 
 
-def _part_dropout(seed: int, world: World) -> None:
-    """Every process draws masks of its own, though all have built the same model."""
-    if world.rank:
-        torch.manual_seed(np.random.SeedSequence((seed, world.rank)).generate_state(1)[0])
-
-
-def _build_loader(recipe: Recipe, strategy: Strategy, learner: _Learner, built: BuiltStep, world: World) -> Loader:
+def _build_loader(recipe: Recipe, strategy: Strategy, loaded: _LoadedModel, built: BuiltStep, world: World) -> Loader:
     return Loader(
-        learner.data.splits["train"],
-        family_of(learner.model).build_padding(learner.model, learner.tokenizer),
+        loaded.data.splits["train"],
+        family_of(loaded.model).build_padding(loaded.model, loaded.tokenizer),
         build_rule(strategy, built.batching, padding_limits(recipe)),
         batch_examples=recipe.train.examples_per_step,
         batch_tokens=recipe.train.batch_tokens,
         seed=recipe.seed,
-        share=_choose_share(learner.model, built.step.parallel, world),
+        share=_choose_share(loaded.model, built.step.parallel, world),
     )
 
 
@@ -284,17 +285,8 @@ def _choose_share(model: PreTrainedModel, parallel: ParallelStrategy, world: Wor
     return Share(world.rank, world.size, parallel.lockstep, cost)
 
 
-def _say_device(strategy: Strategy, device: torch.device) -> Events:
-    unused = explain_unused_gpu(strategy, device)
-    return [] if unused is None else [("device", unused)]
-
-
-def _say_limit(limit_bytes: int | None) -> Events:
-    return [] if limit_bytes is None else [("memory-limit", f"the process may take {format_bytes(limit_bytes)}")]
-
-
 def _read_corpus(recipe: Recipe, view: TrainingView) -> _Corpus:
-    """The tokenized data. Trimming makes a smaller tokenizer; mT5's full one, 220 MiB, goes before the model comes."""
+    """Tokenized data. Trimming gives a smaller tokenizer; mT5's full one, 220 MiB, is freed before the model loads."""
     tokenizer = load_tokenizer(recipe.model)
     mode = recipe.model.trim_vocabulary
     if mode is not None:
@@ -314,22 +306,22 @@ def _read_corpus(recipe: Recipe, view: TrainingView) -> _Corpus:
     return _Corpus(trimmed, remap_data(data, kept.remap), kept)
 
 
-def _build_learner(recipe: Recipe, strategy: Strategy, device: torch.device, corpus: _Corpus, world: World) -> _Learner:
-    """The whole model on the device; on the host where it is going to be cut, for no device need have room for it."""
+def _load(recipe: Recipe, strategy: Strategy, device: torch.device, corpus: _Corpus, world: World) -> _LoadedModel:
+    """The whole model on the device; on the host where it will be split, because it may not fit on one device."""
     model, events = _load_model(recipe, strategy, corpus)
     is_spread = world.size > 1 and strategy.parallel in ("fsdp", "pipeline")
-    return _Learner(
+    return _LoadedModel(
         model=model if is_spread else model.to(device),
         tokenizer=corpus.tokenizer,
         data=corpus.data,
         events=events,
-        frozen_bits=sum_frozen_bits(model),  # before it is cut: each process would have another sum
+        frozen_bits=sum_frozen_bits(model),  # before it is split: each rank would have another sum
         gather_target=GatherTarget(model, device) if is_spread else None,
     )
 
 
 def _load_model(recipe: Recipe, strategy: Strategy, corpus: _Corpus) -> tuple[PreTrainedModel, Events]:
-    """In this order: trimming replaces the embeddings, adapters freeze what is there."""
+    """In this order: trimming replaces the embeddings, adapters freeze all other weights."""
     head = head_of(recipe.task)
     events: Events = []
     if corpus.kept is None:
@@ -338,41 +330,45 @@ def _load_model(recipe: Recipe, strategy: Strategy, corpus: _Corpus) -> tuple[Pr
     else:
         trimmed = load_trimmed_model(recipe.model, head, corpus.kept)
         model = trimmed.model
-        events.append(("trim", str(trimmed.report)))
+        events.append((EventKind.TRIM, str(trimmed.report)))
         if trimmed.fallback is not None:
-            events.append(("fallback", f"the whole model was loaded and then trimmed: {trimmed.fallback}"))
+            events.append(FallbackEvent("trimming", "the whole model was loaded and then trimmed", trimmed.fallback))
     if head is not None and head.problem_type == "regression" and recipe.model.kind == "classifier":
-        events.extend(_begin_at_mean(model, corpus.data.splits["train"].scores()))
+        events.extend(_start_at_mean(model, corpus.data.splits["train"].scores()))
     untested = explain_untested(recipe.model, model.config.model_type)
-    events.extend([] if untested is None else [("untested", untested)])
+    events.extend([] if untested is None else [(EventKind.UNTESTED, untested)])
     events.extend(choose_weights(model, recipe.model, strategy))
     return model, events
 
 
-def _begin_at_mean(model: PreTrainedModel, scores: NDArray[np.float64]) -> Events:
-    """The head's bias, and a word where the scores are of another size than what a fresh head puts out."""
+def _start_at_mean(model: PreTrainedModel, scores: NDArray[np.float64]) -> Events:
+    """The head's bias, and a warning where the scores are far from the scale of a new head's outputs."""
     mean, deviation = float(scores.mean()), float(scores.std())
-    events = [("head", f"begins at the mean of the training scores, {mean:.4g}")] if set_head_bias(model, mean) else []
+    events: Events = (
+        [(EventKind.REGRESSION_HEAD, f"starts at the mean of the training scores, {mean:.4g}")]
+        if set_head_bias(model, mean)
+        else []
+    )
     if deviation and not _HEAD_REACHES[0] <= deviation <= _HEAD_REACHES[1]:
         events.append(
             (
-                "head",
-                f"the scores' standard deviation is {deviation:.3g}; a head learns fastest between "
+                EventKind.REGRESSION_HEAD,
+                f"the scores' standard deviation is {deviation:.3g}; a head trains fastest between "
                 f"{_HEAD_REACHES[0]:g} and {_HEAD_REACHES[1]:g}: scale the column if the error does not fall",
             )
         )
     return events
 
 
-def _build_generator(recipe: Recipe, learner: _Learner, precision: Precision) -> Generator:
+def _build_generator(recipe: Recipe, loaded: _LoadedModel, precision: Precision) -> Generator:
     limit = load_position_limit(recipe.model)
-    start_of = set_start(learner.evaluated, learner.tokenizer, recipe.task)
+    start_of = set_start(loaded.evaluated, loaded.tokenizer, recipe.task)
     return Generator(
-        model=learner.evaluated,
-        tokenizer=learner.tokenizer,
+        model=loaded.evaluated,
+        tokenizer=loaded.tokenizer,
         precision=precision,
         beams=recipe.eval.beams,
-        max_new_tokens=recipe.eval.max_new_tokens or choose_answer_length(learner.data, limit),
+        max_new_tokens=recipe.eval.max_new_tokens or choose_answer_length(loaded.data, limit),
         batch_tokens=recipe.eval.batch_tokens,
         head=head_of(recipe.task),
         start_of=start_of,
@@ -380,13 +376,13 @@ def _build_generator(recipe: Recipe, learner: _Learner, precision: Precision) ->
 
 
 def choose_answer_length(data: PreparedData, position_limit: int | None) -> int:
-    """A quarter more than any target, for later questions may have longer answers; within the model's positions."""
+    """A quarter more than any target, because later answers may be longer; within the model's positions."""
     longest = max(int(split.target_lengths.max(initial=0)) for split in data.splits.values())
     return smaller_limit(longest + longest // 4 + 1, None if position_limit is None else position_limit - 1) or 1
 
 
 def seed_everything(seed: int) -> None:
-    """Python's, numpy's and torch's generators, on every device."""
+    """Python's, numpy's and torch's RNG, on every device."""
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
@@ -397,7 +393,7 @@ def _count_steps(recipe: Recipe, loader: Loader) -> int:
     if steps == 0:
         raise RecipeError(
             f"train.epochs is {recipe.train.epochs} and data.weight {[source.weight for source in recipe.sources]}",
-            "that makes less than one step",
+            "that is less than one step",
             "Raise one of them, or set train.steps",
         )
     return steps

@@ -1,22 +1,17 @@
 """Snapshots on disk, whole or one part per process: written aside, synced, hashed, renamed.
 
-Snapshots on disk: written beside, synced, hashed, renamed; the newest whole one is found again.
-
-In: tensors by name and facts as JSON. Out: a folder of a run directory.
+In: tensors by name and facts as JSON. Out: a folder in the run directory.
 
     snapshots/step-00000120/state.safetensors     all tensors
-                            snapshot.json         the facts, the hash of that file, and their own
-    snapshots/.step-00000140.new/                 a run was killed here: never looked at, removed by the next one
+                            snapshot.json         the facts, the hash of that file, and their own hash
+    snapshots/.step-00000140.new/                 a run was killed here: never read, removed by the next one
 
-A folder has its final name only after both files and their folder are on the disk, so whatever has that name is whole
-unless the disk damaged it, which the hash finds. No pickle is written or read.
+A folder gets its final name only after both files and their folder are on disk, so whatever has that name is whole
+unless the disk damaged it, which the hash detects. No pickle is written or read.
 
-Snapshots of a model that no process has as a whole: each writes its own part, and any number of them reads it.
-
-In: tensors, some of them shards of larger ones. Out: a folder of the same kind as any snapshot, with a file of each
-process instead of one. torch's distributed checkpoint writes and reads the parts, here as safetensors: no pickle is in
-it. Where the processes are others than before, it hands each what it needs; but for DeepSpeed's ZeRO, whose parts are
-those of so many processes.
+Where no process holds the whole model (FSDP, pipeline, ZeRO), each writes its own part by torch's distributed
+checkpoint, also as safetensors, and any number of processes can read it. The exception is DeepSpeed's ZeRO, whose parts
+need the same number of processes.
 
     snapshots/step-00000120/shards/shard-00001-model-00001-of-00001.safetensors     rank 0's
                                    shard-00002-...                                  rank 1's
@@ -28,7 +23,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import re
 import shutil
 import time
@@ -54,9 +48,8 @@ from seqfit.errors import RunError, TrainingFailed
 from seqfit.parallel.deepspeed import PARTS
 from seqfit.parallel.world import World
 from seqfit.rundir import files
-from seqfit.rundir.records import SnapshotRecord
-from seqfit.rundir.writer import describe_resume
-from seqfit.system import sync_path
+from seqfit.rundir.atomic import describe_resume, draft_of, replace_folder
+from seqfit.rundir.events import SnapshotEvent
 
 _STATE, _FACTS = "state.safetensors", "snapshot.json"
 SHARDS = "shards"
@@ -64,23 +57,23 @@ _FACTS_HASH = "facts_sha256"  # of all the other facts
 
 
 class Damaged(Exception):
-    """A snapshot that is not whole; the message says what is wrong with it."""
+    """A corrupted or truncated snapshot; the message says what is wrong with it."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a resume needs."""
+    """What an exact resume needs."""
 
     step: int
-    tensors: Mapping[str, torch.Tensor]  # of one that was loaded: each is read from the disk when it is asked for
+    tensors: Mapping[str, torch.Tensor]  # of a loaded one: each is read from disk on access
     facts: Mapping[str, Any]
 
 
 class SnapshotWriter:
     """Writes the snapshots of one run, and keeps the last few and the best.
 
-    Tensors of a GPU are copied to the host, and a thread writes them while training goes on. Those of a CPU are
-    written before the next step changes them: a copy would take as much memory again as weights and state.
+    Tensors of a GPU are copied to the host, and a thread writes them during training. Those of a CPU are written before
+    the next step changes them: a copy would take as much memory again as weights and state.
     """
 
     def __init__(self, run: Path, *, keep: int, in_background: bool) -> None:
@@ -88,10 +81,10 @@ class SnapshotWriter:
         self._keep = keep
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="seqfit-snapshot") if in_background else None
         self._writing: Future[None] | None = None
-        self._written: deque[SnapshotRecord] = deque()  # the thread adds to one end, `take_written` takes the other
+        self._written: deque[SnapshotEvent] = deque()  # the thread adds to one end, `take_written` takes the other
 
     def write(self, snapshot: Snapshot, *, began: float) -> None:
-        """Begin to write; what an earlier one failed at is raised here. `began`: when training stopped, Unix time."""
+        """Start writing; raises an earlier one's error. `began`: when training stopped for it, Unix time."""
         self.wait()
         if self._thread is None:
             self._write(snapshot, began)
@@ -100,18 +93,17 @@ class SnapshotWriter:
         taken = Snapshot(snapshot.step, copied, snapshot.facts)
         self._writing = self._thread.submit(self._write, taken, began, waited_seconds=time.time() - began)
 
-    def take_written(self) -> list[SnapshotRecord]:
-        """What has come onto the disk since this was asked last: the thread can't write a run's records itself."""
+    def take_written(self) -> list[SnapshotEvent]:
+        """Those completed since the last call: the thread can't write a run's records itself."""
         return [self._written.popleft() for _ in range(len(self._written))]
 
     def wait(self) -> None:
-        """Until what was begun is on the disk."""
+        """Until the last one is on disk."""
         if self._writing is not None:
             writing, self._writing = self._writing, None
             writing.result()
 
     def close(self) -> None:
-        """Wait, and end the thread."""
         try:
             self.wait()
         finally:
@@ -130,33 +122,33 @@ class SnapshotWriter:
                 raise
         ended = time.time()
         waited = ended - began if waited_seconds is None else waited_seconds
-        self._written.append(SnapshotRecord(snapshot.step, began, ended, waited))
+        self._written.append(SnapshotEvent(snapshot.step, began, ended, waited))
 
 
 @contextlib.contextmanager
 def _explained_failures(step: int, folder: Path) -> Iterator[None]:
-    """A disk that is full or gone is the user's to put right."""
+    """A full or missing disk is for the user to fix."""
     try:
         yield
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or error
         raise TrainingFailed(
             f"the snapshot of step {step} can't be written to '{folder}' ({reason})",
-            "training does not go on without the snapshots that it was asked for",
+            "training does not continue without its snapshots",
             f"Make room (train.snapshot.keep=1 takes less), then {describe_resume(folder.parent)}",
         ) from error
 
 
 class SnapshotDraft:
-    """A snapshot that is written beside its place: whole in the end, or not there at all."""
+    """A snapshot that is written under another name first: in the end it is whole, or not there at all."""
 
     def __init__(self, run: Path, step: int) -> None:
         self._step = step
         self._place = snapshot_folder(run, step)
-        self.folder = files.beside(self._place, "new")
+        self.folder = draft_of(self._place)
 
     def begin(self) -> None:
-        """An empty folder; what runs left that were killed here goes."""
+        """An empty folder; leftovers of killed runs are removed."""
         snapshots = self._place.parent
         snapshots.mkdir(exist_ok=True)
         for leftover in (*snapshots.glob(".*.new"), *snapshots.glob(".*.old")):
@@ -164,43 +156,24 @@ class SnapshotDraft:
         self.folder.mkdir()
 
     def drop(self) -> None:
-        """It can't be finished."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def finish(self, facts: Mapping[str, Any], *, keep: int, written: Sequence[str]) -> None:
-        """Hash what was written, add the facts, give the folder its name, and remove what is no longer needed."""
+        """Hash what was written, add the facts, rename the folder, and remove older ones beyond `keep`."""
         hashes = {name: _hash(self.folder / name) for name in written}
         whole = {**facts, "step": self._step, "sha256": hashes}
         text = json.dumps(whole | {_FACTS_HASH: _hash_facts(whole)}, indent=1, allow_nan=False)
         (self.folder / _FACTS).write_text(text, "utf-8")
-        paths = [self.folder / name for name in (*written, _FACTS)]
-        for path in (*paths, *{path.parent for path in paths}):
-            sync_path(path)
-        self._take_place()
+        replace_folder(self._place)  # one that is there was taken twice, or is of steps that are repeated
         for folder in self._place.parent.glob("step-*"):
-            if (
-                folder.name > self._place.name
-            ):  # damaged, or of a part that was lost: this run went on from an earlier one
+            if folder.name > self._place.name:  # damaged, or lost: this run continued from an earlier one
                 shutil.rmtree(folder)
         for folder in _superfluous(self._place.parent, keep):
             shutil.rmtree(folder)
 
-    def _take_place(self) -> None:
-        old = files.beside(self._place, "old")
-        if self._place.exists():  # taken twice, or of a part of the run that was lost and made again
-            os.replace(self._place, old)
-        os.replace(self.folder, self._place)
-        sync_path(self._place.parent)
-        shutil.rmtree(old, ignore_errors=True)
-
 
 def snapshot_folder(run: Path, step: int) -> Path:
-    """Where the snapshot of a step lies."""
-    return run / files.SNAPSHOTS / _name(step)
-
-
-def _name(step: int) -> str:
-    return f"step-{step:08d}"
+    return run / files.SNAPSHOTS / f"step-{step:08d}"
 
 
 def find_snapshots(run: Path) -> list[Path]:
@@ -209,7 +182,7 @@ def find_snapshots(run: Path) -> list[Path]:
 
 
 def load_snapshot(folder: Path, *, is_checked: bool = False) -> Snapshot:
-    """Raises `Damaged` where a file is missing, torn or not what was written; `is_checked`: by another process."""
+    """Raises `Damaged` where a file is missing, truncated or corrupted; `is_checked`: by another process."""
     facts = _read_facts(folder)
     try:
         for name, written in {} if is_checked else facts["sha256"].items():
@@ -234,27 +207,16 @@ def _read_facts(folder: Path) -> dict[str, Any]:
     return facts
 
 
-class Shards(Mapping[str, torch.Tensor]):
-    """Tensors of which every process has written a part: seqfit.training.snapshot_files reads them.
-
-    As a mapping it is empty, for no process can have one whole.
-    """
+class Shards(dict[str, torch.Tensor]):
+    """Tensors of which every process has written a part: empty here, `copy_tensors` reads them."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self.folder = folder
-
-    def __getitem__(self, name: str) -> torch.Tensor:
-        raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
 
 
 class _TensorsOnDisk(Mapping[str, torch.Tensor]):
-    """Reads one tensor at a time: a process that goes back has its weights and its state in memory already."""
+    """Reads one tensor at a time: a process that goes back to a snapshot has weights and state in memory already."""
 
     def __init__(self, path: Path) -> None:
         self._stored = safe_open(path, "pt")
@@ -274,7 +236,7 @@ class _TensorsOnDisk(Mapping[str, torch.Tensor]):
 
 
 def _superfluous(folder: Path, keep: int) -> Iterator[Path]:
-    """All but the last few, and the newest that was the best model of its run."""
+    """All but the last `keep` and the newest with the best model."""
     best_is_kept = False
     for number, snapshot in enumerate(sorted(folder.glob("step-*"), reverse=True)):
         is_best = False
@@ -298,7 +260,7 @@ def _without_sharing(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Ten
 
 
 def _hash_facts(facts: Mapping[str, Any]) -> str:
-    as_read = json.loads(json.dumps(facts, allow_nan=False))  # with names as JSON has them
+    as_read = json.loads(json.dumps(facts, allow_nan=False))  # with keys as JSON has them
     return hashlib.sha256(json.dumps(as_read, sort_keys=True).encode()).hexdigest()
 
 
@@ -308,7 +270,7 @@ def _hash(path: Path) -> str:
 
 
 def write_shards(run: Path, snapshot: Snapshot, world: World, *, keep: int) -> None:
-    """All processes write, the first one gives the folder its name."""
+    """All ranks write, the first one renames the folder. A collective: all ranks call it."""
     draft = SnapshotDraft(run, snapshot.step)
     with _explained_failures(snapshot.step, draft.folder.parent):
         if world.is_first:
@@ -319,7 +281,7 @@ def write_shards(run: Path, snapshot: Snapshot, world: World, *, keep: int) -> N
                 storage = HuggingFaceStorageWriter(str(draft.folder / SHARDS), save_distributed=True)
                 plain = {name: tensor.detach() for name, tensor in _held(snapshot.tensors).items()}
                 save(plain, storage_writer=storage, process_group=world.hosts)
-        except CheckpointException as error:  # on all of them, whoever has failed; it is no Exception
+        except CheckpointException as error:  # on all ranks, whichever failed; not a subclass of Exception
             if world.is_first:
                 draft.drop()
             raise OSError(_first_reason(error)) from error
@@ -331,7 +293,7 @@ def write_shards(run: Path, snapshot: Snapshot, world: World, *, keep: int) -> N
 
 
 def copy_tensors(snapshot: Snapshot, live: Mapping[str, torch.Tensor]) -> None:
-    """Into the tensors of a run that goes on; each is read when its turn comes."""
+    """Into the live tensors of a run, one by one."""
     _check_parts(snapshot, live)
     if isinstance(snapshot.tensors, Shards):
         try:
@@ -341,19 +303,19 @@ def copy_tensors(snapshot: Snapshot, live: Mapping[str, torch.Tensor]) -> None:
             raise RunError(
                 f"the snapshot '{snapshot.tensors.folder.parent}' can't be read ({_first_reason(error)})",
                 "every process needs its part of it",
-                "Remove that folder: the run then goes on from the one before",
+                "Remove that folder: the run then continues from the snapshot before",
             ) from error
         return
     with torch.no_grad():
         for name, tensor in live.items():
             value = snapshot.tensors[name]
-            if isinstance(tensor, DTensor):  # of a run that was one process's: each takes its part
+            if isinstance(tensor, DTensor):  # the snapshot is of a single process: each rank takes its shard
                 value = distribute_tensor(value.to(tensor.device), tensor.device_mesh, tensor.placements)
             tensor.copy_(value)
 
 
 def _held(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """ZeRO-3 leaves a module's weights empty between two steps: they are among the parts of the optimizer's state."""
+    """ZeRO-3 leaves a module's weights empty between steps: they are in the parts of the optimizer state."""
     return {name: tensor for name, tensor in tensors.items() if tensor.numel()}
 
 
@@ -363,15 +325,15 @@ def _check_parts(snapshot: Snapshot, live: Mapping[str, torch.Tensor]) -> None:
     then = snapshot.facts.get("optimizer", {}).get(PARTS)
     if now != then:
         raise RunError(
-            f"the snapshot of step {snapshot.step} was written by {then or 1} of ZeRO's processes, and {now or 1} "
-            "would read it",
-            "DeepSpeed cuts weights and state by the number of processes, and its parts are not cut anew",
-            f"Go on with {then or 1}, or start a new run from the checkpoint with strategy.sharding=fsdp2",
+            f"the snapshot of step {snapshot.step} was written by {then or 1} processes of ZeRO, "
+            f"and {now or 1} would read it",
+            "DeepSpeed splits weights and state by the number of processes, and its parts can't be split again",
+            f"Resume with {then or 1}, or start a new run from the checkpoint with strategy.sharding=fsdp2",
         )
 
 
 def _first_reason(error: CheckpointException) -> str:
-    """torch gathers what went wrong by rank; the first that failed."""
+    """Of the first rank that failed; torch collects errors by rank."""
     rank, failure = min(error.failures.items())
     reason = failure[0] if isinstance(failure, tuple) else failure
     return f"rank {rank}: {getattr(reason, 'strerror', None) or reason}"
@@ -379,7 +341,7 @@ def _first_reason(error: CheckpointException) -> str:
 
 @contextmanager
 def _quiet_torch() -> Iterator[None]:
-    """torch warns of its own interfaces that it uses here."""
+    """torch warns about interfaces of its own that it uses here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

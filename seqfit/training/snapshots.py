@@ -1,10 +1,10 @@
-"""When snapshots are taken, and how a run in this process goes back to the newest one.
+"""When snapshots are taken, and how a run goes back to the newest one after OOM.
 
-Each that is on the disk becomes an event with its begin and its end. One that a thread writes is recorded after a later
-step, with the end that the thread has seen:
+Each one on disk becomes an event with its start and end time. One that a thread writes is recorded after a later step,
+with the thread's end time:
 
     step 120   training waits 0.2 s for a copy          a thread writes it for 3 s
-    step 124   the thread has ended                     event: step 120, began 100.0, ended 103.2, waited 0.2 s
+    step 124   the thread is done                       event: step 120, began 100.0, ended 103.2, waited 0.2 s
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 
 from seqfit.errors import OutOfMemory
-from seqfit.rundir.records import SnapshotRecord
+from seqfit.rundir.events import OutOfMemoryEvent, SnapshotEvent
+from seqfit.rundir.records import EventKind
 from seqfit.rundir.writer import RunWriter
 from seqfit.training.snapshot_files import (
     Damaged,
@@ -27,8 +28,6 @@ from seqfit.training.state import TrainingState
 
 
 class Snapshots:
-    """The snapshots of a run that is going on."""
-
     def __init__(self, state: TrainingState, writer: RunWriter) -> None:
         setup = state.setup
         self._state = state
@@ -43,7 +42,7 @@ class Snapshots:
         self._coordination.set_snapshot_clock(self._is_due_by_clock)
 
     def take_if_due(self) -> None:
-        """By steps or by the clock, as the recipe says, and at the best evaluation so far."""
+        """By steps or by the clock, as the recipe says, and after the best evaluation so far."""
         self._record_written()
         steps = self._rule.every_steps
         by_steps = steps is not None and self._state.step % steps == 0
@@ -55,17 +54,16 @@ class Snapshots:
         return minutes is not None and time.monotonic() - self._last >= 60 * minutes
 
     def take(self) -> None:
-        """Now."""
         began, started = time.time(), time.perf_counter()
         with self._state.setup.step.clock.phase("snapshot"):
-            self._state.log.write()  # its record must not be lost with what comes after the snapshot
-            self._state.log.check_open()  # no snapshot has a NaN or Inf loss behind it
+            self._state.log.write()  # its record belongs before the snapshot
+            self._state.log.check_open()  # no snapshot is taken after a NaN or Inf loss
             self._writer.sync()
-            taken = self._state.take()  # all processes have a part in it
+            taken = self._state.take()  # a collective
             if self._saves_shards:
                 write_shards(self._writer.path, taken, self._world, keep=self._rule.keep)
                 ended = time.time()
-                self._writer.snapshot(SnapshotRecord(taken.step, began, ended, ended - began))
+                self._writer.snapshot(SnapshotEvent(taken.step, began, ended, ended - began))
             elif self._world.is_first:
                 self._disk.write(taken, began=began)
         self._record_written()
@@ -73,12 +71,11 @@ class Snapshots:
         self._state.log.leave_out(time.perf_counter() - started)
 
     def wait(self) -> None:
-        """Until what was taken is on the disk."""
+        """Until what was taken is on disk."""
         self._disk.wait()
         self._record_written()
 
     def close(self) -> None:
-        """Wait, and end."""
         self._disk.close()
         self._record_written()
 
@@ -87,32 +84,30 @@ class Snapshots:
             self._writer.snapshot(record)
 
     def go_back(self) -> None:
-        """To the newest one, after OOM while weights were being changed."""
+        """To the newest one, after OOM during an update."""
         self.wait()
         lost = self._state.step + 1
         found = find_newest(self._writer.path, self._writer)
         if found is None:
             raise OutOfMemory(
                 f"out of memory (OOM) in the update of step {lost}, and there is no snapshot yet",
-                "some weights have moved and others have not",
+                "some weights are updated and others are not",
                 "Set train.snapshot.every_steps, and a smaller strategy.micro_batch_tokens",
             )
         self._state.restore(found)
-        self._writer.forget_after(found.step, evaluation_is_due=self._state.evaluation_is_due)
+        self._writer.drop_records_after(found.step, evaluation_is_due=self._state.evaluation_is_due)
+        tokens = self._state.setup.loader.rule.tokens
         self._writer.event(
-            "out-of-memory",
-            f"OOM in the update of step {lost}: back to the snapshot of step {found.step}",
-            step=found.step + 1,  # from which on smaller micro-batches are made
-            micro_batch_tokens=self._state.setup.loader.rule.tokens,
+            OutOfMemoryEvent(found.step + 1, "optimizer", "restore", micro_batch_tokens=tokens, failed_step=lost)
         )
         self._writer.sync()
 
 
 def find_newest(run: Path, writer: RunWriter) -> Snapshot | None:
-    """The newest that is whole; each that is not is an event."""
+    """The newest intact one; each damaged one is an event."""
     for folder in find_snapshots(run):
         try:
             return load_snapshot(folder)
         except Damaged as error:
-            writer.event("resume", f"the snapshot {folder.name} is damaged and is passed over ({error})")
+            writer.event(EventKind.SNAPSHOT_SKIPPED, f"the snapshot {folder.name} is corrupted ({error})")
     return None

@@ -1,19 +1,15 @@
-"""What a run has done so far: taken out for a snapshot, put back by a resume; its best evaluation.
-
-What a run has done so far: taken out for a snapshot, put back by a resume.
+"""The state of a run: taken out for a snapshot, restored by a resume; its best evaluation.
 
 In: the live parts of a run between two steps. Out: tensors and facts, and back. Together with the recipe, the strategy
-and the data, which a snapshot only names (`Identity`), this is all that the rest of the run depends on:
+and the data, which a snapshot only identifies (`identify_step`), this is all that the rest of the run depends on:
 
-    weights that learn, buffers       tensors    model/NAME
-    optimizer's state                 tensors    optimizer/NAME/exp_avg     facts  optimizer
-    generators of every process       tensors    random/0/torch             facts  random
-    step number = position in the data, best score, schedule, loss scaler, micro-batches' cut, evaluations' batches,
-    open record, losses that a spike is told by                                                              facts
+    trainable weights, buffers        tensors    model/NAME
+    optimizer state                   tensors    optimizer/NAME/exp_avg     facts  optimizer
+    RNG state of every process        tensors    random/0/torch             facts  random
+    step number = position in the data, best score, schedule, loss scaler, size of micro-batches and of evaluation
+    batches, open record, losses that a spike is compared with                                       facts
 
-Weights that do not learn are not written; a sum over their bits says whether they are still the same.
-
-Which evaluation of a run was the best, and for how long nothing has beaten it.
+Frozen weights are not written; a sum over their bits shows whether they are still the same.
 """
 
 from __future__ import annotations
@@ -39,21 +35,20 @@ from seqfit.training.snapshot_files import Snapshot, copy_tensors
 
 @dataclass
 class Best:
-    """The best score so far, and for how many evaluations nothing has beaten it."""
+    """The best score so far, and how many evaluations ago it last improved."""
 
     name: str
     min_delta: float
     value: float | None = None
-    mark: float | None = None  # what an improvement has to beat by min_delta
+    mark: float | None = None  # the score that an improvement must exceed by min_delta
     loss: float = math.inf
     stale: int = 0
 
     def start_over(self, name: str) -> None:
-        """From now on another score decides."""
         self.name, self.value, self.mark, self.loss, self.stale = name, None, None, math.inf, 0
 
-    def judge(self, value: float | None, loss: float | None) -> tuple[bool, bool]:
-        """Whether to keep this model, and whether it is an improvement. Of equal scores the lower loss is kept."""
+    def update(self, value: float | None, loss: float | None) -> tuple[bool, bool]:
+        """Whether to keep this model, and whether it is an improvement. Among equal scores the lower loss is kept."""
         loss = math.inf if loss is None else loss
         if value is None or self.value is None or self.mark is None:
             improved = kept = self.value is None
@@ -75,16 +70,16 @@ _EVALUATION_SIZES = ("batch_tokens", "decoded_rows")
 
 @dataclass
 class TrainingState:
-    """The parts of a run that change while it trains."""
+    """The parts of a run that change during training."""
 
     setup: TrainingSetup
     best: Best
     schedule: Schedule
     log: StepLog
     nonfinite: NonFiniteHandler
-    generator: Generator  # that evaluates; its batches become smaller after OOM
+    generator: Generator  # for evaluations; its batches become smaller after OOM
     step: int = 0
-    evaluation_is_due: bool = False  # of `step`: the run was stopped before it or in the middle of it
+    evaluation_is_due: bool = False  # of `step`: the run was stopped before or during it
     is_best: bool = False  # whether the evaluation of `step` was the best so far
 
     @cached_property
@@ -92,7 +87,7 @@ class TrainingState:
         return identify_step(self.setup)
 
     def take(self) -> Snapshot:
-        """As it is now. Tensors are not copied."""
+        """The current state. Tensors are not copied."""
         step, world = self.setup.step, self.setup.world
         tensors, values = self._read_live()
         for name, state in read_torch_states(step.precision.device).items():
@@ -115,12 +110,12 @@ class TrainingState:
         return Snapshot(self.step, tensors, facts)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go on from a snapshot of the same run (`find_differences` is empty)."""
+        """Continue from a snapshot of the same run (`find_state_differences` is empty)."""
         step, facts, world = self.setup.step, snapshot.facts, self.setup.world
         step.parallel.allocate_state(step.optimizer)
         live, _ = self._read_live()
         states: dict[str, torch.Tensor] = {}
-        if facts["identity"].get("processes") == world.size:  # else each goes on with the seed that it began with
+        if facts["identity"].get("processes") == world.size:  # else each keeps the seed that it started with
             drawn = read_torch_states(step.precision.device)
             states = {name: torch.empty_like(state) for name, state in drawn.items()}
         copy_tensors(snapshot, live | {f"random/{world.rank}/{name}": state for name, state in states.items()})
@@ -143,31 +138,31 @@ class TrainingState:
         self.is_best = facts["is_best"]
 
     def _read_live(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-        """What learns and the optimizer's state, not copied, by the names in a snapshot; and the state's numbers."""
+        """Trainable weights and optimizer state, not copied, by their names in a snapshot; and the state's numbers."""
         step = self.setup.step
         state, values = step.parallel.read_state(step.optimizer, step.model)
-        tensors = {f"model/{name}": tensor for name, tensor in _learning_tensors(step.model).items()}
+        tensors = {f"model/{name}": tensor for name, tensor in _read_model_tensors(step.model).items()}
         return tensors | {f"optimizer/{name}": tensor for name, tensor in state.items()}, values
 
 
 def _find_packages(setup: TrainingSetup) -> list[str]:
-    """Whose versions decide what a step of this run computes."""
+    """Packages whose versions affect what a step of this run computes."""
     eight_bit = ["bitsandbytes", "torchao"] if setup.strategy.optimizer == "8bit" else []
     deepspeed = ["deepspeed"] if setup.strategy.sharding != "fsdp2" else []
     return ["torch", "transformers", "seqfit", "peft", *eight_bit, *deepspeed]
 
 
 def identify_step(setup: TrainingSetup) -> dict[str, Any]:
-    """What must be the same for a resume to be exact, and is not in the snapshot itself.
+    """What must be the same for an exact resume, and is not in the snapshot itself.
 
-    A process uses one GPU: how many more it sees does not count.
+    A process uses one GPU, so the number of visible GPUs is not part of it.
     """
     device = setup.step.precision.device
     on_gpu, versions = device.type == "cuda", collect_versions()
     return {
         "data": setup.data_fingerprint,
         "recipe": _hash(setup.recipe.model_dump_json(exclude={"strategy"})),
-        "strategy": _hash(setup.strategy.model_dump_json(exclude={"host_memory"})),  # which changes no number
+        "strategy": _hash(setup.strategy.model_dump_json(exclude={"host_memory"})),  # it changes no result
         "device": torch.cuda.get_device_name(device) if on_gpu else torch.backends.cpu.get_cpu_capability(),
         "processes": setup.world.size,
         "threads": None if on_gpu else torch.get_num_threads(),
@@ -178,7 +173,7 @@ def identify_step(setup: TrainingSetup) -> dict[str, Any]:
 
 
 def find_state_differences(snapshot: Snapshot, setup: TrainingSetup) -> dict[str, str]:
-    """Why a resume would not be exact, by what differs; empty where it is."""
+    """Why a resume would not be exact: what differs -> a sentence; empty where it is exact."""
     then, now = snapshot.facts["identity"], identify_step(setup)
     pairs = {name: (then.get(name), value) for name, value in now.items() if then.get(name) != value}
     return {name: f"{name}: {before} then, {value} now" for name, (before, value) in pairs.items()}
@@ -188,11 +183,11 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _learning_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Weights that learn, and buffers that are part of the model's state; each once."""
-    learning = {name: weight.detach() for name, weight in model.named_parameters() if weight.requires_grad}
+def _read_model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Trainable weights, and buffers that are part of the model's state; each once."""
+    trainable = {name: weight.detach() for name, weight in model.named_parameters() if weight.requires_grad}
     saved = model.state_dict()
-    return learning | {name: buffer for name, buffer in model.named_buffers() if name in saved}
+    return trainable | {name: buffer for name, buffer in model.named_buffers() if name in saved}
 
 
 def _to_json(value: Any) -> Any:

@@ -1,13 +1,13 @@
-"""Signals that ask a run to stop: it finishes its step, takes a snapshot and ends with a code that says so.
+"""Signals that stop a run: it finishes its step, takes a snapshot and exits with the signal's code.
 
     Ctrl-C             exit code 130; a second one stops at once, without a snapshot
-    SIGTERM, SIGUSR1   exit code 75 ("try again later"): what Slurm sends before it takes the machine away
+    SIGTERM, SIGUSR1   exit code 75 ("try again later"): what Slurm sends before it preempts a job
 
 nohup ignores SIGHUP, and a script that starts a command with `&` ignores SIGINT and SIGQUIT: what was ignored when the
 process started stays ignored, so that neither a closed terminal nor a Ctrl-C that was meant for others ends it.
 
-A handler only notes the signal. Who trains asks `stopping.requested` between steps. Of several processes one may have a
-signal and the others not: what each has noted is exchanged once a step (`offer`, `settle`), and all stop together.
+A handler only notes the signal; the loop checks `stopping.requested` between steps. One rank may have got a signal and
+the others not, so all ranks share what they noted once per step (`offer`, `settle`), and stop together.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import signal
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, NoReturn, Self
 
 from seqfit.errors import Stopped, format_error
-from seqfit.rundir.writer import describe_resume
+from seqfit.rundir.atomic import describe_resume
 from seqfit.system import known_signals
 
-_ASKED = known_signals("SIGINT", "SIGTERM", "SIGUSR1")
-_OF_TERMINALS = known_signals("SIGINT", "SIGHUP", "SIGQUIT")
+_STOPPING = known_signals("SIGINT", "SIGTERM", "SIGUSR1")
+_FROM_TERMINAL = known_signals("SIGINT", "SIGHUP", "SIGQUIT")
 
 
 def select_handled(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
-    """Those that may have a handler: the signals of a terminal only if they are not ignored."""
-    return [n for n in numbers if n not in _OF_TERMINALS or signal.getsignal(n) is not signal.SIG_IGN]
+    """Those that may get a handler: signals of a terminal only if they are not ignored."""
+    return [n for n in numbers if n not in _FROM_TERMINAL or signal.getsignal(n) is not signal.SIG_IGN]
 
 
 class Stopping:
-    """Notes signals while it is entered. In a thread other than the main one there are none to note."""
+    """Notes signals while it is entered; outside the main thread there are none."""
 
     def __init__(self, *, single_process: bool = True) -> None:
         self._is_single = single_process
@@ -44,44 +44,42 @@ class Stopping:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in select_handled(_ASKED)}
+            self._before = {number: signal.signal(number, self._note) for number in select_handled(_STOPPING)}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     @property
     def signal(self) -> signal.Signals | None:
-        """That all processes know of."""
+        """The one that all ranks know of."""
         return self._noted if self._is_single else self._agreed
 
     @property
     def requested(self) -> bool:
-        """Whether to stop at the next good moment."""
+        """Whether to stop after this step."""
         return self.signal is not None
 
     @property
     def noted(self) -> bool:
-        """Whether this process has a signal."""
+        """Whether this process has got a signal."""
         return self._noted is not None
 
     def offer(self) -> int:
-        """What this process has to say about it: the lowest of all counts."""
+        """This rank's signal for an all-reduce (MIN): negative, or 0 without one."""
         return -int(self._noted or 0)
 
     def settle(self, lowest: int) -> None:
-        """What was agreed."""
+        """`lowest`: the result of the all-reduce."""
         self._agreed = signal.Signals(-lowest) if lowest else None
 
     def raise_stopped(self, step: int, run: Path) -> NoReturn:
-        """End the run with the signal's own code."""
+        """End the run with the signal's exit code."""
         name = "no signal" if self.signal is None else self.signal.name
         parts = (
-            f"{'Ctrl-C' if self.signal is signal.SIGINT else name} came after step {step}",
-            "a run that is asked to stop finishes its step and takes a snapshot",
+            f"{'Ctrl-C' if self.signal is signal.SIGINT else name} was received after step {step}",
+            "a run that is stopped finishes its step and takes a snapshot",
             f"To resume, {describe_resume(run)}",
         )
         if self.signal is signal.SIGINT:
@@ -92,5 +90,5 @@ class Stopping:
         if number == signal.SIGINT:
             self._interrupts += 1
             if self._interrupts > 1:
-                raise KeyboardInterrupt  # the second time: at once
-        self._noted = self._noted or signal.Signals(number)  # the first decides over the exit code
+                raise KeyboardInterrupt  # the second one: at once
+        self._noted = self._noted or signal.Signals(number)  # the first one sets the exit code

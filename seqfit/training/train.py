@@ -1,8 +1,4 @@
-"""`seqfit.train(recipe)`: a recipe comes in, a run directory goes out. This file is the table of contents.
-
-Everything that can be wrong with what was given is found before the run directory is made, so a mistake leaves
-nothing behind.
-"""
+"""`seqfit.train(recipe)`: a recipe comes in, a run directory goes out. This file is the table of contents."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +22,26 @@ from seqfit.inspection.given import Data, Given, RecipeLike, read_given
 from seqfit.inspection.statistics import summarise_splits
 from seqfit.model.load import count_parameters
 from seqfit.parallel.world import World, explain_peer_lost, is_peer_lost, join_world
-from seqfit.recipe.load import anchor_paths, dump_recipe, warn_of_warm_up
+from seqfit.recipe.load import anchor_paths, dump_recipe, warn_about_warmup
 from seqfit.rundir import files
+from seqfit.rundir.atomic import describe_resume
+from seqfit.rundir.events import (
+    DataEvent,
+    InterruptedEvent,
+    ResumeEvent,
+    find_smaller_micro_batches,
+)
 from seqfit.rundir.masking import mask_text
 from seqfit.rundir.notes import check_no_fault, leave_fault, optional_work, read_notes, remove_notes
-from seqfit.rundir.reader import Run
-from seqfit.rundir.records import BETWEEN_STEPS, EventRecord
-from seqfit.rundir.writer import NullWriter, RunWriter, collect_versions, describe_resume, find_commit
-from seqfit.step.precision import choose_device
-from seqfit.strategy.load import dump_strategy, load_strategy
+from seqfit.rundir.reader import Run, read_records, summarise_steps
+from seqfit.rundir.records import EventKind, EventRecord
+from seqfit.rundir.writer import NullWriter, RunWriter, collect_versions, find_commit
+from seqfit.strategy.load import dump_strategy
 from seqfit.telemetry.recorder import SamplerProcess
 from seqfit.training.log import describe_step_work
 from seqfit.training.loop import TrainingRun, build_run, train_to_end
-from seqfit.training.measurement import PredictionOutcome, before_the_first_step, compare_with_measured, replace_peak
-from seqfit.training.oom import attempt, find_splits_after, limited_memory
+from seqfit.training.measurement import PredictionOutcome, before_the_first_step, compare_with_measured
+from seqfit.training.oom import attempt, limited_memory
 from seqfit.training.peak import PeakObserver, build_calibration_workload
 from seqfit.training.resume import (
     FINISHED,
@@ -49,12 +51,12 @@ from seqfit.training.resume import (
     find_earlier,
     load_earlier_recipe,
 )
-from seqfit.training.setup import TrainingSetup, build_setup
+from seqfit.training.setup import Resolved, TrainingSetup, build_setup, resolve
 from seqfit.training.snapshot_files import Snapshot, load_snapshot, snapshot_folder
 from seqfit.training.snapshots import find_newest
 from seqfit.training.view import SilentView, TrainingView, choose_training_view
 from seqfit.units import format_count
-from seqfit.validation import load_checked_recipe, load_noted_recipe
+from seqfit.validation import load_noted_recipe
 
 
 def train(
@@ -78,130 +80,129 @@ def train(
     model="google/mt5-small"). Data is a file or folder, a list of dicts, a pandas or polars DataFrame, a pyarrow Table
     or a datasets.Dataset(Dict); what is in memory is written to seqfit's cache once.
 
-    With `resume` an unfinished run goes on from its newest snapshot: the one in `out` if there is one, the one that the
-    recipe's path names, or the newest of that name. `memory_limit_bytes` holds for this process, on a CPU.
-    It prints what `seqfit train` prints: a bar in a terminal, lines in a notebook or a log. With `progress=False` it
-    prints nothing. A `view` (seqfit.training.view) is told instead.
+    With `resume` an unfinished run continues from its newest snapshot: the one in `out` if there is one, the one that
+    the recipe's path names, or the newest of that name. `memory_limit_bytes` limits this process, on a CPU.
+    It prints what `seqfit train` prints: a bar in a terminal, lines in a notebook or a log; with `progress=False`
+    nothing. A `view` (seqfit.training.view) replaces that output.
     A recipe that `is_guessed` from the data gets task.max_source_tokens where its rows are too long for this machine.
     """
     view = view or (choose_training_view() if progress else SilentView())
-    asked = read_given(recipe, overrides, data=data, task=task, model=model)
-    given = _Given(
-        asked.recipe,
-        asked.overrides,
-        name or asked.name,
+    given = read_given(recipe, overrides, data=data, task=task, model=model)
+    command = _Command(
+        given,
+        _resolve(given, resume=resume),
+        name or given.name,
         None if out is None else Path(out),
         memory_limit_bytes,
-        asked.notes,
-        is_guessed or bool(asked.notes),
+        resume=resume,
+        is_guessed=is_guessed or bool(given.notes),
     )
-    with join_world(choose_device(load_strategy(load_checked_recipe(given.recipe, given.overrides))).type) as world:
+    with join_world(command.resolved.device.type) as world:
         check_no_fault(world.restarts)
         try:
             with view if world.is_first else SilentView() as shown:
-                for note in () if isinstance(recipe, Given) else asked.notes:  # the command has printed them
-                    shown.event(EventRecord(time.time(), "guessed", note))
-                return _train_in(world, given, asked.place, shown, resume=resume)
+                for note in () if isinstance(recipe, Given) else given.notes:  # the command has printed them
+                    shown.event(EventRecord(time.time(), EventKind.GUESSED, note))
+                return _train_in(world, command, shown)
         except SeqfitError as error:
             if world.size > 1:
                 leave_fault(world.rank, error)
             raise
 
 
-def _train_in(world: World, given: _Given, place: Path | None, view: TrainingView, *, resume: bool) -> Run:
-    path = _find_place(given, place, world, resume=resume)
-    run = world.broadcast(_read_manifest(path) if world.is_first else None)
-    is_ours = run is not None and world.launch is not None and run.get("launch") == world.launch
-    if run is None or not (resume or is_ours):
-        _begin(path, given, view, world, resumes=resume or world.restarts > 0)
-    elif resume or run.get("status") != FINISHED:  # else the group was started again for nothing
-        _go_on(Run(path), given, view, world)
-    return Run(path)
-
-
-def _read_manifest(path: Path) -> dict[str, Any] | None:
-    return Run(path).manifest if (path / files.MANIFEST).is_file() else None
-
-
 @dataclass(frozen=True)
-class _Given:
-    """What was asked for."""
+class _Command:
+    """What the user gave, with its recipe resolved: that of the earlier run where a resume names it."""
 
-    recipe: RecipeLike
-    overrides: Sequence[str]
+    given: Given
+    resolved: Resolved
     name: str
     out: Path | None
     memory_limit_bytes: int | None
-    guessed: Sequence[str]  # notes of what was guessed about data without a recipe
+    resume: bool
     is_guessed: bool
 
 
-def _find_place(given: _Given, place: Path | None, world: World, *, resume: bool) -> Path:
-    """The run directory, as the first process finds or chooses it."""
+def _resolve(given: Given, *, resume: bool) -> Resolved:
+    if resume and not given.overrides and given.place is not None and (given.place / files.MANIFEST).is_file():
+        return resolve(load_earlier_recipe(Run(given.place)))
+    recipe, notes = load_noted_recipe(given.recipe, given.overrides)
+    return resolve(anchor_paths(recipe), notes)
+
+
+def _train_in(world: World, command: _Command, view: TrainingView) -> Run:
+    path = _find_run_directory(command, world)
+    manifest = Run(path).manifest if world.is_first and (path / files.MANIFEST).is_file() else None
+    manifest = world.broadcast(manifest)
+    is_ours = manifest is not None and world.launch is not None and manifest.get("launch") == world.launch
+    if manifest is None or not (command.resume or is_ours):
+        _begin(path, command, view, world)
+    elif command.resume or manifest.get("status") != FINISHED:  # else the group was restarted for nothing
+        _continue(Run(path), command, view, world)
+    return Run(path)
+
+
+def _find_run_directory(command: _Command, world: World) -> Path:
+    """As the first process finds or chooses it."""
     path: Path | None = None
     if world.is_first:
-        earlier = find_earlier(given.name, given.out, place) if resume else None
-        path = given.out or files.new_run(given.name) if earlier is None else earlier.path
+        earlier = find_earlier(command.name, command.out, command.given.place) if command.resume else None
+        path = command.out or files.new_run(command.name) if earlier is None else earlier.path
     return Path(world.broadcast(None if path is None else str(path)))
 
 
-def _begin(path: Path, given: _Given, view: TrainingView, world: World, *, resumes: bool) -> None:
-    stated, notes = load_noted_recipe(given.recipe, given.overrides)
-    loaded = anchor_paths(stated)
+def _begin(path: Path, command: _Command, view: TrainingView, world: World) -> None:
+    resolved, resumes = command.resolved, command.resume or world.restarts > 0
     if world.is_first:
         RunWriter.check_free(path, resumes=resumes)
-    device = choose_device(load_strategy(loaded))
-    with limited_memory(given.memory_limit_bytes, device, world.local_size) as limit_bytes:
-        job, data = build_setup(loaded, view, limit_bytes, world, is_guessed=given.is_guessed)
+    with limited_memory(command.memory_limit_bytes, resolved.device, world.local_size) as limit_bytes:
+        setup, data = build_setup(resolved, view, limit_bytes, world, is_guessed=command.is_guessed)
         writer = RunWriter.create(path, listener=view.event, resumes=resumes) if world.is_first else NullWriter(path)
         with contextlib.closing(writer):
-            _write_start(writer, job, data, notes, given.guessed)
+            _write_start(writer, setup, data, resolved.notes, command.given.notes)
             world.barrier()  # nobody writes a note before there is a directory
-            _train(job, writer, view)
+            _train(setup, writer, view)
 
 
-def _go_on(run: Run, given: _Given, view: TrainingView, world: World) -> None:
+def _continue(run: Run, command: _Command, view: TrainingView, world: World) -> None:
     """From the newest snapshot, or from the beginning where there is none yet."""
-    if given.overrides or not (isinstance(given.recipe, str | Path) and Path(given.recipe) == run.path):
-        stated = anchor_paths(load_checked_recipe(given.recipe, given.overrides))
-        check_same_recipe(run, stated, is_guessed=given.is_guessed)
-    used = load_earlier_recipe(run)
+    resolved = command.resolved
+    if not command.resume or command.given.overrides or command.given.place != run.path:
+        check_same_recipe(run, resolved.recipe, is_guessed=command.is_guessed)
+        resolved = resolve(load_earlier_recipe(run))
     writer = RunWriter.reopen(run.path, listener=view.event) if world.is_first else NullWriter(run.path)
-    device = choose_device(load_strategy(used))
-    limited = limited_memory(given.memory_limit_bytes, device, world.local_size)
+    limited = limited_memory(command.memory_limit_bytes, resolved.device, world.local_size)
     with contextlib.closing(writer), limited as limit_bytes:
         check_unfinished(run)  # once more, now that nobody else writes it
-        _hear_notes(run, writer, world)
-        job, _ = build_setup(used, view, limit_bytes, world)
+        if world.is_first:
+            _record_notes(run, writer)
+        setup, _ = build_setup(resolved, view, limit_bytes, world)
         snapshot = _find_snapshot(run, writer, world)
-        changed = None if snapshot is None else check_exact(run.path, snapshot, job)
+        changed = None if snapshot is None else check_exact(run.path, snapshot, setup)
         if changed is not None:
-            writer.event("resume", changed)
-        found = find_splits_after(
-            run.events() if world.is_first else [], after=0 if snapshot is None else snapshot.step
-        )
+            writer.event(EventKind.INEXACT_RESUME, changed)
+        begin = 0 if snapshot is None else snapshot.step
+        found = find_smaller_micro_batches(run.events() if world.is_first else [], after=begin)
         splits = dict(world.broadcast(list(found.items())))
         if snapshot is None:
-            writer.forget_after(-1)
+            writer.drop_records_after(-1)
         else:
-            writer.forget_after(snapshot.step, evaluation_is_due=snapshot.facts["evaluation_is_due"])
-        begins = "there is no snapshot: from the beginning" if snapshot is None else f"from step {snapshot.step}"
-        writer.event("resume", f"goes on {begins}", step=0 if snapshot is None else snapshot.step)
+            writer.drop_records_after(snapshot.step, evaluation_is_due=snapshot.facts["evaluation_is_due"])
+        writer.event(ResumeEvent(begin))
         resumed = [*run.manifest.get("resumed", []), time.time()]
         writer.write_manifest(status="running", ended=None, processes=world.size, resumed=resumed)
-        _train(job, writer, view, lambda live: live.resume(snapshot, splits))
+        _train(setup, writer, view, lambda live: live.resume(snapshot, splits))
 
 
-def _hear_notes(run: Run, writer: RunWriter, world: World) -> None:
-    """What processes have left behind becomes events."""
-    if world.is_first:
-        for note in read_notes(run.path):
-            writer.event(note["kind"], note["message"], **note["data"])
-        remove_notes(run.path)
+def _record_notes(run: Run, writer: RunWriter) -> None:
+    """What processes that died have left behind becomes events."""
+    for note in read_notes(run.path):
+        writer.event(note)
+    remove_notes(run.path)
 
 
 def _find_snapshot(run: Run, writer: RunWriter, world: World) -> Snapshot | None:
-    """The newest whole one, as the first process finds it."""
+    """The newest intact one, as the first process finds it."""
     found = find_newest(run.path, writer) if world.is_first else None
     step = world.broadcast(None if found is None else found.step)
     if world.is_first or step is None:
@@ -210,76 +211,77 @@ def _find_snapshot(run: Run, writer: RunWriter, world: World) -> Snapshot | None
 
 
 def _write_start(
-    writer: RunWriter, job: TrainingSetup, data: PreparedData, notes: Sequence[str], guessed: Sequence[str]
+    writer: RunWriter, setup: TrainingSetup, data: PreparedData, notes: Sequence[str], guessed: Sequence[str]
 ) -> None:
     """What is known before the first step."""
-    hardware, world = describe_hardware(job.step.precision.device), job.world
-    if world.size > 1 and "uuid" in hardware:
-        hardware["uuids"] = world.all_gather(
-            hardware["uuid"]
-        )  # of all processes: telemetry reads every GPU of the host
-    writer.write_text(files.RECIPE, dump_recipe(job.recipe))
-    writer.write_text(files.STRATEGY, dump_strategy(job.strategy))
+    hardware, world = describe_hardware(setup.step.precision.device), setup.world
+    if world.size > 1 and "uuid" in hardware:  # of all processes: telemetry reads every GPU of the host
+        hardware["uuids"] = world.all_gather(hardware["uuid"])
+    writer.write_text(files.RECIPE, dump_recipe(setup.recipe))
+    writer.write_text(files.STRATEGY, dump_strategy(setup.strategy))
     writer.write_manifest(
         status="running",
         started=time.time(),
-        launch=job.world.launch,
-        processes=job.world.size,
+        launch=world.launch,
+        processes=world.size,
         command=mask_text(shlex.join(sys.argv)),
         versions=collect_versions(),
         commit=find_commit(),
         hardware=hardware,
-        precision=job.step.precision.name,
-        parameters=count_parameters(job.generator.model),
-        total_steps=job.total_steps,
+        precision=setup.step.precision.name,
+        parameters=count_parameters(setup.generator.model),
+        total_steps=setup.total_steps,
         data={
             "fingerprint": data.fingerprint,
             "rows": {name: len(split) for name, split in data.splits.items()},
             "lengths": summarise_splits(data.splits),
             "left_out": data.left_out,
         },
-        forecast=asdict(before_the_first_step(job.prediction)),
+        prediction=asdict(before_the_first_step(setup.prediction)),
         guessed=list(guessed),
     )
     for note in notes:
-        writer.event("recipe", note)
-    for kind, message in job.events:
-        writer.event(kind, message)
-    warning = warn_of_warm_up(job.recipe.train, job.total_steps)
+        writer.event(EventKind.RECIPE, note)
+    for event in setup.events:
+        writer.event(*event) if isinstance(event, tuple) else writer.event(event)
+    warning = warn_about_warmup(setup.recipe.train, setup.total_steps)
     if warning is not None:
-        writer.event("schedule", warning)
+        writer.event(EventKind.SCHEDULE, warning)
     if went_offline():
-        writer.event("offline", "the Hub does not answer: only what was fetched before is used")
-    if job.validation is None:
-        writer.event("data", "no validation rows: nothing is scored while training, and the last model is kept")
+        writer.event(EventKind.OFFLINE, "the Hub does not answer: only files that were downloaded before are used")
+    if setup.validation is None:
+        writer.event(DataEvent("no validation rows: no evaluation during training, and the last model is kept"))
     for message in data.events:
-        writer.event("data", message)
+        writer.event(DataEvent(message))
 
 
 def _train(
-    job: TrainingSetup, writer: RunWriter, view: TrainingView, prepare: Callable[[TrainingRun], None] | None = None
+    setup: TrainingSetup, writer: RunWriter, view: TrainingView, prepare: Callable[[TrainingRun], None] | None = None
 ) -> None:
     """The loop, and how it ended, in the manifest."""
-    view.decide_by(job.best)
-    view.start(_headline(job), job.total_steps)
-    status, world = "failed", job.world
-    work = describe_step_work(job)
+    view.decide_by(setup.best)
+    view.start(_headline(setup), setup.total_steps)
+    status, world = "failed", setup.world
+    work = describe_step_work(setup)
     writer.write_manifest(absent=work.absent)
     try:
-        with job.coordination.stopping:
-            peak = PeakObserver(job.step, writer.event, is_predicted=job.prediction.predicted_peak_bytes is not None)
-            calibration = build_calibration_workload(job.step.precision.device, world.size)
-            run = build_run(job, writer, view, work, [peak, *calibration])
+        with setup.coordination.stopping:
+            is_predicted = setup.prediction.predicted_peak_bytes is not None
+            peak = PeakObserver(setup.step, writer.event, is_predicted=is_predicted)
+            calibration = build_calibration_workload(setup.step.precision.device, world.size)
+            run = build_run(setup, writer, view, work, [peak, *calibration])
             if prepare is not None:
                 prepare(run)
             status = _run_loop(run, peak)
     except KeyboardInterrupt as stop:
         status = "interrupted"
-        raise KeyboardInterrupt(str(stop) or _say_stopped_at_once(writer.path)) from None
-    except Stopped:
-        status = "interrupted"
-        raise
-    except PeerLost:
+        stopped_at_once = format_error(
+            "Ctrl-C was pressed a second time",
+            "the run stopped at once, without a snapshot of its last steps",
+            f"To resume from the newest snapshot, {describe_resume(writer.path)}",
+        )
+        raise KeyboardInterrupt(str(stop) or stopped_at_once) from None
+    except (Stopped, PeerLost):
         status = "interrupted"
         raise
     except Exception as error:
@@ -288,32 +290,20 @@ def _train(
             raise explain_peer_lost(error) from error
         writer.failure(f"{type(error).__name__}: {error}")
         if is_out_of_memory(error):
-            raise _explain_memory(error, writer.path) from error
+            # Steps and evaluations are retried in smaller pieces; this is outside them.
+            raise OutOfMemory(
+                f"out of memory (OOM) outside a step and an evaluation ({error})",
+                "smaller micro-batches help only within them",
+                f"End other programs or raise --memory-limit, then {describe_resume(writer.path)}",
+            ) from error
         raise
     finally:
-        # On a disk that is full these fail as well; then the first error is the one to report.
+        # On a full disk these fail as well; then the first error is the one to report.
         with contextlib.nullcontext() if status == FINISHED else contextlib.suppress(TrainingFailed):
             try:
-                writer.write_manifest(status=status, ended=time.time(), phase_seconds=job.step.clock.totals)
+                writer.write_manifest(status=status, ended=time.time(), phase_seconds=setup.step.clock.totals)
             finally:
                 writer.close()
-
-
-def _say_stopped_at_once(run: Path) -> str:
-    return format_error(
-        "Ctrl-C came again",
-        "the run stopped at once, without a snapshot of its last steps",
-        f"To resume from the newest snapshot, {describe_resume(run)}",
-    )
-
-
-def _explain_memory(error: BaseException, run: Path) -> OutOfMemory:
-    """Steps and evaluations are made again in smaller pieces; what is left is what surrounds them."""
-    return OutOfMemory(
-        f"out of memory (OOM) outside a step and an evaluation ({error})",
-        "smaller micro-batches help only within them",
-        f"End other programs or raise --memory-limit, then {describe_resume(run)}",
-    )
 
 
 def _run_loop(run: TrainingRun, peak: PeakObserver) -> str:
@@ -323,61 +313,66 @@ def _run_loop(run: TrainingRun, peak: PeakObserver) -> str:
         rate = setup.strategy.telemetry_hz if setup.world.is_first else 0
         with SamplerProcess(writer.path, rate, writer.event):
             steps = train_to_end(run)
-    except (KeyboardInterrupt, Stopped) as stopped:
-        last = run.keep_something()
-        kept = "the last step, because there was no evaluation yet" if last else "the best evaluation so far"
-        by = "the user" if isinstance(stopped, KeyboardInterrupt) else "a signal"
-        writer.event("interrupted", f"stopped by {by}; the checkpoint is that of {kept}")
+    except (KeyboardInterrupt, Stopped):
+        last, received = run.keep_something(), setup.coordination.stopping.signal
+        name = "SIGINT" if received is None else received.name
+        writer.event(InterruptedEvent(name, "last" if last else "best"))
         raise
     writer.write_manifest(steps=steps)  # what follows may be killed
-    with optional_work("prediction", "predicted and measured are not compared", writer.event):
+    with optional_work(EventKind.PREDICTION_FAILED, "predicted and measured values are not compared", writer.event):
         compared = _compare_prediction(run, peak)
-        writer.write_manifest(forecast=asdict(compared))
+        writer.write_manifest(prediction=asdict(compared))
         compared = _measure_largest(peak, compared, writer)
         if compared.predicted_peak_bytes is not None and run.made:
-            writer.event("forecast", str(compared))
+            writer.event(compared.event)
     return FINISHED
 
 
 def _compare_prediction(run: TrainingRun, peak: PeakObserver) -> PredictionOutcome:
-    """What was predicted and what was measured."""
-    setup = run.setup
-    within = sum(seconds for phase, seconds in setup.step.clock.totals.items() if phase not in BETWEEN_STEPS)
-    unmeasured = run.made - peak.measured_steps
+    """A step whose memory was measured took longer, so its time does not count where there are others."""
+    setup, records = run.setup, read_records(run.writer.path / files.STEPS)
+    unmeasured = summarise_steps(records, exclude=peak.measured)
     compared = compare_with_measured(
         setup.prediction,
         setup.step.precision.device,
         peak,
         before_bytes=setup.before_bytes,
-        step_seconds=(within - peak.measured_seconds) / unmeasured if unmeasured else None,
+        step_seconds=unmeasured.step_seconds or summarise_steps(records).step_seconds,
     )
-    if compared.measured_step_seconds is not None:
-        with optional_work("prediction", "this run's times are not kept for later predictions", run.writer.event):
-            setup.prediction.learn(unmeasured, compared.measured_step_seconds)
+    if unmeasured.step_seconds is not None:
+        lost = "this run's times are not stored for later predictions"
+        with optional_work(EventKind.PREDICTION_FAILED, lost, run.writer.event):
+            setup.prediction.record(unmeasured.steps, unmeasured.step_seconds)
     return compared
 
 
 def _measure_largest(peak: PeakObserver, compared: PredictionOutcome, writer: RunWriter) -> PredictionOutcome:
-    """With the peak of the largest steps, repeated; only trials of a comparison ask for it."""
+    """With the peak of the largest steps, which are repeated; only in trials of a comparison."""
     repeated = attempt(peak.measure_largest)
     if repeated == 0:
         return compared
     if repeated is None:
-        writer.event("memory", "OOM while the largest step was repeated to measure its peak: the peak is not known")
-    compared = replace_peak(compared, peak)
-    writer.write_manifest(forecast=asdict(compared))
+        writer.event(
+            EventKind.MEMORY, "OOM while the largest step was repeated to measure its peak: the peak is unknown"
+        )
+    compared = replace(
+        compared,
+        measured_peak_bytes=peak.peak_bytes,
+        measured_peak_is=peak.describe(),
+        peak_is_of_all_steps=peak.is_of_all_steps,
+    )
+    writer.write_manifest(prediction=asdict(compared))
     return compared
 
 
-def _headline(job: TrainingSetup) -> str:
-    count = torch.get_num_threads()
-    threads = f", {count} thread{'' if count == 1 else 's'}" if job.step.precision.device.type == "cpu" else ""
-    parameters = format_count(count_parameters(job.generator.model))
-    batch = job.recipe.train
-    size = f"{batch.batch_tokens} tokens" if batch.batch_tokens else f"{batch.examples_per_step} examples"
+def _headline(setup: TrainingSetup) -> str:
+    count, precision, train = torch.get_num_threads(), setup.step.precision, setup.recipe.train
+    threads = f", {count} thread{'' if count == 1 else 's'}" if precision.device.type == "cpu" else ""
+    parameters = format_count(count_parameters(setup.generator.model))
+    size = f"{train.batch_tokens} tokens" if train.batch_tokens else f"{train.examples_per_step} examples"
     return (
-        f"{job.recipe.model.location}: {parameters} parameters, {job.step.precision.name} on "
-        f"{job.step.precision.device}{threads}; {job.total_steps} steps of {size}"
+        f"{setup.recipe.model.location}: {parameters} parameters, {precision.name} on {precision.device}{threads}; "
+        f"{setup.total_steps} steps of {size}"
     )
 
 

@@ -1,9 +1,9 @@
-"""What a comparison asks of the trainings that it starts, as environment variables. No torch here: it only sets them.
+"""Environment variables by which a comparison controls its trials. Without torch, because it only sets them.
 
 SEQFIT_WATCHED_STEPS=3    the peak of tensors is measured up to step 3, and of the largest later steps (peak.py)
 SEQFIT_CALIBRATION=1      a fixed workload is timed between steps (peak.py)
 SEQFIT_UNSCORED=1         the model is not evaluated: a repeat is the same training, and the first one is scored
-SEQFIT_TRIAL=/c/runs/a    the run that this process and those it starts belong to: who is left of a killed comparison
+SEQFIT_TRIAL=/c/runs/a    the run of this process and its children: finds what a killed comparison left running
 """
 
 from __future__ import annotations

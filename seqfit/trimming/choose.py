@@ -1,16 +1,16 @@
-"""Which words of a vocabulary are kept: how often the data uses each comes in, `KeptWords` goes out.
+"""Which tokens of a vocabulary are kept: how often the data uses each comes in, `KeptTokens` goes out.
 
-The one idea: whatever can change how the data's own text is cut into words is kept, so that it is cut as before, and
-other text of the same writing systems falls back to smaller words instead of to the unknown one.
+The one idea: every token that can change how the data's own text is tokenized is kept, so that it is tokenized as
+before, and other text of the same writing systems falls back to smaller tokens instead of the unknown token.
 
     reason     keeps
-    special    pad, end, unknown, sentinels, added words, and the ids that the model's config names
+    special    pad, end, unknown, sentinels, added tokens, and the ids that the model's config names
     data       what occurs in the data
-    fallback   single characters of the data's writing systems, digits, punctuation and symbols; bytes; the words
-               that BPE merges on the way to a kept one
-    more       mode language: every word of the data's writing systems; mode N: the N most frequent of those
+    fallback   single characters of the data's writing systems, digits, punctuation and symbols; bytes; the tokens
+               that BPE merges into a kept one
+    more       mode language: every token of the data's writing systems; mode N: the N most frequent of those
 
-    8 words: pad end unk ▁ a b ▁ab ▁ba      data uses [▁ab end]      kept [0 1 2 3 4 5 6], ▁ba is now ▁ b a
+    8 tokens: pad end unk ▁ a b ▁ab ▁ba     data uses [▁ab end]      kept [0 1 2 3 4 5 6], ▁ba is now ▁ b a
     remap [0 1 2 3 4 5 6 2]                 old id -> new id, dropped -> unknown
 """
 
@@ -38,20 +38,20 @@ from seqfit.trimming.vocabulary import (
 
 Mode = Literal["data", "language"] | int
 REASONS = ("special", "data", "fallback", "more")
-LEAST_SHARE = 0.001  # of all letters; a name in Greek or Chinese here and there does not keep all of its letters
-NO_ID = -1  # new id of a dropped word where the tokenizer has no unknown one; no embedding has it, so it is not missed
+LEAST_SHARE = 0.001  # of all letters: an occasional Greek or Chinese name does not keep its whole writing system
+NO_ID = -1  # new id of a dropped token if there is no unknown token; no embedding has it, so its use is an error
 _PART_OF_CHARACTER = "\ufffd"
 _EXAMPLES = 24
 
 
 @dataclass(frozen=True, eq=False)
 class KeptTokens:
-    """The words that stay, by their old ids in old order; the place in it is the new id."""
+    """The tokens that stay, as old ids in old order; the position is the new id."""
 
     old_ids: NDArray[np.int64]
-    words_before: int
+    tokens_before: int
     unknown_id: int | None  # old
-    reasons: dict[str, int]  # each word counted once, with the first reason that holds
+    reasons: dict[str, int]  # each token is counted once, with the first reason that applies
     writing_systems: tuple[str, ...]  # of the data, the most frequent first
     dropped_examples: tuple[str, ...]  # the most frequent ones
 
@@ -60,8 +60,8 @@ class KeptTokens:
 
     @cached_property
     def remap(self) -> NDArray[np.int32]:
-        """Old id -> new id; dropped -> the unknown word."""
-        remap = np.full(self.words_before, NO_ID, dtype=np.int32)
+        """Old id -> new id; dropped -> the unknown token."""
+        remap = np.full(self.tokens_before, NO_ID, dtype=np.int32)
         remap[self.old_ids] = np.arange(len(self), dtype=np.int32)
         if self.unknown_id is not None:
             remap[remap == NO_ID] = remap[self.unknown_id]
@@ -91,7 +91,7 @@ def choose_kept_tokens(
     kept |= found["fallback"]
     return KeptTokens(
         old_ids=np.array(sorted(kept), dtype=np.int64),
-        words_before=len(vocabulary),
+        tokens_before=len(vocabulary),
         unknown_id=vocabulary.unknown_id,
         reasons=_count_reasons(found),
         writing_systems=tuple(systems),
@@ -111,18 +111,18 @@ def _count_characters(vocabulary: Vocabulary, counts: NDArray[np.integer]) -> Co
 
 
 def _find_fallback(vocabulary: Vocabulary, characters: Counter[str], systems: frozenset[str]) -> Iterator[int]:
-    """A character of the data keeps its own word: without one it would be an unknown to the other cuts of its text."""
+    """A character of the data keeps its own token, or other tokenizations of its text would have an unknown token."""
     for number in filter(vocabulary.is_fallback, range(len(vocabulary))):
         text = vocabulary.texts[number]
         if (
             vocabulary.is_byte_level
-            or len(text) != 1  # a byte, or the mark of a space
+            or len(text) != 1  # a byte, or the space marker
             or text in characters
             or is_common(text)
             or writing_system_of(text) in systems
         ):
             yield number
-    if vocabulary.scores is not None:  # what an unknown character costs is set by the lowest score of all
+    if vocabulary.scores is not None:  # the lowest score of all sets the cost of an unknown character
         yield int(np.argmin(vocabulary.scores))
 
 
@@ -140,7 +140,7 @@ def _find_more(
 
 
 def _fits(text: str, characters: Counter[str], systems: frozenset[str]) -> bool:
-    """Words of the writing systems; what has no letters consists of digits and signs that occur in the data."""
+    """Whether it is written in these systems or, without letters, consists of digits and signs of the data."""
     if _PART_OF_CHARACTER in text:
         return False
     return is_written_in(text, systems) or all(
@@ -149,7 +149,7 @@ def _fits(text: str, characters: Counter[str], systems: frozenset[str]) -> bool:
 
 
 def _list_dropped(vocabulary: Vocabulary, kept: set[int]) -> Iterator[str]:
-    """The most frequent first; single characters of other writing systems say little about what is lost."""
+    """The most frequent first, without single characters, which say little about what is lost."""
     for number in vocabulary.by_frequency():
         if number not in kept and not vocabulary.is_fallback(number):
             yield vocabulary.pieces[number]

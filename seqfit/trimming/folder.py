@@ -1,13 +1,11 @@
-"""Model folders on the way through `seqfit trim`: loaded as they were saved, written so that plain transformers loads.
+"""Model folders of `seqfit trim`: loaded as they were saved, written so that plain transformers loads them.
 
-In: a folder or Hub name. Out: a new folder with config, weights and tokenizer, complete or not there at all. A
-checkpoint of seqfit's stays one: what it was taught goes along, so `seqfit predict` takes the trimmed folder as well.
+In: a folder or Hub name. Out: a new folder with config, weights and tokenizer, complete or not there at all. The
+metadata of a seqfit checkpoint is copied, so that `seqfit predict` takes the trimmed folder as well.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 
 import torch
@@ -20,11 +18,11 @@ from seqfit.hub import is_remote_code_trusted
 from seqfit.model.checkpoint import find_metadata, write_metadata
 from seqfit.model.load import load_model, quiet
 from seqfit.recipe.schema import ModelRecipe
-from seqfit.rundir import files
+from seqfit.rundir.atomic import replace_folder, start_draft
 
 
 def load_whole(model: ModelRecipe) -> PreTrainedModel:
-    """With the head that it was saved with: an encoder may be bare, a classifier, a language model."""
+    """The model with the head it was saved with: an encoder may have none, a classifier's, a language model's."""
     with quiet():
         try:
             config = AutoConfig.from_pretrained(model.location, trust_remote_code=is_remote_code_trusted())
@@ -34,31 +32,30 @@ def load_whole(model: ModelRecipe) -> PreTrainedModel:
                 return encoder
         except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             raise ModelError(
-                f"'{model.location}' does not load ({type(error).__name__}: {error})",
-                "a model to trim is a folder with config.json and weights, or a name on the Hub",
+                f"'{model.location}' can't be loaded ({type(error).__name__}: {error})",
+                "MODEL is a folder with config.json and weights, or a name on the Hub",
                 "Check the folder or the name",
             ) from error
     return load_model(model)
 
 
 def check_free(folder: Path) -> None:
-    """Nothing that exists is overwritten."""
+    """Raise ModelError if the folder exists: nothing is overwritten."""
     if folder.exists():
         raise ModelError(
-            f"'{folder}' is already there",
-            "a trimmed model is written to a new folder",
-            "Give another OUT, or remove that folder",
+            f"'{folder}' exists already",
+            "A trimmed model is written to a new folder",
+            "Choose another OUT, or remove this folder",
         )
 
 
 def save_trimmed(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Written beside its place and then renamed, so that a kill leaves no half of a model there."""
-    fresh = files.beside(folder, "new")
-    shutil.rmtree(fresh, ignore_errors=True)
+    """Written to a folder next to it and then renamed, so that a kill never leaves half a model."""
+    fresh = start_draft(folder)
     with quiet():
         model.save_pretrained(fresh)
         tokenizer.save_pretrained(fresh)
     metadata = find_metadata(model)
     if metadata is not None:
         write_metadata(fresh, metadata)
-    os.replace(fresh, folder)
+    replace_folder(folder)

@@ -1,16 +1,12 @@
-"""Which tokens some files use, and tokenized rows in the ids of a trimmed vocabulary.
+"""Tokenized rows in the ids of a trimmed vocabulary, and the tokens that some files use.
 
-Tokenized rows for a model whose vocabulary was trimmed: ids are exchanged as they are read.
-
-In: what `prepare_data` gave, and an array old id -> new id. Out: the same data in new ids. The one idea: the files on
-disk keep the full tokenizer's ids, so every trimming of one data set shares one entry of the cache.
+`remap_data` replaces ids as they are read. The files on disk keep the full tokenizer's ids, so all trimmings of one
+data set share one cache entry.
 
     remap [0 1 2 2 3]      token_ids(0) was [4 1], is [3 1]
 
-Which words some files use, without a recipe: every text in them is tokenized and counted.
-
-In: data files in any format that `read_rows` knows, or plain text (one text a line), and a tokenizer. Out: how often
-each id occurs. Without a task's templates the texts stand alone; a recipe counts what the model really reads.
+`count_file_tokens` tokenizes every text of some files, without a recipe: data files in any format, or plain text with
+one text per line. A recipe's counts are exact, because they include the templates.
 
     {"id": "a7", "q": "two dogs", "tags": ["dogs"], "n": 3}  ->  counts of "two dogs" and of "dogs"
 """
@@ -37,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class RemappedSplit(TokenizedSplit):
-    """A split that answers in new ids; texts, lengths and everything else are the split's own."""
+    """A split with new ids; texts, lengths and everything else are the same."""
 
     def __init__(self, split: TokenizedSplit, remap: Ids) -> None:
         super().__init__(split._folders, split.titles, split.weights)
@@ -48,12 +44,11 @@ class RemappedSplit(TokenizedSplit):
         return RemappedSplit, (self._split, self._remap)
 
     def token_ids(self, row: int) -> tuple[Ids, Ids]:
-        """Source and target as new ids: copies, not views."""
+        """Source and target in new ids: copies, not views."""
         source, target = self._split.token_ids(row)
         return self._remap[source], self._remap[target]
 
     def token_counts(self, vocabulary: int) -> NDArray[np.int64]:
-        """How often each new id occurs."""
         old_counts = self._split.token_counts(len(self._remap))
         counts = np.zeros(vocabulary, dtype=np.int64)
         np.add.at(counts, self._remap[old_counts > 0], old_counts[old_counts > 0])
@@ -69,7 +64,6 @@ def count_tokens(data: PreparedData, vocabulary: int) -> NDArray[np.int64]:
 
 
 def remap_data(data: PreparedData, remap: Ids) -> PreparedData:
-    """All splits in new ids."""
     return replace(data, splits={name: RemappedSplit(split, remap) for name, split in data.splits.items()})
 
 
@@ -91,9 +85,9 @@ def count_file_tokens(
             counts += np.bincount(ids, minlength=len(counts))
             done += len(chunk)
             if progress is not None:
-                progress(f"{file.name}: counting words", done, None)
+                progress(f"{file.name}: counting tokens", done, None)
         if done == 0:
-            raise DataError(f"{file} has no text", "the words to keep are those of some texts", "Give another file")
+            raise DataError(f"{file} has no text", "The tokens of its texts are kept", "Give a file with texts")
     return counts
 
 

@@ -1,13 +1,13 @@
-"""A tokenizer with fewer words: tokenizer.json is rewritten, and the new one loaded from it.
+"""A tokenizer with fewer tokens: tokenizer.json is rewritten, and the new tokenizer loaded from it.
 
-In: a tokenizer and the words to keep. Out: a tokenizer of the same class whose ids run from 0 without a gap, in the
-old order; it saves a folder that plain `AutoTokenizer` loads. Text that is made of kept words is cut as before:
+In: a tokenizer and the tokens to keep. Out: a tokenizer of the same class with consecutive ids from 0, in the old
+order; plain `AutoTokenizer` loads its saved folder. Text of kept tokens is tokenized as before:
 
     Unigram     the best sum of scores is still there, and no better one was added
-    WordPiece   the longest word that fitted still fits
-    BPE         the merges on the way to a kept word are kept, in order
+    WordPiece   the longest token that fitted still fits
+    BPE         the merges that lead to a kept token are kept, in order
 
-A sentencepiece file is not written: the JSON holds all that transformers reads.
+A sentencepiece file is not written: the JSON has everything that transformers reads.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ _CONFIG = "tokenizer_config.json"
 
 
 def trim_tokenizer(tokenizer: PreTrainedTokenizerBase, kept: KeptTokens) -> PreTrainedTokenizerBase:
-    """The same tokenizer with the kept words only; the given one stays as it is."""
+    """The same tokenizer with only the kept tokens; the given one is not changed."""
     content = trim_json(read_tokenizer_json(tokenizer), kept.remap, kept.old_ids)
     with quiet(), tempfile.TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
-        for file in Path(folder).iterdir():  # a vocabulary in another format would still hold all words
+        for file in Path(folder).iterdir():  # a vocabulary in another format would still have all tokens
             if file.name not in (_JSON, _CONFIG):
                 file.unlink()
         (Path(folder) / _JSON).write_text(json.dumps(content, ensure_ascii=False), "utf-8")
         trimmed: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder)
     trimmed.name_or_path = tokenizer.name_or_path
-    _check_words(tokenizer, trimmed, kept)
+    _check_tokens(tokenizer, trimmed, kept)
     return trimmed
 
 
 def trim_json(content: dict[str, Any], remap: NDArray[np.integer], old_ids: NDArray[np.integer]) -> dict[str, Any]:
-    """What tokenizer.json holds, with the kept words only and new ids everywhere."""
+    """The content of tokenizer.json with only the kept tokens, and new ids everywhere."""
     kept = set(old_ids.tolist())
     padding = content["padding"]
     return content | {
@@ -61,9 +61,9 @@ def trim_json(content: dict[str, Any], remap: NDArray[np.integer], old_ids: NDAr
 
 def _trim_model(model: dict[str, Any], remap: NDArray[np.integer], kept: set[int]) -> dict[str, Any]:
     if model["type"] == "Unigram":
-        words = [pair for number, pair in enumerate(model["vocab"]) if number in kept]
+        tokens = [pair for number, pair in enumerate(model["vocab"]) if number in kept]
         unknown = model["unk_id"]
-        return model | {"vocab": words, "unk_id": None if unknown is None else int(remap[unknown])}
+        return model | {"vocab": tokens, "unk_id": None if unknown is None else int(remap[unknown])}
     by_id = sorted(model["vocab"].items(), key=lambda item: item[1])
     vocabulary = {piece: int(remap[number]) for piece, number in by_id if number in kept}
     if model["type"] != "BPE":
@@ -79,7 +79,7 @@ def _trim_model(model: dict[str, Any], remap: NDArray[np.integer], kept: set[int
 
 
 def _renumber(processor: Any, remap: NDArray[np.integer]) -> Any:
-    """New ids in a post-processor, of which there are three spellings, and sequences of them."""
+    """New ids in a post-processor, which has one of three forms or is a sequence of them."""
     if processor is None:
         return None
     changed = dict(processor)
@@ -96,14 +96,14 @@ def _renumber(processor: Any, remap: NDArray[np.integer]) -> Any:
     return changed
 
 
-def _check_words(before: PreTrainedTokenizerBase, after: PreTrainedTokenizerBase, kept: KeptTokens) -> None:
-    """Some classes rebuild themselves when loaded; what came back must be what was written."""
+def _check_tokens(before: PreTrainedTokenizerBase, after: PreTrainedTokenizerBase, kept: KeptTokens) -> None:
+    """Some classes rebuild their vocabulary when loaded: the result must be what was written."""
     pieces = before.convert_ids_to_tokens(kept.old_ids.tolist())
     expected = {piece: number for number, piece in enumerate(pieces)}
     roles = ("pad_token", "eos_token", "unk_token", "bos_token", "cls_token", "sep_token", "mask_token")
     if after.get_vocab() != expected or any(getattr(before, role) != getattr(after, role) for role in roles):
         raise ModelError(
-            f"the {type(before).__name__} came back from its trimmed files with other words or ids",
-            "a trimmed tokenizer must give every kept word the id of its embedding",
+            f"The {type(before).__name__} has other tokens or ids after loading its trimmed files",
+            "A trimmed tokenizer must give every kept token the id of its embedding",
             "Remove model.trim_vocabulary",
         )

@@ -1,4 +1,4 @@
-"""`seqfit.trim`: a model comes in, a folder with the same model goes out that knows only the tokens of some data.
+"""`seqfit.trim`: writes a folder with the same model, reduced to the tokens of some data.
 
 A recipe's mistakes are reported before torch is imported.
 """
@@ -34,13 +34,13 @@ def trim(
     tokenizer: str | Path | None = None,
     progress: Progress | None = None,
 ) -> TrimReport:
-    """Write to the folder `out` a model that knows only the words of some data files, or of a recipe's data.
+    """Write to the folder `out` a model that has only the tokens of some data files, or of a recipe's data.
 
-    `mode`: data, language or a number of further words; default: what the recipe says, or else data.
+    `mode`: data, language or a number of additional tokens; default: the recipe's model.trim_vocabulary, or else data.
     """
-    _check_word_source(data, recipe is not None, overrides)
+    _check_token_source(data, recipe is not None, overrides)
     loaded = None if recipe is None else load_recipe(recipe, overrides)
-    # These import torch: a recipe's mistakes are reported before.
+    # These import torch; a recipe's mistakes are reported before.
     from seqfit.model.load import check_vocabulary, load_tokenizer, position_limit
     from seqfit.trimming.folder import check_free, load_whole, save_trimmed
     from seqfit.trimming.remap import count_file_tokens
@@ -57,32 +57,32 @@ def trim(
     counts = (
         count_file_tokens(list(map(Path, data)), full, progress)
         if loaded is None
-        else _count_recipe_words(loaded, full, position_limit(whole.config), progress)
+        else _count_recipe_tokens(loaded, full, position_limit(whole.config), progress)
     )
     trimmed = trim_vocabulary(whole, full, counts, mode if mode is not None else _mode_of(loaded))
     save_trimmed(Path(out), whole, trimmed.tokenizer)
     return trimmed.report
 
 
-def _check_word_source(data: Sequence[str | Path], has_recipe: bool, overrides: Sequence[str]) -> None:
+def _check_token_source(data: Sequence[str | Path], has_recipe: bool, overrides: Sequence[str]) -> None:
     if bool(data) == has_recipe:
         raise RecipeError(
             "data files and a recipe are both given" if data else "neither data files nor a recipe is given",
-            "one of them says which words are used",
-            "Give --data FILE, or --recipe RECIPE",
+            "One of them says which tokens to keep",
+            "Give --data FILE or --recipe RECIPE",
         )
     if overrides and not has_recipe:
         raise RecipeError(
             f"'{overrides[0]}' is given with --data",
-            "it would change a recipe, and there is none",
-            "Write --data before each file, or remove it",
+            "Overrides change a recipe, and none is given",
+            "Write --data before each file, or remove the override",
         )
 
 
-def _count_recipe_words(
+def _count_recipe_tokens(
     recipe: Recipe, tokenizer: PreTrainedTokenizerBase, limit: int | None, progress: Progress | None
 ) -> NDArray[np.int64]:
-    """How often all splits of the recipe's data, as the model reads them, use each word."""
+    """How often each token occurs in all splits of the recipe's data, as the model reads them."""
     from seqfit.data.tokenize import prepare_data
     from seqfit.model.families import build_text_encoder
     from seqfit.trimming.remap import count_tokens

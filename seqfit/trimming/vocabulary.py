@@ -1,20 +1,16 @@
-"""The tokens of a fast tokenizer, how they are spelt, and their writing systems.
+"""The tokens of a fast tokenizer, how they are spelled, and their writing systems.
 
-The words (token ids) of a fast tokenizer, and how they are spelt.
+In: a Hugging Face tokenizer. Out: `Vocabulary`: the text of each token, how frequent it was when the tokenizer was
+trained, and which tokens are indispensable. The one idea: everything is in the tokenizer's JSON, whose four kinds
+differ in how a token is marked and in how a text is tokenized:
 
-In: a Hugging Face tokenizer. Out: `Vocabulary`: what each word looks like as text, how frequent it was when the
-tokenizer was trained, which ones no tokenizer can do without. The one idea: everything is in the tokenizer's JSON,
-whose four kinds differ in how a word is marked and in how a text is cut into words:
-
-    kind        "casa blanca"             a word's text                  cut by
+    kind        "casa blanca"             a token's text                 tokenized by
     Unigram     ▁casa ▁blan ca            without ▁                      the best sum of scores
-    WordPiece   casa blan ##ca            without ##                     the longest word that fits
-    BPE         casa Ġblan ca             bytes in disguise (Ġ: space)   merges of two words, in order
-    WordLevel   casa blanca               as it stands                   white space
+    WordPiece   casa blan ##ca            without ##                     the longest token that fits
+    BPE         casa Ġblan ca             encoded bytes (Ġ: space)       merges of two tokens, in order
+    WordLevel   casa blanca               as it is                       white space
 
-Writing systems: Latin, Cyrillic, Han, ... by character.
-
-Python has no table of Unicode scripts, but the name of a letter begins with its writing system:
+Writing systems (Latin, Cyrillic, Han, ...) come from the Unicode name of a letter, which begins with them:
 
     á  LATIN SMALL LETTER A WITH ACUTE  -> LATIN        的     CJK UNIFIED IDEOGRAPH-7684  -> HAN
     й  CYRILLIC SMALL LETTER SHORT I    -> CYRILLIC     7 ? €  no letters                  -> None, common to all
@@ -37,21 +33,19 @@ from seqfit.errors import ModelError
 
 TOKENIZER_KINDS = ("Unigram", "WordPiece", "BPE", "WordLevel")
 SPACE = "▁"
-_SENTINEL = re.compile(rf"{SPACE}?<extra_id_\d+>")  # mT5 spells them with ▁ and does not call them special
-_PLACEHOLDER = re.compile(r"\[unused\d+\]|madeupword\d+")  # BERT's and fairseq's, which stand for no text
+_SENTINEL = re.compile(rf"{SPACE}?<extra_id_\d+>")  # mT5 spells them with ▁ and does not mark them as special
+_PLACEHOLDER = re.compile(r"\[unused\d+\]|madeupword\d+")  # BERT's and fairseq's, which are never used
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 Merge = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """All words of a tokenizer by id."""
-
     kind: str
     pieces: list[str]  # as the tokenizer spells them
     scores: list[float] | None  # Unigram: log probabilities
     merges: list[Merge]  # BPE, in order
-    special: frozenset[int]  # pad, end, unknown, sentinels, whatever was added
+    special: frozenset[int]  # pad, end, unknown, sentinels, added tokens
     unknown_id: int | None
     is_byte_level: bool
     continuing_prefix: str  # WordPiece's ##
@@ -62,24 +56,23 @@ class Vocabulary:
 
     @cached_property
     def ids(self) -> dict[str, int]:
-        """Piece -> id."""
         return {piece: number for number, piece in enumerate(self.pieces)}
 
     @cached_property
     def texts(self) -> list[str]:
-        """What each word adds to a text, without marks; a part of a character is the replacement character."""
+        """The text of each token, without marks; a part of a character is the replacement character."""
         if self.is_byte_level:
             decoder = ByteLevel()
             return [decoder.decode([piece]).strip() for piece in self.pieces]
         return [self._bare(piece).strip(SPACE) for piece in self.pieces]
 
     def is_fallback(self, number: int) -> bool:
-        """Whether it is a single character or byte: what a text falls back to where no longer word fits."""
+        """Whether it is a single character or byte, which a text falls back to if no longer token fits."""
         piece = self.pieces[number]
         return len(self._bare(piece)) == 1 or _BYTE.fullmatch(piece) is not None
 
     def ancestors(self, numbers: Iterable[int]) -> set[int]:
-        """The words that BPE merges on the way to these; empty for other kinds."""
+        """The tokens that BPE merges into these; empty for other kinds."""
         parts: dict[str, list[str]] = {}
         for first, second in self.merges:
             parts.setdefault(merged(first, second, self.continuing_prefix), []).extend((first, second))
@@ -93,7 +86,7 @@ class Vocabulary:
         return found
 
     def by_frequency(self) -> list[int]:
-        """All ids but placeholders', the most frequent first: by score, else by id, as tokenizers are written."""
+        """All ids except placeholders, the most frequent first: by score, else by id, the usual order."""
         real = [number for number, piece in enumerate(self.pieces) if not _PLACEHOLDER.fullmatch(piece)]
         return real if self.scores is None else sorted(real, key=self.scores.__getitem__, reverse=True)
 
@@ -103,12 +96,11 @@ class Vocabulary:
 
 
 def merged(first: str, second: str, continuing_prefix: str) -> str:
-    """What BPE makes of two words."""
     return first + second.removeprefix(continuing_prefix)
 
 
 def read_vocabulary(tokenizer: PreTrainedTokenizerBase) -> Vocabulary:
-    """The words of a tokenizer; one that cannot be trimmed is an error that says why."""
+    """The tokens of a tokenizer; raises ModelError if it can't be trimmed."""
     check_trimmable(tokenizer)
     content = read_tokenizer_json(tokenizer)
     model = content["model"]
@@ -128,7 +120,6 @@ def read_vocabulary(tokenizer: PreTrainedTokenizerBase) -> Vocabulary:
 
 
 def read_tokenizer_json(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """What tokenizer.json holds."""
     content: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
     return content
 
@@ -144,8 +135,8 @@ def _list_pieces(tokenizer: PreTrainedTokenizerBase) -> list[str]:
     if by_id and max(by_id) == len(by_id) - 1:
         return [by_id[number] for number in range(len(by_id))]
     raise ModelError(
-        f"the {type(tokenizer).__name__} has {len(by_id)} words, and its ids do not run from 0 to {len(by_id) - 1}",
-        "a vocabulary can be trimmed where every id has one word",
+        f"The {type(tokenizer).__name__} has {len(by_id)} tokens, and its ids are not 0 to {len(by_id) - 1}",
+        "Trimming needs one token for every id",
         "Remove model.trim_vocabulary",
     )
 
@@ -156,7 +147,7 @@ def _find_special(tokenizer: PreTrainedTokenizerBase, pieces: list[str]) -> set[
 
 
 def is_trimmable(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether its words can be reduced to any use."""
+    """Whether trimming its tokens is possible and useful."""
     try:
         check_trimmable(tokenizer)
     except ModelError:
@@ -165,40 +156,33 @@ def is_trimmable(tokenizer: PreTrainedTokenizerBase) -> bool:
 
 
 def check_trimmable(tokenizer: PreTrainedTokenizerBase) -> None:
-    """An error that says why, where the tokenizer's words cannot be reduced, or not to any use."""
+    """Raise ModelError if trimming the tokenizer's tokens is impossible or useless."""
     name = type(tokenizer).__name__
     if name == "ByT5Tokenizer":
         raise ModelError(
-            f"the model reads bytes: its vocabulary has {len(tokenizer)} words",
-            "trimming so small a vocabulary saves nothing",
+            f"The model reads bytes: its vocabulary has {len(tokenizer)} tokens",
+            "Trimming such a small vocabulary saves nothing",
             "Remove model.trim_vocabulary",
         )
     if hasattr(tokenizer, "set_tgt_lang_special_tokens") or hasattr(tokenizer, "spm_target"):
         marks = "a vocabulary for each side" if hasattr(tokenizer, "spm_target") else "language codes"
         raise ModelError(
-            f"the tokenizer is a {name}, with {marks}",
-            "trimming knows tokenizers that treat sources and targets alike, such as those of T5, mT5 and BART",
+            f"The tokenizer is a {name}, with {marks}",
+            "Trimming supports tokenizers that treat sources and targets alike, such as those of T5, mT5 and BART",
             "Remove model.trim_vocabulary",
         )
     kind = type(tokenizer.backend_tokenizer.model).__name__ if tokenizer.is_fast else None
     if kind not in TOKENIZER_KINDS:
         raise ModelError(
-            f"the tokenizer is a {name}" + (f" of the kind {kind}" if kind else " written in Python"),
-            f"a vocabulary can be trimmed where tokenizer.json holds it as {', '.join(TOKENIZER_KINDS)}",
+            f"The tokenizer is a {name}" + (f" of the kind {kind}" if kind else " written in Python"),
+            f"Trimming needs a vocabulary in tokenizer.json, of the kind {', '.join(TOKENIZER_KINDS)}",
             "Remove model.trim_vocabulary",
         )
 
 
-# First words of letters and marks that are used with several writing systems, or are none.
+# First words in the names of letters and marks that belong to several writing systems, or to none.
 _COMMON_NAMES = (
-    "COMBINING",
-    "MODIFIER",
-    "MATHEMATICAL",
-    "DOUBLE-STRUCK",
-    "SCRIPT",
-    "BLACK-LETTER",
-    "VARIATION",
-    "MICRO",
+    *("COMBINING", "MODIFIER", "MATHEMATICAL", "DOUBLE-STRUCK", "SCRIPT", "BLACK-LETTER", "VARIATION", "MICRO"),
 )
 _NO_TEXT = ("Cc", "Cn", "Co", "Cs")  # control, unassigned, private, surrogate
 _OTHER_NAMES = {
@@ -215,7 +199,7 @@ _OTHER_NAMES = {
 
 @cache
 def writing_system_of(character: str) -> str | None:
-    """The writing system of a letter or its mark; None for digits, punctuation, symbols and marks used by many."""
+    """The writing system of a letter or mark; None for digits, punctuation, symbols and marks shared by several."""
     if unicodedata.category(character)[0] not in "LM":
         return None
     words = unicodedata.name(character, "").split()
@@ -227,12 +211,12 @@ def writing_system_of(character: str) -> str | None:
 
 
 def is_common(character: str) -> bool:
-    """Digits, punctuation, symbols: whatever any writing system uses. Not what a text rarely has on purpose."""
+    """Whether any writing system uses it: digits, punctuation, symbols; but not control characters and the like."""
     return writing_system_of(character) is None and unicodedata.category(character) not in _NO_TEXT
 
 
 def find_writing_systems(counts: Mapping[str, int], least_share: float) -> list[str]:
-    """Those that have at least `least_share` of all letters, the most frequent first. In: letter -> how often."""
+    """Writing systems with at least `least_share` of all letters, the most frequent first. In: letter -> count."""
     letters: dict[str, int] = {}
     for character, count in counts.items():
         system = writing_system_of(character)
@@ -244,6 +228,6 @@ def find_writing_systems(counts: Mapping[str, int], least_share: float) -> list[
 
 
 def is_written_in(text: Iterable[str], systems: frozenset[str]) -> bool:
-    """Whether it has letters and all of them are of these writing systems."""
+    """Whether it has letters, all of them of these writing systems."""
     found = {writing_system_of(character) for character in text} - {None}
     return bool(found) and found <= systems

@@ -1,30 +1,23 @@
 """A model with fewer tokens: rows of its embedding matrices are dropped, after loading or while it is loaded.
 
-A model with fewer words: rows of its embedding matrices are dropped, in place, and every id it keeps is renumbered.
-
-In: a model, its tokenizer, how often the data uses each word. Out: the trimmed tokenizer, the words kept and a report
-of what it saves. Shapes: V vocabulary, D model.
+In: a model, its tokenizer, how often the data uses each token. Out: the trimmed tokenizer, the kept tokens and a report
+of what it saves. Every id that a config names is renumbered. Shapes: V vocabulary, D model.
 
     kept.old_ids [0 1 4]      embedding_VD [5, D] -> [3, D], rows 0, 1 and 4      config.vocab_size 5 -> 3
                               eos_token_id 4 -> 2
 
 transformers' `resize_token_embeddings` keeps only the first rows and ties the untied heads of T5 v1.1, mT5 and UMT5. So
-the matrices are sliced here: each one once, whatever the number of modules that share it, and ties stay as they were.
-Rows beyond the tokenizer's words (mT5 has 12 of them) go, too.
+the matrices are sliced here: each one once, however many modules share it, and ties stay as they were. Rows beyond the
+tokenizer's tokens (mT5 has 12 of them) are dropped as well.
 
-Loads a model with the kept words only: the rows of the other words are never in memory.
-
-In: a model's folder (or Hub name), its tokenizer and how often the data uses each word. Out: first the kept words and
-the trimmed tokenizer, then the model, bit for bit what `load_model` and `trim_model` give. Shapes: V vocabulary,
-D model.
-
-The one idea: which words are kept follows from the tokenizer, the data and the config, so it is decided before a weight
-is read. Then a safetensors file gives each matrix [V, D] piece by piece, of which the kept rows are copied:
+`load_trimmed_model` never has the dropped rows in memory; its result is bit-exact with `load_model` and `trim_model`.
+Which tokens are kept follows from the tokenizer, the data and the config, so it is decided before a weight is read.
+Then each matrix [V, D] is read from a safetensors file piece by piece, and the kept rows are copied:
 
     old_ids [0 1 4], pieces of 2 rows      file rows 0-1 -> rows 0, 1      2-3 -> skipped      4 -> row 4      [3, D]
 
-All else is handed over as it lies in the file. A model of another kind (weights that aren't safetensors, a vocabulary
-that belongs to a part of it, ...) is loaded whole and then trimmed, and the reason is told.
+Other weights are taken as they are in the file. If that is not possible (weights that aren't safetensors, a vocabulary
+that belongs to a part of the model, ...), the whole model is loaded and then trimmed, and the reason is reported.
 """
 
 from __future__ import annotations
@@ -71,38 +64,38 @@ _ONE_ID = (
     "forced_bos_token_id",
     "forced_eos_token_id",
 )  # an id, or a list of them
-_FORBIDDEN = ("suppress_tokens", "begin_suppress_tokens", "bad_words_ids")  # a dropped word needs no ban
+_FORBIDDEN = ("suppress_tokens", "begin_suppress_tokens", "bad_words_ids")  # a dropped token needs no ban
 
 
 @dataclass(frozen=True)
 class TrimReport:
     """What trimming kept and what it saves."""
 
-    words_before: int  # rows of the embedding matrix
-    words_after: int
+    tokens_before: int  # rows of the embedding matrix
+    tokens_after: int
     reasons: dict[str, int]
     writing_systems: tuple[str, ...]
     parameters_before: int
     parameters_after: int
     dropped_examples: tuple[str, ...]
-    generates: bool  # a classifier has no logits over words
+    generates: bool  # a classifier has no logits over tokens
 
     @property
     def weight_bytes(self) -> tuple[int, int]:
-        """Of all weights in fp32, before and after."""
+        """All weights in fp32, before and after."""
         return _BYTES_PER_FLOAT * self.parameters_before, _BYTES_PER_FLOAT * self.parameters_after
 
     @property
     def training_bytes(self) -> tuple[int, int]:
-        """Of weights, gradients and AdamW's moments in fp32, before and after, where all weights are trained."""
+        """Weights, gradients and AdamW's moments in fp32, before and after, if all weights are trained."""
         return _BYTES_PER_TRAINED * self.parameters_before, _BYTES_PER_TRAINED * self.parameters_after
 
     @property
     def logit_bytes(self) -> tuple[int, int] | None:
-        """Of one target token's logits in fp32, before and after."""
+        """One target token's logits in fp32, before and after."""
         if not self.generates:
             return None
-        return _BYTES_PER_FLOAT * self.words_before, _BYTES_PER_FLOAT * self.words_after
+        return _BYTES_PER_FLOAT * self.tokens_before, _BYTES_PER_FLOAT * self.tokens_after
 
     def __str__(self) -> str:
         """One paragraph for the events of a run."""
@@ -114,8 +107,8 @@ class TrimReport:
             before, after = map(format_bytes, self.logit_bytes)
             logits = f"; the logits of a target token take {after} instead of {before}"
         return (
-            f"{self.words_after:,} of {self.words_before:,} words kept "
-            f"({format_share(self.words_after / self.words_before)}: {why}; writing systems: {systems}). "
+            f"{self.tokens_after:,} of {self.tokens_before:,} tokens kept "
+            f"({format_share(self.tokens_after / self.tokens_before)}: {why}; writing systems: {systems}). "
             f"{format_count(self.parameters_after)} of {format_count(self.parameters_before)} parameters stay, which "
             f"saves {saved[0]} of weights, {saved[1]} with gradients and AdamW's moments{logits}"
         )
@@ -123,7 +116,7 @@ class TrimReport:
 
 @dataclass(frozen=True)
 class Trimmed:
-    """What comes out beside the model, which is changed in place."""
+    """The result of trimming, in addition to the model, which is changed in place."""
 
     tokenizer: PreTrainedTokenizerBase
     kept: KeptTokens
@@ -133,46 +126,46 @@ class Trimmed:
 def trim_vocabulary(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, counts: NDArray[np.integer], mode: Mode
 ) -> Trimmed:
-    """Trim the model in place; `counts` says how often the data uses each of the tokenizer's words.
+    """Trim the model in place; `counts` says how often the data uses each of the tokenizer's tokens.
 
-    The words of a checkpoint's own task are kept like the data's: `question:` of a template is in no data file.
+    The tokens of a checkpoint's own task are kept like the data's: `question:` of a template is in no data file.
     """
-    taught = _count_taught_words(model, tokenizer, len(counts))
-    kept = choose_kept_tokens(tokenizer, counts + taught, mode, needed=read_token_ids(model))
-    trimmed = trim_tokenizer(tokenizer, kept)  # first: what cannot be trimmed leaves the model as it was
+    in_task = _count_task_tokens(model, tokenizer, len(counts))
+    kept = choose_kept_tokens(tokenizer, counts + in_task, mode, needed=read_token_ids(model))
+    trimmed = trim_tokenizer(tokenizer, kept)  # first, because an error must leave the model unchanged
     return Trimmed(trimmed, kept, trim_model(model, kept))
 
 
 def trim_model(model: PreTrainedModel, kept: KeptTokens) -> TrimReport:
-    """Drop the other words' rows from every matrix, in place. Before an optimizer or an adapter is built on them."""
-    words_before = model.get_input_embeddings().num_embeddings
+    """Drop the other tokens' rows from every matrix, in place. Before an optimizer or an adapter is built on them."""
+    tokens_before = model.get_input_embeddings().num_embeddings
     assert family_of(model).ids_before_pad(model) <= set(kept.old_ids.tolist())
-    _slice_rows(model, kept, words_before)
+    _slice_rows(model, kept, tokens_before)
     for config in _find_configs(model):
-        trim_config(config, kept, words_before)
-    return report_trimming(model, kept, words_before)
+        trim_config(config, kept, tokens_before)
+    return report_trimming(model, kept, tokens_before)
 
 
-def trim_config(config: Any, kept: KeptTokens, words_before: int) -> None:
-    """New ids and the new number of words, in place; of a model or of generation."""
+def trim_config(config: Any, kept: KeptTokens, tokens_before: int) -> None:
+    """New ids and the new number of tokens, in place, in the config of a model or of generation."""
     _renumber(config, kept)
     for name in find_family(getattr(config, "model_type", None)).vocabulary_fields:
-        if getattr(config, name, None) == words_before:
+        if getattr(config, name, None) == tokens_before:
             setattr(config, name, len(kept))
 
 
-def report_trimming(model: PreTrainedModel, kept: KeptTokens, words_before: int) -> TrimReport:
-    """Of a model that has the kept words only: what was dropped is known from the rows of its matrices."""
+def report_trimming(model: PreTrainedModel, kept: KeptTokens, tokens_before: int) -> TrimReport:
+    """The report on a model that has only the kept tokens: the rows of its matrices say what was dropped."""
     assert model.get_input_embeddings().weight.shape[0] == len(kept)
     matrices = {parameter for parameter in family_of(model).token_matrices(model) if parameter.shape[0] == len(kept)}
-    parameters_per_word = sum(matrix.numel() for matrix in matrices) // len(kept)
+    parameters_per_token = sum(matrix.numel() for matrix in matrices) // len(kept)
     parameters_after = count_parameters(model)
     return TrimReport(
-        words_before=words_before,
-        words_after=len(kept),
+        tokens_before=tokens_before,
+        tokens_after=len(kept),
         reasons=kept.reasons,
         writing_systems=kept.writing_systems,
-        parameters_before=parameters_after + parameters_per_word * (words_before - len(kept)),
+        parameters_before=parameters_after + parameters_per_token * (tokens_before - len(kept)),
         parameters_after=parameters_after,
         dropped_examples=kept.dropped_examples,
         generates=model.get_output_embeddings() is not None,
@@ -180,29 +173,28 @@ def report_trimming(model: PreTrainedModel, kept: KeptTokens, words_before: int)
 
 
 def read_token_ids(model: PreTrainedModel) -> set[int]:
-    """The ids that must stay: those that the model's configs name, and those before pad where that has to stay."""
+    """The ids that must stay: those that the model's configs name, and those before pad if pad must keep its id."""
     return list_token_ids(_find_configs(model)) | family_of(model).ids_before_pad(model)
 
 
 def list_token_ids(configs: Iterable[Any]) -> set[int]:
-    """The ids that some configs name."""
     values = [getattr(config, name, None) for config in configs for name in _ONE_ID]
     flat = [number for value in values for number in (value if isinstance(value, list) else [value])]
     return {number for number in flat if number is not None}
 
 
-def _count_taught_words(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, words: int) -> NDArray[np.integer]:
+def _count_task_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, size: int) -> NDArray[np.integer]:
     metadata = find_metadata(model)
     texts = [] if metadata is None else list(metadata.own_texts())
     ids = [number for text in texts for number in tokenizer(text, add_special_tokens=False).input_ids]
-    return np.bincount(np.array(ids, dtype=np.int64), minlength=words)
+    return np.bincount(np.array(ids, dtype=np.int64), minlength=size)
 
 
-def _slice_rows(model: PreTrainedModel, kept: KeptTokens, words_before: int) -> None:
+def _slice_rows(model: PreTrainedModel, kept: KeptTokens, tokens_before: int) -> None:
     family, old_ids = family_of(model), torch.from_numpy(kept.old_ids)
     sliced: dict[nn.Parameter, nn.Parameter] = {}
     for parameter in family.token_matrices(model):
-        if parameter.shape[0] == words_before and parameter not in sliced:
+        if parameter.shape[0] == tokens_before and parameter not in sliced:
             rows = parameter.detach()[old_ids.to(parameter.device)]
             sliced[parameter] = nn.Parameter(rows, requires_grad=parameter.requires_grad)
     for module in model.modules():
@@ -214,7 +206,7 @@ def _slice_rows(model: PreTrainedModel, kept: KeptTokens, words_before: int) -> 
             module.padding_idx = int(kept.remap[module.padding_idx])  # BART's stacks have a copy of the config's
         for name in family.token_buffers:
             values_1V = getattr(module, name, None)
-            if isinstance(values_1V, torch.Tensor) and values_1V.shape[-1] == words_before:
+            if isinstance(values_1V, torch.Tensor) and values_1V.shape[-1] == tokens_before:
                 setattr(module, name, values_1V[:, old_ids.to(values_1V.device)])
 
 
@@ -228,7 +220,7 @@ def _set_sizes(module: nn.Module, kept: KeptTokens) -> None:
 
 
 def _find_configs(model: PreTrainedModel) -> list[Any]:
-    """The model's config, those of its parts, which may be copies, and that of generation."""
+    """The configs of the model, of its parts, which may be copies, and of generation."""
     named = [getattr(module, "config", None) for module in model.modules()]
     found = [config for config in named if isinstance(config, PreTrainedConfig)]
     inner = [
@@ -249,14 +241,14 @@ def _renumber(config: Any, kept: KeptTokens) -> None:
 
 
 def _new_ids(value: Any, kept: KeptTokens) -> Any:
-    """An id, or a list of ids (or of lists of them), from which those of dropped words are left out.
+    """An id, or a list of ids (or of lists of them), without those of dropped tokens.
 
-    An id that no word has, such as -1 for "none", stays as it is.
+    An id that is not a token's, such as -1 for "none", is unchanged.
     """
     if not isinstance(value, list):
         return int(kept.remap[value]) if 0 <= value < len(kept.remap) else value
     if value and isinstance(value[0], list):
-        return [_new_ids(word, kept) for word in value if all(number in kept.old_ids for number in word)]
+        return [_new_ids(phrase, kept) for phrase in value if all(number in kept.old_ids for number in phrase)]
     return [_new_ids(number, kept) for number in value if number in kept.old_ids]
 
 
@@ -265,8 +257,6 @@ PIECE_BYTES = 2**24
 
 @dataclass(frozen=True)
 class TrimmedModel:
-    """A model with the kept words only."""
-
     model: PreTrainedModel
     report: TrimReport
     fallback: str | None  # why the whole model was in memory, or None
@@ -275,11 +265,11 @@ class TrimmedModel:
 def choose_vocabulary(
     model: ModelRecipe, tokenizer: PreTrainedTokenizerBase, counts: NDArray[np.integer], mode: Mode
 ) -> tuple[KeptTokens, PreTrainedTokenizerBase]:
-    """The kept words and the tokenizer that knows them only, without a look at the model's weights."""
+    """The kept tokens and the tokenizer that has only them, without reading the model's weights."""
     config = load_model_config(model).config
-    words = getattr(config, "vocab_size", None)
-    if words is not None:
-        check_embeddings(words, tokenizer, model)
+    vocab_size = getattr(config, "vocab_size", None)
+    if vocab_size is not None:
+        check_embeddings(vocab_size, tokenizer, model)
     needed = list_token_ids([config, *_load_generation_config(model)])
     if getattr(config, "pad_token_id", None):
         needed |= find_family(config.model_type).ids_before_pad(_build_shapes(AutoModel, config))
@@ -288,7 +278,6 @@ def choose_vocabulary(
 
 
 def load_trimmed_model(model: ModelRecipe, head: ClassifierHead | None, kept: KeptTokens) -> TrimmedModel:
-    """The model in fp32 with the kept words only."""
     picked = _pick_rows(model, load_model_config(model, head), kept)
     if isinstance(picked, TrimmedModel):
         return picked
@@ -310,7 +299,7 @@ def read_kept_rows(file: str, name: str, old_ids: NDArray[np.integer], piece_byt
 
 
 def _copy_rows(file: str, name: str, old_ids: NDArray[np.integer], to: torch.Tensor) -> None:
-    """The file is opened anew each time: what was read of a mapped file stays in memory until it is closed."""
+    """The file is opened each time, because pages read from a mapped file stay in memory until it is closed."""
     low, high = int(old_ids[0]), int(old_ids[-1])
     with safe_open(file, framework="pt") as opened:
         rows = opened.get_slice(name)[low : high + 1]
@@ -318,60 +307,60 @@ def _copy_rows(file: str, name: str, old_ids: NDArray[np.integer], to: torch.Ten
 
 
 def _pick_rows(model: ModelRecipe, outline: ModelConfig, kept: KeptTokens) -> TrimmedModel | str:
-    """The model, or why rows cannot be picked while it loads."""
+    """The model, or the reason why rows can't be selected while it loads."""
     if outline.config.sub_configs or getattr(outline.config, "vocab_size", None) is None:
         return "its vocabulary belongs to a part of it"
     if model.weights == "random":
         return _build_random(model, outline, kept)
     if any(getattr(outline.config, name, None) is not None for name in ("quantization_config", "transformers_weights")):
-        return "its config says that its weights are kept in a way of their own"
+        return "its config says that its weights are stored in a special format"
     try:
         if find_adapter_config_file(model.location) is not None:
-            return "there are adapters beside its weights"
+            return "its folder has adapters"
         files = _list_safetensors(model.location)
         return _load_kept(model, outline, kept, files) if files else "its weights are not safetensors"
     except (OSError, ValueError, KeyError, SafetensorError, ModelError) as error:
-        return f"{type(error).__name__}: {error}"  # what is really wrong is said by loading it whole
+        return f"{type(error).__name__}: {error}"  # loading the whole model reports what is really wrong
 
 
 def _build_random(model: ModelRecipe, outline: ModelConfig, kept: KeptTokens) -> TrimmedModel:
-    words_before = outline.config.vocab_size
-    trim_config(outline.config, kept, words_before)
+    tokens_before = outline.config.vocab_size
+    trim_config(outline.config, kept, tokens_before)
     built = build_model(model, outline)
-    return TrimmedModel(built, report_trimming(built, kept, words_before), None)
+    return TrimmedModel(built, report_trimming(built, kept, tokens_before), None)
 
 
 def _load_kept(model: ModelRecipe, outline: ModelConfig, kept: KeptTokens, files: list[str]) -> TrimmedModel:
-    words_before = outline.config.vocab_size
+    tokens_before = outline.config.vocab_size
     shapes = _build_shapes(outline.auto, outline.config)
-    weights = _read_weights(files, _find_vocabulary_names(shapes), kept, words_before)
-    trim_config(outline.config, kept, words_before)
-    # The Auto class looks at the folder for code, and here is none; the model's own class doesn't.
+    weights = _read_weights(files, _find_vocabulary_names(shapes), kept, tokens_before)
+    trim_config(outline.config, kept, tokens_before)
+    # The Auto class would look for code in the folder; the model's own class doesn't.
     built = build_model(model, replace(outline, auto=type(shapes)), weights)
     for generation in _load_generation_config(model):
-        trim_config(generation, kept, words_before)
+        trim_config(generation, kept, tokens_before)
         built.generation_config = generation
-    return TrimmedModel(built, report_trimming(built, kept, words_before), None)
+    return TrimmedModel(built, report_trimming(built, kept, tokens_before), None)
 
 
 def _build_shapes(auto: Any, config: PreTrainedConfig) -> PreTrainedModel:
-    """The model without weights, which takes no memory."""
+    """The model on the meta device, which takes no memory."""
     with quiet(), torch.device("meta"):
         shapes: PreTrainedModel = auto.from_config(config)
     return shapes
 
 
 def _read_weights(
-    files: list[str], vocabulary_names: set[str], kept: KeptTokens, words_before: int
+    files: list[str], vocabulary_names: set[str], kept: KeptTokens, tokens_before: int
 ) -> dict[str, torch.Tensor]:
     weights = {}
     for file in files:
         with safe_open(file, framework="pt") as opened:
             for name in opened.keys():  # noqa: SIM118 - not a dict
                 shape = opened.get_slice(name).get_shape()
-                if words_before not in shape or not _is_one_of(name, vocabulary_names):
+                if tokens_before not in shape or not _is_one_of(name, vocabulary_names):
                     weights[name] = opened.get_tensor(name)
-                elif shape[0] != words_before:  # a buffer [1, V]
+                elif shape[0] != tokens_before:  # a buffer [1, V]
                     weights[name] = opened.get_tensor(name)[:, kept.old_ids]
                 else:
                     weights[name] = read_kept_rows(file, name, kept.old_ids)
@@ -379,7 +368,7 @@ def _read_weights(
 
 
 def _find_vocabulary_names(model: PreTrainedModel) -> set[str]:
-    """The model's names of all that has a row for each word."""
+    """The names of all parameters and buffers with a row for each token."""
     family = family_of(model)
     matrices = set(family.token_matrices(model))
     found = {name for name, parameter in model.named_parameters(remove_duplicate=False) if parameter in matrices}
@@ -387,12 +376,12 @@ def _find_vocabulary_names(model: PreTrainedModel) -> set[str]:
 
 
 def _is_one_of(name: str, model_names: set[str]) -> bool:
-    """A file may lack the prefix that a model has before its encoder's names, or have one that it lacks."""
+    """A file may lack the prefix of the model's parameter names, or have one that the model lacks."""
     return any(name == known or name.endswith(f".{known}") or known.endswith(f".{name}") for known in model_names)
 
 
 def _list_safetensors(location: str) -> list[str]:
-    """Of a folder, or fetched from the Hub unless they were before; in the order in which transformers looks."""
+    """Files of a folder, or downloaded from the Hub once; in transformers' order of preference."""
     optional: dict[str, Any] = {"_raise_exceptions_for_missing_entries": False}
     with quiet():
         whole = cached_file(location, SAFE_WEIGHTS_NAME, **optional)
@@ -403,7 +392,7 @@ def _list_safetensors(location: str) -> list[str]:
 
 
 def _load_generation_config(model: ModelRecipe) -> list[GenerationConfig]:
-    """At most one. From its own file or, as transformers does where there is none, from the model's config."""
+    """At most one: from its own file or, like transformers, from the model's config if there is none."""
     if model.kind == "classifier":
         return []
     with quiet():

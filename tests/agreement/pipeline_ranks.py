@@ -19,7 +19,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from seqfit.data.micro_batch import MicroBatch, Padding, collate_sequences, pack_sequences
+from seqfit.data.micro_batch import MicroBatch, Padding
+from seqfit.data.micro_batch import collate as collate_micro_batch
 from seqfit.model.load import load_model
 from seqfit.model.loss import PLAIN, LossModel, LossRule
 from seqfit.model.packing import PackedModel
@@ -206,9 +207,8 @@ def _draw(random: np.random.Generator, longest_source: int, longest_target: int)
 def collate(case: Case, pairs: list[Pair], batching: str) -> MicroBatch:
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
     padding = Padding(0, 2 if case.model in ("bart", "marian") else 0)
-    if batching == "packed":
-        return pack_sequences(sources, targets, padding)
-    return collate_sequences(sources, targets, padding, (max(map(len, sources)), max(map(len, targets))))
+    shape = None if batching == "packed" else (max(map(len, sources)), max(map(len, targets)))
+    return collate_micro_batch(sources, targets, padding, shape=shape)
 
 
 def compare_recompute_with_dropout(folder: str, group: Any, rank: int, results: Path) -> None:

@@ -37,7 +37,7 @@ def save(tiny: Path, folder: Path, kind: str, beams: int) -> None:
 
 def own_answers(folder: Path) -> list[str]:
     checkpoint = load_checkpoint(folder)
-    answerer = Generator(
+    generator = Generator(
         model=checkpoint.model,
         tokenizer=checkpoint.tokenizer,
         precision=PRECISION,
@@ -46,7 +46,7 @@ def own_answers(folder: Path) -> list[str]:
         batch_tokens=20,
         head=head_of(checkpoint.metadata.task),
     )
-    return generate_sources(answerer, [np.array(checkpoint.tokenizer(text).input_ids) for text in TEXTS])
+    return generate_sources(generator, [np.array(checkpoint.tokenizer(text).input_ids) for text in TEXTS])
 
 
 def plain(auto: Any, folder: Path) -> tuple[Any, Any]:

@@ -22,7 +22,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from seqfit.data.encode import truncate
-from seqfit.data.micro_batch import MicroBatch, Padding, collate_labels, collate_sequences, pack_labels, pack_sequences
+from seqfit.data.micro_batch import MicroBatch, Padding, collate
 from seqfit.errors import ModelError
 from seqfit.evaluation.generator import Generator, generate_sources
 from seqfit.evaluation.start import set_start
@@ -83,10 +83,10 @@ class Prepared:
 
     def collate(self) -> MicroBatch:
         shape = max(map(len, self.sources)), max(map(len, self.targets))
-        return collate_sequences(_arrays(self.sources), _arrays(self.targets), self.padding, shape)
+        return collate(_arrays(self.sources), _arrays(self.targets), self.padding, shape=shape)
 
     def pack(self) -> MicroBatch:
-        return pack_sequences(_arrays(self.sources), _arrays(self.targets), self.padding)
+        return collate(_arrays(self.sources), _arrays(self.targets), self.padding)
 
 
 def _arrays(sequences: Ids) -> list[Any]:
@@ -328,10 +328,13 @@ def test_a_packed_classifier_gives_the_same_update(name: str) -> None:
     assert family.why_not_split(padded) is not None
     sources = [np.arange(5, 5 + length) for length in (3, 9, 1)]
     labels = [0, 2, 1]
-    whole = collate_labels(sources, labels, Padding(pad_id), 9)
+    whole = collate(sources, [], Padding(pad_id), labels=labels, shape=(9, 0))
     loss = padded(input_ids=whole.source_ids, attention_mask=whole.source_mask, labels=whole.labels).loss
     loss.backward()
-    row, wrapped = pack_labels(sources, labels), LossModel(packed, LossRule(), PackedModel(packed))
+    row, wrapped = (
+        collate(sources, [], Padding(pad_id), labels=labels),
+        LossModel(packed, LossRule(), PackedModel(packed)),
+    )
     with wrapped.running(row.source_lengths, row.target_lengths):
         ours = wrapped(row.source_ids, row.labels) / len(labels)
         ours.backward()
@@ -357,10 +360,10 @@ def test_answers_are_those_of_generate_started_as_transformers_documents_it(
     name: str, beams: int, prepare: Callable[[str], Prepared]
 ) -> None:
     rows = prepare(name)
-    answerer = _build_answerer(rows, rows.task, beams)
-    has_head = family_of(answerer.model).head(answerer.model) is not None
-    assert (answerer.fallback is None) == (beams == 1 and has_head)
-    answers = generate_sources(answerer, _arrays(rows.sources))
+    generator = _build_generator(rows, rows.task, beams)
+    has_head = family_of(generator.model).head(generator.model) is not None
+    assert (generator.fallback is None) == (beams == 1 and has_head)
+    answers = generate_sources(generator, _arrays(rows.sources))
     batch = rows.collate()
     with torch.no_grad():
         ids = (
@@ -386,7 +389,7 @@ def _documented_start(name: str, rows: Prepared) -> dict[str, int]:
     return {"decoder_start_token_id" if name in ("mbart", "plbart") else "forced_bos_token_id": code}
 
 
-def _build_answerer(rows: Prepared, task: TaskRecipe, beams: int) -> Generator:
+def _build_generator(rows: Prepared, task: TaskRecipe, beams: int) -> Generator:
     model = rows.load().eval()
     start_of = set_start(model, rows.tokenizer, task)
     precision = choose_precision(Strategy(), torch.device("cpu"), [])
@@ -402,10 +405,10 @@ def test_rows_of_two_languages_are_answered_as_those_of_one(
     assert rows.case.languages is not None
     codes = [rows.case.languages[1], other] * (EXAMPLES // 2)
     by_column = rows.task.model_copy(update={"target_language": "{lang}"})
-    mixed = generate_sources(_build_answerer(rows, by_column, beams), _arrays(rows.sources), codes)
+    mixed = generate_sources(_build_generator(rows, by_column, beams), _arrays(rows.sources), codes)
     for code in set(codes):
         task = rows.task.model_copy(update={"target_language": code})
-        alone = generate_sources(_build_answerer(rows, task, beams), _arrays(rows.sources))
+        alone = generate_sources(_build_generator(rows, task, beams), _arrays(rows.sources))
         assert [text for text, own in zip(mixed, codes, strict=True) if own == code] == [
             text for text, own in zip(alone, codes, strict=True) if own == code
         ]

@@ -21,7 +21,7 @@ from transformers import (
 from seqfit.model.load import ModelConfig
 from seqfit.model.loss import blank_label
 from seqfit.planning.device_rules import rules_for
-from seqfit.planning.fake_step import FakeStep, TracedModel
+from seqfit.planning.fake_step import FakeStep, StepSpec
 from seqfit.planning.measured import build_real_step, draw_batch, measure_peak_bytes
 from seqfit.planning.shape import Shape
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
@@ -65,7 +65,7 @@ def test_a_steps_peak_is_the_one_that_was_planned(
     lora: dict[str, Any] | None,
 ) -> None:
     kind = "classifier" if model == "bert" else "text-to-text"
-    subject = TracedModel(
+    spec = StepSpec(
         build_outline(model),
         ModelRecipe.model_validate({"path": "x", "kind": kind, "lora": lora}),
         TrainRecipe.model_validate({"optimizer": {"name": optimizer}}),
@@ -73,19 +73,19 @@ def test_a_steps_peak_is_the_one_that_was_planned(
         precision,
         rules_for("cpu"),
     )
-    packed = subject.strategy.batching == "packed"
+    packed = spec.strategy.batching == "packed"
     shapes = [Shape(SOURCES, None if kind == "classifier" else TARGETS, packed)] * micro_batches
-    step, batch = build_real_step(subject).step, draw_batch(shapes)
+    step, batch = build_real_step(spec).step, draw_batch(shapes)
     step.run(batch)  # the first one makes the optimizer's state
     measured_bytes = measure_peak_bytes(step, batch)
-    assert FakeStep(subject).trace(shapes).peak_bytes == pytest.approx(measured_bytes, rel=TOLERANCE)
+    assert FakeStep(spec).trace(shapes).peak_bytes == pytest.approx(measured_bytes, rel=TOLERANCE)
 
 
 @pytest.mark.parametrize("problem_type", ["regression", "multi_label_classification"])
 def test_so_is_the_peak_with_a_head_for_scores_or_several_labels(problem_type: str) -> None:
     config = BertConfig(**BERT_SHAPE, vocab_size=2000, problem_type=problem_type)
     config.num_labels = 1 if problem_type == "regression" else 7
-    subject = TracedModel(
+    spec = StepSpec(
         ModelConfig(config, {}, AutoModelForSequenceClassification),
         ModelRecipe(path="x", kind="classifier"),
         TrainRecipe(),
@@ -94,6 +94,6 @@ def test_so_is_the_peak_with_a_head_for_scores_or_several_labels(problem_type: s
         rules_for("cpu"),
     )
     shapes = [Shape(SOURCES, None, packed=False)]
-    step, batch = build_real_step(subject).step, draw_batch(shapes, blank_label(config))
+    step, batch = build_real_step(spec).step, draw_batch(shapes, blank_label(config))
     step.run(batch)
-    assert FakeStep(subject).trace(shapes).peak_bytes == pytest.approx(measure_peak_bytes(step, batch), rel=TOLERANCE)
+    assert FakeStep(spec).trace(shapes).peak_bytes == pytest.approx(measure_peak_bytes(step, batch), rel=TOLERANCE)

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.compare.measure import build_words, find_gap, hide_places, judge, lower_headings
+from benchmarks.compare.measure import build_arguments, check, find_gap, hide_places, lower_headings
 from seqfit.comparison.matrix import list_repeats
 from seqfit.comparison.records import TRIAL_RUNS, Comparison, add_outcome, dump_matrix
 from seqfit.comparison.results import collect_comparison
 from seqfit.rundir import files
-from tests.comparison.tournaments import matrix_of, pretend
+from tests.comparison.comparisons import matrix_of, pretend
 
 
 @pytest.fixture
@@ -28,19 +28,19 @@ def comparison(tmp_path: Path) -> Comparison:
 
 def test_losses_are_judged_at_every_step(comparison: Comparison) -> None:
     assert find_gap(comparison, "accumulation") == 0.5
-    lines = list(judge(comparison, 60.0))
+    lines = list(check(comparison, 60.0))
     assert "| losses of accumulation within 0.0001 of baseline's | 5.0e-01 over 5 steps | **no** |" in lines
     assert "| losses of recompute within 0.0001 of baseline's | 0.0e+00 over 5 steps | yes |" in lines
 
 
 def test_a_comparison_that_takes_too_long_is_marked(comparison: Comparison) -> None:
-    within = [next(line for line in judge(comparison, seconds) if "all of it" in line) for seconds in (857, 859)]
+    within = [next(line for line in check(comparison, seconds) if "total time" in line) for seconds in (857, 859)]
     assert [line.endswith("| yes |") for line in within] == [True, False]
 
 
 def test_one_target_is_not_enough_of_a_prediction(comparison: Comparison) -> None:
-    nothing = replace(comparison, standings=comparison.standings[:1])
-    assert "| predicted |  | **no** |" in list(judge(nothing, 1.0))
+    nothing = replace(comparison, results=comparison.results[:1])
+    assert "| predicted |  | **no** |" in list(check(nothing, 1.0))
 
 
 def test_what_is_published_names_no_folder_of_a_machine() -> None:
@@ -57,6 +57,6 @@ def test_further_words_come_last_and_win() -> None:
     class Given:
         data, out, options = Path("ag.csv"), Path("o"), ["--repeats", "3"]
 
-    words = build_words(Given(), Path("m"))  # type: ignore[arg-type]
+    words = build_arguments(Given(), Path("m"))  # type: ignore[arg-type]
     assert words[:3] == ["compare", "bert-agnews", "model.path=m"]
     assert words[-2:] == ["--repeats", "3"]

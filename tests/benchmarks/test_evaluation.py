@@ -1,4 +1,4 @@
-"""The comparison of evaluations: that both sides write the same answers, and that the table says what was measured."""
+"""The comparison of evaluations: that both sides write the same texts, and that the table says what was measured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from benchmarks.evaluation import measure
-from benchmarks.evaluation.sides import SIDES, Questions, Run, build_ours, build_trainer, strip
+from benchmarks.evaluation.sides import SIDES, EvaluatedRows, Run, build_ours, build_trainer, strip
 from seqfit.model.load import load_model, load_tokenizer
 from seqfit.recipe.schema import ModelRecipe
 
@@ -20,23 +20,23 @@ ROWS = 21
 
 
 @pytest.fixture
-def questions(make_split: Any) -> Questions:
+def evaluated(make_split: Any) -> EvaluatedRows:
     generator = np.random.default_rng(0)
     sources = [generator.integers(3, 100, 1 + row % 9).tolist() for row in range(ROWS)]
     targets = [[5] * (row % 6) + [1] for row in range(ROWS)]
-    return Questions(make_split(sources, targets), np.arange(ROWS)[::-1].copy(), 8)
+    return EvaluatedRows(make_split(sources, targets), np.arange(ROWS)[::-1].copy(), 8)
 
 
 @pytest.mark.parametrize("side", ["trainer-4", "grouped-4"])
 def test_both_sides_write_the_same_ids_of_the_targets_lengths(
-    tiny_model: Callable[[str], Path], questions: Questions, side: str
+    tiny_model: Callable[[str], Path], evaluated: EvaluatedRows, side: str
 ) -> None:
     recipe = ModelRecipe(path=str(tiny_model("mt5")))
     tokenizer = load_tokenizer(recipe)
-    ours = build_ours(load_model(recipe).eval(), tokenizer)(questions)
-    theirs = build_trainer(side, load_model(recipe).eval(), tokenizer)(questions)
+    ours = build_ours(load_model(recipe).eval(), tokenizer)(evaluated)
+    theirs = build_trainer(side, load_model(recipe).eval(), tokenizer)(evaluated)
     assert ours == theirs
-    assert [len(ids) for ids in ours] == [1 + row % 6 for row in questions.rows]
+    assert [len(ids) for ids in ours] == [1 + row % 6 for row in evaluated.rows]
     assert all(ids[-1] == 1 and 1 not in ids[:-1] for ids in ours)
     assert len({tuple(ids) for ids in ours}) > ROWS // 2
 
@@ -60,7 +60,7 @@ def test_the_table_has_the_faster_batch_size_and_the_medians(tmp_path: Path) -> 
     (tmp_path / "dialogsum.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (machine, *results)))
     plain, grouped = measure.format_table(tmp_path).splitlines()[2:4]
     assert plain == (
-        "| DialogSum | 10 | 5.5 | 10.00 (5.00-10.00) | as is, 16 a batch | 3.33 (1.11-3.33) | 3.00 | 2.5 | reached "
+        "| DialogSum | 10 | 5.5 | 10.00 (5.00-10.00) | as is, 16 per batch | 3.33 (1.11-3.33) | 3.00 | 2.5 | reached "
         "| 10 of 10 |"
     )
     assert "| 2.00 |  |  | 9 of 10, the others part at logits 2e-06 apart |" in grouped
@@ -75,23 +75,23 @@ def test_rows_that_differ_are_counted_and_their_gap_is_measured(monkeypatch: pyt
 
     monkeypatch.setattr(measure, "measure_gap", gap)
     same = [[5, 1], [6, 1], [7, 1]]
-    answers = {"ours": same, "trainer-16": same, "trainer-64": [[5, 1], [8, 1], [9, 1]], "grouped-16": same}
-    found = measure.compare(Run("ours", "dialogsum", 3, "unused"), answers)
+    texts = {"ours": same, "trainer-16": same, "trainer-64": [[5, 1], [8, 1], [9, 1]], "grouped-16": same}
+    found = measure.compare(Run("ours", "dialogsum", 3, "unused"), texts)
     assert found["trainer-16"] == {"same": 3, "largest_gap": None}
     assert found["trainer-64"] == {"same": 1, "largest_gap": pytest.approx(2e-6)}
     assert asked == [1, 2]
 
 
-def test_the_gap_is_that_of_the_two_logits_where_answers_part(
-    tiny_model: Callable[[str], Path], questions: Questions, monkeypatch: pytest.MonkeyPatch
+def test_the_gap_is_that_of_the_two_logits_where_texts_first_differ(
+    tiny_model: Callable[[str], Path], evaluated: EvaluatedRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from benchmarks.evaluation import sides
 
     recipe = ModelRecipe(path=str(tiny_model("t5")))
-    monkeypatch.setattr(sides, "load_questions", lambda *_: questions)
+    monkeypatch.setattr(sides, "load_rows", lambda *_: evaluated)
     monkeypatch.setattr(sides.Run, "model", recipe)
     run = Run("ours", "dialogsum", ROWS, "unused")
-    source, _ = questions.split.token_ids(int(questions.rows[2]))
+    source, _ = evaluated.split.token_ids(int(evaluated.rows[2]))
     with torch.inference_mode():
         logits = (
             load_model(recipe)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks.noise.plant.sitecustomize import is_planted, slow_down
-from benchmarks.noise.table import Try, format_tables, judge, say
+from benchmarks.noise.table import Try, find_changes, format_result, format_tables
 
 
 def make_clock(generator: random.Random, noise: float) -> dict[str, list[dict[int, float]]]:
@@ -52,9 +52,9 @@ def test_the_calibrated_clock_finds_what_a_busy_machine_hides_from_the_wall_cloc
 
 
 def test_a_change_is_said_with_its_interval() -> None:
-    changes = judge(make_try(random.Random(1), 0.005))
-    assert say(changes["slowed"]).endswith(", significant")
-    assert say(changes["again"]).endswith(", not significant")
+    changes = find_changes(make_try(random.Random(1), 0.005))
+    assert format_result(changes["slowed"]).endswith(", significant")
+    assert format_result(changes["again"]).endswith(", not significant")
 
 
 def test_a_planted_step_takes_a_share_longer() -> None:
@@ -84,5 +84,5 @@ def test_a_planted_step_takes_a_share_longer() -> None:
         (["python"], False),
     ],
 )
-def test_only_the_training_of_the_slowed_entrant_is_planted(words: list[str], expected: bool) -> None:
+def test_only_the_training_of_the_slowed_candidate_is_planted(words: list[str], expected: bool) -> None:
     assert is_planted(words) is expected

@@ -41,7 +41,7 @@ def test_a_row_that_cannot_be_used_is_left_out_and_stands_on_the_page(
     arguments: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     write_rows(tmp_path, empty_answers=1)
-    assert main([*arguments, "data.cut.test=0"]) == 0
+    assert main([*arguments, "data.holdout.test=0"]) == 0
     assert "rows left out" in capfd.readouterr().out
     (bad,) = json.loads((tmp_path / "run" / "manifest.json").read_text("utf-8"))["data"]["left_out"]
     assert (bad["cause"], bad["rows"], bad["examples"][0][0]) == ("empty target", 1, 1)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from seqfit.cli.main import main
-from tests.comparison.tournaments import CPU, pretend
+from tests.comparison.comparisons import CPU, pretend
 
 
 @pytest.fixture(autouse=True)
@@ -22,8 +22,8 @@ def test_a_dry_run_says_what_would_be_run_and_writes_nothing(
     words = ["--strategies", "classic", "--seeds", "0,1", "--repeats", "2", "--gpu", "v100-16-sxm", "--budget", "20m"]
     assert main(["compare", "mine.yaml", *words, "--vary", "train.learning_rate=1e-4,1e-3", "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "mine: 24 trials in 4 rounds (seeds 0, 1), each of 5 steps, of which 3 are warm-up"
-    assert [line.split()[0] for line in lines[1:] if line.startswith("  ") and line[2] != " "] == [
+    assert lines[0] == "mine: 24 trials (6 candidates x seeds 0, 1 x 2 repeats), 5 steps each, of which 3 are warm-up"
+    assert [line.split()[0] for line in lines[3:11]] == [
         "baseline",
         "fp16",
         "accumulation",
@@ -33,7 +33,7 @@ def test_a_dry_run_says_what_would_be_run_and_writes_nothing(
         "learning_rate=1e-4",
         "learning_rate=1e-3",
     ]
-    assert "predicted for: this machine, Tesla V100-SXM2-16GB" in lines
+    assert "predictions for: this machine, Tesla V100-SXM2-16GB" in lines
     assert set(recipe_file.parent.rglob("*")) == before
 
 
@@ -43,8 +43,8 @@ WRONG = {
     "fields that disagree": (["-s", "baseline,in_backward"], "train.clip_norm is 1"),
     "a card that could be several": (["--gpu", "v100"], "could be v100-16-sxm"),
     "a seed in words": (["--seeds", "one"], "seeds.0: 'one' is given"),
-    "a budget in words": (["--budget", "soon"], "'soon' is no time"),
-    "no steps to measure": (["--steps", "3"], "At least 2 must be left"),
+    "a budget in words": (["--budget", "soon"], "'soon' is not a time"),
+    "no steps to measure": (["--steps", "3"], "At least 2 steps must be timed"),
     "nothing to vary": (["--vary", "train.learning_rate="], "Write it as --vary train.learning_rate=1e-4,3e-4."),
     "a field to vary that is none": (["--vary", "train.learning_rat=1"], "Did you mean 'learning_rate'?"),
     "a recipe with a mistake": (["train.stepps=1"], "Did you mean 'steps'?"),
@@ -62,7 +62,7 @@ def test_a_mistake_is_told_before_anything_starts(
     def start(*_words: object, **_options: object) -> None:
         raise AssertionError("a process was started")
 
-    monkeypatch.setattr("seqfit.comparison.trial.subprocess.Popen", start)
+    monkeypatch.setattr("seqfit.processes.subprocess.Popen", start)
     arguments, said = WRONG[case]
     before = set(recipe_file.parent.rglob("*"))
     assert main(["compare", "mine.yaml", *arguments]) == 2
@@ -77,15 +77,15 @@ def test_a_comparison_ends_with_its_tables_and_its_folder(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("seqfit.comparison.repeats.run_trial", pretend)
-    changes: dict[str, Any] = {"tokenize_ahead": lambda *_: None, "predict_entrants": lambda *_, **__: []}
+    changes: dict[str, Any] = {"tokenize_ahead": lambda *_: None, "predict_candidates": lambda *_, **__: []}
     for name, function in changes.items():
         monkeypatch.setattr(f"seqfit.comparison.compare.{name}", function)
     words = ["compare", "mine.yaml", "-s", "baseline,recompute", "--repeats", "1", "--out", "c"]
     monkeypatch.setattr(sys, "argv", ["seqfit", *words])
     assert main(words) == 0
     said = capsys.readouterr().out
-    assert "repeat 1 of 1 is done" in said
-    assert "recompute" in said.split("repeat 1 of 1 is done")[1]
+    assert "1 of 1 repeats finished" in said
+    assert "recompute" in said.split("1 of 1 repeats finished")[1]
     assert said.endswith("comparison: c\nreport: c/report.html\n")
     assert "command: seqfit compare mine.yaml -s baseline,recompute" in Path("c/comparison.yaml").read_text()
 
@@ -102,6 +102,6 @@ def test_ctrl_c_prints_the_table_of_what_is_there(
     words = ["compare", "mine.yaml", "-s", "baseline,recompute", "--repeats", "1", "--budget", "5m", "--out", "c"]
     assert main(words) != 0
     said = capsys.readouterr().out
-    assert "Nothing measured can be compared: there are no figures." in said
+    assert "No measurements can be compared: there are none." in said
     assert "Missing: repeats (all have 0 of 1)." in said
     assert "report: c/report.html" in said

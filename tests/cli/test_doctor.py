@@ -10,7 +10,7 @@ from seqfit.cli.main import main
 from seqfit.doctor import DoctorFinding
 
 FINE = DoctorFinding("Python", "ok", "3.11.7")
-SLOW = DoctorFinding("torch", "warn", "built for the CPU alone", "pip install torch")
+SLOW = DoctorFinding("torch", "warn", "built for CPUs only", "pip install torch")
 GONE = DoctorFinding("libraries", "missing", "not installed: rich", "pip install rich")
 
 
@@ -30,7 +30,7 @@ def test_the_fix_stands_below_the_finding(monkeypatch: pytest.MonkeyPatch, capsy
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split() == ["missing", "libraries", "not", "installed:", "rich"]
     assert lines[2].strip() == "fix: pip install rich"
-    assert lines[-1] == "1 of 2 need a look."
+    assert lines[-1] == "1 of 2 need attention."
 
 
 def test_json_is_for_programs(capsys: pytest.CaptureFixture[str]) -> None:

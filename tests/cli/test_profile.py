@@ -69,7 +69,7 @@ def test_a_recipe_is_profiled_and_its_findings_come_last(
         (["demo", "strategy.prefetch=-1"], "prefetch"),
     ],
 )
-def test_wrong_words_are_answered_in_three_parts(
+def test_wrong_arguments_are_reported_in_three_parts(
     words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["profile", *words]) == 2

@@ -8,7 +8,7 @@ from rich.console import Console
 from seqfit.cli.profile import print_findings, print_proof, print_summary
 from seqfit.profiling.findings import Finding
 from seqfit.profiling.prove import Proof
-from seqfit.profiling.summary import diagnose, summarise_trace
+from seqfit.profiling.tables import diagnose, summarise_trace
 from seqfit.profiling.trace import Allocation, HostSpan, Op, Trace
 
 FINDING = Finding("padding", "half is padding", "Run real tokens only", ("strategy.batching=packed",), 0.45)
@@ -45,11 +45,11 @@ def test_a_finding_is_shown_with_what_to_paste(console: Console) -> None:
     assert "45.0% of the time" in shown(console)
 
 
-def test_no_findings_are_said_as_such(console: Console) -> None:
+def test_no_findings_are_reported_as_such(console: Console) -> None:
     print_findings([], console)
-    assert "nothing found" in shown(console)
+    assert "no findings" in shown(console)
 
 
 def test_a_proof_has_both_gains_and_its_rounds(console: Console) -> None:
     print_proof(Proof(FINDING, [1.0, 1.0, 1.0], [0.6, 0.5, 1.1]), console)
-    assert "expected 45.0% of the time, seen 40.0% (not confirmed; rounds: 40.0%, 50.0%, -10.0%)" in shown(console)
+    assert "expected 45.0% of the time, measured 40.0% (not confirmed; repeats: 40.0%, 50.0%, -10.0%)" in shown(console)

@@ -11,14 +11,14 @@ from seqfit.cli.main import main
 
 def test_a_dry_run_says_what_would_be_started(recipe_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = set(recipe_file.parent.rglob("*"))
-    words = ["--nproc", "1,2", "--way", "ddp,fsdp", "--weak", "--gpu", "h100-sxm", "--upto", "16", "--out", "new"]
+    words = ["--nproc", "1,2", "--parallel", "ddp,fsdp", "--weak", "--gpu", "h100-sxm", "--upto", "16", "--out", "new"]
     assert main(["scale", "mine.yaml", "train.batch_examples=8", *words, "--dry-run"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "measured 3 times, each time 2 + 5 steps by:",
-        "  one, 1 process, global batch of 8 examples",
+        "measured: 3 repeats of 5 steps, after 2 warm-up steps",
+        "  1 process, global batch of 8 examples",
         "  ddp, 2 processes, global batch of 16 examples",
         "  fsdp, 2 processes, global batch of 16 examples",
-        "predicted: 1 to 16 x NVIDIA H100 80GB HBM3, 8 to a machine",
+        "predicted: 1 to 16 x NVIDIA H100 80GB HBM3, 8 per machine",
     ]
     assert set(recipe_file.parent.rglob("*")) == before
 
@@ -26,18 +26,18 @@ def test_a_dry_run_says_what_would_be_started(recipe_file: Path, capsys: pytest.
 WRONG = {
     "no processes": (["--nproc", "0"], "--nproc is '0'. It lists numbers of processes"),
     "processes in words": (["--nproc", "two"], "Write it as --nproc 1,2,4."),
-    "a way that is none": (["--way", "dpp"], "Did you mean 'ddp'?"),
-    "no steps": (["--steps", "0"], "--steps is 0. It counts from 1 on. Give --steps 1 or more."),
+    "an unknown strategy": (["--parallel", "dpp"], "Did you mean 'ddp'?"),
+    "no steps": (["--steps", "0"], "--steps is 0. It is at least 1. Give --steps 1 or more."),
     "no repeats": (["--repeats", "0"], "--repeats is 0."),
-    "a card that is none": (["--gpu", "h1000"], "'h1000' is no card of the table."),
+    "a card that is none": (["--gpu", "h1000"], "'h1000' is not in the table of GPUs."),
     "a card that could be several": (["--gpu", "a100"], "Give one of these names."),
     "a number of cards without a card": (["--upto", "64"], "--upto is given without --gpu."),
     "no cards": (["--gpu", "h100-sxm", "--upto", "0"], "--upto is 0."),
     "a network in bits": (["--gpu", "h100-sxm", "--network", "200Gb/s"], "Write it as --network 25GB/s"),
-    "a pipeline over hundreds": (["--gpu", "h100-sxm", "--way", "pipeline"], "Leave pipeline out of --way"),
+    "a pipeline over hundreds": (["--gpu", "h100-sxm", "--parallel", "pipeline"], "Leave pipeline out of --parallel"),
     "a recipe with a mistake": (["train.stepps=1"], "Did you mean 'steps'?"),
-    "a way that can't follow the recipe": (
-        ["--way", "fsdp", "train.optimizer.name=adafactor"],
+    "a strategy that can't train the recipe": (
+        ["--parallel", "fsdp", "train.optimizer.name=adafactor"],
         "It looks at whole weights",
     ),
     "a file as a folder": (["--out", "rows.jsonl"], "which is a file."),
@@ -51,7 +51,7 @@ def test_a_mistake_is_told_before_anything_starts(
     def start(*_words: object, **_options: object) -> None:
         raise AssertionError("a process was started")
 
-    monkeypatch.setattr("seqfit.scaling.measure.subprocess.Popen", start)
+    monkeypatch.setattr("seqfit.processes.subprocess.Popen", start)
     arguments, said = WRONG[case]
     before = set(recipe_file.parent.rglob("*"))
     assert main(["scale", "mine.yaml", *arguments]) == 2
@@ -81,7 +81,7 @@ def test_cards_elsewhere_are_predicted_without_starting_processes(
     monkeypatch.setenv("COLUMNS", "200")
     assert main(["scale", "recipe.yaml", "--gpu", "a100-40-sxm", "--upto", "8", "--out", "report"]) == 0
     said = capsys.readouterr().out
-    assert "a global batch has 4 examples on average, so by strong scaling more than 4 GPUs can't help." in said
+    assert "a global batch has 4 examples on average, so more than 4 GPUs can't help with strong scaling." in said
     assert "4 without an example" in said
     assert "Measured" not in said
     stored = json.loads(Path("report/scaling.json").read_text())

@@ -16,7 +16,7 @@ def test_what_show_prints_is_the_same_recipe(tmp_path: Path, capsys: pytest.Capt
     assert load_recipe(tmp_path / "shown.yaml") == load_recipe("bert-agnews", ["train.learning_rate=3e-5"])
 
 
-def test_of_a_run_it_also_says_where_the_time_went_and_stays_a_recipe(
+def test_a_run_also_shows_where_its_time_went_and_stays_a_recipe(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     step: dict[str, Any] = dict.fromkeys(StepRecord.__dataclass_fields__, 1)

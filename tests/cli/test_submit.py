@@ -84,21 +84,21 @@ def test_a_comparison_is_submitted_shown_and_submitted_again(
     assert not Path("c").exists()
     assert main(words) == 0
     said = capsys.readouterr().out
-    assert "10 trials in 5 rounds" in said
+    assert "10 trials (2 candidates x seed 0 x 5 repeats)" in said
     place = recipe_file.parent / "c"
-    assert f"next: seqfit status {place}; seqfit logs {place}/rounds/0 --follow; seqfit cancel {place}" in said
+    assert f"next: seqfit status {place}; seqfit logs {place}/repeats/0 --follow; seqfit cancel {place}" in said
     assert main(["status", "c"]) == 0
     header, *rows, following = capsys.readouterr().out.splitlines()
     assert header.split() == ["round", "job", "queue", "trials", "restarts"]
-    assert rows[4].split() == f"{place}/rounds/4 17_4 not in the queue 0 of 2 0".split()
+    assert rows[4].split() == f"{place}/repeats/4 17_4 not in the queue 0 of 2 0".split()
     assert following == "next: seqfit submit c"  # Slurm knows nothing of them
     fake_slurm.says("PENDING")
-    assert main(["status", "c/rounds/3"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == f"next: seqfit logs {place}/rounds/0 --follow"
+    assert main(["status", "c/repeats/3"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"next: seqfit logs {place}/repeats/0 --follow"
     assert main(["logs", "c"]) == 2
-    assert f"Give one of: {place}/rounds/0, " in capsys.readouterr().err
-    assert main(["compare", "c", "--round", "0", "--steps", "7"]) == 2
-    assert "--round is given with steps." in capsys.readouterr().err
+    assert f"Give one of: {place}/repeats/0, " in capsys.readouterr().err
+    assert main(["compare", "c", "--repeat", "0", "--steps", "7"]) == 2
+    assert "--repeat is given with steps." in capsys.readouterr().err
     fake_slurm.says("CANCELLED")
     assert main(["submit", "c"]) == 0
     assert fake_slurm.asked("sbatch")[-1].startswith("--parsable --array=0,1,2,3,4 ")

@@ -18,7 +18,7 @@ def data(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_folder_is_trimmed_to_the_words_of_a_file(
+def test_a_folder_is_trimmed_to_the_tokens_of_a_file(
     tiny_model: Callable[[str], Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
@@ -71,7 +71,7 @@ def test_a_trimmed_checkpoint_is_still_one_and_answers_the_same(
     assert answers[0] == answers[1] == "w60 w90\n"
 
 
-def test_mistakes_are_told_in_three_parts_and_write_nothing(
+def test_mistakes_are_reported_in_three_parts_and_write_nothing(
     tiny_model: Callable[[str], Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, out = str(tiny_model("t5")), str(tmp_path / "out")

@@ -14,12 +14,12 @@ def test_every_library_recipe_is_valid(name: str, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.startswith("ok: fine-tunes ")
 
 
-def test_validate_says_what_will_be_done(capsys: pytest.CaptureFixture[str]) -> None:
+def test_validate_describes_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "t5-gsm8k", "train.steps=7", "data.path=my/math"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "ok: fine-tunes google-t5/t5-base (text-to-text) to math on my/math",
         "    7 steps of 32 examples, adamw at 0.0003, linear schedule, strategy default",
-        "note: train.schedule.warmup_steps is 0, a tenth of the run: the recipe's own 100 were meant for more than 7 "
+        "note: train.schedule.warmup_steps is 0, a tenth of the run: the recipe's own 100 are for more than 7 "
         "steps; set train.schedule.warmup_steps to choose another",
     ]
 
@@ -53,9 +53,9 @@ def test_both_commands_report_all_mistakes_together(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = "extends: t5-gsm8k\nsede: 1\ntask: {source: '{q'}\nstrategy: magic\neval: {best: bleu}\n"
-    (tmp_path / "bad.yaml").write_text(text + "data: {cut: {test: 0.6, validation: 0.6}}\n")
+    (tmp_path / "bad.yaml").write_text(text + "data: {holdout: {test: 0.6, validation: 0.6}}\n")
     assert main([command, str(tmp_path / "bad.yaml")]) == 2
     message = capsys.readouterr().err
     assert "5 mistakes" in message
-    fields = ("sede:", "data.cut:", "task.source:", "eval.best:", "strategy:")
+    fields = ("sede:", "data.holdout:", "task.source:", "eval.best:", "strategy:")
     assert all(f"\n  {field}" in message for field in fields)

@@ -14,7 +14,7 @@ from seqfit.rundir import files
 from seqfit.rundir.records import EvaluationRecord, EventRecord, HostReading, StepRecord, TelemetryRecord
 
 START = 1_770_000_000.0
-BASELINE = Candidate("baseline", ("strategy.name=baseline",), "reference")
+BASELINE = Candidate("baseline", ("strategy.name=baseline",), "baseline")
 RECOMPUTE = Candidate("recompute", ("strategy.recompute=blocks", "strategy.name=recompute"), "lossless")
 FP16 = Candidate("fp16", ("strategy.precision=fp16", "allow=[fp16]", "strategy.name=fp16"), "lossy", "fp16")
 MATRIX = Matrix("demo", "seed: 0\n", (BASELINE, RECOMPUTE, FP16), seeds=(0,), repeats=3, steps=12, warm_up=2)
@@ -29,10 +29,10 @@ def make_folder(folder: Path, matrix: Matrix = MATRIX) -> Path:
     return folder
 
 
-def add_trial(folder: Path, entrant: Candidate, seed: int = 0, repeat: int = 0, **made: Any) -> Path:
+def add_trial(folder: Path, candidate: Candidate, seed: int = 0, repeat: int = 0, **made: Any) -> Path:
     """A finished trial with its run directory; `made`: see `write_run`. Trials are a minute apart, in their order."""
-    trial = Trial(entrant.name, seed, repeat)
-    path = write_run(folder / TRIAL_RUNS / trial.folder, entrant, seed, **made)
+    trial = Trial(candidate.name, seed, repeat)
+    path = write_run(folder / TRIAL_RUNS / trial.folder, candidate, seed, **made)
     add_end(folder, trial)
     return path
 
@@ -41,13 +41,13 @@ def add_end(folder: Path, trial: Trial, state: State = "finished", reason: str =
     """How a trial ended, a minute after the one before."""
     outcomes = folder / "outcomes.jsonl"
     number = len(outcomes.read_text("utf-8").splitlines()) if outcomes.is_file() else 0
-    outcome = Outcome(trial.entrant, trial.seed, trial.repeat, state, reason, 31.0, START + 60 * number)
+    outcome = Outcome(trial.candidate, trial.seed, trial.repeat, state, reason, 31.0, START + 60 * number)
     add_outcome(outcome, folder)
 
 
 def write_run(
     path: Path,
-    entrant: Candidate,
+    candidate: Candidate,
     seed: int = 0,
     *,
     factor: float | Sequence[float] = 1.0,
@@ -70,27 +70,27 @@ def write_run(
     _write_lines(path / files.EVENTS, [EventRecord(START, kind, message) for kind, message in events])
     _write_lines(path / files.TELEMETRY, [_sample(second / 2, resident_bytes) for second in range(40)])
     (path / files.SENSORS).write_text(json.dumps({"gpus": [], "absent": {"gpus": "no driver"}}), "utf-8")
-    (path / files.RECIPE).write_text(write_yaml(_recipe(entrant, seed) | dict(recipe or {})), "utf-8")
+    (path / files.RECIPE).write_text(write_yaml(_recipe(candidate, seed) | dict(recipe or {})), "utf-8")
     said = {
         "status": "finished",
         "versions": {"torch": "2.13.0"},
         "hardware": HARDWARE,
         "data": {"fingerprint": f"f{seed}"},
-        "forecast": {"measured_peak_bytes": None, "measured_peak_is": "not measured: no step was watched"},
+        "prediction": {"measured_peak_bytes": None, "measured_peak_is": "not measured: no step was watched"},
     }
     (path / files.MANIFEST).write_text(json.dumps(said | dict(manifest or {})), "utf-8")
     return path
 
 
 def play(folder: Path, matrix: Matrix = MATRIX, **factors: float) -> Path:
-    """All trials of all entrants; each is slower than baseline by its factor, and scatters by half a per cent."""
+    """All trials of all candidates; each is slower than baseline by its factor, and scatters by half a per cent."""
     make_folder(folder, matrix)
     scatter = (1.0, 1.005, 0.995, 1.003, 0.997)
     for repeat in range(matrix.repeats):
         for seed in matrix.seeds:
-            for number, entrant in enumerate(matrix.entrants):
+            for number, candidate in enumerate(matrix.candidates):
                 noise = scatter[(repeat + 2 * number + seed) % len(scatter)]
-                add_trial(folder, entrant, seed, repeat, factor=factors.get(entrant.name, 1.0) * noise)
+                add_trial(folder, candidate, seed, repeat, factor=factors.get(candidate.name, 1.0) * noise)
     return folder
 
 
@@ -99,15 +99,15 @@ def several(seeds: int = 1, repeats: int = 3) -> Matrix:
     return replace(MATRIX, seeds=tuple(range(seeds)), repeats=repeats)
 
 
-def _recipe(entrant: Candidate, seed: int) -> dict[str, Any]:
-    strategy = {"name": entrant.name, "threads": 2}
-    strategy |= {"recompute": "blocks"} if entrant.name == "recompute" else {}
+def _recipe(candidate: Candidate, seed: int) -> dict[str, Any]:
+    strategy = {"name": candidate.name, "threads": 2}
+    strategy |= {"recompute": "blocks"} if candidate.name == "recompute" else {}
     return {
         "model": {"name": "a/model", "dropout": 0.0},
         "task": {"name": "classify", "language": "en"},
         "train": {"batch_examples": 8, "steps": 12},
         "strategy": strategy,
-        "allow": ["fp16"] if entrant.name == "fp16" else [],
+        "allow": ["fp16"] if candidate.name == "fp16" else [],
         "seed": seed,
     }
 

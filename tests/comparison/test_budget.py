@@ -12,7 +12,7 @@ from seqfit.comparison import repeats as budget
 from seqfit.comparison.records import Matrix, Outcome, Trial
 from seqfit.comparison.repeats import Clock, OutOfTime, Pace, begin, decide, ended_by, has_time, is_decided, read_pace
 from seqfit.rundir import files
-from tests.comparison.tournaments import matrix_of, recipe_values, step_record
+from tests.comparison.comparisons import matrix_of, recipe_values, step_record
 
 NO_ROWS = 1e9  # examples per step: scoring takes no time
 
@@ -25,15 +25,15 @@ def test_the_example_of_the_docstring_holds() -> None:
     matrix = four(steps=15, repeats=5, budget="300s")
     decided = decide(matrix, matrix, Pace(5.0, 1.0, NO_ROWS), 280.0)
     assert decided.steps == matrix.warm_up + 6
-    assert "affordable: 4 candidates, 4 of 5 repeats, 9 of 15 steps each" in decided.notes[-1]
+    assert "what fits: 4 candidates, 4 of 5 repeats, 9 of 15 steps each" in decided.notes[-1]
 
 
 def test_what_is_affordable_is_said_and_nothing_else_changes() -> None:
     matrix = four(steps=15, repeats=5, budget="1h")
     decided = decide(matrix, matrix, Pace(5.0, 1.0, NO_ROWS), 3600.0)
     assert decided.notes[-1].startswith(
-        "--budget 1 h 00 min: the first trial takes 5.0 s before its first counted step and 1.0 s per step; "
-        "affordable: 4 candidates, 5 of 5 repeats, 15 steps each"
+        "--budget 1 h 00 min: the first trial takes 5.0 s before its first timed step and 1.0 s per step; "
+        "what fits: 4 candidates, 5 of 5 repeats, 15 steps each"
     )
     assert replace(decided, notes=matrix.notes, scored_rows=None, is_decided=False) == matrix
 
@@ -42,14 +42,14 @@ def test_a_budget_too_small_for_one_repeat_is_not_refused() -> None:
     matrix = four(steps=15, repeats=5, budget="60s")
     decided = decide(matrix, matrix, Pace(20.0, 10.0, NO_ROWS), 30.0)
     assert decided.steps == 6
-    assert "less than one repeat of all" in decided.notes[-1]
+    assert "less than one repeat" in decided.notes[-1]
 
 
 def test_before_any_step_is_timed_trials_have_the_fewest_steps() -> None:
     matrix = four(steps=15, repeats=5, budget="60s")
     decided = decide(matrix, matrix, None, 40.0)
     assert (decided.steps, decided.scored_rows) == (6, 128)
-    assert "no step has been timed yet; affordable: 4 candidates" in decided.notes[-1]
+    assert "no step has been timed yet; what fits: 4 candidates" in decided.notes[-1]
 
 
 def test_a_first_trial_begins_with_little_where_its_share_of_the_budget_is_short() -> None:
@@ -101,10 +101,10 @@ def test_a_budget_covers_what_was_used_before_and_the_writing_of_the_results(mon
     monkeypatch.setattr(budget.time, "monotonic", lambda: 1060.0)
     clock = Clock(600.0, 100.0, 1000.0)
     assert clock.left_seconds == 600 - 100 - 60 - 18
-    assert clock.must_know  # a tenth
-    assert not Clock(601.0, 0.0, 1000.0).must_know
-    assert not Clock(120.0, 0.0, 1041.0).must_know  # 20 s at least
-    assert not Clock(None).must_know
+    assert clock.must_decide  # a tenth
+    assert not Clock(601.0, 0.0, 1000.0).must_decide
+    assert not Clock(120.0, 0.0, 1041.0).must_decide  # 20 s at least
+    assert not Clock(None).must_decide
 
 
 def test_the_end_of_a_budget_ends_whatever_runs() -> None:

@@ -4,27 +4,27 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.comparison.candidates import Meaning, WrongPart, find_meaning, list_names
+from seqfit.comparison.candidates import PartMeaning, UnknownPart, find_meaning, list_names
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import Recipe
-from tests.comparison.tournaments import recipe_values
+from tests.comparison.comparisons import recipe_values
 
 BASE: Recipe = load_recipe(recipe_values())
 
 MEANINGS = {
-    "baseline": Meaning(()),
-    "recompute": Meaning(("strategy.recompute=blocks",)),
-    "in_backward": Meaning(("strategy.optimizer_in_backward=true",)),
-    "accumulation": Meaning(("strategy.micro_batch_examples=8",)),
-    "trimmed": Meaning(("model.trim_vocabulary=data",)),
-    "packed": Meaning(("strategy.batching=packed",)),
-    "workers4": Meaning(("strategy.prefetch=4",)),
-    "ddp2": Meaning(("strategy.parallel=ddp",), 2),
-    "pipeline4": Meaning(("strategy.parallel=pipeline", "strategy.micro_batch_examples=4"), 4),
-    "fp16 + recompute": Meaning(("strategy.precision=fp16", "strategy.recompute=blocks")),
-    "task.prefix=a+b": Meaning(("task.prefix=a+b",)),
-    "~train.clip_norm": Meaning(("~train.clip_norm",)),
-    "larger": Meaning(("model.name=google-t5/t5-base",)),
+    "baseline": PartMeaning(()),
+    "recompute": PartMeaning(("strategy.recompute=blocks",)),
+    "in_backward": PartMeaning(("strategy.optimizer_in_backward=true",)),
+    "accumulation": PartMeaning(("strategy.micro_batch_examples=8",)),
+    "trimmed": PartMeaning(("model.trim_vocabulary=data",)),
+    "packed": PartMeaning(("strategy.batching=packed",)),
+    "workers4": PartMeaning(("strategy.prefetch=4",)),
+    "ddp2": PartMeaning(("strategy.parallel=ddp",), 2),
+    "pipeline4": PartMeaning(("strategy.parallel=pipeline", "strategy.micro_batch_examples=4"), 4),
+    "fp16 + recompute": PartMeaning(("strategy.precision=fp16", "strategy.recompute=blocks")),
+    "task.prefix=a+b": PartMeaning(("task.prefix=a+b",)),
+    "~train.clip_norm": PartMeaning(("~train.clip_norm",)),
+    "larger": PartMeaning(("model.name=google-t5/t5-base",)),
 }
 
 
@@ -59,21 +59,21 @@ def test_a_larger_one_of_the_hub_takes_the_place_of_a_folder(tmp_path: Path) -> 
 WRONG = {
     "recompue": "Did you mean 'recompute'?",
     "ddp": "Write how many, such as ddp2",
-    "fsdp1": "two at least",
-    "fp16+classic": "'classic' is a set, and stands within an entrant",
+    "fsdp1": "two or more processes",
+    "fp16+classic": "'classic' is a set, used within a candidate",
 }
 
 
 @pytest.mark.parametrize("part", WRONG)
 def test_a_part_that_nobody_knows_is_told_what_to_write(part: str) -> None:
-    with pytest.raises(WrongPart) as told:
+    with pytest.raises(UnknownPart) as told:
         find_meaning([part], BASE, None)
     assert WRONG[part] in str(told.value)
 
 
 def test_no_larger_model_of_an_unknown_one() -> None:
     unknown = load_recipe(recipe_values(model={"name": "org/own"}))
-    with pytest.raises(WrongPart, match="Add --larger"):
+    with pytest.raises(UnknownPart, match="Name one with --larger"):
         find_meaning(["larger"], unknown, None)
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from seqfit.comparison.predicted import judge_fit, name_target, predict_candidates, tokenize_ahead
+from seqfit.comparison.predicted import check_fit, name_target, predict_candidates, tokenize_ahead
 from seqfit.comparison.records import HERE, Matrix, Prediction
 from seqfit.errors import DataError
 from seqfit.hardware.cards import Card, find_card
 from seqfit.recipe.schema import Recipe
-from tests.comparison.tournaments import matrix_of
+from tests.comparison.comparisons import matrix_of
 
 V100 = "Tesla V100-SXM2-16GB"
 STRATEGIES = "baseline,fp16,bf16,ddp2,pipeline2"
@@ -45,17 +45,17 @@ def matrix(recipe: dict[str, Any]) -> Matrix:
 def predictions(
     matrix: Matrix, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[tuple[str, str], Prediction]]:
-    """By entrant and target, planned once for all tests of this file."""
+    """By candidate and target, planned once for all tests of this file."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SEQFIT_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield {(one.entrant, one.target): one for one in predict_candidates(matrix)}
+        yield {(one.candidate, one.target): one for one in predict_candidates(matrix)}
 
 
 @pytest.mark.slow
-def test_every_entrant_is_predicted_for_every_target_or_says_why_not(
+def test_every_candidate_is_predicted_for_every_target_or_says_why_not(
     matrix: Matrix, predictions: dict[tuple[str, str], Prediction]
 ) -> None:
-    assert len(predictions) == 2 * len(matrix.entrants)
+    assert len(predictions) == 2 * len(matrix.candidates)
     for one in predictions.values():
         assert (one.step_seconds is None) == (one.peak_bytes is None) == (one.tokens_per_second is None)
         assert one.reason or one.step_seconds is not None
@@ -67,7 +67,7 @@ def test_what_can_not_run_here_is_not_predicted_for_here_but_for_the_card(
 ) -> None:
     here, there = predictions["fp16", HERE], predictions["fp16", V100]
     assert here.step_seconds is None
-    assert here.reason.startswith("it can't run here: fp16 needs a GPU")
+    assert here.reason.startswith("not available here: fp16 needs a GPU")
     assert there.step_seconds is not None
     assert there.fits is True
 
@@ -116,7 +116,7 @@ def test_what_was_planned_before_is_found_in_the_cache(
     matrix = matrix_of(recipe=recipe, strategies=["baseline", {"again": []}, "ddp2"], gpus=["rtx3090"])
     before = list(predict_candidates(matrix))
     assert sorted(planned) == [1, 1, 1, 1, 2]  # two of one process on two targets, two processes on the card alone
-    assert {one.entrant for one in before} == {"baseline", "again", "ddp2"}
+    assert {one.candidate for one in before} == {"baseline", "again", "ddp2"}
     assert list(predict_candidates(matrix)) == before
     assert list(predict_candidates(matrix, before[1:])) == before[:1]
     assert len(planned) == 5
@@ -126,7 +126,7 @@ def test_data_are_tokenised_once_for_every_seed_and_every_other_recipe(recipe: d
     said: list[str] = []
     strategies: list[Any] = ["baseline", "recompute", {"short": ["task.max_source_tokens=6"]}]
     tokenize_ahead(matrix_of(recipe=recipe, strategies=strategies, seeds=[0, 1]), said.append)
-    assert said == [f"reading the data of {name}, seed {seed}" for name in ("baseline", "short") for seed in (0, 1)]
+    assert said == [f"tokenizing the data of {name}, seed {seed}" for name in ("baseline", "short") for seed in (0, 1)]
 
 
 def test_data_that_are_not_there_are_told_before_anything_runs(recipe: dict[str, Any]) -> None:
@@ -140,5 +140,5 @@ def test_targets_are_named_with_their_number() -> None:
 
 
 def test_what_does_not_fit_says_by_how_much() -> None:
-    assert judge_fit(2**30, 2**30) == (True, "")
-    assert judge_fit(3 * 2**30, 2**30) == (False, "misses by 2.0 GiB")
+    assert check_fit(2**30, 2**30) == (True, "")
+    assert check_fit(3 * 2**30, 2**30) == (False, "misses by 2.0 GiB")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from seqfit.comparison.options import expand_sets, list_sets
-from tests.comparison.tournaments import machine_with, matrix_of
+from tests.comparison.comparisons import machine_with, matrix_of
 
 
 def test_classic_is_the_published_comparison() -> None:
@@ -18,14 +18,14 @@ def test_what_is_named_twice_is_there_once() -> None:
 @pytest.mark.parametrize("name", list_sets())
 def test_every_set_makes_a_matrix(name: str) -> None:
     matrix = matrix_of(machine_with("v100-16-sxm", 2), strategies=[name])
-    assert matrix.reference.name == "baseline"
-    assert [entrant.name for entrant in matrix.entrants if entrant.impossible] == []
+    assert matrix.baseline.name == "baseline"
+    assert [candidate.name for candidate in matrix.candidates if candidate.unavailable] == []
 
 
 def test_scaling_has_workers_gpus_precision_and_a_larger_model_by_model_parallel() -> None:
     matrix = matrix_of(machine_with("v100-16-sxm", 2), strategies="scaling")
-    assert {entrant.name: (entrant.kind, entrant.processes) for entrant in matrix.entrants} == {
-        "baseline": ("reference", 1),
+    assert {candidate.name: (candidate.kind, candidate.processes) for candidate in matrix.candidates} == {
+        "baseline": ("baseline", 1),
         "workers1": ("lossless", 1),
         "workers2": ("lossless", 1),
         "ddp2": ("lossless", 2),

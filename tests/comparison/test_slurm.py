@@ -41,7 +41,7 @@ from seqfit.launch.resources import choose_resources
 from seqfit.launch.site import Site
 from seqfit.launch.submit import Submitted
 from seqfit.recipe.load import load_recipe
-from tests.comparison.tournaments import pretend, recipe_values
+from tests.comparison.comparisons import pretend, recipe_values
 from tests.launch.fixtures import FakeSlurm, fake_slurm, workplace
 
 __all__ = ["fake_slurm", "workplace"]
@@ -76,11 +76,11 @@ def give(site: Site | None = None, options: dict[str, Any] | None = None, **aske
 def test_the_folder_has_the_matrix_the_job_and_a_place_for_each_round(fake_slurm: FakeSlurm) -> None:
     submitted = give()
     assert sorted(path.name for path in OUT.iterdir()) == [
-        "comparison.yaml", "job.sbatch", "recipe.yaml", "rounds", "runs.txt",
+        "comparison.yaml", "job.sbatch", "recipe.yaml", "repeats", "runs.txt",
     ]  # fmt: skip
-    assert [run.relative_to(OUT.absolute()) for run in submitted.runs] == [Path("rounds/0"), Path("rounds/1")]
+    assert [run.relative_to(OUT.absolute()) for run in submitted.runs] == [Path("repeats/0"), Path("repeats/1")]
     assert fake_slurm.asked("sbatch") == [f"--parsable --array=0,1 {OUT.absolute()}/job.sbatch"]
-    assert load_matrix(OUT).is_apart
+    assert load_matrix(OUT).repeats_are_jobs
     assert load_command(OUT) == ""  # called from Python
     assert load_recipe(OUT / "recipe.yaml").train.log_every == 1
     assert is_submitted(OUT)
@@ -89,9 +89,9 @@ def test_the_folder_has_the_matrix_the_job_and_a_place_for_each_round(fake_slurm
 @pytest.mark.usefixtures("fake_slurm")
 def test_what_can_run_is_judged_by_the_nodes_that_are_asked_for() -> None:
     give()
-    impossible = {entrant.name: entrant.impossible for entrant in load_matrix(OUT).entrants}
-    assert impossible == {"baseline": "", "recompute": "", "ddp2": ""}
-    assert "strategy.device=cpu" not in str(load_matrix(OUT).entrants)
+    unavailable = {candidate.name: candidate.unavailable for candidate in load_matrix(OUT).candidates}
+    assert unavailable == {"baseline": "", "recompute": "", "ddp2": ""}
+    assert "strategy.device=cpu" not in str(load_matrix(OUT).candidates)
     for name in ("v100-16-sxm", "v100"):
         node = describe_node(choose_resources(Site(), gpus_per_node=2), Site(gpu_type=name))
         assert [(gpu.index, gpu.card is None or gpu.card.has_bf16) for gpu in node.gpus] == [(0, False), (1, False)]
@@ -101,10 +101,10 @@ def test_what_can_run_is_judged_by_the_nodes_that_are_asked_for() -> None:
 @pytest.mark.usefixtures("fake_slurm")
 def test_packages_are_looked_for_only_where_the_nodes_use_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(RecipeError, match="no entrant can run"):
+    with pytest.raises(RecipeError, match="no candidate can run"):
         give(strategies="8bit")
     give(Site(python="/opt/node/python"), strategies="8bit")
-    assert load_matrix(OUT).entrants[0].impossible == ""
+    assert load_matrix(OUT).candidates[0].unavailable == ""
 
 
 @pytest.mark.usefixtures("fake_slurm")
@@ -112,32 +112,32 @@ def test_trials_on_gpus_are_told_so_and_do_not_take_a_cpu_instead() -> None:
     give(options={"gpus_per_node": 1, "processes_per_node": None})
     matrix = load_matrix(OUT)
     assert load_recipe(OUT / "recipe.yaml").strategy["device"] == "cuda"  # type: ignore[index]
-    assert [entrant.name for entrant in matrix.entrants if entrant.impossible] == ["ddp2"]
+    assert [candidate.name for candidate in matrix.candidates if candidate.unavailable] == ["ddp2"]
 
 
 @pytest.mark.usefixtures("fake_slurm")
-def test_rounds_run_apart_and_the_last_one_finds_all(predicted: list[int]) -> None:
+def test_repeats_run_apart_and_the_last_one_finds_all(predicted: list[int]) -> None:
     give()
     comparison = run_repeat(OUT, 1)
-    assert [(one.state, one.trials) for one in comparison.standings] == [("waiting", 1)] * 3
+    assert [(one.state, one.trials) for one in comparison.results] == [("waiting", 1)] * 3
     assert not is_complete(OUT)
     assert predicted == []
     comparison = run_repeat(OUT, 0)
-    assert [(one.state, one.trials) for one in comparison.standings] == [("finished", 2)] * 3
+    assert [(one.state, one.trials) for one in comparison.results] == [("finished", 2)] * 3
     assert is_complete(OUT)
     assert len(predicted) == 1
     assert (OUT / RESULTS).is_file()
-    assert compare(OUT, resume=True).standings[0].trials == 2  # nothing is left to run: what is there is told
+    assert compare(OUT, resume=True).results[0].trials == 2  # nothing is left to run: what is there is told
 
 
 def test_a_comparison_that_runs_elsewhere_is_not_run_here(fake_slurm: FakeSlurm) -> None:
     give()
-    with pytest.raises(RunError, match=r"was given to Slurm, .*\(seqfit status c\).* seqfit submit c"):
+    with pytest.raises(RunError, match=r"was submitted to Slurm, .*\(seqfit status c\).* seqfit submit c"):
         compare(OUT, resume=True)
     assert read_outcomes(OUT) == []
 
 
-def test_only_rounds_that_are_not_finished_are_submitted_again(fake_slurm: FakeSlurm) -> None:
+def test_only_repeats_that_are_not_finished_are_submitted_again(fake_slurm: FakeSlurm) -> None:
     give()
     run_repeat(OUT, 0)
     submitted = resubmit_repeats(OUT)
@@ -149,14 +149,14 @@ def test_only_rounds_that_are_not_finished_are_submitted_again(fake_slurm: FakeS
 
 
 @pytest.mark.usefixtures("fake_slurm")
-def test_a_round_that_goes_on_elsewhere_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeat_that_goes_on_elsewhere_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     give()
     made: list[str] = []
 
     def on(node: str, fails: str = "") -> Any:
         def run(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome:
-            made.append(trial.entrant)
-            if trial.entrant == fails:
+            made.append(trial.candidate)
+            if trial.candidate == fails:
                 raise Stopped("asked to stop")
             shutil.rmtree(folder / TRIAL_RUNS / trial.folder, ignore_errors=True)
             return replace(pretend(matrix, trial, folder, tick), node=node)
@@ -178,7 +178,7 @@ def test_trials_that_failed_are_tried_again_by_a_new_submission(monkeypatch: pyt
 
     def fail(matrix: Matrix, trial: Trial, folder: Path, tick: Tick) -> Outcome:
         states: dict[str, State] = {"recompute": "failed", "ddp2": "out_of_memory"}
-        state = states.get(trial.entrant, "finished")
+        state = states.get(trial.candidate, "finished")
         return replace(pretend(matrix, trial, folder, tick), state=state, node=platform.node())
 
     run_repeat(OUT, 1)
@@ -186,11 +186,11 @@ def test_trials_that_failed_are_tried_again_by_a_new_submission(monkeypatch: pyt
     run_repeat(OUT, 0)
     assert is_complete(OUT)
     assert [run.name for run in resubmit_repeats(OUT).runs] == ["0"]
-    left = sorted((outcome.entrant, outcome.repeat) for outcome in read_outcomes(OUT) if outcome.repeat == 0)
-    assert left == [("ddp2", 0), ("baseline", 0)]
+    left = sorted((outcome.candidate, outcome.repeat) for outcome in read_outcomes(OUT) if outcome.repeat == 0)
+    assert left == [("baseline", 0), ("ddp2", 0)]
 
 
-def test_the_standing_of_rounds_has_slurms_word_and_the_trials(fake_slurm: FakeSlurm) -> None:
+def test_the_result_of_repeats_has_slurms_word_and_the_trials(fake_slurm: FakeSlurm) -> None:
     give()
     run_repeat(OUT, 0)
     fake_slurm.says("RUNNING", NodeList="n1", Restarts=1)
@@ -201,7 +201,7 @@ def test_the_standing_of_rounds_has_slurms_word_and_the_trials(fake_slurm: FakeS
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a budget": ({"budget": "20m"}, "a budget is given for a comparison on a cluster"),
     "several nodes": ({"options": {"nodes": 2}}, "--nodes is 2 for a comparison"),
-    "nobody can run": ({"strategies": "fp16"}, "no entrant can run on the nodes"),
+    "nobody can run": ({"strategies": "fp16"}, "no candidate can run on the requested nodes"),
     "a misspelt name": ({"strategies": "recompue"}, "Did you mean 'recompute'"),
 }
 
@@ -225,19 +225,19 @@ def test_where_slurm_refuses_nothing_is_left_behind(fake_slurm: FakeSlurm) -> No
 def test_a_recipe_that_names_its_device_keeps_it_or_is_refused() -> None:
     wanted = read_options(None, {"strategies": "baseline", "repeats": 1, "steps": 5})
     recipe, on_gpu = recipe_values(strategy={"device": "cpu"}), choose_resources(Site(), gpus_per_node=1)
-    with pytest.raises(RecipeError, match=r"on a CPU, and --gpus-per-node is 1"):
+    with pytest.raises(RecipeError, match=r"the device is cpu, and --gpus-per-node is 1"):
         prepare_repeats(recipe, (), wanted, OUT, on_gpu, Site())
 
 
 @pytest.mark.usefixtures("fake_slurm")
-def test_a_round_that_is_not_there_is_an_error() -> None:
+def test_a_repeat_that_is_not_there_is_an_error() -> None:
     give()
-    with pytest.raises(RunError, match=r"--round is 2 for 'c'\. It is one of 0 to 1"):
+    with pytest.raises(RunError, match=r"--repeat is 2 for 'c'\. It is one of 0 to 1"):
         run_repeat(OUT, 2)
     (OUT / "comparison.yaml").write_text(
-        (OUT / "comparison.yaml").read_text().replace("is_apart: true", "is_apart: false")
+        (OUT / "comparison.yaml").read_text().replace("repeats_are_jobs: true", "repeats_are_jobs: false")
     )
-    with pytest.raises(RunError, match="--round is 0"):
+    with pytest.raises(RunError, match="--repeat is 0"):
         run_repeat(OUT, 0)
 
 
@@ -246,5 +246,7 @@ def test_a_matrix_of_before_is_not_apart() -> None:
 
     make_folder(OUT, MATRIX)
     text = (OUT / "comparison.yaml").read_text()
-    (OUT / "comparison.yaml").write_text("".join(line for line in text.splitlines(True) if "is_apart" not in line))
-    assert load_matrix(OUT) == replace(MATRIX, is_apart=False)
+    (OUT / "comparison.yaml").write_text(
+        "".join(line for line in text.splitlines(True) if "repeats_are_jobs" not in line)
+    )
+    assert load_matrix(OUT) == replace(MATRIX, repeats_are_jobs=False)

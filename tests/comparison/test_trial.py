@@ -16,11 +16,11 @@ import pytest
 
 from seqfit.comparison import trial as module
 from seqfit.comparison.records import TRIAL_RUNS, Matrix, Trial
-from seqfit.comparison.trial import LOGS, build_command, count_kernel_kills, judge_end, read_last_step, run_trial
+from seqfit.comparison.trial import LOGS, build_command, classify_end, count_kernel_kills, read_last_step, run_trial
 from seqfit.errors import RunError
 from seqfit.rundir import RunWriter, files
 from seqfit.training.trial_variables import TRIAL
-from tests.comparison.tournaments import matrix_of, step_record
+from tests.comparison.comparisons import matrix_of, step_record
 from tests.processes import has_ended, started, wait_until
 
 BASELINE = Trial("baseline", 0, 0)
@@ -54,7 +54,7 @@ def test_several_processes_are_started_by_the_launcher_and_never_again(matrix: M
 def test_a_trial_plans_nothing_and_is_told_its_threads(
     matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    instead_of_python(monkeypatch, tmp_path, 'echo "forecast $SEQFIT_FORECAST threads $OMP_NUM_THREADS"')
+    instead_of_python(monkeypatch, tmp_path, 'echo "forecast $SEQFIT_PREDICTION threads $OMP_NUM_THREADS"')
     run_trial(matrix, BASELINE, tmp_path)
     run_trial(matrix, Trial("ddp2", 0, 0), tmp_path)
     said = [(tmp_path / LOGS / f"{name}-seed0-repeat0.txt").read_text() for name in ("baseline", "ddp2")]
@@ -135,22 +135,22 @@ def test_how_a_trial_ended_is_known_by_its_code_and_the_fields_of_its_error(case
     (tmp_path / "log.txt").write_text(said)
     if fields:
         (tmp_path / "log.error.json").write_text(json.dumps(fields))
-    assert judge_end(code, tmp_path / "log.txt", tmp_path / "run", was_killed=False) == (state, reason)
+    assert classify_end(code, tmp_path / "log.txt", tmp_path / "run", was_killed=False) == (state, reason)
 
 
 def test_a_process_that_the_kernel_ended_ran_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "log.txt").write_text("")
-    judged = [judge_end(-9, tmp_path / "log.txt", tmp_path, was_killed=killed)[0] for killed in (True, False)]
+    judged = [classify_end(-9, tmp_path / "log.txt", tmp_path, was_killed=killed)[0] for killed in (True, False)]
     assert judged == ["out_of_memory", "failed"]
     (tmp_path / "log.error.json").write_text(json.dumps({"given": "rank 1 was killed", "child_code": -9}))
-    assert judge_end(76, tmp_path / "log.txt", tmp_path, was_killed=True)[0] == "out_of_memory"
+    assert classify_end(76, tmp_path / "log.txt", tmp_path, was_killed=True)[0] == "out_of_memory"
     monkeypatch.setattr(module, "_KERNEL_COUNTS", tmp_path / "vmstat")
     assert count_kernel_kills() == 0
     (tmp_path / "vmstat").write_text("pgfault 7\noom_kill 3\n")
     assert count_kernel_kills() == 3
 
 
-def test_a_trial_that_outlived_its_tournament_is_not_begun_anew_beside_it(tmp_path: Path) -> None:
+def test_a_trial_that_outlived_its_comparison_is_not_begun_anew_beside_it(tmp_path: Path) -> None:
     with contextlib.closing(RunWriter.create(tmp_path / "runs" / BASELINE.folder)):
         with pytest.raises(RunError, match="is still being trained"):
             run_trial(matrix_of(), BASELINE, tmp_path)
@@ -162,7 +162,7 @@ STILL_IMPORTS = "pass"  # and will create the run directory in a moment
 
 
 @pytest.mark.parametrize("holds", [HOLDS_THE_LOCK, STILL_IMPORTS], ids=["trains", "imports"])
-def test_a_trial_that_a_killed_tournament_has_left_is_ended_and_begun_again(
+def test_a_trial_that_a_killed_comparison_has_left_is_ended_and_begun_again(
     matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holds: str
 ) -> None:
     run = tmp_path / "runs" / BASELINE.folder
@@ -226,7 +226,7 @@ def test_the_last_step_of_a_long_file_is_found_at_its_end(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("default_signals")
-def test_a_tournament_that_is_interrupted_ends_the_trial_and_all_it_has_started(
+def test_a_comparison_that_is_interrupted_ends_the_trial_and_all_it_has_started(
     matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     instead_of_python(monkeypatch, tmp_path, f"sleep 600 & echo $! > {tmp_path}/pid; wait")

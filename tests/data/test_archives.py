@@ -111,14 +111,14 @@ def test_text_called_tar_is_text(tmp_path: Path) -> None:
     assert not is_archive(tmp_path / "dev.tar")
 
 
-def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
+def test_a_corrupted_archive_is_named(tmp_path: Path) -> None:
     whole = _zip(tmp_path / "a.zip", a_DOT_csv=ROWS * 1000).read_bytes()
     (tmp_path / "b.zip").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match=r"b\.zip does not unpack"):
+    with pytest.raises(DataError, match=r"b\.zip can't be unpacked"):
         find_tables(SourceRecipe(path=str(tmp_path / "b.zip")))
 
 
-def test_errors_speak_of_the_archive(tmp_path: Path) -> None:
+def test_errors_name_the_archive(tmp_path: Path) -> None:
     path = _zip(tmp_path / "a.zip", a_DOT_csv=b"dog,perro\ncat,gato\n")
-    with pytest.raises(DataError, match=r"a\.zip/a\.csv: the first line may name the columns"):
+    with pytest.raises(DataError, match=r"a\.zip/a\.csv: the first line may be a header"):
         list(find_tables(SourceRecipe(path=str(path)))["all"].read())

@@ -39,7 +39,7 @@ def test_a_share_that_is_allowed_is_no_error() -> None:
         check_bad_rows("mine", [PartCount("train", "a.csv", 56, [SHORT])], 0.05)
 
 
-def test_what_the_reader_could_not_read_names_the_fields_that_say_how_to_read() -> None:
+def test_the_error_for_unreadable_rows_names_the_fields_that_say_how_to_read() -> None:
     with pytest.raises(DataError, match=r"row 9: line 11: 2 of 3 columns\n.*data\.columns.*max_bad_rows=0\.1 "):
         check_bad_rows("mine", [PartCount("train", "a.csv", 37, [SHORT])], 0.05)
 

@@ -115,7 +115,7 @@ def test_no_rows_make_no_batches() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_the_cut_never_changes_the_global_batch(rule: MicroBatchRule, lengths: tuple[RowLengths, RowLengths]) -> None:
+def test_splitting_never_changes_the_global_batch(rule: MicroBatchRule, lengths: tuple[RowLengths, RowLengths]) -> None:
     rows = order_epoch(one_source(100), [1.0], seed=0, epoch=0)[:64]
     pieces = list(split_micro_batches(rows, *lengths, rule))
     assert sorted(np.concatenate(pieces)) == sorted(rows)
@@ -177,7 +177,7 @@ def test_padding_is_up_to_the_longest_or_the_limit_and_a_multiple(rule: MicroBat
     assert rule.padded_shape(9, 3) == shape
 
 
-def test_a_million_rows_are_ordered_and_cut_within_seconds() -> None:
+def test_a_million_rows_are_ordered_and_split_within_seconds() -> None:
     rows = 1_000_000
     lengths = np.random.default_rng(0).integers(5, 100, rows, dtype=np.int32)
     started = time.process_time()

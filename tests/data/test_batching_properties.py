@@ -28,7 +28,7 @@ def _arrays(pairs: list[tuple[int, int]]) -> tuple[Any, Any]:
 
 @given(lengths, rules)
 @settings(deadline=None, max_examples=200)
-def test_micro_batches_are_the_global_batch_cut_within_the_budget(
+def test_micro_batches_split_the_global_batch_within_the_budget(
     pairs: list[tuple[int, int]], rule: MicroBatchRule
 ) -> None:
     sources, targets = _arrays(pairs)

@@ -65,9 +65,9 @@ def test_folders_with_the_same_files_are_a_column(tmp_path: Path) -> None:
     assert rows[0] == {"text": "Fake 0", "titles": "Fake_titles 0", "label": "Fake"}
 
 
-def test_the_sides_of_a_text_are_no_classes(tmp_path: Path) -> None:
+def test_source_and_target_folders_are_not_classes(tmp_path: Path) -> None:
     files = {f"{side}___{n}__txt": "a text" for side in ("source-sentences", "target-sentences") for n in range(3)}
-    with pytest.raises(DataError, match=r"sides of one text.*cat source-sentences/\* > all\.source-sentences"):
+    with pytest.raises(DataError, match=r"like source and target.*cat source-sentences/\* > all\.source-sentences"):
         find_tables(SourceRecipe(path=str(_write(tmp_path, **files))))
     assert set(find_tables(SourceRecipe(path=str(tmp_path), format="classes"))) == {"all"}
 

@@ -32,7 +32,7 @@ def _write(folder: Path, name: str, content: str | bytes) -> Path:
         ("a.txt", "[CLS] a token\n{name} is a field\n", "text"),
     ],
 )
-def test_what_an_ending_does_not_say_is_found_in_the_content(
+def test_what_the_extension_does_not_say_is_found_in_the_content(
     tmp_path: Path, name: str, content: str, expected: str
 ) -> None:
     assert recognise_format(_write(tmp_path, name, content)) == expected

@@ -27,7 +27,7 @@ def test_the_end_token_is_added_where_the_tokenizer_has_one_and_does_not() -> No
     assert TextEncoder(_words_tokenizer(end=False)).encode(["two dogs"]) == [[3, 4]]
 
 
-def test_a_cut_sequence_keeps_its_end() -> None:
+def test_a_truncated_sequence_keeps_its_end() -> None:
     assert truncate([5, 6, 7, 1], 3) == [5, 6, 1]
     assert truncate([5, 6, 7, 1], 1) == [1]
     assert truncate([5, 6, 7, 1], 4) == truncate([5, 6, 7, 1], None) == [5, 6, 7, 1]

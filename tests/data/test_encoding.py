@@ -29,7 +29,7 @@ SAMPLES = {
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_two_lines_tell_an_encoding(name: str) -> None:
+def test_two_lines_identify_an_encoding(name: str) -> None:
     data = SAMPLES[name].encode(name)
     assert data.decode(recognise(data)) == SAMPLES[name]
 

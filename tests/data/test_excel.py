@@ -72,8 +72,8 @@ def test_text_called_xlsx_is_read_as_text(tmp_path: Path) -> None:
     assert list(read_rows(tmp_path / "a.xlsx")) == [{"text": "good", "label": "1"}]
 
 
-def test_a_damaged_workbook_is_an_error(tmp_path: Path) -> None:
+def test_a_corrupted_workbook_is_an_error(tmp_path: Path) -> None:
     whole = _book(tmp_path / "a.xlsx", data=[["text"], ["x"]]).read_bytes()
     (tmp_path / "b.xls").write_bytes(b"\xd0\xcf\x11\xe0" + whole[4:200])
-    with pytest.raises(DataError, match=r"b\.xls does not open"):
+    with pytest.raises(DataError, match=r"b\.xls can't be opened"):
         list(read_rows(tmp_path / "b.xls"))

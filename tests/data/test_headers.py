@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from seqfit.data.content import judge_first_row, name_columns
+from seqfit.data.content import classify_first_row, name_columns
 
 FILMS = ["a fine film with a good end", "bad acting and a dull story", "I left after half an hour of it"]
 
@@ -30,17 +30,17 @@ FILMS = ["a fine film with a good end", "bad acting and a dull story", "I left a
         (["很好"], [["这个酒店的房间很大，服务也不错，下次还会来，推荐给大家"]] * 4, "unsure"),
     ],
 )
-def test_a_first_row_is_judged_by_what_is_below_it(first: list[str], rows: list[list[str]], kind: str) -> None:
-    assert judge_first_row(first, rows).kind == kind
+def test_a_first_row_is_classified_by_the_values_below_it(first: list[str], rows: list[list[str]], kind: str) -> None:
+    assert classify_first_row(first, rows).kind == kind
 
 
 def test_the_reason_is_the_strongest_evidence() -> None:
-    verdict = judge_first_row(["abandon", "-2"], [["abhor", "-3"]])
-    assert verdict.reason == "'-2' is a number like those below it"
+    verdict = classify_first_row(["abandon", "-2"], [["abhor", "-3"]])
+    assert verdict.reason == "'-2' is a number like the values below it"
 
 
 def test_a_header_that_is_repeated_further_down_is_one() -> None:
-    assert judge_first_row(["word", "meaning"], [["a", "b"], ["word", "meaning"], ["c", "d"]]).kind == "header"
+    assert classify_first_row(["word", "meaning"], [["a", "b"], ["word", "meaning"], ["c", "d"]]).kind == "header"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.data.formats import HubSplit, load_hub_splits
+from seqfit.data.hub_tables import HubSplit, load_hub_splits
 from seqfit.errors import DataError
 
 
@@ -41,7 +41,7 @@ def test_a_script_is_read_from_the_hubs_own_conversion(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     split = load_hub_splits("ccasimiro/squad_es", "v1.1.0")["train"]
-    assert split.notes == ("ccasimiro/squad_es is a script; read from its refs/convert/parquet",)
+    assert split.notes == ("ccasimiro/squad_es is a script; read from its branch refs/convert/parquet",)
     assert list(split.rows()) == [{"a": 1}]
 
 

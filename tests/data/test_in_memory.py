@@ -161,8 +161,8 @@ def test_recipes_and_places_are_not_data(given: object) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ([{"a": [1]}, {"a": "x"}], r"The column 'a' holds .* \(list, str\).*jsonl"),
-        ([{"a": {"k": 1}}, {"a": {"k": "x"}}], r"The column 'a' holds"),
+        ([{"a": [1]}, {"a": "x"}], r"The column 'a' mixes .* \(list, str\).*jsonl"),
+        ([{"a": {"k": 1}}, {"a": {"k": "x"}}], r"The column 'a' mixes"),
         ([], "0 rows"),
         (pd.DataFrame({"a": []}), "0 rows"),
         (["a", "b"], "data is a builtins.list"),

@@ -63,7 +63,7 @@ ROWS = [{"q": "¿Qué?", "n": -12.5e3}, {"q": 'a "b" \\ \u00e9', "l": [1, {"x": 
 )
 @pytest.mark.parametrize("indent", [None, 2])
 @pytest.mark.usefixtures("tiny_chunks")
-def test_rows_are_the_same_wherever_the_window_cuts(
+def test_rows_are_the_same_wherever_the_window_ends(
     tmp_path: Path, content: Any, rows: list[Any], indent: int | None
 ) -> None:
     assert list(read_json_rows(_write(tmp_path, json.dumps(content, indent=indent)))) == rows
@@ -108,13 +108,13 @@ def test_the_line_is_right_although_the_window_has_moved_on(tmp_path: Path) -> N
     ("content", "message"),
     [
         ("", "is empty"),
-        ({"a": 1, "b": "x"}, "an object without rows"),
+        ({"a": 1, "b": "x"}, "object in which no rows are found"),
         (
             {"questions": [{"a": 1}], "answers": [{"a": 1}]},
-            r"several places: questions, answers.*splits\.train='questions'",
+            r"several lists of rows: questions, answers.*splits\.train='questions'",
         ),
-        ({"train": [{"a": 1}], "test": [{"a": 1}]}, "rows in several places: train, test"),
-        ({"train": {"1": {"a": 1}}, "test": {"2": {"a": 1}}}, "rows in several places: train, test"),
+        ({"train": [{"a": 1}], "test": [{"a": 1}]}, "several lists of rows: train, test"),
+        ({"train": {"1": {"a": 1}}, "test": {"2": {"a": 1}}}, "several lists of rows: train, test"),
     ],
 )
 def test_a_layout_without_one_place_for_rows_is_an_error(tmp_path: Path, content: Any, message: str) -> None:
@@ -146,7 +146,7 @@ def test_other_layouts_are_recognised(tmp_path: Path, content: Any, rows: list[A
 def test_texts_by_class_are_rows_with_a_label(tmp_path: Path) -> None:
     path = _write(tmp_path, {"pos": ["good"] * 6, "neg": ["bad"] * 5})
     assert list(read_json_rows(path))[5:7] == [{"text": "good", "label": "pos"}, {"text": "bad", "label": "neg"}]
-    assert find_json_layout(path).describe() == "one row per text, with the columns text and label: pos, neg"
+    assert find_json_layout(path).describe() == "one row per text, with the columns text and label; labels: pos, neg"
 
 
 def test_items_that_are_not_like_the_first_are_bad_rows(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_squad_gives_one_row_per_question(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("content", "squad"), [(SQUAD, True), (ROWS, False), ({"7": {"q": 1}}, False), ({}, False)])
-def test_squad_is_told_from_other_json(tmp_path: Path, content: Any, squad: bool) -> None:
+def test_squad_is_distinguished_from_other_json(tmp_path: Path, content: Any, squad: bool) -> None:
     assert is_squad(_write(tmp_path, content)) is squad
 
 

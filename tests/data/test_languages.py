@@ -85,11 +85,13 @@ def test_codes_that_are_not_given_are_named_with_an_example_by_the_files_endings
         ("plbart", "pyton", "python"),
     ],
 )
-def test_a_wrong_code_is_told_which_one_is_meant(load: Callable[[str], Any], name: str, given: str, meant: str) -> None:
+def test_the_error_of_a_wrong_code_suggests_the_right_one(
+    load: Callable[[str], Any], name: str, given: str, meant: str
+) -> None:
     tokenizer = load(name)
     other = next(code for code in language_ids(tokenizer) if code != meant)
     with pytest.raises(
-        RecipeError, match=rf"target_language is '{given}'\. .* codes: .*\. Take.* Did you mean '{meant}'\?"
+        RecipeError, match=rf"target_language is '{given}'\. .* codes: .*\. Use.* Did you mean '{meant}'\?"
     ):
         check_languages(task(other, given), tokenizer)
 
@@ -113,7 +115,7 @@ def _recipe(folder: Path, rows: str, **fields: str) -> Recipe:
     made = {"name": "translate", "source": "{a}", "target": "{b}", **fields}
     cut = {"validation": 0.0, "test": 0.0}
     return Recipe.model_validate(
-        {"model": {"path": "m"}, "task": made, "data": {"path": str(folder / "rows.csv"), "cut": cut}}
+        {"model": {"path": "m"}, "task": made, "data": {"path": str(folder / "rows.csv"), "holdout": cut}}
     )
 
 
@@ -170,10 +172,9 @@ def test_a_marian_model_of_several_target_languages_asks_for_a_prefix(load: Call
     tokenizer = load("marian")
     assert build_text_encoder(tokenizer).explain_missing_prefix(task()) is None
     tokenizer.supported_language_codes = [">>fra<<", ">>ron<<"]
-    assert "task.prefix: '>>fra<< '" in str(build_text_encoder(tokenizer).explain_missing_prefix(task()))
-    assert (
-        build_text_encoder(tokenizer).explain_missing_prefix(task().model_copy(update={"prefix": ">>ron<< "})) is None
-    )
+    assert "task.prefix='>>fra<< '" in str(build_text_encoder(tokenizer).explain_missing_prefix(task()))
+    prefixed = task().model_copy(update={"prefix": ">>ron<< "})
+    assert build_text_encoder(tokenizer).explain_missing_prefix(prefixed) is None
 
 
 @pytest.mark.parametrize(

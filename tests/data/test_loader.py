@@ -149,7 +149,7 @@ def test_ranks_share_every_batch_and_agree_on_what_is_of_the_whole(
     shares = [Share(rank, ranks, lockstep=True) for rank in range(ranks)]
     parts = [take(Loader(split, PADDING, rule, **settings, share=share), 6) for share in shares]
     for whole, batches in zip(alone, zip(*parts, strict=True), strict=True):
-        counted = [[micro for micro in batch.micro_batches if micro.counts] for batch in batches]
+        counted = [[micro for micro in batch.micro_batches if not micro.is_dummy] for batch in batches]
         assert sum(micro.examples for part in counted for micro in part) == whole.examples
         assert sum(micro.target_tokens for part in counted for micro in part) == whole.target_tokens
         assert sum(micro.padded_tokens for part in counted for micro in part) == batches[0].padded_tokens
@@ -159,8 +159,8 @@ def test_ranks_share_every_batch_and_agree_on_what_is_of_the_whole(
             assert len(batch.micro_batches) == len(batches[0].micro_batches) > 0
 
 
-def test_a_rank_without_rows_has_one_micro_batch_that_does_not_count(split: Any) -> None:
+def test_a_rank_without_rows_has_one_dummy_micro_batch(split: Any) -> None:
     share = Share(3, 4)
     part = Loader(split, PADDING, RULES[0], batch_examples=2, batch_tokens=None, seed=0, share=share)
     (micro_batch,) = take(part, 1)[0].micro_batches
-    assert not micro_batch.counts
+    assert micro_batch.is_dummy

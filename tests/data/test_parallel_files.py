@@ -63,11 +63,11 @@ def test_classes_vocabularies_splits_and_unequal_files_are_not(tmp_path: Path, f
     assert find_parallel(sorted(_folder(tmp_path, **files).iterdir())) == []
 
 
-def test_another_form_of_a_file_is_noted_and_left_out(tmp_path: Path) -> None:
+def test_another_form_of_a_file_is_noted_and_not_read(tmp_path: Path) -> None:
     _folder(tmp_path, dev__src=5, dev__ref0=5, dev__spellchecked__src=5)
     table = find_tables(SourceRecipe(path=str(tmp_path)))["validation"]
     assert list(next(table.read())) == ["ref0", "src"]
-    assert table.notes[0] == "line n of these files is row n: ref0 (dev.ref0), src (dev.src)"
+    assert table.notes[0] == "line n of each of these files is row n: ref0 (dev.ref0), src (dev.src)"
     assert table.notes[1].startswith("not read: dev.spellchecked.src")
 
 

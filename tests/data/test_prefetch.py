@@ -63,7 +63,7 @@ def test_so_many_are_prepared_ahead_and_no_more(ahead: int) -> None:
     assert source.asked == 2 + ahead
 
 
-def test_nothing_is_prepared_before_the_first_is_asked_for() -> None:
+def test_nothing_is_prepared_before_the_first_item_is_requested() -> None:
     source = Source(5)
     run_ahead(source, 2).close()
     assert source.asked == 0

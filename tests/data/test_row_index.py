@@ -51,7 +51,7 @@ def test_a_missing_column_is_named_with_its_field(field: str, value: str, messag
 
 
 def test_rows_without_ids_cannot_be_listed() -> None:
-    with pytest.raises(DataError, match=r"row 1: data\.ids needs the column 'id'.*Give every row an id"):
+    with pytest.raises(DataError, match=r"row 1: data\.ids needs the column 'id'.*Add an id to every row"):
         INDEXER.build(_table([{"context": "A"}]))
 
 

@@ -35,7 +35,7 @@ def test_the_dialect_is_the_one_with_equal_records(text: str, dialect: Dialect) 
     assert find_dialect(_lines(text), ",", is_whole=True) == dialect
 
 
-def test_tabs_with_quoted_line_ends_are_told_from_tabs_with_stray_quotes() -> None:
+def test_tabs_with_quoted_line_ends_are_distinguished_from_tabs_with_stray_quotes() -> None:
     quoted = 'q\ta\nwhy?\t"two\nlines"\nhow?\tso\n'
     assert _fields(quoted, "\t")[1] == ["why?", "two\nlines"]
     stray = 'q\ta\n"Hi" she said\t1\n5" nails\t2\n'
@@ -85,7 +85,7 @@ def test_a_carriage_return_inside_a_field_is_kept() -> None:
         ("L{0} +++$+++ u0 +++$+++ They do not!\n", "+++$+++"),
     ],
 )
-def test_a_separator_is_found_without_a_telling_ending(line: str, separator: str) -> None:
+def test_a_separator_is_found_without_a_known_extension(line: str, separator: str) -> None:
     dialect = find_dialect_by_content([line.format(n) for n in range(30)], is_whole=True)
     assert dialect is not None
     assert dialect.separator == separator

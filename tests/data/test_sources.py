@@ -47,7 +47,7 @@ def test_tabs_come_with_quotes_and_without(tmp_path: Path, text: str, value: str
     [
         ("a,b\n1,2\n3\n4,5\n", "1 field instead of 2"),
         ("a,b\n1,2\n3,4,5\n", "3 fields instead of 2"),
-        ("a,b\n1,2\na,b\n3,4\n", "the header again"),
+        ("a,b\n1,2\na,b\n3,4\n", "a repeated header"),
         ('a,b\n"1,5,6",2\n3,"x"y,z\n"4,1",5\n', "a quote that does not end its field"),
     ],
 )

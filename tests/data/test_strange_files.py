@@ -13,7 +13,8 @@ from seqfit.data.splits import SourceSplits
 from seqfit.data.tables import find_tables
 from seqfit.data.text_files import recognise
 from seqfit.errors import DataError, RecipeError
-from seqfit.inspection.guess import Guess, Unsure, guess_recipe
+from seqfit.inspection.guess import Guess, guess_recipe
+from seqfit.inspection.task_guess import Unsure
 from seqfit.recipe.schema import SourceRecipe
 
 WORDS = [
@@ -55,7 +56,7 @@ def guess(path: str, task: str | None, *overrides: str) -> Guess:
 
 def test_several_columns_of_numbers_are_an_open_question(tmp_path: Path) -> None:
     rows = [{"text": text(n), "V": n * 0.07, "A": n * 0.03, "D": n * 0.05} for n in range(60)]
-    with pytest.raises(Unsure, match="V, A, D hold numbers, and no name says which of them is the score"):
+    with pytest.raises(Unsure, match="V, A, D hold numbers, and no name says which is the score"):
         guess(write(tmp_path, "emotions.csv", rows), "regression")
 
 
@@ -71,7 +72,7 @@ def test_a_column_that_decides_between_equal_texts_is_an_open_question(tmp_path:
         for n in range(40)
         for emotion, score in (("anger", f"0.{n % 9 + 1}"), ("fear", f"1.{n % 9 + 1}"))
     ]
-    with pytest.raises(Unsure, match=r"rows with the same \{text\} have different \{score\}, and 'emotion' says which"):
+    with pytest.raises(Unsure, match=r"rows with the same \{text\} have different \{score\}, depending on 'emotion'"):
         guess(write(tmp_path, "emotions.csv", rows), "regression")
     stated = guess(write(tmp_path, "emotions.csv", rows), "regression", "task.source={text} {emotion}")
     assert stated.recipe["task"]["target"] == "{score}"
@@ -88,7 +89,7 @@ def test_a_column_of_splits_divides_the_rows(tmp_path: Path) -> None:
     found = guess(write(tmp_path, "reviews.csv", rows), "classify")
     source = SourceRecipe.model_validate(found.recipe["data"])
     assert source.split_column == "split"
-    assert "splits: by the column 'split': train, validation, test" in " ".join(found.notes)
+    assert "splits: from the column 'split': train, validation, test" in " ".join(found.notes)
     divided = SourceSplits(source, 0, lambda row: str(row["text"]), None)
     counts = {name: sum(1 for _ in divided.select(name).rows()) for name in divided.names}
     assert counts == {"train": 80, "validation": 10, "test": 10}
@@ -106,7 +107,7 @@ def test_bytes_that_iso_8859_has_no_letters_for_are_of_windows() -> None:
 
 
 @pytest.mark.parametrize("spans", ["[8, 9, 10]", "[]"])
-def test_places_in_a_text_are_refused_by_name(tmp_path: Path, spans: str) -> None:
+def test_spans_of_a_text_are_an_error_that_names_the_column(tmp_path: Path, spans: str) -> None:
     rows = [{"spans": json.loads(spans), "text": text(n)} for n in range(20)]
     with pytest.raises(DataError, match="has spans of its texts"):
         guess_recipe(write(tmp_path, "toxic.jsonl", rows), None, "t5-small")
@@ -122,7 +123,7 @@ def test_labels_in_a_second_file_are_mentioned(tmp_path: Path) -> None:
     rows = [{"goal": text(n), "sol1": text(100 + n), "sol2": text(200 + n)} for n in range(30)]
     write(tmp_path, "valid.jsonl", rows)
     (tmp_path / "valid-labels.lst").write_text("0\n1\n" * 15)
-    with pytest.raises(RecipeError, match=r"valid-labels\.lst has as many lines \(30\) as there are rows"):
+    with pytest.raises(RecipeError, match=r"valid-labels\.lst has as many lines \(30\) as the data has rows"):
         guess_recipe(str(tmp_path / "valid.jsonl"), "multiple-choice", "t5-small")
 
 
@@ -167,9 +168,9 @@ def test_votes_and_deviations_are_never_the_score(tmp_path: Path) -> None:
     assert found.recipe["task"]["target"] == "{MOS_Difficulty}"
 
 
-def test_a_task_that_was_asked_for_is_not_changed_without_a_question(tmp_path: Path) -> None:
+def test_a_task_that_the_user_names_is_not_changed_silently(tmp_path: Path) -> None:
     rows = [{"text": text(n), "hate_comb": n % 2, "hate_G1": n % 3 % 2, "hate_G2": n % 5 % 2} for n in range(60)]
-    with pytest.raises(Unsure, match="hate_comb, hate_G1, hate_G2 say yes or no") as asked:
+    with pytest.raises(Unsure, match="hate_comb, hate_G1, hate_G2 hold yes or no") as asked:
         guess(write(tmp_path, "hate.csv", rows), "classify")
     assert "1. classify: {text} -> {hate_comb}" in str(asked.value)
 
@@ -218,7 +219,7 @@ def test_a_label_that_stands_in_its_text_is_warned_about(tmp_path: Path) -> None
         path.parent.mkdir(exist_ok=True)
         path.write_text(f"Some Author\n{n % 5 + 1}\n{text(n)}\n")
     found = guess(str(tmp_path), "classify")
-    assert any("the label stands in its own text in 100.0% of the rows" in note for note in found.notes)
+    assert any("in 100.0% of the sampled rows the text contains its own label" in note for note in found.notes)
 
 
 def test_a_word_of_the_label_in_ordinary_texts_is_no_leak(tmp_path: Path) -> None:
@@ -239,7 +240,7 @@ def test_rows_one_level_deeper_are_found_and_named(tmp_path: Path) -> None:
     (tmp_path / "nlu.json").write_text(json.dumps(held))
     found = guess(str(tmp_path / "nlu.json"), "classify")
     assert (found.recipe["task"]["source"], found.recipe["task"]["target"]) == ("{text}", "{intent}")
-    assert any("the rows are those under rasa_nlu_data.common_examples" in note for note in found.notes)
+    assert any("the rows are read from rasa_nlu_data.common_examples" in note for note in found.notes)
 
 
 def test_commas_in_an_unquoted_text_behind_its_label_are_part_of_it(tmp_path: Path) -> None:
@@ -300,7 +301,7 @@ def test_explanations_of_the_choices_are_never_in_the_source(tmp_path: Path) -> 
     )
 
 
-def test_a_model_that_can_not_do_the_task_is_named_before_anything_is_asked(tmp_path: Path) -> None:
+def test_a_model_that_can_not_do_the_task_is_named_before_any_question(tmp_path: Path) -> None:
     rows = [{"question": f"{text(n)}?", "answer": "x"} for n in range(40)]
     with pytest.raises(RecipeError, match=r"is a BERT-type encoder .* and the task is multiple-choice"):
         guess(write(tmp_path, "mcq.jsonl", rows), "multiple-choice")
@@ -328,19 +329,19 @@ def test_lists_of_lists_of_records_are_rows_with_records_inside(tmp_path: Path) 
     assert found.recipe["task"]["target"] == "{questions.answer.text}"
 
 
-def test_answers_that_are_places_in_the_context_are_refused(tmp_path: Path) -> None:
+def test_answers_that_are_positions_in_the_context_are_an_error(tmp_path: Path) -> None:
     rows = [{"question": f"{text(n)}?", "context": text(n) * 4, "answers": [n % 9, n % 9 + 1]} for n in range(40)]
-    with pytest.raises(DataError, match=r"are lists of whole numbers.*places in the context"):
+    with pytest.raises(DataError, match=r"are lists of whole numbers.*positions in the context"):
         guess_t5(write(tmp_path, "qa.jsonl", rows), "qa")
 
 
-def test_questions_without_an_answer_are_told(tmp_path: Path) -> None:
+def test_questions_without_an_answer_are_noted(tmp_path: Path) -> None:
     rows = [
         {"question": f"{text(n)}?", "context": text(n) * 4, "answers": [] if n % 4 == 0 else [text(n)[:9]]}
         for n in range(40)
     ]
     found = guess_t5(write(tmp_path, "qa.jsonl", rows), "qa")
-    assert any("10 of 40 rows looked at have none" in note for note in found.notes)
+    assert any("10 of 40 sampled rows have none" in note for note in found.notes)
 
 
 def test_workings_and_masked_copies_stay_out_of_a_problem(tmp_path: Path) -> None:
@@ -450,7 +451,7 @@ def test_copies_of_a_text_are_not_joined(tmp_path: Path) -> None:
 
 def test_several_texts_that_are_no_pair_are_an_open_question(tmp_path: Path) -> None:
     rows = [{"review": text(n), "comment": text(n + 70), "sentiment": ("good", "bad")[n % 2]} for n in range(60)]
-    with pytest.raises(Unsure, match="could be part of the text, or not"):
+    with pytest.raises(Unsure, match="it is not clear whether comment should be part of the text"):
         guess(write(tmp_path, "a.csv", rows), "classify")
 
 
@@ -504,9 +505,9 @@ def test_a_bar_inside_a_text_does_not_hide_the_label_behind_it(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("rows", "warning"),
     [
-        ([{"source": f"{text(n)} = {text(n + 1)}", "target": text(n + 1)} for n in range(40)], "a model copies it"),
+        ([{"source": f"{text(n)} = {text(n + 1)}", "target": text(n + 1)} for n in range(40)], "a model can copy it"),
         ([{"source": f"a\t{text(n)}", "target": text(n + 1)} for n in range(40)], "it may be several columns"),
-        ([{"source": text(n), "target": f"{{'a': '{text(n + 1)}'}}"} for n in range(40)], "a list or a record"),
+        ([{"source": text(n), "target": f"{{'a': '{text(n + 1)}'}}"} for n in range(40)], "a list or record as text"),
     ],
 )
 def test_what_no_data_looks_like_is_warned_about(tmp_path: Path, rows: list[dict[str, Any]], warning: str) -> None:
@@ -515,7 +516,7 @@ def test_what_no_data_looks_like_is_warned_about(tmp_path: Path, rows: list[dict
     assert any(note.startswith("warning: ") and warning in note for note in found.notes)
 
 
-def test_labels_joined_by_spaces_are_several_where_several_are_asked_for(tmp_path: Path) -> None:
+def test_labels_joined_by_spaces_are_several_for_multilabel(tmp_path: Path) -> None:
     names = ("rushed", "pharma", "side-effect", "country")
     rows = [{"tweet": text(n), "labels": " ".join(sorted({names[n % 4], names[n // 4 % 4]}))} for n in range(80)]
     task = guess(write(tmp_path, "tweets.csv", rows), "multilabel").recipe["task"]
@@ -541,9 +542,9 @@ def test_choices_under_the_name_answers_are_choices(tmp_path: Path) -> None:
     assert task["choices"] == ["{answers.A}", "{answers.B}", "{answers.C}", "{answers.D}"]
 
 
-def test_shares_instead_of_labels_are_refused_with_how_to_round_them(tmp_path: Path) -> None:
+def test_fractions_instead_of_labels_are_an_error_that_says_how_to_round_them(tmp_path: Path) -> None:
     rows = [{"comment": text(n), "violence": n % 9 / 9, "race": n % 7 / 7, "gender": n % 5 / 5} for n in range(60)]
-    with pytest.raises(DataError, match=r"violence, race, gender hold shares from 0 to 1.*>= 0\.5"):
+    with pytest.raises(DataError, match=r"violence, race, gender hold fractions from 0 to 1.*>= 0\.5"):
         guess(write(tmp_path, "ethos.csv", rows), "multilabel")
 
 
@@ -560,7 +561,7 @@ def test_sets_of_numbers_joined_by_commas_are_no_decimals(tmp_path: Path) -> Non
 
 def test_annotators_and_what_they_agreed_on_are_not_several_labels(tmp_path: Path) -> None:
     rows = [{"text": text(n), "hate_comb": n % 2, "hate_G1": n % 3 % 2, "hate_G2": n % 5 % 2} for n in range(60)]
-    with pytest.raises(Unsure, match="what annotators said, or several labels"):
+    with pytest.raises(Unsure, match="votes of annotators, or several labels"):
         guess(write(tmp_path, "hate.csv", rows), None)
 
 
@@ -599,7 +600,7 @@ def test_three_languages_in_a_name_are_no_direction() -> None:
 
 def test_a_headline_or_a_category_is_an_open_question_where_no_task_is_named(tmp_path: Path) -> None:
     rows = [{"category": ("sports", "health")[n % 2], "headline": text(n)[:30], "text": text(n) * 6} for n in range(60)]
-    with pytest.raises(Unsure, match="a headline could be written, or the texts classified"):
+    with pytest.raises(Unsure, match="the task could be to write headlines, or to classify"):
         guess_t5(write(tmp_path, "news.csv", rows), None)
 
 
@@ -608,7 +609,7 @@ def test_a_span_of_the_text_is_not_left_out_as_a_part_of_it(tmp_path: Path) -> N
         {"Context": " ".join(text(n + k) for k in range(9)), "Fallacy": text(n + 3), "Label": ("a", "b")[n % 2]}
         for n in range(60)
     ]
-    with pytest.raises(Unsure, match="Fallacy could be part of the text, or not"):
+    with pytest.raises(Unsure, match="it is not clear whether Fallacy should be part of the text"):
         guess(write(tmp_path, "fallacies.jsonl", rows), "classify")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from seqfit.data import tables
+from seqfit.data import hub_tables
 from seqfit.data.tables import ALL, find_tables, split_of
 from seqfit.errors import DataError
 from seqfit.recipe.schema import SourceRecipe
@@ -79,7 +79,7 @@ def test_one_file_is_all_the_data(tmp_path: Path) -> None:
 def test_a_pattern_names_several_files(tmp_path: Path) -> None:
     _folder(tmp_path, "a1.jsonl", "a2.jsonl", "b.jsonl")
     assert _find(tmp_path, splits={"train": "a*.jsonl"}) == {"train": ["a1.jsonl", "a2.jsonl"]}
-    with pytest.raises(DataError, match=r"data\.splits\.train is 'c\*', which matches nothing"):
+    with pytest.raises(DataError, match=r"data\.splits\.train is 'c\*', which matches no file"):
         _find(tmp_path, splits={"train": "c*"})
 
 
@@ -137,11 +137,11 @@ def test_parts_are_one_set_and_splits_may_be_folders(tmp_path: Path, names: list
     assert {split: len(files) for split, files in _find(tmp_path).items()} == found
 
 
-def test_beside_a_test_file_the_other_one_is_to_train_on(tmp_path: Path) -> None:
+def test_next_to_a_test_file_the_other_file_is_the_training_data(tmp_path: Path) -> None:
     assert set(_find(_folder(tmp_path, "reviews.jsonl", "test.jsonl"))) == {ALL, "test"}
     (tmp_path / "reviews.jsonl").write_text('{"b": 1}\n', "utf-8")
     with pytest.raises(
-        DataError, match=r"test\.jsonl for test, none for train.*reviews\.jsonl \(b\).*data\.splits\.train"
+        DataError, match=r"test\.jsonl for test, no file for train.*reviews\.jsonl \(b\).*data\.splits\.train"
     ):
         _find(tmp_path)
 
@@ -149,8 +149,8 @@ def test_beside_a_test_file_the_other_one_is_to_train_on(tmp_path: Path) -> None
 def test_what_is_read_as_one_set_or_not_read_is_noted(tmp_path: Path) -> None:
     _folder(tmp_path, "train_1.jsonl", "train_2.jsonl", "unlabeled.jsonl")
     assert find_tables(SourceRecipe(path=str(tmp_path)))["train"].notes == (
-        "not read, because their names say no split: unlabeled.jsonl",
-        "2 files are read as one: train_1.jsonl, train_2.jsonl",
+        "not read, because their names do not say which split: unlabeled.jsonl",
+        "2 files are read as one table: train_1.jsonl, train_2.jsonl",
     )
 
 
@@ -166,7 +166,7 @@ def test_several_folders_with_data_are_an_open_question(tmp_path: Path) -> None:
     for language in ("de", "en"):
         (tmp_path / language).mkdir()
         _folder(tmp_path / language, "train.jsonl")
-    with pytest.raises(DataError, match=r"several folders that may hold the data: de/, en/.*Set data\.path=.*/de"):
+    with pytest.raises(DataError, match=r"folders that may hold the data: de/, en/.*example data\.path=.*/de"):
         _find(tmp_path)
 
 
@@ -180,7 +180,7 @@ def test_plain_texts_of_several_splits_have_one_column(tmp_path: Path) -> None:
 def test_tables_that_share_a_column_are_to_be_joined_first(tmp_path: Path) -> None:
     (tmp_path / "bodies.csv").write_text("Body ID,text\n1,a\n2,b\n", "utf-8")
     (tmp_path / "stances.csv").write_text("Headline,Body ID\nx,1\ny,2\n", "utf-8")
-    with pytest.raises(DataError, match=r"bodies\.csv \(Body ID, text\); stances.*by 'Body ID', join them first"):
+    with pytest.raises(DataError, match=r"bodies\.csv \(Body ID, text\); stances.*'Body ID' connects them, join them"):
         _find(tmp_path)
 
 
@@ -211,7 +211,7 @@ class _FakeSplit:
 
 
 def _hub(monkeypatch: pytest.MonkeyPatch, *names: str, **fields: Any) -> dict[str, str]:
-    monkeypatch.setattr(tables, "load_hub_splits", lambda name, config: {own: _FakeSplit() for own in names})
+    monkeypatch.setattr(hub_tables, "load_hub_splits", lambda name, config: {own: _FakeSplit() for own in names})
     return {split: table.name for split, table in find_tables(SourceRecipe(hub="a/b", **fields)).items()}
 
 
@@ -226,7 +226,7 @@ def test_hub_splits_are_found_by_name_or_named(monkeypatch: pytest.MonkeyPatch) 
     ("names", "fields", "message"),
     [
         (["val_a", "val_b"], {}, r"several splits that could be validation: val_a, val_b"),
-        (["x", "y"], {}, r"None is called train.*data\.splits\.train=x"),
+        (["x", "y"], {}, r"None of these names says train.*data\.splits\.train=x"),
         (["train"], {"splits": {"train": "trian"}}, "Did you mean 'train'"),
     ],
 )

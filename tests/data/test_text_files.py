@@ -47,10 +47,10 @@ def test_lines_are_counted_with_and_without_the_last_end(tmp_path: Path, content
     assert count_lines(tmp_path / "a.txt") == lines
 
 
-def test_a_torn_gzip_file_is_an_error(tmp_path: Path) -> None:
+def test_a_truncated_gzip_file_is_an_error(tmp_path: Path) -> None:
     whole = gzip.compress(b"line\n" * 1000)
     (tmp_path / "a.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match="does not unpack"):
+    with pytest.raises(DataError, match="can't be unpacked"):
         list(read_text_lines(tmp_path / "a.gz"))
 
 
@@ -78,7 +78,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         require_file(tmp_path / "no" / "train.jsonl")
 
 
-def test_a_long_listing_is_cut(tmp_path: Path) -> None:
+def test_a_long_listing_is_shortened(tmp_path: Path) -> None:
     for number in range(5):
         (tmp_path / str(number)).touch()
     assert list_folder(tmp_path, most=3) == ["0", "1", "2", "and 2 more"]

@@ -56,7 +56,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def _recipe(data: Any, task: dict[str, Any] | None = None, **fields: Any) -> Recipe:
-    data = {"path": str(data), "cut": {}} if isinstance(data, Path) else data
+    data = {"path": str(data), "holdout": {}} if isinstance(data, Path) else data
     return Recipe.model_validate({"model": {"path": "m"}, "task": task or QA, "data": data} | fields)
 
 
@@ -144,7 +144,7 @@ def test_a_changed_file_makes_a_new_entry(folder: Path, tokenizer: Any, count_te
     assert count_texts() == 2
 
 
-def test_long_texts_are_cut_counted_and_told(folder: Path, tokenizer: Any) -> None:
+def test_long_texts_are_truncated_counted_and_reported(folder: Path, tokenizer: Any) -> None:
     task = QA | {"max_source_tokens": 6, "max_target_tokens": 2}
     prepared = prepare_data(_recipe(folder, task=task), tokenizer, ["train"])
     split = prepared.splits["train"]
@@ -153,7 +153,7 @@ def test_long_texts_are_cut_counted_and_told(folder: Path, tokenizer: Any) -> No
     assert split.truncated_sources == 50  # 'q0 c0' has five bytes and an end, 'q10 c5' one more
     assert split.truncated_targets == 60
     assert split.facts[0].longest_source == 8
-    assert "train: 50 of 60 sources cut to 6 tokens (83.3%)" in prepared.events
+    assert "train: 50 of 60 sources truncated to 6 tokens (83.3%)" in prepared.events
     assert split.text(59).source == "q59 c29"
 
 
@@ -210,14 +210,14 @@ def test_sources_are_joined_with_their_weights(folder: Path, tokenizer: Any, tmp
     other = tmp_path / "other.csv"
     other.write_text("question,answer\nx,y\n", "utf-8")
     task = QA | {"source": ["{question} {context}", "{question}"]}
-    data = [{"path": str(folder), "cut": {}}, {"path": str(other), "cut": {}, "weight": 3.0, "label": "more"}]
+    data = [{"path": str(folder), "holdout": {}}, {"path": str(other), "holdout": {}, "weight": 3.0, "label": "more"}]
     prepared = prepare_data(_recipe(data, task=task), tokenizer)
     split = prepared.splits["train"]
     assert (split.titles, split.weights) == (["data", "more"], [1.0, 3.0])
     assert split.source_index.tolist() == [0] * 60 + [1]
     assert split.text(60) == Example("1", "x", "y", ("y",), "x")
     assert len(prepared.splits["validation"]) == 1
-    assert "more: validation: none, and data.cut.validation is 0" in prepared.events
+    assert "more: validation: no rows, because data.holdout.validation is 0" in prepared.events
 
 
 def test_a_classifier_has_labels_and_no_targets(folder: Path, tokenizer: Any) -> None:
@@ -234,7 +234,7 @@ def test_classes_as_text_have_the_label_word_as_target(folder: Path, tokenizer: 
     assert split.label(1) == 1
 
 
-def test_a_classifier_is_cut_to_its_positions(folder: Path) -> None:
+def test_a_classifier_is_truncated_to_its_positions(folder: Path) -> None:
     from transformers import ByT5Tokenizer
 
     recipe = _recipe(folder, task=CLASSES, model={"path": "m", "kind": "classifier"})
@@ -265,7 +265,7 @@ def test_progress_and_events_are_reported(folder: Path, tokenizer: Any) -> None:
     assert events == [("data", event) for event in prepared.events]
     assert (
         "data",
-        "validation: cut from train.jsonl (10.0% of the groups of rows with one context or source)",
+        "validation: split from train.jsonl (10.0% of its groups; rows with the same context or source are one group)",
     ) in events
 
 
@@ -277,12 +277,12 @@ def _append(file: Path, *rows: dict[str, Any]) -> None:
 EMPTY = {"question": "q", "context": "c", "answer": ""}
 
 
-def test_rows_that_cannot_be_used_are_left_out_counted_and_told(folder: Path, tokenizer: Any) -> None:
+def test_rows_that_cannot_be_used_are_left_out_counted_and_reported(folder: Path, tokenizer: Any) -> None:
     _append(folder / "train.jsonl", EMPTY, {"question": "\ud83d", "context": "c", "answer": "a"}, EMPTY)
     prepared = prepare_data(_recipe(folder), tokenizer)
     train = prepared.splits["train"]
     assert len(train) == train.facts[0].rows == 60
-    assert "train: 3 of 63 rows left out (4.8%): 2 empty target (rows 61, 63), 1 half of a surrogate pair (row 62)" in (
+    assert "train: 3 of 63 rows left out (4.8%): 2 empty target (rows 61, 63), 1 unpaired surrogate (row 62)" in (
         prepared.events
     )
     empty, surrogate = train.facts[0].bad_rows
@@ -291,7 +291,7 @@ def test_rows_that_cannot_be_used_are_left_out_counted_and_told(folder: Path, to
     assert surrogate.examples[0][0] == 62
     assert [(bad["split"], bad["cause"], bad["rows"], bad["of"]) for bad in prepared.left_out] == [
         ("train", "empty target", 2, 63),
-        ("train", "half of a surrogate pair", 1, 63),
+        ("train", "unpaired surrogate", 1, 63),
     ]
     assert prepare_data(_recipe(folder), tokenizer).splits["train"].facts == train.facts
 
@@ -320,7 +320,7 @@ def test_too_many_bad_rows_are_one_error_with_the_causes_of_all_splits(folder: P
     assert "- empty target: 9 (train: 9, rows 61, 62, 63, 64, 65, ...). For example row 61: Row 61 has" in text
     assert "- column missing: 1 (validation: 1, row 2). For example row 2: The template" in text
     assert text.endswith("data.max_bad_rows=0.5 trains without them.")
-    allowed = _recipe({"path": str(folder), "cut": {}, "max_bad_rows": 0.5})
+    allowed = _recipe({"path": str(folder), "holdout": {}, "max_bad_rows": 0.5})
     assert len(prepare_data(allowed, tokenizer).splits["train"]) == 60
     assert len(prepare_data(_recipe(folder), tokenizer, allow_bad_rows=True).splits["validation"]) == 1
 
@@ -331,22 +331,24 @@ def test_a_table_with_too_many_bad_rows_is_not_tokenized(
     lines = (folder / "train.jsonl").read_text("utf-8")
     (folder / "train.jsonl").write_text((json.dumps(EMPTY) + "\n") * 20 + lines, "utf-8")
     with pytest.raises(DataError, match=r"20 of 68 rows can't be used \(29\.4% of train\.jsonl\)"):
-        prepare_data(_recipe({"path": str(folder / "train.jsonl"), "cut": {"test": 0.2}}), tokenizer, ["train"])
+        prepare_data(_recipe({"path": str(folder / "train.jsonl"), "holdout": {"test": 0.2}}), tokenizer, ["train"])
     assert count_texts() == 0
 
 
 def test_where_every_row_is_bad_that_comes_first(folder: Path, tokenizer: Any) -> None:
     task = QA | {"source": "{qestion}"}
     for allow in (True, False):
-        with pytest.raises(DataError, match=r"^data: no row can be used, all 61 are bad\. A split needs rows") as error:
+        with pytest.raises(
+            DataError, match=r"^data: none of the 61 rows can be used\. Every split needs usable rows"
+        ) as error:
             prepare_data(_recipe(folder, task=task), tokenizer, allow_bad_rows=allow)
         assert "Did you mean 'question'" in str(error.value)
         assert "max_bad_rows=" not in str(error.value)
 
 
-def test_bad_rows_of_splits_cut_from_one_file_are_taken_together(folder: Path, tokenizer: Any) -> None:
+def test_bad_rows_of_splits_of_one_file_are_counted_together(folder: Path, tokenizer: Any) -> None:
     _append(folder / "train.jsonl", EMPTY, EMPTY | {"context": "other"})
-    file = {"path": str(folder / "train.jsonl"), "cut": {"validation": 0.05, "test": 0.05}}
+    file = {"path": str(folder / "train.jsonl"), "holdout": {"validation": 0.05, "test": 0.05}}
     prepared = prepare_data(_recipe(file), tokenizer, ["train", "validation", "test"])
     assert sum(len(split) for split in prepared.splits.values()) == 60
 
@@ -384,17 +386,17 @@ def test_an_optional_column_that_no_row_has_is_an_error(folder: Path, tokenizer:
 
 def test_no_training_rows_are_an_error(folder: Path, tokenizer: Any) -> None:
     (folder / "train.jsonl").unlink()
-    with pytest.raises(DataError, match=r"no training rows.*data\.cut\.validation=0\.1"):
+    with pytest.raises(DataError, match=r"no training rows.*data\.holdout\.validation=0\.1"):
         prepare_data(_recipe(folder), tokenizer)
     assert list(prepare_data(_recipe(folder), tokenizer, ["validation"]).splits) == ["validation"]
 
 
-def test_a_damaged_entry_is_made_again_and_told(folder: Path, tokenizer: Any) -> None:
+def test_a_corrupted_entry_is_written_again_and_reported(folder: Path, tokenizer: Any) -> None:
     whole = prepare_data(_recipe(folder), tokenizer, ["validation"])
     entry = next((cache_root() / "tokenized").iterdir())
     (entry / "rows.arrow").write_bytes(b"gone")
     again = prepare_data(_recipe(folder), tokenizer, ["validation"])
-    assert [event for event in again.events if "damaged and made again" in event]
+    assert [event for event in again.events if "corrupted, tokenizing again" in event]
     assert again.fingerprint == whole.fingerprint
     assert len(again.splits["validation"]) == len(whole.splits["validation"])
 
@@ -422,7 +424,7 @@ def test_real_spanish_questions_with_mt5(shared_data: Path, shared_tokenizers: P
 
 
 def test_real_translations_with_t5(shared_data: Path, shared_tokenizers: Path) -> None:
-    data = {"path": str(shared_data / "multi30k"), "languages": ["en", "de"], "splits": {"train": "val"}, "cut": {}}
+    data = {"path": str(shared_data / "multi30k"), "languages": ["en", "de"], "splits": {"train": "val"}, "holdout": {}}
     task = {"name": "translate", "prefix": "translate English to German: ", "source": "{en}", "target": "{de}"}
     train = _prepare_real(data, task, shared_tokenizers / "t5").splits["train"]
     assert len(train) == 1014

@@ -31,7 +31,7 @@ def split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TokenizedSplit:
     monkeypatch.setenv("SEQFIT_CACHE", str(tmp_path / "cache"))
     (tmp_path / "rows.csv").write_text("a,b\n" + "".join(f"text {n},{'yes'[: n % 3 + 1]}\n" for n in range(50)))
     task: dict[str, Any] = {"name": "qa", "source": "{a}", "target": "{b}"}
-    data = {"path": str(tmp_path / "rows.csv"), "cut": {}}
+    data = {"path": str(tmp_path / "rows.csv"), "holdout": {}}
     recipe = Recipe.model_validate({"model": {"path": "m"}, "task": task, "data": data})
     return prepare_data(recipe, ByT5Tokenizer(), ("train",)).splits["train"]
 

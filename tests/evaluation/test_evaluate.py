@@ -93,7 +93,7 @@ def test_a_copied_checkpoint_folder_still_knows_its_templates(run: seqfit.Run, t
     assert seqfit.predict(tmp_path / "copy", [row]) == seqfit.predict(run, [row])
 
 
-def test_a_folder_that_is_no_checkpoint_says_so(tmp_path: Path) -> None:
+def test_a_folder_without_a_checkpoint_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"seqfit\.json"):
         seqfit.predict(tmp_path, ["a"])
     with pytest.raises(ModelError, match="no folder"):
@@ -116,7 +116,7 @@ def test_a_split_that_the_data_lacks_is_an_error_in_three_parts(
     recipe = {
         "model": {"path": str(tiny_model("t5"))},
         "task": {"name": "qa", "source": "{first} {rest}", "target": "{answer}"},
-        "data": {"path": str(tmp_path / "rows.jsonl"), "cut": {}},
+        "data": {"path": str(tmp_path / "rows.jsonl"), "holdout": {}},
         "train": {"steps": 1},
     }
     run = seqfit.train(recipe, out=tmp_path / "run")
@@ -130,5 +130,5 @@ def test_data_that_has_moved_is_named_by_an_override(run: seqfit.Run, tmp_path: 
     assert moved["rows"] == 3
 
 
-def test_nothing_asked_is_nothing_answered(run: seqfit.Run) -> None:
+def test_no_rows_give_no_predictions(run: seqfit.Run) -> None:
     assert seqfit.predict(run, []) == []

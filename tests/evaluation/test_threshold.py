@@ -28,7 +28,7 @@ def test_between_two_probabilities_it_lies_in_the_middle() -> None:
     found = find_threshold(np.array([[0.4, 0.2], [0.3, 0.1]]), np.array([[True, False], [True, False]]))
     assert found is not None
     assert found.value == pytest.approx(0.25)
-    assert "from probability 0.250 on" in str(found)
+    assert "above probability 0.250" in str(found)
     assert "100.00, and 0.00 from 0.5 on" in str(found)
 
 

@@ -1,14 +1,28 @@
+"""What this machine has, which GPUs CUDA shows, and which GPUs a build of torch runs on."""
+
 from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from seqfit.hardware import probe
-from seqfit.hardware.probe import allowed_cores, probe_machine, read_driver, read_processor_name, usable_memory
+from seqfit.hardware.probe import (
+    NvmlGpu,
+    VisibleGpu,
+    advise_build,
+    allowed_cores,
+    find_visible,
+    has_kernels,
+    probe_machine,
+    read_driver,
+    read_processor_name,
+    usable_memory,
+)
 from seqfit.hardware.process_memory import MemoryLimits
 
 GIB, MIB = 1024**3, 1024**2
@@ -124,13 +138,13 @@ def test_gpus_that_are_hidden_are_a_reason(monkeypatch: pytest.MonkeyPatch) -> N
     assert probe_machine().no_gpu_reason == "CUDA_VISIBLE_DEVICES='' hides all 2 GPUs of NVIDIA's driver"
 
 
-def test_a_slice_has_its_own_memory_and_is_no_card_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slice_has_its_own_memory_and_is_not_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     install(FakeNvml(divided=0), monkeypatch, CUDA_VISIBLE_DEVICES="MIG-b")
     (gpu,) = read_driver().gpus
     assert (gpu.name, gpu.uuid, gpu.memory_bytes, gpu.card) == ("NVIDIA A10G MIG 1g.5gb", "MIG-b", 5000 * MIB, None)
 
 
-def test_a_driver_that_does_not_tell_the_cores_leaves_the_order_of_the_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_does_not_report_cores_keeps_the_order_of_the_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     install(FakeNvml(broken="nvmlDeviceGetNumGpuCores"), monkeypatch)
     assert [gpu.index for gpu in read_driver().gpus] == [0, 1]
 
@@ -183,3 +197,112 @@ def test_the_processor_is_named_as_linux_names_it(tmp_path: Path) -> None:
     (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: AMD EPYC  7763\nmodel name\t: other\n")
     assert read_processor_name(tmp_path / "cpuinfo") == "AMD EPYC 7763"
     assert read_processor_name(tmp_path / "missing")
+
+
+T4 = NvmlGpu("GPU-aa11", "00000000:03:00.0", speed=2560 * 1590)
+A100 = NvmlGpu("GPU-ab22", "00000000:07:00.0", speed=6912 * 1410)
+SLICED = NvmlGpu("GPU-cc33", "00000000:0B:00.0", 6912 * 1410, ("MIG-d1", "MIG-d2"))
+
+
+@pytest.mark.parametrize(
+    ("visible", "order", "places"),
+    [
+        (None, None, [1, 0]),
+        (None, "FASTEST_FIRST", [1, 0]),
+        (None, "PCI_BUS_ID", [0, 1]),
+        ("1", None, [0]),
+        ("1", "PCI_BUS_ID", [1]),
+        ("1,0", "PCI_BUS_ID", [1, 0]),
+        (" 0 , 1", "PCI_BUS_ID", [0, 1]),
+        ("1gpu", "PCI_BUS_ID", [1]),
+        ("0,7,1", "PCI_BUS_ID", [0]),
+        ("0,-1,1", "PCI_BUS_ID", [0]),
+        ("0,0", "PCI_BUS_ID", []),
+        ("", None, []),
+        ("-1", None, []),
+        ("NoDevFiles", None, []),  # Slurm's word for none
+        ("GPU-ab22", None, [1]),
+        ("GPU-aa,GPU-ab", None, [0, 1]),
+        ("GPU-a", None, []),  # which of the two?
+        ("GPU-ff", None, []),
+        ("MIG-d1", None, []),
+    ],
+)
+def test_gpus_are_shown_as_the_variables_say(visible: str | None, order: str | None, places: list[int]) -> None:
+    given = {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": order}
+    environment = {name: value for name, value in given.items() if value is not None}
+    assert find_visible([T4, A100], environment) == [VisibleGpu(gpu) for gpu in places]
+
+
+def test_the_order_of_equal_gpus_is_that_of_their_slots_whatever_nvml_lists_first() -> None:
+    twin = NvmlGpu("GPU-ee", "00000000:01:00.0", A100.speed)
+    assert find_visible([A100, twin], {}) == [VisibleGpu(1), VisibleGpu(0)]
+
+
+@pytest.mark.parametrize(
+    ("visible", "places"),
+    [
+        (None, [VisibleGpu(1, 0)]),
+        ("MIG-d2", [VisibleGpu(1, 1)]),
+        ("1", [VisibleGpu(0)]),  # the T4, which comes after the faster one
+        ("0", [VisibleGpu(1, 0)]),
+        ("GPU-cc33", [VisibleGpu(1, 0)]),
+    ],
+)
+def test_of_a_divided_gpu_one_slice_is_visible_and_no_other_gpu(visible: str | None, places: list[VisibleGpu]) -> None:
+    assert find_visible([T4, SLICED], {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}) == places
+
+
+CU130 = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]
+CU126 = ["sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90"]
+BUILDS = {  # of torch 2.13
+    "12.6": {"x86_64": {50, 60, 70, 75, 80, 86, 90}, "aarch64": {80, 90}},
+    "12.9": {"x86_64": {75, 80, 86, 90, 100, 120}, "aarch64": {80, 90, 100, 120}},
+    "13.0": {"x86_64": {75, 80, 86, 90, 100, 120}, "aarch64": {80, 90, 100, 110, 120}},
+}
+
+
+@pytest.mark.parametrize(
+    ("capability", "arch_list", "runs"),
+    [
+        ((7, 0), CU130, False),  # V100
+        ((7, 0), CU126, True),
+        ((6, 1), CU126, True),  # GTX 1080 Ti: sm_60
+        ((7, 5), CU130, True),
+        ((8, 9), CU130, True),  # RTX 4090: sm_86
+        ((8, 0), ["sm_86"], False),
+        ((12, 0), CU126, False),  # RTX 5090
+        ((12, 0), [*CU126, "compute_90"], True),  # by the driver
+        ((8, 0), ["compute_90"], False),
+        ((9, 0), ["sm_90a"], True),
+        ((10, 0), ["sm_90a", "compute_90a"], False),
+        ((10, 3), ["sm_100f"], True),
+        ((8, 7), CU130, False),  # Jetson Orin
+        ((7, 0), [], True),  # a CPU's build
+        ((9, 4), ["gfx90a", "gfx942"], True),  # ROCm's
+    ],
+)
+def test_code_runs_on_its_major_number_and_ptx_on_all_later(
+    capability: tuple[int, int], arch_list: list[str], runs: bool
+) -> None:
+    assert has_kernels(capability, arch_list) is runs
+
+
+@pytest.mark.parametrize(
+    ("capability", "advice"),
+    [
+        ((7, 0), "Install the cu126 build of torch 2.13.0 (pip install"),
+        ((12, 0), "Install the cu129 or cu130 build of torch 2.13.0 (pip install"),
+        ((3, 5), "No published build of torch 2.13.0 is known"),
+    ],
+)
+def test_the_build_to_install_is_named(
+    capability: tuple[int, int], advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    assert advise_build(capability, "2.13.0+cu130", BUILDS).startswith(advice)
+
+
+def test_builds_for_arm_have_other_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    assert "No published build" in advise_build((7, 0), "2.13.0", BUILDS)

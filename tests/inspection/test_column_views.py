@@ -80,7 +80,7 @@ def test_rows_that_could_not_be_read_do_not_count() -> None:
 
 
 def test_only_the_first_rows_of_each_table_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(column_views, "LOOKED_AT_ROWS", 3)
+    monkeypatch.setattr(column_views, "DESCRIBED_ROWS", 3)
     endless = ({"x": number} for number in iter(int, 1))
     (column,) = describe_columns([endless, [{"x": 1}]])
     assert column.rows == 4

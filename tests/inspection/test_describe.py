@@ -56,16 +56,16 @@ def _load(folder: Path, **task: Any) -> Recipe:
     )
 
 
-def test_rows_lengths_and_cuts_are_counted(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> None:
+def test_rows_lengths_and_truncations_are_counted(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> None:
     task = recipe.task.model_copy(update={"max_source_tokens": 10})
     report = describe_recipe_data(recipe.model_copy(update={"task": task}), tokenizer)
     train, validation, test = report.splits
     assert [split.rows for split in report.splits] == [4, 2, 1]
     assert (train.source.minimum, train.source.maximum) == (7, 20)  # 'a? bcd' and the end; uncut
-    assert (train.source.cut_rows, train.source.cut_share) == (1, 0.25)
+    assert (train.source.truncated_rows, train.source.truncated_share) == (1, 0.25)
     assert train.target is not None
     assert train.target.mean == 2
-    assert validation.source.cut_rows == test.source.cut_rows == 0
+    assert validation.source.truncated_rows == test.source.truncated_rows == 0
 
 
 def test_an_example_is_shown_as_the_model_sees_it(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> None:
@@ -77,7 +77,7 @@ def test_an_example_is_shown_as_the_model_sees_it(recipe: Recipe, tokenizer: Pre
     assert example.source_tokens.left_out == 0
 
 
-def test_a_long_example_is_cut_in_the_middle(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+def test_a_long_example_is_shortened_in_the_middle(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
     _write(tmp_path / "train.jsonl", [(f"{'a' * 100}?", letter, letter) for letter in "abcdefghij"])
     view = describe_recipe_data(_load(tmp_path), tokenizer).splits[0].examples[0].source_tokens
     assert (len(view.head), view.left_out, len(view.tail)) == (28, 68, 8)
@@ -133,7 +133,7 @@ def test_a_classifier_has_labels_instead_of_target_tokens(tmp_path: Path, tokeni
     assert train.padding[0].target is None
 
 
-def test_the_report_is_json_and_progress_is_told(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> None:
+def test_the_report_is_json_and_progress_is_reported(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> None:
     told: list[tuple[str, int, int | None]] = []
     report = describe_recipe_data(recipe, tokenizer, progress=lambda *step: told.append(step))
     back = json.loads(json.dumps(report.to_json()))

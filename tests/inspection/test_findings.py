@@ -43,15 +43,17 @@ def test_sound_data_give_no_findings(split: SplitReport) -> None:
     assert find_problems([split], [Overlap("validation", 0, 0, 100, None)]) == []
 
 
-def test_a_cut_names_the_limit_that_cuts_one_per_cent(split: SplitReport) -> None:
-    cut = replace(split, source=summarise_lengths(np.arange(1, 1001), 877))
-    (sentence,) = find_problems([cut, replace(cut, name="validation")], [])
-    assert sentence.startswith("12.3% of the train sources are cut at 877 tokens: set task.max_source_tokens=1024")
+def test_truncation_names_the_limit_that_truncates_one_per_cent(split: SplitReport) -> None:
+    truncated = replace(split, source=summarise_lengths(np.arange(1, 1001), 877))
+    (sentence,) = find_problems([truncated, replace(truncated, name="validation")], [])
+    assert sentence.startswith("12.3% of the train sources are truncated at 877 tokens: set task.max_source_tokens=")
 
 
 def test_the_end_of_the_positions_is_no_setting(split: SplitReport) -> None:
-    cut = replace(split, source=summarise_lengths(np.minimum(np.arange(1, 1001), 512), None, already_cut=488))
-    (sentence,) = find_problems([cut], [])
+    truncated = replace(
+        split, source=summarise_lengths(np.minimum(np.arange(1, 1001), 512), None, already_truncated=488)
+    )
+    (sentence,) = find_problems([truncated], [])
     assert "48.8%" in sentence
     assert "max_source_tokens" not in sentence
 
@@ -62,7 +64,7 @@ def test_one_very_long_row_is_named(split: SplitReport) -> None:
     assert "task.max_source_tokens=56" in sentence
 
 
-def test_lost_characters_are_told_once_and_line_breaks_apart(split: SplitReport) -> None:
+def test_lost_characters_are_reported_once_and_line_breaks_separately(split: SplitReport) -> None:
     lost = (LostCharacter("ñ", "N WITH TILDE", 900, 0.8), LostCharacter("\n", "LINE FEED", 500, 0.5))
     split = replace(split, round_trip=RoundTrip(1000, 0.9, False, lost))
     letters, breaks = find_problems([split, replace(split, name="test")], [])
@@ -82,23 +84,23 @@ def test_shared_sources_come_before_everything_else(split: SplitReport) -> None:
     assert len(others) == 2
 
 
-def test_a_shared_context_is_told_where_no_source_is_shared(split: SplitReport) -> None:
+def test_a_shared_context_is_reported_if_no_source_is_shared(split: SplitReport) -> None:
     (sentence,) = find_problems([split], [Overlap("test", 0, 40, 100, "x")])
     assert sentence.startswith("40 of 100 test rows share their context with train")
 
 
-def test_padding_and_unused_vocabulary_are_told_for_train_only(split: SplitReport) -> None:
+def test_padding_and_unused_vocabulary_are_reported_for_train_only(split: SplitReport) -> None:
     wasteful = replace(
         split,
         padding=(PaddingWaste("dynamic", 2.0, 2.0, 2.0), PaddingWaste("grouped", 1.1, 1.1, 1.1)),
         tokens=TokenUse(tokens=9, vocabulary=250_000, never_used=232_500, unknown=0, most_frequent=()),
     )
     padding, vocabulary = find_problems([wasteful, replace(wasteful, name="test")], [])
-    assert "2.0 tokens out of each real one in random batches of 8, and 1.1" in padding
+    assert "random batches of 8 compute 2.0 tokens per real token, and batches of similar lengths 1.1" in padding
     assert "93.0%" in vocabulary
 
 
-def test_lower_casing_is_told(split: SplitReport) -> None:
+def test_lower_casing_is_reported(split: SplitReport) -> None:
     (sentence,) = find_problems([replace(split, round_trip=RoundTrip(1000, 0, True, ()))], [])
     assert "lower case" in sentence
 
@@ -126,7 +128,7 @@ def test_balanced_labels_are_fine_and_ranges_of_numbers_are_no_labels(split: Spl
     assert find_problems([replace(split, classes=_classes(low=1000))], [], task="regression") == []
 
 
-def test_rows_left_out_are_told_once_with_all_causes(split: SplitReport) -> None:
+def test_rows_left_out_are_reported_once_with_all_causes(split: SplitReport) -> None:
     left_out = [
         LeftOut("train", "an empty target", 3, ("row 1",)),
         LeftOut("test", "an empty target", 2, ("row 9",)),
@@ -137,7 +139,7 @@ def test_rows_left_out_are_told_once_with_all_causes(split: SplitReport) -> None
     assert "task.missing_target" in sentence
 
 
-def test_words_say_nothing_about_limits_in_tokens(split: SplitReport) -> None:
+def test_lengths_in_words_say_nothing_about_limits_in_tokens(split: SplitReport) -> None:
     far_out = summarise_lengths(np.append(np.full(999, 50), 4000), None)
     in_words = replace(split, source=far_out, tokens=None, round_trip=None, padding=())
     assert find_problems([in_words], []) == []

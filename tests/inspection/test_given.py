@@ -76,9 +76,9 @@ def test_a_model_may_come_from_an_override(tiny_model: Callable[[str], Path]) ->
     ("arguments", "said"),
     [
         ({"recipe": None}, "no recipe is given"),
-        ({"recipe": "demo", "task": "qa"}, "a recipe and --task or --model are given"),
+        ({"recipe": "demo", "task": "qa"}, "a recipe is given together with --task or --model"),
         ({"recipe": "demo", "data": "my.jsonl"}, r"a recipe \(demo\) and data are given"),
-        ({"recipe": "my.jsonl"}, r"without --model.*seqfit train --data my\.jsonl --model google/mt5-small$"),
+        ({"recipe": "my.jsonl"}, r"no model is given.*seqfit train --data my\.jsonl --model google/mt5-small$"),
         ({"recipe": "my.jsonl", "command": "plan"}, r"seqfit plan my\.jsonl --model google/mt5-small$"),
         ({"recipe": "google/mt5-small"}, "model.name=google/mt5-small"),
         ({"recipe": 7}, "data is a builtins.int"),

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from seqfit.errors import DataError, RecipeError
-from seqfit.inspection.guess import Unsure, guess_recipe
+from seqfit.inspection.guess import guess_recipe
+from seqfit.inspection.task_guess import Unsure
 from seqfit.recipe.load import load_recipe
 from seqfit.validation import load_checked_recipe
 
@@ -37,7 +38,7 @@ def test_a_spanish_file_becomes_a_recipe_that_loads(tmp_path: Path) -> None:
     assert (recipe.train.epochs, recipe.train.batch_examples, recipe.train.learning_rate) == (3, 32, 3e-4)
     assert guess.notes[:2] == [
         "qa: 'question: {pregunta}[[ context: {contexto}]]' -> '{respuesta}'",
-        "left out: id (ids)",
+        "unused columns: id (ids)",
     ]
     assert "language: es" in guess.notes
 
@@ -52,7 +53,7 @@ def test_labels_are_listed_from_all_rows(tmp_path: Path) -> None:
 def test_the_task_is_guessed_where_it_is_not_given(tmp_path: Path) -> None:
     assert guess_recipe(_spanish(tmp_path), None, MT5).recipe["task"]["name"] == "qa"
     rows = [f"{word} x,{word} y" for word in ("one", "two", "three", "four", "five", "six", "seven", "eight")]
-    with pytest.raises(RecipeError, match=r"has the columns first, second\. They do not say which task.*--task"):
+    with pytest.raises(RecipeError, match=r"has the columns first, second\. The task can't be guessed.*--task"):
         guess_recipe(_csv(tmp_path, "first,second", *rows), None, MT5, ["data.header=true"])
 
 
@@ -86,18 +87,18 @@ def test_labels_that_differ_only_in_case_are_one(tmp_path: Path) -> None:
     load_checked_recipe(guess.recipe)
 
 
-def test_a_missing_value_is_no_class(tmp_path: Path) -> None:
+def test_a_missing_value_is_not_a_class(tmp_path: Path) -> None:
     rows = [f"fine film number {n},{('yes', 'no', 'NULL')[n % 3]}" for n in range(30)]
     guess = guess_recipe(_csv(tmp_path, "text,label", *rows), "classify", MT5)
     assert guess.recipe["task"]["labels"] == ["no", "yes"]
-    assert "labels: NULL is no label: such rows are left out" in guess.notes
+    assert "labels: NULL is read as a missing label; such rows are left out" in guess.notes
 
 
 def test_only_what_was_guessed_is_noted(tmp_path: Path) -> None:
     data = _spanish(tmp_path)
     words = ["task.source=frage: {pregunta}", "task.language=es", "train.learning_rate=1e-3", "train.batch_tokens=500"]
     guess = guess_recipe(data, "qa", MT5, words)
-    assert [note.split(":")[0] for note in guess.notes] == ["qa", "left out", "model", "training"]
+    assert [note.split(":")[0] for note in guess.notes] == ["qa", "unused columns", "model", "training"]
     assert guess.notes[-1] == "training: epochs 3"
     recipe = load_recipe(guess.recipe, words)
     assert (recipe.task.source, recipe.task.target, recipe.task.prefix) == ("frage: {pregunta}", "{respuesta}", "")
@@ -122,7 +123,7 @@ def test_what_is_unsure_shows_two_readings_and_the_options_that_choose(tmp_path:
     with pytest.raises(Unsure) as caught:
         guess_recipe(data, None, MT5)
     said = str(caught.value)
-    assert "both label and category could be the label" in said
+    assert "label or category could be the label" in said
     assert "'text number 0' -> 'x'" in said
     words = next(line.strip() for line in said.splitlines() if "category}'" in line and "task.target" in line)
     assert words == "--task classify 'task.source={text}' 'task.target={category}'"
@@ -155,7 +156,7 @@ def test_scores_sets_and_annotators_become_their_tasks(tmp_path: Path) -> None:
     assert (task["name"], task["annotations"], task["labels"]) == ("classify", "majority", ["x", "y"])
 
 
-def test_the_words_of_other_fields_name_a_task(tmp_path: Path) -> None:
+def test_names_from_other_fields_name_a_task(tmp_path: Path) -> None:
     assert guess_recipe(_spanish(tmp_path), "question-answering", MT5).recipe["task"]["name"] == "qa"
 
 
@@ -186,7 +187,7 @@ def test_a_bert_folder_is_a_classifier(tmp_path: Path) -> None:
 
 def test_a_bert_folder_cannot_answer_questions(tmp_path: Path) -> None:
     with pytest.raises(
-        RecipeError, match=r"config\.json says bert.*An encoder can only classify, regression, multilabel"
+        RecipeError, match=r"config\.json says bert.*The tasks of an encoder are classify, regression, multilabel"
     ):
         guess_recipe(_spanish(tmp_path), "qa", _model(tmp_path, model_type="bert"))
 
@@ -194,7 +195,8 @@ def test_a_bert_folder_cannot_answer_questions(tmp_path: Path) -> None:
 def test_guessing_needs_no_torch(tmp_path: Path) -> None:
     code = f"""
 import sys
-from seqfit.inspection.guess import Unsure, guess_recipe
+from seqfit.inspection.guess import guess_recipe
+from seqfit.inspection.task_guess import Unsure
 guess_recipe({_spanish(tmp_path)!r}, None, {MT5!r})
 heavy = {{"torch", "transformers", "datasets", "pyarrow"}} & set(sys.modules)
 assert not heavy, heavy
@@ -233,7 +235,7 @@ def test_real_news_get_the_names_of_their_classes(shared_data: Path) -> None:
 
 
 def test_real_translations_need_their_direction(shared_data: Path) -> None:
-    with pytest.raises(Unsure, match="nothing says which is translated into which"):
+    with pytest.raises(Unsure, match="nothing says which language is translated into which"):
         guess_recipe(str(shared_data / "multi30k"), "translate", MT5, ["data.languages=[en, de]"])
     words = ["data.languages=[en, de]", "task.source={de}"]
     values = guess_recipe(str(shared_data / "multi30k"), "translate", MT5, words).recipe["task"]

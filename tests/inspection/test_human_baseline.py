@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from seqfit.errors import DataError
-from seqfit.inspection.word_split import TryQuestion, run_tryout
+from seqfit.inspection.text_rows import TryQuestion, run_tryout
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import Recipe
 

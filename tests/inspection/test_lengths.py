@@ -62,15 +62,15 @@ def test_bins_are_named_by_what_they_hold() -> None:
     assert label_bins((20, 40, 60, 300)) == ("20–39", "40–59", "60+")
 
 
-def test_a_limit_cuts_what_is_longer_and_not_what_is_equal() -> None:
+def test_a_limit_truncates_what_is_longer_and_not_what_is_equal() -> None:
     summary = summarise_lengths(np.array([3, 5, 4, 20]), 5)
-    assert (summary.cut_rows, summary.cut_share) == (1, 0.25)
+    assert (summary.truncated_rows, summary.truncated_share) == (1, 0.25)
     assert (summary.minimum, summary.mean, summary.median, summary.maximum) == (3, 8.0, 4.5, 20)
 
 
-def test_rows_cut_before_for_want_of_positions_are_counted() -> None:
-    summary = summarise_lengths(np.array([100, 512, 512]), None, already_cut=2)
-    assert (summary.limit, summary.cut_rows) == (512, 2)
+def test_rows_truncated_before_for_lack_of_positions_are_counted() -> None:
+    summary = summarise_lengths(np.array([100, 512, 512]), None, already_truncated=2)
+    assert (summary.limit, summary.truncated_rows) == (512, 2)
 
 
 @pytest.mark.parametrize("most", [1, 7, 24, 25, 99, 540, 4096, 100_000])
@@ -90,7 +90,7 @@ def test_splits_are_summed_up_by_side_without_what_has_no_tokens() -> None:
     found = summarise_splits({"train": classified, "validation": split([], [])})  # type: ignore[dict-item]
     assert list(found["train"]) == ["source"]
     assert found["train"]["source"]["mean"] == 7
-    assert (found["train"]["source"]["limit"], found["train"]["source"]["cut_rows"]) == (9, 2)
+    assert (found["train"]["source"]["limit"], found["train"]["source"]["truncated_rows"]) == (9, 2)
     assert found["validation"] == {}
 
 
@@ -99,7 +99,7 @@ def test_limits_are_round(tokens: int, limit: int) -> None:
     assert round_limit(tokens) == limit
 
 
-def test_a_limit_says_what_it_would_cut() -> None:
+def test_a_limit_says_what_it_would_truncate() -> None:
     cuts = measure_limits(np.arange(1, 1001))
     assert [(cut.limit, cut.rows, cut.share) for cut in cuts] == [(960, 40, 0.04), (1000, 0, 0.0)]
     words = measure_limits(np.arange(1, 1001), "words")

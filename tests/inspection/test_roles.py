@@ -202,7 +202,7 @@ def test_scores_without_a_name_are_as_likely_as_classes() -> None:
         ]
     )
     found = find_reading("classify", columns)
-    assert found.doubt == "both column2 and column3 could be the label"
+    assert found.doubt == "column2 or column3 could be the label"
 
 
 def test_a_list_of_choices_is_one_template() -> None:
@@ -231,10 +231,11 @@ def test_classes_without_names_are_found_by_content() -> None:
     found = find_reading("classify", profile_columns(nameless))
     assert (found.best.source, found.best.target, found.doubt) == ("{column2} {column3}", "{column1}", None)
     unknown = [dict(zip(("kind", "hate_speech", "counter_narrative"), row, strict=True)) for row in texts]
-    assert find_reading("classify", profile_columns(unknown)).doubt == "hate_speech could be part of the text, or not"
+    doubt = find_reading("classify", profile_columns(unknown)).doubt
+    assert doubt == "it is not clear whether hate_speech should be part of the text"
 
 
-def test_the_words_of_classes_come_before_their_numbers() -> None:
+def test_the_names_of_classes_come_before_their_numbers() -> None:
     columns = profile_columns(_rows(text="a # text b", label=["0", "1"], label_text=FEW))
     found = find_reading("classify", columns)
     assert (found.best.target, found.doubt) == ("{label_text}", None)
@@ -271,6 +272,6 @@ def test_columns_say_the_task(columns: dict[str, Any], tasks: list[str]) -> None
         ("multiple-choice", {"question": "who is #?", "answer": "a#"}, "needs choices"),
     ],
 )
-def test_an_open_role_lists_the_columns_and_the_words(task: str, columns: dict[str, Any], message: str) -> None:
+def test_a_missing_role_lists_the_columns_and_the_options(task: str, columns: dict[str, Any], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         find_reading(task, profile_columns(_rows(**columns)), Hints("my.csv"))

@@ -20,7 +20,7 @@ def test_spaces_and_compatibility_forms_are_not_losses(before: str, after: str) 
     assert compare_text(before, after) == ({}, False)
 
 
-def test_lower_case_is_told_apart_from_losing() -> None:
+def test_lower_casing_is_not_a_lost_character() -> None:
     lost, lower_cased = compare_text("Ada Ñandú", "ada andú")
     assert lower_cased
     assert lost == {"Ñ": 1}

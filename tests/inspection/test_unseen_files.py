@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.inspection.guess import Unsure, guess_recipe
+from seqfit.inspection.guess import guess_recipe
+from seqfit.inspection.task_guess import Unsure
 
 T5 = str(Path(__file__).parents[2] / "seqfit" / "recipe" / "library" / "demo" / "model")
 # File, task, then source and target as they must be guessed.
@@ -48,7 +49,9 @@ def test_a_strangers_file_is_read_rightly(shared_data: Path, file: str, task: st
 
 
 @pytest.mark.parametrize(("file", "task", "reading"), ASKED, ids=[row[0] for row in ASKED])
-def test_what_is_open_is_asked_with_the_right_reading(shared_data: Path, file: str, task: str, reading: str) -> None:
+def test_an_ambiguous_file_is_shown_with_the_right_reading(
+    shared_data: Path, file: str, task: str, reading: str
+) -> None:
     with pytest.raises(Unsure) as asked:
         guess_recipe(str(shared_data / "unseen" / file), task, T5)
     assert reading in str(asked.value)

@@ -58,6 +58,7 @@ SUBSTITUTIONS = (
         r"(compare|submit) bert-agnews",
         rf"\1 bert-agnews model.path={{minilm}} data.path={{ag_news}} {_SIX_STEPS}",
     ),
+    Substitution("docs/coming-from-trainer.md", r"train t5-summarize(.*) --out \S+", r"show t5-summarize\1"),
     # The reader's own script.
     Substitution("docs/profiling.md", r"^from torch", "exec(open('{trainer_script}').read())\nfrom torch"),
     # Long runs.
@@ -120,11 +121,13 @@ EXPECTED = (
     ),
     Expected("README.md", r"^seqfit predict", prints=r"(?m)^Maseru$"),
     Expected("README.md", r"^seqfit compare", prints=r"recompute", leaves=("comparisons/*/report.html",)),
-    Expected("README.md", r"^seqfit data", prints=r"train on it: +seqfit train --data my.csv --task qa"),
+    Expected("README.md", r"^seqfit data", prints=r"(train on it|to train): +seqfit train --data my.csv --task qa"),
     Expected("README.md", r"^seqfit train .*--data", prints=r"guessed: ", leaves=("runs/my-*/summary.html",)),
     Expected("README.md", r"^seqfit validate", prints=r"(?m)^ok: "),
     Expected("README.md", r"^seqfit ls", prints=r"bert-agnews"),
     Expected("README.md", r"^import seqfit", prints=r"\['"),
+    Expected("docs/coming-from-trainer.md", r"--fp16", prints=r"All of it together: train.batch", exit_code=2),
+    Expected("docs/coming-from-trainer.md", r"t5-summarize", prints=r"micro_batch_examples: 8"),
     Expected("docs/cluster.md", r"--dry-run", prints=r"#SBATCH"),
     Expected("docs/cluster.md", r"logs runs.*--follow", until=r"step \d+/"),
     Expected("docs/cluster.md", r"logs comparisons", until=r"PENDING|baseline"),  # other jobs may have the nodes
@@ -132,7 +135,11 @@ EXPECTED = (
     Expected("docs/parallel.md", r"zero3", prints=r"deepspeed", exit_code=2),
     Expected("docs/parallel.md", r"^(seqfit|torchrun|srun|accelerate).* train ((?!zero3).)*$", prints=r"step 4/4"),
     Expected("docs/parallel.md", r"--out report", leaves=("report/scaling.json", "report/scaling.md")),
-    Expected("docs/guide.md", r"^seqfit data my.csv$", prints=r"train on it: +seqfit train --data my.csv --task qa"),
+    Expected(
+        "docs/guide.md",
+        r"^seqfit data my.csv$",
+        prints=r"(train on it|to train): +seqfit train --data my.csv --task qa",
+    ),
     Expected("docs/guide.md", r"--html", prints=r"source tokens", leaves=("my.html",)),
     Expected("docs/guide.md", r"--write-recipe", leaves=("first.yaml",)),
     Expected("docs/guide.md", r"--try", prints=r"human baseline on 0 validation rows"),  # nobody answers
@@ -140,7 +147,7 @@ EXPECTED = (
     Expected("docs/guide.md", r"^import pandas", prints=r"guessed: .*(.*\n)*.*step 4/4"),
     Expected("docs/planning.md", r"--html", leaves=("plan.html",)),
     Expected("docs/planning.md", r"--gpu", prints=r"GiB|MiB"),
-    Expected("docs/profiling.md", r"^seqfit profile", prints=r"expected gain|nothing found"),
+    Expected("docs/profiling.md", r"^seqfit profile", prints=r"expected gain|nothing found|no findings"),
     Expected("docs/profiling.md", r"^exec", leaves=("trace.json.gz",)),
     Expected("docs/reliability.md", r"--resume", prints=r"step \d+/\d+"),
     Expected("docs/reports.md", r"--figures", leaves=("figures/*.svg", "figures/*.png", "figures/*.pdf")),

@@ -23,7 +23,7 @@ DEFAULTS: dict[str, list[tuple[str, str]]] = {
         ("seqfit validate demo", r"demo"),
         ("seqfit schema", r'"properties"'),
         ("seqfit doctor", r"torch"),
-        ("seqfit doctor --selftest", r"All in order on cpu|on cuda"),
+        ("seqfit doctor --selftest", r"All checks passed on (cpu|cuda)"),
         ("seqfit data demo", r"source"),
         ("seqfit data runs/demo", r"source"),
         ("seqfit plan demo", r"MiB|GiB"),

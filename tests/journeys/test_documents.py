@@ -70,7 +70,7 @@ def _prepare_comparing(person: Person, belongings: dict[str, str]) -> None:
     _write_matrix(person, seeds="[0]", repeats=1, steps=3)
     stopped = "seqfit compare mine.yaml --strategies baseline,recompute --steps 3 --warm-up 1 --repeats 2"
     with person.starts(f"{stopped} --out comparisons/mine-20260102-030405") as going:
-        going.wait_for(r"1 of 4 trials are done")
+        going.wait_for(r"1 of 4 trials (are done|finished)")
         going.interrupt()
         going.wait()
 

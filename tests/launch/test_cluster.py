@@ -143,7 +143,7 @@ def test_a_job_that_is_requeued_and_then_loses_a_node_ends_as_the_one_left_alone
     assert capsys.readouterr().out.count(f"finished  {STEPS}/{STEPS}") == 1
 
 
-def test_the_rounds_of_a_comparison_are_tasks_and_one_whose_process_is_killed_goes_on(
+def test_the_repeats_of_a_comparison_are_tasks_and_one_whose_process_is_killed_goes_on(
     site: Path, cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two rounds, each alone on a node. The second is the last task, which has the number of the whole array."""
@@ -151,7 +151,7 @@ def test_the_rounds_of_a_comparison_are_tasks_and_one_whose_process_is_killed_go
     words = ["submit", "words.yaml", "--compare", "matrix.yaml", "--out", "compared", "model.dropout=0"]
     assert main([*words, *OPTIONS[2:], "--processes-per-node", "1"]) == 0
     folder = Path("compared").absolute()
-    first, second = folder / "rounds" / "0", folder / "rounds" / "1"
+    first, second = folder / "repeats" / "0", folder / "repeats" / "1"
     wait_until(lambda: len(read_outcomes_at(second)) == 1, "first trial of the second round")
     (kept,) = read_outcomes_at(second)
     assert kill_round(folder, 1) == 1
@@ -168,7 +168,7 @@ def test_the_rounds_of_a_comparison_are_tasks_and_one_whose_process_is_killed_go
     assert "next: seqfit report compared" in shown
     results = read_results(folder)
     assert results.is_fair, results.checks
-    assert [(one.entrant.name, one.state, one.trials) for one in results.standings] == [
+    assert [(one.candidate.name, one.state, one.trials) for one in results.results] == [
         ("baseline", "finished", 2),
         ("accumulation", "finished", 2),
     ]
@@ -184,7 +184,7 @@ def kill_round(folder: Path, number: int) -> int:
             words = process.cmdline()
         except psutil.Error:  # ended meanwhile
             continue
-        if words[-4:] == ["compare", str(folder), "--round", str(number)]:
+        if words[-4:] == ["compare", str(folder), "--repeat", str(number)]:
             found.append(process)
     for process in found:
         process.kill()

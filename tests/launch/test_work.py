@@ -11,7 +11,7 @@ from seqfit.launch.resources import choose_resources
 from seqfit.launch.site import Site
 
 FOLDER = Path("/home/ada/comparisons/my demo")
-ROUNDS = [FOLDER / "rounds" / str(number) for number in range(3)]
+ROUNDS = [FOLDER / "repeats" / str(number) for number in range(3)]
 COMPARISON = JobRequest(
     FOLDER, ROUNDS, choose_resources(Site(), gpus_per_node=2), Site(python="python3"), {}, is_comparison=True
 )
@@ -25,7 +25,7 @@ def test_each_round_of_a_comparison_is_a_task_on_one_node() -> None:
         "#SBATCH --array=0-2",
         "#SBATCH --nodes=1",
         "#SBATCH --gpus-per-node=2",
-        "  exec python3 -m seqfit compare '/home/ada/comparisons/my demo' --round \"$SLURM_ARRAY_TASK_ID\"",
+        "  exec python3 -m seqfit compare '/home/ada/comparisons/my demo' --repeat \"$SLURM_ARRAY_TASK_ID\"",
     ):
         assert [found for found in lines if found.startswith(line)], line
 
@@ -45,7 +45,7 @@ def test_rounds_that_compute_on_cores_have_their_node_alone() -> None:
 
 def test_a_trusted_model_stays_trusted_in_the_rounds() -> None:
     text = build_job_file(replace(COMPARISON, trusts_remote_code=True))
-    assert '--round "$SLURM_ARRAY_TASK_ID" --trust-remote-code\n' in text
+    assert '--repeat "$SLURM_ARRAY_TASK_ID" --trust-remote-code\n' in text
 
 
 def test_codes_that_forbid_another_try_are_those_of_the_process_that_srun_starts() -> None:
@@ -61,15 +61,15 @@ def test_a_round_is_tried_again_as_long_as_trials_end(
     tmp_path: Path, code: int, restarts: int, is_new: bool, ends_with: int, is_requeued: bool
 ) -> None:
     """The script itself is run, with an srun that ends a trial or not and ends with the code."""
-    place = tmp_path / "rounds" / "1"
+    place = tmp_path / "repeats" / "1"
     place.mkdir(parents=True)
-    (tmp_path / "runs.txt").write_text(f"{tmp_path}/rounds/0\n{place}\n")
+    (tmp_path / "runs.txt").write_text(f"{tmp_path}/repeats/0\n{place}\n")
     (place / "submissions.jsonl").write_text("{}\n")
     ends = f"echo '{{}}' >> {place}/outcomes.jsonl; " if is_new else ""
     for name, does in {"srun": f"{ends}exit {code}", "scontrol": f'echo "$@" > {tmp_path}/asked'}.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
         (tmp_path / name).chmod(0o755)
-    text = build_job_file(replace(COMPARISON, folder=tmp_path, runs=[tmp_path / "rounds" / "0", place]))
+    text = build_job_file(replace(COMPARISON, folder=tmp_path, runs=[tmp_path / "repeats" / "0", place]))
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "1"}
     environment |= {"SLURM_ARRAY_JOB_ID": "17"}  # the last task has the number of the array
     environment |= {"SLURM_CPUS_PER_TASK": "1", "SLURM_RESTART_COUNT": str(restarts)}

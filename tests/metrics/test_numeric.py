@@ -38,7 +38,7 @@ def test_numbers_are_compared_by_value_without_tolerance() -> None:
     assert score_numeric(Pairs(references, predictions)).values == {"numeric_em": 60.0}
 
 
-def test_a_reference_that_is_no_number_makes_the_score_absent() -> None:
+def test_a_reference_that_is_not_a_number_makes_the_score_absent() -> None:
     scores = score_numeric(Pairs([["7"], ["many"]], ["7", "7"]))
     assert scores.values == {}
     assert scores.absent == {"numeric_em": "the reference 'many' is not a number"}

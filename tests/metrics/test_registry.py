@@ -10,7 +10,7 @@ from seqfit.errors import DataError, RecipeError
 from seqfit.metrics import higher_is_better, known_metrics, score, scores_of
 
 
-def test_all_metrics_asked_for_are_scored_together() -> None:
+def test_all_chosen_metrics_are_scored_together() -> None:
     scores = score(["squad", "accuracy"], [["Ada"], ["Bob"]], ["Ada", "Ada"])
     assert scores.values == {"em": 50.0, "f1": 50.0, "accuracy": 50.0}
     assert set(scores.signatures) == {"squad"}

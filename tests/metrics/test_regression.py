@@ -62,7 +62,7 @@ def test_where_no_answer_is_a_number_only_their_share_is_known() -> None:
     assert set(found.absent) == {"pearson", "spearman", "rmse", "mae"}
 
 
-def test_a_reference_that_is_no_number_leaves_nothing_to_score() -> None:
+def test_a_reference_that_is_not_a_number_leaves_nothing_to_score() -> None:
     assert set(regression([1, "two"], [1, 2]).absent) == {"pearson", "spearman", "rmse", "mae", "unparsable"}
 
 

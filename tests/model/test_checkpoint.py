@@ -40,7 +40,7 @@ def test_the_metadata_of_the_model_before_fine_tuning_is_at_step_0() -> None:
     assert METADATA.at_start() == GenerationMetadata("text-to-text", TASK, beams=2, max_new_tokens=33, step=0)
 
 
-def test_the_metadatas_own_texts_are_all_that_a_row_does_not_bring() -> None:
+def test_the_own_texts_of_metadata_are_all_that_a_row_does_not_bring() -> None:
     sources = ["frage: {q}", "{title}[[ in {c.text}]]"]
     task = TaskRecipe(name="classify", prefix="tu: ", source=sources, target="{l}!", labels={"gut": ["1"], "nein": []})
     texts = list(GenerationMetadata("text-to-text", task, 1, 1, 0).own_texts())

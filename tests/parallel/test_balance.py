@@ -44,7 +44,7 @@ def test_the_example_of_the_module_is_true() -> None:
     assert split_stages([6, 2, 2, 2, 2, 3], 3) == [range(1), range(1, 4), range(4, 6)]
 
 
-def test_equal_blocks_are_spread_evenly() -> None:
+def test_equal_blocks_are_split_evenly() -> None:
     assert [len(part) for part in split_stages([1.0] * 8, 4)] == [2, 2, 2, 2]
     assert sorted(len(part) for part in split_stages([1.0] * 8, 3)) == [2, 3, 3]
 

@@ -24,7 +24,7 @@ from seqfit.strategy.schema import Strategy
         ({"optimizer_in_backward": True}, World(0, 2, 0, 2), "2 processes train together"),
     ],
 )
-def test_no_step_is_built_that_would_leave_a_field_of_the_strategy_out(
+def test_no_step_is_built_that_would_ignore_a_field_of_the_strategy(
     fields: dict[str, Any], world: World, said: str, tiny_model: Callable[[str], Path]
 ) -> None:
     model, train = load_model(ModelRecipe(path=str(tiny_model("t5")))), TrainRecipe(clip_norm=None)

@@ -1,4 +1,4 @@
-"""What DeepSpeed is told, without DeepSpeed: an engine that writes down its calls. The real one: tests/agreement."""
+"""How DeepSpeed is called, without DeepSpeed: an engine that records its calls. The real one: tests/agreement."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from seqfit.parallel.world import World
 
 TWO = World(rank=1, size=2, local_rank=1, local_size=2)
 CPU = torch.device("cpu")
-PLAIN: dict[str, Any] = {"on_gpu": False, "precision": "fp32", "offload": False, "largest_exchange": 11}
+PLAIN: dict[str, Any] = {"on_gpu": False, "precision": "fp32", "offload": False, "weights": 11}
 
 
 class Engine:
@@ -124,7 +124,7 @@ def test_clipping_is_stated_where_there_is_none() -> None:
     assert build_settings(3, 0.5, **PLAIN)["gradient_clipping"] == 0.5
 
 
-def test_offload_takes_the_weights_along_where_they_are_cut() -> None:
+def test_offload_includes_the_weights_where_they_are_sharded() -> None:
     two, three = (build_settings(stage, None, **PLAIN | {"offload": True}) for stage in (2, 3))
     host = {"device": "cpu", "pin_memory": False}
     assert two["zero_optimization"]["offload_optimizer"] == host
@@ -142,7 +142,7 @@ def test_bf16_is_autocast_and_sums_stay_in_fp32() -> None:
 
 def test_buffers_are_no_larger_than_the_model_and_even() -> None:
     small = build_settings(3, None, **PLAIN)["zero_optimization"]
-    large = build_settings(3, None, **PLAIN | {"largest_exchange": 10**10})["zero_optimization"]
+    large = build_settings(3, None, **PLAIN | {"weights": 10**10})["zero_optimization"]
     assert small["reduce_bucket_size"] == small["allgather_bucket_size"] == 12
     assert large["reduce_bucket_size"] == 50_000_000
 
@@ -153,7 +153,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
         import_deepspeed("zero3", CPU, TWO)
 
 
-def test_deepspeed_learns_its_device_before_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deepspeed_gets_its_device_before_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, str] = {}
     fake = SimpleNamespace(ops=SimpleNamespace(), init_distributed=lambda *_, **__: None)
 
@@ -169,7 +169,7 @@ def test_deepspeed_learns_its_device_before_it_is_imported(monkeypatch: pytest.M
     assert seen == {"DS_ACCELERATOR": "cpu", "LOCAL_RANK": "1", "LOCAL_SIZE": "2"}
 
 
-def test_only_zero3_cuts_the_weights_before_the_engine_is_made(start: Callable[..., Started]) -> None:
+def test_only_zero3_shards_the_weights_before_the_engine_is_built(start: Callable[..., Started]) -> None:
     assert [call for call in start(2)[3] if call == "Init"] == []
     assert start(3)[3].index("Init") == 1  # behind the first engine, before the second
 
@@ -197,24 +197,24 @@ def norm_of_update(parallel: DeepSpeedStrategy) -> torch.Tensor:
     return norm
 
 
-def test_an_update_that_was_left_out_has_no_finite_norm(start: Callable[..., Started]) -> None:
+def test_a_skipped_update_has_no_finite_norm(start: Callable[..., Started]) -> None:
     parallel, _, engine, _ = start(3, 1.0)
     engine.norm = math.inf  # what DeepSpeed reports then
     assert not norm_of_update(parallel).isfinite()
 
 
-def test_losses_are_multiplied_for_deepspeed_takes_means(start: Callable[..., Started]) -> None:
+def test_losses_are_multiplied_because_deepspeed_takes_means(start: Callable[..., Started]) -> None:
     assert start(3)[0].gradient_factor == 2
 
 
-def test_rates_that_are_set_reach_adamw(start: Callable[..., Started]) -> None:
+def test_learning_rates_reach_adamw(start: Callable[..., Started]) -> None:
     _, optimizer, _, _ = start(2)
     optimizer.param_groups[0]["lr"] = 0.25
     with optimizer.over_parts() as adamw:
         assert adamw.param_groups[0]["lr"] == 0.25
 
 
-def test_the_state_of_parts_is_made_beforehand_and_moves_nothing(start: Callable[..., Started]) -> None:
+def test_the_state_of_parts_is_allocated_beforehand_and_changes_nothing(start: Callable[..., Started]) -> None:
     parallel, optimizer, engine, _ = start(3)
     (part,) = engine.optimizer.fp32_partitioned_groups_flat
     part.grad = torch.ones(2)  # a buffer of offload's

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqfit.data.micro_batch import MicroBatch, Padding, collate_sequences, pack_sequences
+from seqfit.data.micro_batch import MicroBatch, Padding, collate
 from seqfit.model.families import family_of
 from seqfit.model.load import load_model
 from seqfit.model.loss import PLAIN, LossModel
@@ -39,10 +39,8 @@ def make_batches(name: str, batching: str) -> list[MicroBatch]:
     batches = []
     for source_lengths, target_lengths in LENGTHS:
         sources, targets = ([random.integers(3, 100, n) for n in side] for side in (source_lengths, target_lengths))
-        if batching == "packed":
-            batches.append(pack_sequences(sources, targets, padding))
-        else:
-            batches.append(collate_sequences(sources, targets, padding, (max(source_lengths), max(target_lengths))))
+        shape = None if batching == "packed" else (max(source_lengths), max(target_lengths))
+        batches.append(collate(sources, targets, padding, shape=shape))
     return batches
 
 
@@ -83,7 +81,7 @@ def reference(model: Any, batches: Sequence[MicroBatch]) -> float:
 
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("batching", ["packed", "padded"])
-def test_the_loss_behind_the_last_stage_is_that_of_the_whole_model(name: str, batching: str, load: Load) -> None:
+def test_the_loss_after_the_last_stage_is_that_of_the_whole_model(name: str, batching: str, load: Load) -> None:
     *_, loss = run(build_stages(load, name, batching, 3), make_batches(name, batching))
     assert float(loss) == pytest.approx(reference(load(name), make_batches(name, "padded")), rel=1e-6)
 
@@ -122,14 +120,14 @@ def test_a_frozen_stage_sends_states_that_take_a_gradient(load: Load) -> None:
     assert wire.grad is not None
 
 
-def test_states_are_sent_in_the_type_of_the_weights_under_autocast(load: Load) -> None:
+def test_states_are_sent_in_the_dtype_of_the_weights_under_autocast(load: Load) -> None:
     stages, batches = build_stages(load, "bart", "packed", 2), make_batches("bart", "packed")
     stages[0].begin(batches, 1, lambda: torch.autocast("cpu", torch.bfloat16), None)
     with stages[0].running(0):
         assert stages[0]().dtype == torch.float32
 
 
-def test_a_loss_is_scaled_for_its_backward_alone(load: Load) -> None:
+def test_a_loss_is_scaled_only_for_its_backward(load: Load) -> None:
     (stage,) = build_stages(load, "t5", "packed", 1)
     losses = []
     for scale in (None, lambda loss: loss * 8):
@@ -164,7 +162,7 @@ def test_a_recomputed_block_gets_the_layout_of_its_own_micro_batch(load: Load) -
         compute("blocks", (1, 0))
 
 
-def test_wires_have_few_sizes_and_little_to_spare() -> None:
+def test_wires_have_few_sizes_and_few_empty_rows() -> None:
     sizes = {round_rows(rows) for rows in range(1, 8193)}
     assert len(sizes) <= 45
     assert all(rows <= round_rows(rows) <= max(rows * 9 / 8, rows + LEAST_WIRE_ROWS - 1) for rows in range(1, 8193))
@@ -176,7 +174,7 @@ def test_sizes_are_sixteenths_of_the_next_power_of_two(rows: int, size: int) -> 
 
 
 @pytest.mark.parametrize("name", ["bart", "marian"])
-def test_stages_that_move_after_their_making_take_the_bias_of_the_logits_along(name: str, load: Load) -> None:
+def test_stages_that_move_to_a_device_take_the_bias_of_the_logits_along(name: str, load: Load) -> None:
     def bias(model: Any) -> None:
         model.final_logits_bias.copy_(torch.linspace(-2, 2, model.final_logits_bias.shape[1]))
 

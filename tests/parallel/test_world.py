@@ -28,7 +28,7 @@ TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE
 SRUN = {"SLURM_PROCID": "2", "SLURM_NTASKS": "3", "SLURM_LOCALID": "0", "SLURM_STEP_ID": "0", "SLURM_NODEID": "1"}
 
 
-def test_torchrun_says_who_a_process_is() -> None:
+def test_torchrun_sets_the_rank_of_a_process() -> None:
     assert read_world(TORCHRUN | {"TORCHELASTIC_RESTART_COUNT": "2"}) == World(3, 4, 1, 2, restarts=2)
 
 
@@ -38,26 +38,26 @@ def test_so_does_srun() -> None:
 
 
 @pytest.mark.parametrize("environment", [{}, {"SLURM_NTASKS": "4", "SLURM_JOB_ID": "7"}, {**SRUN, "SLURM_NTASKS": "1"}])
-def test_a_login_shell_a_batch_script_and_one_task_are_alone(environment: dict[str, str]) -> None:
+def test_a_login_shell_a_batch_script_and_one_task_are_single_processes(environment: dict[str, str]) -> None:
     """sbatch sets SLURM_NTASKS in the script itself, which no srun has started."""
     assert read_world(environment) == SINGLE_PROCESS
 
 
-def test_fewer_processes_than_asked_for_are_noticed() -> None:
+def test_fewer_processes_than_requested_are_an_error() -> None:
     check_count(World(0, 2), {"SEQFIT_PROCESSES": "2"})
-    with pytest.raises(RunError, match=r"2 processes are asked for, and 1 run together.*--nproc"):
+    with pytest.raises(RunError, match=r"2 processes are requested, and 1 run together.*--nproc"):
         check_count(SINGLE_PROCESS, {"SEQFIT_PROCESSES": "2"})
 
 
-def test_accelerate_that_started_one_process_instead_of_two_is_noticed() -> None:
+def test_accelerate_that_started_one_process_instead_of_two_is_an_error() -> None:
     """What its MULTI_CPU file leaves in the environment without mpirun."""
     left = {"ACCELERATE_MIXED_PRECISION": "no", "ACCELERATE_USE_CPU": "True", "MASTER_ADDR": "127.0.0.1"}
-    with pytest.raises(RunError, match=r"accelerate's file asks for several.*mpirun"):
+    with pytest.raises(RunError, match=r"accelerate's config file requests several.*mpirun"):
         check_count(read_world(left), left)
     check_count(read_world(TORCHRUN | left), TORCHRUN | left)
 
 
-def test_one_process_agrees_with_itself_at_once() -> None:
+def test_collectives_of_a_single_process_return_at_once() -> None:
     assert SINGLE_PROCESS.all_reduce_min([3, -1]) == [3, -1]
     assert SINGLE_PROCESS.all_gather({"a": 1}) == [{"a": 1}]
     assert SINGLE_PROCESS.broadcast("x") == "x"
@@ -66,7 +66,7 @@ def test_one_process_agrees_with_itself_at_once() -> None:
         pass
 
 
-def test_a_peer_that_is_gone_is_told_from_other_errors() -> None:
+def test_a_lost_peer_is_distinguished_from_other_errors() -> None:
     gone = RuntimeError("[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:5")
     assert is_peer_lost(gone)
     assert not is_peer_lost(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
@@ -93,7 +93,7 @@ UNHANDLED = "ncclUnhandledCudaError: Call to CUDA function failed."
         (NCCL.format("invalid usage", "ncclInvalidUsage", "Duplicate GPU detected : rank 1 and rank 0"), False),
     ],
 )
-def test_a_failure_of_nccl_is_another_ones_only_where_nccl_says_so(message: str, is_lost: bool) -> None:
+def test_an_nccl_error_is_a_lost_peer_only_by_its_message(message: str, is_lost: bool) -> None:
     assert is_peer_lost(dist.DistBackendError(message)) is is_lost
 
 
@@ -165,30 +165,30 @@ def fail_in(device_type: str, error: BaseException) -> None:
         raise error
 
 
-def test_processes_that_end_well_part_from_each_other(meet: Callable[[FakeGroups], FakeGroups]) -> None:
+def test_processes_that_succeed_destroy_the_process_group(meet: Callable[[FakeGroups], FakeGroups]) -> None:
     groups = meet(FakeGroups())
     with join_world("cuda") as world:
         assert (world.rank, world.size) == (3, 4)
     assert groups.done == ["met by cpu:gloo,cuda:nccl", "connected", "parted"]
 
 
-def test_after_an_error_what_gpus_exchange_is_aborted(meet: Callable[[FakeGroups], FakeGroups]) -> None:
+def test_after_an_error_collectives_of_gpus_are_aborted(meet: Callable[[FakeGroups], FakeGroups]) -> None:
     groups = meet(FakeGroups())
     with pytest.raises(ValueError, match="on fire"):
         fail_in("cuda", ValueError("on fire"))
     assert groups.done == ["met by cpu:gloo,cuda:nccl", "connected", "aborted"]
 
 
-def test_an_interrupt_aborts_what_gpus_exchange_too(meet: Callable[[FakeGroups], FakeGroups]) -> None:
+def test_an_interrupt_aborts_collectives_of_gpus_too(meet: Callable[[FakeGroups], FakeGroups]) -> None:
     groups = meet(FakeGroups())
     with pytest.raises(KeyboardInterrupt):
         fail_in("cuda", KeyboardInterrupt())
     assert groups.done == ["met by cpu:gloo,cuda:nccl", "connected", "aborted"]
 
 
-def test_after_an_error_gloo_is_left_alone(meet: Callable[[FakeGroups], FakeGroups]) -> None:
+def test_after_an_error_gloo_is_not_aborted(meet: Callable[[FakeGroups], FakeGroups]) -> None:
     groups = meet(FakeGroups())
-    with pytest.raises(PeerLost, match="another process of this run is gone"):
+    with pytest.raises(PeerLost, match="another process of this run has exited"):
         fail_in("cpu", dist.DistNetworkError("Connection reset by peer"))
     assert groups.done == ["met by gloo"]
 
@@ -200,7 +200,7 @@ def test_its_own_nccl_failure_is_not_blamed_on_another_process(meet: Callable[[F
     assert groups.done[-1] == "aborted"
 
 
-def test_an_abort_that_waits_for_others_itself_is_not_waited_for(
+def test_an_abort_that_hangs_is_not_waited_for(
     meet: Callable[[FakeGroups], FakeGroups], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     come = threading.Event()
@@ -229,7 +229,7 @@ def test_processes_that_share_a_gpu_are_refused_by_name(
 ) -> None:
     groups = meet(FakeGroups())
     use_cards(monkeypatch, visible=2, uuids=("GPU-a", "GPU-b", "GPU-a", "GPU-b"))
-    with pytest.raises(RunError, match=r"processes 0, 2 have one GPU \(NVIDIA A100, GPU-a, on .*Start 2 on that"):
+    with pytest.raises(RunError, match=r"processes 0, 2 share one GPU \(NVIDIA A100, GPU-a, on .*Start 2 on that"):
         fail_in("cuda", AssertionError("they have met"))
     assert "connected" not in groups.done, "NCCL would fail first"
 
@@ -239,7 +239,7 @@ def test_the_same_number_on_two_hosts_is_two_gpus(monkeypatch: pytest.MonkeyPatc
     check_cards(World(0, 2), "NVIDIA A100", "GPU-a", "n1")
 
 
-def test_a_process_that_sees_no_gpu_is_told_so(
+def test_a_process_that_sees_no_gpu_is_an_error(
     meet: Callable[[FakeGroups], FakeGroups], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups = meet(FakeGroups())
@@ -249,11 +249,11 @@ def test_a_process_that_sees_no_gpu_is_told_so(
     assert groups.done == []
 
 
-def test_processes_of_one_machine_meet_on_it_whatever_slurm_calls_it() -> None:
+def test_processes_of_one_machine_use_loopback_whatever_slurm_calls_it() -> None:
     assert world_module._choose_address(["no-such-host-in-dns.invalid"]) == "127.0.0.1"
 
 
-def test_a_first_host_that_nobody_finds_is_reported_at_once() -> None:
-    with pytest.raises(RunError, match=r"'no-such-host\.invalid', which .* can't find .* MASTER_ADDR"):
+def test_a_first_host_that_cannot_be_resolved_is_reported_at_once() -> None:
+    with pytest.raises(RunError, match=r"'no-such-host\.invalid', which .* can't resolve .* MASTER_ADDR"):
         world_module._choose_address(["no-such-host.invalid", "other"])
     assert world_module._choose_address(["localhost", "other"]) == "localhost"

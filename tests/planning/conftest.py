@@ -1,4 +1,4 @@
-"""Small models without weights, and questions about them."""
+"""Small models without weights, and requests to plan for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 
 
 @pytest.fixture
-def outline() -> ModelConfig:
+def model_config() -> ModelConfig:
     config = T5Config(
         vocab_size=512, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, decoder_start_token_id=0
     )
@@ -30,17 +30,17 @@ def card() -> Target:
 
 
 @pytest.fixture
-def make_question(outline: ModelConfig, card: Target) -> Any:
+def make_request(model_config: ModelConfig, card: Target) -> Any:
     def make(**fields: Any) -> PlanRequest:
         chosen = {
-            "outline": outline,
+            "model_config": model_config,
             "model": ModelRecipe(path="model"),
             "train": TrainRecipe(),
             "allow": ("bf16",),
             "fixed": {},
             "workload": assume_workload(8, 64, 8),
             "target": card,
-            "spreads": (ONE_GPU,),
+            "layouts": (ONE_GPU,),
         }
         return PlanRequest(**{**chosen, **fields})
 

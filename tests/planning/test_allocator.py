@@ -11,7 +11,6 @@ from seqfit.planning.allocator import (
     Allocate,
     AllocationFailed,
     CachingAllocator,
-    ExpandableAllocator,
     Free,
     replay,
     round_request,
@@ -19,7 +18,6 @@ from seqfit.planning.allocator import (
 )
 
 KIB, MIB = 1024, 1024**2
-BOTH = pytest.mark.parametrize("kind", [CachingAllocator, ExpandableAllocator])
 
 
 def filled(*sizes: int, capacity_bytes: int | None = None) -> CachingAllocator:
@@ -30,10 +28,10 @@ def filled(*sizes: int, capacity_bytes: int | None = None) -> CachingAllocator:
     return allocator
 
 
-@pytest.mark.parametrize(("asked", "rounded"), [(1, 512), (512, 512), (513, 1024), (1_000_000, 1_000_448)])
-def test_a_request_is_rounded_up_to_512_bytes(asked: int, rounded: int) -> None:
-    assert round_request(asked) == rounded
-    assert filled(asked).allocated_bytes == rounded
+@pytest.mark.parametrize(("requested", "rounded"), [(1, 512), (512, 512), (513, 1024), (1_000_000, 1_000_448)])
+def test_a_request_is_rounded_up_to_512_bytes(requested: int, rounded: int) -> None:
+    assert round_request(requested) == rounded
+    assert filled(requested).allocated_bytes == rounded
 
 
 @pytest.mark.parametrize(
@@ -53,9 +51,8 @@ def test_a_segment_is_2_mib_20_mib_or_the_request_rounded_to_2_mib(size: int, se
     assert filled(size).reserved_bytes == segment
 
 
-@BOTH
-def test_nothing_is_held_for_a_storage_of_no_bytes(kind: type[CachingAllocator]) -> None:
-    allocator = kind(0)
+def test_nothing_is_held_for_a_storage_of_no_bytes() -> None:
+    allocator = CachingAllocator(0)
     allocator.allocate(1, 0)
     allocator.free(1)
     assert (allocator.allocated_bytes, allocator.peak_reserved_bytes) == (0, 0)
@@ -83,7 +80,7 @@ def test_the_smallest_block_that_is_large_enough_is_taken() -> None:
     assert allocator.reserved_bytes == 42 * MIB
 
 
-def test_a_small_rest_of_512_bytes_is_cut_off() -> None:
+def test_a_small_rest_of_512_bytes_is_split_off() -> None:
     allocator = filled(2 * KIB, MIB, MIB - 2 * KIB)  # the whole segment
     allocator.free(0)
     allocator.allocate(3, 1536)
@@ -92,19 +89,12 @@ def test_a_small_rest_of_512_bytes_is_cut_off() -> None:
     assert (allocator.allocated_bytes, allocator.reserved_bytes) == (2 * MIB, 2 * MIB)
 
 
-@pytest.mark.parametrize(("asked", "held"), [(19 * MIB, 20 * MIB), (19 * MIB - 512, 19 * MIB - 512)])
-def test_a_large_rest_is_cut_off_from_more_than_1_mib_on(asked: int, held: int) -> None:
+@pytest.mark.parametrize(("requested", "held"), [(19 * MIB, 20 * MIB), (19 * MIB - 512, 19 * MIB - 512)])
+def test_a_large_rest_is_split_off_from_more_than_1_mib_on(requested: int, held: int) -> None:
     allocator = filled(20 * MIB)
     allocator.free(0)
-    allocator.allocate(1, asked)
+    allocator.allocate(1, requested)
     assert allocator.allocated_bytes == held
-
-
-def test_an_expandable_segment_cuts_large_rests_too() -> None:
-    allocator = ExpandableAllocator()
-    allocator.allocate(0, 19 * MIB)
-    allocator.allocate(1, MIB + 512)
-    assert (allocator.allocated_bytes, allocator.reserved_bytes) == (20 * MIB + 512, 40 * MIB)
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (0, 2, 1), (1, 0, 2)])
@@ -124,27 +114,6 @@ def test_blocks_of_two_segments_never_join() -> None:
     assert allocator.reserved_bytes == 48 * MIB
 
 
-def test_an_expandable_segment_joins_what_separate_segments_cannot() -> None:
-    allocator = ExpandableAllocator()
-    allocator.allocate(0, 12 * MIB)
-    allocator.allocate(1, 12 * MIB)
-    assert allocator.reserved_bytes == 40 * MIB  # two pages of 20 MiB for 24
-    allocator.free(0)
-    allocator.free(1)
-    allocator.allocate(2, 48 * MIB)  # grows by one page at its end
-    assert allocator.reserved_bytes == 60 * MIB
-
-
-def test_an_expandable_segment_leaves_its_end_for_what_needs_it() -> None:
-    allocator = ExpandableAllocator()
-    for key, size in enumerate((8 * MIB, 4 * MIB, 4 * MIB)):
-        allocator.allocate(key, size)
-    allocator.free(0)  # free are 8 MiB at the start and 4 MiB before the end
-    allocator.allocate(3, 4 * MIB)  # both fit; best fit alone would take the end
-    allocator.allocate(4, 24 * MIB)  # 4 MiB at the end, and a page more
-    assert allocator.reserved_bytes == 40 * MIB
-
-
 def test_peaks_stay_after_everything_is_freed() -> None:
     allocator = filled(3 * MIB, 30 * MIB)
     allocator.free(0)
@@ -153,7 +122,7 @@ def test_peaks_stay_after_everything_is_freed() -> None:
     assert (allocator.peak_allocated_bytes, allocator.peak_reserved_bytes) == (33 * MIB, 50 * MIB)
 
 
-def test_a_full_card_gets_back_the_segments_that_are_wholly_free() -> None:
+def test_a_full_gpu_gets_back_the_segments_that_are_entirely_free() -> None:
     allocator = filled(30 * MIB, 12 * MIB, 6 * MIB, capacity_bytes=64 * MIB)  # segments of 30, 12 and 20 MiB
     allocator.free(0)
     allocator.allocate(3, 32 * MIB)
@@ -165,43 +134,21 @@ def test_a_segment_with_one_live_block_stays_and_the_request_fails() -> None:
     allocator = filled(5 * MIB, 5 * MIB, capacity_bytes=32 * MIB)
     allocator.free(0)
     with pytest.raises(
-        AllocationFailed, match=r"14\.0 MiB asked for; 5\.0 MiB in use and 20\.0 MiB reserved of 32\.0 MiB"
+        AllocationFailed, match=r"14\.0 MiB requested, 5\.0 MiB in use and 20\.0 MiB reserved of 32\.0 MiB"
     ) as caught:
         allocator.allocate(2, 14 * MIB + 512)
-    assert (caught.value.key, caught.value.asked_bytes) == (2, 14 * MIB + 512)
-    assert caught.value.fragmented_bytes == 15 * MIB
+    assert (caught.value.key, caught.value.requested_bytes) == (2, 14 * MIB + 512)
+    assert caught.value.reserved_bytes - caught.value.allocated_bytes == 15 * MIB
 
 
-@BOTH
-def test_what_was_there_stays_after_an_out_of_memory(kind: type[CachingAllocator]) -> None:
-    allocator = kind(40 * MIB)
+def test_what_was_there_stays_after_an_out_of_memory() -> None:
+    allocator = CachingAllocator(40 * MIB)
     allocator.allocate(0, 18 * MIB)
     with pytest.raises(AllocationFailed):
         allocator.allocate(1, 30 * MIB)
     allocator.free(0)
     allocator.allocate(1, 30 * MIB)
     assert allocator.allocated_bytes == 30 * MIB
-
-
-def test_a_full_card_gets_back_free_pages_from_the_middle_of_an_expandable_segment() -> None:
-    allocator = ExpandableAllocator(capacity_bytes=120 * MIB)
-    for key, size in enumerate((10 * MIB, 60 * MIB, 10 * MIB)):
-        allocator.allocate(key, size)
-    allocator.free(1)  # 10 to 70 MiB are free, and in them two whole pages, 20 to 60
-    assert allocator.reserved_bytes == 80 * MIB
-    allocator.allocate(3, 61 * MIB)  # four pages at the end: 160 MiB with the two, 120 without
-    assert (allocator.reserved_bytes, allocator.cache_releases) == (120 * MIB, 1)
-
-
-def test_pages_given_back_in_the_middle_are_mapped_again() -> None:
-    allocator = ExpandableAllocator(capacity_bytes=80 * MIB)
-    for key, size in enumerate((10 * MIB, 60 * MIB, 10 * MIB)):
-        allocator.allocate(key, size)
-    allocator.free(1)
-    allocator.allocate(3, MIB)  # small: the card is full, so 20 to 60 go back
-    assert (allocator.reserved_bytes, allocator.cache_releases) == (42 * MIB, 1)
-    allocator.allocate(4, 25 * MIB)  # 10 to 20 are still mapped, 20 to 40 are again
-    assert (allocator.reserved_bytes, allocator.allocated_bytes) == (62 * MIB, 46 * MIB)
 
 
 def test_a_key_in_use_cannot_be_allocated_again() -> None:
@@ -225,8 +172,7 @@ def check_invariants(allocator: CachingAllocator) -> None:
     """No overlap, all neighbours agree, free ones are joined, and the sums are the counters."""
     live = [block for block in allocator._live.values() if block is not None]
     free = [block for pool in (allocator._small, allocator._large) for _, _, block in pool.free]
-    unmapped = [block for pool in (allocator._small, allocator._large) for block in pool.unmapped]
-    blocks = sorted([*live, *free, *unmapped], key=lambda block: block.address)
+    blocks = sorted([*live, *free], key=lambda block: block.address)
     for block, following in pairwise(blocks):
         assert block.address + block.size <= following.address
     for block in blocks:
@@ -240,10 +186,9 @@ def check_invariants(allocator: CachingAllocator) -> None:
         assert pool.free == sorted(pool.free, key=lambda entry: entry[:2])
 
 
-@BOTH
 @pytest.mark.parametrize("capacity_bytes", [None, 400 * MIB])
-def test_blocks_never_overlap_and_the_sums_hold(kind: type[CachingAllocator], capacity_bytes: int | None) -> None:
-    allocator = kind(capacity_bytes)
+def test_blocks_never_overlap_and_the_sums_hold(capacity_bytes: int | None) -> None:
+    allocator = CachingAllocator(capacity_bytes)
     refused = set()
     for number, event in enumerate(random_events(6000, seed=1)):
         if isinstance(event, Allocate):
@@ -259,15 +204,12 @@ def test_blocks_never_overlap_and_the_sums_hold(kind: type[CachingAllocator], ca
     assert bool(refused) == bool(allocator.cache_releases) == (capacity_bytes is not None)
 
 
-@pytest.mark.parametrize("expandable_segments", [False, True])
-def test_a_card_as_large_as_the_peak_is_large_enough_and_a_smaller_one_than_the_blocks_is_not(
-    expandable_segments: bool,
-) -> None:
+def test_a_gpu_as_large_as_the_peak_is_large_enough_and_one_smaller_than_the_blocks_is_not() -> None:
     events = list(random_events(3000, seed=2))
-    free = replay(events, None, expandable_segments)
-    enough = replay(events, free.peak_reserved_bytes, expandable_segments)
+    free = replay(events)
+    enough = replay(events, free.peak_reserved_bytes)
     assert enough == free
-    short = replay(events, free.peak_allocated_bytes - 1, expandable_segments)
+    short = replay(events, free.peak_allocated_bytes - 1)
     assert short.out_of_memory is not None
     assert short.peak_reserved_bytes < free.peak_allocated_bytes
     assert short.cache_releases >= 1

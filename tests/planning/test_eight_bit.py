@@ -1,17 +1,17 @@
 from __future__ import annotations
 
-from seqfit.planning.eight_bit import shrink_tape
 from seqfit.planning.tape import GIVEN, STATE, WEIGHTS, MemoryBlock, Tape
+from seqfit.planning.template import shrink_tape
 
 
 def make_tape(category: str, *shape: int) -> Tape:
     tape = Tape()
     weights = shape[0] * shape[1]
-    tape.take(MemoryBlock(4 * weights, category, "", GIVEN, shape, "float32"))
+    tape.allocate(MemoryBlock(4 * weights, category, "", GIVEN, shape, "float32"))
     return tape
 
 
-def test_a_moment_takes_a_byte_a_weight_and_a_scale_for_each_256() -> None:
+def test_a_moment_takes_a_byte_per_weight_and_a_scale_for_each_256() -> None:
     assert shrink_tape(make_tape(STATE, 64, 128)).peak_bytes == 8192 + 32 * 4
 
 

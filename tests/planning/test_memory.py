@@ -13,18 +13,18 @@ MIB = 2**20
 def make_tape(activation_bytes: int = 40 * MIB, micro_batches: int = 1) -> Tape:
     """Weights and state of 30 and 60 MiB, an activation each, a gradient, a temporary of the update."""
     tape = Tape()
-    tape.take(MemoryBlock(30 * MIB, WEIGHTS, "", GIVEN))
-    tape.take(MemoryBlock(60 * MIB, STATE, "", GIVEN))
+    tape.allocate(MemoryBlock(30 * MIB, WEIGHTS, "", GIVEN))
+    tape.allocate(MemoryBlock(60 * MIB, STATE, "", GIVEN))
     tape.parts.append(len(tape.events))
-    activation = tape.take(MemoryBlock(activation_bytes, ACTIVATIONS, "layer", "mm"))
-    gradient = tape.take(MemoryBlock(30 * MIB, GRADIENTS, "", "mm"))
-    tape.give(activation)
+    activation = tape.allocate(MemoryBlock(activation_bytes, ACTIVATIONS, "layer", "mm"))
+    gradient = tape.allocate(MemoryBlock(30 * MIB, GRADIENTS, "", "mm"))
+    tape.free(activation)
     for _ in range(micro_batches - 1):
         tape.parts.append(len(tape.events))
-        tape.give(tape.take(MemoryBlock(activation_bytes, ACTIVATIONS, "layer", "mm")))
+        tape.free(tape.allocate(MemoryBlock(activation_bytes, ACTIVATIONS, "layer", "mm")))
     tape.update_from = len(tape.events)
-    tape.give(tape.take(MemoryBlock(30 * MIB, TEMPORARIES, "", "sqrt")))
-    tape.give(gradient)
+    tape.free(tape.allocate(MemoryBlock(30 * MIB, TEMPORARIES, "", "sqrt")))
+    tape.free(gradient)
     return tape
 
 
@@ -46,7 +46,7 @@ def test_the_largest_micro_batch_of_all_steps_decides() -> None:
     assert measure_steps(steps, CPU_RULES).allocated_bytes == 210 * MIB
 
 
-def test_a_step_that_does_not_fit_says_what_it_asked_for() -> None:
+def test_a_step_that_does_not_fit_reports_what_it_requested() -> None:
     memory = measure_steps([[make_tape()]] * 2, GPU_RULES, context_bytes=100 * MIB, capacity_bytes=200 * MIB)
     assert memory.out_of_memory is not None
     assert memory.out_of_memory.capacity_bytes == 100 * MIB

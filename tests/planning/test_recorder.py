@@ -25,7 +25,7 @@ class Net(nn.Module):
 def record(rules: DeviceRules | None = None, micro_batches: int = 1) -> Tape:
     net = Net()
     recorder = TapeRecorder(net, rules or DeviceRules())
-    recorder.own(net.parameters(), WEIGHTS)
+    recorder.register(net.parameters(), WEIGHTS)
     given = torch.ones(32, 16)
     with recorder:
         for _ in range(micro_batches):
@@ -98,7 +98,7 @@ def test_what_comes_after_the_last_backward_belongs_to_the_update() -> None:
     tape = record()
     (update,) = [n for n, block in enumerate(tape.blocks) if block.bytes == 4000]
     assert tape.events.index(update) >= tape.update_from
-    assert tape.stretches[-1].phase == "update"
+    assert tape.spans[-1].phase == "update"
 
 
 def test_a_kernels_input_is_held_as_long_as_its_output_where_a_rule_says_so() -> None:

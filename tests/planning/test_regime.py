@@ -14,7 +14,7 @@ from seqfit.kernels.cross_entropy import CHUNK_BYTES, LEAST_CHUNK_ROWS
 from seqfit.kernels.layout import BLOCK, WHOLE_SEGMENT_TOKENS
 from seqfit.model.load import ModelConfig
 from seqfit.parallel.build import SHORT_ON_CPU, SHORT_ON_GPU
-from seqfit.planning.fake_step import FakeStep, TracedModel
+from seqfit.planning.fake_step import FakeStep, StepSpec
 from seqfit.planning.measured import build_real_step, draw_batch, measure_peak_bytes
 from seqfit.planning.shape import BLOCKS, KERNEL, Paths, Shape, choose_traced, count_loss_rows, find_regime
 from seqfit.planning.shape import WHOLE as WHOLE_SEGMENTS
@@ -27,7 +27,7 @@ WORDS = 40_000  # so that a few hundred target tokens are several chunks of logi
 CONFIG = T5Config(
     vocab_size=WORDS, d_model=32, d_kv=8, d_ff=64, num_layers=1, num_heads=4, decoder_start_token_id=0, dropout_rate=0.1
 )
-SUBJECT = TracedModel(
+SUBJECT = StepSpec(
     ModelConfig(CONFIG, {}, AutoModelForSeq2SeqLM), ModelRecipe(path="x"), TrainRecipe(), Strategy(), precision="fp32"
 )
 ON_CPU = Paths(SHORT_ON_CPU, WORDS)
@@ -79,8 +79,8 @@ def test_a_regime_changes_where_the_model_changes_its_path() -> None:
     assert path(WHOLE_SEGMENT_TOKENS, WHOLE_SEGMENT_TOKENS) == (WHOLE_SEGMENTS,) * 3
     assert path(WHOLE_SEGMENT_TOKENS + 1, WHOLE_SEGMENT_TOKENS) == (BLOCKS, WHOLE_SEGMENTS, WHOLE_SEGMENTS)
     assert path(8, WHOLE_SEGMENT_TOKENS + 1) == (KERNEL, BLOCKS, BLOCKS)
-    alone = Shape((8,), (8,), packed=True)
-    assert find_regime(alone, ON_CPU) != find_regime(Shape((8, 8), (8, 8), packed=True), ON_CPU)
+    single = Shape((8,), (8,), packed=True)
+    assert find_regime(single, ON_CPU) != find_regime(Shape((8, 8), (8, 8), packed=True), ON_CPU)
 
 
 def test_rows_of_the_loss_are_those_of_a_chunk() -> None:
@@ -104,10 +104,10 @@ def test_200_mixes_around_every_threshold_are_all_predicted(model: StepModel) ->
     mixes = [[[shape]] for shape in SEEN_TO_FAIL] + draw_mixes(200 - len(SEEN_TO_FAIL))
     weights = model.gradient_bytes * 3  # and AdamW's two moments
     for steps in mixes:
-        shape, alone = model.largest(steps)
-        peak = model.peak_bytes(shape, alone=alone)
+        shape, single = model.largest(steps)
+        peak = model.peak_bytes(shape, single=single)
         assert peak > weights
-        assert sum(model.parts(shape, alone=alone).values()) == pytest.approx(peak, rel=0.01)
+        assert sum(model.parts(shape, single=single).values()) == pytest.approx(peak, rel=0.01)
     assert len(model._models) > 6
 
 
@@ -124,7 +124,7 @@ def test_a_prediction_is_what_a_real_step_takes(model: StepModel, shape: Shape) 
     """Within 4% of the bytes that torch's allocator hands out, by polynomials of two other shapes."""
     step, batch = build_real_step(SUBJECT).step, draw_batch([shape])
     step.run(batch)  # the first one makes the optimizer's state
-    assert model.peak_bytes(shape, alone=True) == pytest.approx(measure_peak_bytes(step, batch), rel=0.04)
+    assert model.peak_bytes(shape, single=True) == pytest.approx(measure_peak_bytes(step, batch), rel=0.04)
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -152,10 +152,10 @@ def test_the_peak_of_short_texts_is_that_of_their_own_trace(shape: Shape) -> Non
     """Within 1%, with so few words that activations are most of it."""
     strategy = Strategy(batching="packed" if shape.packed else "padded")
     small = ModelConfig(T5Config(**CONFIG.to_dict() | {"vocab_size": 100}), {}, AutoModelForSeq2SeqLM)
-    fake = FakeStep(replace(SUBJECT, outline=small, strategy=strategy))
+    fake = FakeStep(replace(SUBJECT, model_config=small, strategy=strategy))
     model, holds = Tracer(fake).trace(shape)
     assert holds
-    assert model.peak_bytes(shape, alone=False) == pytest.approx(fake.trace([shape, shape]).peak_bytes, rel=0.01)
+    assert model.peak_bytes(shape, single=False) == pytest.approx(fake.trace([shape, shape]).peak_bytes, rel=0.01)
 
 
 def test_a_regime_that_no_template_fits_is_traced_at_the_shape_itself(
@@ -175,4 +175,4 @@ def test_a_regime_that_no_template_fits_is_traced_at_the_shape_itself(
     model = model_step(fake, [shapes])
     largest, _ = model.largest([shapes])
     assert largest == shapes[1]
-    assert model.peak_bytes(largest, alone=False) == fake.trace([largest, largest]).peak_bytes
+    assert model.peak_bytes(largest, single=False) == fake.trace([largest, largest]).peak_bytes

@@ -1,4 +1,4 @@
-"""What a plan proposes, training accepts: every way it lists goes through the checks that a run begins with."""
+"""What a plan proposes, training accepts: every strategy it lists passes the checks that a run starts with."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from seqfit.hardware.cards import find_card
 from seqfit.model.load import load_model
 from seqfit.parallel.pipeline import check_can_split
 from seqfit.planning.candidates import Variant
-from seqfit.planning.cluster import LayoutCost
+from seqfit.planning.cluster import GpuLayout
 from seqfit.planning.report import PlannedStrategy
-from seqfit.planning.request import Assumed, build_request, make_plan, summarise_plan
+from seqfit.planning.request import AssumedLengths, build_request, make_plan, summarise_plan
 from seqfit.planning.search import PlanRequest, search, trace_variant
 from seqfit.planning.step_model import StepModel
 from seqfit.planning.target import card_target
@@ -26,12 +26,12 @@ from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import LOSSY
 from seqfit.validation import load_checked_recipe
 
-SHORT = Assumed(source_tokens=32, target_tokens=8, without_data=True)
+SHORT = AssumedLengths(source_tokens=32, target_tokens=8, without_data=True)
 TRAINS: dict[str, dict[str, Any]] = {
-    "as it comes": {},
+    "default": {},
     "not clipped": {"clip_norm": None},
     "not clipped, skips": {"clip_norm": None, "when_not_finite": "skip"},
-    "made again in fp32": {"when_not_finite": "higher-precision-retry"},
+    "retried in fp32": {"when_not_finite": "higher-precision-retry"},
     "Adafactor, not clipped": {"optimizer": {"name": "adafactor"}, "clip_norm": None},
 }
 ALLOWED: list[tuple[str, list[str]]] = [("rtx3090", ["bf16"]), ("rtx3090", list(LOSSY)), ("t4", list(LOSSY))]
@@ -42,9 +42,9 @@ def _traced_once() -> Iterator[None]:
     """One trace stands for all variants: what is listed does not depend on its figures."""
     known: list[StepModel] = []
 
-    def trace(question: PlanRequest, variant: Variant) -> StepModel:
+    def trace(request: PlanRequest, variant: Variant) -> StepModel:
         if not known:
-            known.append(trace_variant(question, variant))
+            known.append(trace_variant(request, variant))
         return known[0]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -65,48 +65,48 @@ def make_recipe(tiny_model: Callable[[str], Path]) -> Callable[..., Recipe]:
     return make
 
 
-def list_ways(recipe: Recipe, card: str) -> list[tuple[PlannedStrategy, LayoutCost]]:
-    """Those of two cards on which nothing fits, so that none is left out since another is better."""
-    question = build_request(recipe, replace(card_target(find_card(card), 2), capacity_bytes=1), SHORT)
-    plan = search(replace(question, fixed={"micro_batch_tokens": 512}))
-    ways = summarise_plan(question, plan, None).ways
-    return [(way, found.spread) for way, found in zip(ways, plan.best_of_each, strict=True)]
+def list_strategies(recipe: Recipe, card: str) -> list[tuple[PlannedStrategy, GpuLayout]]:
+    """Those for two GPUs on which nothing fits, so that none is left out because another is better."""
+    request = build_request(recipe, replace(card_target(find_card(card), 2), capacity_bytes=1), SHORT)
+    plan = search(replace(request, fixed={"micro_batch_tokens": 512}))
+    strategies = summarise_plan(request, plan, None).strategies
+    return [(planned, found.layout) for planned, found in zip(strategies, plan.best_of_each, strict=True)]
 
 
 @pytest.mark.parametrize("train", TRAINS.values(), ids=TRAINS)
 @pytest.mark.parametrize(("card", "allow"), ALLOWED)
-def test_training_accepts_every_way_that_a_plan_for_two_cards_lists(
+def test_training_accepts_every_strategy_that_a_plan_for_two_gpus_lists(
     card: str, allow: list[str], train: dict[str, Any], make_recipe: Callable[..., Recipe]
 ) -> None:
     recipe = make_recipe(train=train, allow=allow)
     model = load_model(recipe.model)
-    listed = list_ways(recipe, card)
-    for way, spread in listed:
-        strategy = load_strategy(load_checked_recipe(recipe, way.overrides))
-        check_processes(strategy, spread.count)
-        assert (strategy.parallel == "auto") == (spread.count == 1), way
+    listed = list_strategies(recipe, card)
+    for planned, layout in listed:
+        strategy = load_strategy(load_checked_recipe(recipe, planned.overrides))
+        check_processes(strategy, layout.count)
+        assert (strategy.parallel == "auto") == (layout.count == 1), planned
         if strategy.parallel == "pipeline":
-            check_can_split(model, spread.count)
-    assert {"one device", "ddp, 2 GPUs", "pipeline, 2 GPUs"} <= {way.spread for way, _ in listed}
+            check_can_split(model, layout.count)
+    assert {"one GPU", "ddp x 2", "pipeline x 2"} <= {planned.layout for planned, _ in listed}
 
 
-def test_a_plan_for_two_cards_lists_fsdp_where_training_has_it(make_recipe: Callable[..., Recipe]) -> None:
+def test_a_plan_for_two_gpus_lists_fsdp_where_training_has_it(make_recipe: Callable[..., Recipe]) -> None:
     with_adamw, with_adafactor = (
-        {way.spread for way, _ in list_ways(make_recipe(train={"optimizer": {"name": name}}), "rtx3090")}
+        {planned.layout for planned, _ in list_strategies(make_recipe(train={"optimizer": {"name": name}}), "rtx3090")}
         for name in ("adamw", "adafactor")
     )
-    assert with_adamw - with_adafactor == {"fsdp, 2 GPUs", "fsdp with offload, 2 GPUs"}
+    assert with_adamw - with_adafactor == {"fsdp x 2", "fsdp x 2, offload"}
 
 
-def test_offload_on_one_card_is_refused_before_the_data_are_read(make_recipe: Callable[..., Recipe]) -> None:
+def test_offload_on_one_gpu_is_refused_before_the_data_are_read(make_recipe: Callable[..., Recipe]) -> None:
     recipe = make_recipe(strategy={"parallel": "fsdp", "offload": True})
     with pytest.raises(RecipeError, match=r"strategy\.offload is on, and one process trains"):
-        make_plan(recipe, card_target(find_card("rtx3090"), 1), Assumed())
+        make_plan(recipe, card_target(find_card("rtx3090"), 1), AssumedLengths())
 
 
-def test_offload_on_two_cards_is_a_line_of_the_table(make_recipe: Callable[..., Recipe]) -> None:
+def test_offload_on_two_gpus_is_a_row_of_the_table(make_recipe: Callable[..., Recipe]) -> None:
     recipe = make_recipe(strategy={"parallel": "fsdp", "offload": True}, allow=[])
-    answer = make_plan(recipe, card_target(find_card("rtx3090"), 2), SHORT)
-    assert answer.asked is None
-    assert any("see the lines of fsdp with offload" in event for event in answer.events)
-    assert any("strategy.offload=true" in way.overrides for way in answer.ways)
+    report = make_plan(recipe, card_target(find_card("rtx3090"), 2), SHORT)
+    assert report.stated is None
+    assert any("see the offload rows" in event for event in report.events)
+    assert any("strategy.offload=true" in planned.overrides for planned in report.strategies)

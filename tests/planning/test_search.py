@@ -14,7 +14,7 @@ from seqfit.errors import PlanError
 from seqfit.hardware.cards import find_card
 from seqfit.model.load import ModelConfig
 from seqfit.planning.candidates import Variant, build_variant, list_layouts
-from seqfit.planning.cluster import ONE_GPU, LayoutCost
+from seqfit.planning.cluster import ONE_GPU, GpuLayout
 from seqfit.planning.search import (
     Plan,
     PlanCandidate,
@@ -37,30 +37,30 @@ PLAIN = {"recompute": "none", "attention": "auto"}  # each further choice is a s
 
 
 @pytest.fixture
-def outline(outline: ModelConfig) -> ModelConfig:
+def model_config(model_config: ModelConfig) -> ModelConfig:
     """One layer: half as much to trace."""
-    outline.config.num_layers = outline.config.num_decoder_layers = 1
-    return outline
+    model_config.config.num_layers = model_config.config.num_decoder_layers = 1
+    return model_config
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _traced_once() -> Iterator[None]:
-    """What several tests ask of one variant of one model is traced for the first of them: it takes seconds."""
+    """A variant of one model that several tests need is traced for the first of them: it takes seconds."""
     known: dict[tuple[Any, ...], StepModel] = {}
 
-    def trace(question: PlanRequest, variant: Variant) -> StepModel:
-        workload = question.workload
+    def trace(request: PlanRequest, variant: Variant) -> StepModel:
+        workload = request.workload
         key = (
             variant,
-            question.target.rules,
-            question.outline.config.to_json_string(),
-            question.model.model_dump_json(),
-            question.train.model_dump_json(),
+            request.target.rules,
+            request.model_config.config.to_json_string(),
+            request.model.model_dump_json(),
+            request.train.model_dump_json(),
             *(tuple(lengths.tolist()) for lengths in (workload.source_lengths, workload.target_lengths)),
             *(tuple(rows.tolist()) for rows in workload.steps),
         )
         if key not in known:
-            known[key] = trace_variant(question, variant)
+            known[key] = trace_variant(request, variant)
         return known[key]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -74,8 +74,8 @@ def recomputing() -> tuple[PlanRequest, Plan]:
     config = T5Config(
         vocab_size=256, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, decoder_start_token_id=0
     )
-    question = PlanRequest(
-        outline=ModelConfig(config, {}, AutoModelForSeq2SeqLM),
+    request = PlanRequest(
+        model_config=ModelConfig(config, {}, AutoModelForSeq2SeqLM),
         model=ModelRecipe(path="model"),
         train=TrainRecipe(),
         allow=("bf16",),
@@ -83,7 +83,7 @@ def recomputing() -> tuple[PlanRequest, Plan]:
         workload=assume_workload(64, 128, 16),
         target=card_target(find_card("rtx3090"), 1),
     )
-    return question, search(question)
+    return request, search(request)
 
 
 def make_candidate(seconds: float, size: int) -> PlanCandidate:
@@ -91,7 +91,7 @@ def make_candidate(seconds: float, size: int) -> PlanCandidate:
     return PlanCandidate(variant, variant.strategy, ONE_GPU, size, seconds, 1.0, 100)
 
 
-def test_the_front_holds_what_nothing_beats_in_both() -> None:
+def test_the_pareto_front_holds_what_nothing_beats_in_both() -> None:
     candidates = [make_candidate(1, 90), make_candidate(2, 95), make_candidate(3, 40), make_candidate(4, 40)]
     front = pareto_front(candidates)
     assert [(item.step_seconds, item.total_bytes) for item in front] == [(1, 90), (3, 40)]
@@ -100,110 +100,116 @@ def test_the_front_holds_what_nothing_beats_in_both() -> None:
 def test_where_all_fits_the_plainest_is_chosen_and_verified(recomputing: tuple[PlanRequest, Plan]) -> None:
     plan = recomputing[1]
     assert plan.chosen is not None
-    assert plan.memory is not None
+    assert plan.peak is not None
     assert plan.chosen.fits
     assert plan.chosen.strategy.recompute == "none"
-    assert plan.memory.total_bytes == plan.chosen.total_bytes
+    assert plan.peak.reserved_bytes + plan.peak.context_bytes == plan.chosen.total_bytes
     labels = {candidate.variant.label for candidate in plan.best_of_each}
-    assert labels == {"bf16", "bf16, recompute every other block", "bf16, recompute every block"}
+    assert labels == {
+        "bf16",
+        "bf16, gradient checkpointing (every other block)",
+        "bf16, gradient checkpointing (every block)",
+    }
 
 
-def test_a_card_that_is_too_small_for_the_plain_way_gets_recompute(recomputing: tuple[PlanRequest, Plan]) -> None:
-    question, roomy = recomputing
+def test_a_gpu_that_is_too_small_for_the_plain_strategy_gets_gradient_checkpointing(
+    recomputing: tuple[PlanRequest, Plan],
+) -> None:
+    request, roomy = recomputing
     sizes = {candidate.variant.label: candidate.total_bytes for candidate in roomy.best_of_each}
-    between = (sizes["bf16"] + sizes["bf16, recompute every other block"]) // 2
-    plan = search(replace(question, target=replace(question.target, capacity_bytes=between)))
+    between = (sizes["bf16"] + sizes["bf16, gradient checkpointing (every other block)"]) // 2
+    plan = search(replace(request, target=replace(request.target, capacity_bytes=between)))
     assert plan.chosen is not None
     assert plan.chosen.strategy.recompute != "none"
     assert not next(item for item in plan.best_of_each if item.variant.label == "bf16").fits
 
 
-def test_nothing_fits_a_card_without_room(make_question: Make, card: Target) -> None:
-    question = make_question(target=replace(card, capacity_bytes=2**20), fixed={**PLAIN, "precision": "fp32"})
-    plan = search(question)
+def test_nothing_fits_a_gpu_that_is_too_small(make_request: Make, card: Target) -> None:
+    request = make_request(target=replace(card, capacity_bytes=2**20), fixed={**PLAIN, "precision": "fp32"})
+    plan = search(request)
     assert plan.chosen is None
     assert not any(candidate.fits for candidate in plan.best_of_each)
-    assert search_quickly(question) is None
+    assert search_quickly(request) is None
 
 
-def test_lossy_ways_are_tried_only_where_they_are_allowed(make_question: Make) -> None:
-    strict = search(make_question(allow=(), fixed=PLAIN))
+def test_lossy_strategies_are_tried_only_where_they_are_allowed(make_request: Make) -> None:
+    strict = search(make_request(allow=(), fixed=PLAIN))
     assert {candidate.variant.precision for candidate in strict.best_of_each} == {"fp32"}
     assert "bf16" in {refusal.what for refusal in strict.refusals}
-    free = search(make_question(allow=("bf16", "lora", "8bit"), fixed={**PLAIN, "precision": "bf16"}))
+    free = search(make_request(allow=("bf16", "lora", "8bit"), fixed={**PLAIN, "precision": "bf16"}))
     sizes = {candidate.variant.label: candidate.total_bytes for candidate in free.best_of_each}
     assert set(sizes) == {"bf16", "bf16, optimizer 8bit", "bf16, LoRA of rank 16"}
     assert sizes["bf16, optimizer 8bit"] < sizes["bf16"]
 
 
-def test_smaller_micro_batches_take_less_memory_and_more_time(make_question: Make) -> None:
-    question = make_question(workload=assume_workload(64, 128, 16))
-    small, small_seconds = predict_strategy_quickly(question, Strategy(micro_batch_tokens=512), "fp32")
-    large, large_seconds = predict_strategy_quickly(question, Strategy(micro_batch_tokens=16_384), "fp32")
+def test_smaller_micro_batches_take_less_memory_and_more_time(make_request: Make) -> None:
+    request = make_request(workload=assume_workload(64, 128, 16))
+    small, small_seconds = predict_strategy_quickly(request, Strategy(micro_batch_tokens=512), "fp32")
+    large, large_seconds = predict_strategy_quickly(request, Strategy(micro_batch_tokens=16_384), "fp32")
     assert small.allocated_bytes < large.allocated_bytes
     assert small_seconds > large_seconds
 
 
 @pytest.mark.parametrize("batching", ["packed", "padded"])
-def test_more_examples_take_more_memory(make_question: Make, batching: Any) -> None:
+def test_more_examples_take_more_memory(make_request: Make, batching: Any) -> None:
     sizes = [
         predict_strategy_quickly(
-            make_question(workload=assume_workload(count, 64, 8)), Strategy(batching=batching), "fp32"
+            make_request(workload=assume_workload(count, 64, 8)), Strategy(batching=batching), "fp32"
         )[0]
         for count in (8, 16)
     ]
     assert sizes[0].parts["activations"] < sizes[1].parts["activations"]
 
 
-def test_a_strategy_of_8_bits_is_predicted_without_its_package(make_question: Make) -> None:
-    question = make_question()
-    whole, _, _ = predict_strategy(question, Strategy(), "fp32")
-    eight, tape, _ = predict_strategy(question, Strategy(optimizer="8bit"), "fp32")
+def test_a_strategy_of_8_bits_is_predicted_without_its_package(make_request: Make) -> None:
+    request = make_request()
+    whole, _, _ = predict_strategy(request, Strategy(), "fp32")
+    eight, tape, _ = predict_strategy(request, Strategy(optimizer="8bit"), "fp32")
     state = sum(block.bytes for block in tape.blocks if block.category == "optimizer state")
     assert eight.parts["optimizer state"] == state
     assert 0.25 < state / whole.parts["optimizer state"] < 0.27
 
 
-def test_bf16_is_refused_on_a_card_without_it(make_question: Make) -> None:
-    question = make_question(target=card_target(find_card("t4"), 1))
+def test_bf16_is_refused_on_a_gpu_without_it(make_request: Make) -> None:
+    request = make_request(target=card_target(find_card("t4"), 1))
     with pytest.raises(PlanError, match=r"has no bf16 in hardware. Set strategy.precision=fp32"):
-        predict_strategy(question, Strategy(precision="bf16"), "bf16")
+        predict_strategy(request, Strategy(precision="bf16"), "bf16")
 
 
-def test_updates_in_backward_are_tried_without_clipping_and_their_price_is_told(make_question: Make) -> None:
+def test_updates_in_backward_are_tried_without_clipping_and_their_price_is_reported(make_request: Make) -> None:
     fixed = {**PLAIN, "precision": "fp32"}
-    plan = search(make_question(train=TrainRecipe(clip_norm=None), fixed=fixed))
+    plan = search(make_request(train=TrainRecipe(clip_norm=None), fixed=fixed))
     sizes = {candidate.variant.label: candidate.total_bytes for candidate in plan.best_of_each}
-    assert sizes["fp32, update in backward"] < sizes["fp32"]
+    assert sizes["fp32, optimizer in backward"] < sizes["fp32"]
     assert plan.chosen is not None
     assert any("last snapshot" in event for event in plan.events) == plan.chosen.strategy.optimizer_in_backward
 
 
-def test_two_cards_are_compared_in_every_way_that_training_has(make_question: Make, card: Target) -> None:
+def test_two_gpus_are_compared_on_every_layout_that_training_has(make_request: Make, card: Target) -> None:
     fixed = {**PLAIN, "precision": "fp32"}
-    plan = search(make_question(fixed=fixed, spreads=list_layouts(2), target=replace(card, count=2)))
-    ways = {str(candidate.spread): candidate for candidate in plan.best_of_each}
-    assert set(ways) == {"one device", "ddp, 2 GPUs", "fsdp, 2 GPUs", "pipeline, 2 GPUs", "fsdp with offload, 2 GPUs"}
-    assert ways["ddp, 2 GPUs"].strategy.parallel == "ddp"
-    assert ways["fsdp with offload, 2 GPUs"].strategy.offload
-    assert ways["fsdp with offload, 2 GPUs"].total_bytes < ways["fsdp, 2 GPUs"].total_bytes
-    old = next(refusal.why for refusal in plan.refusals if refusal.what == "dataparallel, 2 GPUs")
-    assert old.startswith("torch's nn.DataParallel, which training does not have; fp32 by it: ")
+    plan = search(make_request(fixed=fixed, layouts=list_layouts(2), target=replace(card, count=2)))
+    layouts = {str(candidate.layout): candidate for candidate in plan.best_of_each}
+    assert set(layouts) == {"one GPU", "ddp x 2", "fsdp x 2", "pipeline x 2", "fsdp x 2, offload"}
+    assert layouts["ddp x 2"].strategy.parallel == "ddp"
+    assert layouts["fsdp x 2, offload"].strategy.offload
+    assert layouts["fsdp x 2, offload"].total_bytes < layouts["fsdp x 2"].total_bytes
+    old = next(refusal.why for refusal in plan.refusals if refusal.what == "dataparallel x 2")
+    assert old.startswith("torch's nn.DataParallel, which seqfit does not offer; fp32 would need ")
 
 
-def test_a_strategy_for_several_processes_updates_nothing_in_the_backward(make_question: Make) -> None:
+def test_a_strategy_for_several_processes_updates_nothing_in_the_backward(make_request: Make) -> None:
     fixed = {**PLAIN, "precision": "fp32", "optimizer_in_backward": True}
-    question = make_question(train=TrainRecipe(clip_norm=None), fixed=fixed)
-    assert search_quickly(question) is not None
-    assert search_quickly(question, [LayoutCost("ddp", 2)]) is None
+    request = make_request(train=TrainRecipe(clip_norm=None), fixed=fixed)
+    assert search_quickly(request) is not None
+    assert search_quickly(request, [GpuLayout("ddp", 2)]) is None
 
 
-def test_the_process_beside_a_search_traces_the_same(recomputing: tuple[PlanRequest, Plan]) -> None:
-    question, _ = recomputing
+def test_the_second_process_traces_the_same(recomputing: tuple[PlanRequest, Plan]) -> None:
+    request, _ = recomputing
     variant = build_variant(Strategy(micro_batch_tokens=100_000), "bf16")
-    given = pickle.dumps(question) + pickle.dumps(variant)
+    given = pickle.dumps(request) + pickle.dumps(variant)
     command = [sys.executable, "-m", "seqfit.planning.trace_worker"]
     done = subprocess.run(command, input=given, capture_output=True, check=True, timeout=120)
-    there, here = pickle.loads(done.stdout), trace_variant(question, variant)
+    there, here = pickle.loads(done.stdout), trace_variant(request, variant)
     assert there.template.tape.events == here.template.tape.events
     assert (there.template.block_bytes == here.template.block_bytes).all()

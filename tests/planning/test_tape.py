@@ -13,10 +13,10 @@ def block(size: int, category: str = ACTIVATIONS) -> MemoryBlock:
 def tape() -> Tape:
     """The example of the module: takes 8 and 4, gives the first, takes 6."""
     tape = Tape()
-    first = tape.take(block(8, WEIGHTS))
-    tape.take(block(4))
-    tape.give(first)
-    tape.take(block(6))
+    first = tape.allocate(block(8, WEIGHTS))
+    tape.allocate(block(4))
+    tape.free(first)
+    tape.allocate(block(6))
     return tape
 
 
@@ -38,13 +38,13 @@ def test_an_empty_tape_has_no_peak() -> None:
 def test_blocks_that_go_at_once_go_by_number_but_not_across_a_mark() -> None:
     tape = Tape()
     for _ in range(4):
-        tape.take(block(1))
-    tape.give(2)
-    tape.give(0)
+        tape.allocate(block(1))
+    tape.free(2)
+    tape.free(0)
     tape.mark("backward", "")
-    tape.give(3)
-    tape.give(1)
-    tape.order_gives()
+    tape.free(3)
+    tape.free(1)
+    tape.order_frees()
     assert tape.events == [0, 1, 2, 3, ~0, ~2, ~1, ~3]
 
 
@@ -52,20 +52,20 @@ def test_a_stretch_in_which_nothing_happened_is_replaced() -> None:
     tape = Tape()
     tape.mark("forward", "a")
     tape.mark("forward", "b")
-    tape.take(block(1))
+    tape.allocate(block(1))
     tape.mark("backward", "c")
-    assert [stretch.name for stretch in tape.stretches] == ["b", "c"]
-    assert [(stretch.name, events) for stretch, events in tape.stretch_events()] == [("b", [0]), ("c", [])]
+    assert [span.name for span in tape.spans] == ["b", "c"]
+    assert [(span.name, events) for span, events in tape.span_events()] == [("b", [0]), ("c", [])]
 
 
 def test_a_part_is_what_one_micro_batch_did() -> None:
     tape = Tape()
-    tape.take(block(100, WEIGHTS))
+    tape.allocate(block(100, WEIGHTS))
     for _ in range(2):
         tape.parts.append(len(tape.events))
-        tape.give(tape.take(block(1)))
+        tape.free(tape.allocate(block(1)))
     tape.update_from = len(tape.events)
-    tape.take(block(5))
+    tape.allocate(block(5))
     assert (tape.part(0), tape.part(1)) == ([1, ~1], [2, ~2])
 
 

@@ -4,7 +4,7 @@ import pytest
 from transformers import AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, BertConfig, T5Config
 
 from seqfit.model.load import ModelConfig
-from seqfit.planning.fake_step import FakeStep, TracedModel
+from seqfit.planning.fake_step import FakeStep, StepSpec
 from seqfit.planning.shape import Shape, uniform
 from seqfit.planning.tape import ACTIVATIONS, TEMPORARIES, KernelCost, MemoryBlock, Tape
 from seqfit.planning.template import DifferentPaths, collapse, fit_template, terms
@@ -27,13 +27,13 @@ def make_tape(activation_bytes: int, passing: tuple[int, ...]) -> Tape:
     """One that stays, then some that come and go."""
     tape = Tape()
     tape.mark("forward", "layer")
-    kept = tape.take(MemoryBlock(activation_bytes, ACTIVATIONS, "layer", "mm"))
+    kept = tape.allocate(MemoryBlock(activation_bytes, ACTIVATIONS, "layer", "mm"))
     tape.kernels.append(KernelCost("mm", 0, "float32", 8, activation_bytes))
     for size in passing:
-        tape.give(tape.take(MemoryBlock(size, TEMPORARIES, "layer", "exp")))
+        tape.free(tape.allocate(MemoryBlock(size, TEMPORARIES, "layer", "exp")))
         tape.kernels.append(KernelCost("exp", 0, "float32", 0, size))
     tape.mark("backward", "node")
-    tape.give(kept)
+    tape.free(kept)
     return tape
 
 
@@ -57,7 +57,7 @@ def test_at_shapes_that_differ_in_everything_a_size_has_one_explanation() -> Non
 def test_shapes_that_do_different_things_have_no_template() -> None:
     shapes = [uniform(2, 10, None, packed=True), uniform(3, 10, None, packed=True)]
     longer = make_tape(200, ())
-    longer.take(MemoryBlock(8, ACTIVATIONS, "layer", "mm"))
+    longer.allocate(MemoryBlock(8, ACTIVATIONS, "layer", "mm"))
     with pytest.raises(DifferentPaths, match="differ in more than sizes"):
         fit_template(shapes, [make_tape(100, ()), longer])
 
@@ -91,7 +91,7 @@ def test_loops_of_other_lengths_fit_one_template() -> None:
 
 def test_the_template_of_a_padded_step_gives_the_peak_of_a_shape_between() -> None:
     fake = FakeStep(
-        TracedModel(
+        StepSpec(
             BERT,
             ModelRecipe(path="x", kind="classifier"),
             TrainRecipe(),
@@ -109,7 +109,7 @@ def test_the_template_of_a_padded_step_gives_the_peak_of_a_shape_between() -> No
 
 def test_the_template_of_a_packed_step_is_close_at_other_lengths() -> None:
     """Within 2%: what comes and goes in a stretch is taken to peak when all that stays is there."""
-    fake = FakeStep(TracedModel(T5, ModelRecipe(path="x"), TrainRecipe(), Strategy(), "fp32"))
+    fake = FakeStep(StepSpec(T5, ModelRecipe(path="x"), TrainRecipe(), Strategy(), "fp32"))
     traced = [uniform(count, 200, 40, packed=True) for count in (1, 2, 4)]
     template = fit_template(traced, [fake.trace([shape]) for shape in traced])
     other = uniform(8, 200, 40, packed=True)

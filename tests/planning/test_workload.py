@@ -14,15 +14,15 @@ def make_workload(sources: list[int], steps: list[list[int]]) -> Workload:
     return Workload(lengths, np.ones_like(lengths), rows, False, 10)
 
 
-def test_steps_are_cut_by_the_rule() -> None:
+def test_steps_are_split_by_the_rule() -> None:
     workload = make_workload([7, 3, 4, 4], [[0, 1], [2, 3]])
-    cut = workload.cut(MicroBatchRule("packed", tokens=10), workload.steps)
-    assert [[shape.sources for shape in step] for step in cut] == [[(7,), (3,)], [(4, 4)]]
+    split = workload.split(MicroBatchRule("packed", tokens=10), workload.steps)
+    assert [[shape.sources for shape in step] for step in split] == [[(7,), (3,)], [(4, 4)]]
 
 
 def test_padded_shapes_are_as_long_as_the_longest() -> None:
     workload = make_workload([7, 3], [[0, 1]])
-    (shape,) = workload.cut(MicroBatchRule("padded", tokens=100), workload.steps)[0]
+    (shape,) = workload.split(MicroBatchRule("padded", tokens=100), workload.steps)[0]
     assert (shape.sources, shape.targets, shape.packed) == ((7, 7), (1, 1), False)
 
 

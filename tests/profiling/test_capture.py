@@ -41,11 +41,11 @@ def test_ours_are_the_modules_of_almost_all_the_time(trace: Trace) -> None:
 
 
 def test_the_job_is_left_as_it_was(build_word_job: Callable[..., Any], tmp_path: Path) -> None:
-    job = build_word_job()
-    clock = job.step.clock
-    capture(job, tmp_path / "trace.json", 1, stacks=False)
-    assert job.step.clock is clock
-    assert not any(module._forward_hooks for module in job.step.model.model.encoder.block)
+    setup = build_word_job()
+    clock = setup.step.clock
+    capture(setup, tmp_path / "trace.json", 1, stacks=False)
+    assert setup.step.clock is clock
+    assert not any(module._forward_hooks for module in setup.step.model.model.encoder.block)
 
 
 def test_ranges_are_removed_when_the_forward_fails() -> None:

@@ -166,15 +166,15 @@ def test_preparing_ahead_hides_at_most_the_shorter_of_both() -> None:
 
 def test_a_larger_global_batch_is_marked_as_another_update() -> None:
     finding = first({"operators_per_step": 300_000, "tokens_per_micro_batch": 100})
-    assert (finding.cause, finding.changes_answer) == ("tiny-batch", True)
+    assert (finding.cause, finding.is_lossy) == ("tiny-batch", True)
     assert finding.change == ("train.batch_examples=512",)
 
 
 def test_a_global_batch_in_many_pieces_gets_more_tokens_for_each() -> None:
     finding = first({"operators_per_step": 300_000, "micro_batches": 4, "tokens_per_micro_batch": 500})
-    assert (finding.change, finding.changes_answer) == (("strategy.micro_batch_tokens=2000",), False)
+    assert (finding.change, finding.is_lossy) == (("strategy.micro_batch_tokens=2000",), False)
 
 
 def test_an_optimizer_that_is_fast_already_needs_a_larger_batch() -> None:
     finding = first({"phases": {"forward": 0.1, "backward": 0.2, "optimizer": 0.7}})
-    assert (finding.change, finding.changes_answer) == (("train.batch_examples=64",), True)
+    assert (finding.change, finding.is_lossy) == (("train.batch_examples=64",), True)

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from seqfit.profiling.nsight import read_trace
-from seqfit.profiling.summary import diagnose
-from seqfit.profiling.tables import GpuTime
+from seqfit.profiling.tables import GpuTime, diagnose
 from seqfit.profiling.trace import HostSpan, KernelSpan, Trace
 
 TENTH_OF_A_PER_CENT = 0.001

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from seqfit.errors import TrainingFailed
-from seqfit.profiling import isolated as apart
+from seqfit.profiling import isolated
 
 
 def run_script(script: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -19,8 +19,8 @@ def run_script(script: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     def other(command: list[str], **settings: Any) -> Any:
         return start([command[0], "-c", script], **settings)
 
-    monkeypatch.setattr(apart.subprocess, "Popen", other)
-    return apart.run_in_child(["profile", "demo"], out)
+    monkeypatch.setattr(isolated.subprocess, "Popen", other)
+    return isolated.run_in_child(["profile", "demo"], out)
 
 
 def test_a_crash_is_reported_with_its_signal_its_stage_and_the_python_lines(
@@ -47,7 +47,7 @@ def test_a_process_that_was_killed_has_no_lines_and_is_reported_all_the_same(
     assert not (tmp_path / "profile").exists()
 
 
-def test_other_ends_are_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_exit_codes_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_script("raise SystemExit(2)", tmp_path, monkeypatch) == 2
 
 

@@ -9,7 +9,7 @@ from seqfit.errors import DataError
 from seqfit.profiling.nsight import read_trace
 
 
-def test_a_file_is_told_by_its_content_not_by_its_name(both: dict[str, Path], tmp_path: Path) -> None:
+def test_a_file_is_recognised_by_its_content_not_by_its_name(both: dict[str, Path], tmp_path: Path) -> None:
     for kind, path in both.items():
         renamed = path.rename(tmp_path / f"{kind}.dat")
         assert read_trace(renamed).kind == kind

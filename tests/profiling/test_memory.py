@@ -14,7 +14,7 @@ def event(time_ns: int, size_bytes: int, address: int, on_device: bool = False, 
 
 EVENTS = (
     event(10, 1000, 1),  # taken in the forward, returned in the backward: activations
-    event(20, 500, 2),  # returned in the forward: temporary
+    event(20, 500, 2),  # freed in the forward: temporary
     event(30, -500, 2),
     event(120, 300, 3),  # taken in the backward, returned behind the step: gradients
     event(150, -1000, 1),
@@ -29,16 +29,16 @@ def timeline_of(trace: Trace) -> MemoryTimeline | None:
     return build_timeline(trace, Phases(trace, HostTimeline(trace)))
 
 
-def test_blocks_are_told_by_when_they_are_taken_and_given_back() -> None:
+def test_blocks_are_categorised_by_when_they_are_allocated_and_freed() -> None:
     timeline = timeline_of(Trace("x", "kineto", ranges=RANGES, ops=OPS, allocations=EVENTS))
     assert timeline is not None
     assert timeline.peak_bytes == 1500
     assert {name: held for name, held in timeline.peak_by_category.items() if held} == {
         "activations": 1000,
-        "temporary": 500,
+        "temporaries": 500,
     }
     last = timeline.moments[-1].held_bytes
-    assert {name: held for name, held in last.items() if held} == {"optimizer": 200, "batches and rest": 64}
+    assert {name: held for name, held in last.items() if held} == {"optimizer state": 200, "batches and other": 64}
 
 
 def test_gradients_are_there_between_backward_and_update() -> None:

@@ -99,5 +99,5 @@ def test_a_foreign_database_is_refused_with_the_tables_it_has(tmp_path: Path) ->
 
 def test_a_truncated_database_is_refused(nsight_file: Path) -> None:
     nsight_file.write_bytes(nsight_file.read_bytes()[:9000])
-    with pytest.raises(DataError, match=r"can't be read \(.*\)\. A report is a whole SQLite database\. Export"):
+    with pytest.raises(DataError, match=r"can't be read \(.*\)\. A report is a complete SQLite database\. Export"):
         read_nsight(nsight_file)

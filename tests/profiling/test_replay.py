@@ -92,7 +92,7 @@ def test_a_kernel_that_waits_for_another_stream_still_does() -> None:
     assert run.run(Change(free=frozenset({1}))) == pytest.approx(155 * US, rel=0.02)
 
 
-def test_a_cpus_trace_is_the_hosts_time_alone() -> None:
+def test_a_cpu_trace_is_only_the_time_of_the_host() -> None:
     steps = (HostSpan("ProfilerStep#0", 0, 1000, "1"),)
     ranges = (HostSpan("data_wait", 0, 600, "1"),)
     run = replay(Trace("x", "kineto", ops=(Op("aten::mm", 600, 300, "1"),), ranges=ranges, steps=steps))

@@ -12,13 +12,13 @@ pytestmark = pytest.mark.usefixtures("no_prediction")
 
 
 def test_just_so_many_steps_are_made_and_none_is_evaluated(build_word_job: Callable[..., Any]) -> None:
-    job = build_word_job("eval.every_steps=1", "eval.at_start=true")
-    before = {name: tensor.clone() for name, tensor in job.step.model.named_parameters()}
+    setup = build_word_job("eval.every_steps=1", "eval.at_start=true")
+    before = {name: tensor.clone() for name, tensor in setup.step.model.named_parameters()}
     seen: list[int] = []
-    run_steps(job, 3, seen.append)
+    run_steps(setup, 3, seen.append)
     assert seen == [1, 2, 3]
-    assert "evaluation" not in job.step.clock.totals
-    assert any(not tensor.equal(before[name]) for name, tensor in job.step.model.named_parameters())
+    assert "evaluation" not in setup.step.clock.totals
+    assert any(not tensor.equal(before[name]) for name, tensor in setup.step.model.named_parameters())
 
 
 def test_it_goes_on_behind_the_end_of_an_epoch(build_word_job: Callable[..., Any]) -> None:

@@ -4,7 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from seqfit.profiling.steps import find_period, find_steps
+from seqfit.profiling.steps import (
+    BY_KERNELS,
+    BY_PROFILER,
+    BY_RANGES,
+    BY_UPDATE_KERNELS,
+    BY_UPDATES,
+    find_period,
+    find_steps,
+)
 from seqfit.profiling.trace import Call, HostSpan, KernelSpan, Trace
 
 
@@ -19,33 +27,33 @@ def traced(count: int, ranges: tuple[HostSpan, ...] = (), steps: tuple[HostSpan,
 def test_the_profilers_own_steps_come_first() -> None:
     own = tuple(HostSpan(f"ProfilerStep#{n}", 1000 * n, 1000, "1") for n in range(3))
     trace = find_steps(traced(3, ranges=(HostSpan("step", 0, 10, "1"), HostSpan("step", 20, 10, "1")), steps=own))
-    assert (trace.step_count, trace.steps_by) == (3, "ProfilerStep")
+    assert (trace.step_count, trace.steps_by) == (3, BY_PROFILER)
 
 
 @pytest.mark.parametrize("name", ["step", "train_step {}", "Step #{}", "iteration {}", "training/step_{}"])
 def test_ranges_named_like_a_step_are_steps_and_last_until_the_next(name: str) -> None:
     ranges = tuple(HostSpan(name.format(n), 1000 * n, 700, "1") for n in range(4))
     trace = find_steps(traced(4, ranges))
-    assert (trace.step_count, trace.steps_by) == (4, "ranges named like a step")
+    assert (trace.step_count, trace.steps_by) == (4, BY_RANGES)
     assert trace.step_seconds == pytest.approx(1e-6)
 
 
 @pytest.mark.parametrize("name", ["optimizer_zero_step", "scheduler.step", "data_step", "eval_step", "zero_grad_step"])
 def test_parts_of_a_step_are_no_steps(name: str) -> None:
     ranges = tuple(HostSpan(name, 500 * n, 100, "1") for n in range(8))
-    assert find_steps(traced(4, ranges)).steps_by == "the kernels that repeat"
+    assert find_steps(traced(4, ranges)).steps_by == BY_KERNELS
 
 
 def test_a_step_ends_with_its_update() -> None:
     ranges = tuple(HostSpan("Optimizer.step#AdamW.step", 1000 * n + 900, 100, "1") for n in range(4))
     trace = find_steps(traced(4, ranges))
-    assert (trace.step_count, trace.steps_by) == (4, "the optimizer's updates")
+    assert (trace.step_count, trace.steps_by) == (4, BY_UPDATES)
     assert trace.step_seconds == pytest.approx(1e-6, rel=0.1)
 
 
 def test_a_range_named_optimizer_ends_a_step() -> None:
     ranges = tuple(HostSpan("optimizer", 1000 * n + 900, 100, "1") for n in range(4))
-    assert find_steps(traced(4, ranges)).steps_by == "the optimizer's updates"
+    assert find_steps(traced(4, ranges)).steps_by == BY_UPDATES
 
 
 def launched(names: list[str]) -> Trace:
@@ -59,9 +67,7 @@ FORWARD = ["embed", *["gemm", "softmax"] * 8, "loss"]
 BACKWARD = ["d_loss", *["d_softmax", "d_gemm"] * 16, "d_embed"]
 
 
-@pytest.mark.parametrize(
-    ("update", "by"), [("FusedAdam", "the kernels of the optimizer"), ("x", "the kernels that repeat")]
-)
+@pytest.mark.parametrize(("update", "by"), [("FusedAdam", BY_UPDATE_KERNELS), ("x", BY_KERNELS)])
 def test_an_evaluation_between_two_steps_does_not_hide_them(update: str, by: str) -> None:
     step = [*FORWARD, *BACKWARD, *[update] * 3]
     trace = launched([*step * 3, *FORWARD * 5, *step * 3])
@@ -86,7 +92,7 @@ def test_first_steps_that_take_memory_from_the_driver_are_left_out() -> None:
 
 def test_without_any_mark_the_sequence_of_kernels_repeats() -> None:
     trace = find_steps(traced(5))
-    assert (trace.step_count, trace.steps_by) == (5, "the kernels that repeat")
+    assert (trace.step_count, trace.steps_by) == (5, BY_KERNELS)
 
 
 def test_a_trace_that_does_not_repeat_has_no_steps() -> None:

@@ -24,8 +24,8 @@ from benchmarks.diagnosis.simulate import (
 from seqfit.errors import DataError
 from seqfit.profiling.findings import Finding
 from seqfit.profiling.nsight import read_trace
-from seqfit.profiling.steps import find_steps
-from seqfit.profiling.summary import diagnose, summarise_trace
+from seqfit.profiling.steps import BY_KERNELS, BY_RANGES, find_steps
+from seqfit.profiling.tables import diagnose, summarise_trace
 from seqfit.profiling.trace import Call, HostSpan, KernelSpan, Op, Trace, TracedGpu
 from seqfit.profiling.trace_findings import find_in_trace
 
@@ -104,7 +104,7 @@ def test_a_foreign_trace_has_steps_and_times_per_step(tmp_path: Path, marked: bo
         diagnose(read_trace(write_nsight(simulate([step] * 10), tmp_path / "r.db", nvtx_steps=marked)))
     )
     assert summary.steps == 10
-    assert summary.steps_by == ("ranges named like a step" if marked else "the kernels that repeat")
+    assert summary.steps_by == (BY_RANGES if marked else BY_KERNELS)
     assert summary.step_seconds == pytest.approx(6.4e-3, rel=0.05)
     assert summary.syncs[0].calls_per_step == pytest.approx(1.0, abs=0.11)
 
@@ -166,7 +166,7 @@ def test_a_checkpoint_without_a_name_is_seen_by_the_weights_that_are_copied_back
     assert finding.gain == pytest.approx(30_000 / (7 * ONE_STEP_US + 30_000), abs=0.02)
 
 
-def test_an_evaluation_behind_the_last_step_counts_and_a_step_that_was_cut_off_does_not(tmp_path: Path) -> None:
+def test_an_evaluation_after_the_last_step_counts_and_a_truncated_step_does_not(tmp_path: Path) -> None:
     evaluation: list[Action] = [*FORWARD, Sync()] * 8
     (finding,) = unmarked([TRAINING] * 5 + [[*TRAINING, *evaluation]], tmp_path)
     assert finding.cause == "evaluation"
@@ -186,7 +186,7 @@ def test_a_pause_before_the_profilers_step_is_no_loader(tmp_path: Path) -> None:
     assert first.cause == "host-syncs"
 
 
-def test_a_long_step_alone_is_no_evaluation(tmp_path: Path) -> None:
+def test_a_long_step_by_itself_is_no_evaluation(tmp_path: Path) -> None:
     """Twice as many kernels of all kinds, as with twice the micro-batches, are no forward-only stretch."""
     twice = [*FORWARD, *BACKWARD, *TRAINING]
     assert unmarked([TRAINING] * 4 + [twice] + [TRAINING] * 3, tmp_path) == []
@@ -263,7 +263,7 @@ def test_collectives_that_wait_for_a_slower_rank_are_a_straggler(
     assert others == []
 
 
-def test_what_is_waited_for_is_not_counted_as_exchange_too() -> None:
+def test_what_is_waited_for_is_not_also_counted_as_communication() -> None:
     """Each collective needs 300 us of the backward's 400, and the first of each step waits for 6 ms more."""
     found = find_in_trace(diagnose(exchanging([6300.0, *[300.0] * 11], [7] * 12)))
     assert found[0].cause == "straggler"
@@ -276,7 +276,7 @@ def test_collectives_that_take_what_their_size_needs_are_communication(sizes: li
     assert first.cause == "communication"
 
 
-def test_a_backward_hides_no_more_of_an_exchange_than_its_own_length(tmp_path: Path) -> None:
+def test_a_backward_hides_no_more_communication_than_its_own_length(tmp_path: Path) -> None:
     """30 ms of compute, 20 of them backward, and 60 ms of exchange behind it: of these 20 can be hidden."""
     update = Launch("FusedAdam", 300.0, after_stream=20)
     exchange = [Launch(NCCL, 7500.0, stream=20, after_stream=7)] * 8
@@ -292,7 +292,7 @@ def test_a_backward_hides_no_more_of_an_exchange_than_its_own_length(tmp_path: P
     ("gpu", "left"),
     [(TracedGpu("NVIDIA A100-SXM4-40GB", (8, 0)), 0.09), (TracedGpu("NVIDIA GeForce RTX 4090", (8, 9)), 0.54)],
 )
-def test_what_fp32_costs_depends_on_the_card(gpu: TracedGpu, left: float) -> None:
+def test_what_fp32_costs_depends_on_the_gpu(gpu: TracedGpu, left: float) -> None:
     calls = tuple(Call("cudaLaunchKernel", 1000 * n, 500, "1", n) for n in range(40))
     kernels = tuple(KernelSpan("ampere_sgemm_128x64", 10_000 + 100_000 * n, 100_000, 0, 7, n) for n in range(40))
     (finding,) = find_in_trace(diagnose(Trace("x", "kineto", calls=calls, kernels=kernels, gpus={0: gpu})))

@@ -8,8 +8,15 @@ from pydantic import ValidationError
 
 from seqfit.errors import RecipeError
 from seqfit.recipe.library import library_names
-from seqfit.recipe.load import dump_recipe, explain_mistakes, load_recipe, to_json_schema
-from seqfit.recipe.schema import OptimizerRecipe
+from seqfit.recipe.load import (
+    describe_mistakes,
+    dump_recipe,
+    load_recipe,
+    read_recipe,
+    to_json_schema,
+    warn_about_warmup,
+)
+from seqfit.recipe.schema import OptimizerRecipe, TrainRecipe
 
 GOOD: dict[str, Any] = {
     "model": {"name": "google/mt5-small"},
@@ -101,17 +108,17 @@ class TestPaths:
         monkeypatch.chdir(tmp_path)
         return tmp_path
 
-    def test_a_path_beside_the_file_becomes_absolute(self, folder: Path) -> None:
+    def test_a_path_relative_to_the_file_becomes_absolute(self, folder: Path) -> None:
         assert load_recipe("conf/mine.yaml").sources[0].path == str(folder / "conf" / "rows.csv")
 
-    def test_a_path_that_is_not_beside_the_file_stays_relative(self, folder: Path) -> None:
+    def test_a_path_that_does_not_exist_next_to_the_file_stays_relative(self, folder: Path) -> None:
         write(folder / "conf", "mine.yaml", TEXT.replace("rows.csv", "other.csv"))
         assert load_recipe("conf/mine.yaml").sources[0].path == "other.csv"
 
     def test_a_path_from_an_override_means_the_working_directory(self, folder: Path) -> None:
         assert load_recipe("conf/mine.yaml", ["data.path=rows.csv"]).sources[0].path == "rows.csv"
 
-    def test_an_inherited_path_means_the_place_beside_its_own_file(self, folder: Path) -> None:
+    def test_an_inherited_path_is_relative_to_its_own_file(self, folder: Path) -> None:
         write(folder, "mine.yaml", "extends: conf/mine.yaml\n")
         assert load_recipe("mine.yaml").sources[0].path == str(folder / "conf" / "rows.csv")
 
@@ -161,7 +168,7 @@ class TestMistakes:
     def test_another_part_is_explained_the_same_way(self) -> None:
         with pytest.raises(ValidationError) as caught:
             OptimizerRecipe.model_validate({"nam": "adamw"})
-        assert explain_mistakes(caught.value, OptimizerRecipe, where="optimizer").splitlines() == [
+        assert describe_mistakes(caught.value, OptimizerRecipe, where="optimizer").splitlines() == [
             "optimizer has 1 mistake:",
             "  optimizer.nam: unknown field. Did you mean 'name'?",
         ]
@@ -197,3 +204,63 @@ def test_the_json_schema_describes_every_field_and_requires_none() -> None:
     assert all("required" not in part for part in parts)
     fields = [field for part in parts for field in part["properties"].values()]
     assert all("description" in field or "$ref" in field for field in fields)  # a section describes itself
+
+
+def write_recipe(folder: Path, text: str) -> Path:
+    (folder / "mine.yaml").write_text(text, "utf-8")
+    return folder / "mine.yaml"
+
+
+def test_a_warm_up_that_is_inherited_by_a_short_run_is_a_tenth_of_it_and_noted(tmp_path: Path) -> None:
+    reading = read_recipe(write_recipe(tmp_path, "extends: t5-gsm8k\ntrain: {steps: 15}\n"))
+    assert reading.require().train.schedule.warmup_steps == 1
+    [note] = reading.notes
+    assert "train.schedule.warmup_steps is 1" in note
+    assert "the recipe's own 100" in note
+
+
+def test_so_is_that_of_a_library_recipe() -> None:
+    assert load_recipe("demo", ["train.steps=20"]).train.schedule.warmup_steps == 2
+    assert load_recipe("demo", ["train.steps=3"]).train.schedule.warmup_steps == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides"),
+    [
+        ("extends: t5-gsm8k\ntrain: {steps: 15, schedule: {warmup_steps: 60}}\n", []),
+        ("extends: t5-gsm8k\ntrain: {steps: 15}\n", ["train.schedule.warmup_steps=60"]),
+        ("extends: t5-gsm8k\ntrain: {steps: 15}\n", ["train.schedule={warmup_steps: 60}"]),
+    ],
+)
+def test_what_the_user_states_is_kept(tmp_path: Path, text: str, overrides: list[str]) -> None:
+    reading = read_recipe(write_recipe(tmp_path, text), overrides)
+    assert reading.require().train.schedule.warmup_steps == 60
+    assert reading.notes == []
+
+
+@pytest.mark.parametrize("more", [["train.steps=200"], ["train.steps=1000"], []])
+def test_an_inherited_warm_up_that_fits_stays(more: list[str]) -> None:
+    reading = read_recipe("t5-gsm8k", more)
+    assert reading.require().train.schedule.warmup_steps == 100
+    assert reading.notes == []
+
+
+def test_values_that_the_schema_refuses_are_left_to_it(tmp_path: Path) -> None:
+    reading = read_recipe(write_recipe(tmp_path, "extends: t5-gsm8k\ntrain: {steps: many, schedule: [1]}\n"))
+    assert len(reading.mistakes) == 2
+
+
+def train(**fields: Any) -> TrainRecipe:
+    return TrainRecipe.model_validate({"schedule": {"warmup_steps": 100}} | fields)
+
+
+def test_a_run_that_ends_in_its_warm_up_is_warned_of_with_the_fix() -> None:
+    warning = warn_about_warmup(train(), 15)
+    assert warning is not None
+    assert "at 15% of train.learning_rate; set train.schedule.warmup_steps=1" in warning
+    assert warn_about_warmup(train(), 101) is None
+    assert warn_about_warmup(TrainRecipe(), 15) is None
+
+
+def test_a_rate_that_is_not_used_is_not_warned_of() -> None:
+    assert warn_about_warmup(train(optimizer={"name": "adafactor", "relative_step": True}), 15) is None

@@ -24,7 +24,7 @@ values = st.recursive(
     max_leaves=5,
 )
 parts = st.sampled_from(
-    [*Recipe.model_fields, "train.steps", "train.schedule", "eval.metrics", "task.source", "data.cut"]
+    [*Recipe.model_fields, "train.steps", "train.schedule", "eval.metrics", "task.source", "data.holdout"]
 )
 
 

@@ -56,12 +56,12 @@ def mistakes_of(section: str, value: Any) -> list[str]:
         ("data", [], ": data is an empty list; give at least one source."),
         (
             "data",
-            {"path": "d", "cut": {"validation": 0.6, "test": 0.6}},
-            "data.cut: the shares sum to 1.2, which leaves nothing to train on; give shares that sum to less than 1.",
+            {"path": "d", "holdout": {"validation": 0.6, "test": 0.6}},
+            "data.holdout: the fractions sum to 1.2, which leaves nothing to train on; they must sum to less than 1.",
         ),
         ("data", [{"path": "d", "balance": "x"}], "data.0.balance: balance is 'x' without a limit, and only limited"),
         ("data", [{"path": "d"}, {"path": "e/d"}], "data: two sources are both called ['d', 'd']; give each"),
-        ("strategy", 5, "strategy: 5 is given; this must be text or a mapping. How to train"),
+        ("strategy", 5, "strategy: 5 is given; this must be text or a mapping. How to compute"),
         ("seed", None, "seed: null is given; this must be a valid integer. Seed of"),
     ],
 )
@@ -71,9 +71,9 @@ def test_a_mistake_is_one_sentence_in_our_words(section: str, value: Any, senten
     assert sentence in found[0]
 
 
-def test_every_mistake_is_told_once() -> None:
-    found = mistakes_of("data", {"hub": 1, "cut": 5, "limt": 3, "format": "cvs"})
-    assert [line.split(":")[0] for line in found] == ["data.hub", "data.format", "data.cut", "data.limt"]
+def test_every_mistake_is_reported_once() -> None:
+    found = mistakes_of("data", {"hub": 1, "holdout": 5, "limt": 3, "format": "cvs"})
+    assert [line.split(":")[0] for line in found] == ["data.hub", "data.format", "data.holdout", "data.limt"]
 
 
 def test_a_wrong_limit_is_not_taken_for_none() -> None:
@@ -86,6 +86,6 @@ def test_a_report_counts_its_lines() -> None:
     assert report_mistakes("mine.yaml", lines) == "mine.yaml has 2 mistakes:\n  train.steps: wrong.\n  All of it."
 
 
-def test_a_long_value_is_cut() -> None:
+def test_a_long_value_is_shortened() -> None:
     assert "..." in mistakes_of("seed", "x" * 500)[0]
     assert len(mistakes_of("seed", "x" * 500)[0]) < 200

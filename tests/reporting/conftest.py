@@ -202,18 +202,18 @@ def add_telemetry() -> Callable[..., None]:
 
 @pytest.fixture
 def comparison_path(tmp_path: Path, edit_lines: Callable[[Path, str, Change], None]) -> Path:
-    """Three entrants with two seeds each; ddp2 is predicted only, and recompute is slower and smaller."""
+    """Three candidates with two seeds each; ddp2 is predicted only, and recompute is slower and smaller."""
     folder = tmp_path / "comparisons" / "squad-es"
-    entrants = (
-        Candidate("baseline", (), "reference"),
+    candidates = (
+        Candidate("baseline", (), "baseline"),
         Candidate("recompute", ("strategy.recompute=blocks",), "lossless"),
         Candidate("bf16", ("strategy.precision=bf16",), "lossy", why="<bf16> rounds"),
-        Candidate("ddp2", ("strategy.parallel=ddp",), "lossless", processes=2, impossible="one core is here"),
+        Candidate("ddp2", ("strategy.parallel=ddp",), "lossless", processes=2, unavailable="one core is here"),
     )
-    matrix = Matrix("squad-es", _recipe_text(), entrants, (0, 1), 1, 400, 2, targets=("v100",))
-    for entrant, slower in (("baseline", 1.0), ("recompute", 1.25), ("bf16", 0.8)):
+    matrix = Matrix("squad-es", _recipe_text(), candidates, (0, 1), 1, 400, 2, targets=("v100",))
+    for candidate, slower in (("baseline", 1.0), ("recompute", 1.25), ("bf16", 0.8)):
         for seed in matrix.seeds:
-            run = write_run(folder / TRIAL_RUNS / Trial(entrant, seed, 0).folder)
+            run = write_run(folder / TRIAL_RUNS / Trial(candidate, seed, 0).folder)
             edit_lines(run, files.STEPS, lambda line, s=slower: line | {"step_seconds": s * line["step_seconds"]})
     dump_matrix(matrix, folder, command="seqfit compare squad-es --strategies baseline,recompute,bf16,ddp2")
     dump_results(_build_comparison(matrix, folder), folder)
@@ -222,11 +222,11 @@ def comparison_path(tmp_path: Path, edit_lines: Callable[[Path, str, Change], No
 
 def _build_comparison(matrix: Matrix, folder: Path) -> Comparison:
     def figures(step: float, rate: float, size: float, score: float, noise: bool | None) -> dict[str, Figure]:
-        is_reference = noise is None
+        is_baseline = noise is None
 
-        def figure(mean: float, reference: float, within: bool) -> Figure:
-            change = None if is_reference else mean / reference - 1
-            return Figure((mean, mean), mean, 0.01 * mean, change, within_noise=None if is_reference else within)
+        def figure(mean: float, baseline: float, within: bool) -> Figure:
+            change = None if is_baseline else mean / baseline - 1
+            return Figure((mean, mean), mean, 0.01 * mean, change, is_significant=None if is_baseline else not within)
 
         return {
             "step_seconds": figure(step, 1.9, False),
@@ -241,25 +241,27 @@ def _build_comparison(matrix: Matrix, folder: Path) -> Comparison:
         "bf16": figures(1.5, 5_200, 2.6e9, 67.7, False),
     }
 
-    def predict(entrant: Candidate, number: int) -> tuple[Prediction, ...]:
-        card = "Tesla V100" if entrant.processes == 1 else "2 x Tesla V100"
+    def predict(candidate: Candidate, number: int) -> tuple[Prediction, ...]:
+        card = "Tesla V100" if candidate.processes == 1 else "2 x Tesla V100"
         tensors = int(2e9 - 1e8 * number)
         parts = {"weights": int(6e8), "activations": tensors - int(6e8)}
-        here = Prediction(entrant.name, "this machine", tensors, 2.0, 4_000.0, True, parts=parts)
-        shown = {} if entrant.processes > 1 else parts
-        there = Prediction(entrant.name, card, tensors + int(1e9), 0.1, 80_000.0 * (1 + number / 4), True, parts=shown)
-        return (here, there) if not entrant.impossible else (there,)
-
-    standings = tuple(
-        CandidateResult(
-            entrant,
-            "impossible" if entrant.impossible else "finished",
-            entrant.impossible,
-            0 if entrant.impossible else 2,
-            measured.get(entrant.name, {}),
-            predict(entrant, number),
+        here = Prediction(candidate.name, "this machine", tensors, 2.0, 4_000.0, True, parts=parts)
+        shown = {} if candidate.processes > 1 else parts
+        there = Prediction(
+            candidate.name, card, tensors + int(1e9), 0.1, 80_000.0 * (1 + number / 4), True, parts=shown
         )
-        for number, entrant in enumerate(matrix.entrants)
+        return (here, there) if not candidate.unavailable else (there,)
+
+    results = tuple(
+        CandidateResult(
+            candidate,
+            "not_available" if candidate.unavailable else "finished",
+            candidate.unavailable,
+            0 if candidate.unavailable else 2,
+            measured.get(candidate.name, {}),
+            predict(candidate, number),
+        )
+        for number, candidate in enumerate(matrix.candidates)
     )
     checks = (
         FairnessCheck("same data order", True, "400 steps of 2 seeds"),
@@ -268,7 +270,7 @@ def _build_comparison(matrix: Matrix, folder: Path) -> Comparison:
     verdict = "recompute takes 34% less memory for 26% more time."
     machine = {"absent": {"gpu_busy_share": "no driver <library>"}}
     command = "seqfit compare squad-es --strategies baseline,recompute,bf16,ddp2"
-    return Comparison("squad-es", str(folder), command, machine, matrix, checks, standings, verdict)
+    return Comparison("squad-es", str(folder), command, machine, matrix, checks, results, verdict)
 
 
 @pytest.fixture(scope="session")

@@ -51,7 +51,7 @@ def test_where_nothing_is_found_the_part_is_left_out(run_path: Path) -> None:
     assert "What to change" not in report(run_path).read_text("utf-8")
 
 
-def test_of_several_runs_each_way_has_its_first_finding(comparison_path: Path) -> None:
+def test_of_several_runs_each_has_its_first_finding(comparison_path: Path) -> None:
     for run in (comparison_path / "runs").glob("baseline-*"):
         add_to_steps(run, {"phase_seconds": {"data_wait": 1.9, "forward": 1.9}})
     for run in (comparison_path / "runs").iterdir():

@@ -133,7 +133,7 @@ def test_the_anatomy_of_memory_is_drawn_for_every_device(
     page = open_tab(report(comparison_path, tmp_path / "comparison.html").as_uri()).page
     chart = page.locator('figure[data-name="memory-anatomy"]')
     bars, legend = chart.locator(".ytick text"), chart.locator(".legendtext")
-    expect(bars).to_have_count(6)  # three entrants, predicted and measured
+    expect(bars).to_have_count(6)  # three candidates, predicted and measured
     expect(legend).to_have_text(["weights", "activations", "measured"])
     chart.get_by_role("button", name="Tesla V100").click()
     expect(bars).to_have_count(4)  # predicted, and ddp2 as well
@@ -173,13 +173,13 @@ def test_a_printed_comparison_of_all_quantities_fits_the_paper(
 ) -> None:
     found = read_results(comparison_path)
     names = [*QUANTITIES, "accuracy", "macro_f1"]
-    cells = {name: Figure((98.76, 98.76), 98.76, 1.0, 0.001, within_noise=True) for name in names}
-    standings = tuple(replace(one, figures=cells) if one.figures else one for one in found.standings)
-    dump_results(replace(found, standings=standings), comparison_path)
+    cells = {name: Figure((98.76, 98.76), 98.76, 1.0, 0.001, is_significant=False) for name in names}
+    results = tuple(replace(one, figures=cells) if one.figures else one for one in found.results)
+    dump_results(replace(found, results=results), comparison_path)
     address = report(comparison_path, tmp_path / "comparison.html").as_uri()
     page = open_tab(address, viewport={"width": PAPER_WIDTH, "height": 1000}).page
     page.emulate_media(media="print")
-    heads = page.locator(".standings th").all()
+    heads = page.locator(".results th").all()
     assert len(heads) > len(names)
     assert [word for head in heads for word in head.evaluate(BROKEN_WORDS)] == []
     assert page.evaluate("document.scrollingElement.scrollWidth") <= PAPER_WIDTH

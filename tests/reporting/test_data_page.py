@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from seqfit.inspection.report import ClassCount, ColumnView, DataReport, HumanBaseline, LeftOut, LimitCut
+from seqfit.inspection.report import ClassCount, ColumnView, DataReport, HumanBaseline, LeftOut, LimitEffect
 from seqfit.reporting.data_page import draw_length_histogram, write_data_page
 
 
@@ -13,7 +13,13 @@ def test_the_page_says_what_was_found(data_report: DataReport, tmp_path: Path) -
     out = tmp_path / "new" / "data.html"
     assert write_data_page(data_report, out) == out
     page = out.read_text("utf-8")
-    for said in ("latin small letter n with tilde", "20,000", "80.0%", "limit 150 cuts 25.0%", "loses &#x27;ñ&#x27;"):
+    for said in (
+        "latin small letter n with tilde",
+        "20,000",
+        "80.0%",
+        "limit 150 truncates 25.0%",
+        "loses &#x27;ñ&#x27;",
+    ):
         assert said in page
     assert "… 12 more …" in page
     assert '<span class="token special" title="2">&lt;unk&gt;</span>' in page
@@ -26,7 +32,7 @@ def test_nothing_in_the_data_becomes_markup(data_report: DataReport, tmp_path: P
     assert page.count("&lt;script&gt;alert(&#x27;row&#x27;)") == 2
 
 
-def test_bins_beyond_the_limit_are_told_by_colour(data_report: DataReport) -> None:
+def test_bins_beyond_the_limit_have_another_colour(data_report: DataReport) -> None:
     lengths = data_report.splits[0].source
     colours = draw_length_histogram(lengths).data[0].marker.color
     beyond = [low for low, colour in zip(lengths.edges, colours, strict=False) if colour == "var(--neutral)"]
@@ -64,7 +70,7 @@ def test_a_page_in_words_has_columns_classes_limits_and_the_command(data_report:
         round_trip=None,
         examples=examples,
         classes=(ClassCount("<b>pos</b>", 150), ClassCount("neg", 50)),
-        limits={"source": (LimitCut(180, 10, 0.05), LimitCut(900, 0, 0.0))},
+        limits={"source": (LimitEffect(180, 10, 0.05), LimitEffect(900, 0, 0.0))},
     )
     report = replace(
         data_report,
@@ -78,7 +84,14 @@ def test_a_page_in_words_has_columns_classes_limits_and_the_command(data_report:
         human_baseline=HumanBaseline("validation", 2, {"accuracy": 50.0}, {}, ()),
     )
     page = write_data_page(report, tmp_path / "data.html").read_text("utf-8")
-    for said in ("Source words", "95.0%", "an empty target", "What a limit would cut", "Human baseline", "Guessed"):
+    for said in (
+        "Source words",
+        "95.0%",
+        "an empty target",
+        "What a limit would truncate",
+        "Human baseline",
+        "Guessed",
+    ):
         assert said in page
     assert '<pre class="copy">seqfit train --data my.csv</pre>' in page
     assert "Vocabulary" not in page

@@ -13,7 +13,7 @@ from seqfit.reporting.lengths import read_lengths, show_lengths
 from seqfit.reporting.runs import ShownRun
 from seqfit.reporting.subject import read_report_subject
 
-SUMMARY = asdict(summarise_lengths(np.arange(1, 200), None, already_cut=5))
+SUMMARY = asdict(summarise_lengths(np.arange(1, 200), None, already_truncated=5))
 
 
 def test_each_split_and_side_has_its_histogram(run_path: Path, edit_manifest: Callable[..., None]) -> None:
@@ -21,7 +21,7 @@ def test_each_split_and_side_has_its_histogram(run_path: Path, edit_manifest: Ca
     shown = str(show_lengths(read_report_subject([run_path])))
     assert 'data-name="lengths-train-source"' in shown
     assert 'data-name="lengths-train-target"' in shown
-    assert "95% have at most 190" in shown
+    assert "95th percentile 190" in shown
     assert "2.5% cut at 199" in shown
 
 

@@ -13,7 +13,7 @@ def test_one_run_has_nothing_to_be_compared_with(run_path: Path) -> None:
     assert show_pareto(read_report_subject([run_path])) is None
 
 
-def test_measured_and_predicted_are_told_apart_and_each_device_is_a_choice(comparison_path: Path) -> None:
+def test_measured_and_predicted_are_distinguished_and_each_device_is_a_choice(comparison_path: Path) -> None:
     shown = str(show_pareto(read_report_subject([comparison_path])))
     assert 'data-choice="this machine"' in shown
     assert 'data-choice="Tesla V100"' in shown
@@ -21,21 +21,21 @@ def test_measured_and_predicted_are_told_apart_and_each_device_is_a_choice(compa
     assert "recompute, measured" in shown
     assert "ddp2, predicted" in shown
     assert "ddp2, measured" not in shown
-    assert "Beaten by no other: recompute, bf16." in shown
-    assert "For baseline there is one that is no larger" in shown
+    assert "Pareto-optimal (fastest for its memory): recompute, bf16." in shown
+    assert "Not baseline: another needs no more memory" in shown
     assert "resident memory" in shown
 
 
 def test_what_trials_have_allocated_is_the_memory_of_all_where_all_have_counted_it(comparison_path: Path) -> None:
     subject = read_report_subject([comparison_path])
     assert subject.comparison is not None
-    standings = tuple(
+    results = tuple(
         replace(one, figures=one.figures | {"allocated_bytes": replace(one.figures["f1"], mean=2.0**30)})
         if one.figures
         else one
-        for one in subject.comparison.standings
+        for one in subject.comparison.results
     )
-    shown = str(show_pareto(replace(subject, comparison=replace(subject.comparison, standings=standings))))
+    shown = str(show_pareto(replace(subject, comparison=replace(subject.comparison, results=results))))
     assert "Memory is that of tensors." in shown
     assert "resident memory" not in shown
     assert "1.0 GiB, " in shown
@@ -48,7 +48,7 @@ def test_several_runs_are_placed_by_their_own_records(
     (runs[1] / files.STRATEGY).write_text("precision: bf16\n")
     edit_lines(runs[1], files.STEPS, lambda line: line | {"tokens_per_second": 9_000.0, "memory_bytes": 2 * 2**30})
     shown = str(show_pareto(read_report_subject(runs)))
-    assert "Beaten by no other: b." in shown
+    assert "Pareto-optimal (fastest for its memory): b." in shown
     assert "2.0 GiB, 9000 tokens/s" in shown
 
 
@@ -57,21 +57,21 @@ def test_the_memory_of_all_is_of_one_kind_and_the_page_says_which(
 ) -> None:
     runs = [make_run(tmp_path / name) for name in ("a", "b")]
     (runs[1] / files.STRATEGY).write_text("precision: bf16\n")
-    edit_manifest(runs[0], forecast={"measured_peak_bytes": 2**30})
+    edit_manifest(runs[0], prediction={"measured_peak_bytes": 2**30})
     shown = str(show_pareto(read_report_subject(runs)))
-    assert "Memory is that of the processes: not every run has counted its tensors." in shown
+    assert "Memory is that of the processes, because not every run has measured its tensors." in shown
     assert "1.0 GiB, " not in shown
-    edit_manifest(runs[1], forecast={"measured_peak_bytes": 2**31})
+    edit_manifest(runs[1], prediction={"measured_peak_bytes": 2**31})
     shown = str(show_pareto(read_report_subject(runs)))
     assert "Memory is that of tensors." in shown
     assert "1.0 GiB, " in shown
 
 
-def test_one_that_was_measured_is_not_nothing(comparison_path: Path) -> None:
+def test_a_single_measurement_is_named(comparison_path: Path) -> None:
     subject = read_report_subject([comparison_path])
     assert subject.comparison is not None
-    first, *others = subject.comparison.standings
-    standings = (first, *(replace(standing, figures={}) for standing in others))
-    shown = str(show_pareto(replace(subject, comparison=replace(subject.comparison, standings=standings))))
-    assert "Measured here is baseline alone." in shown
+    first, *others = subject.comparison.results
+    results = (first, *(replace(result, figures={}) for result in others))
+    shown = str(show_pareto(replace(subject, comparison=replace(subject.comparison, results=results))))
+    assert "Only baseline was measured here." in shown
     assert "nothing was measured" not in shown

@@ -23,9 +23,9 @@ def test_a_predicted_efficiency_is_that_of_the_reference_on_one_card(comparison_
 
 def test_a_measured_efficiency_stands_beside_it(comparison_path: Path) -> None:
     comparison = read_results(comparison_path)
-    *others, last = comparison.standings
+    *others, last = comparison.results
     measured = replace(last, state="finished", scaling_efficiency=0.904, figures=others[0].figures)
-    dump_results(replace(comparison, standings=(*others, measured)), comparison_path)
+    dump_results(replace(comparison, results=(*others, measured)), comparison_path)
     shown = str(show_scaling(read_report_subject([comparison_path])))
     assert "90.4%" in shown
     assert "measured" in shown
@@ -35,7 +35,7 @@ def test_what_seqfit_scale_wrote_is_drawn(tmp_path: Path) -> None:
     measured = {"step_seconds": 0.1, "tokens_per_second": 25_100.0, "efficiency": 0.904}
     rows = [
         {
-            "way": "ddp",
+            "strategy": "ddp",
             "processes": 2,
             "kind": "strong",
             "measured": measured,
@@ -43,7 +43,7 @@ def test_what_seqfit_scale_wrote_is_drawn(tmp_path: Path) -> None:
         }
     ]
     cards = {"card": "Tesla V100", "rows": [{**rows[0], "processes": 8, "measured": None}, "damaged"]}
-    stored = {"rows": [*rows, {"way": "ddp"}], "cards": cards, "sentences": ["it <pays>"]}
+    stored = {"rows": [*rows, {"strategy": "ddp"}], "cards": cards, "sentences": ["it <pays>"]}
     (tmp_path / SCALING).write_text(json.dumps(stored))
     shown = str(show_scaling(read_report_subject([tmp_path])))
     for said in ("90.4%", "94.8%", "25.1K", "Tesla V100", "it &lt;pays&gt;", "Scaling efficiency"):

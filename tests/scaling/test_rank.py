@@ -7,12 +7,12 @@ import pytest
 
 PROGRAM = """
 import os, torch
-from seqfit.scaling.rank import forget_peak
+from seqfit.scaling.rank import reset_peak
 from seqfit.telemetry.host import read_peak_bytes
 large = torch.ones(100 * 2**20)  # 400 MiB
 before = read_peak_bytes(os.getpid())
 del large
-forget_peak(torch.device("cpu"))
+reset_peak(torch.device("cpu"))
 print(before, read_peak_bytes(os.getpid()))
 """
 

@@ -7,57 +7,56 @@ from pathlib import Path
 import pytest
 
 from seqfit.errors import RunError
-from seqfit.planning.cluster import Link, RankFiguresPredicted, ScalingRow
-from seqfit.planning.cluster_cards import CardScaling
+from seqfit.planning.cluster import Link, ScalingFigures, ScalingRow
+from seqfit.planning.cluster_prediction import ClusterPrediction
 from seqfit.scaling.report import ScalingReport, check_place, write_scaling
 from seqfit.scaling.rows import ScalingPlace
 
-ALONE = ScalingRow("one", 1, "strong", 32, RankFiguresPredicted(1.0, 1000.0, 1.0, 0.0, 0.0, 2**30, 2**30), None)
+ALONE = ScalingRow("single", 1, "strong", 32, ScalingFigures(1.0, 1000.0, 1.0, 0.0, 0.0, 2**30, 2**30), None)
 TWO = ScalingRow(
     "ddp",
     2,
     "strong",
     32,
-    RankFiguresPredicted(0.6, 1666.0, 0.833, 0.05, 0.02, 2**30, 2**29),
-    RankFiguresPredicted(0.55, 1818.0, 0.909, 0.03, 0.01),
+    ScalingFigures(0.6, 1666.0, 0.833, 0.05, 0.02, 2**30, 2**29),
+    ScalingFigures(0.55, 1818.0, 0.909, 0.03, 0.01),
     "a note",
 )
-FAR = ScalingRow(
-    "fsdp", 512, "weak", 16384, None, RankFiguresPredicted(0.1, 5e6, 0.4, 0.6, 0.0, 3 * 2**30), "does not fit"
-)
+FAR = ScalingRow("fsdp", 512, "weak", 16384, None, ScalingFigures(0.1, 5e6, 0.4, 0.6, 0.0, 3 * 2**30), "does not fit")
 PLACE = ScalingPlace(2, Link(2**30, 2e-4), 1.1)
 SCALING = ScalingReport(
     [ALONE, TWO],
     [PLACE],
     "a model",
-    CardScaling("NVIDIA X", 2**30, "bf16", "data sheet", 32.0, [FAR]),
+    ClusterPrediction("NVIDIA X", 2**30, "bf16", "data sheet", 32.0, [FAR]),
     ["predicted: it ends."],
 )
 
 
 def test_every_line_says_whether_it_is_measured_or_predicted() -> None:
     here, elsewhere = SCALING.tables()
-    origin = here.headings.index("")
-    assert [line[origin] for line in here.lines] == ["measured", "measured", "predicted"]
-    assert [line[origin] for line in elsewhere.lines] == ["predicted"]
+    origin = [column.label for column in here.columns].index("")
+    assert [row[origin] for row in here.rows] == ["measured", "measured", "predicted"]
+    assert [row[origin] for row in elsewhere.rows] == ["predicted"]
+    assert [table.columns[1].label for table in (here, elsewhere)] == ["processes", "GPUs"]
     assert elsewhere.title.startswith("Predicted: ")
 
 
-def test_what_was_measured_stands_above_what_is_predicted_of_it() -> None:
-    _, measured, predicted = SCALING.tables()[0].lines
-    assert measured[:5] == ["ddp", "2", "strong", "measured", "600 ms"]
-    assert predicted[:5] == ["ddp", "2", "strong", "predicted", "550 ms"]
-    assert measured[-2:] == ["512.0 MiB to 1.0 GiB", "a note"]
-    assert predicted[-2:] == ["-", ""]  # memory is not predicted here, and the note is about what was measured
+def test_a_measurement_stands_above_its_prediction() -> None:
+    _, measured, predicted = SCALING.tables()[0].rows
+    assert measured[:5] == ("ddp", "2", "strong", "measured", "600 ms")
+    assert predicted[:5] == ("ddp", "2", "strong", "predicted", "550 ms")
+    assert measured[-2:] == ("512.0 MiB to 1.0 GiB", "a note")
+    assert predicted[-2:] == ("-", "")  # memory is not predicted here, and the note is about the measurement
 
 
 def test_what_is_not_known_is_not_shown_as_zero() -> None:
-    unknown = replace(TWO, measured=RankFiguresPredicted(0.6, 1666.0, 0.833, None, None), predicted=None)
-    (line,) = replace(SCALING, rows=[unknown], cards=None).tables()[0].lines
-    assert line[7:10] == ["-", "-", "-"]
+    unknown = replace(TWO, measured=ScalingFigures(0.6, 1666.0, 0.833, None, None), predicted=None)
+    (row,) = replace(SCALING, rows=[unknown], cards=None).tables()[0].rows
+    assert row[7:10] == ("-", "-", "-")
 
 
-def test_both_files_are_written_and_say_the_same(tmp_path: Path) -> None:
+def test_both_files_are_written_with_the_same_content(tmp_path: Path) -> None:
     paths = write_scaling(SCALING, tmp_path / "new" / "folder")
     assert [path.name for path in paths] == ["scaling.json", "scaling.md"]
     stored = json.loads(paths[0].read_text())
@@ -68,17 +67,28 @@ def test_both_files_are_written_and_say_the_same(tmp_path: Path) -> None:
     assert "| ddp | 2 | strong | measured | 600 ms | 1666 | 83.3% | 5.0% | 2.0% |" in text
     assert "- predicted: it ends." in text
     widths = {line.count("|") for line in text.splitlines() if line.startswith("| ")}
-    assert widths == {len(table.headings) + 1 for table in SCALING.tables()}
+    assert widths == {len(table.columns) + 1 for table in SCALING.tables()}
 
 
 def test_a_report_is_not_overwritten(tmp_path: Path) -> None:
     check_place(tmp_path)
     write_scaling(SCALING, tmp_path)
-    with pytest.raises(RunError, match=r"is there already\. No report is overwritten\. Give another --out\."):
+    with pytest.raises(RunError, match=r"exists\. No report is overwritten\. Give another --out\."):
         check_place(tmp_path)
 
 
-def test_a_file_is_no_folder_for_reports(tmp_path: Path) -> None:
+def test_a_file_is_refused_as_the_folder_of_a_report(tmp_path: Path) -> None:
     (tmp_path / "taken").touch()
     with pytest.raises(RunError, match="which is a file"):
         check_place(tmp_path / "taken")
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+def test_a_terminal_gets_what_fits_and_notes_below_the_table(width: int) -> None:
+    text = SCALING.to_text(width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "note: a note (ddp x 2)" in text
+    assert "note: does not fit (fsdp x 512)" in text
+    assert "predicted: it ends." in text
+    assert all(line.count("600 ms") <= 1 for line in text.splitlines())
+    assert ("imbalance" in text) is (width == 160)

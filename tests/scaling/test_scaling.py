@@ -16,7 +16,7 @@ import pytest
 
 from seqfit.errors import RecipeError, SeqfitError, TrainingFailed
 from seqfit.scaling import measure as scaling
-from seqfit.scaling.measure import ScalingOptions, list_groups, measure_scaling, run_group, say_groups
+from seqfit.scaling.measure import ScalingOptions, describe_groups, list_groups, measure_scaling, run_group
 from seqfit.strategy.load import load_strategy
 from seqfit.validation import load_checked_recipe
 from tests.processes import wait_until
@@ -36,10 +36,10 @@ def recipe(tiny_model: Callable[[str], Path], tmp_path: Path) -> dict[str, Any]:
 
 @pytest.mark.journey
 def test_one_and_two_processes_are_measured_and_predicted(recipe: dict[str, Any]) -> None:
-    asked = ScalingOptions((1, 2), ("ddp",), steps=2, repeats=1)
+    options = ScalingOptions((1, 2), ("ddp",), steps=2, repeats=1)
     shown: list[tuple[str, int, int | None]] = []
-    rows, places = measure_scaling(list_groups(recipe, [], asked), asked, lambda *words: shown.append(words))
-    assert [(row.way, row.processes, row.examples) for row in rows] == [("one", 1, 8.0), ("ddp", 2, 8.0)]
+    rows, places = measure_scaling(list_groups(recipe, [], options), options, lambda *now: shown.append(now))
+    assert [(row.strategy, row.processes, row.examples) for row in rows] == [("single", 1, 8.0), ("ddp", 2, 8.0)]
     alone, two = rows[0].measured, rows[1].measured
     assert alone is not None
     assert two is not None
@@ -60,24 +60,24 @@ def test_one_and_two_processes_are_measured_and_predicted(recipe: dict[str, Any]
     assert predicted.imbalance < 0.5  # planned
     (place,) = places
     assert place.link.bytes_per_second > 1e6
-    assert 0 < place.link.exchange_seconds < 1
+    assert 0 < place.link.latency_seconds < 1
     assert shown == [("measuring", 0, 2), ("measuring", 1, 2), ("measuring", 2, 2)]
 
 
 def test_weak_scaling_enlarges_the_batch_of_examples_or_tokens(recipe: dict[str, Any]) -> None:
-    asked = ScalingOptions((1, 2, 4), ("ddp",), kind="weak")
-    batches = [group.recipe.train.batch_examples for group in list_groups(recipe, [], asked)]
+    options = ScalingOptions((1, 2, 4), ("ddp",), kind="weak")
+    batches = [group.recipe.train.batch_examples for group in list_groups(recipe, [], options)]
     assert batches == [8, 16, 32]
     overrides = ["~train.batch_examples", "train.batch_tokens=100"]
-    assert [group.recipe.train.batch_tokens for group in list_groups(recipe, overrides, asked)] == [100, 200, 400]
+    assert [group.recipe.train.batch_tokens for group in list_groups(recipe, overrides, options)] == [100, 200, 400]
 
 
-def test_one_process_is_started_once_for_all_ways(recipe: dict[str, Any]) -> None:
+def test_one_process_is_started_once_for_all_strategies(recipe: dict[str, Any]) -> None:
     groups = list_groups(recipe, [], ScalingOptions((1, 2), ("ddp", "fsdp")))
-    assert [(group.way, group.count) for group in groups] == [("one", 1), ("ddp", 2), ("fsdp", 2)]
-    assert say_groups(groups, ScalingOptions((1, 2), ("ddp", "fsdp")), None).splitlines() == [
-        "measured 3 times, each time 2 + 5 steps by:",
-        "  one, 1 process, global batch of 8 examples",
+    assert [(group.strategy, group.count) for group in groups] == [("single", 1), ("ddp", 2), ("fsdp", 2)]
+    assert describe_groups(groups, ScalingOptions((1, 2), ("ddp", "fsdp")), None).splitlines() == [
+        "measured: 3 repeats of 5 steps, after 2 warm-up steps",
+        "  1 process, global batch of 8 examples",
         "  ddp, 2 processes, global batch of 8 examples",
         "  fsdp, 2 processes, global batch of 8 examples",
     ]
@@ -89,7 +89,7 @@ def test_a_named_strategy_is_shared_as_it_is(recipe: dict[str, Any]) -> None:
     assert load_strategy(groups[1].recipe) == baseline.model_copy(update={"parallel": "ddp"})
 
 
-def test_a_way_that_the_recipe_rules_out_is_refused_before_anything_starts(recipe: dict[str, Any]) -> None:
+def test_a_strategy_that_the_recipe_rules_out_is_refused_before_anything_starts(recipe: dict[str, Any]) -> None:
     with pytest.raises(RecipeError, match="Adafactor"):
         list_groups(recipe, ["train.optimizer.name=adafactor"], ScalingOptions((1, 2), ("ddp", "fsdp")))
 
@@ -100,7 +100,7 @@ def test_it_is_not_one_of_several_processes_itself(recipe: dict[str, Any], monke
         list_groups(recipe, [], ScalingOptions((1, 2), ("ddp",)))
 
 
-def test_a_mistake_that_a_rank_finds_is_told_in_its_own_words(recipe: dict[str, Any], tmp_path: Path) -> None:
+def test_an_error_of_a_rank_is_reported_without_a_traceback(recipe: dict[str, Any], tmp_path: Path) -> None:
     (group,) = list_groups(recipe, [f"model.path={tmp_path}/nowhere"], ScalingOptions((1,), ("ddp",)))
     with pytest.raises(SeqfitError, match="nowhere") as raised:
         run_group(group, 0, 1)
@@ -134,9 +134,7 @@ def test_a_rank_that_dies_ends_the_group_and_is_quoted(
 
 
 @pytest.mark.usefixtures("default_signals")
-def test_who_ends_the_command_ends_its_processes(
-    recipe: dict[str, Any], fake_python: Callable[[str], Callable[[], bool]]
-) -> None:
+def test_sigterm_ends_all_processes(recipe: dict[str, Any], fake_python: Callable[[str], Callable[[], bool]]) -> None:
     (group,) = list_groups(recipe, [], ScalingOptions((1,), ("ddp",)))
     still_sleeps = fake_python(f"(until_it_sleeps; kill -TERM {os.getpid()}) &")
     with pytest.raises(SystemExit, match="143"):

@@ -19,39 +19,40 @@ def test_wrong_counts_are_refused(text: str) -> None:
         options.read_counts(text)
 
 
-def test_ways_are_read_once_each() -> None:
-    assert options.read_strategies("fsdp, ddp,fsdp") == ("fsdp", "ddp")
+def test_strategies_are_read_once_each() -> None:
+    assert options.read_parallel("fsdp, ddp,fsdp") == ("fsdp", "ddp")
 
 
-def test_a_misspelt_way_is_recognised() -> None:
+def test_a_misspelt_strategy_is_recognised() -> None:
     with pytest.raises(
-        PlanError, match=r"--way is 'fspd'\. The ways are ddp, fsdp, pipeline, .* Did you mean 'fsdp'\?"
+        PlanError,
+        match=r"--parallel is 'fspd'\. It lists parallel strategies .* Did you mean 'fsdp'\?",
     ):
-        options.read_strategies("fspd")
+        options.read_parallel("fspd")
 
 
-def test_cards_alone_are_not_measured_unless_processes_are_given() -> None:
+def test_with_a_gpu_nothing_is_measured_unless_processes_are_given() -> None:
     numbers = {"steps": 5, "repeats": 3, "weak": False}
     assert options.choose_options(None, ("ddp",), **numbers, only_predicts=True) is None
-    asked = options.choose_options("2", ("ddp",), **numbers, only_predicts=True)
-    assert asked is not None
-    assert asked.counts == (1, 2)
+    found = options.choose_options("2", ("ddp",), **numbers, only_predicts=True)
+    assert found is not None
+    assert found.counts == (1, 2)
 
 
 def test_by_default_all_cores_or_gpus_are_measured() -> None:
     from seqfit.hardware.probe import probe_machine
 
     machine = probe_machine()
-    asked = options.choose_options(None, ("ddp",), steps=5, repeats=3, weak=True, only_predicts=False)
-    assert asked is not None
-    assert list(asked.counts) == list_counts(len(machine.gpus) or machine.cores)
-    assert asked.kind == "weak"
+    found = options.choose_options(None, ("ddp",), steps=5, repeats=3, weak=True, only_predicts=False)
+    assert found is not None
+    assert list(found.counts) == list_counts(len(machine.gpus) or machine.cores)
+    assert found.kind == "weak"
 
 
-def test_what_is_assumed_of_the_network_is_said_to_be() -> None:
+def test_an_assumed_network_is_labelled_as_such() -> None:
     cluster = options.choose_cluster("h100-sxm", ("ddp",), **GIVEN)
     assert cluster is not None
-    assert (cluster.upto, cluster.per_machine, cluster.network_bytes_per_second) == (512, 8, 25e9)
+    assert (cluster.max_gpus, cluster.per_machine, cluster.network_bytes_per_second) == (512, 8, 25e9)
     assert cluster.network_source.startswith("assumed")
     given = options.choose_cluster("h100-sxm", ("ddp",), **GIVEN | {"network": "50GB/s"})  # type: ignore[arg-type]
     assert given is not None
@@ -59,17 +60,17 @@ def test_what_is_assumed_of_the_network_is_said_to_be() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "ways", "given", "said"),
+    ("gpu", "parallel", "given", "message"),
     [
         (None, ("ddp",), {"upto": 8}, "--upto is given without --gpu"),
         (None, ("ddp",), {"network": "25GB/s"}, "--network is given without --gpu"),
         ("h100-sxm", ("ddp",), {"per_node": 0}, "--per-node is 0"),
-        ("h100-sxm", ("ddp", "pipeline"), {}, "--way names pipeline"),
+        ("h100-sxm", ("ddp", "pipeline"), {}, "--parallel names pipeline"),
         ("a100", ("ddp",), {}, "'a100' could be a100-40-sxm"),
     ],
 )
-def test_a_cluster_that_is_none_is_refused(
-    gpu: str | None, ways: tuple[str, ...], given: dict[str, object], said: str
+def test_a_wrong_cluster_is_refused(
+    gpu: str | None, parallel: tuple[str, ...], given: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(PlanError, match=said):
-        options.choose_cluster(gpu, ways, **GIVEN | given)  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match=message):
+        options.choose_cluster(gpu, parallel, **GIVEN | given)  # type: ignore[arg-type]

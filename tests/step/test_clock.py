@@ -92,7 +92,7 @@ def test_phases_of_one_name_add_up(host: HostTime) -> None:
     assert clock.take() == {"forward": 5.0, "backward": 20.0}
 
 
-def test_a_window_begins_where_the_last_was_taken_and_the_run_goes_on(host: HostTime) -> None:
+def test_a_window_starts_where_the_last_one_was_taken_and_totals_continue(host: HostTime) -> None:
     clock = StepClock(CPU)
     for seconds in (1.0, 4.0):
         with clock.phase("optimizer"):

@@ -78,7 +78,7 @@ class Block(GradientCheckpointingLayer):
         return states + nn.functional.gelu(self.linear(self.norm(states))) * len(way)
 
 
-def test_machine_code_gives_the_numbers_of_eager_execution() -> None:
+def test_compiled_blocks_give_the_results_of_eager_execution() -> None:
     if shutil.which("g++") is None:
         pytest.skip("no g++ to compile with")
     torch.manual_seed(0)
@@ -96,7 +96,7 @@ def test_machine_code_gives_the_numbers_of_eager_execution() -> None:
     assert counters["stats"]["unique_graphs"] == 1  # for two blocks and four shapes
 
 
-def test_t5s_blocks_are_captured_once_a_kind_whatever_the_shape(load: Callable[[], Any]) -> None:
+def test_t5s_blocks_are_captured_once_per_kind_whatever_the_shape(load: Callable[[], Any]) -> None:
     ours, reference = load(), load()
     compile_blocks(ours, CPU, backend="eager")
     enable_recompute(ours, "blocks")
@@ -116,7 +116,7 @@ def test_a_ninth_kind_of_call_is_still_compiled() -> None:
     assert not counters["unimplemented"]
 
 
-def test_evaluation_and_generation_are_left_alone(load: Callable[[], Any]) -> None:
+def test_evaluation_and_generation_run_eagerly(load: Callable[[], Any]) -> None:
     model, reference = load().eval(), load().eval()
     compile_blocks(model, CPU, backend="eager")
     ids = torch.tensor([[5, 6, 7, 1]])

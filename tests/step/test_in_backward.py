@@ -64,7 +64,7 @@ def test_a_table_with_two_uses_gets_the_sum_of_both_gradients(model: Tied) -> No
     assert torch.allclose(model.table.weight, expected)
 
 
-def test_before_the_last_micro_batch_gradients_are_kept_and_no_weight_moves(model: Tied) -> None:
+def test_before_the_last_micro_batch_gradients_are_kept_and_no_weight_is_updated(model: Tied) -> None:
     hooks = InBackward(torch.optim.SGD(model.parameters(), lr=0.1))
     before = weights_of(model)
     hooks.arm(last=False)
@@ -98,7 +98,7 @@ def test_finishing_does_not_update_anything_twice(model: Tied) -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.named_parameters())
 
 
-def test_gradients_go_while_the_backward_still_runs() -> None:
+def test_gradients_are_freed_while_the_backward_still_runs() -> None:
     """Of eight layers never more than two have a gradient, where there would be eight."""
     model = nn.Sequential(*(nn.Linear(8, 8, bias=False) for _ in range(8)))
     hooks = InBackward(torch.optim.SGD(model.parameters(), lr=0.1))
@@ -122,7 +122,7 @@ def test_gradients_go_while_the_backward_still_runs() -> None:
     assert most <= 2
 
 
-def test_an_error_in_the_backward_shows_that_weights_have_moved(model: Tied) -> None:
+def test_an_error_in_the_backward_shows_that_weights_were_updated(model: Tied) -> None:
     hooks = InBackward(torch.optim.SGD(model.parameters(), lr=0.1))
 
     def fail(_: torch.Tensor) -> None:

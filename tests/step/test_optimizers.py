@@ -91,7 +91,7 @@ def test_adafactors_relative_step_sets_its_own_rate_in_proportion_to_the_weights
     assert large == pytest.approx(10 * small, rel=0.1)
 
 
-def test_the_fastest_kernel_of_the_device_is_taken_and_told() -> None:
+def test_the_fastest_kernel_of_the_device_is_used_and_reported() -> None:
     cases = {"cpu": ("fused", True, False), "cuda": ("fused", True, False), "mps": ("foreach", False, True)}
     for device, (name, fused, foreach) in cases.items():
         optimizer, reason = build_optimizer(nn.Linear(2, 2), OptimizerRecipe(), 0.1, device=torch.device(device))
@@ -105,7 +105,7 @@ def test_the_kernels_of_adamw_make_the_same_update(kernel: Any, tiny_model: Call
     for chosen in ("fused", kernel):
         model: Any = load_model(ModelRecipe(path=str(tiny_model("t5"))))
         optimizer, reason = build_optimizer(model, OptimizerRecipe(weight_decay=0.1), 1e-2, device=CPU, kernel=chosen)
-        assert reason == f"AdamW, {chosen}: as asked for"
+        assert reason == f"AdamW, {chosen}: as the strategy states"
         for number in range(3):
             torch.manual_seed(number)
             for tensor in model.parameters():
@@ -115,13 +115,13 @@ def test_the_kernels_of_adamw_make_the_same_update(kernel: Any, tiny_model: Call
     assert float((updated[0] - updated[1]).abs().max()) <= 1e-6
 
 
-def test_a_strategys_adafactor_takes_the_place_of_adamw_at_the_recipes_rate() -> None:
+def test_a_strategys_adafactor_replaces_adamw_at_the_recipes_rate() -> None:
     optimizer, reason = build_optimizer(
         nn.Linear(2, 2), OptimizerRecipe(weight_decay=0.5), 2e-3, device=CPU, override="adafactor"
     )
     assert type(optimizer).__name__ == "Adafactor"
     assert [(group["lr"], group["weight_decay"]) for group in optimizer.param_groups] == [(2e-3, 0.5), (2e-3, 0.0)]
-    assert reason == "Adafactor: in the place of the recipe's AdamW"
+    assert reason == "Adafactor: instead of the recipe's AdamW"
 
 
 def test_a_recipes_adafactor_says_whose_rule_it_is() -> None:
@@ -131,15 +131,15 @@ def test_a_recipes_adafactor_says_whose_rule_it_is() -> None:
 
 def test_8_bits_without_a_package_name_the_command_that_installs_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(
-        RecipeError, match=r"optimizer is '8bit'\. That is done .* pip install 'seqfit\[bitsandbytes\]'"
-    ):
+    with pytest.raises(RecipeError, match=r"optimizer is '8bit'\. It needs .* pip install 'seqfit\[bitsandbytes\]'"):
         build_optimizer(nn.Linear(2, 2), OptimizerRecipe(), 1e-3, device=CPU, override="8bit")
 
 
 @pytest.mark.filterwarnings(*PACKAGE_WARNINGS)
 @pytest.mark.parametrize("package", ["bitsandbytes", "torchao"])
-def test_8_bit_states_hold_a_byte_a_moment_and_lower_the_loss(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_8_bit_states_hold_one_byte_per_moment_and_lower_the_loss(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip(package)
     monkeypatch.setattr("seqfit.step.optimizers.EIGHT_BIT_PACKAGES", (package,))
     torch.manual_seed(0)
@@ -162,7 +162,7 @@ def test_8_bit_states_hold_a_byte_a_moment_and_lower_the_loss(package: str, monk
     assert {getattr(value, "codes", value).dtype for value in quantized} == {torch.uint8}
 
 
-def test_a_rate_reaches_all_groups_but_those_that_set_their_own(model: nn.Module) -> None:
+def test_a_rate_is_set_for_all_groups_except_those_that_set_their_own(model: nn.Module) -> None:
     adamw, _ = build_optimizer(model, OptimizerRecipe(), 1e-3, device=CPU)
     relative, _ = build_optimizer(model, OptimizerRecipe(name="adafactor", relative_step=True), 1e-3, device=CPU)
     held_as_tensor = torch.optim.AdamW(model.parameters(), lr=torch.tensor(1e-3), foreach=False)
@@ -175,6 +175,6 @@ def test_a_rate_reaches_all_groups_but_those_that_set_their_own(model: nn.Module
     assert float(kept) == 0.5
 
 
-def test_a_model_in_which_nothing_learns_is_an_error_in_three_parts() -> None:
-    with pytest.raises(RecipeError, match=r"leave no weight that learns\. Training needs .* model\.freeze"):
+def test_a_model_without_trainable_weights_is_an_error_in_three_parts() -> None:
+    with pytest.raises(RecipeError, match=r"leave no trainable weight\. Training needs .* model\.freeze"):
         build_optimizer(nn.Linear(2, 2).requires_grad_(False), OptimizerRecipe(), 1e-3, device=CPU)

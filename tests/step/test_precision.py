@@ -65,8 +65,8 @@ def test_fp16_on_a_cpu_is_an_error_in_three_parts() -> None:
         choose_precision(Strategy(precision="fp16"), CPU, ["fp16"])
 
 
-def test_auto_on_a_cpu_is_the_fp32_reference() -> None:
-    assert choose_precision(Strategy(), CPU, ["bf16"]) == Precision("fp32", CPU, "the reference on a CPU")
+def test_auto_on_a_cpu_is_fp32() -> None:
+    assert choose_precision(Strategy(), CPU, ["bf16"]) == Precision("fp32", CPU, "the default on a CPU")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_auto_on_a_cpu_is_the_fp32_reference() -> None:
         (False, False, False, "", "none"),
     ],
 )
-def test_bf16_on_a_cpu_is_told_by_what_one_dnn_may_use(
+def test_bf16_on_a_cpu_is_detected_by_what_onednn_may_use(
     monkeypatch: pytest.MonkeyPatch, one_dnn: bool, avx512: bool, avx512_bf16: bool, limit: str, found: str
 ) -> None:
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: one_dnn, raising=False)
@@ -109,7 +109,7 @@ def test_auto_on_a_gpu_is_bf16_where_card_and_recipe_agree(allow: list[str], nam
 @pytest.mark.parametrize("card", [False], indirect=True)
 @pytest.mark.usefixtures("card")
 def test_bf16_on_a_card_without_it_is_an_error_that_names_the_card() -> None:
-    with pytest.raises(RecipeError, match=r"'bf16' on Tesla T4\. This card has no bf16 .*\. Set .*=fp32"):
+    with pytest.raises(RecipeError, match=r"'bf16' on Tesla T4\. This GPU has no bf16 .*\. Set .*=fp32"):
         choose_precision(Strategy(precision="bf16"), CUDA, ["bf16"])
 
 
@@ -127,7 +127,7 @@ def test_only_fp16_needs_a_scaler(name: str, needs: bool) -> None:
 
 
 @pytest.mark.usefixtures("no_gpu")
-def test_on_a_mac_auto_is_the_cpu_and_says_that_the_gpu_stays_unused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_mac_auto_is_the_cpu_and_warns_that_the_gpu_is_unused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert choose_device(Strategy()) == CPU
     said = explain_unused_gpu(Strategy(), CPU)
@@ -137,7 +137,7 @@ def test_on_a_mac_auto_is_the_cpu_and_says_that_the_gpu_stays_unused(monkeypatch
     assert explain_unused_gpu(Strategy(device="cpu"), CPU) is None
 
 
-def test_without_a_macs_gpu_there_is_nothing_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_macs_gpu_there_is_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     assert explain_unused_gpu(Strategy(), CPU) is None
 

@@ -67,7 +67,7 @@ def saved_bytes(model: Any) -> int:
     return sum(kept.values())
 
 
-def test_less_is_kept_for_the_backward_with_every_block_that_is_recomputed(tiny_model: Callable[[str], Path]) -> None:
+def test_every_recomputed_block_keeps_less_for_the_backward(tiny_model: Callable[[str], Path]) -> None:
     sizes = []
     for which in ("none", "alternate", "blocks"):
         model = load_model(ModelRecipe(path=str(tiny_model("t5")))).train()
@@ -85,7 +85,7 @@ def test_generation_keeps_its_cache(model: Any) -> None:
     assert output.past_key_values.get_seq_length() > 0
 
 
-def test_neither_frozen_embeddings_nor_an_empty_bias_ask_for_gradients(model: Any) -> None:
+def test_neither_frozen_embeddings_nor_an_empty_bias_require_gradients(model: Any) -> None:
     """Which `gradient_checkpointing_enable` makes them do, at the price of a backward through a frozen encoder."""
     freeze_parts(model, ["embeddings", "encoder"])
     enable_recompute(model, "blocks")

@@ -67,7 +67,7 @@ def test_plateau_lowers_the_rate_after_patience_evaluations_without_improvement(
 
 
 @pytest.mark.parametrize("name", ["constant", "linear", "cosine", "inverse_sqrt"])
-def test_no_other_schedule_hears_of_evaluations(name: str) -> None:
+def test_no_other_schedule_depends_on_evaluations(name: str) -> None:
     schedule = Schedule(ScheduleRecipe(name=name, patience=1), 10)
     before = schedule.factor(5)
     assert not schedule.observe(False)

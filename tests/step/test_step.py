@@ -54,7 +54,7 @@ def test_the_loss_is_the_mean_over_the_global_batchs_target_tokens(model: Any, b
     assert float(sgd_step(model, None).run(batch).loss) == pytest.approx(total / 8, rel=1e-6)
 
 
-def test_the_update_is_clipped_to_the_norm_and_the_norm_before_is_told(model: Any, batch: GlobalBatch) -> None:
+def test_the_update_is_clipped_to_the_norm_and_the_norm_before_is_returned(model: Any, batch: GlobalBatch) -> None:
     step = sgd_step(model, clip_norm=0.01)
     change = change_of(model, step, batch)
     assert float(change.norm()) == pytest.approx(0.01, rel=1e-3)

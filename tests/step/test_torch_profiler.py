@@ -22,7 +22,7 @@ def ask() -> None:
         torch.ones(3).sum()
 
 
-def test_it_can_be_had_again_and_again_also_after_an_error() -> None:
+def test_it_can_be_used_repeatedly_also_after_an_error() -> None:
     ask()
     with pytest.raises(ValueError, match="inside"), torch_profiler("a test", **CPU):
         raise ValueError("inside")
@@ -34,7 +34,7 @@ def test_a_second_one_is_refused_while_the_first_waits_warms_up_and_records() ->
     """While it warms up torch itself says that none is enabled, and a second one would be a segmentation fault."""
     with torch_profiler("the first", **CPU, **STAGES) as first:
         for _ in range(3):
-            with pytest.raises(ProfilerBusy, match="which the first has"):
+            with pytest.raises(ProfilerBusy, match="which the first uses"):
                 ask()
             torch.ones(3).sum()
             first.step()
@@ -45,7 +45,7 @@ def test_a_second_one_is_refused_while_the_first_waits_warms_up_and_records() ->
 def test_a_profiler_of_the_users_own_program_is_found(settings: dict[str, Any]) -> None:
     with profile(**CPU, **settings) as theirs:
         for _ in range(3 if settings else 1):
-            with pytest.raises(ProfilerBusy, match="which the program that called seqfit has"):
+            with pytest.raises(ProfilerBusy, match="which the program that called seqfit uses"):
                 ask()
             if settings:
                 theirs.step()

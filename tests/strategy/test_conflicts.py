@@ -64,7 +64,7 @@ def test_only_adamw_has_kernels_to_choose_from(strategy: dict[str, Any], train: 
 
 
 @pytest.mark.parametrize(
-    ("strategy", "said"),
+    ("strategy", "message"),
     [
         ({"sharding": "zero2"}, "it is 'zero2' and strategy.parallel is 'auto'. Only fsdp"),
         ({"sharding": "zero3", "parallel": "pipeline"}, "Set strategy.parallel=fsdp"),
@@ -72,8 +72,8 @@ def test_only_adamw_has_kernels_to_choose_from(strategy: dict[str, Any], train: 
         ({"sharding": "zero2", "parallel": "fsdp", "optimizer_in_backward": True}, "DeepSpeed makes the update"),
     ],
 )
-def test_what_deepspeed_can_not_be_had_with(strategy: dict[str, Any], said: str) -> None:
-    assert said in conflicts(strategy, {"clip_norm": None})["strategy.sharding"]
+def test_what_deepspeed_excludes(strategy: dict[str, Any], message: str) -> None:
+    assert message in conflicts(strategy, {"clip_norm": None})["strategy.sharding"]
 
 
 @pytest.mark.parametrize("strategy", [{"precision": "fp16"}, {"optimizer": "8bit"}, {"optimizer": "adafactor"}])

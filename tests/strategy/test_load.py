@@ -34,7 +34,7 @@ def test_every_named_strategy_loads_where_it_is_allowed(name: str) -> None:
     assert strategy != Strategy(name=name)
 
 
-def test_vanilla_is_the_lossless_reference() -> None:
+def test_the_baseline_is_lossless() -> None:
     strategy = load_strategy(recipe_with("baseline", allow=[]))
     assert (strategy.precision, strategy.batching, strategy.lossy) == ("fp32", "padded", [])
 
@@ -47,9 +47,9 @@ def test_fields_start_from_the_strategy_they_name() -> None:
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with pytest.raises(
-        RecipeError, match=r"strategy: 'vanila' is given\. The strategies are 8bit, .* Did you mean 'baseline'"
+        RecipeError, match=r"strategy: 'baselin' is given\. The strategies are 8bit, .* Did you mean 'baseline'"
     ):
-        load_strategy(recipe_with("vanila"))
+        load_strategy(recipe_with("baselin"))
 
 
 @pytest.mark.parametrize("strategy", ["fp16", {"precision": "fp16"}])
@@ -69,7 +69,7 @@ def test_a_lossy_strategy_needs_the_recipes_leave(strategy: Any) -> None:
         ({"freeze": ["encoder"]}, "freeze", "remove strategy.freeze"),
     ],
 )
-def test_the_way_out_fits_what_is_lossy(strategy: Any, kind: str, way_out: str) -> None:
+def test_the_suggested_change_fits_the_lossy_kind(strategy: Any, kind: str, way_out: str) -> None:
     with pytest.raises(RecipeError, match=rf"uses {kind}, .*'allow=\[bf16, {kind}\]', or (set )?{way_out}"):
         load_strategy(recipe_with(strategy))
 

@@ -16,7 +16,7 @@ PACKAGE = Path(seqfit.__file__).parent
 LAYERS = (
     ("errors", "units"),
     ("system",),
-    ("hub", "progress", "tables"),
+    ("hub", "processes", "progress", "tables"),
     ("cache",),
     ("recipe",),
     ("strategy", "hardware", "rundir"),

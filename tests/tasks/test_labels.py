@@ -73,7 +73,7 @@ def test_any_other_value_of_a_label_column_is_a_row_error(value: Any) -> None:
     assert cause_of(task, {"joy": 1, "fear": value}) == "label column is neither 0 nor 1"
 
 
-def test_label_columns_may_have_words_of_their_own() -> None:
+def test_label_columns_may_have_labels_with_other_names() -> None:
     task = multilabel(
         target="", labels={"toxic": ["is_toxic"], "rude": ["is_rude"]}, label_columns=["is_toxic", "is_rude"]
     )
@@ -97,7 +97,7 @@ def test_an_unknown_label_is_a_row_error() -> None:
         ("none, joy", "joy, none"),
     ],
 )
-def test_generated_text_is_a_set_of_labels_and_unknown_words_stay(generated: str, answer: str) -> None:
+def test_generated_text_is_a_set_of_labels_and_unknown_texts_stay(generated: str, answer: str) -> None:
     assert multilabel().extract(generated) == answer
 
 

@@ -94,7 +94,7 @@ def test_a_choice_that_is_a_letter_comes_before_the_letter_of_a_choice() -> None
     assert choice().extract("a", ["an", "a", "the"]) == "a"
 
 
-def test_a_question_is_asked_with_its_choices() -> None:
+def test_a_question_has_its_choices_in_the_source() -> None:
     task = choice(choices=["{A}", "{B}"])
     assert task.source_columns() == ("q", "A", "B")
     assert task.render_source(ROW) == "Which flies? choices: (a) dog (b) crow"

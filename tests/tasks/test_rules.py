@@ -9,7 +9,7 @@ from seqfit.tasks.rules import find_task_mistakes, find_template_mistakes, fold_
 
 
 @pytest.mark.parametrize("text", ["Yes", " yes. ", "YES"])
-def test_case_space_and_full_stop_do_not_tell_words_apart(text: str) -> None:
+def test_case_space_and_full_stop_are_ignored(text: str) -> None:
     assert fold_word(text) == "yes"
 
 

@@ -45,7 +45,7 @@ def test_an_unanswerable_question_learns_the_no_answer_word_and_has_the_empty_re
 
 
 @pytest.mark.parametrize("generated", ["unanswerable", " Unanswerable. ", "UNANSWERABLE"])
-def test_generated_no_answer_words_become_the_empty_answer(generated: str) -> None:
+def test_a_generated_no_answer_text_becomes_the_empty_answer(generated: str) -> None:
     assert squad_task().extract(generated) == ""
     assert squad_task().extract(" Ada ") == "Ada"
 

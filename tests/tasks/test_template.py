@@ -83,7 +83,7 @@ def test_a_missing_nested_column_names_its_neighbours() -> None:
         render_template("{answers.txt}", ROW)
 
 
-def test_a_mapping_is_no_text_and_the_message_says_which_key_to_add() -> None:
+def test_a_mapping_is_not_text_and_the_message_says_which_key_to_add() -> None:
     with pytest.raises(DataError, match=r"\{answers\.text\}"):
         render_template("{answers}", ROW)
 

@@ -1,4 +1,4 @@
-"""A task that a tiny model learns within seconds: say the second word of the source."""
+"""A task that a tiny model is trained for within seconds: generate the second word of the source."""
 
 from __future__ import annotations
 

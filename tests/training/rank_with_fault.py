@@ -48,7 +48,7 @@ def _in_micro_batch() -> None:
     _run_out_of_memory(before=True)
 
 
-def _in_exchange() -> None:
+def _in_collective() -> None:
     """OOM after the last backward, when the others wait."""
     _run_out_of_memory(before=False)
 
@@ -97,7 +97,7 @@ def _signal() -> None:
 
 
 def _not_finite() -> None:
-    """A loss that is NaN, on this rank alone."""
+    """A loss that is NaN, on this rank only."""
     run_batch, seen = ParallelStrategy.run_batch, [0]
 
     def poisoned(self: ParallelStrategy, step: TrainStep, batch: Any) -> Any:
@@ -150,7 +150,7 @@ FAULTS = {
     "frames": _count_frames,
     "none": _nothing,
     "out-of-memory": _in_micro_batch,
-    "out-of-memory-in-exchange": _in_exchange,
+    "out-of-memory-in-collective": _in_collective,
     "not-finite": _not_finite,
     "signal": _signal,
     "disk-full": _disk_full,

@@ -12,7 +12,7 @@ from seqfit.training.trial_variables import CALIBRATED
 CPU = torch.device("cpu")
 
 
-def test_it_is_there_only_where_a_comparison_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_runs_only_in_trials_of_a_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(CALIBRATED, raising=False)
     assert build_calibration_workload(CPU, 1) == []
     monkeypatch.setenv(CALIBRATED, "1")
@@ -21,7 +21,7 @@ def test_it_is_there_only_where_a_comparison_asks_for_it(monkeypatch: pytest.Mon
     assert build_calibration_workload(torch.device("cuda"), 1) == []
 
 
-def test_trainings_random_numbers_stay_what_they_are() -> None:
+def test_the_rng_state_of_training_is_unchanged() -> None:
     torch.manual_seed(7)
     expected = torch.rand(3)
     torch.manual_seed(7)

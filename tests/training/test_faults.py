@@ -67,7 +67,7 @@ def test_a_full_disk_ends_the_run_and_the_snapshot_before_resumes(
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not Path("/proc/mounts").exists(), reason="needs root to mount a tmpfs")
-def test_a_disk_that_is_really_full_is_told_in_three_parts(word_recipe: Recipe, tmp_path: Path) -> None:
+def test_a_really_full_disk_is_an_error_in_three_parts(word_recipe: Recipe, tmp_path: Path) -> None:
     """A tmpfs of 1 MiB: the first snapshots fit, a later one does not."""
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -147,7 +147,7 @@ def test_a_second_process_in_the_same_directory_is_refused(tmp_path: Path) -> No
     assert subprocess.run([sys.executable, "-c", script, str(writer.path)], timeout=400, check=False).returncode == 0
 
 
-def test_data_that_vanish_while_it_trains_do_not_matter(word_recipe: Recipe, tmp_path: Path) -> None:
+def test_data_that_is_removed_during_training_does_not_matter(word_recipe: Recipe, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     for path in Path(word_recipe["data"]["path"]).iterdir():
@@ -173,7 +173,7 @@ def test_a_clock_that_jumps_back_changes_no_duration(
     seqfit.report(run.path)
 
 
-def test_a_killed_sampler_is_no_end_of_a_run(word_recipe: Recipe, tmp_path: Path) -> None:
+def test_a_killed_sampler_does_not_end_the_run(word_recipe: Recipe, tmp_path: Path) -> None:
     """Its own sampler: other children of this process belong to other tests."""
     killed: list[int] = []
 
@@ -190,12 +190,12 @@ def test_a_killed_sampler_is_no_end_of_a_run(word_recipe: Recipe, tmp_path: Path
     assert killed
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "no facts", "facts", "ids"])
+@pytest.mark.parametrize("damage", ["truncated", "empty", "no facts", "facts", "ids"])
 def test_a_damaged_cache_is_rebuilt_with_an_event(word_recipe: Recipe, tmp_path: Path, damage: str) -> None:
     first = seqfit.train(word_recipe, out=tmp_path / "first")
     for entry in (cache_root() / "tokenized").iterdir():
         rows, facts = entry / "rows.arrow", entry / "facts.json"
-        if damage == "cut":
+        if damage == "truncated":
             rows.write_bytes(rows.read_bytes()[:-20])
         elif damage == "empty":
             rows.write_bytes(b"")
@@ -209,7 +209,7 @@ def test_a_damaged_cache_is_rebuilt_with_an_event(word_recipe: Recipe, tmp_path:
         else:
             facts.write_text('{"rows": 1')
     second = seqfit.train(word_recipe, out=tmp_path / "second")
-    assert [event for event in second.events() if "damaged and made again" in event["message"]]
+    assert [event for event in second.events() if "corrupted, tokenizing again" in event["message"]]
     assert [record["loss"] for record in first.steps()] == [record["loss"] for record in second.steps()]
 
 
@@ -237,9 +237,7 @@ def test_a_run_directory_without_one_of_its_files_is_an_error_of_three_parts(
         seqfit.train(tmp_path / "run", resume=True)
 
 
-def test_a_directory_that_a_run_had_hardly_begun_is_taken_by_a_resume_alone(
-    word_recipe: Recipe, tmp_path: Path
-) -> None:
+def test_a_directory_of_a_run_that_barely_started_is_used_only_by_a_resume(word_recipe: Recipe, tmp_path: Path) -> None:
     place = tmp_path / "run"
     place.mkdir()
     (place / files.LOCK).touch()

@@ -1,6 +1,6 @@
 """Each library recipe trains some steps, evaluates and predicts on real files with the real tokenizers.
 
-The models are small, random and of the right class: this is about the path, not about what is learnt.
+The models are small, random and of the right class: this is about the path, not about quality.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def test_bert_agnews_with_a_pretrained_encoder_reaches_80_percent(
             f"data.path={shared_data / 'ag_news'}",
             "data.limit={train: 1000, validation: 20, test: 100}",
             "data.balance=label",
-            "task.max_source_tokens=32",  # the ends of long rows take time and tell little
+            "task.max_source_tokens=32",  # the ends of long rows take time and add little
             "train.batch_examples=16",
             "train.steps=30",
             "train.learning_rate=3e-4",

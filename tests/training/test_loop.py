@@ -24,34 +24,34 @@ pytestmark = pytest.mark.usefixtures("no_prediction", "no_telemetry")
 
 
 def test_the_first_evaluation_is_the_best_so_far() -> None:
-    assert Best("f1", 0.0).judge(10.0, 1.0) == (True, True)
+    assert Best("f1", 0.0).update(10.0, 1.0) == (True, True)
 
 
-def test_of_equal_scores_the_lower_loss_is_kept_but_is_no_improvement() -> None:
+def test_among_equal_scores_the_lower_loss_is_kept_but_is_no_improvement() -> None:
     best = Best("f1", 0.0)
-    best.judge(0.0, 10.8)
-    assert best.judge(0.0, 10.6) == (True, False)
-    assert best.judge(0.0, 10.7) == (False, False)
+    best.update(0.0, 10.8)
+    assert best.update(0.0, 10.6) == (True, False)
+    assert best.update(0.0, 10.7) == (False, False)
     assert best.stale == 2
 
 
 def test_small_gains_are_kept_and_add_up_to_an_improvement() -> None:
     best = Best("f1", 1.0)
-    best.judge(50.0, 1.0)
-    assert best.judge(50.6, 1.0) == (True, False)
-    assert best.judge(51.2, 1.0) == (True, True)
+    best.update(50.0, 1.0)
+    assert best.update(50.6, 1.0) == (True, False)
+    assert best.update(51.2, 1.0) == (True, True)
 
 
 def test_a_lower_loss_is_better() -> None:
     best = Best("loss", 0.0)
-    best.judge(2.0, 2.0)
-    assert best.judge(1.0, 1.0) == (True, True)
-    assert best.judge(1.5, 1.5) == (False, False)
+    best.update(2.0, 2.0)
+    assert best.update(1.0, 1.0) == (True, True)
+    assert best.update(1.5, 1.5) == (False, False)
 
 
 def test_without_any_score_the_first_model_is_kept() -> None:
     best = Best("loss", 0.0)
-    assert best.judge(None, None) == (True, True)
+    assert best.update(None, None) == (True, True)
     assert math.isinf(best.loss)
 
 
@@ -119,7 +119,7 @@ def test_records_say_what_the_steps_gave(word_recipe: Recipe, steps: list[tuple[
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_a_run_that_breaks_off_in_a_step_keeps_the_record_before_it(
+def test_a_run_that_fails_in_a_step_keeps_the_record_before_it(
     word_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
     step = TrainStep.run
@@ -139,7 +139,7 @@ def test_a_run_that_breaks_off_in_a_step_keeps_the_record_before_it(
     assert not [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_NAME)]
 
 
-def test_a_model_whose_loss_is_no_number_is_never_kept(word_recipe: Recipe, tmp_path: Path) -> None:
+def test_a_model_with_a_non_finite_loss_is_never_kept(word_recipe: Recipe, tmp_path: Path) -> None:
     recipe = word_recipe | {"train": word_recipe["train"] | {"learning_rate": 1e30, "clip_norm": None}}
     with pytest.raises(TrainingFailed, match="step 3"):
         seqfit.train(recipe, out=tmp_path / "run")
@@ -180,12 +180,12 @@ def test_phases_say_where_the_time_of_steps_and_between_them_went(word_recipe: R
     assert run.manifest["phase_seconds"]["evaluation"] == pytest.approx(evaluations, rel=0.2, abs=0.05)
 
 
-def test_padding_and_operations_are_counted_in_every_record(word_recipe: Recipe, tmp_path: Path) -> None:
+def test_padding_and_flops_are_counted_in_every_record(word_recipe: Recipe, tmp_path: Path) -> None:
     run = seqfit.train(word_recipe, ["strategy.batching=padded", "strategy.telemetry_hz=0"], out=tmp_path / "run")
     for record in run.steps():
         assert 0 < record["padding_share"] < 1
         assert record["model_flops_per_second"] > 0
         assert record["mfu"] is None
-    assert run.manifest["absent"] == {"mfu": "no peak rate is known of a CPU"}
+    assert run.manifest["absent"] == {"mfu": "the peak rate of a CPU is unknown"}
     assert run.telemetry() == []
     assert run.sensors() is None

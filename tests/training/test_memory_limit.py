@@ -1,4 +1,4 @@
-"""A real limit of the system on the process: the allocator fails, the run goes on."""
+"""A real limit of the system on the process: the allocator fails, training continues."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_limit_holds_inside_the_block_only() -> None:
 
 
 def test_less_than_the_process_has_already_is_refused() -> None:
-    with pytest.raises(RecipeError, match="libraries alone take"), limited_memory(2**20, CPU):
+    with pytest.raises(RecipeError, match="libraries already use"), limited_memory(2**20, CPU):
         pass
 
 
@@ -44,15 +44,15 @@ def test_a_gpu_has_its_own_limit() -> None:
 
 
 @pytest.mark.parametrize("sharers", [1, 4])
-def test_in_a_container_each_process_of_a_run_gets_its_part_of_what_is_left(
+def test_in_a_container_each_process_gets_its_share_of_the_free_memory(
     sharers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left_bytes = 64 * 2**30
     monkeypatch.setattr(memory_limit, "read_limits", lambda: MemoryLimits(left_bytes + 2**30, 2**30))
-    monkeypatch.setattr(memory_limit, "_read_taken_bytes", lambda: 5 * 2**30)
+    monkeypatch.setattr(memory_limit, "_read_used_bytes", lambda: 5 * 2**30)
     with limited_memory(None, CPU, sharers) as limit_bytes:
         assert limit_bytes == 5 * 2**30 + left_bytes // sharers
-    with limited_memory(16 * 2**30, CPU, sharers) as limit_bytes:  # what is asked for holds for each
+    with limited_memory(16 * 2**30, CPU, sharers) as limit_bytes:  # a given limit holds for each
         assert limit_bytes == 16 * 2**30
 
 
@@ -63,8 +63,8 @@ def test_a_run_under_a_real_limit_makes_the_same_losses_in_smaller_micro_batches
     free = _train(tmp_path, "free", None)
     grown_bytes = free.manifest["peak_bytes"] - free.manifest["before_resident_bytes"]
     tight = _train(tmp_path, "tight", free.manifest["before_bytes"] + grown_bytes * 7 // 10)
-    told = [event for event in tight.events() if event["kind"] == "out-of-memory"]
-    assert told
+    events = [event for event in tight.events() if event["kind"] == "out-of-memory"]
+    assert events
     for left, right in zip(free.steps(), tight.steps(), strict=True):
         assert left["loss"] == pytest.approx(right["loss"], abs=1e-4)
 

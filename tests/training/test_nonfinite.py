@@ -50,7 +50,7 @@ def recipe(word_recipe: Recipe) -> Recipe:
     return word_recipe
 
 
-def test_by_default_training_stops_and_no_weight_has_been_spoilt(
+def test_by_default_training_stops_and_no_weight_is_corrupted(
     recipe: Recipe, tmp_path: Path, poisoned: dict[str, Any]
 ) -> None:
     poisoned["steps"] = {3}
@@ -66,7 +66,9 @@ def test_skipped_steps_leave_weights_and_optimizer_as_they_were(
     recipe["train"] |= {"when_not_finite": "skip", "optimizer": {"name": optimizer}, "log_every": 1}
     poisoned["steps"] = {3}
     run = seqfit.train(recipe, out=tmp_path / "run")
-    (event,) = [event for event in run.events() if event["kind"] == "not-finite" and "step" in event["data"]]
+    (event,) = [
+        event for event in run.events() if event["kind"] == "non-finite" and event["data"]["action"] != "recorded"
+    ]
     assert event["data"]["step"] == 3
     assert len(event["data"]["rows"]) == 16
     assert "skipped" in event["message"]
@@ -76,17 +78,17 @@ def test_skipped_steps_leave_weights_and_optimizer_as_they_were(
 
 
 def test_the_device_skips_as_the_host_does(recipe: Recipe, tmp_path: Path, poisoned: dict[str, Any]) -> None:
-    """Fused AdamW is told on the device; the loop kernel is not called by the host. Same losses."""
+    """Fused AdamW gets a flag on the device; the host does not call the loop kernel. Same losses."""
     recipe["train"] |= {"when_not_finite": "skip", "log_every": 1}
     poisoned["steps"] = {3}
-    told = seqfit.train(recipe, ["strategy.optimizer_kernel=fused"], out=tmp_path / "fused")
+    fused = seqfit.train(recipe, ["strategy.optimizer_kernel=fused"], out=tmp_path / "fused")
     poisoned["made"] = 0
-    asked = seqfit.train(recipe, ["strategy.optimizer_kernel=loop"], out=tmp_path / "loop")
-    for left, right in zip(told.steps(), asked.steps(), strict=True):
+    loop = seqfit.train(recipe, ["strategy.optimizer_kernel=loop"], out=tmp_path / "loop")
+    for left, right in zip(fused.steps(), loop.steps(), strict=True):
         assert left["loss"] == pytest.approx(right["loss"], abs=1e-5)
 
 
-def test_ten_in_a_row_are_no_accident(recipe: Recipe, tmp_path: Path, poisoned: dict[str, Any]) -> None:
+def test_ten_non_finite_steps_in_a_row_end_the_run(recipe: Recipe, tmp_path: Path, poisoned: dict[str, Any]) -> None:
     recipe["train"] |= {"when_not_finite": "skip", "steps": 30}
     poisoned["steps"] = set(range(2, 40))
     with pytest.raises(TrainingFailed):
@@ -94,7 +96,7 @@ def test_ten_in_a_row_are_no_accident(recipe: Recipe, tmp_path: Path, poisoned: 
     assert Run(tmp_path / "run").steps()[-1]["step"] <= 12
 
 
-def test_a_resume_counts_them_on(recipe: Recipe, tmp_path: Path, poisoned: dict[str, Any]) -> None:
+def test_a_resume_continues_to_count_them(recipe: Recipe, tmp_path: Path, poisoned: dict[str, Any]) -> None:
     recipe["train"] |= {"when_not_finite": "skip", "steps": 30, "log_every": 1, "snapshot": {"every_steps": 1}}
     poisoned["steps"] = set(range(2, 40))
 
@@ -109,13 +111,13 @@ def test_a_resume_counts_them_on(recipe: Recipe, tmp_path: Path, poisoned: dict[
         seqfit.train(tmp_path / "run", resume=True)
 
 
-def test_a_step_is_made_again_in_fp32(recipe: Recipe, tmp_path: Path, poisoned: dict[str, Any]) -> None:
+def test_a_step_is_repeated_in_fp32(recipe: Recipe, tmp_path: Path, poisoned: dict[str, Any]) -> None:
     recipe["train"]["when_not_finite"] = "higher-precision-retry"
     recipe["strategy"] = {"precision": "bf16"}
     poisoned |= {"steps": {3, 4}, "precisions": ["bf16"]}  # call 4 is the retry
     run = seqfit.train(recipe, out=tmp_path / "run")
     assert poisoned["made"] == 7
-    (event,) = [event for event in run.events() if event["kind"] == "not-finite"]
+    (event,) = [event for event in run.events() if event["kind"] == "non-finite"]
     assert "step 3" in event["message"]
     assert all(math.isfinite(record["loss"]) for record in run.steps())
 
@@ -137,7 +139,7 @@ def test_the_module_that_overflows_first_is_named(recipe: Recipe, tmp_path: Path
         seqfit.train(recipe, out=tmp_path / "run")
 
 
-def test_updates_in_the_backward_can_not_be_left_out(recipe: Recipe) -> None:
+def test_updates_in_the_backward_cannot_be_skipped(recipe: Recipe) -> None:
     recipe["train"] |= {"when_not_finite": "skip", "clip_norm": None}
     recipe["strategy"] = {"optimizer_in_backward": True}
     with pytest.raises(RecipeError, match="when_not_finite"):

@@ -1,4 +1,4 @@
-"""A prediction, telemetry or a page that fails: the run ends well, with the weights of a run without them, and says so.
+"""A prediction, telemetry or a page that fails: the run succeeds, with the weights of a run without them, and an event.
 
 Every fault is put into a whole run; what is compared is a run without prediction that nothing happened to.
 """
@@ -21,7 +21,8 @@ from seqfit.cli.main import main
 from seqfit.planning.timing import TimeLimitReached, check_time_limit, time_limit
 from seqfit.recipe.load import dump_recipe, load_recipe
 from seqfit.rundir import Run, files
-from seqfit.training import measurement as forecast
+from seqfit.strategy.schema import Strategy
+from seqfit.training import measurement
 from tests.switched_off import prediction_off
 
 Recipe = dict[str, Any]
@@ -32,8 +33,8 @@ FOUND = {"strategy": None, "seconds": 1.0, "bytes": 10**7, "total": 10**7, "part
 @pytest.fixture
 def short(word_recipe: Recipe, tmp_path: Path, monkeypatch: Patch) -> Recipe:
     """A few steps, predicted without traces, which take seconds."""
-    monkeypatch.setattr(forecast, "_predict", lambda *_: dict(FOUND))
-    monkeypatch.setattr(forecast, "import_for_traces", lambda *_: None)
+    monkeypatch.setattr(measurement, "_predict", lambda *_: dict(FOUND))
+    monkeypatch.setattr(measurement, "import_for_traces", lambda *_: None)
     train = {**word_recipe["train"], "steps": 4, "log_every": 1}
     return {**word_recipe, "train": train, "eval": {"every_steps": 4, "limit": 2}}
 
@@ -68,7 +69,7 @@ def never_in_time(*_: Any, **__: Any) -> Any:
 
 def damage_stored(patch: Patch) -> None:
     folder = Path(os.environ["SEQFIT_CACHE"]) / "forecasts"
-    real = forecast.plan_key
+    real = measurement.plan_key
 
     def store_damaged(*given: Any) -> str:
         key = real(*given)
@@ -76,40 +77,40 @@ def damage_stored(patch: Patch) -> None:
         (folder / f"{key}.json").write_text('{"strategy": nu')
         return key
 
-    patch.setattr(forecast, "plan_key", store_damaged)
+    patch.setattr(measurement, "plan_key", store_damaged)
 
 
 def store_something_else(patch: Patch) -> None:
-    patch.setattr(forecast, "_read_stored", lambda *_: {"strategy": {"precision": "fp33"}})
+    patch.setattr(measurement, "_read_stored", lambda *_: {"strategy": {"precision": "fp33"}})
 
 
 def fill_the_cache(patch: Patch) -> None:
-    real = Path.write_text
+    real = os.replace
 
-    def write(self: Path, *given: Any, **named: Any) -> int:
-        if "forecasts" in self.parts:
+    def replace(draft: Any, path: Any) -> None:
+        if "forecasts" in Path(path).parts:
             raise OSError(28, "No space left on device")
-        return real(self, *given, **named)
+        real(draft, path)
 
-    patch.setattr(Path, "write_text", write)
+    patch.setattr("seqfit.cache.os.replace", replace)
 
 
 FAULTS: dict[str, tuple[Callable[[Patch], None], str]] = {
-    "the question": (lambda patch: patch.setattr(forecast, "build_request", fail), "RuntimeError: broken for a test"),
-    "the search": (lambda patch: patch.setattr(forecast, "_predict", fail), "RuntimeError: broken for a test"),
-    "its memory": (lambda patch: patch.setattr(forecast, "_predict", run_out), "MemoryError"),
-    "its time": (lambda patch: patch.setattr(forecast, "_predict", never_in_time), "SEQFIT_PREDICTION_SECONDS=60"),
-    "the machine": (lambda patch: patch.setattr(forecast, "probe_machine", fail), "RuntimeError: broken for a test"),
-    "a damaged file": (damage_stored, "the stored prediction is made again: JSONDecodeError"),
-    "a wrong file": (store_something_else, "the stored prediction is damaged and made again"),
-    "a full cache": (fill_the_cache, "it is not stored for the next run: OSError"),
+    "the request": (lambda patch: patch.setattr(measurement, "build_request", fail), "RuntimeError: broken for a test"),
+    "the search": (lambda patch: patch.setattr(measurement, "_predict", fail), "RuntimeError: broken for a test"),
+    "its memory": (lambda patch: patch.setattr(measurement, "_predict", run_out), "MemoryError"),
+    "its time": (lambda patch: patch.setattr(measurement, "_predict", never_in_time), "SEQFIT_PREDICTION_SECONDS=60"),
+    "the machine": (lambda patch: patch.setattr(measurement, "probe_machine", fail), "RuntimeError: broken for a test"),
+    "a damaged file": (damage_stored, "the stored prediction is repeated: JSONDecodeError"),
+    "a wrong file": (store_something_else, "the stored prediction is damaged and repeated"),
+    "a full cache": (fill_the_cache, "it is not stored for the next run: DataError"),
     "the comparison": (
         lambda patch: patch.setattr("seqfit.training.train.compare_with_measured", fail),
-        "predicted and measured are not compared: RuntimeError: broken for a test",
+        "predicted and measured values are not compared: RuntimeError: broken for a test",
     ),
     "the peak": (
         lambda patch: patch.setattr("seqfit.training.peak.measure_peak", fail),
-        "peaks of steps are not measured any further: RuntimeError: broken for a test",
+        "peaks of further steps are not measured: RuntimeError: broken for a test",
     ),
     "psutil": (lambda patch: patch.setattr(psutil, "virtual_memory", fail), "RuntimeError: broken for a test"),
 }
@@ -133,19 +134,19 @@ def test_a_prediction_that_fails_changes_nothing_of_the_run_and_is_an_event_on_i
     assert cause in seqfit.report(run).read_text("utf-8").replace("&#x27;", "'").replace("&quot;", '"')
 
 
-def test_a_prediction_that_takes_too_long_says_what_is_taken_instead(short: Recipe, monkeypatch: Patch) -> None:
+def test_a_prediction_that_takes_too_long_reports_what_is_used_instead(short: Recipe, monkeypatch: Patch) -> None:
     recipe = load_recipe(short)
-    monkeypatch.setattr(forecast, "_make_forecast", never_in_time)
-    made = forecast.predict_run(recipe, None, torch.device("cpu"))  # type: ignore[arg-type]
+    monkeypatch.setattr(measurement, "_make_prediction", never_in_time)
+    made = measurement.predict_run(recipe, Strategy(), None, torch.device("cpu"))  # type: ignore[arg-type]
     kind, message = made.events[0]
-    assert kind == "prediction"
+    assert kind == "prediction-failed"
     assert "it took longer than -1 s" in message
     assert "the default strategy (micro-batches of 6144 tokens)" in message
     assert "`seqfit plan`" in message
     assert made.predicted_peak_bytes is None
 
 
-def test_a_limit_holds_within_it_alone() -> None:
+def test_a_time_limit_holds_only_within_it() -> None:
     check_time_limit()
     with pytest.raises(TimeLimitReached), time_limit(-1):
         check_time_limit()
@@ -183,7 +184,7 @@ def test_a_sampler_that_fails_changes_nothing_of_the_run(
     assert cause.split(":")[0] in seqfit.report(run).read_text("utf-8")
 
 
-def test_a_page_that_cannot_be_built_is_said_and_the_command_ends_well(
+def test_a_page_that_cannot_be_built_is_reported_and_the_command_succeeds(
     short: Recipe, tmp_path: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "short.yaml").write_text(dump_recipe(load_recipe(short)))

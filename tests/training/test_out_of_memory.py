@@ -1,4 +1,4 @@
-"""Memory runs out at any point of a step: the run goes on with the same update."""
+"""OOM at any point of a step: training continues with the same update."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_what_is_out_of_memory() -> None:
         "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
     ],
 )
-def test_every_library_of_a_gpu_has_its_own_words_for_it(message: str) -> None:
+def test_the_oom_messages_of_all_gpu_libraries_are_recognised(message: str) -> None:
     assert is_out_of_memory(RuntimeError(message))
 
 
@@ -103,7 +103,7 @@ def test_nccl_that_gets_no_memory_is_out_of_memory(last: str) -> None:
 
 
 @pytest.mark.parametrize("operation", [3, 40, 150, 300, 420])
-def test_the_update_is_the_same_wherever_memory_ran_out(
+def test_the_update_is_the_same_wherever_oom_happened(
     exact: Recipe, undisturbed: Callable[[Recipe], Run], tmp_path: Path, failing: dict[str, Any], operation: int
 ) -> None:
     whole = undisturbed(exact)
@@ -122,7 +122,7 @@ def _train_failing(recipe: Recipe, out: Path, failing: dict[str, Any]) -> Run:
     return run
 
 
-def test_one_example_that_does_not_fit_is_told_in_three_parts(
+def test_one_example_that_does_not_fit_is_an_error_in_three_parts(
     exact: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(self: TrainStep, batch: Any) -> Any:
@@ -134,27 +134,29 @@ def test_one_example_that_does_not_fit_is_told_in_three_parts(
     assert Run(tmp_path / "run").status == "failed"
 
 
-def test_an_evaluation_is_made_again_in_smaller_batches(
+def test_an_evaluation_is_repeated_in_smaller_batches(
     exact: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from seqfit.training import evaluator as judge
+    from seqfit.training import evaluator
 
-    score, tried = judge.generate_split, []
+    score, tried = evaluator.generate_split, []
 
-    def once(answerer: Any, *rest: Any, **settings: Any) -> Any:
-        tried.append(answerer.batch_tokens)
+    def once(generator: Any, *rest: Any, **settings: Any) -> Any:
+        tried.append(generator.batch_tokens)
         if len(tried) == 1:
             raise RuntimeError(CPU_MESSAGE)
-        return score(answerer, *rest, **settings)
+        return score(generator, *rest, **settings)
 
-    monkeypatch.setattr(judge, "generate_split", once)
+    monkeypatch.setattr(evaluator, "generate_split", once)
     run = seqfit.train(exact, out=tmp_path / "run")
     assert tried[1] == tried[0] // 2
     assert [event for event in run.events() if event["kind"] == "out-of-memory"]
     assert run.status == "finished"
 
 
-def test_the_cut_is_remembered_across_a_resume(exact: Recipe, tmp_path: Path, failing: dict[str, Any]) -> None:
+def test_the_smaller_micro_batches_are_kept_across_a_resume(
+    exact: Recipe, tmp_path: Path, failing: dict[str, Any]
+) -> None:
     exact["train"]["snapshot"] = {"every_steps": 1}
     failing["mode"] = FailAt(40)
 
@@ -171,13 +173,13 @@ def test_the_cut_is_remembered_across_a_resume(exact: Recipe, tmp_path: Path, fa
     assert (facts["step"], facts["micro_batch_tokens"]) == (4, event["data"]["micro_batch_tokens"])
 
 
-def test_a_cut_that_no_snapshot_knows_is_made_at_the_same_step_again(
+def test_a_split_after_the_last_snapshot_is_repeated_at_the_same_step(
     exact: Recipe, tmp_path: Path, failing: dict[str, Any]
 ) -> None:
     exact["train"] |= {"steps": 6, "snapshot": {"every_steps": 1, "keep": 9}}
     exact["eval"] = {"every_steps": 6}
     failing["mode"] = FailAt(40)
-    whole = seqfit.train(exact, out=tmp_path / "whole")  # cut smaller at its second step
+    whole = seqfit.train(exact, out=tmp_path / "whole")  # split smaller at its second step
 
     shutil.copytree(whole.path, tmp_path / "run")  # as if it had been killed before it took a second snapshot
     for snapshot in find_snapshots(tmp_path / "run")[:-1]:
@@ -190,34 +192,34 @@ def test_a_cut_that_no_snapshot_knows_is_made_at_the_same_step_again(
     assert run.steps()[0]["micro_batches"] < run.steps()[1]["micro_batches"]
 
 
-def test_smaller_batches_of_evaluations_are_remembered_across_a_resume(
+def test_smaller_evaluation_batches_are_kept_across_a_resume(
     exact: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from seqfit.training import evaluator as judge
+    from seqfit.training import evaluator
 
     exact["train"]["snapshot"] = {"every_steps": 1}
     exact["eval"] = {"every_steps": 2}
-    score, tried = judge.generate_split, []
+    score, tried = evaluator.generate_split, []
 
-    def once(answerer: Any, *rest: Any, **settings: Any) -> Any:
-        tried.append(answerer.batch_tokens)
+    def once(generator: Any, *rest: Any, **settings: Any) -> Any:
+        tried.append(generator.batch_tokens)
         if len(tried) == 1:
             raise RuntimeError(CPU_MESSAGE)
-        return score(answerer, *rest, **settings)
+        return score(generator, *rest, **settings)
 
     class Stop(SilentView):
         def advance(self, step: int) -> None:
             if step == 3:
                 raise SystemExit
 
-    monkeypatch.setattr(judge, "generate_split", once)
+    monkeypatch.setattr(evaluator, "generate_split", once)
     with pytest.raises(SystemExit):
         seqfit.train(exact, out=tmp_path / "run", view=Stop())
     seqfit.train(tmp_path / "run", resume=True)
     assert tried == [tried[0], tried[0] // 2, tried[0] // 2]
 
 
-def test_memory_that_runs_out_elsewhere_is_told_in_three_parts(
+def test_oom_elsewhere_is_an_error_in_three_parts(
     exact: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*_arguments: Any) -> Any:
@@ -245,15 +247,13 @@ def test_an_update_broken_in_the_middle_goes_back_to_the_snapshot(exact: Recipe,
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(InBackward, "_update", fail_once)
         run = seqfit.train(exact, out=tmp_path / "run")
-    told = [event["message"] for event in run.events() if event["kind"] == "out-of-memory"]
-    assert any("back to the snapshot of step" in message for message in told)
+    messages = [event["message"] for event in run.events() if event["kind"] == "out-of-memory"]
+    assert any("back to the snapshot of step" in message for message in messages)
     for left, right in zip(whole.steps(), run.steps(), strict=True):
         assert left["loss"] == pytest.approx(right["loss"], abs=1e-4)
 
 
-def test_memory_that_runs_out_after_an_update_does_not_make_it_twice(
-    exact: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_oom_after_an_update_does_not_repeat_it(exact: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exact["train"]["snapshot"] = {"every_steps": 1}
     whole = seqfit.train(exact, out=tmp_path / "whole")
     zero, seen = torch.optim.AdamW.zero_grad, [0]

@@ -72,7 +72,7 @@ def watch_steps(
     return peak
 
 
-def test_the_peak_is_that_of_the_largest_batch_behind_the_first() -> None:
+def test_the_peak_is_that_of_the_largest_batch_after_the_first() -> None:
     peak = watch([9, 4, 3, 6, 5])
     assert peak.at_step == 4
     assert peak.peak_bytes == pytest.approx(6 * TOKEN_BYTES, rel=0.01)
@@ -81,20 +81,20 @@ def test_the_peak_is_that_of_the_largest_batch_behind_the_first() -> None:
     assert peak.measured_seconds > 0
 
 
-def test_smaller_batches_and_late_ones_are_not_watched() -> None:
+def test_smaller_batches_and_late_ones_are_not_measured() -> None:
     peak = watch([1, 5, *[2] * (LAST - 2), 9])
     assert peak.at_step == 2
 
 
 @pytest.mark.parametrize(("lengths", "is_predicted"), [([3], True), ([3, 3, 3], False)])
-def test_what_was_not_watched_is_not_given_as_a_figure(lengths: list[int], is_predicted: bool) -> None:
+def test_a_peak_that_was_not_measured_is_absent(lengths: list[int], is_predicted: bool) -> None:
     peak = watch(lengths, is_predicted=is_predicted)
     assert peak.peak_bytes is None
     assert "not measured" in peak.describe()
 
 
 @pytest.mark.parametrize("stages", [{}, {"schedule": torch.profiler.schedule(wait=0, warmup=2, active=1)}])
-def test_within_a_profile_nothing_is_watched(stages: dict[str, Any]) -> None:
+def test_within_a_profile_nothing_is_measured(stages: dict[str, Any]) -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], **stages):
         assert watch([3, 3, 3]).peak_bytes is None
 
@@ -114,7 +114,7 @@ def break_after(step: TrainStep, batch: GlobalBatch) -> Iterator[MeasuredPeak]:
 @pytest.mark.parametrize(
     ("broken", "cause"), [(break_before, "RuntimeError: no profiler here"), (break_after, "MemoryError")]
 )
-def test_a_step_whose_peak_cannot_be_measured_is_made_once_and_the_cause_is_reported(
+def test_a_step_whose_peak_cannot_be_measured_runs_once_and_the_cause_is_reported(
     broken: Callable[..., Any], cause: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("seqfit.training.peak.measure_peak", broken)
@@ -147,7 +147,7 @@ def test_a_step_that_was_repeated_in_smaller_micro_batches_has_no_measured_peak(
     peak = PeakObserver(step, lambda *_: pytest.fail("reported"), is_predicted=True)
     whole, halves = (draw_batch([Shape(shape, None, packed=False)]) for shape in ((6, 6), (6,)))
     with peak.around_step(2, whole):
-        step.run(whole)  # the attempt that ran out of memory
+        step.run(whole)  # the attempt with OOM
         step.run(halves)
     peak.after_step(2, halves)
     assert peak.peak_bytes is None
@@ -156,14 +156,12 @@ def test_a_step_that_was_repeated_in_smaller_micro_batches_has_no_measured_peak(
 
 
 @pytest.mark.parametrize(("last", "watched"), [("2", 1), ("3", 2), ("0", 0)])
-def test_steps_are_watched_up_to_the_one_that_is_asked_for(
-    last: str, watched: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_are_measured_up_to_the_requested_one(last: str, watched: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WATCHED, last)
     assert watch([3, 3, 4, 5], is_predicted=False).measured_steps == watched
 
 
-def test_the_largest_step_is_watched_when_the_run_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_largest_step_is_measured_after_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WATCHED, "3")
     peak = watch([2, 4, 3, 8, 5])
     assert (peak.at_step, peak.is_of_all_steps) == (2, False)
@@ -175,14 +173,14 @@ def test_the_largest_step_is_watched_when_the_run_is_over(monkeypatch: pytest.Mo
     assert peak.measure_largest() == 0
 
 
-def test_what_no_other_step_exceeds_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_measured_largest_step_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WATCHED, "3")
     peak = watch([6, 6, 3, 5])
     assert peak.is_of_all_steps
     assert peak.measure_largest() == 0
 
 
-def test_an_ordinary_run_keeps_no_batch_and_makes_no_step_again() -> None:
+def test_an_ordinary_run_keeps_no_batch_and_repeats_no_step() -> None:
     peak = watch([2, 4, 3, *[2] * LAST, 8])
     assert peak.measure_largest() == 0
     assert not peak.is_of_all_steps
@@ -192,17 +190,17 @@ def test_an_ordinary_run_keeps_no_batch_and_makes_no_step_again() -> None:
     ("large", "other"),
     [
         ([(6, 6)], [(9,)]),  # more tokens, and more pairs of them
-        ([(6,)], [(5,), (5,)]),  # alone, and with gradients that are there already
+        ([(6,)], [(5,), (5,)]),  # a single one, and with gradients that are there already
     ],
 )
-def test_steps_that_are_large_in_different_ways_are_all_watched(
+def test_steps_that_are_large_by_different_measures_are_all_measured(
     large: list[tuple[int, ...]], other: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(WATCHED, "0")
     assert watch_steps([[(2,)], large, [(3,)], other], build_step()).measure_largest() == 2
 
 
-def test_what_is_made_again_is_in_no_time_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_steps_are_not_in_the_times_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WATCHED, "2")
     step = build_step()
     peak = watch_steps([[(2,)], [(2,)], [(5,)]], step)
@@ -221,7 +219,7 @@ def late_recipe(tiny_model: Callable[[str], Path], tmp_path: Path) -> Recipe:
     rows = tmp_path / "rows"
     rows.mkdir()
     (rows / "train.jsonl").write_text("\n".join(lines) + "\n")
-    for split in ("validation", "test"):  # else they would be cut off the others
+    for split in ("validation", "test"):  # else they would be split off the others
         (rows / f"{split}.jsonl").write_text(json.dumps({"text": f"w3 w4 {split}", "answer": "w4"}) + "\n")
     return {
         "model": {"path": str(tiny_model("t5"))},
@@ -233,7 +231,7 @@ def late_recipe(tiny_model: Callable[[str], Path], tmp_path: Path) -> Recipe:
 
 
 def read_forecast(run: Run) -> tuple[int | None, bool]:
-    forecast = run.manifest["forecast"]
+    forecast = run.manifest["prediction"]
     return forecast["measured_peak_bytes"], forecast["peak_is_of_all_steps"]
 
 
@@ -272,7 +270,7 @@ def _without_times(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if not name.endswith(of_the_machine)}
 
 
-def test_a_run_whose_largest_step_can_not_be_watched_is_finished_and_says_so(
+def test_a_run_whose_largest_step_cannot_be_measured_finishes_with_an_event(
     late_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(step: TrainStep, batch: GlobalBatch) -> None:
@@ -283,5 +281,5 @@ def test_a_run_whose_largest_step_can_not_be_watched_is_finished_and_says_so(
     run = seqfit.train(late_recipe, out=tmp_path / "run")
     assert run.status == "finished"
     assert read_forecast(run) == (None, False)
-    told = [event["message"] for event in run.events() if event["kind"] == "memory"]
-    assert told == ["OOM while the largest step was repeated to measure its peak: the peak is not known"]
+    messages = [event["message"] for event in run.events() if event["kind"] == "memory"]
+    assert messages == ["OOM while the largest step was repeated to measure its peak: the peak is unknown"]

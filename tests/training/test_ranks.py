@@ -58,9 +58,9 @@ def recipe(make_recipe: Callable[[], Recipe]) -> Recipe:
 
 
 @pytest.fixture(scope="module")
-def alone(make_recipe: Callable[[], Recipe], tmp_path_factory: pytest.TempPathFactory) -> Run:
+def single(make_recipe: Callable[[], Recipe], tmp_path_factory: pytest.TempPathFactory) -> Run:
     """What one process makes of the recipe."""
-    return seqfit.train(make_recipe(), out=tmp_path_factory.mktemp("alone") / "run")
+    return seqfit.train(make_recipe(), out=tmp_path_factory.mktemp("single") / "run")
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +86,9 @@ def start_ranks(
     recipe: Recipe, out: Path, fault: str, *more: str, size: int = 2, own: Mapping[str, str] | None = None
 ) -> Ended:
     """Forked ranks, of which the last one meets a fault, with variables of their own perhaps."""
-    words = store(recipe, out), str(out), fault, *more
+    argv = store(recipe, out), str(out), fault, *more
     environments = [environment | (own or {}) for environment in list_environments(size)]
-    return run_forks(main, [words] * size, environments, out.parent)
+    return run_forks(main, [argv] * size, environments, out.parent)
 
 
 def store(recipe: Recipe, out: Path) -> str:
@@ -121,14 +121,14 @@ def assert_alike(one: Run, other: Run) -> None:
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp", "pipeline"])
-def test_two_processes_train_as_one_does_and_resume_to_the_bit(
-    recipe: Recipe, alone: Run, stopped: Callable[[str, int, Path], Path], tmp_path: Path, parallel: str
+def test_two_processes_train_like_one_and_resume_bit_exactly(
+    recipe: Recipe, single: Run, stopped: Callable[[str, int, Path], Path], tmp_path: Path, parallel: str
 ) -> None:
     recipe["strategy"]["parallel"] = parallel
     assert start_ranks(recipe, tmp_path / "two", "none") == [(0, ""), (0, "")]
     two = Run(tmp_path / "two")
     assert two.status == "finished"
-    assert_alike(alone, two)
+    assert_alike(single, two)
     parts = Run(stopped(parallel, 2, tmp_path / "parts"))
     assert start_ranks(recipe, parts.path, "none", "--resume") == [(0, ""), (0, "")]
     assert [record["loss"] for record in parts.steps()] == [record["loss"] for record in two.steps()]
@@ -142,7 +142,7 @@ def test_two_processes_train_as_one_does_and_resume_to_the_bit(
 )
 def test_a_snapshot_loads_on_another_number_of_processes(
     recipe: Recipe,
-    alone: Run,
+    single: Run,
     stopped: Callable[[str, int, Path], Path],
     tmp_path: Path,
     parallel: str,
@@ -152,7 +152,7 @@ def test_a_snapshot_loads_on_another_number_of_processes(
     recipe["strategy"]["parallel"] = parallel
     run = Run(stopped(parallel, before, tmp_path / "run"))
     assert start_ranks(recipe, run.path, "none", "--resume", size=after) == [(0, "")] * after
-    assert_alike(alone, run)
+    assert_alike(single, run)
     assert any(f"processes: {before} then, {after} now" in event["message"] for event in run.events())
     assert run.manifest["processes"] == after
     taken = [event["data"] for event in run.events() if event["kind"] == "snapshot"]
@@ -161,9 +161,7 @@ def test_a_snapshot_loads_on_another_number_of_processes(
 
 
 @pytest.mark.parametrize("parallel", ["fsdp", "pipeline"])
-def test_weights_that_do_not_learn_are_the_same_for_all_processes(
-    recipe: Recipe, tmp_path: Path, parallel: str
-) -> None:
+def test_frozen_weights_are_the_same_on_all_ranks(recipe: Recipe, tmp_path: Path, parallel: str) -> None:
     recipe["model"]["freeze"] = ["embeddings"]
     recipe["strategy"]["parallel"] = parallel
     assert [code for code, _ in start_ranks(recipe, tmp_path / "run", "signal")] == [75, 75]
@@ -179,36 +177,38 @@ def test_a_disk_that_is_full_for_one_process_ends_all_in_three_parts(recipe: Rec
     assert not list((tmp_path / "run" / "snapshots").glob(".*"))
 
 
-def test_memory_that_runs_out_in_one_process_makes_all_cut_smaller(recipe: Recipe, alone: Run, tmp_path: Path) -> None:
+def test_oom_on_one_rank_makes_all_split_into_smaller_micro_batches(
+    recipe: Recipe, single: Run, tmp_path: Path
+) -> None:
     ended = start_ranks(recipe, tmp_path / "run", "out-of-memory")
     assert [code for code, _ in ended] == [0, 0], ended
     run = Run(tmp_path / "run")
     (event,) = [event for event in run.events() if event["kind"] == "out-of-memory"]
     assert event["message"].startswith("OOM on rank 1 in the forward pass of step 5")
-    assert_alike(alone, run)
+    assert_alike(single, run)
 
 
-def test_memory_that_runs_out_in_an_exchange_begins_anew_from_the_snapshot(
-    recipe: Recipe, alone: Run, tmp_path: Path
-) -> None:
-    ended = start_ranks(recipe, tmp_path / "run", "out-of-memory-in-exchange")
+def test_oom_during_a_collective_restarts_all_from_the_snapshot(recipe: Recipe, single: Run, tmp_path: Path) -> None:
+    ended = start_ranks(recipe, tmp_path / "run", "out-of-memory-in-collective")
     assert [code for code, _ in ended] == [76, 76]
     assert "in the middle of a collective" in ended[1][1]
-    assert "another process of this run is gone" in ended[0][1]
+    assert "another process of this run has exited" in ended[0][1]
     (note,) = read_notes(tmp_path / "run")
     assert note["data"]["step"] == 5
     assert [code for code, _ in start_ranks(recipe, tmp_path / "run", "none", "--resume")] == [0, 0]
     run = Run(tmp_path / "run")
     assert [event["data"]["step"] for event in run.events() if event["kind"] == "out-of-memory"] == [5]
     assert run.steps()[-1]["micro_batches"] > run.steps()[0]["micro_batches"]
-    assert_alike(alone, run)
+    assert_alike(single, run)
 
 
-def test_a_number_that_is_none_in_one_process_is_skipped_by_all(recipe: Recipe, tmp_path: Path) -> None:
+def test_a_non_finite_step_on_one_rank_is_skipped_by_all(recipe: Recipe, tmp_path: Path) -> None:
     recipe["train"]["when_not_finite"] = "skip"
     assert start_ranks(recipe, tmp_path / "run", "not-finite") == [(0, ""), (0, "")]
     run = Run(tmp_path / "run")
-    (event,) = [event for event in run.events() if event["kind"] == "not-finite" and "step" in event["data"]]
+    (event,) = [
+        event for event in run.events() if event["kind"] == "non-finite" and event["data"]["action"] != "recorded"
+    ]
     assert event["data"]["step"] == 5
     losses = [record["loss"] for record in run.steps()]
     assert losses[4] is None
@@ -231,13 +231,13 @@ def test_a_rank_that_fails_ends_the_others_at_once(recipe: Recipe, tmp_path: Pat
 
 
 def launch(recipe: Recipe, out: Path, *more: str) -> AbstractContextManager[subprocess.Popen[str]]:
-    words = ["train", store(recipe, out), "--out", str(out), "--nproc", "2", *more]
+    argv = ["train", store(recipe, out), "--out", str(out), "--nproc", "2", *more]
     settings: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return started([sys.executable, "-m", "seqfit", *words], cwd=ROOT, **settings)
+    return started([sys.executable, "-m", "seqfit", *argv], cwd=ROOT, **settings)
 
 
 @pytest.mark.journey
-def test_nproc_starts_them_and_a_killed_one_is_started_again(recipe: Recipe, tmp_path: Path) -> None:
+def test_nproc_starts_ranks_and_restarts_them_after_a_kill(recipe: Recipe, tmp_path: Path) -> None:
     recipe["train"]["steps"] = 60
     recipe["eval"] = {"every_steps": 60}
     assert start_ranks(recipe, tmp_path / "whole", "none") == [(0, ""), (0, "")]
@@ -265,7 +265,7 @@ def wait_for_step(run: Path, step: int) -> None:
     wait_until(lambda: steps.is_file() and len(steps.read_text().splitlines()) >= step, f"step {step}")
 
 
-def test_a_signal_to_the_launcher_leaves_a_snapshot_to_go_on_from(recipe: Recipe, tmp_path: Path) -> None:
+def test_a_signal_to_the_launcher_leaves_a_snapshot_to_resume_from(recipe: Recipe, tmp_path: Path) -> None:
     recipe["train"] |= {"steps": 400, "snapshot": {"every_steps": None}}
     recipe["eval"] = {"every_steps": 400}
     with launch(recipe, tmp_path / "run") as launched:
@@ -281,7 +281,7 @@ def test_a_signal_to_the_launcher_leaves_a_snapshot_to_go_on_from(recipe: Recipe
 def test_a_refused_start_does_not_become_a_resume(
     recipe: Recipe, stopped: Callable[[str, int, Path], Path], tmp_path: Path
 ) -> None:
-    """Started twice, as --max-restarts does it: a restart of a run goes on, one of a mistake does not."""
+    """Started twice, as --max-restarts does it: a run that started continues, a refused one does not."""
     place = stopped("ddp", 2, tmp_path / "run")
     before = (place / "steps.jsonl").read_text()
     recipe["train"]["steps"] = 7

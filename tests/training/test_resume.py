@@ -1,4 +1,4 @@
-"""A resumed run ends as the one that was never stopped, to the bit."""
+"""A resumed run ends bit-exactly as one that was never stopped."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def assert_same_ending(one: Run, other: Run) -> None:
 
 @pytest.fixture
 def drops(word_recipe: Recipe) -> Recipe:
-    """With dropout, so that the generators matter; a short cosine, so that the schedule does."""
+    """With dropout, so that the RNG state matters; a short cosine, so that the schedule does."""
     word_recipe["train"] |= {"schedule": {"name": "cosine", "warmup_steps": 2}, "log_every": 4}
     return word_recipe
 
@@ -133,7 +133,7 @@ def assert_same_ending_of_weights(one: Run, other: Run) -> None:
     assert all(torch.equal(left[key], right[key]) for key in left)
 
 
-def test_the_first_of_two_signals_decides_over_the_exit_code(drops: Recipe, tmp_path: Path) -> None:
+def test_the_first_of_two_signals_sets_the_exit_code(drops: Recipe, tmp_path: Path) -> None:
     class Both(SilentView):
         def advance(self, step: int) -> None:
             if step == 2:
@@ -168,19 +168,17 @@ def test_ctrl_c_takes_a_snapshot_too(drops: Recipe, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "named"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
-def test_whatever_stops_a_run_it_says_the_command_that_goes_on(
+def test_a_stopped_run_prints_the_command_that_resumes_it(
     drops: Recipe, tmp_path: Path, number: signal.Signals, named: str
 ) -> None:
     out = tmp_path / "my run"
     with pytest.raises((KeyboardInterrupt, Stopped)) as stopped:
         seqfit.train(drops, out=out, view=Stopper(3, number))
-    assert str(stopped.value).startswith(f"{named} came after step 3.")
+    assert str(stopped.value).startswith(f"{named} was received after step 3.")
     assert f"go on with: seqfit train '{out}' --resume" in str(stopped.value)
 
 
-def test_a_damaged_snapshot_is_passed_over_with_an_event(
-    drops: Recipe, undisturbed: Undisturbed, tmp_path: Path
-) -> None:
+def test_a_damaged_snapshot_is_skipped_with_an_event(drops: Recipe, undisturbed: Undisturbed, tmp_path: Path) -> None:
     drops["train"]["snapshot"] = {"every_steps": 2, "keep": 3}
     whole = undisturbed(drops)
     stopped = stop(drops, tmp_path / "run", 5)
@@ -190,14 +188,14 @@ def test_a_damaged_snapshot_is_passed_over_with_an_event(
     (newest / "state.safetensors").write_bytes(content)
     (before / "snapshot.json").write_text("{")
     resumed = seqfit.train(stopped.path, resume=True)
-    told = [event["message"] for event in resumed.events() if event["kind"] == "resume"]
-    assert [message for message in told if newest.name in message and "not what was written" in message]
-    assert [message for message in told if before.name in message]
-    assert "goes on from step 2" in told[-1]
+    messages = [event["message"] for event in resumed.events() if event["kind"] == "resume"]
+    assert [message for message in messages if newest.name in message and "not what was written" in message]
+    assert [message for message in messages if before.name in message]
+    assert "continuing from step 2" in messages[-1]
     assert_same_ending(whole, resumed)
 
 
-def test_without_a_snapshot_it_begins_anew_in_the_same_directory(
+def test_without_a_snapshot_it_starts_again_in_the_same_directory(
     drops: Recipe, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
     class Killed(SilentView):
@@ -221,7 +219,7 @@ def test_the_last_few_snapshots_and_the_best_are_kept(drops: Recipe, tmp_path: P
     assert len(kept) <= 3
 
 
-def test_changed_data_are_refused_for_the_rest_would_differ(
+def test_changed_data_is_refused_because_the_rest_would_differ(
     drops: Recipe, tmp_path: Path, word_rows: Path, make_copy: Callable[[Path], Path]
 ) -> None:
     drops["data"]["path"] = str(make_copy(word_rows))
@@ -245,7 +243,9 @@ def make_copy(tmp_path: Path) -> Callable[[Path], Path]:
     return copy
 
 
-def test_where_freed_memory_goes_is_no_other_training(drops: Recipe, undisturbed: Undisturbed, tmp_path: Path) -> None:
+def test_the_policy_for_freed_memory_does_not_prevent_a_resume(
+    drops: Recipe, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
     whole = undisturbed(drops)
     stopped = stop(drops, tmp_path / "run", 3)
     again = load_recipe(stopped.path / files.RECIPE).model_copy(update={"strategy": {"host_memory": "return"}})
@@ -260,7 +260,7 @@ def test_another_recipe_is_refused(drops: Recipe, tmp_path: Path) -> None:
         seqfit.train(drops, out=tmp_path / "run", resume=True)
 
 
-def test_a_run_that_goes_on_has_not_ended(drops: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_is_not_marked_as_ended(drops: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = stop(drops, tmp_path / "run", 3)
     assert stopped.manifest["ended"] is not None
     monkeypatch.setattr(importlib.import_module("seqfit.training.train"), "_train", lambda *_: None)

@@ -23,12 +23,14 @@ def test_tensors_are_copied_into_those_of_the_run() -> None:
 @pytest.mark.parametrize(
     ("then", "now", "said"),
     [
-        (2, 3, r"of step 6 was written by 2 of ZeRO's processes, and 3 would read it\. .* Go on with 2,"),
-        (2, None, "by 2 of ZeRO's processes, and 1 would read it"),
-        (None, 2, "by 1 of ZeRO's processes, and 2 would read it"),
+        (2, 3, r"of step 6 was written by 2 processes of ZeRO, and 3 would read it\. .* Resume with 2,"),
+        (2, None, "by 2 processes of ZeRO, and 1 would read it"),
+        (None, 2, "by 1 processes of ZeRO, and 2 would read it"),
     ],
 )
-def test_parts_of_zero_are_read_by_as_many_as_wrote_them(then: int | None, now: int | None, said: str) -> None:
+def test_zero_parts_are_read_by_the_number_of_processes_that_wrote_them(
+    then: int | None, now: int | None, said: str
+) -> None:
     live = {"model/w" if now is None else f"optimizer/part-0-of-{now}/0/weights": torch.zeros(2)}
     with pytest.raises(RunError, match=said):
         copy_tensors(take(3.0, then), live)

@@ -14,7 +14,7 @@ from seqfit.training.snapshot_files import Snapshot, SnapshotWriter, find_snapsh
 TAKEN = Snapshot(7, {"weight": torch.ones(3)}, {"is_best": False})
 
 
-def test_a_snapshot_that_training_waits_for_ends_when_training_goes_on(tmp_path: Path) -> None:
+def test_a_snapshot_that_training_waits_for_ends_when_training_continues(tmp_path: Path) -> None:
     writer = SnapshotWriter(tmp_path, keep=1, in_background=False)
     before = time.time()
     writer.write(TAKEN, began=before - 5)
@@ -25,7 +25,7 @@ def test_a_snapshot_that_training_waits_for_ends_when_training_goes_on(tmp_path:
     assert writer.take_written() == []
 
 
-def test_one_in_the_background_ends_when_it_is_on_the_disk_and_is_told_then(
+def test_a_background_snapshot_ends_when_it_is_on_disk_and_is_recorded_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on, save = threading.Event(), module.save_file
@@ -48,7 +48,7 @@ def test_one_in_the_background_ends_when_it_is_on_the_disk_and_is_told_then(
     assert len(find_snapshots(tmp_path)) == 1
 
 
-def test_one_that_fails_is_not_told_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_snapshot_is_not_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(tensors: dict[str, torch.Tensor], path: Path) -> None:
         raise OSError(28, "No space left on device")
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("no_prediction", "no_telemetry")
 
 
 class Heard(SilentView):
-    """The kinds of events that a user is told of."""
+    """The kinds of events that a user sees."""
 
     def __init__(self) -> None:
         self.kinds: list[str] = []
@@ -38,7 +38,7 @@ def spans_of(run: Run) -> list[dict[str, Any]]:
     return [event["data"] for event in run.events() if event["kind"] == "snapshot"]
 
 
-def test_every_snapshot_is_recorded_with_its_begin_and_its_end(word_recipe: Recipe, tmp_path: Path) -> None:
+def test_every_snapshot_is_recorded_with_start_and_end(word_recipe: Recipe, tmp_path: Path) -> None:
     heard = Heard()
     run = seqfit.train(with_snapshots(word_recipe), out=tmp_path / "run", view=heard)
     spans = spans_of(run)

@@ -77,7 +77,7 @@ def log(clock: Clock, phases: StepClock, records: Records, tmp_path: Path) -> It
             clock.now += 1
             super().observe(outcome, batch)
 
-    yield SteppingLog(writer, records, phases, CountedWork(peak_flops_per_second=4000), judge)
+    yield SteppingLog(writer, records, phases, CountedWork(peak_flops_per_second=4000), check)
     writer.close()
 
 
@@ -89,7 +89,7 @@ def outcome(loss: float, norm: float | None = None) -> StepOutcome:
     return StepOutcome(torch.tensor(loss), None if norm is None else torch.tensor(norm), torch.tensor(0.0))
 
 
-def judge(steps: Sequence[SeenStep]) -> None:
+def check(steps: Sequence[SeenStep]) -> None:
     for seen in steps:
         if not math.isfinite(seen.loss):
             raise TrainingFailed(f"step {seen.step}")
@@ -139,9 +139,7 @@ def test_time_is_that_of_the_recorded_steps_without_evaluations(log: StepLog, re
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_a_loss_that_is_no_number_ends_the_run_and_names_its_own_step(
-    log: StepLog, records: Records, loss: float
-) -> None:
+def test_a_non_finite_loss_ends_the_run_and_names_its_own_step(log: StepLog, records: Records, loss: float) -> None:
     with log:
         log.observe(outcome(loss), batch(4))
         log.read(1, batch(4), outcome(loss), 1e-3)
@@ -151,7 +149,7 @@ def test_a_loss_that_is_no_number_ends_the_run_and_names_its_own_step(
     assert records.seen == []
 
 
-def test_what_was_begun_is_written_when_the_steps_are_interrupted(log: StepLog, records: Records) -> None:
+def test_a_record_in_progress_is_written_when_the_steps_are_interrupted(log: StepLog, records: Records) -> None:
     def interrupted() -> None:
         with log:
             log.observe(outcome(2.0), batch(4))
@@ -180,9 +178,7 @@ def test_phases_are_those_since_the_last_record(
     assert [record.phase_seconds for record in records.seen] == [{"forward": 5.0}, {"forward": 100.0}]
 
 
-def test_operations_and_padding_are_counted_over_the_recorded_steps(
-    log: StepLog, records: Records, clock: Clock
-) -> None:
+def test_flops_and_padding_are_counted_over_the_recorded_steps(log: StepLog, records: Records, clock: Clock) -> None:
     with log:
         for tokens in (1, 3):  # a second each
             log.observe(outcome(1.0), batch(tokens))
@@ -192,7 +188,7 @@ def test_operations_and_padding_are_counted_over_the_recorded_steps(
     assert record.padding_share == 6 / (6 + 10 + 1 + 10 + 3)
 
 
-def test_a_calibration_workload_between_steps_is_recorded_and_is_no_part_of_a_step(
+def test_a_calibration_workload_is_recorded_and_not_part_of_a_step(
     clock: Clock, phases: StepClock, records: Records, tmp_path: Path
 ) -> None:
     def measure(step_seconds: float) -> float:
@@ -200,7 +196,7 @@ def test_a_calibration_workload_between_steps_is_recorded_and_is_no_part_of_a_st
         return 0.1 * step_seconds
 
     writer = RunWriter.create(tmp_path / "run")
-    log = StepLog(writer, records, phases, StepWork(), judge, [measure])
+    log = StepLog(writer, records, phases, StepWork(), check, [measure])
     with log:
         for step, seconds in ((1, 1.0), (2, 3.0)):
             clock.now += seconds
@@ -208,15 +204,15 @@ def test_a_calibration_workload_between_steps_is_recorded_and_is_no_part_of_a_st
             log.read(step, batch(5), outcome(1.0), None)
             log.write()
     writer.close()
-    told = [(record.step_seconds, record.calibration_seconds) for record in records.seen]
-    assert told == [(1.0, pytest.approx(0.1)), (3.0, pytest.approx(0.3))]
+    recorded = [(record.step_seconds, record.calibration_seconds) for record in records.seen]
+    assert recorded == [(1.0, pytest.approx(0.1)), (3.0, pytest.approx(0.3))]
 
 
-def test_where_operations_are_not_counted_they_are_absent_and_not_zero(
+def test_unknown_flops_are_absent_and_not_zero(
     clock: Clock, phases: StepClock, records: Records, tmp_path: Path
 ) -> None:
     writer = RunWriter.create(tmp_path / "run")
-    log = StepLog(writer, records, phases, StepWork(), judge)
+    log = StepLog(writer, records, phases, StepWork(), check)
     with log:
         clock.now += 1
         log.observe(outcome(1.0), batch(5))

@@ -63,7 +63,7 @@ def losses(
 
 @pytest.mark.parametrize("model", ["t5", "umt5"])
 @pytest.mark.parametrize("strategy", LOSSLESS)
-def test_a_lossless_strategy_has_the_losses_of_vanilla(
+def test_a_lossless_strategy_has_the_losses_of_the_baseline(
     model: str, strategy: str, losses: Callable[..., list[float]]
 ) -> None:
     clip = [override for override in LOSSLESS[strategy] if "clip_norm" in override]
@@ -73,7 +73,7 @@ def test_a_lossless_strategy_has_the_losses_of_vanilla(
 
 
 @pytest.mark.parametrize("strategy", LOSSY)
-def test_a_lossy_strategy_learns_says_so_and_leaves_a_plain_model(
+def test_a_lossy_strategy_trains_reports_itself_and_leaves_a_plain_model(
     strategy: str, word_recipe: Recipe, tmp_path: Path
 ) -> None:
     overrides, kind, text = LOSSY[strategy]

@@ -1,4 +1,4 @@
-"""Every task beside qa from training to an answer, with a text-to-text model and, where there is one, with a head."""
+"""Every task except qa from training to prediction, with a text-to-text model and, where there is one, with a head."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Stopper(SilentView):
 
 
 @pytest.mark.parametrize(("task", "model"), CASES)
-def test_a_task_goes_from_training_to_an_answer_and_goes_on_after_a_stop(
+def test_a_task_trains_predicts_and_resumes_after_a_stop(
     task: str, model: str, recipe_of: Callable[[str, str], Recipe], tmp_path: Path
 ) -> None:
     recipe = recipe_of(task, model)
@@ -128,7 +128,7 @@ def test_plain_transformers_reads_a_regression_whose_output_is_the_score(
         score = model(**tokenizer("w3 w4 w6", return_tensors="pt")).logits.item()
     (answer,) = seqfit.predict(run, ["w3 w4 w6"])
     assert float(answer) == pytest.approx(score, rel=1e-4)
-    assert any(event["kind"] == "head" and "begins at the mean" in event["message"] for event in run.events())
+    assert any(event["kind"] == "head" and "starts at the mean" in event["message"] for event in run.events())
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +169,7 @@ def test_what_the_labels_look_like_is_an_event(labelled: tuple[Run, Recipe]) -> 
     assert "train: 1 of 4 labels have no row: w90" in messages
 
 
-def test_a_page_judges_rows_with_several_labels(labelled: tuple[Run, Recipe]) -> None:
+def test_a_page_evaluates_rows_with_several_labels(labelled: tuple[Run, Recipe]) -> None:
     run, validation = labelled
-    judged = [is_right(row, run.recipe.task) for row in validation["predictions"]]
-    assert 100 * sum(judged) / len(judged) == pytest.approx(validation["metrics"]["subset_accuracy"])
+    right = [is_right(row, run.recipe.task) for row in validation["predictions"]]
+    assert 100 * sum(right) / len(right) == pytest.approx(validation["metrics"]["subset_accuracy"])

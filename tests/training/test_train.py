@@ -84,7 +84,7 @@ def test_the_checkpoint_is_that_of_the_best_evaluation(word_recipe: Recipe, tmp_
     assert json.loads((run.checkpoint / "seqfit.json").read_text())["step"] == best["step"]
 
 
-def test_plain_transformers_loads_the_checkpoint_and_says_the_same(word_recipe: Recipe, tmp_path: Path) -> None:
+def test_plain_transformers_loads_the_checkpoint_and_generates_the_same(word_recipe: Recipe, tmp_path: Path) -> None:
     run = seqfit.train(word_recipe, out=tmp_path / "run")
     report = seqfit.evaluate(run)
     model = AutoModelForSeq2SeqLM.from_pretrained(run.checkpoint)
@@ -117,7 +117,7 @@ def test_epochs_are_counted_in_steps(word_recipe: Recipe, tmp_path: Path) -> Non
     assert [record["step"] for record in run.evaluations()] == [7, 11]
 
 
-def test_bf16_is_lossy_and_needs_leave(word_recipe: Recipe, tmp_path: Path) -> None:
+def test_bf16_is_lossy_and_must_be_allowed(word_recipe: Recipe, tmp_path: Path) -> None:
     run = seqfit.train(word_recipe, ["strategy.precision=bf16"], out=tmp_path / "run")
     assert run.manifest["precision"] == "bf16"
     with pytest.raises(seqfit.SeqfitError, match="allows"):
@@ -144,7 +144,7 @@ def test_a_mistake_leaves_no_run_directory(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_loss_that_is_no_number_ends_the_run_and_says_so(word_recipe: Recipe, tmp_path: Path) -> None:
+def test_a_non_finite_loss_ends_the_run_with_an_error(word_recipe: Recipe, tmp_path: Path) -> None:
     recipe = changed(word_recipe, "train", learning_rate=1e30, clip_norm=None)
     seen = []
 
@@ -161,7 +161,7 @@ def test_a_loss_that_is_no_number_ends_the_run_and_says_so(word_recipe: Recipe, 
     assert run.events()[-1]["kind"] == "failed"
 
 
-def test_it_prints_as_the_command_does_unless_told_not_to(
+def test_it_prints_as_the_command_does_unless_progress_is_off(
     word_recipe: Recipe, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     seqfit.train(word_recipe, out=tmp_path / "quiet", progress=False)
@@ -179,7 +179,7 @@ def test_a_warm_up_longer_than_the_run_is_warned_of(word_recipe: Recipe, tmp_pat
     assert "train.schedule.warmup_steps is 1000" in warning
 
 
-def test_an_interrupted_run_says_so(word_recipe: Recipe, tmp_path: Path) -> None:
+def test_an_interrupted_run_is_marked_as_interrupted(word_recipe: Recipe, tmp_path: Path) -> None:
     class Impatient(SilentView):
         def advance(self, step: int) -> None:
             if step == 8:
@@ -204,7 +204,7 @@ def test_a_run_can_be_evaluated_from_another_working_directory(
 
 def test_without_validation_rows_the_last_model_is_kept(word_recipe: Recipe, tmp_path: Path) -> None:
     train = Path(word_recipe["data"]["path"]) / "train.jsonl"
-    recipe = changed(word_recipe, "data", path=str(train), cut={"validation": 0, "test": 0})
+    recipe = changed(word_recipe, "data", path=str(train), holdout={"validation": 0, "test": 0})
     run = seqfit.train(recipe, out=tmp_path / "run")
     assert run.evaluations() == []
     assert json.loads((run.checkpoint / "seqfit.json").read_text())["step"] == 12
@@ -232,7 +232,7 @@ def test_killed_while_training_leaves_readable_records_and_samples(word_recipe: 
     assert any(first <= sample["time"] <= last for sample in run.telemetry())  # one clock
 
 
-def test_weights_that_are_no_numbers_are_never_the_best(word_recipe: Recipe, tmp_path: Path) -> None:
+def test_non_finite_weights_are_never_the_best(word_recipe: Recipe, tmp_path: Path) -> None:
     recipe = changed(word_recipe, "train", learning_rate=1e30, clip_norm=None, log_every=10)
     recipe = changed(recipe, "eval", every_steps=2)
     with pytest.raises(TrainingFailed, match="learning_rate"):
@@ -253,7 +253,7 @@ def test_interrupted_before_any_evaluation_the_last_step_is_kept(word_recipe: Re
     assert "last step" in run.events()[-1]["message"]
 
 
-def test_a_score_that_is_absent_gives_way_to_the_loss_and_says_so(word_recipe: Recipe, tmp_path: Path) -> None:
+def test_an_absent_score_is_replaced_by_the_loss_with_an_event(word_recipe: Recipe, tmp_path: Path) -> None:
     recipe = changed(word_recipe, "eval", metrics=["bleu"], best="bleu")  # answers of one word have no 4-grams
     run = seqfit.train(recipe, out=tmp_path / "run")
     assert [event["kind"] for event in run.events()].count("fallback") == 1
@@ -277,7 +277,7 @@ def test_less_than_a_step_is_refused(word_recipe: Recipe, tmp_path: Path) -> Non
         seqfit.train(recipe, out=tmp_path / "run")
 
 
-def test_what_is_longer_than_the_models_positions_is_cut(
+def test_rows_longer_than_the_models_positions_are_truncated(
     word_recipe: Recipe, tmp_path: Path, tiny_model: Callable[[str], Path]
 ) -> None:
     rows = [{"text": f"w{n % 9 + 3} " * (100 if n % 4 == 0 else 5), "answer": f"w{n % 9 + 3}"} for n in range(40)]
@@ -287,7 +287,7 @@ def test_what_is_longer_than_the_models_positions_is_cut(
         "train": {"steps": 2},
     }
     run = seqfit.train(recipe, out=tmp_path / "run")
-    assert any("cut to 64 tokens" in event["message"] for event in run.events())
+    assert any("truncated to 64 tokens" in event["message"] for event in run.events())
     assert seqfit.evaluate(run)["rows"] > 0
     assert len(seqfit.predict(run, ["w3 " * 200])) == 1
 

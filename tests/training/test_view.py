@@ -18,20 +18,20 @@ STEP = StepRecord(
 EVALUATION = EvaluationRecord(50, "validation", 0.5, {"em": 81.5, "f1": 90.0}, 200, 3.0, 0.0)
 
 
-def test_plain_lines_tell_loss_speed_memory_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plain_lines_show_loss_speed_memory_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
     view = LineView()
     view.start("a model", 100)
     view.step(STEP)
     view.evaluation(EVALUATION, best=True)
-    view.event(EventRecord(0.0, "data", "validation: cut from train"))
+    view.event(EventRecord(0.0, "data", "validation: split from train"))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "a model"
     assert lines[1].startswith("step 50/100  loss 1.2500  lr 3.0e-04  10K tokens/s  3.0 GiB  ETA ")
     assert lines[2] == "step 50: validation loss 0.5000  em 81.50  f1 90.00  (best so far)  [200 rows, 3.0 s]"
-    assert lines[3] == "data: validation: cut from train"
+    assert lines[3] == "data: validation: split from train"
 
 
-def test_a_terminal_shows_a_bar_with_the_newest_figures() -> None:
+def test_a_terminal_shows_a_bar_with_the_latest_figures() -> None:
     screen = io.StringIO()
     view = Terminal(Console(file=screen, force_terminal=True, width=120, color_system=None))
     with view:
@@ -51,7 +51,7 @@ def test_a_pipe_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert type(choose_training_view()) is LineView
 
 
-def test_the_last_step_says_how_long_it_took_and_no_time_left(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_step_shows_the_total_time_instead_of_an_eta(capsys: pytest.CaptureFixture[str]) -> None:
     view = LineView()
     view.start("a model", 50)
     view.step(STEP)

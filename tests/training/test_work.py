@@ -12,7 +12,7 @@ from seqfit.hardware.cards import find_card
 from seqfit.model.flops import count_training_flops
 from seqfit.step.precision import Precision
 from seqfit.training.log import describe_step_work, find_peak_rate
-from seqfit.training.setup import build_setup
+from seqfit.training.setup import build_setup, resolve
 from seqfit.training.view import SilentView
 from seqfit.validation import load_checked_recipe
 
@@ -24,9 +24,11 @@ pytestmark = pytest.mark.usefixtures("no_prediction")
 
 @pytest.mark.parametrize("batching", ["packed", "padded"])
 def test_a_batch_costs_what_its_real_tokens_cost_however_it_is_padded(word_recipe: Recipe, batching: str) -> None:
-    job, data = build_setup(load_checked_recipe(word_recipe, [f"strategy.batching={batching}"]), SilentView())
-    work = describe_step_work(job)
-    batch: GlobalBatch = next(job.loader.iterate())
+    setup, data = build_setup(
+        resolve(load_checked_recipe(word_recipe, [f"strategy.batching={batching}"])), SilentView()
+    )
+    work = describe_step_work(setup)
+    batch: GlobalBatch = next(setup.loader.iterate())
     split = data.splits["train"]
     assert work.shape is not None
     one_by_one = sum(
@@ -38,14 +40,14 @@ def test_a_batch_costs_what_its_real_tokens_cost_however_it_is_padded(word_recip
 
 def test_adapters_make_the_count_absent_with_a_reason(word_recipe: Recipe) -> None:
     recipe = load_checked_recipe(word_recipe, ["model.freeze=[encoder]"])
-    job, _ = build_setup(recipe, SilentView())
-    work = describe_step_work(job)
-    assert work.count(next(job.loader.iterate())) is None
+    setup, _ = build_setup(resolve(recipe), SilentView())
+    work = describe_step_work(setup)
+    assert work.count(next(setup.loader.iterate())) is None
     assert "frozen" in work.absent["model_flops_per_second"]
 
 
 def test_a_cpu_has_no_known_peak() -> None:
-    assert find_peak_rate(Precision("fp32", torch.device("cpu"), "")) == (None, "no peak rate is known of a CPU")
+    assert find_peak_rate(Precision("fp32", torch.device("cpu"), "")) == (None, "the peak rate of a CPU is unknown")
 
 
 @pytest.mark.parametrize(
@@ -67,4 +69,4 @@ def test_a_card_that_is_not_in_the_table_has_no_known_peak(monkeypatch: pytest.M
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     peak, reason = find_peak_rate(Precision("bf16", torch.device("cuda"), ""))
     assert peak is None
-    assert reason == "Card of Tomorrow is not in the table of cards"
+    assert reason == "Card of Tomorrow is not in the table of GPUs"

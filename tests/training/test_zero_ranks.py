@@ -1,4 +1,4 @@
-"""Whole runs by DeepSpeed's ZeRO: as one process trains, stopped and resumed to the bit."""
+"""Whole runs by DeepSpeed's ZeRO: the same as a single process, stopped and resumed bit-exactly."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def zero_recipe(word_recipe: Recipe) -> Recipe:
 
 
 @pytest.mark.parametrize("sharding", ["zero2", "zero3"])
-def test_deepspeed_trains_as_one_process_does_and_resumes_to_the_bit(
+def test_deepspeed_trains_like_a_single_process_and_resumes_bit_exactly(
     zero_recipe: Recipe, tmp_path: Path, sharding: str
 ) -> None:
     zero_recipe["strategy"]["sharding"] = sharding
-    alone = seqfit.train(zero_recipe, out=tmp_path / "alone")
+    single = seqfit.train(zero_recipe, out=tmp_path / "single")
     ended = start_ranks(zero_recipe, tmp_path / "two", "none")
     assert [code for code, _ in ended] == [0, 0], ended
     two = Run(tmp_path / "two")
-    assert_alike(alone, two)
+    assert_alike(single, two)
     assert any(event["message"] == f"{sharding} over 2 processes" for event in two.events())
     stopped = start_ranks(zero_recipe, tmp_path / "parts", "signal")
     assert [code for code, _ in stopped] == [75, 75], stopped
@@ -61,4 +61,4 @@ def test_another_number_of_processes_is_refused(zero_recipe: Recipe, tmp_path: P
     refused = start_ranks(zero_recipe, tmp_path / "run", "none", "--resume", size=after)
     assert [code for code, _ in refused] == [2] * after, refused
     assert all(f"by 2 of ZeRO's processes, and {after} would read it" in text for _, text in refused)
-    assert all("Go on with 2" in text for _, text in refused)
+    assert all("Resume with 2" in text for _, text in refused)

@@ -49,7 +49,7 @@ def pieces(kept: KeptTokens) -> list[str]:
     return [WORDS[number][0] for number in kept.old_ids]
 
 
-def test_the_datas_words_specials_and_single_characters_stay(tokenizer: Any) -> None:
+def test_the_datas_tokens_specials_and_single_characters_stay(tokenizer: Any) -> None:
     kept = choose(tokenizer, {"▁ab": 5, "7": 1})
     assert pieces(kept) == ["<pad>", "</s>", "<unk>", "▁", "a", "b", "7", "▁ab", "8"]
     assert kept.reasons == {"special": 3, "data": 2, "fallback": 4, "more": 0}

@@ -37,6 +37,6 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
         check_free(tmp_path)
 
 
-def test_a_folder_without_a_model_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"does not load.*Check the folder"):
         load_whole(ModelRecipe(path=str(tmp_path)))

@@ -29,7 +29,7 @@ def data(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Prep
         {
             "model": {"path": "m"},
             "task": {"name": "qa", "source": "{q}", "target": "{a}"},
-            "data": {"path": str(folder), "cut": {}},
+            "data": {"path": str(folder), "holdout": {}},
         }
     )
     return prepare_data(recipe, AutoTokenizer.from_pretrained(tiny_tokenizer))

@@ -77,7 +77,7 @@ def assert_cut_as_before(whole: Any, trimmed: Any, kept: KeptTokens, texts: list
 
 
 @pytest.mark.parametrize("build", [bpe, wordpiece])
-def test_text_of_the_data_is_cut_as_before_and_other_text_comes_back_whole(build: Callable[[], Any]) -> None:
+def test_text_of_the_data_is_tokenized_as_before_and_other_text_comes_back_whole(build: Callable[[], Any]) -> None:
     whole = build()
     trimmed, kept = trim(whole, SEEN)
     assert len(trimmed) == len(kept) < len(whole)
@@ -149,7 +149,7 @@ def real(shared_tokenizers: Path) -> Callable[[str], Any]:
 
 
 @pytest.mark.parametrize(("name", "mode"), [("t5", "data"), ("t5", "language"), ("t5", 1000), ("mt5", "data")])
-def test_spanish_text_is_cut_as_before_and_unseen_spanish_loses_nothing_more(
+def test_spanish_text_is_tokenized_as_before_and_unseen_spanish_loses_nothing_more(
     real: Callable[[str], Any], spanish: tuple[list[str], list[str]], name: str, mode: Mode
 ) -> None:
     (seen, unseen), whole = spanish, real(name)

@@ -100,7 +100,7 @@ def test_an_untied_head_keeps_its_own_rows(tiny_model: Callable[[str], Path], na
     assert model.config.tie_word_embeddings is False
 
 
-def test_rows_beyond_the_tokenizers_words_go(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+def test_rows_beyond_the_tokenizers_tokens_are_dropped(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
     config = json.loads((tiny_model("mt5") / "config.json").read_text()) | {
         "vocab_size": 112,
         "tie_word_embeddings": False,
@@ -108,7 +108,7 @@ def test_rows_beyond_the_tokenizers_words_go(tiny_model: Callable[[str], Path], 
     (tmp_path / "config.json").write_text(json.dumps(config))
     model = load_model(ModelRecipe(path=str(tmp_path), weights="random"))
     report = trim_model(model, keep(*range(100), of=100))
-    assert (report.words_before, report.words_after) == (112, 100)
+    assert (report.tokens_before, report.tokens_after) == (112, 100)
     assert model.get_input_embeddings().num_embeddings == 100
 
 
@@ -152,7 +152,7 @@ def test_the_report_says_in_a_paragraph_what_stayed_and_what_it_saves() -> None:
     )
 
 
-def test_a_classifier_has_no_logits_over_words_to_report(tiny_model: Callable[[str], Path]) -> None:
+def test_a_classifier_has_no_logits_over_tokens_to_report(tiny_model: Callable[[str], Path]) -> None:
     model = load_model(ModelRecipe(path=str(tiny_model("bert")), kind="classifier"), ClassifierHead(("yes", "no")))
     report = trim_model(model, keep(0, 1, 2, 50, of=100))
     assert report.logit_bytes is None

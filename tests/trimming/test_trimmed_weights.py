@@ -120,7 +120,7 @@ def saved(tiny_model: Callable[[str], Path], tmp_path: Path) -> Callable[..., Pa
     return save
 
 
-def test_ids_beyond_the_number_of_kept_words_are_renumbered(saved: Callable[..., Path]) -> None:
+def test_ids_beyond_the_number_of_kept_tokens_are_renumbered(saved: Callable[..., Path]) -> None:
     folder = saved("bart", pad_token_id=99, eos_token_id=98, forced_eos_token_id=98, num_beams=3)
     ours = load_picked(recipe_of(folder))
     assert_same(ours, load_and_trim(recipe_of(folder)))
@@ -163,7 +163,7 @@ def test_a_matrix_that_happens_to_have_a_row_for_each_word_stays_whole(saved: Ca
 
 
 @pytest.mark.parametrize("name", ["mt5", "bart", "bert"])
-def test_random_weights_are_drawn_for_the_kept_words_only(tiny_model: Callable[[str], Path], name: str) -> None:
+def test_random_weights_are_drawn_for_the_kept_tokens_only(tiny_model: Callable[[str], Path], name: str) -> None:
     recipe = recipe_of(tiny_model(name), weights="random")
     ours, reference = load_picked(recipe), load_and_trim(recipe)
     assert ours.fallback is None
@@ -176,7 +176,7 @@ def test_random_weights_are_drawn_for_the_kept_words_only(tiny_model: Callable[[
     }
 
 
-def test_weights_of_another_format_are_loaded_whole_and_it_is_told(saved: Callable[..., Path]) -> None:
+def test_weights_of_another_format_are_loaded_whole_and_that_is_reported(saved: Callable[..., Path]) -> None:
     folder = saved("mt5")
     reference = load_and_trim(recipe_of(folder))
     torch.save(load_model(recipe_of(folder)).state_dict(), folder / "pytorch_model.bin")
@@ -186,14 +186,14 @@ def test_weights_of_another_format_are_loaded_whole_and_it_is_told(saved: Callab
     assert_same(ours, reference)
 
 
-def test_adapters_beside_the_weights_are_not_passed_over(saved: Callable[..., Path]) -> None:
+def test_adapters_in_the_folder_are_not_ignored(saved: Callable[..., Path]) -> None:
     folder = saved("t5")
     (folder / "adapter_config.json").write_text("{}")
     with pytest.raises(ModelError, match="does not load"):  # transformers looks for them, and so must we
         load_picked(recipe_of(folder))
 
 
-def test_a_folder_that_lacks_weights_is_told_as_without_trimming(saved: Callable[..., Path]) -> None:
+def test_a_folder_that_lacks_weights_is_the_same_error_as_without_trimming(saved: Callable[..., Path]) -> None:
     folder = saved("mt5")
     weights = load_model(recipe_of(folder)).state_dict()
     del weights["lm_head.weight"]
@@ -202,7 +202,7 @@ def test_a_folder_that_lacks_weights_is_told_as_without_trimming(saved: Callable
         load_picked(recipe_of(folder))
 
 
-def test_a_damaged_file_is_told_as_without_trimming(saved: Callable[..., Path]) -> None:
+def test_a_corrupted_file_is_the_same_error_as_without_trimming(saved: Callable[..., Path]) -> None:
     folder = saved("t5")
     (folder / "model.safetensors").write_bytes(b"no weights")
     with pytest.raises(ModelError, match=r"does not load.*Download them again"):
@@ -265,7 +265,7 @@ def test_an_id_that_only_the_generation_config_names_is_kept(saved: Callable[...
     assert 77 in kept.old_ids
 
 
-def test_a_tokenizer_with_more_words_than_the_model_is_refused(saved: Callable[..., Path]) -> None:
+def test_a_tokenizer_with_more_tokens_than_the_model_is_an_error(saved: Callable[..., Path]) -> None:
     recipe = recipe_of(saved("t5", vocab_size=90))
     with pytest.raises(ModelError, match=r"has 100 tokens.*embeddings for 90"):
         choose_vocabulary(recipe, load_tokenizer(recipe), np.zeros(100, dtype=np.int64), "data")

@@ -21,7 +21,7 @@ def numbered(*pieces: str) -> dict[str, int]:
     return {piece: number for number, piece in enumerate(pieces)}
 
 
-def test_unigram_words_are_ordered_by_score() -> None:
+def test_unigram_tokens_are_ordered_by_score() -> None:
     words = [("<unk>", 0.0), ("▁", -2.0), ("▁la", -9.0), ("a", -3.0), ("▁<extra_id_0>", 0.0), ("<0x0A>", 0.0)]
     vocabulary = read_vocabulary(wrap(models.Unigram(words, unk_id=0)))
     assert vocabulary.texts == ["<unk>", "", "la", "a", "<extra_id_0>", "<0x0A>"]
@@ -30,7 +30,7 @@ def test_unigram_words_are_ordered_by_score() -> None:
     assert [number for number in range(6) if vocabulary.is_fallback(number)] == [1, 3, 5]
 
 
-def test_wordpiece_words_lose_their_mark_and_placeholders_are_no_words() -> None:
+def test_wordpiece_tokens_lose_their_mark_and_placeholders_are_not_tokens() -> None:
     pieces = ("<unk>", "[unused0]", "a", "##a", "##ab", "##")
     vocabulary = read_vocabulary(wrap(models.WordPiece(numbered(*pieces), unk_token="<unk>")))
     assert vocabulary.texts[2:] == ["a", "a", "ab", "##"]
@@ -45,7 +45,7 @@ def test_bytes_in_disguise_are_read_as_text() -> None:
     assert vocabulary.texts[1:] == ["", "\ufffd", "\ufffd", "o", "ñ", "o"]
 
 
-def test_the_words_on_the_way_to_a_bpe_word_are_its_ancestors() -> None:
+def test_the_tokens_merged_into_a_bpe_token_are_its_ancestors() -> None:
     pieces = numbered("<unk>", "a", "b", "c", "ab", "abc", "bc")
     merges = [("a", "b"), ("ab", "c"), ("b", "c")]
     vocabulary = read_vocabulary(wrap(models.BPE(pieces, merges)))

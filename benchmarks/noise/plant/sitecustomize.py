@@ -1,7 +1,7 @@
-"""Makes the steps of one entrant slower, from outside: nothing in seqfit knows of it.
+"""Makes the steps of one candidate slower, from outside: nothing in seqfit knows about it.
 
-Python imports a module of this name before any program, and the benchmark's PYTHONPATH leads to this one. It does
-something only in the process that trains the entrant `slowed`, which it knows by the run directory on the command line:
+Python imports a module of this name before any program, and the benchmark's PYTHONPATH leads to this one. It acts only
+in the process that trains the candidate `slowed`, recognised by the run directory on the command line:
 
     python -m seqfit train ... --out COMPARISON/runs/slowed-seed0-repeat3
 """
@@ -18,7 +18,7 @@ MakeStep = Callable[[Any, Any], Any]
 
 
 def slow_down(make_step: MakeStep, share: float, clock: Callable[[], float] = time.perf_counter) -> MakeStep:
-    """The same step, which then keeps its core busy for a share of the time since the step before."""
+    """The same step, which then keeps its core busy for a share of the time since the previous step."""
     ended: float | None = None
 
     def slowed(step: Any, batch: Any) -> Any:
@@ -34,9 +34,9 @@ def slow_down(make_step: MakeStep, share: float, clock: Callable[[], float] = ti
     return slowed
 
 
-def is_planted(words: Sequence[str]) -> bool:
-    """Whether this command line is that of a trial to be slowed."""
-    return list(words[1:4]) == ["-m", "seqfit", "train"] and any("/runs/slowed-" in word for word in words)
+def is_planted(argv: Sequence[str]) -> bool:
+    """Whether this command line is that of a trial to slow down."""
+    return list(argv[1:4]) == ["-m", "seqfit", "train"] and any("/runs/slowed-" in argument for argument in argv)
 
 
 if is_planted(sys.orig_argv):

@@ -24,8 +24,8 @@ class MarianEncoder(TextEncoder):
         if len(codes) < 2 or task.prefix.startswith(">>"):
             return None
         return (
-            f"the Marian model writes {len(codes)} languages and reads at the start of a source which one; task.prefix "
-            f"names none, so the rows must (task.prefix: '{codes[0]} ')"
+            f"the Marian model writes {len(codes)} languages, and the start of a source must say which; task.prefix "
+            f"names none, so the rows must, or set task.prefix='{codes[0]} '"
         )
 
 

@@ -1,0 +1,125 @@
+"""Tables from files that are known to belong together: one file, its parts, parallel text, a file per class.
+
+In: the source's part of the recipe and the files. Out: `DataTable`, rows that can be read again and again. Which files
+belong together is decided in `seqfit.data.tables`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+
+from seqfit.data.content import split_of
+from seqfit.data.file_groups import ALL, ClassFiles, ParallelSet, layout_notes, read_classes
+from seqfit.data.formats import FileOptions, find_layout, read_parallel, read_rows
+from seqfit.data.rows import BadRow, DataRow
+from seqfit.data.text_files import find_encoding
+from seqfit.errors import DataError
+from seqfit.recipe.schema import SourceRecipe
+
+
+@dataclass(frozen=True)
+class DataTable:
+    """Rows that can be read again and again; `notes` say what is unusual about them."""
+
+    name: str
+    files: tuple[Path, ...]
+    read: Callable[[], Iterator[DataRow]]
+    find_notes: Callable[[], tuple[str, ...]] = tuple
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """Found on first use, because that may read the files."""
+        return self.find_notes()
+
+
+def options_of(source: SourceRecipe) -> FileOptions:
+    columns = None if source.columns is None else tuple(source.columns)
+    return FileOptions(source.format, source.encoding, source.header, columns, source.sheet)
+
+
+def columns_of_file(source: SourceRecipe, file: Path) -> tuple[str, ...]:
+    """The columns of the first row, for a comparison and a message."""
+    try:
+        first = next((row for row in read_rows(file, options_of(source)) if not isinstance(row, BadRow)), {})
+    except DataError:
+        return ("columns not known",)
+    return tuple(first)
+
+
+def list_names(files: Sequence[Path], most: int = 8) -> str:
+    """'a.csv, b.csv, and 3 more'."""
+    names = [file.name for file in files[:most]]
+    return ", ".join([*names, f"and {len(files) - most} more"] if len(files) > most else names)
+
+
+def build_table(
+    source: SourceRecipe, files: Sequence[Path], notes: Sequence[str] = (), like: Path | None = None
+) -> DataTable:
+    """The rows of one file, or of the parts of one; `like` is a file of another split, whose header is known."""
+    options = options_of(source)
+
+    def options_for(file: Path) -> FileOptions:
+        model = like or files[0]
+        return options if file == model else replace(options, known=find_layout(model, options).names)
+
+    def read() -> Iterator[DataRow]:
+        for file in files:
+            yield from read_rows(file, options_for(file))
+
+    def find_notes() -> tuple[str, ...]:
+        found = [note for file in files for note in find_layout(file, options_for(file)).notes]
+        parts = [f"{len(files)} files are read as one table: {list_names(files)}"] if len(files) > 1 else []
+        return tuple(dict.fromkeys([*notes, *parts, *found]))
+
+    return DataTable(_name_of(files), tuple(files), read, find_notes)
+
+
+def _name_of(files: Sequence[Path]) -> str:
+    return files[0].name if len(files) == 1 else f"{files[0].name} and {len(files) - 1} more"
+
+
+def build_json_tables(source: SourceRecipe, path: Path, keys: Sequence[str]) -> dict[str, DataTable]:
+    """The lists of one JSON file as splits: {"train": [...], "oos_train": [...], "test": [...]}."""
+    chosen_keys: dict[str, list[str]] = {split: [key] for split, key in source.splits.items()}
+    for key in () if source.splits else keys:
+        chosen_keys.setdefault(split_of(key) or ALL, []).append(key)
+    options = options_of(source)
+
+    def find_notes(split: str, chosen: Sequence[str]) -> tuple[str, ...]:
+        merged = f"{path.name}: {' and '.join(chosen)} are read as {split}"
+        return (*find_layout(path, options).notes, *([merged] if len(chosen) > 1 else []))
+
+    return {
+        split: DataTable(
+            f"{path.name}: {', '.join(chosen)}",
+            (path,),
+            partial(read_rows, path, options, tuple(chosen)),
+            partial(find_notes, split, chosen),
+        )
+        for split, chosen in chosen_keys.items()
+    }
+
+
+def build_class_table(source: SourceRecipe, found: ClassFiles, name: str) -> DataTable:
+    options = options_of(source)
+    return DataTable(name, found.all_files, lambda: read_classes(found, options), lambda: layout_notes(found, options))
+
+
+def build_parallel_table(source: SourceRecipe, found: ParallelSet, others: Sequence[Path] = ()) -> DataTable:
+    """Line n of each file as row n; `others` are files next to them that are not read."""
+
+    def find_notes() -> tuple[str, ...]:
+        shown = ", ".join(f"{column} ({file.name})" for column, file in found.files.items())
+        notes = [] if source.files or source.languages else [f"line n of each of these files is row n: {shown}"]
+        left = [*found.left_out, *(file.name for file in others if file.name not in found.left_out)]
+        if left:
+            notes.append(f"not read: {', '.join(left[:8])}; set data.files to read other files")
+        encodings = [find_encoding(file, source.encoding).describe(file.name) for file in found.files.values()]
+        return (*notes, *filter(None, encodings))
+
+    files = tuple(found.files.values())
+    name = found.stem.removesuffix(".*") or _name_of(files)
+    return DataTable(name, files, lambda: read_parallel(found.files, source.encoding), find_notes)

@@ -1,0 +1,269 @@
+"""How a recipe would scale on GPUs that are not available here, up to hundreds of them. All of it is predicted.
+
+In: a recipe, a card, how many at most, what connects them. Out: a row for 1, 2, 4, ... GPUs, for each parallel
+strategy, strong and weak; or the prediction of one layout. The step of one GPU is the planner's (`StepModel`): its
+kernels at the card's rates. A rank of n runs the same kernels on its own share of the batch, so what does not shrink
+with it (launches, the update, one long example) stays:
+
+    global batch of 8 examples     1 GPU: 8, 80 ms     4 GPUs: 2 each, 24 ms     16 GPUs: 8 have one, 8 have none
+
+GPUs of one machine communicate over its links; a ring over several machines is as slow as the network between them.
+None of this has been compared with a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+import numpy.typing as npt
+
+from seqfit.data.batching import TOKENS, CostModel, assign_rows
+from seqfit.errors import RecipeError
+from seqfit.hardware.cards import GPUS_PER_MACHINE, NETWORK_BYTES_PER_SECOND, NETWORK_SOURCE, Card
+from seqfit.model.flops import build_cost_model, read_model_shape
+from seqfit.parallel.build import build_rule
+from seqfit.planning.candidates import Variant, build_variant, find_refusals
+from seqfit.planning.cluster import (
+    OFFLOAD,
+    ONE_GPU,
+    Cluster,
+    GpuLayout,
+    ParallelKind,
+    ScalingFigures,
+    ScalingRow,
+    build_card_link,
+    compute_efficiency,
+    list_counts,
+    memory_change,
+    predict_step,
+)
+from seqfit.planning.request import build_request, choose_precision_name
+from seqfit.planning.search import PlanRequest, check_precision, model_variant, search_quickly
+from seqfit.planning.shape import Shape
+from seqfit.planning.step_model import StepModel
+from seqfit.planning.tape import CATEGORIES
+from seqfit.planning.target import Target, card_target
+from seqfit.planning.timing import Rates
+from seqfit.progress import Progress
+from seqfit.recipe.mistakes import report_mistakes
+from seqfit.recipe.schema import Recipe, TrainRecipe
+from seqfit.strategy.load import load_strategy
+from seqfit.strategy.schema import Strategy
+
+_SAMPLED_STEPS = 12  # of the data's, whose mean is a step
+
+
+@dataclass(frozen=True)
+class ClusterPrediction:
+    """A row for each strategy, kind of scaling and number of GPUs."""
+
+    card: str
+    capacity_bytes: int
+    strategy: str  # as tables name it
+    rates_source: str
+    examples: float  # of a global batch, on average
+    rows: list[ScalingRow]
+
+
+@dataclass(frozen=True)
+class LayoutPrediction:
+    """One layout of a recipe's own strategy."""
+
+    total_bytes: int  # of the GPU that needs most
+    step_seconds: float
+    tokens_per_second: float
+    parts: dict[str, int]  # of the peak, by category; empty where ranks have different rows
+
+
+@dataclass(frozen=True)
+class _Traced:
+    """A step of the recipe on one GPU, as a function of the batch."""
+
+    request: PlanRequest
+    strategy: Strategy
+    variant: Variant
+    model: StepModel
+    rates: Rates
+    cost: CostModel
+    steps: list[npt.NDArray[np.int64]]  # rows of some global batches
+
+    @property
+    def examples(self) -> float:
+        return sum(map(len, self.steps)) / len(self.steps)
+
+    def split(self, steps: Sequence[npt.NDArray[np.int64]]) -> list[list[Shape]]:
+        rule = build_rule(self.strategy, self.model.batching, self.request.limits)
+        return self.request.workload.split(rule, steps)
+
+    def predict_memory(self, layout: GpuLayout, micro_batches: list[list[Shape]]) -> tuple[int, dict[str, int]]:
+        """Of one GPU: the largest micro-batch on the allocator, changed by what the layout splits or keeps longer; and
+        the peak's parts before that change."""
+        target, model = self.request.target, self.model
+        shape, single = model.largest(micro_batches)
+        memory = model.measure([[shape] if single else [shape, shape]], target.rules, target.context_bytes, None)
+        parts = model.parts(shape, single=single)
+        change = memory_change(layout, parts, model.largest_block_bytes, model.gradient_bytes)
+        return memory.total_bytes + change, parts
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What the busiest rank does in a step."""
+
+    step_seconds: float  # as a single process, with an update of all weights
+    imbalance: float
+    micro_batches: list[list[Shape]]
+
+
+def predict_cluster(
+    recipe: Recipe, cluster: Cluster, strategies: Sequence[str], progress: Progress = lambda *_: None
+) -> ClusterPrediction:
+    """Rows of 1, 2, 4, ... GPUs, for parallel strategies that share the batch: a pipeline ends with a model's blocks.
+
+    The strategy is the recipe's; where it has none, what training would choose for one GPU.
+    """
+    target, stated = card_target(cluster.card, 1), load_strategy(recipe)
+    check_precision(target, stated.precision)  # before the data are read
+    most = cluster.max_gpus
+    layouts = [] if most == 1 else [_choose_layout(stated, parallel, most) for parallel in strategies]
+    _check_layouts(stated, layouts, recipe.train)
+    traced = _trace(recipe, target, layouts, progress)
+    counts = list_counts(most)
+    shares: dict[int, _Share] = {}
+    slowest = inf
+    for count in counts:
+        shares[count] = _assign(traced, count, slowest)
+        slowest = shares[count].step_seconds
+    return ClusterPrediction(
+        card=cluster.card.name,
+        capacity_bytes=cluster.card.usable_bytes,
+        strategy=f"{traced.variant.label}, micro-batches of {traced.strategy.micro_batch_tokens} tokens",
+        rates_source=traced.rates.source,
+        examples=traced.examples,
+        rows=[
+            _build_row(traced, cluster, parallel, kind, shares, count)
+            for parallel in strategies
+            for kind in ("strong", "weak")
+            for count in counts
+        ],
+    )
+
+
+def predict_layout(recipe: Recipe, card: Card, parallel: str, count: int) -> LayoutPrediction:
+    """The recipe's own strategy on several GPUs: ranks that share the rows of a batch, or stages of a pipeline."""
+    if parallel == "pipeline":
+        return _predict_pipeline(recipe, card, count)
+    cluster = Cluster(card, count, GPUS_PER_MACHINE, NETWORK_BYTES_PER_SECOND, NETWORK_SOURCE)
+    rows = predict_cluster(recipe, cluster, [parallel]).rows
+    figures = next(row.predicted for row in rows if row.kind == "strong" and row.processes == count)
+    assert figures is not None
+    assert figures.highest_bytes is not None
+    return LayoutPrediction(figures.highest_bytes, figures.step_seconds, figures.tokens_per_second, {})
+
+
+def _predict_pipeline(recipe: Recipe, card: Card, count: int) -> LayoutPrediction:
+    """From one GPU that has enough memory for the whole model: 1/n of memory and work, and stages that wait."""
+    target, layout = card_target(card, 1), GpuLayout("pipeline", count)
+    check_precision(target, load_strategy(recipe).precision)
+    traced = _trace(recipe, target, [])
+    sampled = traced.request.workload.sample()
+    micro_batches = traced.split(sampled)
+    seconds = float(traced.model.step_seconds(micro_batches, traced.rates).mean())
+    work = traced.model.rank_work(micro_batches, seconds, traced.rates)
+    seconds, _ = predict_step(layout, work.share(layout), build_card_link(card, count))
+    total_bytes, parts = traced.predict_memory(layout, micro_batches)
+    tokens = traced.request.workload.real_tokens(sampled) / len(sampled)
+    held = {name: parts[name] // count for name in CATEGORIES if parts.get(name)}
+    return LayoutPrediction(total_bytes, seconds, tokens / seconds, held)
+
+
+def _choose_layout(strategy: Strategy, parallel: str, count: int) -> GpuLayout:
+    """Offload is a strategy's own, and only with fsdp."""
+    if count == 1:
+        return ONE_GPU
+    return GpuLayout(OFFLOAD if strategy.offload and parallel == "fsdp" else parallel, count)
+
+
+def _check_layouts(strategy: Strategy, layouts: Sequence[GpuLayout], train: TrainRecipe) -> None:
+    """As training refuses them."""
+    reasons = dict.fromkeys(reason for layout in layouts for reason in find_refusals(strategy, layout, train))
+    if reasons:
+        raise RecipeError(report_mistakes("The strategy", list(reasons)))
+
+
+def _trace(
+    recipe: Recipe, target: Target, layouts: Sequence[GpuLayout], progress: Progress = lambda *_: None
+) -> _Traced:
+    """`layouts`: what the strategy has to allow, where it is chosen here."""
+    request = replace(build_request(recipe, target, progress=progress), layouts=(ONE_GPU,))
+    chosen = search_quickly(request, layouts) if recipe.strategy is None else None
+    strategy = load_strategy(recipe) if chosen is None else chosen[0]
+    precision = choose_precision_name(strategy, target, request.allow)
+    variant = build_variant(strategy, precision)
+    shape, _ = read_model_shape(request.model_config.config.to_dict())
+    every = max(1, len(request.workload.steps) // _SAMPLED_STEPS)
+    return _Traced(
+        request=request,
+        strategy=strategy,
+        variant=variant,
+        model=model_variant(request, variant),
+        rates=target.rates(precision),
+        cost=TOKENS if shape is None else build_cost_model(shape),
+        steps=[*request.workload.steps[::every][:_SAMPLED_STEPS]],
+    )
+
+
+def _assign(traced: _Traced, count: int, slowest: float) -> _Share:
+    """The rows of each step's busiest rank, as training assigns them, split into micro-batches.
+
+    `slowest`: what a larger share takes. Polynomials that were fitted to several examples are a few per cent off where
+    only kernel launches count, and one example would take longer than two.
+    """
+    workload = traced.request.workload
+    busiest, imbalances = [], []
+    for rows in traced.steps:
+        costs = traced.cost.costs(workload.source_lengths[rows], workload.target_lengths[rows])
+        cost_of = dict(zip(rows.tolist(), costs.tolist(), strict=True))
+        assigned = assign_rows(rows, costs, count)
+        loads = [sum(cost_of[row] for row in part.tolist()) for part in assigned]
+        busiest.append(assigned[int(np.argmax(loads))])
+        imbalances.append(max(loads) / (sum(loads) / count) - 1)
+    micro_batches = traced.split(busiest)
+    return _Share(
+        step_seconds=min(slowest, float(traced.model.step_seconds(micro_batches, traced.rates).mean())),
+        imbalance=float(np.mean(imbalances)),
+        micro_batches=micro_batches,
+    )
+
+
+def _build_row(
+    traced: _Traced, cluster: Cluster, parallel: str, kind: ParallelKind, shares: dict[int, _Share], count: int
+) -> ScalingRow:
+    """Weak scaling gives each rank what one GPU has, so its share is that of one."""
+    share, grows = shares[count if kind == "strong" else 1], count if kind == "weak" else 1
+    work = traced.model.rank_work(share.micro_batches, share.step_seconds, traced.rates)
+    layout = _choose_layout(traced.strategy, parallel, count)
+    seconds, communication = predict_step(layout, work, cluster.link(count))
+    tokens = traced.request.workload.real_tokens(traced.steps) / len(traced.steps)
+    rate = tokens * grows / seconds
+    figures = ScalingFigures(
+        step_seconds=seconds,
+        tokens_per_second=rate,
+        efficiency=compute_efficiency(rate, count, tokens / shares[1].step_seconds),
+        communication_share=communication / seconds,
+        imbalance=share.imbalance,
+        highest_bytes=traced.predict_memory(layout, share.micro_batches)[0],
+    )
+    examples = traced.examples * grows
+    note = ", ".join(_find_notes(figures, cluster, examples, count))
+    return ScalingRow(parallel, count, kind, examples, measured=None, predicted=figures, note=note)
+
+
+def _find_notes(figures: ScalingFigures, cluster: Cluster, examples: float, count: int) -> Iterator[str]:
+    if figures.highest_bytes is not None and figures.highest_bytes > cluster.card.usable_bytes:
+        yield "does not fit"
+    if count > examples:
+        yield f"{count - int(examples)} without an example"

@@ -1,0 +1,508 @@
+"""Arguments of transformers' Trainer and its example scripts: each with our field, or the reason why there is none.
+
+In: Trainer arguments that somebody gave, and the recipe's values. Out: for each a sentence, and what to write instead:
+
+    per_device_train_batch_size=8, gradient_accumulation_steps=4   ->   train.batch_examples=32
+                                                                        strategy.micro_batch_examples=8
+    num_train_epochs=3, and the recipe has train.steps: 250        ->   train.epochs=3 train.steps=null
+    push_to_hub=true                                               ->   no field, and why
+
+The table is trainer_names.yaml. A test walks the fields of Seq2SeqTrainingArguments, so that it stays complete, and
+applies every example to a recipe, so that no answer names a field that does not exist.
+`python -m seqfit.recipe.trainer_names` prints docs/coming-from-trainer.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from seqfit.errors import format_error
+from seqfit.hub import is_path
+from seqfit.recipe.overrides import apply_overrides
+from seqfit.recipe.schema import DEFAULT_ALLOW
+from seqfit.recipe.yaml_text import read_yaml, write_flow, write_yaml
+from seqfit.system import quote
+
+Changes = dict[str, Any]  # {'train.epochs': 3, '--out': 'runs/x'}: fields and options of ours with their values
+
+
+@dataclass(frozen=True)
+class TrainerArgument:
+    """One row of the table; trainer_names.yaml says what its parts mean."""
+
+    note: str
+    rule: Mapping[str, Any]
+    is_flag: bool
+
+    @property
+    def has_field(self) -> bool:
+        return "none" not in self.rule and "always" not in self.rule
+
+    @property
+    def examples(self) -> list[Any]:
+        return list(self.rule.get("examples", self.rule.get("values", ())))
+
+
+@dataclass(frozen=True)
+class TrainerCall:
+    """One argument's value, all Trainer arguments given with it, and the recipe's values."""
+
+    value: Any
+    arguments: Mapping[str, Any]
+    recipe: Mapping[str, Any]
+
+    def field(self, path: str) -> Any:
+        """What the recipe says at a dotted path; None where it says nothing."""
+        found: Any = self.recipe
+        for key in path.split("."):
+            found = found.get(key) if isinstance(found, Mapping) else None
+        return found
+
+    def count_steps(self, path: str, value: Any) -> Changes | str:
+        """Steps; what lies between 0 and 1 is a share of the run's."""
+        if value >= 1 or value == 0:
+            return {path: int(value)}
+        stated = self.arguments.get("max_steps", 0)
+        steps = stated if stated > 0 else None if "num_train_epochs" in self.arguments else self.field("train.steps")
+        if steps is None:
+            return f"Set {path} to {value:g} times the number of steps of the run"
+        return {path: max(1, round(value * steps))}
+
+
+@cache
+def load_sections() -> dict[str, dict[str, TrainerArgument]]:
+    """The table, by the sections of the documentation."""
+    text = resources.files("seqfit.recipe").joinpath("trainer_names.yaml").read_text("utf-8")
+    return {
+        title: {
+            name.removesuffix("?"): TrainerArgument(_note(rule), rule, name.endswith("?"))
+            for names, rule in rows.items()
+            for name in names.split()
+        }
+        for title, rows in read_yaml(text)[0].items()
+    }
+
+
+def _note(rule: Mapping[str, Any]) -> str:
+    if "none" in rule or "always" in rule:
+        return str(rule.get("none") or f"always on: {rule['always']}")
+    return str(rule.get("note", ""))
+
+
+def find_argument(name: object) -> TrainerArgument | None:
+    """The row of a name."""
+    return next((rows[name] for rows in load_sections().values() if isinstance(name, str) and name in rows), None)
+
+
+def translate_argument(name: str, arguments: Mapping[str, Any], recipe: Mapping[str, Any]) -> Changes | str:
+    """What to write instead of an argument, {} where nothing has to be, or what to do about a value like this."""
+    argument = find_argument(name)
+    assert argument is not None
+    rule, call = argument.rule, TrainerCall(arguments[name], arguments, recipe)
+    try:
+        if "by" in rule:
+            return _allowing(_FUNCTIONS[rule["by"]](call), call)
+        if "write" in rule:
+            displaced = rule.get("without")
+            extra = {displaced: None} if displaced is not None and call.field(displaced) is not None else {}
+            return {**_fill(rule["write"], call.value), **extra}
+        if "values" in rule:
+            known = rule["values"]
+            value = str(call.value).removeprefix("torch.") if isinstance(call.value, str) else call.value
+            return (
+                _allowing(known[value], call)
+                if value in known
+                else f"Choose one of {', '.join(map(write_flow, known))}"
+            )
+    except (AttributeError, TypeError, ValueError):  # a value that the Trainer would not take either
+        return "Correct its value"
+    return {}
+
+
+def _fill(part: Any, value: Any) -> Any:
+    """{'--out': 'runs/$'} and 'mine' -> {'--out': 'runs/mine'}."""
+    if isinstance(part, Mapping):
+        return {key: _fill(item, value) for key, item in part.items()}
+    if isinstance(part, list):
+        return [_fill(item, value) for item in part]
+    return value if part == "$" else part.replace("$", str(value)) if isinstance(part, str) else part
+
+
+def _allowing(changes: Changes | str, call: TrainerCall) -> Changes | str:
+    """With the recipe's whole `allow:` list in place of the lossy kind that is needed in addition."""
+    if isinstance(changes, str) or "allow" not in changes:
+        return changes
+    allowed, kind = call.field("allow") or DEFAULT_ALLOW, changes["allow"]
+    rest = {path: value for path, value in changes.items() if path != "allow"}
+    return rest if kind in allowed else {**rest, "allow": [*allowed, kind]}
+
+
+def _batch(call: TrainerCall) -> Changes | str:
+    """Both arguments together; the accumulation by itself divides the recipe's own global batch."""
+    per_device = call.arguments.get("per_device_train_batch_size", call.arguments.get("per_gpu_train_batch_size"))
+    accumulated = call.arguments.get("gradient_accumulation_steps", 1)
+    if per_device is not None:
+        return {"train.batch_examples": per_device * accumulated, "strategy.micro_batch_examples": per_device}
+    examples = call.field("train.batch_examples")
+    if examples is None:
+        return f"Set train.batch_examples to {accumulated} times strategy.micro_batch_examples"
+    return {"strategy.micro_batch_examples": -(-examples // accumulated)}
+
+
+def _schedule_constants(call: TrainerCall) -> Changes | str:
+    ours = {"min_lr_rate": "floor", "factor": "factor", "patience": "patience"}
+    if not set(call.value) <= set(ours):
+        return f"Only {', '.join(ours)} have a counterpart"
+    return {f"train.schedule.{ours[name]}": value for name, value in call.value.items()}
+
+
+def _bf16(call: TrainerCall) -> Changes | str:
+    if call.value:
+        return {"strategy.precision": "bf16", "allow": "bf16"}
+    return {} if call.arguments.get("fp16") else {"strategy.precision": "fp32"}
+
+
+def _evaluation(call: TrainerCall) -> Changes | str:
+    if call.value == "steps":
+        every = call.arguments.get("eval_steps") or call.arguments.get("logging_steps") or 500
+        return call.count_steps("eval.every_steps", every)
+    if call.value == "epoch":
+        return {} if call.field("eval.every_steps") is None else {"eval.every_steps": None}
+    return "It chooses the checkpoint and is not switched off, but eval.limit=100 keeps it short"
+
+
+def _saving(call: TrainerCall) -> Changes | str:
+    if call.value == "steps":
+        return call.count_steps("train.snapshot.every_steps", call.arguments.get("save_steps") or 500)
+    return {} if call.value == "best" else "Set train.snapshot.every_steps or train.snapshot.every_minutes"
+
+
+def _tracker(call: TrainerCall) -> Changes | str:
+    tools = call.value if isinstance(call.value, list) else [call.value]
+    if len(tools) == 1 and tools[0] in ("tensorboard", "trackio", "wandb", "mlflow"):
+        return {"--track": tools[0]}
+    return {} if tools in (["none"], [None]) else "Choose one of tensorboard, trackio, wandb, mlflow for --track"
+
+
+def _fsdp(call: TrainerCall) -> Changes | str:
+    if not call.value:
+        return {}
+    return {"strategy.parallel": "fsdp"} | ({"strategy.offload": True} if "offload" in str(call.value) else {})
+
+
+def _deepspeed(call: TrainerCall) -> Changes | str:
+    content = call.value
+    if isinstance(content, str):
+        with suppress(OSError, ValueError):
+            content = json.loads(Path(content).read_text("utf-8"))
+    stage = content.get("zero_optimization", {}).get("stage") if isinstance(content, Mapping) else None
+    if stage in (2, 3):
+        return {"strategy.parallel": "fsdp", "strategy.sharding": f"zero{stage}"}
+    return "Set strategy.parallel=fsdp, and strategy.sharding=zero2 or zero3"
+
+
+def _model(call: TrainerCall) -> Changes | str:
+    if is_path(call.value):
+        return {"model.path": call.value}
+    return {"model.name": call.value} | ({} if call.field("model.path") is None else {"model.path": None})
+
+
+def _files(call: TrainerCall) -> Changes | str:
+    """One file, or the folder of several and their names in it."""
+    names = {"train": "train_file", "validation": "validation_file", "test": "test_file"}
+    files = {split: call.arguments[name] for split, name in names.items() if name in call.arguments}
+    if list(files) == ["train"]:
+        return {"data.path": files["train"]}
+    folder = os.path.commonpath([os.path.dirname(file) for file in files.values()]) or "."
+    inside = {f"data.splits.{split}": os.path.relpath(file, folder) for split, file in files.items()}
+    return {"data.path": folder, **inside}
+
+
+def _question(call: TrainerCall) -> Changes | str:
+    question, context = (call.arguments.get(f"{name}_column", name) for name in ("question", "context"))
+    return {"task.source": f"question: {{{question}}} context: {{{context}}}"}
+
+
+def _language(call: TrainerCall, side: str) -> Changes | str:
+    if "_" in call.value:
+        return {f"task.{side}_language": call.value}
+    return {f"task.{side}": f"{{translation.{call.value}}}"}
+
+
+def _evaluation_batch(call: TrainerCall) -> Changes | str:
+    source = call.arguments.get("max_source_length", call.field("task.max_source_tokens"))
+    target = call.arguments.get("max_target_length", call.field("task.max_target_tokens"))
+    if source is None or target is None:
+        return f"Set it to {call.value} times the source and target tokens of an example, or keep its default, 8192"
+    return {"eval.batch_tokens": call.value * (source + target)}
+
+
+_FUNCTIONS: dict[str, Callable[[TrainerCall], Changes | str]] = {
+    "batch": _batch,
+    "steps": lambda call: {"train.steps": call.value} if call.value > 0 else {},
+    "schedule_constants": _schedule_constants,
+    "warm_up": lambda call: call.count_steps("train.schedule.warmup_steps", call.value),
+    "clip": lambda call: {"train.clip_norm": call.value or None},
+    "bf16": _bf16,
+    "evaluation": _evaluation,
+    "evaluation_steps": lambda call: call.count_steps("eval.every_steps", call.value),
+    "evaluation_batch": _evaluation_batch,
+    "best": lambda call: {"eval.best": call.value.removeprefix("eval_")},
+    "resume": lambda call: {"--resume": True} if call.value else {},
+    "saving": _saving,
+    "saving_steps": lambda call: call.count_steps("train.snapshot.every_steps", call.value),
+    "logging_steps": lambda call: call.count_steps("train.log_every", call.value),
+    "tracker": _tracker,
+    "fsdp": _fsdp,
+    "deepspeed": _deepspeed,
+    "model": _model,
+    "files": _files,
+    "source": lambda call: {"task.source": " ".join(f"{{{column.strip()}}}" for column in call.value.split(","))},
+    "question": _question,
+    "answer": lambda call: {"task.target": "{answers.text}" if call.value == "answers" else f"{{{call.value}}}"},
+    "source_language": lambda call: _language(call, "source"),
+    "target_language": lambda call: _language(call, "target"),
+}
+
+
+def explain_argument(name: str, arguments: Mapping[str, Any], recipe: Mapping[str, Any], *, in_file: bool) -> str:
+    """One argument in three parts: what was given, what to know about it, what to write."""
+    argument, shown = find_argument(name), write_flow(arguments[name])
+    assert argument is not None
+    if not argument.has_field:
+        return format_error(f"a Trainer argument without a field here, set to {shown}", argument.note, "Remove it")
+    found = translate_argument(name, arguments, recipe)
+    note = argument.note or _name_fields(argument, found)
+    if isinstance(found, str):
+        note, change = ("This value has no counterpart", found) if "values" in argument.rule else (note, found)
+    else:
+        change = f"Write {format_changes(found, in_file=in_file)}" if found else "Remove it"
+    return format_error(f"a Trainer argument, set to {shown}", note, change)
+
+
+def _name_fields(argument: TrainerArgument, found: Changes | str) -> str:
+    names = found if isinstance(found, dict) and found else _list_fields(argument)
+    return f"Here it is {' and '.join(name for name in names if name != 'allow')}"
+
+
+def _list_fields(argument: TrainerArgument) -> list[str]:
+    parts = [argument.rule.get("write", {}), *argument.rule.get("values", {}).values()]
+    return list(dict.fromkeys(name for part in parts for name in part))
+
+
+def merge_changes(names: Iterable[str], arguments: Mapping[str, Any], recipe: Mapping[str, Any]) -> Changes:
+    """What to write for all these arguments together; a field that one of them takes out may be set by another."""
+    merged: Changes = {}
+    for name in names:
+        found = translate_argument(name, arguments, recipe)
+        for path, value in found.items() if isinstance(found, dict) else ():
+            if path == "allow":
+                value = list(dict.fromkeys([*merged.get("allow", []), *value]))
+            if value is not None or merged.get(path) is None:
+                merged[path] = value
+    return merged
+
+
+def format_changes(changes: Changes, *, in_file: bool = False) -> str:
+    """{'train.epochs': 3, '--out': 'x'} -> 'train.epochs=3 --out x', or for a file 'train: {epochs: 3}'."""
+    if not in_file:
+        return " ".join(_list_words(changes))
+    fields, options = _separate(changes)
+    written = [write_flow(_nest(fields))[1:-1]] if fields else []
+    return " and ".join([*written, *(f"{option} on the command line" for option in _list_words(options))])
+
+
+def _list_words(changes: Changes) -> list[str]:
+    """Of a command, in quotes where a shell needs them; an option and its value are one."""
+    fields, options = _separate(changes)
+    words = [name if value is True else f"{name} {quote(value)}" for name, value in options.items()]
+    return [*(quote(f"{path}={write_flow(value)}") for path, value in fields.items()), *words]
+
+
+def _separate(changes: Changes) -> tuple[Changes, Changes]:
+    fields = {path: value for path, value in changes.items() if not path.startswith("--")}
+    return fields, {name: value for name, value in changes.items() if name not in fields}
+
+
+def format_together(changes: Changes, *, in_file: bool) -> str:
+    """All changes, to paste: one line for a command, a block of YAML for a file."""
+    fields, options = _separate(changes)
+    if not in_file:
+        return f"All of it together: {format_changes(changes)}"
+    block = [f"  {line}" for line in write_yaml(_nest(fields)).splitlines()] if fields else []
+    more = [f"On the command line: {format_changes(options)}"] if options else []
+    return "\n".join(["All of it together:", *block, *more])
+
+
+def _nest(fields: Changes) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for path, value in fields.items():
+        *above, last = path.split(".")
+        holder = nested
+        for key in above:
+            holder = holder.setdefault(key, {})
+        holder[last] = value
+    return nested
+
+
+def take_options(argv: Sequence[str], known: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The rest of a command, and as overrides the options that only the Trainer has.
+
+    ['demo', '--fp16', '--learning-rate', '3e-4', '--out', 'x']
+    -> ['demo', '--out', 'x'], ['fp16=true', 'learning_rate=3e-4']
+    """
+    rest, overrides = [], []
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        option, equals, value = word.partition("=")
+        name = option.removeprefix("--").replace("-", "_")
+        negated = name.startswith("no_") and find_argument(name) is None  # --no_remove_unused_columns
+        argument = find_argument(name.removeprefix("no_") if negated else name)
+        if not word.startswith("--") or option in known or argument is None or (negated and not argument.is_flag):
+            rest.append(word)
+            continue
+        if negated or (argument.is_flag and not equals and not (words and words[0].lower() in _SWITCH)):
+            value = str(not negated).lower()
+        elif not equals and words and not words[0].startswith("--"):
+            value = words.pop(0)
+        if argument.is_flag:
+            value = _SWITCH.get(value.lower(), value)
+        overrides.append(f"{name.removeprefix('no_') if negated else name}={value}")
+    return rest, overrides
+
+
+_SWITCH = {"true": "true", "yes": "true", "1": "true", "false": "false", "no": "false", "0": "false"}
+
+
+_BEFORE = """\
+python run_summarization.py --do_train --do_eval --predict_with_generate \\
+    --model_name_or_path google-t5/t5-small --dataset_name knkarthick/dialogsum \\
+    --text_column dialogue --summary_column summary --source_prefix "summarize: " \\
+    --max_source_length 512 --max_target_length 128 \\
+    --per_device_train_batch_size 8 --gradient_accumulation_steps 4 \\
+    --learning_rate 3e-4 --num_train_epochs 3 --warmup_steps 100 --bf16 \\
+    --eval_strategy epoch --save_steps 500 --output_dir runs/dialogsum"""
+_INTRODUCTION = """\
+# Coming from the Trainer
+
+seqfit trains the same models as transformers' `Trainer` and its example scripts, and most of their arguments have a
+field here. You don't have to look them up: type the argument you know, as an option, as an override or as a key of a
+recipe file, and the answer is the field and the value to write. Nothing is started.
+
+```console
+$ seqfit train demo {typed}
+{answer}
+```
+
+Three things differ from the Trainer:
+
+- **The batch size is the global batch.** `train.batch_examples` counts the examples of one optimizer step, on all GPUs
+  together. How it is split into micro-batches (`strategy.micro_batch_examples`, `strategy.micro_batch_tokens`) decides
+  memory and speed and not what is learnt, so there is no number of gradient accumulation steps to set.
+- **What is learnt and how it is computed are separate.** `model`, `task`, `data`, `train` and `eval` are the recipe;
+  `strategy` has precision, batching, gradient checkpointing and sharding. A strategy that changes the update on
+  purpose, such as fp16 or an 8-bit optimizer, must be named in the recipe's `allow` list.
+- **A recipe is a file.** `seqfit cp t5-summarize mine.yaml` copies one to change; overrides are for what you try out.
+
+## One command, before and after
+
+```text
+{before}
+```
+
+```console
+$ {after}
+```
+
+The same in a recipe file:
+
+```yaml
+extends: t5-summarize
+{recipe}```
+
+## Every argument
+
+All arguments of `TrainingArguments` and `Seq2SeqTrainingArguments` in transformers 5.22, some names of older versions,
+and those of the example scripts for summarization, translation, question answering and text classification.
+"""
+
+
+def to_markdown() -> str:
+    """docs/coming-from-trainer.md."""
+    typed = ["--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "4", "--fp16", "true"]
+    arguments = _read_options(typed)
+    answer = [f"  {name}: {explain_argument(name, arguments, {}, in_file=False)}" for name in arguments]
+    together = format_together(merge_changes(arguments, arguments, {}), in_file=False)
+    before = _read_options(shlex.split(_BEFORE.replace("\\\n", " "))[2:])
+    changes = merge_changes(before, before, {})
+    pages = [
+        _INTRODUCTION.format(
+            typed=" ".join(typed),
+            answer="\n".join(["error: The overrides of demo.yaml have 3 mistakes:", *answer, together]),
+            before=_BEFORE,
+            after=_wrap(["seqfit train t5-summarize", *_list_words(changes)]),
+            recipe=write_yaml(_nest(_separate(changes)[0])),
+        )
+    ]
+    for title, rows in load_sections().items():
+        lines = [f"### {title}", "", "| Trainer | here | what to know |", "|---|---|---|"]
+        for _, same in groupby(rows, key=lambda name: id(rows[name].rule)):
+            names = list(same)
+            lines.append(_to_row(names, rows[names[0]]))
+        pages.append("\n".join([*lines, ""]))
+    return "\n".join(pages)
+
+
+def _read_options(argv: Sequence[str]) -> dict[str, Any]:
+    return apply_overrides({}, take_options(argv, ())[1])[0]
+
+
+def _wrap(words: Sequence[str]) -> str:
+    lines = [""]
+    for word in words:
+        if len(lines[-1]) + len(word) > 100:
+            lines.append("   ")
+        lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
+    return " \\\n".join(lines)
+
+
+def _to_row(names: Sequence[str], argument: TrainerArgument) -> str:
+    note = _mark_code(f"{argument.note}." if argument.note else "")
+    if not argument.has_field:
+        return f"| {', '.join(f'`{name}`' for name in names)} | | {note} |"
+    first, *others = names
+    theirs, ours = [], []
+    for example in argument.examples:
+        found = translate_argument(first, {first: example}, {})
+        if found or example is not False:
+            theirs.append(f"`{first}={write_flow(example)}`")
+            written = f"`{format_changes(found)}`" if isinstance(found, dict) and found else found
+            ours.append(_mark_code(str(written or "nothing to write")))
+    also = f"; also {', '.join(f'`{name}`' for name in others)}" if others else ""
+    return f"| {'<br>'.join(theirs)}{also} | {'<br>'.join(ours)} | {note} |"
+
+
+def _mark_code(text: str) -> str:
+    """Fields, options and commands of a sentence as Markdown shows them, and a capital at its beginning."""
+    text = re.sub(r"'(seqfit [^']+)'", r"`\1`", text)
+    parts = text.split("`")  # every other one is code already
+    field = r"((?:train|eval|data|task|model|strategy)\.[a-z_.]*[a-z](?:=\w+)?|--[a-z-]+)"
+    parts[::2] = [re.sub(field, r"`\1`", part) for part in parts[::2]]
+    marked = "`".join(parts)
+    return marked if marked.startswith(("seqfit", "torch", "transformers")) else marked[:1].upper() + marked[1:]
+
+
+if __name__ == "__main__":
+    print(to_markdown(), end="")

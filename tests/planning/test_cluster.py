@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from seqfit.hardware.cards import HOP_SECONDS, find_card
+from seqfit.planning.cluster import (
+    ONE_GPU,
+    Cluster,
+    GpuLayout,
+    Link,
+    RankWork,
+    ScalingFigures,
+    ScalingRow,
+    build_card_link,
+    communication_seconds,
+    compute_efficiency,
+    describe_scaling_limits,
+    fit_ring_link,
+    list_counts,
+    memory_change,
+    predict_step,
+)
+from seqfit.planning.tape import ACTIVATIONS, GRADIENTS, STATE, WEIGHTS
+
+PARTS = {WEIGHTS: 100, GRADIENTS: 100, STATE: 200, ACTIVATIONS: 50}
+FAST = Link(bytes_per_second=1e9, latency_seconds=0.0)
+WORK = RankWork(
+    batch_seconds=4.0, update_seconds=1.0, micro_batches=2, weight_bytes=10**9, gradient_bytes=10**9, blocks=13
+)
+CLUSTER = Cluster(find_card("a100-40-sxm"), 64, 8, 25e9, "assumed")
+CARD = find_card("rtx3090")
+ONE_CARD = RankWork(
+    batch_seconds=0.9,
+    update_seconds=0.1,
+    micro_batches=8,
+    weight_bytes=10**9,
+    gradient_bytes=10**9,
+    blocks=13,
+    stored_weight_bytes=10**9,
+)
+DDP, FSDP = GpuLayout("ddp", 2), GpuLayout("fsdp", 2)
+
+
+def on_cpu(layout: GpuLayout, work: RankWork = WORK) -> tuple[float, float]:
+    return predict_step(layout, work, FAST, overlaps=False)
+
+
+def on_cards(layout: GpuLayout, one_card: RankWork = ONE_CARD) -> float:
+    return predict_step(layout, one_card.share(layout), build_card_link(CARD, layout.count))[0]
+
+
+def row(count: int, efficiency: float, kind: str = "strong") -> ScalingRow:
+    figures = ScalingFigures(1.0, 1.0, efficiency, 0.0, 0.0)
+    return ScalingRow("ddp", count, kind, 32, None, figures)  # type: ignore[arg-type]
+
+
+def test_the_example_of_the_module_holds() -> None:
+    seconds, communication = on_cpu(DDP)
+    assert seconds == pytest.approx(6.0)
+    assert communication / seconds == pytest.approx(1 / 6)
+
+
+def test_one_process_does_not_communicate() -> None:
+    for parallel in ("ddp", "fsdp", "pipeline"):
+        assert on_cpu(GpuLayout(parallel, 1)) == (5.0, 0.0)
+        assert communication_seconds(GpuLayout(parallel, 1), WORK, FAST) == 0.0
+
+
+def test_ddp_communicates_once_whatever_the_micro_batches_and_fsdp_for_each() -> None:
+    more = replace(WORK, micro_batches=6)
+    assert communication_seconds(DDP, more, FAST) == communication_seconds(DDP, WORK, FAST) == pytest.approx(1.0)
+    assert communication_seconds(FSDP, WORK, FAST) == pytest.approx(0.5 * 3 * 2)
+    assert communication_seconds(FSDP, more, FAST) == pytest.approx(0.5 * 3 * 6)
+
+
+def test_a_frozen_model_sends_no_gradients() -> None:
+    frozen = replace(WORK, gradient_bytes=0)
+    assert communication_seconds(DDP, frozen, FAST) == 0.0
+    assert communication_seconds(FSDP, frozen, FAST) == pytest.approx(0.5 * 2 * 2)
+
+
+def test_every_collective_has_its_latency() -> None:
+    slow_start = Link(1e30, latency_seconds=0.1)
+    # 10**9 bytes are 39 buckets of 25 MiB; fsdp has 13 blocks x 3 collectives x 2 micro-batches; both 2 small ones.
+    assert communication_seconds(DDP, WORK, slow_start) == pytest.approx(0.1 * (39 + 2))
+    assert communication_seconds(FSDP, WORK, slow_start) == pytest.approx(0.1 * (78 + 2))
+
+
+def test_a_gpu_hides_most_of_the_communication_but_not_more_than_it_computes() -> None:
+    seconds, communication = predict_step(DDP, WORK, FAST)
+    assert communication == pytest.approx(0.3)
+    assert seconds == pytest.approx(5.3)
+    slow = Link(1e8, 0.0)  # ten seconds of communication behind 0.6 x 4 seconds of backward
+    assert predict_step(DDP, WORK, slow)[1] == pytest.approx(10 - 2.4)
+    assert predict_step(FSDP, WORK, slow)[1] == pytest.approx(30 - 4)
+
+
+def test_ddp_repeats_the_update_and_fsdp_shares_it() -> None:
+    nothing_sent = replace(WORK, weight_bytes=0, gradient_bytes=0)
+    assert on_cpu(GpuLayout("ddp", 4), nothing_sent)[0] == pytest.approx(5.0)
+    assert on_cpu(GpuLayout("fsdp", 4), nothing_sent)[0] == pytest.approx(4.25)
+
+
+def test_a_pipeline_of_three_stages_and_six_micro_batches_is_idle_two_turns_of_eight() -> None:
+    work = replace(WORK, batch_seconds=6.0, update_seconds=0.0, micro_batches=6)
+    seconds, waiting = on_cpu(GpuLayout("pipeline", 3), work)
+    assert waiting / seconds == pytest.approx(2 / 8)
+
+
+def test_one_gpu_changes_nothing() -> None:
+    assert memory_change(ONE_GPU, PARTS, 10, 100) == 0
+    assert on_cards(ONE_GPU) == 1.0
+
+
+def test_ddp_has_no_second_copy_of_the_gradients() -> None:
+    assert memory_change(DDP, PARTS, 10, gradient_bytes=100) == 0
+
+
+def test_ddp_has_all_gradients_at_the_peak_where_one_gpu_has_some() -> None:
+    assert memory_change(DDP, PARTS | {GRADIENTS: 30}, 10, gradient_bytes=100) == 70
+
+
+def test_adapters_have_small_gradients_on_every_layout() -> None:
+    parts = {WEIGHTS: 1000, GRADIENTS: 2, STATE: 8}
+    assert memory_change(DDP, parts, 10, gradient_bytes=4) == 2
+    assert memory_change(GpuLayout("fsdp", 4), parts, 10, gradient_bytes=4) == (1000 + 4 + 8) // 4 + 30 - 1010
+
+
+def test_fsdp_splits_what_is_not_activations() -> None:
+    assert memory_change(GpuLayout("fsdp", 4), PARTS, 10, 100) == 100 + 30 - 400
+
+
+def test_offload_leaves_a_gpu_no_more_than_the_blocks_at_work() -> None:
+    assert memory_change(GpuLayout("offload", 4), PARTS, 10, 100) == 30 - 400
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp", "pipeline", "dataparallel"])
+def test_two_gpus_are_faster_than_one_but_not_twice_as_fast(parallel: str) -> None:
+    assert 0.5 < on_cards(GpuLayout(parallel, 2)) < 1.0
+
+
+def test_ranks_share_the_batch_and_its_micro_batches_and_stages_only_the_work() -> None:
+    ddp, pipeline = (ONE_CARD.share(GpuLayout(parallel, 4)) for parallel in ("ddp", "pipeline"))
+    assert (ddp.batch_seconds, ddp.micro_batches) == (0.225, 2)
+    assert (pipeline.batch_seconds, pipeline.micro_batches) == (0.225, 8)
+    assert ONE_CARD.share(GpuLayout("ddp", 16)).micro_batches == 1
+
+
+def test_a_pipeline_of_one_micro_batch_is_no_faster_than_one_gpu() -> None:
+    whole = replace(ONE_CARD, update_seconds=0.0, micro_batches=1)
+    assert on_cards(GpuLayout("pipeline", 4), whole) == pytest.approx(0.9)
+
+
+def test_offload_is_fsdp_with_transfers_over_pcie_and_an_update_on_the_host() -> None:
+    over_pcie = 4 * 3e9 / 2 / CARD.pcie_bytes_per_second  # 4 micro-batches, 2 W + G, half of it each
+    on_the_host = 7e9 / 2 / 10e9
+    fsdp, offload = on_cards(FSDP), on_cards(GpuLayout("offload", 2))
+    assert offload == pytest.approx(fsdp - ONE_CARD.update_seconds / 2 + over_pcie + on_the_host)
+
+
+def test_a_layout_names_the_fields_of_its_strategy() -> None:
+    assert ONE_GPU.fields == {}
+    assert DDP.fields == {"parallel": "ddp"}
+    assert GpuLayout("offload", 2).fields == {"parallel": "fsdp", "offload": True}
+    assert [str(layout) for layout in (ONE_GPU, DDP, GpuLayout("offload", 2))] == [
+        "one GPU",
+        "ddp x 2",
+        "fsdp x 2, offload",
+    ]
+
+
+def test_a_link_is_found_from_the_time_of_an_all_reduce() -> None:
+    link = fit_ring_link(8_000_000, 4, seconds=0.013, latency_seconds=0.001)
+    assert link.bytes_per_second == pytest.approx(1.5 * 8_000_000 / 0.012)
+    assert fit_ring_link(8, 2, seconds=1e-4, latency_seconds=2e-4).bytes_per_second > 0  # noise: one took no longer
+
+
+def test_a_ring_is_as_slow_as_its_slowest_part() -> None:
+    assert CLUSTER.link(8).bytes_per_second == 300e9
+    assert CLUSTER.link(16).bytes_per_second == 25e9
+    assert replace(CLUSTER, network_bytes_per_second=1e12).link(16).bytes_per_second == 300e9
+    assert CLUSTER.link(16).latency_seconds == pytest.approx(4 * HOP_SECONDS)
+
+
+def test_counts_double_and_end_with_the_last_one() -> None:
+    assert list_counts(1) == [1]
+    assert list_counts(8) == [1, 2, 4, 8]
+    assert list_counts(12) == [1, 2, 4, 8, 12]
+
+
+def test_efficiency_is_one_where_n_processes_do_n_times_as_much() -> None:
+    assert compute_efficiency(300.0, 3, 100.0) == 1.0
+
+
+def test_the_number_of_gpus_from_which_more_are_not_worthwhile_is_reported() -> None:
+    rows = [row(1, 1.0), row(2, 0.8), row(4, 0.45), row(8, 0.2), row(1, 1.0, "weak"), row(2, 0.97, "weak")]
+    assert describe_scaling_limits(rows) == [
+        "predicted, ddp, strong scaling: efficiency falls to 45.0% with 4 GPUs; use 2 at most.",
+        "predicted, ddp, weak scaling: efficiency is still 97.0% with 2 GPUs.",
+    ]
